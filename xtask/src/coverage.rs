@@ -1,8 +1,8 @@
 //! `cargo xtask coverage`: which requirement of which RFC is met where, and shown by which test.
 //!
-//! Requirements stand in `conformance/requirements/*.toml`, in the RFC's words. Code and tests quote them in comments of
-//! duvet's form, `//= URL#section-N` followed by lines `//# quotation`, with `//= type=test` between the two for a test
-//! (or a packet script). This reads both, refuses a quotation that no requirement contains, and writes two pages:
+//! Requirements stand in `conformance/requirements/*.toml`, in the RFC's words. Code and tests quote them in comments
+//! of duvet's form, `//= URL#section-N` followed by lines `//# quotation`, with `//= type=test` between the two for a
+//! test (or a packet script). This reads both, refuses a quotation that no requirement contains, and writes two pages:
 //! `docs/rfc-coverage.md` and, for the table of RFC 9293's appendix B, `docs/rfc9293.md`. Committed pages that are no
 //! longer what the comments say fail the step, so coverage cannot fall unseen. It never judges whether a test is good.
 

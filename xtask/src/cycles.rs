@@ -1,12 +1,12 @@
 //! `cargo xtask cycles`: modules import one way.
 //!
-//! For each directory in [`DIRECTORIES`] the files and folders in it are the nodes of a graph; an edge is a path in the code of
-//! one that names another, by `crate::`, `super::` or the name of a child, re-exports followed to where the name comes from. What a
-//! `mod.rs` re-exports is no edge of its own, and tests do not count. Two nodes that reach each other are a cycle. The remedy is to
-//! move what both need into a file below both.
+//! For each directory in [`DIRECTORIES`] the files and folders in it are the nodes of a graph; an edge is a path in the
+//! code of one that names another, by `crate::`, `super::` or the name of a child, re-exports followed to where the
+//! name comes from. What a `mod.rs` re-exports is no edge of its own, and tests do not count. Two nodes that reach each
+//! other are a cycle. The remedy is to move what both need into a file below both.
 //!
-//! `xtask/cycles.txt` lists the pairs that import upward all the same, with a reason each. The list is kept exact: a pair that is no
-//! longer in a cycle fails the check as a new cycle does.
+//! `xtask/cycles.txt` lists the pairs that import upward all the same, with a reason each. The list is kept exact: a
+//! pair that is no longer in a cycle fails the check as a new cycle does.
 
 mod graph;
 mod modules;

@@ -1,13 +1,14 @@
 //! `cargo xtask mutants`: plants a mistake at a time into the code that decides, and fails where no test notices.
 //!
-//! The mistakes are those of cargo-mutants: an operator exchanged, a condition negated, a body replaced by a constant. It works
-//! on a copy of the tree in the system's directory for temporary files and never on the tree itself. `xtask/mutants.toml` says
-//! what is examined: a *scope* names files, the tests that judge them and how long these may take; a mutant that hangs is
-//! caught. It also lists the mutants that survive for a stated reason. One of these is told by its file, its change and the
-//! source line, so that lines may move; where the line or the verdict has changed, the entry fails the run, too.
+//! The mistakes are those of cargo-mutants: an operator exchanged, a condition negated, a body replaced by a constant.
+//! It works on a copy of the tree in the system's directory for temporary files and never on the tree itself.
+//! `xtask/mutants.toml` says what is examined: a *scope* names files, the tests that judge them and how long these may
+//! take; a mutant that hangs is caught. It also lists the mutants that survive for a stated reason. One of these is
+//! told by its file, its change and the source line, so that lines may move; where the line or the verdict has changed,
+//! the entry fails the run, too.
 //!
-//! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--changed` what the working
-//! tree changes against a commit.
+//! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--changed` what
+//! the working tree changes against a commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -80,7 +81,8 @@ struct Wanted<'a> {
 /// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--list]`.
 ///
 /// # Errors
-/// A survivor that the list does not have, an entry of the list that is none any more, tests that fail without a mutant.
+/// A survivor that the list does not have, an entry of the list that is none any more, tests that fail without a
+/// mutant.
 pub fn run(words: &[&str]) -> Result<(), String> {
     let wanted = parse(words)?;
     let text =
@@ -183,7 +185,8 @@ fn directory() -> Result<PathBuf, String> {
     Ok(directory)
 }
 
-/// Runs the tests against the mutants of a scope: the near ones, and all of them where these let one pass. Those that pass all.
+/// Runs the tests against the mutants of a scope: the near ones, and all of them where these let one pass. Those that
+/// pass all.
 fn survivors(scope: &Scope, wanted: &Wanted) -> Result<Vec<Mutant>, String> {
     let near = passing(narrow(examine(scope), wanted)?, scope, &scope.near, "near")?;
     if near.is_empty() || scope.near == scope.tests {
@@ -239,8 +242,8 @@ fn source(file: &str) -> Result<Vec<String>, String> {
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// What is wrong with the survivors of a scope: those that the list does not have; entries whose line the file does not have; if
-/// the `whole` scope was run, entries that did not survive.
+/// What is wrong with the survivors of a scope: those that the list does not have; entries whose line the file does not
+/// have; if the `whole` scope was run, entries that did not survive.
 fn judge(scope: &Scope, accepted: &[Accepted], survivors: &[Mutant], whole: bool) -> Result<Vec<String>, String> {
     let of_scope = |entry: &&Accepted| scope.files.iter().any(|files| matches(files, &entry.file));
     let entries: Vec<&Accepted> = accepted.iter().filter(of_scope).collect();

@@ -1,10 +1,10 @@
 //! `cargo xtask names`: no crate but `stack` names an architecture in its source.
 //!
-//! The architectures declare their names in `stack`; `crates/every-arch/src/plans.txt` lists them, and a test keeps it so.
-//! The check reads the string literals of every other crate's `src`, without comments and without the unit tests at the end
-//! of a file, and fails on a literal that names an architecture. Lists that a person chose (what a quick comparison
-//! measures, the examples of a help text) are data files, which are parsed by tests. Examples, benches and directories of
-//! tests are exempt; `xtask/names.txt` says which literals mean something else.
+//! The architectures declare their names in `stack`; `crates/every-arch/src/architectures.txt` lists them, and a test
+//! keeps it so. The check reads the string literals of every other crate's `src`, without comments and without the unit
+//! tests at the end of a file, and fails on a literal that names an architecture. Lists that a person chose (what a
+//! quick comparison measures, the examples of a help text) are data files, which are parsed by tests. Examples, benches
+//! and directories of tests are exempt; `xtask/names.txt` says which literals mean something else.
 
 mod literals;
 
@@ -16,7 +16,7 @@ use crate::metadata;
 use literals::{Literal, literals};
 
 const LIST: &str = "xtask/names.txt";
-const PLANS: &str = "crates/every-arch/src/plans.txt";
+const ARCHITECTURES: &str = "crates/every-arch/src/architectures.txt";
 
 /// What `xtask/names.txt` says.
 #[derive(Default)]
@@ -132,7 +132,7 @@ fn judge(
 
 /// Fails where a crate other than `stack` names an architecture.
 pub fn check() -> Result<(), String> {
-    let (rules, families) = (parse(&read(LIST)?)?, families(&read(PLANS)?));
+    let (rules, families) = (parse(&read(LIST)?)?, families(&read(ARCHITECTURES)?));
     let (mut unused, mut wrong, mut files) = (rules.allowed.clone(), Vec::new(), Vec::new());
     for directory in directories()? {
         sources(&directory, &mut files)?;

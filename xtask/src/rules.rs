@@ -1,13 +1,13 @@
 //! `cargo xtask rules`: rules of the house that a search of the source can hold.
 //!
-//! * No protocol word under `crates/stack/src/arch`, nor in `arch.rs`: an RFC, a flag, a state, a sequence number. Architecture files hold
-//!   exclusion and hand-off (ARCHITECTURE.md).
-//! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written to bytes in
-//!   network order. Fields are asked of `wire`, and of the protocol crates.
+//! * No protocol word under `crates/stack/src/arch`, nor in `arch.rs`: an RFC, a flag, a state, a sequence number.
+//!   Architecture files hold exclusion and hand-off (ARCHITECTURE.md).
+//! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written
+//!   to bytes in network order. Fields are asked of `wire`, and of the protocol crates.
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
 //!
-//! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. Comments are part of the
-//! search for protocol words, since a rule cited is a rule that stands there.
+//! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. Comments are
+//! part of the search for protocol words, since a rule cited is a rule that stands there.
 
 use std::fs;
 use std::path::{Path, PathBuf};

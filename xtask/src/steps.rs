@@ -188,8 +188,8 @@ pub fn all_inheriting() -> Result<(), String> {
     finish(inheriting(&["test", "--quiet", "--locked", "--workspace", "--no-fail-fast"])).map(|_| ())
 }
 
-/// cargo with what a parent may leave to a program: open descriptors, one of them with a high number, a low limit of open files, a
-/// small stack of its first thread, and no standard input.
+/// cargo with what a parent may leave to a program: open descriptors, one of them with a high number, a low limit of
+/// open files, a small stack of its first thread, and no standard input.
 fn inheriting(arguments: &[&str]) -> Command {
     const INHERITED: &str = "exec 9</dev/null 200</dev/null; ulimit -n 256 -s 1024; exec 0<&-; exec \"$@\"";
     let plain = command(arguments);

@@ -6,21 +6,21 @@ use std::sync::atomic::Ordering;
 
 use heddle::mem::MemConfig;
 use heddle::{Interface, Stack, UdpSocket};
-use testbed::planted::{self, Plant, Planted};
+use testbed::panicking::{self, PanicSwitch, PanickingDevice};
 
 use crate::network::{Network, NetworkArgs};
 
 /// Makes the device panic.
 pub struct Breaker {
-    plant: Arc<Plant>,
+    plant: Arc<PanicSwitch>,
     peer: Stack,
 }
 
 /// A network at the addresses of `--addr`, one of which is on 10.0.0.0/24, beside 10.0.0.9.
 pub fn network(args: &NetworkArgs) -> (Network, Breaker) {
-    planted::mute();
+    panicking::mute();
     let (left, right) = heddle::mem::pair(MemConfig::default());
-    let (left, plant) = Planted::new(left);
+    let (left, plant) = PanickingDevice::new(left);
     let network = args.build(Box::new(left), &args.addr).expect("a stack");
     let peer = Stack::builder()
         .interface(Interface::new(right).address("10.0.0.9/24").expect("an address"))

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use heddle::device::fault::FaultPlan;
-use heddle::{LockKind, Plan};
+use heddle::{Architecture, LockKind};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use lab::compare::{self, Options, Standing};
 use lab::result::{Results, Workload};
@@ -17,8 +17,8 @@ use crate::headroom;
 /// Compare process architectures, and the Linux kernel, under the parallel TCP benchmark.
 ///
 /// Both ends run in this process on a pair of memory ports: no root, no network. The kernel's own TCP runs on loopback
-/// in the same seconds. Prints a table and one sentence that recommends an architecture for this machine; with --report,
-/// writes figures that open from disk.
+/// in the same seconds. Prints a table and one sentence that recommends an architecture for this machine; with
+/// --report, writes figures that open from disk.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/compare.txt").trim_end())]
 pub struct Args {
@@ -56,7 +56,7 @@ pub struct RpcArgs {
 struct Common {
     /// Architectures, by name (heddle compare --list)
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
-    arch: Vec<Plan>,
+    arch: Vec<Architecture>,
     /// List the architectures and end
     #[arg(long)]
     list: bool,
@@ -87,8 +87,8 @@ struct Common {
     /// Let the memory link take super-segments, as network cards do
     #[arg(long)]
     offload: bool,
-    /// Use each connection on the thread whose queue receives it; otherwise connections are spread evenly over the threads,
-    /// as in the benchmark's paper, and most are received by another
+    /// Use each connection on the thread whose queue receives it; otherwise connections are spread evenly over the
+    /// threads, as in the benchmark's paper, and most are received by another
     #[arg(long)]
     affinity: bool,
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel stays out then
@@ -136,11 +136,11 @@ impl Common {
         let mut options = Options { workload, locks: self.lock.clone(), ..base };
         if self.lock.contains(&LockKind::Null) {
             return Err(Failure::usage(
-                "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
+                "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
             ));
         }
         if !self.arch.is_empty() {
-            options.plans.clone_from(&self.arch);
+            options.architectures.clone_from(&self.arch);
         }
         options.threads = self.threads.unwrap_or(options.threads);
         options.buffer = (self.buffer > 0).then_some(self.buffer);
@@ -149,21 +149,22 @@ impl Common {
         options.affinity = self.affinity;
         options.fault.clone_from(&self.fault);
         options.kernel = !self.no_kernel && self.fault.is_none();
-        options.plan.repetitions = self.reps.map_or(options.plan.repetitions, |reps| reps as usize);
-        options.plan.slice_ms = self.slice.unwrap_or(options.plan.slice_ms);
+        options.schedule.repetitions = self.reps.map_or(options.schedule.repetitions, |reps| reps as usize);
+        options.schedule.slice_ms = self.slice.unwrap_or(options.schedule.slice_ms);
         Ok(options)
     }
 
     fn measure(&self, options: &Options) -> Result<(), Failure> {
         if self.list {
-            print!("{}", Plan::catalogue());
+            print!("{}", Architecture::catalogue());
             return Ok(());
         }
         if let Some(zero) = options.connections.iter().find(|n| **n == 0 || **n > 100_000) {
             return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
         }
-        // All architectures of one load are open at a time, and the kernel; each has two stacks and the threads that load it.
-        headroom::check(3 * options.threads as usize * (options.plans.len() + 1))?;
+        // All architectures of one load are open at a time, and the kernel; each has two stacks and the threads that
+        // load it.
+        headroom::check(3 * options.threads as usize * (options.architectures.len() + 1))?;
         let quiet = self.to_stdout || self.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let bar = progress_bar();
         let results = compare::run(options, &mut |standing| show(&bar, &standing));

@@ -6,7 +6,7 @@ use ::drill::Family;
 use ::drill::batch::{self, Batch};
 use ::drill::run::Options;
 use clap::Args as ClapArgs;
-use heddle::Plan;
+use heddle::Architecture;
 use heddle::config::{Profile, knobs};
 
 use crate::failure::Failure;
@@ -14,8 +14,8 @@ use crate::headroom;
 
 /// Run packet scripts (packetdrill's language) against the stack, in virtual time.
 ///
-/// Says one line for each script that fails: file, line, what was expected and what came. With several architectures the
-/// packets must be the same under each, octet by octet and at the same virtual time.
+/// Says one line for each script that fails: file, line, what was expected and what came. With several architectures
+/// the packets must be the same under each, byte by byte and at the same virtual time.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/drill.txt").trim_end())]
 pub struct Args {
@@ -37,13 +37,14 @@ pub struct Args {
     /// A name that scripts use, as their --define does
     #[arg(short = 'D', long, value_name = "NAME=VALUE")]
     define: Vec<String>,
-    /// Address families for scripts that do not say theirs: ipv4, ipv6, mapped (sockets of IPv6, packets of IPv4), or all
+    /// Address families for scripts that do not say theirs: ipv4, ipv6, mapped (sockets of IPv6, packets of IPv4), or
+    /// all
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "ipv4", conflicts_with = "ipv6")]
     family: Vec<String>,
     /// The same as --family ipv6
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// MTU of the link of scripts that do not say it, octets [default: 1500; over IPv6 1520]
+    /// MTU of the link of scripts that do not say it, bytes [default: 1500; over IPv6 1520]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
     /// Write a capture of every script into this directory
@@ -59,16 +60,16 @@ pub struct Args {
 
 /// Runs the scripts; fails if one does.
 pub fn run(args: Args) -> Result<(), Failure> {
-    let plans = plans(&args.arch)?;
+    let architectures = architectures(&args.arch)?;
     let families = if args.ipv6 { vec![Family::V6] } else { families(&args.family)? };
-    let mut options = Options::new(plans.first().copied().unwrap_or_else(Plan::reference));
+    let mut options = Options::new(architectures.first().copied().unwrap_or_else(Architecture::reference));
     options.profile = args.profile;
     options.mtu = args.mtu;
     options.knobs = knobs(&args)?;
     let jobs = args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let paths = batch::find(&args.files).map_err(Failure::usage)?;
     headroom::check(jobs.min(paths.len()))?;
-    let batch = Batch { plans, families, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
+    let batch = Batch { architectures, families, options, defines: pairs(&args.define)?, jobs, captures: args.pcap };
     let outcomes = batch.run(&paths);
     let mut failed = 0;
     for outcome in &outcomes {
@@ -85,9 +86,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
-fn plans(names: &[String]) -> Result<Vec<Plan>, Failure> {
+fn architectures(names: &[String]) -> Result<Vec<Architecture>, Failure> {
     match names {
-        [all] if all == "all" => Ok(Plan::all().collect()),
+        [all] if all == "all" => Ok(Architecture::all().collect()),
         names => names.iter().map(|name| name.parse().map_err(Failure::usage)).collect(),
     }
 }
@@ -99,8 +100,8 @@ fn families(names: &[String]) -> Result<Vec<Family>, Failure> {
     }
 }
 
-/// The knobs of the directory, and those of the command line, in the order in which they are set. What cannot be set is found
-/// here, and not once for every script.
+/// The knobs of the directory, and those of the command line, in the order in which they are set. What cannot be set is
+/// found here, and not once for every script.
 fn knobs(args: &Args) -> Result<Vec<(String, String)>, Failure> {
     let mut config = args.profile.config();
     let mut set = Vec::new();

@@ -214,7 +214,7 @@ fn refused(args: &Args, response: &Response<Incoming>) -> Failure {
     let remedy = match location {
         Some(location) if status.is_redirection() => format!("it is at {location}: fetch it from there"),
         _ if status.is_client_error() => "check the path".to_owned(),
-        _ => "ask whoever runs the server".to_owned(),
+        _ => "ask the operator of the server".to_owned(),
     };
     Failure::Failed(format!("{}: the server answers {status}; {remedy}", args.url.url))
 }

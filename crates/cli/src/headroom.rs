@@ -1,8 +1,8 @@
 //! Checks that a command's threads and memory are available, before anything is opened.
 //!
 //! An allocation that fails ends the process, a runtime that gets no thread panics, and a stack without packet buffers
-//! hears nobody. So a command first starts as many threads as it is going to need, has them all at once, and takes the
-//! memory of a start beside them; then it gives everything back.
+//! receives nothing. So a command first starts as many threads as it is going to need, has them all at once, and takes
+//! the memory of a start beside them; then it gives everything back.
 //!
 //! Where address space is limited all threads allocate from one heap ([`prepare`]). Otherwise the C library would set
 //! aside 64 MiB for each thread until there is nothing left, and whether a start succeeds would be a matter of luck.

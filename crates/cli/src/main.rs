@@ -1,4 +1,5 @@
-//! The one binary: reads the command line and hands over. Each subcommand has a file of its own; nothing is decided here.
+//! The one binary: reads the command line and hands over. Each subcommand has a file of its own; nothing is decided
+//! here.
 //!
 //! Exit status: 0 all went well, 1 it was tried and failed, 2 the command line asks for something that cannot be.
 
@@ -71,8 +72,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The reader of the output may stop reading, as `head` does: the command then ends silently and without success, because
-/// output is lost. A full disk is reported in one line. `print!` would panic in both cases.
+/// The reader of the output may stop reading, as `head` does: the command then ends silently and without success,
+/// because output is lost. A full disk is reported in one line. `print!` would panic in both cases.
 fn end_with_the_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -105,7 +106,7 @@ mod tests {
     use std::path::Path;
 
     use clap::CommandFactory;
-    use heddle::Plan;
+    use heddle::Architecture;
 
     use crate::ttcp;
 
@@ -127,7 +128,7 @@ mod tests {
         }
         assert!(named.len() > 8, "the examples name architectures");
         for name in named {
-            assert!(name.parse::<Plan>().is_ok(), "{name} of a help text is no architecture");
+            assert!(name.parse::<Architecture>().is_ok(), "{name} of a help text is no architecture");
         }
     }
 }

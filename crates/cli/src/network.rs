@@ -18,7 +18,7 @@ use heddle::device::pcap::{Recording, Tap as Recorder};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
-use heddle::{AddressEvent, Addressing, BuildError, Casualty, Cidr, Interface, LockKind, Plan, Route, Stack};
+use heddle::{AddressEvent, Addressing, Architecture, BuildError, Cidr, FaultScope, Interface, LockKind, Route, Stack};
 use tokio::sync::Notify;
 
 use crate::failure::Failure;
@@ -41,8 +41,8 @@ const MOST_MTU: usize = 65_521;
 #[derive(Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
-    /// Device: `mem` (both ends in this process; no rights needed), `tap:NAME` (a TAP interface of this machine; as root, or
-    /// made beforehand) or `tun:NAME` (a TUN interface: bare IP packets, no neighbours)
+    /// Device: `mem` (both ends in this process; no rights needed), `tap:NAME` (a TAP interface of this machine; as
+    /// root, or made beforehand) or `tun:NAME` (a TUN interface: bare IP packets, no neighbours)
     #[arg(long, value_name = "DEVICE", default_value = "mem")]
     pub dev: DeviceName,
 
@@ -64,14 +64,14 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "ADDRESS")]
     pub gateway: Vec<IpAddr>,
 
-    /// A route and what is known of the path, in the words of `ip route`, such as "default via 10.0.0.1 mtu lock 1400" or
-    /// "10.8.0.0/16 advmss 1200 initcwnd 20 initrwnd 30"; may be given several times
+    /// A route and what is known of the path, in the words of `ip route`, such as "default via 10.0.0.1 mtu lock 1400"
+    /// or "10.8.0.0/16 advmss 1200 initcwnd 20 initrwnd 30"; may be given several times
     #[arg(long, value_name = "ROUTE")]
     pub route: Vec<Route>,
 
     /// Process architecture; `--list-arch` of `heddle serve` shows them all
     #[arg(long, value_name = "NAME", default_value_t)]
-    pub arch: Plan,
+    pub arch: Architecture,
 
     /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking or reserved
     #[arg(long, value_name = "KIND", default_value_t)]
@@ -89,8 +89,8 @@ pub struct NetworkArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Offload::All)]
     pub offload: Offload,
 
-    /// Largest packet in bytes, 68 to 65521; with IPv6 addresses at least 1280 [default: as the interface has it; 1500 for
-    /// mem]
+    /// Largest packet in bytes, 68 to 65521; with IPv6 addresses at least 1280 [default: as the interface has it; 1500
+    /// for mem]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     pub mtu: Option<usize>,
 
@@ -111,8 +111,8 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "PLAN", long_help = fault_help())]
     pub fault: Option<FaultPlan>,
 
-    /// Give up root and become this user once the interface and the recording are open: NAME or UID, or UID:GID. The user
-    /// needs the right to read what is served; see SECURITY.md. With tap
+    /// Give up root and become this user once the interface and the recording are open: NAME or UID, or UID:GID. The
+    /// user needs the right to read what is served; see SECURITY.md. With tap
     #[arg(long, value_name = "NAME|UID[:GID]")]
     pub user: Option<User>,
 
@@ -182,8 +182,8 @@ impl NetworkArgs {
         self.queues.map_or(self.threads(), |queues| queues as usize).min(MOST_QUEUES as usize)
     }
 
-    /// Makes sure that the threads of a command can be started, with the memory that they need: those of its stacks, of which
-    /// there are two over mem, and of its runtime.
+    /// Makes sure that the threads of a command can be started, with the memory that they need: those of its stacks, of
+    /// which there are two over mem, and of its runtime.
     ///
     /// # Errors
     /// The system does not give them.
@@ -311,8 +311,8 @@ impl NetworkArgs {
         let name = device.name().to_owned();
         self.check_mtu(&format!("the MTU of {name},"), Some(device.capabilities().mtu), addresses)?;
         let mut device = device;
-        if let Some(plan) = &self.fault {
-            device = Box::new(with_faults(device, plan.clone()));
+        if let Some(faults) = &self.fault {
+            device = Box::new(with_faults(device, faults.clone()));
         }
         let mut recording = None;
         if let Some(path) = &self.pcap {
@@ -348,7 +348,8 @@ impl NetworkArgs {
     }
 
     fn builder(&self) -> heddle::Builder {
-        let mut builder = Stack::builder().plan(self.arch).lock(self.lock).cpus(self.threads()).tcp(self.profile);
+        let mut builder =
+            Stack::builder().architecture(self.arch).lock(self.lock).cpus(self.threads()).tcp(self.profile);
         if let Some(directory) = &self.sysctl_dir {
             builder = builder.knobs_from(directory);
         }
@@ -362,7 +363,7 @@ impl NetworkArgs {
 impl Network {
     /// What to say when the device has vanished under a service.
     pub fn vanished(&self) -> Failure {
-        let given_up = |failure: &heddle::Failure| matches!(failure.casualty, Casualty::Device(_) | Casualty::Thread);
+        let given_up = |failure: &heddle::Failure| matches!(failure.scope, FaultScope::Device(_) | FaultScope::Thread);
         if let Some(failure) = self.stack.failures().into_iter().rfind(given_up) {
             return Failure::Failed(format!("{}: {failure}", self.device));
         }

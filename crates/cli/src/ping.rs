@@ -15,8 +15,8 @@ use crate::runtime::{self, Stop};
 
 /// Ask whether a host answers, and how long that takes.
 ///
-/// Sends ICMP echo requests (ICMPv6 for an IPv6 address) from Heddle's own stack. Over `mem`, the default, the host that
-/// answers is a second stack in the same process. Ends after COUNT requests, or with Ctrl-C.
+/// Sends ICMP echo requests (ICMPv6 for an IPv6 address) from Heddle's own stack. Over `mem`, the default, the host
+/// that answers is a second stack in the same process. Ends after COUNT requests, or with Ctrl-C.
 #[derive(Arguments)]
 #[command(after_help = "\
 Examples:

@@ -1,8 +1,8 @@
 //! How a command gives up root once its interface is open (`--user`).
 //!
 //! The system calls change the calling thread only, so this runs before any other thread is started, and looks at all
-//! threads of the process afterwards. The order is what the kernel's rules ask for: the bounding set and the groups while
-//! there are rights to change them, then the group, then the user, whose change clears the capabilities of root.
+//! threads of the process afterwards. The order is what the kernel's rules ask for: the bounding set and the groups
+//! while there are rights to change them, then the group, then the user, whose change clears the capabilities of root.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ use rustix::thread::{
 
 use crate::failure::Failure;
 
-/// Capabilities that the kernel may know: the numbers of 64 bits. Those beyond its last one are refused, which says where
-/// the set ends.
+/// Capabilities that the kernel may know: the numbers of 64 bits. Those beyond its last one are refused, which says
+/// where the set ends.
 const CAPABILITIES: u32 = 64;
 
 /// How long threads that have ended may be listed.
@@ -110,8 +110,8 @@ impl User {
         set_no_new_privs(true).map_err(what("refusing new privileges"))
     }
 
-    /// Asks the kernel what every thread of the process has now. The error says what should not be there. A thread that has
-    /// ended may be listed for a moment more, with the rights that it had, so the list is read again for a second.
+    /// Asks the kernel what every thread of the process has now. The error says what should not be there. A thread that
+    /// has ended may be listed for a moment more, with the rights that it had, so the list is read again for a second.
     fn verify(self) -> Result<(), String> {
         let start = Instant::now();
         while let Err(kept) = self.verify_threads() {

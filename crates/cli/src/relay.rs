@@ -1,8 +1,8 @@
 //! `heddle relay`: carries TCP connections between the kernel's sockets and Heddle's stack, either way.
 //!
-//! This file owns the life of a relay: the device is opened, every `--listen` bound, each accepted connection given to a
-//! task that opens its other half and carries text until both directions have ended; a signal or the device's end stops
-//! it, and the totals are printed. How one connection is carried is in `relay/carry.rs`, the two kinds of ends in
+//! This file owns the life of a relay: the device is opened, every `--listen` bound, each accepted connection given to
+//! a task that opens its other half and carries text until both directions have ended; a signal or the device's end
+//! stops it, and the totals are printed. How one connection is carried is in `relay/carry.rs`, the two kinds of ends in
 //! `relay/end.rs`.
 //!
 //! Nothing here blocks a thread: one runtime waits for the kernel's sockets and for Heddle's. A connection holds no
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let routes = routes(&args)?;
     let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
         return Err(Failure::usage(
-            "over mem there is nobody to relay to, for the other end would be in this process: use --dev tap:NAME",
+            "over mem there is no host to relay to, for the other end would be in this process: use --dev tap:NAME",
         ));
     };
     args.network.check_headroom()?;
@@ -132,7 +132,9 @@ fn checked(listen: Place, to: Place) -> Result<(Place, Place), Failure> {
         return Err(Failure::Usage(format!("--listen {listen} --to {to}: both ends are {whose}")));
     }
     if to.address().port() == 0 || to.address().ip().is_unspecified() {
-        return Err(Failure::Usage(format!("--to {to}: that is nobody's address: give the address and port to reach")));
+        return Err(Failure::Usage(format!(
+            "--to {to}: that is not the address of a host: give the address and port to reach"
+        )));
     }
     Ok((listen, to))
 }
@@ -288,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_given_up_ends_the_relay_with_the_failures_sentence() {
-        for arch in heddle::ALL_PLANS {
+        for arch in heddle::ALL_ARCHITECTURES {
             let words = "relay --json --listen kernel:127.0.0.1:0 --to 10.0.0.9:80 --addr 10.0.0.1/24 --arch";
             let Words { args } = Words::parse_from(words.split(' ').chain([arch]));
             let (network, breaker) = broken::network(&args.network);

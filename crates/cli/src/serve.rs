@@ -1,8 +1,8 @@
 //! `heddle serve`: one of four services on Heddle's own stack, until Ctrl-C.
 //!
 //! This file owns the life of a service: the device is opened, the port bound, connections are accepted and each served
-//! by a task of its own; a signal or the device's end stops it, what is under way gets a moment to finish, and the totals
-//! are printed. What a service says to its clients is in `serve/`.
+//! by a task of its own; a signal or the device's end stops it, what is under way gets a moment to finish, and the
+//! totals are printed. What a service says to its clients is in `serve/`.
 
 mod clients;
 mod http;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as Arguments, Subcommand};
 use heddle::tokio::{TcpListener, TcpStream, UdpSocket};
-use heddle::{Plan, Stack};
+use heddle::{Architecture, Stack};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -34,8 +34,9 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Serve HTTP files, or one of the classic test services, from Heddle's own stack.
 ///
-/// The service runs until Ctrl-C and then prints what it has done; SIGUSR1 has it print that to standard error meanwhile. Clients are other programs: the service needs a TAP
-/// interface, behind which this machine's own kernel is the first of them.
+/// The service runs until Ctrl-C and then prints what it has done; SIGUSR1 has it print that to standard error
+/// meanwhile. Clients are other programs: the service needs a TAP interface, behind which this machine's own kernel is
+/// the first of them.
 #[derive(Arguments)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Args {
@@ -96,13 +97,13 @@ struct ServiceArgs {
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Connections that one client may have at a time; more are reset. A client is an IPv4 address or an IPv6 /64 network
-    /// [default: no limit, for many people may share one address]
+    /// Connections that one client may have at a time; more are reset. A client is an IPv4 address or an IPv6 /64
+    /// network [default: no limit, for many people may share one address]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_per_client: Option<u32>,
 
-    /// New connections that one client may open in a second, as N or N/s; more are reset. After a pause so many may come at
-    /// once [default: no limit]
+    /// New connections that one client may open in a second, as N or N/s; more are reset. After a pause so many may
+    /// come at once [default: no limit]
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate_per_client: Option<u32>,
 
@@ -150,7 +151,7 @@ enum Offer {
 /// The service could not start, or its device vanished.
 pub fn run(args: Args) -> Result<(), Failure> {
     let Some(service) = args.service else {
-        print!("{}", Plan::catalogue());
+        print!("{}", Architecture::catalogue());
         return Ok(());
     };
     let totals = Arc::new(Totals::default());
@@ -357,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_device_that_is_given_up_ends_the_service_with_the_failures_sentence() {
-        for arch in heddle::ALL_PLANS {
+        for arch in heddle::ALL_ARCHITECTURES {
             let Words { args } = Words::parse_from(["serve", "--json", "--addr", "10.0.0.1/24", "--arch", arch]);
             let (network, breaker) = broken::network(&args.network);
             let (offer, totals) = (Offer::Simple(simple::Protocol::Echo), Arc::new(Totals::default()));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use heddle::device::fault::FaultPlan;
-use heddle::{LockKind, Plan};
+use heddle::{Architecture, LockKind};
 use lab::sampling::Contender;
 use lab::workload::{Bench, Params, SendMode};
 
@@ -20,7 +20,7 @@ use crate::headroom;
 pub struct Args {
     /// Architectures, by name (heddle compare --list)
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = ARCHITECTURES.trim_end())]
-    arch: Vec<Plan>,
+    arch: Vec<Architecture>,
     /// Kind of lock
     #[arg(long, value_name = "KIND", default_value_t)]
     lock: LockKind,
@@ -47,13 +47,13 @@ pub struct Args {
     json: bool,
 }
 
-/// What is measured where no architecture is asked for: connections owned by threads, a lock for each connection, and a lock
-/// for each group of connections.
+/// What is measured where no architecture is asked for: connections owned by threads, a lock for each connection, and a
+/// lock for each group of connections.
 pub const ARCHITECTURES: &str = include_str!("help/ttcp_architectures.txt");
 
 /// One architecture's result.
 struct Run {
-    plan: Plan,
+    arch: Architecture,
     messages: u64,
     seconds: f64,
     cpu: f64,
@@ -72,15 +72,15 @@ impl Run {
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.lock == LockKind::Null {
         return Err(Failure::usage(
-            "the null lock excludes nobody: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
+            "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
         ));
     }
-    let most = args.arch.iter().map(|plan| params(&args, *plan).effective_threads()).max();
+    let most = args.arch.iter().map(|arch| params(&args, *arch).effective_threads()).max();
     // Those of two stacks, and those that load them.
     headroom::check(3 * most.unwrap_or(0) as usize)?;
     let mut runs = Vec::new();
-    for plan in &args.arch {
-        runs.push(measure(&args, *plan).map_err(|error| Failure::failed(format!("{plan}: {error}")))?);
+    for arch in &args.arch {
+        runs.push(measure(&args, *arch).map_err(|error| Failure::failed(format!("{arch}: {error}")))?);
     }
     if args.json {
         let rows: Vec<_> = runs.iter().map(|run| row(run, &args)).collect();
@@ -91,8 +91,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn params(args: &Args, plan: Plan) -> Params {
-    let mut params = Params::new(plan);
+fn params(args: &Args, arch: Architecture) -> Params {
+    let mut params = Params::new(arch);
     params.lock = args.lock;
     params.connections = args.conns;
     params.threads = args.threads.unwrap_or(params.threads);
@@ -102,14 +102,14 @@ fn params(args: &Args, plan: Plan) -> Params {
     params
 }
 
-fn measure(args: &Args, plan: Plan) -> std::io::Result<Run> {
-    let params = params(args, plan);
+fn measure(args: &Args, arch: Architecture) -> std::io::Result<Run> {
+    let params = params(args, arch);
     let mut bench = Bench::open(&params)?;
     let length = u64::from(args.length);
-    deliver(&mut bench, args.warmup * length, plan)?;
+    deliver(&mut bench, args.warmup * length, arch)?;
     // Lock times cost several times the lock: they are taken while the messages are timed, as the paper did.
     sync::profile::set_timed(true);
-    let timed = deliver(&mut bench, args.messages * length, plan);
+    let timed = deliver(&mut bench, args.messages * length, arch);
     sync::profile::set_timed(false);
     let mut run = timed?;
     run.messages /= length;
@@ -117,9 +117,9 @@ fn measure(args: &Args, plan: Plan) -> std::io::Result<Run> {
 }
 
 /// Runs slices until so many bytes have been delivered.
-fn deliver(bench: &mut Bench, bytes: u64, plan: Plan) -> std::io::Result<Run> {
+fn deliver(bench: &mut Bench, bytes: u64, arch: Architecture) -> std::io::Result<Run> {
     let before = waited();
-    let mut run = Run { plan, messages: 0, seconds: 0.0, cpu: 0.0, voluntary: 0, involuntary: 0, sync_ms: 0.0 };
+    let mut run = Run { arch, messages: 0, seconds: 0.0, cpu: 0.0, voluntary: 0, involuntary: 0, sync_ms: 0.0 };
     while run.messages < bytes {
         let slice = bench.run_slice(Duration::from_millis(5))?;
         run.messages += slice.bytes;
@@ -139,7 +139,7 @@ fn waited() -> u64 {
 
 fn row(run: &Run, args: &Args) -> serde_json::Value {
     serde_json::json!({
-        "arch": run.plan.to_string(),
+        "arch": run.arch.to_string(),
         "mbps": run.mbps(args.length),
         "messages": run.messages,
         "seconds": run.seconds,
@@ -162,7 +162,7 @@ fn print(runs: &[Run], args: &Args) {
         .column("lock wait ms", Align::Right, 1);
     for run in runs {
         table.row(vec![
-            run.plan.to_string(),
+            run.arch.to_string(),
             format!("{:.0}", run.mbps(args.length)),
             run.messages.to_string(),
             format!("{:.3}", run.seconds),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use heddle::ALL_PLANS;
+use heddle::ALL_ARCHITECTURES;
 
 /// Runs the binary in `directory` with the words of `arguments`; it ends by itself or is ended.
 fn heddle_in(directory: &Path, arguments: &str) -> Output {
@@ -39,15 +39,15 @@ fn every_level_has_a_help_with_examples() {
 fn all_architectures_are_listed() {
     let list = text(&heddle("serve --list-arch").stdout);
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    let (listed, numbered) = names.split_at(ALL_PLANS.len());
-    assert_eq!(listed, ALL_PLANS);
+    let (listed, numbered) = names.split_at(ALL_ARCHITECTURES.len());
+    assert_eq!(listed, ALL_ARCHITECTURES);
     assert_eq!(numbered, ["connp-l:N"]);
     assert_eq!(list, text(&heddle("compare --list").stdout));
 }
 
 #[test]
 fn a_peer_in_the_process_answers_under_every_architecture() {
-    for arch in ALL_PLANS {
+    for arch in ALL_ARCHITECTURES {
         for address in ["10.0.0.1", "fd00::1"] {
             let output = heddle(&format!("ping {address} -c 2 -i 0.001 -W 30 -s 4000 --queues 2 -j --arch {arch}"));
             let report = json(&output);
@@ -63,7 +63,7 @@ fn small_packets_are_enough_for_ipv4() {
     let directory = tempfile::tempdir().expect("a directory");
     let content: Vec<u8> = (0..20_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(directory.path().join("file"), &content).expect("written");
-    for arch in ALL_PLANS {
+    for arch in ALL_ARCHITECTURES {
         for mtu in [68, 1279] {
             let output = heddle_in(
                 directory.path(),
@@ -92,7 +92,7 @@ fn a_file_is_fetched_whole_under_every_architecture() {
     let directory = tempfile::tempdir().expect("a directory");
     let content: Vec<u8> = (0..5_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     std::fs::write(directory.path().join("file"), &content).expect("written");
-    for (index, arch) in ALL_PLANS.iter().enumerate() {
+    for (index, arch) in ALL_ARCHITECTURES.iter().enumerate() {
         let host = if index % 2 == 0 { "10.0.0.1" } else { "[fd00::1]:8080" };
         let output =
             heddle_in(directory.path(), &format!("get http://{host}/file -o copy -j --queues 2 --arch {arch}"));
@@ -231,7 +231,7 @@ fn a_limit_of_open_files_at_any_place_is_named() {
         match code {
             Some(0) => {
                 let got = std::fs::read(directory.path().join("got")).expect("the file");
-                assert!(got == [7; 100_000], "{most} files: {} octets", got.len());
+                assert!(got == [7; 100_000], "{most} files: {} bytes", got.len());
             }
             // Before the program begins it is the loader's word.
             Some(127) => {}
@@ -243,8 +243,8 @@ fn a_limit_of_open_files_at_any_place_is_named() {
     assert!(outcomes.contains(&Some(1)) && outcomes.ends_with(&[Some(0)]), "{outcomes:?}");
 }
 
-/// Every limit of address space: either it is done, or a sentence says what is missing and what to do. Where not even the
-/// version can be printed, the program has not begun.
+/// Every limit of address space: either it is done, or a sentence says what is missing and what to do. Where not even
+/// the version can be printed, the program has not begun.
 #[test]
 fn a_limit_of_memory_at_any_place_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -256,7 +256,8 @@ fn a_limit_of_memory_at_any_place_is_named() {
         shell.output().expect("a shell")
     };
     std::fs::write(directory.path().join("empty.pkt"), "0 `true`\n").expect("a script");
-    // Closely where a start needs all there is, with long steps where the allocator would set aside 64 MiB for each thread.
+    // Closely where a start needs all there is, with long steps where the allocator would set aside 64 MiB for each
+    // thread.
     let close = (8_000..84_000).step_by(2_300);
     let limits: Vec<u32> = close.chain((90_000..400_000).step_by(60_000)).chain([8_000_000]).collect();
     for words in [

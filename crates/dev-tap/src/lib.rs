@@ -5,8 +5,8 @@
 //! Each queue pair is one file descriptor of `/dev/net/tun`; one read or write moves one frame, or with offloads one
 //! super-segment of up to 64 KiB.
 //!
-//! A TUN interface ([`TapOptions::framing`]) carries bare IP packets: there is no cable, no link header and no neighbour. All
-//! else is the same.
+//! A TUN interface ([`TapOptions::framing`]) carries bare IP packets: there is no cable, no link header and no
+//! neighbour. All else is the same.
 //!
 //! # Queues
 //!
@@ -79,7 +79,8 @@ pub struct TapOptions {
     pub mtu: Option<usize>,
     /// What frames begin with: an Ethernet header, which makes the interface a TAP interface, or the IP header: TUN.
     pub framing: Framing,
-    /// Address of our end of the cable, of a TAP interface; `None` derives one from the interface's. It must not be the interface's own.
+    /// Address of our end of the cable, of a TAP interface; `None` derives one from the interface's. It must not be the
+    /// interface's own.
     pub mac: Option<MacAddr>,
     /// Bring the interface up if it is down.
     pub bring_up: bool,
@@ -137,8 +138,8 @@ impl Tap {
     }
 
     /// Takes descriptors that a process with more rights has opened and attached: one per queue, all of one TAP or TUN
-    /// interface, which has no further queue open. `options.queues` and `options.framing` are ignored. Without offload headers on the interface (`IFF_VNET_HDR`) there are no
-    /// offloads.
+    /// interface, which has no further queue open. `options.queues` and `options.framing` are ignored. Without offload
+    /// headers on the interface (`IFF_VNET_HDR`) there are no offloads.
     pub fn from_fds(fds: Vec<OwnedFd>, mut options: TapOptions) -> Result<Tap, TapError> {
         options.queues = fds.len();
         let mut of: Option<(String, u16)> = None;

@@ -1,7 +1,7 @@
 //! How many queues of a TAP interface are open, in any process: asked of the kernel with `RTM_GETLINK`.
 //!
-//! The kernel lets any number of processes attach queues to one multi-queue interface and spreads the frames over all of
-//! them. It keeps the number itself and takes a queue off when its last descriptor is closed, also when a process
+//! The kernel lets any number of processes attach queues to one multi-queue interface and spreads the frames over all
+//! of them. It keeps the number itself and takes a queue off when its last descriptor is closed, also when a process
 //! crashes, so the number is never out of date, and it counts the queues of every program.
 
 use std::io;

@@ -1,10 +1,10 @@
 //! The queues of a TAP device.
 //!
 //! A read needs a buffer before the frame's length is known. With segmentation a frame may have 64 KiB, so the queue
-//! keeps one large buffer and reads into that: a frame for which a smaller buffer is enough is copied into one (30 ns for
-//! an ordinary frame, against 600 ns for the read) and the large buffer stays, so that a reader who leaves frames lying
-//! holds no more memory than they need: at most 72 KiB for 16 KiB. Without segmentation the spare buffer is as large as
-//! a frame can be, and nothing is copied.
+//! keeps one large buffer and reads into that: a frame for which a smaller buffer is enough is copied into one (30 ns
+//! for an ordinary frame, against 600 ns for the read) and the large buffer stays, so that a reader who leaves frames
+//! lying holds no more memory than they need: at most 72 KiB for 16 KiB. Without segmentation the spare buffer is as
+//! large as a frame can be, and nothing is copied.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -367,9 +367,9 @@ mod tests {
             let mut buffer = PktBuf::alloc(rx.longest).expect("a buffer");
             buffer.append(length).fill(7);
             let frame = rx.unload(buffer).expect("a frame");
-            assert!(frame.len() == length && frame.iter().all(|octet| *octet == 7));
+            assert!(frame.len() == length && frame.iter().all(|byte| *byte == 7));
             let held = frame.headroom() + frame.len() + frame.tailroom();
-            assert!(held <= most, "{held} octets for {length}");
+            assert!(held <= most, "{held} bytes for {length}");
             assert_eq!(rx.spare.take().is_some(), most < 73_728, "{length}");
         }
         assert_eq!(rx.link.counters.snapshot().dropped(DropReason::NoBuffer), 0);

@@ -1,6 +1,6 @@
 //! A TAP device in a process that may open no more files: at whichever descriptor the limit comes, opening ends in a
-//! sentence that names the interface and the remedy, and leaves nothing open. The limit is a process's, so the attempts are
-//! made by this program again, as a child, in a network namespace of its own.
+//! sentence that names the interface and the remedy, and leaves nothing open. The limit is a process's, so the attempts
+//! are made by this program again, as a child, in a network namespace of its own.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -14,7 +14,8 @@ const QUEUES: usize = 3;
 /// Two for each queue, and one for questions to the kernel.
 const NEEDED: u64 = 2 * QUEUES as u64 + 1;
 
-/// The numbers of the descriptors that are open, in order. The last one, or one in a gap, is that of the directory read.
+/// The numbers of the descriptors that are open, in order. The last one, or one in a gap, is that of the directory
+/// read.
 fn open_files() -> Vec<u64> {
     let directory = std::fs::read_dir("/proc/self/fd").expect("it is there");
     let number = |entry: std::io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
@@ -39,8 +40,8 @@ fn limit(files: u64) -> u64 {
 /// limit.
 fn close_in_children() {
     for number in open_files().into_iter().filter(|number| *number > 2) {
-        // SAFETY: takes plain integers, and closes nothing in this process. The number of the directory that was read is
-        // closed already, which is an error and nothing else.
+        // SAFETY: takes plain integers, and closes nothing in this process. The number of the directory that was read
+        // is closed already, which is an error and nothing else.
         unsafe { libc::fcntl(number as libc::c_int, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }

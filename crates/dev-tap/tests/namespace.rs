@@ -188,7 +188,7 @@ struct ByHand {
 impl ByHand {
     /// A segment whose checksum is left to the kernel.
     fn segment(&self, to: u16, flags: TcpFlags, options: Options, data: &[u8]) -> PktBuf {
-        let segment = Segment { flags, text: data, ..Segment::ack((self.port, to), self.seq, self.ack) };
+        let segment = Segment { flags, data, ..Segment::ack((self.port, to), self.seq, self.ack) };
         let segment = Segment { checksum: frames::Checksum::Pseudo, ..segment }.options(options);
         let mut frame = frame(ends(self.host, self.ours), segment);
         frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 16 };

@@ -1,8 +1,8 @@
 //! A set of small numbers: queues, ports, cells.
 //!
-//! Numbers below 64 stand in one word, so that a set costs what a mask costs; larger ones stand in a heap of words that is
-//! allocated when the first of them is inserted. There is no largest number, and no two numbers share a bit: a wake-up that
-//! is noted here is neither lost nor given to another. Of one thread.
+//! Numbers below 64 stand in one word, so that a set costs what a mask costs; larger ones stand in a heap of words that
+//! is allocated when the first of them is inserted. There is no largest number, and no two numbers share a bit: a
+//! wake-up that is noted here is neither lost nor given to another. Of one thread.
 
 /// A set of numbers. Free of allocation while all of them are below 64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,15 +1,15 @@
 //! Receive coalescing: consecutive segments of a connection inside one batch become one super-segment.
 //!
 //! A device that says `coalescing` runs [`coalesce`] over each batch it hands out, as interfaces and kernels do (GRO),
-//! so that the layers above pay once for many segments. Merged are only TCP segments whose headers say the same thing:
-//! same connection, same IP header but for length, identification and checksum, same TCP flags but for PSH, equal
-//! options (so equal timestamps), equal window, data in sequence, and equal length but for a shorter last one. SYN,
-//! FIN, RST, URG and segments without data stay as they are, and end what was being merged, so that no segment
-//! overtakes another of its connection.
+//! so that the layers above pay once for many segments. Only TCP segments with equal headers are merged: same
+//! connection, same IP header but for length, identification and checksum, same TCP flags but for PSH, equal options
+//! (so equal timestamps), equal window, data in sequence, and equal length but for a shorter last one. SYN, FIN, RST,
+//! URG and segments without data stay as they are, and end what was being merged, so that no segment overtakes another
+//! of its connection.
 //!
-//! The merged frame has `segment_size` set. Parts that nobody vouches for are verified here, and a part with a bad
+//! The merged frame has `segment_size` set. Parts without a verified checksum are verified here, and a part with a bad
 //! checksum is not merged (the receiver will find and count it). The merged frame's own checksum is left open, marked
-//! `Partial`: its receiver need not look, and whoever passes it on finds what is left to do.
+//! `Partial`: its receiver need not verify it, and code that passes it on knows what is left to do.
 
 use pktbuf::{Checksum, PktBuf};
 use wire::{Framing, checksum};
@@ -37,7 +37,7 @@ struct Run {
 }
 
 /// Merges what can be merged among `batch[from..]`; the batch gets shorter. Returns how many frames were merged away.
-/// A buffer that cannot be had leaves frames unmerged.
+/// If no buffer is available, frames stay unmerged.
 pub fn coalesce(batch: &mut Vec<PktBuf>, from: usize) -> usize {
     coalesce_framed(Framing::Ethernet, batch, from)
 }
@@ -95,7 +95,7 @@ fn same_flow(batch: &[PktBuf], run: Option<&Run>, at: usize, layout: &Layout) ->
 /// Whether a segment may be part of a super-segment at all.
 fn mergeable(frame: &PktBuf, layout: &Layout) -> bool {
     let flags = frame[layout.l4 + FLAGS];
-    // The low bits of the octet before are accurate ECN's part of the flags.
+    // The low bits of the byte before are accurate ECN's part of the flags.
     let plain = flags & !PSH == ACK
         && frame[layout.l4 + FLAGS - 1] & 0xf == 0
         && layout.data < layout.end

@@ -1,8 +1,8 @@
 //! Where the headers of a frame lie.
 //!
 //! Hashing, segmenting and coalescing all ask the same question of a frame: is it an unfragmented TCP or UDP datagram,
-//! and at which offsets do its headers and its data begin? [`Headers`] has the answer in one word; [`Layout::of`] spreads it
-//! out for those that compute with offsets.
+//! and at which offsets do its headers and its data begin? [`Headers`] has the answer in one word; [`Layout::of`]
+//! spreads it out for those that compute with offsets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -81,7 +81,7 @@ impl Layout {
         FourTuple { local_addr: dst, remote_addr: src, local_port: port(2), remote_port: port(0) }
     }
 
-    /// Whether the checksums of the frame can be trusted: somebody vouches for them, or they are right. An IPv4 header
+    /// Whether the checksums of the frame can be trusted: they were verified below, or they are right. An IPv4 header
     /// is summed too; a UDP checksum of zero is none (RFC 768) and passes.
     pub fn checksum_is_good(&self, frame: &PktBuf) -> bool {
         if frame.meta().checksum != Checksum::None {

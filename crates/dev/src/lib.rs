@@ -13,12 +13,13 @@
 //!
 //! # What a frame carries
 //!
-//! The buffer starts at the Ethernet header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`] says what the device still has to do
-//! (`Checksum::Partial`, `segment_size`) or has already done (`Checksum::Verified`, `segment_size` of a coalesced
-//! super-segment, `flow_hash`, `queue`). A frame that never crossed a wire may be *received* as `Partial`: nothing can
-//! have corrupted it, so its receiver takes it as verified. `Checksum::Partial { start, offset }` on a transmitted frame counts `start`
-//! from the first byte of the frame; the checksum field at `start + offset` holds the folded, uncomplemented
-//! pseudo-header sum, as in virtio (section 5.1.6.2 of its specification).
+//! The buffer starts at the Ethernet header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`] says
+//! what the device still has to do (`Checksum::Partial`, `segment_size`) or has already done (`Checksum::Verified`,
+//! `segment_size` of a coalesced super-segment, `flow_hash`, `queue`). A frame that never crossed a wire may be
+//! *received* as `Partial`: nothing can have corrupted it, so its receiver takes it as verified. `Checksum::Partial {
+//! start, offset }` on a transmitted frame counts `start` from the first byte of the frame; the checksum field at
+//! `start + offset` holds the folded, uncomplemented pseudo-header sum, as in virtio (section 5.1.6.2 of its
+//! specification).
 //!
 //! # What may never happen
 //!
@@ -58,8 +59,8 @@ pub use wire::Framing;
 pub struct Capabilities {
     /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791).
     pub mtu: usize,
-    /// What frames begin with: an Ethernet header, or, where the link has none, the IP header. In the second case the link has
-    /// no addresses either.
+    /// What frames begin with: an Ethernet header, or, where the link has none, the IP header. In the second case the
+    /// link has no addresses either.
     pub framing: Framing,
     /// The address of this end of the link; unspecified where the link has none.
     pub mac: MacAddr,
@@ -76,8 +77,8 @@ pub struct Capabilities {
     pub coalescing: bool,
     /// The key of the Toeplitz hash by which received frames are spread over the queues, if the device says.
     pub rss_key: Option<[u8; 40]>,
-    /// The region in which the device wants frames to be allocated, to send them without a copy. It takes frames that lie
-    /// elsewhere, too. `None`: the heap.
+    /// The region in which the device wants frames to be allocated, to send them without a copy. It takes frames that
+    /// lie elsewhere, too. `None`: the heap.
     pub region: Option<RegionId>,
 }
 
@@ -86,7 +87,7 @@ pub struct Capabilities {
 pub enum WaitOutcome {
     /// Frames can be received.
     Ready,
-    /// Somebody called [`Wake::wake`].
+    /// [`Wake::wake`] was called.
     Woken,
     /// The time ran out.
     TimedOut,
@@ -117,14 +118,14 @@ pub trait RxQueue: Send {
         None
     }
 
-    /// When the queue next has something of its own to do, such as handing out a frame that it holds back: for those who
-    /// drive a device in virtual time and want to know how far it may jump. `None`: only when frames arrive.
+    /// When the queue next has something of its own to do, such as handing out a frame that it holds back: for code
+    /// that drives a device in virtual time and must know how far it may jump. `None`: only when frames arrive.
     fn next_due(&self) -> Option<Time> {
         None
     }
 
-    /// True once the device has vanished (unplugged, deleted, other port closed) and every frame that had arrived
-    /// was handed over. A device that can come back says so by `false`, and by [`next_due`](RxQueue::next_due) if it knows
+    /// True once the device has vanished (unplugged, deleted, other port closed) and every frame that had arrived was
+    /// handed over. A device that can come back says so by `false`, and by [`next_due`](RxQueue::next_due) if it knows
     /// when.
     fn gone(&self) -> bool {
         false
@@ -133,8 +134,9 @@ pub trait RxQueue: Send {
 
 /// The transmitting half of a queue pair.
 pub trait TxQueue: Send {
-    /// How many frames the queue is sure to take now, whichever flows they belong to. There may be room for more only where
-    /// at least half of what it ever takes is said: less is what there is, and more is said when there is more.
+    /// How many frames the queue is sure to take now, whichever flows they belong to. A queue may report fewer free
+    /// slots than it has only while it reports at least half its capacity; a smaller value is exact, and a larger one
+    /// is reported once there is more room.
     fn credit(&self) -> usize;
 
     /// Gives one frame to the device. `Ok` says that the device has taken charge of it: it is sent, or dropped with a
@@ -143,9 +145,9 @@ pub trait TxQueue: Send {
     /// A receiver that sleeps may not hear of the frame before [`flush`](TxQueue::flush).
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf>;
 
-    /// Gives frames to the device, first first, until it has no room or none is left: what stays in `frames` was refused and
-    /// may be offered again. Does what [`transmit`](TxQueue::transmit) does one by one; a queue that has a cost for each
-    /// call (a lock, a clock, a system call) pays it once here.
+    /// Gives frames to the device, first first, until it has no room or none is left: what stays in `frames` was
+    /// refused and may be offered again. Does what [`transmit`](TxQueue::transmit) does one by one; a queue that has a
+    /// cost for each call (a lock, a clock, a system call) pays it once here.
     fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
         while let Some(frame) = frames.pop_front() {
             if let Err(back) = self.transmit(frame) {
@@ -157,21 +159,21 @@ pub trait TxQueue: Send {
     /// Ends a batch: receivers that sleep at the other end are woken, and frames that the device gathers are sent.
     fn flush(&mut self);
 
-    /// A handle that does what [`flush`](TxQueue::flush) does, without the queue, where waking receivers is all of it. A
-    /// queue behind a lock is then locked once for a frame and not twice.
+    /// A handle that does what [`flush`](TxQueue::flush) does, without the queue, where waking receivers is all of it.
+    /// A queue behind a lock is then locked once for a frame and not twice.
     fn notifier(&self) -> Option<Arc<dyn Notify>> {
         None
     }
 
-    /// Moves into `dirty` the receivers of the frames transmitted since the last call or flush: the caller must pass them to
-    /// the [`notifier`](TxQueue::notifier). Nothing where there is none.
+    /// Moves into `dirty` the receivers of the frames transmitted since the last call or flush: the caller must pass
+    /// them to the [`notifier`](TxQueue::notifier). Nothing where there is none.
     fn take_dirty(&mut self, _dirty: &mut BitSet) {}
 }
 
 /// Wakes receivers that sleep; see [`TxQueue::notifier`]. Any thread.
 pub trait Notify: Send + Sync {
-    /// Wakes those of the receivers in `dirty` that sleep. More receivers than were given frames, or than there are, do no
-    /// harm.
+    /// Wakes those of the receivers in `dirty` that sleep. More receivers than were given frames, or than there are, do
+    /// no harm.
     fn notify(&self, dirty: &BitSet);
 }
 

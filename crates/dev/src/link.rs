@@ -8,11 +8,11 @@
 //! A receiver that finds all its rings empty may sleep. It first raises its `sleeping` flag, then looks once more; a
 //! sender pushes first and looks at the flag afterwards, once per batch. With a full fence between the two steps on
 //! each side at least one of them sees the other, so a frame is never left lying before a sleeping receiver, and a
-//! receiver that is awake costs the sender one load of a line that nobody writes. The receiver's fence is the heavy one:
-//! it comes there once a sleep, its senders once a batch, or once a call.
+//! receiver that is awake costs the sender one load of a line that is not written. The receiver's fence is the heavy
+//! one: it comes there once a sleep, its senders once a batch, or once a call.
 //!
-//! The receivers that a sender has given frames to, and not yet notified, are kept beside its rings; the doorbells are shared,
-//! so that receivers can be notified without the sender.
+//! The receivers that a sender has given frames to, and not yet notified, are kept beside its rings; the doorbells are
+//! shared, so that receivers can be notified without the sender.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl<P: Platform> Doorbell<P> {
         }
     }
 
-    /// Wakes the receiver if it has said that it sleeps. The caller has a light fence between its pushes and this.
+    /// Wakes the receiver if it has announced that it sleeps. The caller has a light fence between its pushes and this.
     fn ring(&self) {
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::AcqRel) {
             self.parker.unpark();

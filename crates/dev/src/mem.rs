@@ -8,13 +8,14 @@
 //! must refuse it drops with a reason, counted at the sending port: frames longer than the MTU, frames too short for a
 //! link header, frames for a port that is gone.
 //!
-//! With [`Framing::Packet`] the link has no header and no addresses: frames are bare IP packets, as a TUN device has them.
+//! With [`Framing::Packet`] the link has no header and no addresses: frames are bare IP packets, as a TUN device has
+//! them.
 //!
 //! Super-segments (`segment_size` set) are taken when the configuration says `segmentation`. They cross whole; a
-//! coalescing receiver gets them whole, any other receives the frames that a segmenting interface would have put on
-//! the wire, made at the moment it takes them. Checksum offload is as cheap as on real hardware: a frame marked
-//! `Partial` arrives as it is, its checksum field unfinished, since memory does not corrupt: the receiver need not look,
-//! and whoever passes it on finds what is left to do.
+//! coalescing receiver gets them whole, any other receives the frames that a segmenting interface would have put on the
+//! wire, made at the moment it takes them. Checksum offload is as cheap as on real hardware: a frame marked `Partial`
+//! arrives as it is, its checksum field unfinished, since memory does not corrupt: the receiver need not look, and
+//! whoever passes it on finds what is left to do.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -57,8 +57,8 @@ impl Splitter {
         left.div_ceil(self.segment_size).max(usize::from(self.index == 0))
     }
 
-    /// The next piece. `Some(Err(NoBuffer))` says that no buffer was to be had for it: the piece is lost and the next call
-    /// goes on behind it. `None` after the last.
+    /// The next piece. `Some(Err(NoBuffer))`: there was no buffer for it, the piece is lost and the next call goes on
+    /// behind it. `None` after the last.
     pub fn next_piece(&mut self) -> Option<Result<PktBuf, NoBuffer>> {
         if self.remaining() == 0 {
             return None;

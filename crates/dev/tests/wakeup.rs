@@ -1,6 +1,6 @@
-//! The wake-up protocol of the linked pair under shuttle's schedules: no frame is left lying before a sleeping receiver,
-//! whatever the interleaving. A sender that forgets the flush is planted to see that the checker would notice.
-//! (`cargo test -p heddle-dev --features shuttle`)
+//! The wake-up protocol of the linked pair under shuttle's schedules: no frame is left lying before a sleeping
+//! receiver, whatever the interleaving. A sender that forgets the flush is planted to see that the checker would
+//! notice. (`cargo test -p heddle-dev --features shuttle`)
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

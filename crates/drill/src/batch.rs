@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ::stack::Plan;
+use ::stack::Architecture;
 use dev::pcap::{Direction, Writer};
 
 use crate::Family;
@@ -19,7 +19,7 @@ use crate::run::Options;
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Architectures; the first one's trace is what the others are compared with.
-    pub plans: Vec<Plan>,
+    pub architectures: Vec<Architecture>,
     /// The address families in which a script runs that does not say its own.
     pub families: Vec<Family>,
     /// How a script is run, but for its family.
@@ -55,7 +55,8 @@ impl Outcome {
 /// All files that end in `.pkt` under `paths`, and files that are named themselves; in order.
 ///
 /// # Errors
-/// A sentence that names the path that cannot be read, or the directory that has no script: nothing to run is no success.
+/// A sentence that names the path that cannot be read, or the directory that has no script: nothing to run is no
+/// success.
 pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for path in paths {
@@ -127,7 +128,7 @@ impl Batch {
     fn one(&self, path: &Path, text: &str, family: Family, several: bool) -> Option<Fault> {
         let directory = path.parent().map(Path::to_owned);
         let options = Options { family, directory, ..self.options.clone() };
-        let Checked { traces, fault: wrong } = check::check(text, &self.plans, &options, &self.defines);
+        let Checked { traces, fault: wrong } = check::check(text, &self.architectures, &options, &self.defines);
         if let (Some(directory), Some((_, trace))) = (&self.captures, traces.last())
             && let Err(error) = capture(directory, path, several.then_some(family), trace)
         {
@@ -139,7 +140,7 @@ impl Batch {
 
 /// A fault of a script as a whole.
 fn fault(message: String) -> Fault {
-    Fault { plan: None, error: ScriptError::new(0, message) }
+    Fault { arch: None, error: ScriptError::new(0, message) }
 }
 
 /// Writes a run as pcapng; virtual time counts from 1970. The file's name has the family, if there is one.

@@ -1,11 +1,11 @@
-//! A script under many architectures: it must go through under each, and the packets must be the same, octet by octet and
+//! A script under many architectures: it must go through under each, and the packets must be the same, byte by byte and
 //! at the same virtual time. Their order must be the same, too, but where timers of several connections expire at one
 //! instant (see `order`).
 
 use std::fmt;
 use std::path::Path;
 
-use ::stack::Plan;
+use ::stack::Architecture;
 
 use crate::error::ScriptError;
 use crate::family::Family;
@@ -17,8 +17,8 @@ use crate::run::{self, Options};
 
 /// What a check gave.
 pub struct Checked {
-    /// What crossed the link, by plan, as far as the script went.
-    pub traces: Vec<(Plan, Vec<Crossing>)>,
+    /// What crossed the link, by architecture, as far as the script went.
+    pub traces: Vec<(Architecture, Vec<Crossing>)>,
     /// What was wrong first.
     pub fault: Option<Fault>,
 }
@@ -27,7 +27,7 @@ pub struct Checked {
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The architecture under which it showed; `None`: the script cannot be read.
-    pub plan: Option<Plan>,
+    pub arch: Option<Architecture>,
     /// Line and sentence.
     pub error: ScriptError,
 }
@@ -36,37 +36,38 @@ impl Fault {
     /// The fault of the script at `path`, as one line. What concerns no line of it has none.
     pub fn at(&self, path: &Path) -> impl fmt::Display {
         let line = if self.error.line == 0 { String::new() } else { format!(":{}", self.error.line) };
-        let plan = self.plan.map_or_else(String::new, |plan| format!(" (under {plan})"));
-        format!("{}{line}: {}{plan}", path.display(), self.error.message)
+        let arch = self.arch.map_or_else(String::new, |arch| format!(" (under {arch})"));
+        format!("{}{line}: {}{arch}", path.display(), self.error.message)
     }
 }
 
-/// Runs the script `text` under each of `plans` and compares the traces with the first one's. Stops at the first fault.
-pub fn check(text: &str, plans: &[Plan], options: &Options, defines: &[(String, String)]) -> Checked {
+/// Runs the script `data` under each of `architectures` and compares the traces with the first one's. Stops at the
+/// first fault.
+pub fn check(data: &str, architectures: &[Architecture], options: &Options, defines: &[(String, String)]) -> Checked {
     let mut checked = Checked { traces: Vec::new(), fault: None };
-    let family = options.family.with(Family::said_in(text));
+    let family = options.family.with(Family::said_in(data));
     let usual = usual_names(family).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let names: Vec<_> = usual.chain(defines.iter().cloned()).collect();
-    let script = match parse::parse_with(text, &names) {
+    let script = match parse::parse_with(data, &names) {
         Ok(script) => script,
         Err(error) => {
-            checked.fault = Some(Fault { plan: None, error });
+            checked.fault = Some(Fault { arch: None, error });
             return checked;
         }
     };
-    for plan in plans {
-        let options = Options { plan: *plan, ..options.clone() };
+    for arch in architectures {
+        let options = Options { arch: *arch, ..options.clone() };
         match run::run(&script, &options) {
             Ok(trace) => {
                 if let Some((first, reference)) = checked.traces.first() {
                     checked.fault = difference(*first, reference, &trace)
-                        .map(|message| Fault { plan: Some(*plan), error: ScriptError::new(0, message) });
+                        .map(|message| Fault { arch: Some(*arch), error: ScriptError::new(0, message) });
                 }
-                checked.traces.push((*plan, trace));
+                checked.traces.push((*arch, trace));
             }
             Err(failure) => {
-                checked.traces.push((*plan, failure.trace));
-                checked.fault = Some(Fault { plan: Some(*plan), error: failure.error });
+                checked.traces.push((*arch, failure.trace));
+                checked.fault = Some(Fault { arch: Some(*arch), error: failure.error });
             }
         }
         if checked.fault.is_some() {
@@ -76,8 +77,8 @@ pub fn check(text: &str, plans: &[Plan], options: &Options, defines: &[(String, 
     checked
 }
 
-/// Names that the runners of public scripts define for every script, by the version of IP, and `NETWORK_CODE` beside their
-/// `CODE`.
+/// Names that the runners of public scripts define for every script, by the version of IP, and `NETWORK_CODE` beside
+/// their `CODE`.
 fn usual_names(family: Family) -> [(&'static str, &'static str); 6] {
     let v6 = !family.has_v4_packets();
     let [cookie, of_zero_key] =
@@ -93,7 +94,7 @@ fn usual_names(family: Family) -> [(&'static str, &'static str); 6] {
 }
 
 /// The first place where two traces part, as one sentence.
-fn difference(first: Plan, reference: &[Crossing], trace: &[Crossing]) -> Option<String> {
+fn difference(first: Architecture, reference: &[Crossing], trace: &[Crossing]) -> Option<String> {
     let (reference, trace) = (canonical(reference), canonical(trace));
     let place = reference.iter().zip(&trace).position(|(a, b)| a != b).unwrap_or(reference.len().min(trace.len()));
     let (a, b) = (reference.get(place), trace.get(place));
@@ -112,15 +113,15 @@ fn shown(crossing: Option<&Crossing>) -> String {
             "{} {}:{} ack {} win {} <{}>",
             crate::notation::flags(tcp.flags),
             tcp.seq,
-            tcp.seq.wrapping_add(tcp.text.len() as u32),
+            tcp.seq.wrapping_add(tcp.data.len() as u32),
             tcp.ack,
             tcp.window,
             crate::notation::list(&tcp.options)
         ),
-        Ok((_, frame::Payload::Udp { text, .. })) => format!("udp ({})", text.len()),
+        Ok((_, frame::Payload::Udp { data, .. })) => format!("udp ({})", data.len()),
         Ok((_, frame::Payload::Icmp(icmp))) => icmp.to_string(),
         Ok((_, frame::Payload::Other(protocol))) => format!("protocol {protocol}"),
-        Err(_) => format!("a frame of {} octets", frame.len()),
+        Err(_) => format!("a frame of {} bytes", frame.len()),
     };
     format!("[{direction} {what} at {:.6} s]", at.as_secs_f64())
 }

@@ -31,7 +31,7 @@ impl Family {
         settings.iter().rev().find(|setting| setting.name == "ip_version")?.value.parse().ok()
     }
 
-    /// The family in which a script runs that says `said` of itself, where `self` is asked for. A script for IPv4 is about
+    /// The family in which a script with the declaration `said` runs if `self` is asked for. A script for IPv4 is about
     /// IPv4's packets, which sockets with mapped addresses exchange as well.
     pub fn with(self, said: Option<Family>) -> Family {
         match (said, self) {

@@ -1,7 +1,7 @@
-//! Packets as octets: made for what a script injects, read from what the stack sends.
+//! Packets as bytes: made for what a script injects, read from what the stack sends.
 //!
-//! Written by hand and not by the stack's own emitters, so that a mistake there is not answered by the same mistake here.
-//! Every checksum of a packet read is checked.
+//! Written by hand and not by the stack's own emitters, so that a mistake there is not answered by the same mistake
+//! here. Every checksum of a packet read is checked.
 
 use std::net::IpAddr;
 
@@ -34,14 +34,14 @@ pub(crate) struct Tcp {
     pub window: u16,
     pub urgent: u16,
     pub options: Vec<TcpOption>,
-    pub text: Vec<u8>,
+    pub data: Vec<u8>,
 }
 
 /// What the stack sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     Tcp(Tcp),
-    Udp { ports: (u16, u16), text: Vec<u8> },
+    Udp { ports: (u16, u16), data: Vec<u8> },
     Icmp(IcmpSpec),
     Other(u8),
 }
@@ -104,13 +104,13 @@ fn complete(transport: &mut [u8], ip: &Ip, protocol: u8, field: usize) {
 /// A TCP segment to the stack.
 pub(crate) fn tcp(macs: Macs, ip: &Ip, segment: &Tcp) -> Result<Vec<u8>, String> {
     let mut transport = tcp_header(segment)?;
-    transport.extend_from_slice(&segment.text);
+    transport.extend_from_slice(&segment.data);
     complete(&mut transport, ip, protocol::TCP, 16);
     packet(macs, ip, protocol::TCP, &transport)
 }
 
 fn tcp_header(segment: &Tcp) -> Result<Vec<u8>, String> {
-    let options = option_octets(&segment.options)?;
+    let options = option_bytes(&segment.options)?;
     let mut out = Vec::with_capacity(60);
     out.extend(segment.ports.0.to_be_bytes());
     out.extend(segment.ports.1.to_be_bytes());
@@ -125,19 +125,19 @@ fn tcp_header(segment: &Tcp) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Options as octets.
+/// Options as bytes.
 ///
 /// # Errors
-/// A sentence: a header cannot have them. Its length counts in units of four octets, so a script must pad its options.
-pub(crate) fn option_octets(options: &[TcpOption]) -> Result<Vec<u8>, String> {
-    let mut octets = Vec::new();
-    options.iter().for_each(|option| emit(option, &mut octets));
-    match octets.len() {
-        len if len > 40 => Err(format!("the options take {len} octets; a header has room for 40")),
+/// A sentence: a header cannot have them. Its length counts in units of four bytes, so a script must pad its options.
+pub(crate) fn option_bytes(options: &[TcpOption]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    options.iter().for_each(|option| emit(option, &mut bytes));
+    match bytes.len() {
+        len if len > 40 => Err(format!("the options take {len} bytes; a header has room for 40")),
         len if !len.is_multiple_of(4) => {
-            Err(format!("the options take {len} octets: pad them to a multiple of four with nop or eol"))
+            Err(format!("the options take {len} bytes: pad them to a multiple of four with nop or eol"))
         }
-        _ => Ok(octets),
+        _ => Ok(bytes),
     }
 }
 
@@ -167,7 +167,7 @@ fn emit(option: &TcpOption, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads option octets; an option without a length, or with a wrong one, ends them as [`TcpOption::Other`].
+/// Reads option bytes; an option without a length, or with a wrong one, ends them as [`TcpOption::Other`].
 fn options(mut rest: &[u8]) -> Vec<TcpOption> {
     let mut options = Vec::new();
     while let Some((kind, after)) = rest.split_first() {
@@ -221,9 +221,9 @@ fn option(kind: u8, body: &[u8]) -> TcpOption {
 }
 
 /// A UDP datagram to the stack.
-pub(crate) fn udp(macs: Macs, ip: &Ip, ports: (u16, u16), text: &[u8]) -> Result<Vec<u8>, String> {
-    let mut transport = udp_header(ports, text.len());
-    transport.extend_from_slice(text);
+pub(crate) fn udp(macs: Macs, ip: &Ip, ports: (u16, u16), data: &[u8]) -> Result<Vec<u8>, String> {
+    let mut transport = udp_header(ports, data.len());
+    transport.extend_from_slice(data);
     complete(&mut transport, ip, protocol::UDP, 6);
     packet(macs, ip, protocol::UDP, &transport)
 }
@@ -242,7 +242,7 @@ fn udp_header(ports: (u16, u16), len: usize) -> Vec<u8> {
 pub(crate) struct Offender {
     pub ip: Ip,
     pub ports: (u16, u16),
-    /// Sequence number, live; the length of the text is in [`Offender::quoted`].
+    /// Sequence number, live; the length of the data is in [`Offender::quoted`].
     pub seq: u32,
     pub quoted: Quoted,
 }
@@ -262,7 +262,7 @@ pub(crate) fn icmp(macs: Macs, ip: &Ip, spec: &IcmpSpec, offender: &Offender) ->
         (None, None) => body.extend([0; 4]),
     }
     if icmp::quotes(kind, v4) {
-        let (protocol, transport, text) = match offender.quoted {
+        let (protocol, transport, data) = match offender.quoted {
             Quoted::Tcp { len, .. } => {
                 let segment = Tcp {
                     ports: offender.ports,
@@ -272,14 +272,14 @@ pub(crate) fn icmp(macs: Macs, ip: &Ip, spec: &IcmpSpec, offender: &Offender) ->
                     window: 0,
                     urgent: 0,
                     options: Vec::new(),
-                    text: Vec::new(),
+                    data: Vec::new(),
                 };
                 (protocol::TCP, tcp_header(&segment)?, len as usize)
             }
             Quoted::Udp(len) => (protocol::UDP, udp_header(offender.ports, usize::from(len)), usize::from(len)),
         };
-        body.extend(ip_header(&offender.ip, protocol, transport.len() + text));
-        // RFC 792 asks for eight octets of it; routers today quote more, and so does this one.
+        body.extend(ip_header(&offender.ip, protocol, transport.len() + data));
+        // RFC 792 asks for eight bytes of it; routers today quote more, and so does this one.
         body.extend(transport);
     }
     let protocol = if v4 { protocol::ICMP } else { protocol::ICMPV6 };
@@ -343,7 +343,7 @@ fn transport(ip: &Ip, protocol: u8, body: &[u8]) -> Result<Payload, String> {
                 window: short16(14),
                 urgent: short16(18),
                 options: options(body.get(20..len).ok_or_else(short)?),
-                text: body[len..].to_vec(),
+                data: body[len..].to_vec(),
             }))
         }
         protocol::UDP => {
@@ -352,7 +352,7 @@ fn transport(ip: &Ip, protocol: u8, body: &[u8]) -> Result<Payload, String> {
                 return Err("a UDP datagram with a wrong checksum".into());
             }
             let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
-            Ok(Payload::Udp { ports: (port(0), port(2)), text: body[8..].to_vec() })
+            Ok(Payload::Udp { ports: (port(0), port(2)), data: body[8..].to_vec() })
         }
         protocol::ICMP | protocol::ICMPV6 => {
             let v4 = protocol == protocol::ICMP;
@@ -395,12 +395,12 @@ mod tests {
                     TcpOption::Eol,
                     TcpOption::Eol,
                 ],
-                text: b"abc".to_vec(),
+                data: b"abc".to_vec(),
             };
             let frame = tcp(macs, &ip, &segment).expect("it fits");
             assert_eq!(read(&frame), Ok((ip, Payload::Tcp(segment))));
             let frame = udp(macs, &ip, (1, 2), b"x").expect("it fits");
-            assert_eq!(read(&frame), Ok((ip, Payload::Udp { ports: (1, 2), text: b"x".to_vec() })));
+            assert_eq!(read(&frame), Ok((ip, Payload::Udp { ports: (1, 2), data: b"x".to_vec() })));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The machine under test: one stack without threads of its own, its clock, and the other end of its link, which answers
-//! ARP and neighbour solicitations for everybody and records every frame with its time.
+//! The machine under test: one stack without threads of its own, its clock, and the other end of its link, which
+//! answers ARP and neighbour solicitations for everybody and records every frame with its time.
 //!
 //! The thread that has the [`Host`] advances it; it may be another thread each time, but one at a time.
 
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::stack::{BuildError, Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
+use ::stack::{Architecture, BuildError, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use observe::Time;
 use pktbuf::PktBuf;
 use sync::Real;
@@ -68,16 +68,16 @@ impl Addresses {
 }
 
 /// What a host is to be like.
-pub struct Terms {
+pub struct HostConfig {
     /// The process architecture.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// TCP's parameters.
     pub tcp: tcp::Config,
     /// The addresses of both ends.
     pub addresses: Addresses,
-    /// The link's MTU in octets, 68 to 65535.
+    /// The link's MTU in bytes, 68 to 65535.
     pub mtu: usize,
-    /// The link takes super-segments and gives them to whoever looks as they are, their checksums unfinished.
+    /// The link takes super-segments and delivers them as they are, with unfinished checksums.
     pub super_segments: bool,
 }
 
@@ -120,10 +120,10 @@ impl Host {
     ///
     /// # Errors
     /// What the stack cannot be built with.
-    pub fn new(terms: Terms) -> Result<Host, BuildError> {
+    pub fn new(terms: HostConfig) -> Result<Host, BuildError> {
         let (near, far) = link(terms.mtu, MACS.0, terms.super_segments);
         let clock = VirtualClock::new(START);
-        let mut config = StackConfig::new(terms.plan);
+        let mut config = StackConfig::new(terms.arch);
         config.cpus = 2;
         config.own_threads = false;
         config.tcp = terms.tcp;
@@ -167,7 +167,8 @@ impl Host {
         self.put_merged(frame, 0)
     }
 
-    /// As [`Host::put`], a frame that the device has merged from segments of `size` octets of text; 0: it is as it was sent.
+    /// As [`Host::put`], a frame that the device has merged from segments of `size` bytes of data; 0: it is as it was
+    /// sent.
     ///
     /// # Errors
     /// As [`Host::put`].
@@ -184,7 +185,7 @@ impl Host {
     /// # Errors
     /// A sentence: the packet is of neither version of IP, or longer than a packet can be.
     pub fn put_packet(&mut self, packet: &[u8]) -> Result<(), String> {
-        let ethertype = match packet.first().map(|octet| octet >> 4) {
+        let ethertype = match packet.first().map(|byte| byte >> 4) {
             Some(4) => EtherType::Ipv4,
             Some(6) => EtherType::Ipv6,
             _ => return Err("the packet is of neither version of IP".into()),

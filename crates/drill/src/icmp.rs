@@ -59,7 +59,7 @@ pub(crate) fn quotes(kind: u8, v4: bool) -> bool {
     TYPES.iter().any(|entry| number(entry) == Some(kind) && entry.3)
 }
 
-/// The message whose first eight octets these are.
+/// The message whose first eight bytes these are.
 pub(crate) fn spec(fixed: &[u8; 8], v4: bool) -> IcmpSpec {
     let [kind, code, _, _, a, b, c, d] = *fixed;
     let named = TYPES.iter().find(|(_, four, six, _)| (if v4 { *four } else { *six }) == Some(kind));

@@ -12,7 +12,7 @@
 //! | [`check`] (with `order`) | a script under many architectures, and that they agree |
 //! | [`host`] (with `link`) | the machine under test |
 //! | `family` | the address families that scripts run in |
-//! | `frame`, `icmp`, `notation` | packets as octets and as text |
+//! | `frame`, `icmp`, `notation` | packets as bytes and as text |
 //! | [`batch`] | many scripts, one line each; captures |
 //! | `shell`, `symbols` | shell lines as knobs; names of C |
 

@@ -1,7 +1,7 @@
 //! The link between the stack and the script: two queues in memory, without a limit of their own.
 //!
-//! Unlike a real link it carries packets of any length towards the stack, as a device that merges segments would deliver
-//! them: scripts inject such packets. Towards the script the MTU holds.
+//! Unlike a real link it carries packets of any length towards the stack, as a device that merges segments would
+//! deliver them: scripts inject such packets. Towards the script the MTU holds.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -99,20 +99,20 @@ impl fmt::Display for TcpOption {
                 blocks.iter().try_for_each(|(left, right)| write!(f, " {left}:{right}"))
             }
             TcpOption::Timestamps { val, ecr } => write!(f, "TS val {val} ecr {ecr}"),
-            TcpOption::FastOpen(cookie) => write!(f, "FO{}", cookie_text(cookie)),
-            TcpOption::FastOpenExperimental(cookie) => write!(f, "FOEXP{}", cookie_text(cookie)),
+            TcpOption::FastOpen(cookie) => write!(f, "FO{}", cookie_data(cookie)),
+            TcpOption::FastOpenExperimental(cookie) => write!(f, "FOEXP{}", cookie_data(cookie)),
             TcpOption::AccEcn { order1, fields } => {
                 let names = if *order1 { ["e1b", "ceb", "e0b"] } else { ["e0b", "ceb", "e1b"] };
                 f.write_str("ECN")?;
                 names.iter().zip(fields).try_for_each(|(name, field)| write!(f, " {name} {field}"))
             }
-            TcpOption::Other(kind, body) => write!(f, "option-{kind}{}", cookie_text(body)),
+            TcpOption::Other(kind, body) => write!(f, "option-{kind}{}", cookie_data(body)),
         }
     }
 }
 
-fn cookie_text(octets: &[u8]) -> String {
-    let hex: String = octets.iter().map(|octet| format!("{octet:02x}")).collect();
+fn cookie_data(bytes: &[u8]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     if hex.is_empty() { hex } else { format!(" {hex}") }
 }
 

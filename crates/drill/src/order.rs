@@ -1,14 +1,14 @@
 //! One order for traces that several architectures may produce in different orders.
 //!
 //! When the clock moves, timers of several connections may expire at one instant. RFC 9293 orders the segments of one
-//! connection and says nothing about the order between connections. One timer wheel serves all connections under `up`; each
-//! cell has its own under `connp-t`, `connp-l` and `squeue`, and cells of a running stack are served by threads that do not
-//! wait for each other. So an order between connections would have to be made by the architectures at every tick, at a
-//! price, for the comparison only. The comparison therefore puts such frames into one order itself: by connection,
-//! and within a connection as they were sent.
+//! connection and says nothing about the order between connections. One timer wheel serves all connections under `up`;
+//! each cell has its own under `connp-t`, `connp-l` and `squeue`, and cells of a running stack are served by threads
+//! that do not wait for each other. So an order between connections would have to be made by the architectures at every
+//! tick, at a price, for the comparison only. The comparison therefore puts such frames into one order itself: by
+//! connection, and within a connection as they were sent.
 //!
-//! This covers nothing else. What follows a packet or a call of the script is compared in the order in which it was sent,
-//! also where several connections send at one instant.
+//! This covers nothing else. What follows a packet or a call of the script is compared in the order in which it was
+//! sent, also where several connections send at one instant.
 
 use std::net::IpAddr;
 
@@ -21,8 +21,8 @@ use crate::host::Crossing;
 /// The connection of a frame: the addresses and ports of its source and its destination.
 type Flow = (IpAddr, IpAddr, (u16, u16));
 
-/// The trace with the frames that timers sent at one instant sorted by connection. Frames of no connection (ARP, neighbour
-/// discovery, ICMP) come first, sorted by their bytes.
+/// The trace with the frames that timers sent at one instant sorted by connection. Frames of no connection (ARP,
+/// neighbour discovery, ICMP) come first, sorted by their bytes.
 pub(crate) fn canonical(trace: &[Crossing]) -> Vec<Crossing> {
     let together = |a: &Crossing, b: &Crossing| a.by_timer && b.by_timer && a.at == b.at;
     trace.chunk_by(together).flat_map(sorted).collect()
@@ -53,8 +53,8 @@ fn flow(bytes: &[u8]) -> Option<Flow> {
     }
 }
 
-/// Identifications of IPv4 packets that may be fragmented are given in the order in which the packets leave (RFC 6864), and
-/// the header's checksum covers them: both follow from the order that is taken out here.
+/// Identifications of IPv4 packets that may be fragmented are given in the order in which the packets leave (RFC 6864),
+/// and the header's checksum covers them: both follow from the order that is taken out here.
 fn clear_identification(bytes: &mut [u8]) {
     const LINK: usize = ethernet::HEADER_LEN;
     if bytes.get(12..LINK) == Some(&[8, 0]) && bytes.len() >= LINK + ipv4::HEADER_LEN {
@@ -76,7 +76,7 @@ mod tests {
     fn segment(port: u16, seq: u32) -> Vec<u8> {
         let ip = Ip { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), tos: 0, ttl: 64, flow_label: 0 };
         let tcp =
-            Tcp { ports: (80, port), flags: 0x10, seq, ack: 1, window: 1, urgent: 0, options: vec![], text: vec![] };
+            Tcp { ports: (80, port), flags: 0x10, seq, ack: 1, window: 1, urgent: 0, options: vec![], data: vec![] };
         frame::tcp((MacAddr([2; 6]), MacAddr([4; 6])), &ip, &tcp).expect("a frame")
     }
 

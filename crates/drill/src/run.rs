@@ -1,8 +1,8 @@
 //! Running a script: events in order, virtual time between them.
 //!
-//! The clock moves to the next thing that happens, be it a timer of the stack or an event of the script; after every move
-//! the stack runs until nothing is left to do at that moment, and a call that waits is asked again. Nothing here sleeps or
-//! looks at a real clock, and one thread does everything: a run is a function of the script and the options.
+//! The clock moves to the next thing that happens, be it a timer of the stack or an event of the script; after every
+//! move the stack runs until nothing is left to do at that moment, and a call that waits is asked again. Nothing here
+//! sleeps or looks at a real clock, and one thread does everything: a run is a function of the script and the options.
 
 mod calls;
 mod connections;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::stack::Plan;
+use ::stack::Architecture;
 use observe::Time;
 use posix::{LowestFree, Sockets};
 use sync::Real;
@@ -26,13 +26,13 @@ use tcp::Profile;
 use crate::code::Environment;
 use crate::error::ScriptError;
 use crate::family::Family;
-use crate::host::{Crossing, Host, START, Terms};
+use crate::host::{Crossing, Host, HostConfig, START};
 use crate::script::{Action, Event, Nanos, Script, When};
 use crate::shell::{self, Effect};
 
 use calls::Pending;
 use connections::{Connection, UnderTest};
-use settings::Settings;
+use settings::ScriptSettings;
 
 /// Descriptors that a script may have open at a time: what Linux allows a process unless told otherwise.
 const MOST_DESCRIPTORS: i32 = 1024;
@@ -41,14 +41,14 @@ const MOST_DESCRIPTORS: i32 = 1024;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The process architecture.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// TCP's parameters before the script changes any.
     pub profile: Profile,
     /// Knobs set before the script's own, by their sysctls' names.
     pub knobs: Vec<(String, String)>,
     /// The address family of a script that does not say its own.
     pub family: Family,
-    /// MTU of the link of a script that does not say it, octets, 68 to 65 535; `None`: what the version's scripts are
+    /// MTU of the link of a script that does not say it, bytes, 68 to 65 535; `None`: what the version's scripts are
     /// written for.
     pub mtu: Option<u16>,
     /// Where the script lies: the files that its shell lines run are looked for there. `None`: it has none.
@@ -56,9 +56,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// The plan under Linux's profile.
-    pub fn new(plan: Plan) -> Options {
-        Options { plan, profile: Profile::Linux, knobs: Vec::new(), family: Family::V4, mtu: None, directory: None }
+    /// The architecture under Linux's profile.
+    pub fn new(arch: Architecture) -> Options {
+        Options { arch, profile: Profile::Linux, knobs: Vec::new(), family: Family::V4, mtu: None, directory: None }
     }
 }
 
@@ -91,13 +91,13 @@ pub fn run(script: &Script, options: &Options) -> Result<Vec<Crossing>, Box<Fail
 type Ran<T> = Result<T, ScriptError>;
 
 /// How far from its time a thing may happen, in nanoseconds, at an event that is `gap` after the one before.
-fn tolerance(settings: &Settings, gap: Nanos) -> Nanos {
+fn tolerance(settings: &ScriptSettings, gap: Nanos) -> Nanos {
     // An eighth of the gap.
     settings.tolerance.max(gap / 8)
 }
 
 struct Runner {
-    settings: Settings,
+    settings: ScriptSettings,
     /// Where the script lies.
     directory: Option<PathBuf>,
     host: Host,
@@ -106,7 +106,7 @@ struct Runner {
     under_test: UnderTest,
     /// Descriptors of the script to those of the socket layer.
     fds: HashMap<i64, i32>,
-    /// What was written to and read from each descriptor, for the pattern of the octets.
+    /// What was written to and read from each descriptor, for the pattern of the bytes.
     streams: HashMap<i32, values::Stream>,
     pending: Option<Pending>,
     environment: Environment,
@@ -120,7 +120,7 @@ struct Runner {
 
 impl Runner {
     fn new(script: &Script, options: &Options) -> Ran<Runner> {
-        let settings = Settings::read(&script.options, options.family, options.mtu)?;
+        let settings = ScriptSettings::read(&script.options, options.family, options.mtu)?;
         let mut tcp = options.profile.config();
         // Scripts ask for `tcpi_busy_time` and its like.
         tcp.measure_limits = true;
@@ -144,7 +144,7 @@ impl Runner {
             }
         }
         let mtu = settings.mtu;
-        let terms = Terms { plan: options.plan, tcp, addresses: settings.addresses, mtu, super_segments: false };
+        let terms = HostConfig { arch: options.arch, tcp, addresses: settings.addresses, mtu, super_segments: false };
         let host = Host::new(terms).map_err(|error| ScriptError::new(0, error.to_string()))?;
         let sockets = Sockets::new(host.stack.clone(), LowestFree::<Real>::new(3, MOST_DESCRIPTORS));
         let mut runner = Runner {

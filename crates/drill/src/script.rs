@@ -95,7 +95,7 @@ pub struct IpInfo {
     pub flow_label: Option<u32>,
 }
 
-/// What the script states about the type-of-service octet.
+/// What the script states about the type-of-service byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tos {
     /// The two ECN bits.
@@ -115,7 +115,7 @@ pub enum Body {
     Udp {
         /// Source and destination port, if said.
         ports: Option<(u16, u16)>,
-        /// Octets of payload.
+        /// Bytes of payload.
         len: u16,
     },
     /// An ICMP message.
@@ -131,7 +131,7 @@ pub struct TcpSpec {
     pub flags: u16,
     /// First sequence number.
     pub seq: u32,
-    /// Octets of text.
+    /// Bytes of data.
     pub len: u32,
     /// Acknowledgement number.
     pub ack: Option<u32>,
@@ -145,7 +145,7 @@ pub struct TcpSpec {
 
 /// Bits of [`TcpSpec::flags`].
 pub mod flag {
-    /// No more text.
+    /// No more data.
     pub const FIN: u16 = 1;
     /// Synchronise.
     pub const SYN: u16 = 2;
@@ -224,7 +224,7 @@ pub enum Quoted {
     Tcp {
         /// First sequence number, the script's.
         seq: u32,
-        /// Octets of text.
+        /// Bytes of data.
         len: u32,
     },
     /// `[udp (1000)]`

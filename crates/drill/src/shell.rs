@@ -1,7 +1,7 @@
 //! Shell lines of a script, read for what they mean to the stack. Nothing is ever run.
 //!
-//! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines, caches)
-//! is passed over; anything else is an error that names the line.
+//! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines,
+//! caches) is passed over; anything else is an error that names the line.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,11 +26,12 @@ pub(crate) enum Effect {
     Route(Route),
     /// A route, taken away.
     Unroute(RouteName),
-    /// The link's MTU in octets.
+    /// The link's MTU in bytes.
     Mtu(u16),
 }
 
-/// The parameters under which public scripts are meant to run: what `defaults.sh` sets for a script that has no such file.
+/// The parameters under which public scripts are meant to run: what `defaults.sh` sets for a script that has no such
+/// file.
 const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_rmem", "4096 540000 15728640"),
     ("tcp_wmem", "4096 262144 4194304"),
@@ -78,8 +79,8 @@ struct Place<'p> {
 }
 
 impl Place<'_> {
-    /// The commands of the shell script `program`, whose effects stand at `line` of the packet script. False: there is no
-    /// such file.
+    /// The commands of the shell script `program`, whose effects stand at `line` of the packet script. False: there is
+    /// no such file.
     fn run(self, program: &str, line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<bool, ScriptError> {
         let Some(path) = self.directory.map(|directory| directory.join(program)) else { return Ok(false) };
         let text = match fs::read_to_string(&path) {
@@ -200,8 +201,8 @@ fn link(arguments: &[String], words: &[String], line: u32) -> Result<Option<Effe
     while let Some(word) = arguments.next() {
         match word {
             "mtu" => {
-                let octets = arguments.next().and_then(|text| text.parse::<u16>().ok()).filter(|mtu| *mtu >= 68);
-                mtu = Some(octets.ok_or_else(|| ScriptError::new(line, "the MTU of a link is 68 to 65535"))?);
+                let bytes = arguments.next().and_then(|text| text.parse::<u16>().ok()).filter(|mtu| *mtu >= 68);
+                mtu = Some(bytes.ok_or_else(|| ScriptError::new(line, "the MTU of a link is 68 to 65535"))?);
             }
             "dev" if !named => named = arguments.next().is_some(),
             "up" => {}

@@ -1,9 +1,9 @@
 //! Every kind of segment in every synchronised state, against an oracle that was written from RFC 9293, 3.10.7.4, and
 //! RFC 5961 without looking at the code: what is answered, and which state comes next.
 //!
-//! Each case is a packet script of its own. Two things are left out because the stack answers them as Linux does: a segment
-//! that has none of SYN, RST and ACK is dropped without an answer wherever it lies, and an acknowledgement without text may
-//! lie at the right edge of the window.
+//! Each case is a packet script of its own. Two things are left out because the stack answers them as Linux does: a
+//! segment that has none of SYN, RST and ACK is dropped without an answer wherever it lies, and an acknowledgement
+//! without data may lie at the right edge of the window.
 
 use heddle_drill::Family;
 use heddle_drill::check::check;
@@ -11,8 +11,8 @@ use heddle_drill::run::Options;
 
 /// The window that is announced in the SYN-ACK ends here.
 const EDGE: u32 = 64_241;
-/// The length of the text, where there is some.
-const TEXT: u32 = 10;
+/// The length of the data, where there is some.
+const DATA: u32 = 10;
 
 const OPEN: &str = "--no_leftovers
 `sysctl -q net.ipv4.tcp_invalid_ratelimit=0`
@@ -24,7 +24,7 @@ const OPEN: &str = "--no_leftovers
 +.01 < . 1:1(0) ack 1 win 32792
 +0 accept(3, ..., ...) = 4
 ";
-const TEXT_OUT: &str = "+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1\n";
+const DATA_OUT: &str = "+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1\n";
 const ENDED: &str = "+0 shutdown(4, SHUT_WR) = 0\n+0 > F. 1:1(0) ack 1\n";
 const ACKED: &str = "+.01 < . 1:1(0) ack 2 win 32792\n";
 const CROSSED: &str = "+.01 < F. 1:1(0) ack 1 win 32792\n+0 > . 2:2(0) ack 2\n";
@@ -77,7 +77,7 @@ const fn before(state: State, script: &'static [&'static str], una: u32, nxt: u3
 
 const BEFORE: [Before; 7] = [
     before(State::Established, &[OPEN], 1, 1, 1),
-    before(State::Established, &[OPEN, TEXT_OUT], 1, 101, 1),
+    before(State::Established, &[OPEN, DATA_OUT], 1, 101, 1),
     before(State::FinWait1, &[OPEN, ENDED], 1, 2, 1),
     before(State::FinWait2, &[OPEN, ENDED, ACKED], 2, 2, 1),
     before(State::Closing, &[OPEN, ENDED, CROSSED], 1, 2, 2),
@@ -125,7 +125,7 @@ impl Before {
     fn expects(&self, arrival: &Arrival) -> Option<(String, State)> {
         let challenge = || Some((format!("+0 {}", self.acknowledges(self.expected)), self.state));
         let silence = |state| Some((String::new(), state));
-        // RFC 5961, 3.2: the place of its number decides, not that of its text.
+        // RFC 5961, 3.2: the place of its number decides, not that of its data.
         if arrival.rst {
             return match arrival.seq {
                 seq if seq == self.expected => silence(State::Closed),
@@ -158,7 +158,7 @@ impl Before {
         self.takes(arrival, state)
     }
 
-    /// Text and FIN of an acceptable segment.
+    /// Data and FIN of an acceptable segment.
     fn takes(&self, arrival: &Arrival, state: State) -> Option<(String, State)> {
         if arrival.length() == 0 {
             return Some((String::new(), state));
@@ -199,7 +199,7 @@ impl Before {
         for bits in 0..8 {
             let [syn, fin, rst] = [1, 2, 4].map(|bit| bits & bit != 0);
             for seq in seqs {
-                for len in [0, TEXT] {
+                for len in [0, DATA] {
                     all.extend(acks.iter().map(|ack| Arrival { syn, fin, rst, ack: *ack, seq, len }));
                 }
             }
@@ -211,8 +211,8 @@ impl Before {
 }
 
 fn all_are_answered_as_the_oracle_says(family: Family) {
-    let plan = "up".parse().expect("a plan");
-    let options = Options { family, ..Options::new(plan) };
+    let arch = "up".parse().expect("a plan");
+    let options = Options { family, ..Options::new(arch) };
     let (mut cases, mut faults) = (0, Vec::new());
     for before in BEFORE {
         for arrival in before.arrivals() {
@@ -220,7 +220,7 @@ fn all_are_answered_as_the_oracle_says(family: Family) {
             let assertion = format!("+.06 %{{ assert {}, tcpi_state }}%\n", state.seen());
             let script = [&before.script.concat(), &arrival.line(), &answer, &assertion].map(String::as_str).concat();
             cases += 1;
-            if let Some(fault) = check(&script, &[plan], &options, &[]).fault {
+            if let Some(fault) = check(&script, &[arch], &options, &[]).fault {
                 faults.push(format!("{:?}, {}: {}", before.state, arrival.line().trim(), fault.error));
             }
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use heddle_drill::Family;
 use heddle_drill::batch::{Batch, Outcome};
 use heddle_drill::run::Options;
-use stack::Plan;
+use stack::Architecture;
 
 /// A directory of the test's own.
 fn directory(name: &str) -> PathBuf {
@@ -17,10 +17,16 @@ fn directory(name: &str) -> PathBuf {
 }
 
 fn run(path: &PathBuf, families: &[Family]) -> Outcome {
-    let options = Options::new(Plan::named("up"));
+    let options = Options::new(Architecture::named("up"));
     let families = families.to_vec();
-    let batch =
-        Batch { plans: vec![Plan::named("up")], families, options, defines: Vec::new(), jobs: 1, captures: None };
+    let batch = Batch {
+        architectures: vec![Architecture::named("up")],
+        families,
+        options,
+        defines: Vec::new(),
+        jobs: 1,
+        captures: None,
+    };
     batch.run(std::slice::from_ref(path)).remove(0)
 }
 
@@ -56,8 +62,8 @@ const WITH_SHELL: &str = "\
 /// `WITH_SHELL` in a directory whose files are `files`, with the options of the SYN-ACK that it expects.
 fn with_files(name: &str, files: &[(&str, &str)], options: &str) -> Option<String> {
     let directory = directory(name);
-    for (name, text) in files {
-        fs::write(directory.join(name), text).expect("it is written");
+    for (name, data) in files {
+        fs::write(directory.join(name), data).expect("it is written");
     }
     let path = directory.join("script.pkt");
     fs::write(&path, WITH_SHELL.replace("SACK", options)).expect("it is written");

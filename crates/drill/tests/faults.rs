@@ -1,8 +1,9 @@
-//! A script that is wrong, or a stack that is, must be noticed and said in one line: each script here is wrong in one place.
+//! A script that is wrong, or a stack that is, must be noticed and said in one line: each script here is wrong in one
+//! place.
 
 use heddle_drill::check::check;
 use heddle_drill::run::Options;
-use stack::Plan;
+use stack::Architecture;
 
 const OPEN: &str = "\
 `./defaults.sh`
@@ -17,7 +18,7 @@ const OPEN: &str = "\
 
 /// The line and the sentence of what is wrong with `script`.
 fn fault(script: &str) -> (u32, String) {
-    let fault = check(script, &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault;
+    let fault = check(script, &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[]).fault;
     let fault = fault.unwrap_or_else(|| panic!("nothing is wrong with\n{script}"));
     (fault.error.line, fault.error.message)
 }
@@ -70,9 +71,9 @@ fn an_unscripted_packet_in_the_way_is_noticed() {
     assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
 }
 
-/// As in packetdrill, an acknowledgement may leave right in front of the text that the script has, if it says the same.
+/// As in packetdrill, an acknowledgement may leave right in front of the data that the script has, if it says the same.
 #[test]
-fn an_acknowledgement_in_front_of_text_is_part_of_it() {
+fn an_acknowledgement_in_front_of_data_is_part_of_it() {
     let script = |settings: &str, between: &str, ack: u32| {
         let opening = OPEN.replace("+.01 <", "+0 <");
         let peer = "<nop,nop,TS val 100 ecr 10>";
@@ -81,11 +82,12 @@ fn an_acknowledgement_in_front_of_text_is_part_of_it() {
              +0 > P. 1:101(100) ack {ack} <...>"
         )
     };
-    let goes_through =
-        |text: &str| check(text, &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault.is_none();
+    let goes_through = |data: &str| {
+        check(data, &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[]).fault.is_none()
+    };
     assert!(goes_through(&script("", "", 1001)));
     assert!(!goes_through(&script("--strict_segments\n", "", 1001)));
-    // More text makes another acknowledgement, which says something else.
+    // More data makes another acknowledgement, which says something else.
     let (_, message) = fault(&script("", "+0 < . 1001:2001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n", 2001));
     assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
 }
@@ -93,7 +95,8 @@ fn an_acknowledgement_in_front_of_text_is_part_of_it() {
 #[test]
 fn what_is_left_over_is_an_error_if_the_script_asks() {
     let more = "+0 write(4, ..., 100) = 100\n+.1 %{ }%";
-    let checked = check(&format!("{OPEN}{more}"), &[Plan::named("up")], &Options::new(Plan::named("up")), &[]);
+    let checked =
+        check(&format!("{OPEN}{more}"), &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[]);
     assert!(checked.fault.is_none());
     let (_, message) = fault(&format!("--no_leftovers\n{OPEN}{more}"));
     assert!(message.contains("> P. 1:101(100) ack 1") && message.contains("at 0.010000 s"), "{message}");
@@ -106,7 +109,11 @@ fn timestamps_are_compared_when_the_tick_is_known() {
             "--tcp_ts_tick_usecs=1000\n{OPEN}+.2 write(4, ..., 10) = 10\n+0 > P. 1:11(10) ack 1 <nop,nop,TS val {val} ecr 100>"
         )
     };
-    assert!(check(&script(220), &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault.is_none());
+    assert!(
+        check(&script(220), &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[])
+            .fault
+            .is_none()
+    );
     let (line, message) = fault(&script(420));
     assert_eq!((line, message.ends_with(": options")), (11, true), "{message}");
     assert!(message.contains("TS val 220 ecr 100"), "{message}");
@@ -144,7 +151,7 @@ fn assertions_say_what_the_value_is() {
 
 #[test]
 fn what_is_not_there_is_said_to_be_not_supported() {
-    for (line, text) in [
+    for (line, data) in [
         ("+0 epoll_pwait2(3) = 0", "the system call epoll_pwait2()"),
         ("+0 setsockopt(4, SOL_TCP, TCP_MD5SIG, [1], 4) = 0", "the socket option TCP_MD5SIG"),
         ("+0 `iptables -F`", "the shell command `iptables -F`"),
@@ -154,16 +161,16 @@ fn what_is_not_there_is_said_to_be_not_supported() {
         ("+0 < gre : . 1:1(0) ack 1 win 9", "encapsulation in gre"),
     ] {
         let message = after_open(line);
-        assert!(message.starts_with("not supported: ") && message.contains(text), "{message}");
+        assert!(message.starts_with("not supported: ") && message.contains(data), "{message}");
     }
 }
 
 /// What is no script, or would check something else than it says, is refused with its line.
 #[test]
 fn what_the_language_does_not_allow_is_refused() {
-    for (line, text) in [
-        ("+0 < . 1:1(0) ack 1 win 9 <sackOK>", "the options take 2 octets: pad them"),
-        ("+0 > . 1:1(0) ack 1 <nop,nop,nop>", "the options take 3 octets: pad them"),
+    for (line, data) in [
+        ("+0 < . 1:1(0) ack 1 win 9 <sackOK>", "the options take 2 bytes: pad them"),
+        ("+0 > . 1:1(0) ack 1 <nop,nop,nop>", "the options take 3 bytes: pad them"),
         ("+0 < . 1:1(0) ack 1", "a segment that comes needs a window"),
         ("+0 < . 1:65501(65500) ack 1 win 9 <...>", "<...> leaves a choice"),
         ("+0 < . 1:65521(65520) ack 1 win 9", "the packet is too large"),
@@ -177,7 +184,7 @@ fn what_the_language_does_not_allow_is_refused() {
         ("+0 < P8. 1:1(0) ack 1 win 9", "the flags of a segment"),
     ] {
         let message = after_open(line);
-        assert!(message.contains(text), "{line}: {message}");
+        assert!(message.contains(data), "{line}: {message}");
     }
 }
 
@@ -191,18 +198,19 @@ fn a_script_without_an_event_and_settings_out_of_range_are_refused() {
     }
     // A number is free again when its descriptor is closed.
     let again = format!("{OPEN}+0 close(3) = 0\n+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3");
-    assert!(check(&again, &[Plan::named("up")], &Options::new(Plan::named("up")), &[]).fault.is_none());
+    assert!(check(&again, &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[]).fault.is_none());
 }
 
 /// The oracle itself: traces of different scripts are not taken for the same.
 #[test]
 fn a_run_is_a_function_of_the_script() {
-    let plans = [Plan::named("up"), Plan::named("giant")];
-    let checked = check(OPEN, &plans, &Options::new(Plan::named("up")), &[]);
+    let architectures = [Architecture::named("up"), Architecture::named("giant")];
+    let checked = check(OPEN, &architectures, &Options::new(Architecture::named("up")), &[]);
     assert!(checked.fault.is_none());
     let [(_, first), (_, second)] = &checked.traces[..] else { panic!("two traces") };
     assert_eq!(first, second);
     assert!(first.len() >= 3, "a SYN, a SYN-ACK, an ACK at least");
-    let other = check(&OPEN.replace("mss 1000", "mss 999"), &plans, &Options::new(Plan::named("up")), &[]);
+    let other =
+        check(&OPEN.replace("mss 1000", "mss 999"), &architectures, &Options::new(Architecture::named("up")), &[]);
     assert_ne!(&other.traces[0].1, first);
 }

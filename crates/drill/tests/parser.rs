@@ -71,8 +71,8 @@ proptest! {
     }
 
     #[test]
-    fn any_octets_are_read_or_refused(octets in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = parse(&String::from_utf8_lossy(&octets));
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = parse(&String::from_utf8_lossy(&bytes));
     }
 
     /// One character of a good script changed.

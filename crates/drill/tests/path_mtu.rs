@@ -1,19 +1,19 @@
-//! What a live connection does when a router says that a packet was too large, for every MTU that is worth a test, under every
-//! architecture, over IPv4, IPv4-mapped addresses and IPv6.
+//! What a live connection does when a router says that a packet was too large, for every MTU that is worth a test,
+//! under every architecture, over IPv4, IPv4-mapped addresses and IPv6.
 //!
 //! The numbers are those of RFC 1191 sections 5 and 7.1, of RFC 8201 section 4, and of the floor in `SECURITY.md`.
 
 use heddle_drill::check::check;
 use heddle_drill::run::Options;
-use stack::{ALL_PLANS, Plan};
+use stack::{ALL_ARCHITECTURES, Architecture};
 
 /// Sizes of the IP and TCP headers together.
 const V4: u32 = 40;
 const V6: u32 = 60;
 
 fn goes_through(name: &str, script: &str) {
-    let plans: Vec<Plan> = ALL_PLANS.iter().map(|name| name.parse().expect("a plan")).collect();
-    let fault = check(script, &plans, &Options::new(plans[0]), &[]).fault;
+    let architectures: Vec<Architecture> = ALL_ARCHITECTURES.iter().map(|name| name.parse().expect("a plan")).collect();
+    let fault = check(script, &architectures, &Options::new(architectures[0]), &[]).fault;
     assert!(fault.is_none(), "{name}: {:?}\n{script}", fault.map(|fault| fault.error));
 }
 
@@ -87,9 +87,9 @@ fn no_report_takes_a_connection_below_the_floor() {
     }
 }
 
-/// RFC 1191 section 5: a report of 0 comes from a router that knows no better. The next estimate is the greatest plateau of
-/// section 7.1 below the Total Length of the packet that is quoted; where that is not below the estimate so far, the
-/// router may be one that adds the length of the header to it, and 20 bytes are taken off first.
+/// RFC 1191 section 5: a report of 0 comes from a router that knows no better. The next estimate is the greatest
+/// plateau of section 7.1 below the Total Length of the packet that is quoted; where that is not below the estimate so
+/// far, the router may be one that adds the length of the header to it, and 20 bytes are taken off first.
 #[test]
 fn a_report_of_0_goes_one_plateau_down() {
     for version in ["ipv4", "ipv4-mapped-ipv6"] {

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use heddle_drill::host::{Addresses, Host, START, Terms};
-use stack::Plan;
+use heddle_drill::host::{Addresses, Host, HostConfig, START};
+use stack::Architecture;
 use stack::socket::TcpSocket;
 use sync::Real;
 use tcp::ConnectionOptions;
 
 fn host(route: &str) -> Host {
-    let terms = Terms {
-        plan: Plan::named("up"),
+    let terms = HostConfig {
+        arch: Architecture::named("up"),
         tcp: tcp::Config::default(),
         addresses: Addresses::V4,
         mtu: 1500,
@@ -41,8 +41,8 @@ fn syns(host: &mut Host, count: usize) -> Vec<wire::ipv4::Header> {
     headers
 }
 
-/// Nobody looks for the MTU of a path where it is certain: routers may cut what they cannot carry, and so every packet has
-/// an identification of its own (RFC 6864).
+/// Nobody looks for the MTU of a path where it is certain: routers may cut what they cannot carry, and so every packet
+/// has an identification of its own (RFC 6864).
 #[test]
 fn packets_may_be_cut_on_a_path_whose_mtu_is_locked_and_on_no_other() {
     let mut locked = host("192.0.2.0/24 via 192.168.0.2 mtu lock 1400");

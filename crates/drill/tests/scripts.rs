@@ -1,32 +1,33 @@
-//! Every script under `conformance/scripts` goes through under every architecture, with the same packets at the same times.
+//! Every script under `conformance/scripts` goes through under every architecture, with the same packets at the same
+//! times.
 
 use std::path::{Path, PathBuf};
 
 use heddle_drill::Family;
 use heddle_drill::batch::{Batch, Outcome, find};
 use heddle_drill::run::Options;
-use stack::{ALL_PLANS, Plan};
+use stack::{ALL_ARCHITECTURES, Architecture};
 use tcp::knobs::KNOBS;
 
 fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/scripts")
 }
 
-fn plans() -> Vec<Plan> {
-    ALL_PLANS.iter().map(|name| name.parse().expect("a plan")).collect()
+fn architectures() -> Vec<Architecture> {
+    ALL_ARCHITECTURES.iter().map(|name| name.parse().expect("a plan")).collect()
 }
 
-/// Scripts that fail in a family because of a known fault of the stack, which the text names. The commit that mends the fault
-/// deletes the line: a script that goes through is refused here.
+/// Scripts that fail in a family because of a known fault of the stack, which the text names. The commit that mends the
+/// fault deletes the line: a script that goes through is refused here.
 const WAITING: &[(Family, &str, &str)] = &[];
 
 fn all_go_through(family: Family) {
     let paths = find(&[scripts()]).expect("the scripts are there");
     assert!(paths.len() >= 300, "only {} scripts were found", paths.len());
-    let plans = plans();
-    let options = Options::new(plans[0]);
+    let architectures = architectures();
+    let options = Options::new(architectures[0]);
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let batch = Batch { plans, families: vec![family], options, defines: Vec::new(), jobs, captures: None };
+    let batch = Batch { architectures, families: vec![family], options, defines: Vec::new(), jobs, captures: None };
     let waits = |outcome: &Outcome| WAITING.iter().any(|(of, path, _)| *of == family && outcome.path.ends_with(path));
     let (waiting, outcomes): (Vec<Outcome>, Vec<Outcome>) = batch.run(&paths).into_iter().partition(waits);
     let faults: Vec<String> = outcomes.iter().filter_map(Outcome::line).collect();
@@ -69,8 +70,8 @@ fn a_script_for_one_family_says_why() {
 /// What a knob does shows on the wire, in a script that turns it.
 #[test]
 fn every_knob_that_works_is_turned_in_a_script() {
-    // Bounds of a whole stack, which one connection cannot reach, and the choice of a port: tests of `heddle` and `stack`
-    // turn these (`options.rs`, `knobs.rs`, `hostile/held.rs`).
+    // Bounds of a whole stack, which one connection cannot reach, and the choice of a port: tests of `heddle` and
+    // `stack` turn these (`options.rs`, `knobs.rs`, `hostile/held.rs`).
     const ELSEWHERE: [&str; 4] = ["tcp_max_orphans", "tcp_max_tw_buckets", "tcp_mem", "tcp_tw_reuse"];
     let paths = find(&[scripts()]).expect("the scripts are there");
     let texts: String = paths.iter().map(|path| std::fs::read_to_string(path).expect("it is text")).collect();

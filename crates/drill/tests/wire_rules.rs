@@ -1,6 +1,6 @@
 //! What must hold of every segment that the stack sends, looked for in everything that it sends in every packet script.
 //!
-//! The architectures send the same octets (`scripts.rs` compares them), so one is enough here.
+//! The architectures send the same bytes (`scripts.rs` compares them), so one is enough here.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ impl Seen {
     }
 
     fn word(&self, at: usize) -> u32 {
-        u32::from_be_bytes(self.segment[at..at + 4].try_into().expect("four octets"))
+        u32::from_be_bytes(self.segment[at..at + 4].try_into().expect("four bytes"))
     }
 
     /// Kinds and values of the options, by the letter of RFC 9293, 3.1; an error where a list is none.
@@ -56,7 +56,7 @@ impl Seen {
         let mut found = Vec::new();
         while let Some((&kind, after)) = rest.split_first() {
             match kind {
-                0 if after.iter().all(|octet| *octet == 0) => return Ok(found),
+                0 if after.iter().all(|byte| *byte == 0) => return Ok(found),
                 0 => return Err(format!("{after:?} is behind the end of the list")),
                 1 => rest = after,
                 _ => {
@@ -89,9 +89,9 @@ fn everything() -> Vec<(String, Vec<Seen>)> {
     for path in find(&[scripts]).expect("the scripts are there") {
         let text = std::fs::read_to_string(&path).expect("it is text");
         for family in [Family::V4, Family::V6] {
-            let plan = "up".parse().expect("a plan");
-            let options = Options { family, directory: path.parent().map(Path::to_owned), ..Options::new(plan) };
-            let traces = check(&text, &[plan], &options, &[]).traces;
+            let arch = "up".parse().expect("a plan");
+            let options = Options { family, directory: path.parent().map(Path::to_owned), ..Options::new(arch) };
+            let traces = check(&text, &[arch], &options, &[]).traces;
             let crossings = traces.iter().flat_map(|(_, trace)| trace);
             let seen = crossings.filter_map(|crossing| Seen::of(crossing.outbound, &crossing.frame)).collect();
             all.push((path.display().to_string(), seen));
@@ -166,7 +166,7 @@ fn the_right_edge_never_goes_back_by_a_unit_of_the_window() {
             if let Some((highest, shift)) = edges.get_mut(&(from, to)) {
                 let back = highest.wrapping_sub(edge) as i32;
                 let unit = 1 << (*shift).max(scaled.unwrap_or(0));
-                assert!(back < unit, "{name}: the edge goes back by {back} octets, a unit is {unit}");
+                assert!(back < unit, "{name}: the edge goes back by {back} bytes, a unit is {unit}");
                 if back < 0 {
                     *highest = edge;
                 }

@@ -1,17 +1,17 @@
-//! The expansion: the function as it stands, and beside it a module of the same name with one test per plan. (A
+//! The expansion: the function as it stands, and beside it a module of the same name with one test per architecture. (A
 //! function and a module may share a name: they live in different namespaces.)
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
+use crate::architectures::{architectures, identifier};
 use crate::function::{Error, Function};
-use crate::plans::{identifier, plans};
 
 pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, Error> {
     let chosen = choose(arguments)?;
     let function = Function::parse(item)?;
     let mut tests: TokenStream = quote("#[allow(unused_imports)] use super::*;");
-    for plan in plans().filter(|plan| chosen.contains(&identifier(plan))) {
-        tests.extend(test(&function, &identifier(plan), plan));
+    for arch in architectures().filter(|arch| chosen.contains(&identifier(arch))) {
+        tests.extend(test(&function, &identifier(arch), arch));
     }
     let mut output = function.item;
     output.extend(quote("#[cfg(test)] mod"));
@@ -19,13 +19,13 @@ pub fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream, 
     Ok(output)
 }
 
-/// `#[test] pub(super) fn identifier() -> Type { super::name("plan".parse().expect("..")) }`
-fn test(function: &Function, identifier: &str, plan: &str) -> TokenStream {
+/// `#[test] pub(super) fn identifier() -> Type { super::name("arch".parse().expect("..")) }`
+fn test(function: &Function, identifier: &str, arch: &str) -> TokenStream {
     let mut body = quote("super::");
     // The function's own span: an error in its signature is shown there.
     body.extend([TokenTree::Ident(function.name.clone())]);
-    let refused = format!("the plan {plan:?} of `#[every_arch]` is one that stack::arch::select knows");
-    body.extend(quote(&format!("({plan:?}.parse().expect({refused:?}))")));
+    let refused = format!("the plan {arch:?} of `#[every_arch]` is one that stack::arch::select knows");
+    body.extend(quote(&format!("({arch:?}.parse().expect({refused:?}))")));
     let mut test = quote("#[test]");
     test.extend(function.test_attributes.clone());
     test.extend(quote(&format!("pub(super) fn {identifier}()")));
@@ -38,9 +38,9 @@ fn quote(source: &str) -> TokenStream {
     source.parse().expect("the templates of this file are valid Rust")
 }
 
-/// Identifiers of the plans that the attribute's arguments leave.
+/// Identifiers of the architectures that the attribute's arguments leave.
 fn choose(arguments: TokenStream) -> Result<Vec<String>, Error> {
-    let all = || plans().map(identifier);
+    let all = || architectures().map(identifier);
     let arguments: Vec<TokenTree> = arguments.into_iter().collect();
     match &arguments[..] {
         [] => Ok(all().collect()),
@@ -62,14 +62,14 @@ fn usage(at: Span) -> Error {
 }
 
 fn identifiers(list: &Group) -> Result<Vec<String>, Error> {
-    let known = |name: &Ident| plans().any(|plan| name.to_string() == identifier(plan));
+    let known = |name: &Ident| architectures().any(|arch| name.to_string() == identifier(arch));
     let mut names = Vec::new();
     for token in list.stream() {
         match token {
             TokenTree::Ident(name) if known(&name) => names.push(name.to_string()),
             TokenTree::Punct(comma) if comma.as_char() == ',' => {}
             other => {
-                let known: Vec<_> = plans().map(identifier).collect();
+                let known: Vec<_> = architectures().map(identifier).collect();
                 return Err(Error::new(other.span(), format!("no plan {other}; there are {}", known.join(", "))));
             }
         }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Mutex;
 
-use every_arch::{every_arch, plans};
+use every_arch::{architectures, every_arch};
 
-/// Stands in for `stack::Plan`.
-struct Plan(String);
+/// Stands in for `stack::Architecture`.
+struct Architecture(String);
 
-impl FromStr for Plan {
+impl FromStr for Architecture {
     type Err = String;
-    fn from_str(name: &str) -> Result<Plan, String> {
-        let known = plans!().iter().any(|(_, plan)| *plan == name);
-        known.then(|| Plan(name.to_owned())).ok_or_else(|| format!("no plan {name}"))
+    fn from_str(name: &str) -> Result<Architecture, String> {
+        let known = architectures!().iter().any(|(_, arch)| *arch == name);
+        known.then(|| Architecture(name.to_owned())).ok_or_else(|| format!("no plan {name}"))
     }
 }
 
@@ -22,29 +22,29 @@ static SEEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 /// Documentation and other attributes stay on the function.
 #[every_arch]
 #[allow(clippy::needless_pass_by_value)]
-fn each_plan_arrives(plan: Plan) {
-    assert!(SEEN.lock().unwrap().insert(plan.0), "each plan comes once");
+fn each_architecture_arrives(arch: Architecture) {
+    assert!(SEEN.lock().unwrap().insert(arch.0), "each plan comes once");
 }
 
 #[every_arch]
-fn tests_may_return_results(plan: Plan) -> Result<(), String> {
-    plan.0.starts_with(char::is_alphabetic).then_some(()).ok_or(plan.0)
+fn tests_may_return_results(arch: Architecture) -> Result<(), String> {
+    arch.0.starts_with(char::is_alphabetic).then_some(()).ok_or(arch.0)
 }
 
 #[every_arch(except(up, giant,))]
 #[should_panic(expected = "neither up nor giant")]
-fn exceptions_are_left_out(plan: Plan) {
-    assert!(plan.0 == "up" || plan.0 == "giant", "neither up nor giant");
+fn exceptions_are_left_out(arch: Architecture) {
+    assert!(arch.0 == "up" || arch.0 == "giant", "neither up nor giant");
 }
 
 #[every_arch(only(msgp_6_coupled))]
-fn only_the_named_run(plan: Plan) {
-    assert_eq!(plan.0, "msgp:6+coupled");
+fn only_the_named_run(arch: Architecture) {
+    assert_eq!(arch.0, "msgp:6+coupled");
 }
 
-/// The tests are there under the names of the plans: these paths would not compile otherwise.
+/// The tests are there under the names of the architectures: these paths would not compile otherwise.
 #[test]
-fn tests_are_called_after_their_plans() {
+fn tests_are_named_after_their_architectures() {
     tests_may_return_results::connp_l_1024().unwrap();
     tests_may_return_results::squeue_nodrain().unwrap();
     only_the_named_run::msgp_6_coupled();

@@ -17,7 +17,8 @@ pub enum Checksum {
 }
 
 impl Checksum {
-    /// The field for a message: `pseudo` is the sum of its pseudo-header (0 if it has none), `message` has zeros in the field.
+    /// The field for a message: `pseudo` is the sum of its pseudo-header (0 if it has none), `message` has zeros in the
+    /// field.
     pub(crate) fn field(self, pseudo: u16, message: &[u8]) -> u16 {
         let right = !sum(message, pseudo);
         match self {
@@ -29,8 +30,8 @@ impl Checksum {
     }
 }
 
-/// The one's-complement sum of 16-bit words; an odd last byte is the high half of a word. `start` is the sum of what stands
-/// before. A message whose checksum is right has the sum 0xffff.
+/// The one's-complement sum of 16-bit words; an odd last byte is the high half of a word. `start` is the sum of what
+/// stands before. A message whose checksum is right has the sum 0xffff.
 pub fn sum(bytes: &[u8], start: u16) -> u16 {
     let word = |pair: &[u8]| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
     bytes.chunks(2).fold(start, |sum, pair| add(sum, word(pair)))

@@ -41,7 +41,8 @@ pub struct Packet<'a> {
     pub flow_label: u32,
     /// DF; IPv4 only.
     pub dont_fragment: bool,
-    /// IPv4: identification, offset and MF. IPv6: a fragment header behind the other extension headers, if there is one.
+    /// IPv4: identification, offset and MF. IPv6: a fragment header behind the other extension headers, if there is
+    /// one.
     pub fragment: Option<Fragment>,
     /// Options of the IPv4 header. What is missing to a multiple of four bytes is filled with ends of list.
     pub options: &'a [u8],
@@ -162,8 +163,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// A message of neighbour discovery from the peer's link address, in a frame: the hop limit is 255, and the frame goes to a group if
-/// `dst` is one.
+/// A message of neighbour discovery from the peer's link address, in a frame: the hop limit is 255, and the frame goes
+/// to a group if `dst` is one.
 pub fn neighbour_discovery(src: Ipv6Addr, dst: Ipv6Addr, message: &icmpv6::Message) -> Vec<u8> {
     let mut bytes = vec![0; message.header_len()];
     message.emit(src, dst, &mut bytes);

@@ -162,7 +162,7 @@ pub struct Segment<'a> {
     /// Checksum.
     pub checksum: Checksum,
     /// The segment's data.
-    pub text: &'a [u8],
+    pub data: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
@@ -183,23 +183,23 @@ impl<'a> Segment<'a> {
             options: TcpOptions::NONE,
             header_words: None,
             checksum: Checksum::Right,
-            text: &[],
+            data: &[],
         }
     }
 
     /// Data of a connection that began with [`Segment::syn`], `at` bytes behind the first.
-    pub fn data(ports: (u16, u16), at: u32, ack: u32, text: &'a [u8]) -> Segment<'a> {
-        Segment { text, ..Segment::ack(ports, ISS.wrapping_add(1).wrapping_add(at), ack) }
+    pub fn data(ports: (u16, u16), at: u32, ack: u32, data: &'a [u8]) -> Segment<'a> {
+        Segment { data, ..Segment::ack(ports, ISS.wrapping_add(1).wrapping_add(at), ack) }
     }
 
     /// A segment with this header; its length field is not looked at.
-    pub fn of(header: &Header, text: &'a [u8]) -> Segment<'a> {
+    pub fn of(header: &Header, data: &'a [u8]) -> Segment<'a> {
         Segment {
             flags: header.flags,
             window: header.window,
             urgent: header.urgent,
             options: header.options.into(),
-            text,
+            data,
             ..Segment::ack((header.src_port, header.dst_port), header.seq.0, header.ack.0)
         }
     }
@@ -252,7 +252,7 @@ impl<'a> Segment<'a> {
         out.extend([0, 0]);
         out.extend(self.urgent.to_be_bytes());
         out.extend(options);
-        out.extend(self.text);
+        out.extend(self.data);
         out
     }
 }

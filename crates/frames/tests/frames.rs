@@ -1,4 +1,5 @@
-//! What is not stated is right: the frames are those of `etherparse`, and `wire` reads them. What is stated stands in them.
+//! What is not stated is right: the frames are those of `etherparse`, and `wire` reads them. What is stated stands in
+//! them.
 
 use etherparse::{EtherType as Type, PacketBuilder, PacketBuilderStep, TcpOptionElement, VlanId, ether_type};
 use frames::*;
@@ -7,7 +8,7 @@ use wire::tcp::{Options, TcpFlags, Timestamps};
 use wire::{SeqNumber, arp, icmpv4, icmpv6, ipv4, ipv6, protocol, tcp, udp};
 
 /// An odd number of bytes.
-const TEXT: &[u8] = b"payload";
+const DATA: &[u8] = b"payload";
 
 fn begin(ends: Ends) -> PacketBuilderStep<etherparse::IpHeaders> {
     let link = PacketBuilder::ethernet2(ends.src_mac.0, ends.dst_mac.0);
@@ -24,23 +25,23 @@ fn what_is_not_stated_is_right() {
         let mut expected = Vec::new();
         let header = begin(ends).tcp(2000, 80, 7, 1000).ack(9).psh();
         let stamps = [TcpOptionElement::Noop, TcpOptionElement::Noop, TcpOptionElement::Timestamp(5, 6)];
-        header.options(&stamps).expect("room").write(&mut expected, TEXT).expect("written");
+        header.options(&stamps).expect("room").write(&mut expected, DATA).expect("written");
         let options = Options { timestamps: Some(Timestamps { value: 5, echo: 6 }), ..Options::NONE };
-        let segment = Segment { text: TEXT, ..Segment::ack((2000, 80), 7, 9).and(TcpFlags::PSH) };
+        let segment = Segment { data: DATA, ..Segment::ack((2000, 80), 7, 9).and(TcpFlags::PSH) };
         assert_eq!(segment.window(1000).options(options).frame_over(ends), expected, "{ends:?}");
 
         let mut expected = Vec::new();
-        begin(ends).udp(53, 5353).write(&mut expected, TEXT).expect("written");
-        assert_eq!(Datagram::new(53, 5353, TEXT).frame_over(ends), expected, "{ends:?}");
+        begin(ends).udp(53, 5353).write(&mut expected, DATA).expect("written");
+        assert_eq!(Datagram::new(53, 5353, DATA).frame_over(ends), expected, "{ends:?}");
 
         let mut expected = Vec::new();
         let echo = begin(ends);
         match ends.src.is_ipv6() {
-            false => echo.icmpv4_echo_request(1, 1).write(&mut expected, TEXT),
-            true => echo.icmpv6_echo_request(1, 1).write(&mut expected, TEXT),
+            false => echo.icmpv4_echo_request(1, 1).write(&mut expected, DATA),
+            true => echo.icmpv6_echo_request(1, 1).write(&mut expected, DATA),
         }
         .expect("written");
-        assert_eq!(ends.bytes(Icmp::echo_request(ends.src.is_ipv6(), TEXT)), expected, "{ends:?}");
+        assert_eq!(ends.bytes(Icmp::echo_request(ends.src.is_ipv6(), DATA)), expected, "{ends:?}");
     }
 }
 
@@ -49,9 +50,9 @@ fn a_tag_stands_before_the_type() {
     let mut expected = Vec::new();
     let ends = Ends::PEER_TO_STACK;
     let link = PacketBuilder::ethernet2(PEER_MAC.0, STACK_MAC.0).single_vlan(VlanId::try_new(77).expect("a name"));
-    link.ipv4(PEER.octets(), STACK.octets(), 64).udp(1, 2).write(&mut expected, TEXT).expect("written");
+    link.ipv4(PEER.octets(), STACK.octets(), 64).udp(1, 2).write(&mut expected, DATA).expect("written");
     let tag = VlanTag { priority: 0, drop_eligible: false, id: 77 };
-    let frame = Frame { tags: &[tag], ..ends.frame(ends.packet(Datagram::new(1, 2, TEXT))) };
+    let frame = Frame { tags: &[tag], ..ends.frame(ends.packet(Datagram::new(1, 2, DATA))) };
     assert_eq!(frame.bytes(), expected);
     assert_eq!(Type(u16::from(EtherType::Vlan)), ether_type::VLAN_TAGGED_FRAME);
 }
@@ -108,7 +109,7 @@ fn what_is_stated_stands_in_the_frame() {
         let bytes = wrong.bytes(ends.src, ends.dst);
         assert_ne!(sum(&bytes, pseudo_header(ends.src, ends.dst, protocol::TCP, 20)), 0xffff);
         assert_eq!(bytes[12] >> 4, 15);
-        let pseudo = Datagram { checksum: Checksum::Pseudo, len: Some(3), ..Datagram::new(1, 2, TEXT) };
+        let pseudo = Datagram { checksum: Checksum::Pseudo, len: Some(3), ..Datagram::new(1, 2, DATA) };
         let bytes = Payload::from(pseudo).bytes(ends.src, ends.dst);
         let expected = pseudo_header(ends.src, ends.dst, protocol::UDP, 15);
         assert_eq!(udp::parse(&bytes).map(|header| header.checksum), Err(wire::ParseError::BadLength));

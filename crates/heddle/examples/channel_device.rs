@@ -1,5 +1,5 @@
-//! A device of one's own, over a pair of channels of the standard library: what a device owes a stack, in about a hundred
-//! lines. Two stacks talk through it.
+//! A device of one's own, over a pair of channels of the standard library: what a device owes a stack, in about a
+//! hundred lines. Two stacks talk through it.
 //!
 //! ```text
 //! cargo run --example channel_device
@@ -147,7 +147,8 @@ impl RxQueue for Incoming {
                 WaitOutcome::Ready
             }
             Ok(Message::Wake) => WaitOutcome::Woken,
-            // This end holds a sender for its wakes, so the channel never closes: a link whose other end is gone is silent.
+            // This end holds a sender for its wakes, so the channel never closes: a link whose other end is gone is
+            // silent.
             Err(_) => WaitOutcome::TimedOut,
         }
     }

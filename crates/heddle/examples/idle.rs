@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     world.open(arguments.connections, AT_ONCE)?;
     let grown = resident()?.saturating_sub(before);
     let ends = 2 * arguments.connections.saturating_sub(first).max(1);
-    let tables = world.client.census().bytes + world.server.census().bytes;
+    let tables = world.client.stats().bytes + world.server.stats().bytes;
     println!("{}: {} connections", arguments.arch, arguments.connections);
     println!("resident memory: {} bytes an end, handles included", grown / ends);
     println!("tables, PCBs and sockets by their own account: {} bytes an end", tables / ends);

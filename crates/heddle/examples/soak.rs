@@ -1,7 +1,7 @@
-//! The long form of the fault matrix: cells drawn from a seed, every pair of architectures in turn, until the time is up.
-//! `cargo xtask soak` runs it.
+//! The long form of the fault matrix: cells drawn from a seed, every pair of architectures in turn, until the time is
+//! up. `cargo xtask soak` runs it.
 //!
-//! A cell is known by its seed alone: `--replay SEED` runs it again, octet by octet the same, and shows it.
+//! A cell is known by its seed alone: `--replay SEED` runs it again, byte by byte the same, and shows it.
 
 #[path = "../tests/matrix/cell.rs"]
 mod cell;
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
 #[derive(Default)]
 struct Tally {
     cells: u64,
-    octets: u64,
+    bytes: u64,
     segments: u64,
     sent_again: u64,
     virtual_time: Duration,
@@ -91,7 +91,7 @@ fn soak(seed: u64, time: Duration) -> Result<(), String> {
         let cell = Cell::draw((high << 8) | (tally.cells % 256));
         match run::run(&cell, None) {
             Ok(outcome) => {
-                tally.octets += 2 * (cell.queues * cell.octets) as u64;
+                tally.bytes += 2 * (cell.queues * cell.bytes) as u64;
                 tally.segments += outcome.counters.get(Counter::SegmentsOut);
                 tally.sent_again += outcome.counters.get(Counter::Retransmits);
                 tally.virtual_time += outcome.took;
@@ -113,9 +113,9 @@ fn soak(seed: u64, time: Duration) -> Result<(), String> {
 }
 
 fn tell(tally: &Tally, elapsed: Duration) {
-    let Tally { cells, octets, segments, sent_again, virtual_time, failed } = tally;
+    let Tally { cells, bytes, segments, sent_again, virtual_time, failed } = tally;
     println!(
-        "{:5} s: {cells} cells ({} rounds of 256 pairs), {octets} octets, {segments} segments, {sent_again} sent again, \
+        "{:5} s: {cells} cells ({} rounds of 256 pairs), {bytes} bytes, {segments} segments, {sent_again} sent again, \
          {} virtual minutes, {} failed",
         elapsed.as_secs(),
         cells / 256,

@@ -1,14 +1,14 @@
-//! Socket addresses as text or as values.
+//! Socket addresses as data or as values.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What can be given as a socket address: a [`SocketAddr`], an address and a port, or text such as `"10.0.0.1:80"`. No name
-/// is looked up.
+/// What can be given as a socket address: a [`SocketAddr`], an address and a port, or data such as `"10.0.0.1:80"`. No
+/// name is looked up.
 pub trait ToAddr {
-    /// The address, or the text that is none.
+    /// The address, or the data that is none.
     ///
     /// # Errors
-    /// The text, unchanged.
+    /// The data, unchanged.
     fn to_addr(&self) -> Result<SocketAddr, String>;
 }
 

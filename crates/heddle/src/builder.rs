@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::{
-    AddressEvent, Census, Clock, Driver, Failure, ParseRouteError, Plan, Route, RouteName, SetKnobError, StackConfig,
-    StoppableClock, UnknownPlan, VirtualClock,
+    AddressEvent, Architecture, Clock, Driver, Failure, ParseRouteError, Route, RouteName, SetKnobError, StackConfig,
+    StackStats, StoppableClock, UnknownArchitecture, VirtualClock,
 };
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::knobs::{self, KnobError};
@@ -39,7 +39,7 @@ impl Drop for Running {
         for thread in self.threads.drain(..) {
             // A waker that a driver runs may hold the last handle; a thread that waited for itself would never end.
             if thread.thread().id() != here {
-                // A driver that panicked has said so already.
+                // A driver that panicked has reported it already.
                 let _ = Real::join(thread);
             }
         }
@@ -50,7 +50,7 @@ impl Drop for Running {
 /// counted, and knobs are set, in the order in which they are given.
 pub struct Builder {
     config: StackConfig<Real>,
-    plan: Result<Plan, UnknownPlan>,
+    architecture: Result<Architecture, UnknownArchitecture>,
     /// Set on top of `config.tcp`.
     knobs: Vec<Knobs>,
     interfaces: Vec<Interface>,
@@ -68,7 +68,7 @@ impl Knobs {
     fn set(&self, config: &mut tcp::Config) -> Result<(), BuildError> {
         match self {
             Knobs::One(name, value) => knobs::set(config, name, value).map_err(BuildError::Knob),
-            Knobs::Assignment(text) => knobs::assign(config, text).map_err(BuildError::Knob),
+            Knobs::Assignment(data) => knobs::assign(config, data).map_err(BuildError::Knob),
             Knobs::Directory(path) => knob_files::read(path, config).map(drop).map_err(BuildError::KnobFile),
         }
     }
@@ -77,30 +77,30 @@ impl Knobs {
 /// Bytes of an ordinary frame: a packet of 1500 bytes and its link header.
 const FRAME: usize = 1514;
 
-/// Whom to tell when every device has vanished.
+/// Called when every device has vanished.
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
 
 impl Stack {
     /// A stack to be: add at least one interface.
     pub fn builder() -> Builder {
-        let plan = Plan::default();
-        let mut config = StackConfig::new(plan);
+        let arch = Architecture::default();
+        let mut config = StackConfig::new(arch);
         config.cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        Builder { config, plan: Ok(plan), knobs: Vec::new(), interfaces: Vec::new(), device_gone: None }
+        Builder { config, architecture: Ok(arch), knobs: Vec::new(), interfaces: Vec::new(), device_gone: None }
     }
 
     /// The architecture that it runs under.
-    pub fn architecture(&self) -> Plan {
-        self.inner.stack.plan()
+    pub fn architecture(&self) -> Architecture {
+        self.inner.stack.architecture()
     }
 
     /// Its counters, and what is alive in it. Exact at rest.
-    pub fn census(&self) -> Census {
-        self.inner.stack.census()
+    pub fn stats(&self) -> StackStats {
+        self.inner.stack.stats()
     }
 
-    /// The latest panics that were contained, oldest first: which thread, why, and what was given up for it. A sane stack
-    /// has none.
+    /// The latest panics that were contained, oldest first: which thread, why, and what was given up for it. A sane
+    /// stack has none.
     pub fn failures(&self) -> Vec<Failure> {
         self.inner.stack.failures()
     }
@@ -119,8 +119,8 @@ impl Stack {
         Ok(knobs::find(name)?.value(self.inner.stack.shared().tcp()))
     }
 
-    /// Sets a parameter of the running stack: for connections that are opened from now on and, where a connection does not
-    /// keep its own, for those that live.
+    /// Sets a parameter of the running stack: for connections that are opened from now on and, where a connection does
+    /// not keep its own, for those that live.
     ///
     /// # Errors
     /// See [`SetKnobError`].
@@ -128,12 +128,12 @@ impl Stack {
         self.inner.stack.shared().set_knob(name, value)
     }
 
-    /// Adds a route by way of an interface, counted from 0 in the order in which they were given to the builder, or changes
-    /// it: a [`Route`], or text as in [`Interface::route`]. Connections that are open take the new next hop and the new MTU
-    /// when they next send; what else a route says counts for those that are opened from now on.
+    /// Adds a route by way of an interface, counted from 0 in the order in which they were given to the builder, or
+    /// changes it: a [`Route`], or data as in [`Interface::route`]. Connections that are open take the new next hop and
+    /// the new MTU when they next send; what else a route says counts for those that are opened from now on.
     ///
     /// # Errors
-    /// The text is no route, or there is no such interface.
+    /// The data is no route, or there is no such interface.
     pub fn set_route<R>(&self, interface: usize, route: R) -> Result<(), RouteError>
     where
         R: TryInto<Route, Error: Into<ParseRouteError>>,
@@ -148,12 +148,12 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes a route away: a [`RouteName`], or text such as `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via 10.0.0.2` for
-    /// that route and not one by another router. Connections that have no other route go on trying, and tell of it as an
-    /// error that may pass ([`crate::TcpStream::soft_error`]).
+    /// Takes a route away: a [`RouteName`], or data such as `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via
+    /// 10.0.0.2` for that route and not one by another router. Connections that have no other route go on trying, and
+    /// tell of it as an error that may pass ([`crate::TcpStream::soft_error`]).
     ///
     /// # Errors
-    /// The text names no route, or there is none of this name.
+    /// The data names no route, or there is none of this name.
     pub fn remove_route<N>(&self, name: N) -> Result<(), RouteError>
     where
         N: TryInto<RouteName, Error: Into<ParseRouteError>>,
@@ -172,8 +172,8 @@ impl Stack {
         &self.inner.stack
     }
 
-    /// The layer below, of the crate `heddle-stack`: no part of the interface, and no promise holds for it. The tests of this
-    /// crate compare what users see with what is there, such as secrets, groups and pressure on memory.
+    /// The layer below, of the crate `heddle-stack`: no part of the interface, and no promise holds for it. The tests
+    /// of this crate compare what users see with what is there, such as secrets, groups and pressure on memory.
     #[doc(hidden)]
     pub fn below(&self) -> &stack::Stack<Real> {
         &self.inner.stack
@@ -192,15 +192,14 @@ impl Builder {
         self
     }
 
-    /// Chooses the process architecture by name, as in `connp-l:128`; a wrong name is reported when the stack is built.
-    pub fn architecture(mut self, name: &str) -> Self {
-        self.plan = name.parse();
-        self
-    }
-
-    /// Chooses the process architecture.
-    pub fn plan(mut self, plan: Plan) -> Self {
-        self.plan = Ok(plan);
+    /// Chooses the process architecture: a [`Architecture`], or its name, as in `connp-l:128`. A wrong name is reported
+    /// when the stack is built.
+    pub fn architecture<A>(mut self, architecture: A) -> Self
+    where
+        A: TryInto<Architecture>,
+        UnknownArchitecture: From<A::Error>,
+    {
+        self.architecture = architecture.try_into().map_err(UnknownArchitecture::from);
         self
     }
 
@@ -216,42 +215,42 @@ impl Builder {
         self
     }
 
-    /// Whether an architecture with threads of its own starts them (the default), or leaves their work to whoever
-    /// polls: the same code on one thread, in an order that can be repeated.
+    /// Whether an architecture with threads of its own starts them (the default), or leaves their work to the thread
+    /// that polls: the same code on one thread, in a reproducible order.
     pub fn own_threads(mut self, own_threads: bool) -> Self {
         self.config.own_threads = own_threads;
         self
     }
 
-    /// TCP's parameters: a [`Config`](tcp::Config), or a [`Profile`](tcp::Profile) that decides what the stack looks like
-    /// from the wire. The default is Linux's profile.
+    /// TCP's parameters: a [`Config`](tcp::Config), or a [`Profile`](tcp::Profile) that decides what the stack looks
+    /// like from the wire. The default is Linux's profile.
     pub fn tcp(mut self, config: impl Into<tcp::Config>) -> Self {
         self.config.tcp = config.into();
         self
     }
 
-    /// Sets a parameter of TCP on top of [`Builder::tcp`], by the name that Linux gives it, as in `.knob("tcp_sack", "0")`;
-    /// see [`knobs::KNOBS`]. A wrong name or value is reported when the stack is built.
+    /// Sets a parameter of TCP on top of [`Builder::tcp`], by the name that Linux gives it, as in `.knob("tcp_sack",
+    /// "0")`; see [`knobs::KNOBS`]. A wrong name or value is reported when the stack is built.
     pub fn knob(mut self, name: &str, value: &str) -> Self {
         self.knobs.push(Knobs::One(name.to_owned(), value.to_owned()));
         self
     }
 
-    /// As [`Builder::knob`], from one text: `tcp_sack=0`.
+    /// As [`Builder::knob`], from one assignment: `tcp_sack=0`.
     pub fn assign(mut self, assignment: &str) -> Self {
         self.knobs.push(Knobs::Assignment(assignment.to_owned()));
         self
     }
 
-    /// Sets every knob that has a file of its name in `directory`, as `/proc/sys/net/ipv4` is one, when the stack is built.
-    /// Files of other names are passed over. What is wrong is reported then.
+    /// Sets every knob that has a file of its name in `directory`, as `/proc/sys/net/ipv4` is one, when the stack is
+    /// built. Files of other names are passed over. What is wrong is reported then.
     pub fn knobs_from(mut self, directory: &Path) -> Self {
         self.knobs.push(Knobs::Directory(directory.to_owned()));
         self
     }
 
-    /// Resets that each CPU may send in a second to segments of no connection, at least 16; 1,000 if this is not called. A
-    /// quarter of them may go to one peer.
+    /// Resets that each CPU may send in a second to segments of no connection, at least 16; 1,000 if this is not
+    /// called. A quarter of them may go to one peer.
     pub fn resets_per_second(mut self, resets: u32) -> Self {
         self.config.resets_per_second = resets;
         self
@@ -275,9 +274,9 @@ impl Builder {
         self
     }
 
-    /// Calls `told` when the devices have vanished (the interface was deleted, say) or have been given up after too many
-    /// panics ([`Stack::failures`] tells), once per receive thread and on that thread. It must not block. A stack that is
-    /// built polled has no such thread and refuses this: ask [`Polled::gone`].
+    /// Calls `told` when the devices have vanished (for example because the interface was deleted) or have been given
+    /// up after too many panics (see [`Stack::failures`]), once per receive thread and on that thread. It must not
+    /// block. A stack that is built polled has no such thread and refuses this: use [`Polled::gone`].
     pub fn on_device_gone(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
         self.device_gone = Some(Arc::new(told));
         self
@@ -292,7 +291,7 @@ impl Builder {
         let gone = self.device_gone.clone();
         self.config.contain = true;
         let (stack, drivers) = self.parts()?;
-        // A stack without buffers would hear nobody, and nobody would hear of it.
+        // A stack without buffers could neither receive nor send, and would not report it.
         if pktbuf::PktBuf::alloc(FRAME).is_none() {
             return Err(BuildError::NoBuffer);
         }
@@ -323,7 +322,7 @@ impl Builder {
 
     fn parts(self) -> Result<(stack::Stack<Real>, Vec<Driver<Real>>), BuildError> {
         let mut config = self.config;
-        config.plan = self.plan.map_err(BuildError::Architecture)?;
+        config.arch = self.architecture.map_err(BuildError::Architecture)?;
         self.knobs.iter().try_for_each(|knobs| knobs.set(&mut config.tcp))?;
         let (interfaces, routes): (Vec<_>, Vec<_>) =
             self.interfaces.into_iter().map(|interface| (interface.config, interface.routes)).unzip();

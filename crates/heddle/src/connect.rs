@@ -10,8 +10,8 @@ use crate::builder::Stack;
 use crate::error::ConnectError;
 use crate::stream::TcpStream;
 
-/// How to open a TCP connection: from which address, with which options, with which data on the SYN. Made once, it opens any
-/// number of connections; [`TcpStream::connect`] is for those that need none of it.
+/// How to open a TCP connection: from which address, with which options, with which data on the SYN. Made once, it
+/// opens any number of connections; [`TcpStream::connect`] is for those that need none of it.
 ///
 /// ```
 /// use heddle::config::ConnectionOptions;
@@ -49,15 +49,16 @@ impl<'d> Connect<'d> {
         self
     }
 
-    /// With these options. What a SYN says, such as segment size, window and user time-out, can only be said here.
+    /// With these options. Those that a SYN carries, such as segment size, window scale and user time-out, can only be
+    /// set here.
     pub fn options(mut self, options: ConnectionOptions) -> Connect<'d> {
         self.options = options;
         self
     }
 
-    /// Sends `data` first, with the SYN if the destination has given a Fast Open cookie before (RFC 7413, `MSG_FASTOPEN`);
-    /// in rare cases it may then reach the peer twice, on two connections. Otherwise the data follows the handshake, and the
-    /// SYN asks for a cookie. At most 60 KiB, and no more than the send buffer holds at first.
+    /// Sends `data` first, with the SYN if the destination has given a Fast Open cookie before (RFC 7413,
+    /// `MSG_FASTOPEN`); in rare cases it may then reach the peer twice, on two connections. Otherwise the data follows
+    /// the handshake, and the SYN asks for a cookie. At most 60 KiB, and no more than the send buffer holds at first.
     pub fn first_data(mut self, data: &'d [u8]) -> Connect<'d> {
         self.data = data;
         self
@@ -92,7 +93,7 @@ impl<'d> Connect<'d> {
     /// See [`ConnectError`].
     pub fn start(&self, stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
         let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
-        let most = stack.raw().first_text(&self.options);
+        let most = stack.raw().first_data(&self.options);
         if self.data.len() > most {
             return Err(ConnectError::DataTooLong { len: self.data.len(), most });
         }

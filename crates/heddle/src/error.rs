@@ -1,16 +1,16 @@
-//! What can go wrong: one enum per operation, with the address in the message and the remedy beside it. Every type inside a
-//! variant is public here, so that a caller can match on all of it.
+//! What can go wrong: one enum per operation, with the address in the message and the remedy beside it. Every type
+//! inside a variant is public here, so that a caller can match on all of it.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use stack::{BindRefused, Plan};
+use stack::{Architecture, BindRefused};
 
 pub use crate::knob_files::KnobFileError;
 pub use crate::ping::PingError;
-pub use stack::{AddressError, ConnectRefused, ParseCidrError, ParseRouteError, SetKnobError, UnknownPlan};
+pub use stack::{AddressError, ConnectRefused, ParseCidrError, ParseRouteError, SetKnobError, UnknownArchitecture};
 pub use sync::TooManyVersions;
 pub use tcp::Error as TcpError;
 pub use tcp::knobs::KnobError;
@@ -20,29 +20,29 @@ pub use tcp::knobs::KnobError;
 #[non_exhaustive]
 pub enum BuildError {
     /// The architecture's name is not known.
-    Architecture(UnknownPlan),
+    Architecture(UnknownArchitecture),
     /// There is no interface.
     NoInterface,
     /// This device handed out no queues: it is in use already.
     NoQueues(String),
     /// An interface was laid over a device, by number, that there is not or that another interface has.
     Device(usize),
-    /// An interface was laid over devices of which some carry Ethernet frames and some bare packets; this one, by number, is
-    /// unlike the first.
+    /// An interface was laid over devices of which some carry Ethernet frames and some bare packets; this one, by
+    /// number, is unlike the first.
     Framing(usize),
     /// An address cannot stand on an interface.
     Address(IpAddr, AddressError),
     /// A lock that must never wait was asked for, and this architecture shares its locks between threads.
-    NullLock(Plan),
+    NullLock(Architecture),
     /// A knob cannot be set so.
     Knob(KnobError),
     /// A directory of knobs cannot be used.
     KnobFile(KnobFileError),
-    /// [`Builder::on_device_gone`](crate::Builder::on_device_gone) was given to a stack that is polled, and would never be
-    /// called.
+    /// [`Builder::on_device_gone`](crate::Builder::on_device_gone) was given to a stack that is polled, and would never
+    /// be called.
     DeviceGonePolled,
-    /// The system gives no thread for a queue pair of a device: there is no memory for its stack, or the process may have no
-    /// more threads.
+    /// The system gives no thread for a queue pair of a device: there is no memory for its stack, or the process may
+    /// have no more threads.
     Thread(io::Error),
     /// There is no memory for a packet buffer, or none is left of the limit that was set for all of them.
     NoBuffer,
@@ -56,7 +56,7 @@ impl BuildError {
             stack::BuildError::Port(device) => BuildError::Device(device),
             stack::BuildError::Framing(device) => BuildError::Framing(device),
             stack::BuildError::Address(address, error) => BuildError::Address(address, error),
-            stack::BuildError::NullLock(plan) => BuildError::NullLock(plan),
+            stack::BuildError::NullLock(arch) => BuildError::NullLock(arch),
         }
     }
 }
@@ -77,9 +77,9 @@ impl fmt::Display for BuildError {
                 "device {device} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
             ),
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
-            BuildError::NullLock(plan) => write!(
+            BuildError::NullLock(arch) => write!(
                 f,
-                "the null lock excludes nobody, and {plan} shares its locks between threads: choose another lock kind"
+                "the null lock excludes no thread, and {arch} shares its locks between threads: choose another lock kind"
             ),
             BuildError::Knob(error) => error.fmt(f),
             BuildError::KnobFile(error) => error.fmt(f),

@@ -1,7 +1,7 @@
 //! Sockets for executors that use `futures-io`: the types of this module have its `AsyncRead` and `AsyncWrite`.
 //!
-//! They need no reactor and no runtime: the stack's threads wake the tasks. (With the feature `tokio` they have tokio's traits,
-//! too; import the extension traits of one of both.)
+//! They need no reactor and no runtime: the stack's threads wake the tasks. (With the feature `tokio` they have tokio's
+//! traits, too; import the extension traits of one of both.)
 //!
 //! ```
 //! use futures_io::{AsyncRead, AsyncWrite};

@@ -1,6 +1,6 @@
-//! An interface to be: a device with its addresses, its routers and its routes. Made before the stack is, and given to
-//! [`Builder::interface`](crate::Builder::interface). What is wrong with a value is said where the value is given; the order
-//! of the calls means nothing.
+//! The description of an interface: a device with its addresses, its routers and its routes. It is made before the
+//! stack and passed to [`Builder::interface`](crate::Builder::interface). A method reports what is wrong with its value
+//! at once; the order of the calls does not matter.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -42,11 +42,11 @@ impl Interface {
         Interface { config, routes: Vec::new() }
     }
 
-    /// Adds an address with the prefix length of its network: a [`Cidr`], or text such as `"10.0.0.1/24"` or
+    /// Adds an address with the prefix length of its network: a [`Cidr`], or data such as `"10.0.0.1/24"` or
     /// `"fd00::1/64"`. The network is reached by way of this interface.
     ///
     /// # Errors
-    /// The text is no address with a prefix length. (A `Cidr` has no error, but the same signature.)
+    /// The data is no address with a prefix length. (A `Cidr` has no error, but the same signature.)
     pub fn address<A>(mut self, address: A) -> Result<Interface, ParseCidrError>
     where
         A: TryInto<Cidr, Error: Into<ParseCidrError>>,
@@ -73,12 +73,12 @@ impl Interface {
         self
     }
 
-    /// Adds a route by way of this interface: a [`Route`], or text in the words of `ip route`, such as
-    /// `"default via 10.0.0.1 mtu 1400"` or `"10.8.0.0/16 via 10.0.0.2 mtu lock 1280 advmss 1200 initcwnd 20 initrwnd 30"`
-    /// (see [`RouteAttributes`](crate::RouteAttributes)).
+    /// Adds a route by way of this interface: a [`Route`], or data in the words of `ip route`, such as `"default via
+    /// 10.0.0.1 mtu 1400"` or `"10.8.0.0/16 via 10.0.0.2 mtu lock 1280 advmss 1200 initcwnd 20 initrwnd 30"` (see
+    /// [`RouteAttributes`](crate::RouteAttributes)).
     ///
     /// # Errors
-    /// The text is no route. (A `Route` has no error, but the same signature.)
+    /// The data is no route. (A `Route` has no error, but the same signature.)
     pub fn route<R>(mut self, route: R) -> Result<Interface, ParseRouteError>
     where
         R: TryInto<Route, Error: Into<ParseRouteError>>,
@@ -87,8 +87,8 @@ impl Interface {
         Ok(self)
     }
 
-    /// How the interface comes to its addresses: tested before they are used, found by advertisements of routers, or (the
-    /// default) as given.
+    /// How the interface comes to its addresses: tested before they are used, found by advertisements of routers, or
+    /// (the default) as given.
     pub fn addressing(mut self, addressing: Addressing) -> Interface {
         self.config.addressing = addressing;
         self

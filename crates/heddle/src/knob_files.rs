@@ -1,4 +1,5 @@
-//! Knobs from a directory of files, each named as the knob and holding its value: `/proc/sys/net/ipv4`, or a copy of it.
+//! Knobs from a directory of files, each named as the knob and holding its value: `/proc/sys/net/ipv4`, or a copy of
+//! it.
 
 use std::fmt;
 use std::fs;
@@ -8,8 +9,8 @@ use std::path::{Path, PathBuf};
 use tcp::Config;
 use tcp::knobs::{KNOBS, KnobError};
 
-/// Sets in `config` every knob that has a file in `directory`; the names of those that had. Files of other names (Linux has
-/// many more) are passed over.
+/// Sets in `config` every knob that has a file in `directory`; the names of those that had. Files of other names (Linux
+/// has many more) are passed over.
 ///
 /// # Errors
 /// See [`KnobFileError`]; knobs that come before in the alphabet are set.

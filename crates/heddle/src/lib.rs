@@ -22,8 +22,8 @@
 //! ```
 //!
 //! [`TcpListener`], [`TcpStream`] and [`UdpSocket`] are shaped like `std::net`'s: `Read` and `Write`, time-outs,
-//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. Everything may
-//! be used from any thread under every architecture.
+//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. Everything
+//! may be used from any thread under every architecture.
 //!
 //! # Features
 //!
@@ -45,11 +45,11 @@ pub mod error;
 pub mod futures;
 mod interface;
 pub mod knob_files;
+mod leftover;
 mod listener;
 pub mod ping;
 mod polled;
 mod poller;
-mod residue;
 mod stream;
 mod stream_options;
 #[cfg(any(feature = "tokio", feature = "futures-io"))]
@@ -69,8 +69,8 @@ pub use polled::Polled;
 pub use poller::{Event, Poller, Source};
 pub use stack::socket::Readiness;
 pub use stack::{
-    ALL_PLANS, AddressEvent, Addressing, Casualty, Census, Cidr, Failure, Plan, Properties, Route, RouteAttributes,
-    RouteName,
+    ALL_ARCHITECTURES, AddressEvent, Addressing, Architecture, Cidr, Failure, FaultScope, Properties, Route,
+    RouteAttributes, RouteName, StackStats,
 };
 pub use stream::TcpStream;
 pub use sync::LockKind;
@@ -150,10 +150,10 @@ pub mod device {
         pub type Peer = dev::peer::Peer<sync::Real>;
     }
 
-    /// `device` with the faults of `plan`, on the machine's clock.
+    /// `device` with the given faults, on the machine's clock.
     #[cfg(feature = "fault")]
-    pub fn with_faults(device: Box<dyn Device>, plan: fault::FaultPlan) -> fault::Fault {
-        fault::Fault::new(device, plan, fault::PlatformClock::default())
+    pub fn with_faults(device: Box<dyn Device>, faults: fault::FaultPlan) -> fault::Fault {
+        fault::Fault::new(device, faults, fault::PlatformClock::default())
     }
 }
 
@@ -165,7 +165,7 @@ pub mod config {
         BufferSizes, ChecksumPlacement, Config, ConnectionOptions, Ecn, EcnOption, FastOpenKeys, FastOpenMode,
         KeepAlive, MemoryLimits, MtuProbing, Pacing, SendAccounting, SynCookies,
     };
-    pub use tcp::config::{TextShare, WindowRule};
+    pub use tcp::config::{DataShare, WindowRule};
     pub use tcp::congestion::Kind as CongestionControl;
     pub use tcp::knobs;
     pub use tcp::rtt::{RtoFloor, RttConfig};

@@ -19,7 +19,7 @@ use crate::stream::{TTL, TcpStream, hop_limit};
 const BACKLOG: usize = 4096;
 
 /// Accepts TCP connections, shaped like [`std::net::TcpListener`]. Any thread, several at once. Dropping the last clone
-/// stops listening; connections that nobody accepted are reset.
+/// stops listening; connections that were not accepted are reset.
 #[derive(Clone)]
 pub struct TcpListener {
     inner: Arc<Inner>,
@@ -82,8 +82,8 @@ impl TcpListener {
         Ok(self.clone())
     }
 
-    /// Answers SYNs, and opens connections, with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255. Connections
-    /// that are open keep theirs.
+    /// Answers SYNs, and opens connections, with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255.
+    /// Connections that are open keep theirs.
     ///
     /// # Errors
     /// The value is out of range.
@@ -108,7 +108,8 @@ impl TcpListener {
         Ok(None)
     }
 
-    /// Whether [`TcpListener::accept`] returns [`io::ErrorKind::WouldBlock`] when no connection waits, instead of waiting.
+    /// Whether [`TcpListener::accept`] returns [`io::ErrorKind::WouldBlock`] when no connection waits, instead of
+    /// waiting.
     ///
     /// # Errors
     /// None; as in [`std::net::TcpListener`].
@@ -122,9 +123,9 @@ impl TcpListener {
         self.inner.nonblocking.store(!blocking, Ordering::Relaxed);
     }
 
-    /// Opens connections with the text of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
-    /// complete; 0: none (`TCP_FASTOPEN`). The knob `tcp_fastopen` must have bit 2 set, too. A user who sets it must be able
-    /// to bear that a request arrives twice.
+    /// Opens connections with the data of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
+    /// complete; 0: none (`TCP_FASTOPEN`). The knob `tcp_fastopen` must have bit 2 set, too. An application that sets
+    /// it must tolerate that a request arrives twice.
     pub fn set_fast_open(&self, limit: usize) {
         self.inner.listener.set_fast_open(limit);
     }
@@ -134,9 +135,9 @@ impl TcpListener {
         self.inner.listener.set_backlog(backlog);
     }
 
-    /// Accepts connections when their first text has come, or when the peer has sent none for about `time`; zero: when they
-    /// are established (`TCP_DEFER_ACCEPT`). `time` is rounded up to time-outs of the SYN-ACK: 1 s, 3 s, 7 s and so on.
-    /// A handshake that a SYN cookie completes is not deferred.
+    /// Accepts connections when their first data has come, or when the peer has sent none for about `time`; zero: when
+    /// they are established (`TCP_DEFER_ACCEPT`). `time` is rounded up to time-outs of the SYN-ACK: 1 s, 3 s, 7 s and
+    /// so on. A handshake that a SYN cookie completes is not deferred.
     pub fn set_defer_accept(&self, time: Duration) {
         let time_outs = tcp::config::time_outs_in(time, self.inner.stack.raw().shared().tcp());
         self.inner.listener.set_defer_accept(time_outs);
@@ -179,7 +180,7 @@ impl TcpListener {
             if left.is_zero() {
                 return Err(AcceptError::WouldBlock(self.inner.listener.local()).into());
             }
-            // Whoever is woken may find that another thread was faster.
+            // A woken thread may find that another thread was faster.
             self.inner.listener.ready.wait(Readiness::ACCEPTABLE, Some(left));
         }
     }

@@ -1,4 +1,4 @@
-//! Echo requests: is somebody there, and how far away?
+//! Echo requests: whether a host answers, and in what time.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ pub const MAX_PING: usize = 65_535 - 20 - 8;
 /// The answer to an echo request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pong {
-    /// Who answered.
+    /// The address that answered.
     pub from: IpAddr,
     /// Bytes of data that came back.
     pub len: usize,
@@ -59,8 +59,8 @@ impl From<PingError> for io::Error {
 }
 
 impl Stack {
-    /// Sends an ICMP or ICMPv6 echo request (RFC 792, RFC 4443) with `len` bytes of data and waits for its answer for at
-    /// most `timeout`; `None`: none came.
+    /// Sends an ICMP or ICMPv6 echo request (RFC 792, RFC 4443) with `len` bytes of data and waits for its answer for
+    /// at most `timeout`; `None`: none came.
     ///
     /// # Errors
     /// See [`PingError`].

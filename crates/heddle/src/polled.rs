@@ -19,8 +19,8 @@ impl Polled {
         Polled { driver }
     }
 
-    /// Does what there is to do: takes a batch from each device, expires timers, sends what waited for room. How many frames
-    /// were taken; 0: it may sleep.
+    /// Does what there is to do: takes a batch from each device, expires timers, sends what waited for room. How many
+    /// frames were taken; 0: it may sleep.
     pub fn poll(&mut self) -> usize {
         self.driver.poll()
     }
@@ -30,8 +30,8 @@ impl Polled {
         self.driver.wait(limit)
     }
 
-    /// When it has to be polled though no frame comes and no call is made; [`Time::MAX`]: never. For a caller that sleeps in
-    /// its own way, or moves a [`VirtualClock`](crate::VirtualClock).
+    /// When it has to be polled though no frame comes and no call is made; [`Time::MAX`]: never. For a caller that
+    /// sleeps in its own way, or moves a [`VirtualClock`](crate::VirtualClock).
     pub fn next_deadline(&self) -> Time {
         self.driver.next_deadline()
     }
@@ -46,8 +46,8 @@ impl Polled {
         self.driver.index()
     }
 
-    /// What it has counted: frames that were dropped before they reached a connection. [`Stack::census`](crate::Stack::census)
-    /// has the rest.
+    /// What it has counted: frames that were dropped before they reached a connection.
+    /// [`Stack::stats`](crate::Stack::stats) has the rest.
     pub fn counters(&self) -> CounterSnapshot {
         self.driver.counters().snapshot()
     }
@@ -57,7 +57,8 @@ impl Polled {
         self.driver.gone()
     }
 
-    /// The driver of the crate `heddle-stack`, no part of the interface: the world of the tests drives stacks of both crates.
+    /// The driver of the crate `heddle-stack`, no part of the interface: the world of the tests drives stacks of both
+    /// crates.
     #[doc(hidden)]
     pub fn into_driver(self) -> Driver<Real> {
         self.driver

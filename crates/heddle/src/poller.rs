@@ -16,8 +16,8 @@ use crate::udp::UdpSocket;
 /// block.
 pub type Event = PollEvent;
 
-/// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can stand in another
-/// event loop: call [`Poller::arm`] before sleeping on it.
+/// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can stand in
+/// another event loop: call [`Poller::arm`] before sleeping on it.
 #[derive(Clone)]
 pub struct Poller {
     handle: Arc<Handle>,
@@ -41,7 +41,7 @@ pub trait Source {
     /// reported at once.
     fn register(&self, poller: &Poller, token: usize);
 
-    /// Nobody reports this socket any more.
+    /// This socket is not reported any more.
     fn deregister(&self);
 }
 

@@ -1,7 +1,7 @@
-//! A TCP connection as its user holds it: how it is opened and let go, what it says of itself. How text goes in and out is in
-//! `stream/text.rs`; options by name are in `stream_options.rs`.
+//! A TCP connection as its user holds it: how it is opened and let go, what it says of itself. How data goes in and out
+//! is in `stream/data.rs`; options by name are in `stream_options.rs`.
 
-mod text;
+mod data;
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -17,7 +17,7 @@ use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::connect::Connect;
 use crate::error::{ConnectError, given_up, on_connection};
-use crate::residue::Residue;
+use crate::leftover::Leftover;
 
 /// Time to live, or hop limit, of what is sent unless it is set (RFC 1700).
 pub(crate) const TTL: u8 = 64;
@@ -36,16 +36,16 @@ struct Inner {
     stack: Stack,
     socket: Arc<TcpSocket<Real>>,
     /// Buffers handed over by the connection and not read to their end yet.
-    residue: Lock<Residue, Real>,
+    leftover: Lock<Leftover, Real>,
     /// The stream has ended behind the residue. Written with that locked.
     ended: <Real as Platform>::AtomicBool,
     nonblocking: <Real as Platform>::AtomicBool,
-    /// How long its calls wait, if that was ever said.
-    patience: OnceBox<Patience>,
+    /// Read, write and linger time-outs; allocated when the first is set.
+    patience: OnceBox<Timeouts>,
 }
 
 /// How long the calls of one stream wait, in nanoseconds.
-struct Patience {
+struct Timeouts {
     /// 0: for ever.
     read: <Real as Platform>::AtomicU64,
     write: <Real as Platform>::AtomicU64,
@@ -53,19 +53,19 @@ struct Patience {
     linger: <Real as Platform>::AtomicU64,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
-        Patience { read: Atomic::new(0), write: Atomic::new(0), linger: Atomic::new(0) }
+        Timeouts { read: Atomic::new(0), write: Atomic::new(0), linger: Atomic::new(0) }
     }
 }
 
 impl Inner {
-    fn patience(&self) -> &Patience {
+    fn patience(&self) -> &Timeouts {
         self.patience.get_or_init(Box::default)
     }
 
-    /// One of the times that [`Patience`] has; 0 where none was ever said.
-    fn waits(&self, which: impl Fn(&Patience) -> &<Real as Platform>::AtomicU64) -> u64 {
+    /// One of the times in [`Timeouts`]; 0 if it was never set.
+    fn waits(&self, which: impl Fn(&Timeouts) -> &<Real as Platform>::AtomicU64) -> u64 {
         self.patience.get().map_or(0, |patience| which(patience).load(Ordering::Relaxed))
     }
 }
@@ -74,8 +74,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // The connection outlives its handle; what still happens to it is no news for a poller.
         self.socket.ready.deregister();
-        // Text that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
-        let unread = self.residue.get_mut().has_text();
+        // Data that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
+        let unread = self.leftover.get_mut().has_data();
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
         self.stack.raw().call(&self.socket.target(), call);
         let linger = Duration::from_nanos(self.waits(|patience| &patience.linger));
@@ -89,9 +89,9 @@ impl Drop for Inner {
 impl TcpStream {
     pub(crate) fn new(stack: Stack, socket: Arc<TcpSocket<Real>>) -> Self {
         // Two threads seldom read from one stream.
-        let residue = Lock::new(LockKind::Reserved, LockClass::UserHandle, Residue::default());
+        let leftover = Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default());
         let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
-        let inner = Inner { stack, socket, residue, ended, nonblocking, patience: OnceBox::new() };
+        let inner = Inner { stack, socket, leftover, ended, nonblocking, patience: OnceBox::new() };
         TcpStream { inner: Arc::new(inner) }
     }
 
@@ -180,7 +180,7 @@ impl TcpStream {
         self.inner.socket.ready.get()
     }
 
-    /// Waits until one of `wanted` is ready, or `timeout` has passed; tells what is.
+    /// Waits until one of `wanted` is ready, or `timeout` has passed; returns what is ready.
     pub fn wait(&self, wanted: Readiness, timeout: Option<Duration>) -> Readiness {
         self.inner.socket.ready.wait(wanted, timeout)
     }
@@ -280,8 +280,8 @@ impl TcpStream {
         self.set_option(SocketOption::KeepAlive(timing))
     }
 
-    /// What closing does with data not yet acknowledged: `Some(0)` resets the connection; with more, dropping the last clone
-    /// of a blocking stream waits for so long until the peer has acknowledged everything (`SO_LINGER`).
+    /// What closing does with data not yet acknowledged: `Some(0)` resets the connection; with more, dropping the last
+    /// clone of a blocking stream waits for so long until the peer has acknowledged everything (`SO_LINGER`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -308,7 +308,7 @@ impl TcpStream {
             Reply::ShutDown(result) => result.map_err(|error| self.error(error))?,
             _ => return Err(self.gone()),
         }
-        // Who waits in this direction must look again: it has ended.
+        // A thread that waits in this direction must check again: it has ended.
         let ended = match how {
             tcp::Shutdown::Read => Readiness::READABLE,
             tcp::Shutdown::Write => Readiness::WRITABLE,
@@ -352,14 +352,14 @@ impl TcpStream {
         on_connection(self.remote(), error)
     }
 
-    /// Octets that were handed over and not read.
+    /// Bytes that were handed over and not read.
     pub(crate) fn kept(&self) -> usize {
-        self.inner.residue.lock().octets()
+        self.inner.leftover.lock().bytes()
     }
 
-    /// Octets before the urgent one, if that was handed over or announced.
+    /// Bytes before the urgent one, if that was handed over or announced.
     pub(crate) fn mark(&self) -> Option<usize> {
-        self.inner.residue.lock().mark()
+        self.inner.leftover.lock().mark()
     }
 
     fn gone(&self) -> io::Error {

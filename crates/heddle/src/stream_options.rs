@@ -1,7 +1,7 @@
 //! Options and queries of a connection by the names that socket programs know, one method each for set and get.
 //!
-//! All of them are values for [`TcpStream::set_option`] and fields of [`TcpStream::options`]; these methods only spell them
-//! out. A getter on a connection that is gone is an error, as on a closed socket.
+//! All of them are values for [`TcpStream::set_option`] and fields of [`TcpStream::options`]; these methods only spell
+//! them out. A getter on a connection that is gone is an error, as on a closed socket.
 
 use std::io;
 use std::time::Duration;
@@ -47,24 +47,24 @@ options! {
     set_quick_ack, quick_ack: bool = QuickAck, quick_ack;
     /// Probes an idle peer with the timing that was set last, or stops (`SO_KEEPALIVE`).
     set_keeps_alive, keeps_alive: bool = KeepsAlive, keeps_alive;
-    /// Largest text of a segment of ours, in octets; it can only be lowered (`TCP_MAXSEG`).
+    /// Largest data of a segment of ours, in bytes; it can only be lowered (`TCP_MAXSEG`).
     set_max_segment, max_segment: u16 = MaxSegment, max_segment;
-    /// Largest window to announce, in octets (`TCP_WINDOW_CLAMP`).
+    /// Largest window to announce, in bytes (`TCP_WINDOW_CLAMP`).
     set_window_clamp, window_clamp: u32 = WindowClamp, window_clamp;
     /// Retransmissions of the SYN, 1 to 127 (`TCP_SYNCNT`).
     set_syn_retries, syn_retries: u8 = SynRetries, syn_retries;
     /// Congestion control (`TCP_CONGESTION`).
     set_congestion, congestion: Kind = Congestion, congestion;
-    /// Octets that may wait unsent before a writer is blocked; 0: the stack's knob (`TCP_NOTSENT_LOWAT`).
+    /// Bytes that may wait unsent before a writer is blocked; 0: the stack's knob (`TCP_NOTSENT_LOWAT`).
     set_not_sent_low_water, not_sent_low_water: u32 = NotSentLowWater, not_sent_low_water;
-    /// Octets from which on the stream counts as readable (`SO_RCVLOWAT`).
+    /// Bytes from which on the stream counts as readable (`SO_RCVLOWAT`).
     set_receive_low_water, receive_low_water: u32 = ReceiveLowWater, receive_low_water;
-    /// Paces segments at this many octets per second or less (`SO_MAX_PACING_RATE`).
+    /// Paces segments at this many bytes per second or less (`SO_MAX_PACING_RATE`).
     set_max_pacing_rate, max_pacing_rate: u64 = MaxPacingRate, max_pacing_rate;
-    /// Size of the send buffer in octets; it no longer grows (`SO_SNDBUF`, without Linux's doubling). What counts against
-    /// it, and how far the last write may go beyond, is said at [`tcp::config::SendAccounting`].
+    /// Size of the send buffer in bytes; it no longer grows (`SO_SNDBUF`, without Linux's doubling).
+    /// [`tcp::config::SendAccounting`] describes what counts against it, and how far the last write may exceed it.
     set_send_buffer, send_buffer: u32 = SendBuffer, send_buffer;
-    /// Size of the receive buffer in octets; it no longer grows (`SO_RCVBUF`, without Linux's doubling).
+    /// Size of the receive buffer in bytes; it no longer grows (`SO_RCVBUF`, without Linux's doubling).
     set_receive_buffer, receive_buffer: u32 = ReceiveBuffer, receive_buffer;
 }
 
@@ -77,7 +77,7 @@ impl TcpStream {
         Ok(self.report()?.options)
     }
 
-    /// `TCP_INFO`: the connection's report in Linux's layout; [`TcpInfo::to_bytes`] has the 280 octets.
+    /// `TCP_INFO`: the connection's report in Linux's layout; [`TcpInfo::to_bytes`] has the 280 bytes.
     ///
     /// # Errors
     /// The connection is gone.
@@ -113,8 +113,8 @@ impl TcpStream {
         Ok(self.options()?.linger)
     }
 
-    /// Which of the threads that poll the devices receives this connection's segments, counted from 0: the queue that the
-    /// device's hash chooses (`SO_INCOMING_CPU`). `None` if no route leads to the peer any more.
+    /// Which of the threads that poll the devices receives this connection's segments, counted from 0: the queue that
+    /// the device's hash chooses (`SO_INCOMING_CPU`). `None` if no route leads to the peer any more.
     pub fn incoming_driver(&self) -> Option<usize> {
         self.driver()
     }
@@ -135,18 +135,18 @@ impl TcpStream {
         Ok(Some(self.options()?.user_timeout).filter(|timeout| !timeout.is_zero()))
     }
 
-    /// Tells the peer how long this end bears with silence, 1 s to 32 767 min, and heeds what the peer tells: the longer of
-    /// the two, within the stack's limits, becomes the user time-out, unless [`TcpStream::set_user_timeout`] has set one
-    /// (RFC 5482). `None`: no longer. To tell it with the SYN, set `announced_user_timeout` of the options that a listener
-    /// or a connection is opened with.
+    /// Advertises to the peer how long this end tolerates silence, 1 s to 32 767 min, and adapts to the peer's value:
+    /// the longer of the two, within the stack's limits, becomes the user time-out, unless
+    /// [`TcpStream::set_user_timeout`] has set one (RFC 5482). `None`: no longer. To advertise it with the SYN, set
+    /// `announced_user_timeout` in the options that a listener or a connection is opened with.
     ///
     /// # Errors
-    /// The connection is gone, or the time cannot be told.
+    /// The connection is gone, or the option cannot express the time.
     pub fn set_announced_user_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.set_option(SocketOption::AnnouncedUserTimeout(timeout))
     }
 
-    /// What the peer has told of its user time-out, if anything.
+    /// The user time-out that the peer advertised, if any.
     ///
     /// # Errors
     /// The connection is gone.
@@ -170,7 +170,8 @@ impl TcpStream {
         Ok(self.options()?.fin_wait_2)
     }
 
-    /// Sends with this Differentiated Services field from now on: the high six bits of `class` (`IP_TOS`, `IPV6_TCLASS`).
+    /// Sends with this Differentiated Services field from now on: the high six bits of `class` (`IP_TOS`,
+    /// `IPV6_TCLASS`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -202,8 +203,8 @@ impl TcpStream {
         Ok(self.options()?.hop_limit)
     }
 
-    /// Whether trouble that may pass raises [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR): an ICMP error, or a
-    /// peer that does not answer. It does unless switched off.
+    /// Whether trouble that may pass raises [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR): an ICMP error, or
+    /// a peer that does not answer. It does unless switched off.
     ///
     /// # Errors
     /// The connection is gone.
@@ -221,7 +222,7 @@ impl TcpStream {
         Ok(self.report()?.soft_error.map(|error| self.error(error)))
     }
 
-    /// Octets that can be read now (`SIOCINQ`).
+    /// Bytes that can be read now (`SIOCINQ`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -229,7 +230,7 @@ impl TcpStream {
         Ok(self.kept() + self.report()?.receive_queue as usize)
     }
 
-    /// Octets written and not acknowledged, sent or not (`SIOCOUTQ`).
+    /// Bytes written and not acknowledged, sent or not (`SIOCOUTQ`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -237,7 +238,7 @@ impl TcpStream {
         Ok(self.report()?.send_queue as usize)
     }
 
-    /// Octets written and never sent (`SIOCOUTQNSD`).
+    /// Bytes written and never sent (`SIOCOUTQNSD`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -246,8 +247,8 @@ impl TcpStream {
         Ok(report.send_queue.saturating_sub(report.unacknowledged) as usize)
     }
 
-    /// Whether the next octet to be read is the urgent one (`SIOCATMARK`). Urgent data is always inline (RFC 6093), and one
-    /// read does not pass the mark.
+    /// Whether the next byte to be read is the urgent one (`SIOCATMARK`). Urgent data is always inline (RFC 6093), and
+    /// one read does not pass the mark.
     ///
     /// # Errors
     /// The connection is gone.
@@ -267,7 +268,8 @@ impl TcpStream {
         self.send_copy(data, |send| Call::SendMore(tcp::SendMore(send)))
     }
 
-    /// Sends `data`, the last octet of which is urgent (`MSG_OOB`); returns how much was taken. The mark is set if all was.
+    /// Sends `data`, the last byte of which is urgent (`MSG_OOB`); returns how much was taken. The mark is set if all
+    /// was.
     ///
     /// # Errors
     /// As a write; [`io::ErrorKind::WouldBlock`] if there is no room now.

@@ -29,7 +29,7 @@ struct Inner {
     nonblocking: <Real as Platform>::AtomicBool,
     /// In nanoseconds; 0: wait for ever.
     read_timeout: <Real as Platform>::AtomicU64,
-    /// The same. Sending does not wait; it is kept to be told.
+    /// The same. Sending does not wait; the value is kept only to be returned.
     write_timeout: <Real as Platform>::AtomicU64,
     /// Whether datagrams may be sent to broadcast addresses.
     broadcast: <Real as Platform>::AtomicBool,
@@ -307,8 +307,8 @@ impl UdpSocket {
         Ok(self.inner.broadcast.load(Ordering::Relaxed))
     }
 
-    /// What became of an earlier datagram to the connected peer, if it failed and no call has reported it (`SO_ERROR`): the
-    /// next call would. A second call reports nothing.
+    /// What became of an earlier datagram to the connected peer, if it failed and no call has reported it (`SO_ERROR`):
+    /// the next call would. A second call reports nothing.
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -336,15 +336,16 @@ impl UdpSocket {
         Ok(self.inner.stack.raw().udp_ttl(&self.inner.socket).into())
     }
 
-    /// Whether datagrams are sent without checksum, and whether over IPv6 they are taken without one: for tunnels whose
-    /// payload has a checksum of its own (RFC 6936). Over IPv4 both are legal (RFC 768), and taking them is always on.
+    /// Whether datagrams are sent without checksum, and whether IPv6 datagrams without one are accepted: for tunnels
+    /// whose payload has a checksum of its own (RFC 6936). Over IPv4 both are legal (RFC 768), and accepting them is
+    /// always on.
     pub fn set_checksum_free(&self, sent: bool, taken: bool) {
         self.inner.stack.raw().set_checksum_free(&self.inner.socket, sent, taken);
     }
 
-    /// Receives what is sent to an IPv4 group on the interface that has the address `interface`; the unspecified address
-    /// leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`]; what this stack itself sends to the
-    /// group is not heard.
+    /// Receives what is sent to an IPv4 group on the interface that has the address `interface`; the unspecified
+    /// address leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`]; what this stack itself
+    /// sends to the group is not heard.
     ///
     /// # Errors
     /// Not a group, joined already, too many groups, or no such interface.
@@ -362,8 +363,8 @@ impl UdpSocket {
         self.inner.stack.raw().leave_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
     }
 
-    /// Receives what is sent to an IPv6 group on the interface with this number, counted from 1; 0 leaves the choice to the
-    /// stack. As [`std::net::UdpSocket::join_multicast_v6`].
+    /// Receives what is sent to an IPv6 group on the interface with this number, counted from 1; 0 leaves the choice to
+    /// the stack. As [`std::net::UdpSocket::join_multicast_v6`].
     ///
     /// # Errors
     /// As [`UdpSocket::join_multicast_v4`].

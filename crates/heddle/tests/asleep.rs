@@ -13,13 +13,13 @@ use std::time::Duration;
 use dev::WaitOutcome;
 use every_arch::every_arch;
 use heddle::mem::MemConfig;
-use heddle::{Connect, Plan, Stack, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, Connect, Stack, TcpListener, TcpStream, UdpSocket};
 use world::World;
 
-/// The calling thread is a user's under every architecture here: those that would hand its calls to the thread that polls
-/// wake that one with the call itself, and run timers there.
-fn hands_over(plan: Plan) -> bool {
-    ["up", "connp-t"].contains(&plan.family())
+/// The calling thread is a user's under every architecture here: those that would hand its calls to the thread that
+/// polls wake that one with the call itself, and run timers there.
+fn hands_over(arch: Architecture) -> bool {
+    ["up", "connp-t"].contains(&arch.family())
 }
 
 /// What ends the sleep of `b`'s driver that `act` finds asleep.
@@ -37,8 +37,8 @@ fn sleep_and(world: &mut World, act: impl FnOnce(&Stack)) -> WaitOutcome {
 }
 
 /// A world in which nothing is left to be done, whose stacks know each other.
-fn quiet(plan: Plan, link: MemConfig) -> World {
-    let mut world = World::with(plan, |_| {}, link);
+fn quiet(arch: Architecture, link: MemConfig) -> World {
+    let mut world = World::with(arch, |_| {}, link);
     for (stack, other) in [(&world.a, "10.0.0.2:9"), (&world.b, "10.0.0.1:9")] {
         let socket = UdpSocket::bind(stack, "0.0.0.0:0").expect("a port");
         socket.send_to(b"hello", other).expect("sent");
@@ -53,12 +53,12 @@ fn connect(stack: &Stack, remote: &str) -> TcpStream {
 }
 
 #[every_arch]
-fn a_request_for_a_neighbour_will_be_repeated(plan: Plan) {
-    if hands_over(plan) {
+fn a_request_for_a_neighbour_will_be_repeated(arch: Architecture) {
+    if hands_over(arch) {
         return;
     }
     testbed::limit::within(move || {
-        let mut world = quiet(plan, MemConfig::default());
+        let mut world = quiet(arch, MemConfig::default());
         let outcome = sleep_and(&mut world, |stack| {
             UdpSocket::bind(stack, "0.0.0.0:0").expect("a port").send_to(b"anybody?", "10.0.0.9:53").expect("sent");
         });
@@ -67,24 +67,24 @@ fn a_request_for_a_neighbour_will_be_repeated(plan: Plan) {
 }
 
 #[every_arch]
-fn a_syn_will_be_repeated(plan: Plan) {
-    if hands_over(plan) {
+fn a_syn_will_be_repeated(arch: Architecture) {
+    if hands_over(arch) {
         return;
     }
     testbed::limit::within(move || {
-        let mut world = quiet(plan, MemConfig::default());
+        let mut world = quiet(arch, MemConfig::default());
         let mut opened = None;
         assert_eq!(sleep_and(&mut world, |stack| opened = Some(connect(stack, "10.0.0.1:80"))), WaitOutcome::Woken);
     });
 }
 
 #[every_arch]
-fn text_will_be_repeated(plan: Plan) {
-    if hands_over(plan) {
+fn data_will_be_repeated(arch: Architecture) {
+    if hands_over(arch) {
         return;
     }
     testbed::limit::within(move || {
-        let mut world = quiet(plan, MemConfig::default());
+        let mut world = quiet(arch, MemConfig::default());
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
         let client = connect(&world.b, "10.0.0.1:80");
         world.settle();
@@ -99,12 +99,12 @@ fn text_will_be_repeated(plan: Plan) {
 
 /// Nobody tells when there is room, so the driver of the queue has to look.
 #[every_arch]
-fn what_waits_for_room_in_the_device_will_be_sent(plan: Plan) {
-    if hands_over(plan) {
+fn what_waits_for_room_in_the_device_will_be_sent(arch: Architecture) {
+    if hands_over(arch) {
         return;
     }
     testbed::limit::within(move || {
-        let mut world = quiet(plan, MemConfig { ring_frames: 8, ..MemConfig::default() });
+        let mut world = quiet(arch, MemConfig { ring_frames: 8, ..MemConfig::default() });
         let receiver = UdpSocket::bind(&world.a, "10.0.0.1:53").expect("the port is free");
         let outcome = sleep_and(&mut world, |stack| {
             let sender = UdpSocket::bind(stack, "10.0.0.2:53").expect("the port is free");
@@ -115,8 +115,8 @@ fn what_waits_for_room_in_the_device_will_be_sent(plan: Plan) {
         assert_eq!(outcome, WaitOutcome::Woken);
         world.pass(Duration::from_secs(1));
         receiver.set_nonblocking(true).unwrap();
-        let mut text = [0; 10];
-        let came: Vec<u8> = std::iter::from_fn(|| receiver.recv_from(&mut text).ok().map(|_| text[0])).collect();
+        let mut data = [0; 10];
+        let came: Vec<u8> = std::iter::from_fn(|| receiver.recv_from(&mut data).ok().map(|_| data[0])).collect();
         assert_eq!(came, (0..20).collect::<Vec<u8>>());
     });
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::tokio::{TcpListener, TcpStream, UdpSocket};
-use heddle::{Interface, Plan, Stack, mem};
+use heddle::{Architecture, Interface, Stack, mem};
 use pair::{pattern, stacks};
 use testbed::limit::within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,9 +19,9 @@ use tokio::time::timeout;
 const SHORT: Duration = Duration::from_millis(5);
 
 /// Runs `test` between two stacks on a runtime of one thread that has no I/O driver.
-fn between<F: Future<Output = ()>>(plan: Plan, test: impl FnOnce(Stack, Stack) -> F + Send + 'static) {
+fn between<F: Future<Output = ()>>(arch: Architecture, test: impl FnOnce(Stack, Stack) -> F + Send + 'static) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         LocalSet::new().block_on(&runtime, test(a, b));
     });
@@ -36,9 +36,9 @@ async fn connect(a: &Stack, b: &Stack) -> (TcpStream, TcpStream) {
 }
 
 #[every_arch]
-fn both_halves_at_once(plan: Plan) {
+fn both_halves_at_once(arch: Architecture) {
     const LENGTH: usize = 2 << 20;
-    between(plan, |a, b| async move {
+    between(arch, |a, b| async move {
         let (client, server) = connect(&a, &b).await;
         let mut tasks = Vec::new();
         for (stream, sends, expects) in [(client, 1, 2), (server, 2, 1)] {
@@ -60,9 +60,9 @@ fn both_halves_at_once(plan: Plan) {
 }
 
 #[every_arch]
-fn a_hundred_connections_on_one_thread(plan: Plan) {
+fn a_hundred_connections_on_one_thread(arch: Architecture) {
     const MANY: usize = 100;
-    between(plan, |a, b| async move {
+    between(arch, |a, b| async move {
         let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
         spawn_local(async move {
             loop {
@@ -96,8 +96,8 @@ fn a_hundred_connections_on_one_thread(plan: Plan) {
 }
 
 #[every_arch]
-fn a_read_that_is_dropped_takes_nothing(plan: Plan) {
-    between(plan, |a, b| async move {
+fn a_read_that_is_dropped_takes_nothing(arch: Architecture) {
+    between(arch, |a, b| async move {
         let (mut client, mut server) = connect(&a, &b).await;
         let mut buffer = [0; 4];
         for round in 0..10u8 {
@@ -110,8 +110,8 @@ fn a_read_that_is_dropped_takes_nothing(plan: Plan) {
 }
 
 #[every_arch]
-fn a_writer_waits_until_the_peer_reads(plan: Plan) {
-    between(plan, |a, b| async move {
+fn a_writer_waits_until_the_peer_reads(arch: Architecture) {
+    between(arch, |a, b| async move {
         let (mut client, mut server) = connect(&a, &b).await;
         let data = pattern(1, 1 << 20);
         let mut sent = 0;
@@ -135,8 +135,8 @@ fn a_writer_waits_until_the_peer_reads(plan: Plan) {
 }
 
 #[every_arch]
-fn a_reset_wakes_reader_and_writer(plan: Plan) {
-    between(plan, |a, b| async move {
+fn a_reset_wakes_reader_and_writer(arch: Architecture) {
+    between(arch, |a, b| async move {
         let (client, server) = connect(&a, &b).await;
         let (mut reading, mut writing) = tokio::io::split(client);
         let reader = spawn_local(async move { reading.read(&mut [0; 8]).await });
@@ -158,22 +158,22 @@ fn a_reset_wakes_reader_and_writer(plan: Plan) {
 }
 
 #[every_arch]
-fn an_open_that_fails_says_why(plan: Plan) {
-    between(plan, |a, b| async move {
+fn an_open_that_fails_says_why(arch: Architecture) {
+    between(arch, |a, b| async move {
         let error = TcpStream::connect(&b, "10.0.0.1:81").await.unwrap_err();
         assert!(error.to_string().contains("10.0.0.1:81"), "{error} names the address");
         assert_eq!(std::io::Error::from(error).kind(), ErrorKind::ConnectionRefused);
         let nobody = TcpStream::connect(&b, "10.0.0.9:80");
         assert!(timeout(SHORT, nobody).await.is_err());
-        assert_eq!(b.census().connections, 0, "a dropped future gives up its attempt");
+        assert_eq!(b.stats().connections, 0, "a dropped future gives up its attempt");
         drop(a);
     });
 }
 
 #[every_arch]
-fn several_tasks_accept(plan: Plan) {
+fn several_tasks_accept(arch: Architecture) {
     const MANY: usize = 4;
-    between(plan, |a, b| async move {
+    between(arch, |a, b| async move {
         let listener = std::rc::Rc::new(TcpListener::bind(&a, "10.0.0.1:80").unwrap());
         let accept = |_| {
             let listener = listener.clone();
@@ -197,8 +197,8 @@ fn several_tasks_accept(plan: Plan) {
 }
 
 #[every_arch]
-fn datagrams_wake_their_readers(plan: Plan) {
-    between(plan, |a, b| async move {
+fn datagrams_wake_their_readers(arch: Architecture) {
+    between(arch, |a, b| async move {
         let server = UdpSocket::bind(&a, "10.0.0.1:53").unwrap();
         let client = UdpSocket::bind(&b, "10.0.0.2:0").unwrap();
         client.connect("10.0.0.1:53").unwrap();
@@ -254,8 +254,8 @@ fn a_runtime_that_ends_lets_go_of_the_stack() {
 }
 
 #[every_arch]
-fn a_task_that_does_not_read_hears_of_a_reset(plan: Plan) {
-    between(plan, |a, b| async move {
+fn a_task_that_does_not_read_hears_of_a_reset(arch: Architecture) {
+    between(arch, |a, b| async move {
         let (client, server) = connect(&a, &b).await;
         assert!(timeout(SHORT, client.readable()).await.is_err(), "nothing came");
         assert!(timeout(SHORT, client.failed()).await.is_err(), "nothing happened");

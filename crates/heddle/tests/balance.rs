@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Connect, Plan, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, Connect, TcpListener, TcpStream, UdpSocket};
 use pair::{pattern, stacks};
 use world::World;
 
@@ -27,9 +27,9 @@ fn balanced(test: impl FnOnce()) {
 
 /// In every queue that a stack has, something is left when it is dropped.
 #[every_arch]
-fn in_the_middle_of_everything(plan: Plan) {
+fn in_the_middle_of_everything(arch: Architecture) {
     balanced(|| {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
         let open = |world: &World| Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
         let mut first = open(&world);
@@ -64,9 +64,9 @@ fn in_the_middle_of_everything(plan: Plan) {
 
 /// A link that loses, with time for repairs.
 #[every_arch]
-fn after_losses(plan: Plan) {
+fn after_losses(arch: Architecture) {
     balanced(|| {
-        let mut world = World::lossy(plan, "loss 5% reorder 1ms seed 3");
+        let mut world = World::lossy(arch, "loss 5% reorder 1ms seed 3");
         let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
         listener.set_nonblocking(true).unwrap();
         let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
@@ -94,9 +94,9 @@ fn after_losses(plan: Plan) {
 }
 
 #[every_arch]
-fn with_threads(plan: Plan) {
+fn with_threads(arch: Architecture) {
     balanced(|| {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
         let writers = [(); 4].map(|()| {
             let mut stream = TcpStream::connect(&b, "10.0.0.1:80").unwrap();

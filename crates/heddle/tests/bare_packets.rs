@@ -1,5 +1,6 @@
-//! A link without headers and addresses, as a TUN interface has it: no neighbours are asked for, no address is tested, no router
-//! is heard, and TCP and UDP work as they do over Ethernet; with the offloads that a link may have, and with faults.
+//! A link without headers and addresses, as a TUN interface has it: no neighbours are asked for, no address is tested,
+//! no router is heard, and TCP and UDP work as they do over Ethernet; with the offloads that a link may have, and with
+//! faults.
 
 mod world;
 
@@ -9,9 +10,9 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::device::Framing;
-use heddle::{Connect, Plan, TcpListener, TcpStream, UdpSocket, mem};
+use heddle::{Architecture, Connect, TcpListener, TcpStream, UdpSocket, mem};
 use observe::{Counter, DropReason};
-use world::{Terms, World};
+use world::{World, WorldConfig};
 
 const SERVERS: [&str; 2] = ["10.0.0.1:80", "[fd00::1]:80"];
 const CLIENTS: [&str; 2] = ["10.0.0.2:4711", "[fd00::2]:4711"];
@@ -45,7 +46,7 @@ fn bytes_there(mut stream: &TcpStream, into: &mut Vec<u8>) {
 
 /// A connection from `b` to `a` over each family, and data both ways at once.
 fn transfer(world: &mut World) {
-    for server in SERVERS.map(|text| text.parse::<SocketAddr>().expect("an address")) {
+    for server in SERVERS.map(|data| data.parse::<SocketAddr>().expect("an address")) {
         let listener = TcpListener::bind(&world.a, server).expect("the port is free");
         listener.set_nonblocking(true).expect("set");
         let mut client = Connect::new().start(&world.b, server).expect("a route");
@@ -75,12 +76,12 @@ fn transfer(world: &mut World) {
 }
 
 #[every_arch]
-fn segments_and_datagrams_of_both_families_need_no_neighbour(plan: Plan) {
+fn segments_and_datagrams_of_both_families_need_no_neighbour(arch: Architecture) {
     for link in links() {
-        let mut world = World::with(plan, |_| {}, link);
+        let mut world = World::with(arch, |_| {}, link);
         transfer(&mut world);
         for (server, client) in SERVERS.into_iter().zip(CLIENTS) {
-            let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
+            let at = |data: &str| data.parse::<SocketAddr>().expect("an address");
             let here = UdpSocket::bind(&world.a, at(server)).expect("the port is free");
             let there = UdpSocket::bind(&world.b, at(client)).expect("the port is free");
             [&here, &there].iter().for_each(|socket| socket.set_nonblocking(true).expect("set"));
@@ -106,10 +107,10 @@ fn segments_and_datagrams_of_both_families_need_no_neighbour(plan: Plan) {
 }
 
 #[every_arch]
-fn losses_and_damage_are_made_good_without_a_link_header_too(plan: Plan) {
+fn losses_and_damage_are_made_good_without_a_link_header_too(arch: Architecture) {
     let faults = "both loss 1% corrupt 1% reorder 2% dup 1% truncate 1% pad 1% delay 2ms".parse();
     let link = links()[0].clone();
-    let terms = Terms { link, faults: faults.expect("a plan of faults"), ..Terms::new([plan; 2]) };
+    let terms = WorldConfig { link, faults: faults.expect("a plan of faults"), ..WorldConfig::new([arch; 2]) };
     let mut world = World::on(terms);
     transfer(&mut world);
     let (counters, injected) = (world.counters(), world.injected());

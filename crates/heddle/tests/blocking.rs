@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use every_arch::every_arch;
-use heddle::{Connect, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, Connect, ConnectError, Readiness, TcpListener, TcpStream, UdpSocket};
 use pair::{connected, pattern, stacks};
 use testbed::limit::{HANG, within};
 
@@ -17,9 +17,9 @@ use testbed::limit::{HANG, within};
 const SHORT: Duration = Duration::from_millis(20);
 
 #[every_arch]
-fn a_read_waits_for_the_peer(plan: Plan) {
+fn a_read_waits_for_the_peer(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, mut server) = connected(&a, &b);
         let reader = thread::spawn(move || {
             let mut greeting = [0; 5];
@@ -31,9 +31,9 @@ fn a_read_waits_for_the_peer(plan: Plan) {
 }
 
 #[every_arch]
-fn a_read_gives_up_after_its_time(plan: Plan) {
+fn a_read_gives_up_after_its_time(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (_client, mut server) = connected(&a, &b);
         server.set_read_timeout(Some(SHORT)).unwrap();
         let start = Instant::now();
@@ -45,9 +45,9 @@ fn a_read_gives_up_after_its_time(plan: Plan) {
 }
 
 #[every_arch]
-fn a_write_gives_up_after_its_time(plan: Plan) {
+fn a_write_gives_up_after_its_time(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, _server) = connected(&a, &b);
         client.set_write_timeout(Some(SHORT)).unwrap();
         let data = vec![0; 64 << 10];
@@ -64,9 +64,9 @@ fn a_write_gives_up_after_its_time(plan: Plan) {
 }
 
 #[every_arch]
-fn without_blocking_nobody_waits(plan: Plan) {
+fn without_blocking_nobody_waits(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (_client, mut server) = connected(&a, &b);
         server.set_nonblocking(true).unwrap();
         assert_eq!(server.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
@@ -80,9 +80,9 @@ fn without_blocking_nobody_waits(plan: Plan) {
 }
 
 #[every_arch]
-fn a_listener_waits_no_longer_than_it_is_told(plan: Plan) {
+fn a_listener_waits_no_longer_than_it_is_told(arch: Architecture) {
     within(move || {
-        let (a, _b) = stacks(plan);
+        let (a, _b) = stacks(arch);
         let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
         let start = Instant::now();
         let error = listener.accept_timeout(SHORT).unwrap_err();
@@ -92,10 +92,10 @@ fn a_listener_waits_no_longer_than_it_is_told(plan: Plan) {
 }
 
 #[every_arch]
-fn one_thread_reads_while_another_writes(plan: Plan) {
+fn one_thread_reads_while_another_writes(arch: Architecture) {
     const LENGTH: usize = 2 << 20;
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (client, server) = connected(&a, &b);
         let both_ways = |stream: TcpStream, sends: usize, expects: usize| {
             let mut writing = stream.clone();
@@ -116,9 +116,9 @@ fn one_thread_reads_while_another_writes(plan: Plan) {
 }
 
 #[every_arch]
-fn shutting_down_ends_the_wait_of_another_thread(plan: Plan) {
+fn shutting_down_ends_the_wait_of_another_thread(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, server) = connected(&a, &b);
         let reading = server.clone();
         let reader = thread::spawn(move || (&reading).read(&mut [0; 8]));
@@ -140,9 +140,9 @@ fn shutting_down_ends_the_wait_of_another_thread(plan: Plan) {
 }
 
 #[every_arch]
-fn nobody_listens_there(plan: Plan) {
+fn nobody_listens_there(arch: Architecture) {
     within(move || {
-        let (_a, b) = stacks(plan);
+        let (_a, b) = stacks(arch);
         let error = TcpStream::connect(&b, "10.0.0.1:81").unwrap_err();
         assert!(matches!(error, ConnectError::Failed(_, _)), "{error:?}");
         assert!(error.to_string().contains("10.0.0.1:81"), "{error} names the address");
@@ -151,9 +151,9 @@ fn nobody_listens_there(plan: Plan) {
 }
 
 #[every_arch]
-fn nobody_is_there(plan: Plan) {
+fn nobody_is_there(arch: Architecture) {
     within(move || {
-        let (_a, b) = stacks(plan);
+        let (_a, b) = stacks(arch);
         let error = TcpStream::connect_timeout(&b, "10.0.0.9:80", SHORT).unwrap_err();
         assert_eq!(error, ConnectError::TimedOut("10.0.0.9:80".parse().unwrap()));
         assert!(error.to_string().contains("10.0.0.9:80"), "{error} names the address");
@@ -162,23 +162,23 @@ fn nobody_is_there(plan: Plan) {
 
 /// The peer's stack is gone, and its device with it: what is left can still be used and dropped.
 #[every_arch]
-fn a_stack_outlives_its_peer(plan: Plan) {
+fn a_stack_outlives_its_peer(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, server) = connected(&a, &b);
         let listener = TcpListener::bind(&b, "10.0.0.2:80").unwrap();
         drop((server, a));
-        // The device is gone with the other end of the link: the connection that went by it ends, and says why unless the
-        // peer's end of the stream, heard before, is what there is to say.
+        // The device is gone with the other end of the link: the connection that went by it ends, and says why unless
+        // the peer's end of the stream, heard before, is what there is to say.
         client.wait(Readiness::ERROR, Some(HANG));
         match client.read(&mut [0; 8]) {
             Ok(count) => assert_eq!(count, 0, "the peer closed before it went"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}"),
         }
         assert!(client.write(b"anybody?").is_err());
-        assert_eq!(b.census().connections, 1, "it stays until it is closed");
-        // Time goes on without a device: what is opened now ends, too. Only now few tries are enough: the connection above had
-        // to come about on a machine that may be busy.
+        assert_eq!(b.stats().connections, 1, "it stays until it is closed");
+        // Time goes on without a device: what is opened now ends, too. Only now few tries are enough: the connection
+        // above had to come about on a machine that may be busy.
         b.set_knob("tcp_syn_retries", "1").unwrap();
         let error = std::io::Error::from(TcpStream::connect(&b, "10.0.0.1:80").unwrap_err());
         assert!([ErrorKind::TimedOut, ErrorKind::NetworkDown].contains(&error.kind()), "{error}");
@@ -187,9 +187,9 @@ fn a_stack_outlives_its_peer(plan: Plan) {
 }
 
 #[every_arch]
-fn a_stack_with_open_sockets_ends(plan: Plan) {
+fn a_stack_with_open_sockets_ends(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let listener = TcpListener::bind(&a, "10.0.0.1:80").unwrap();
         let clients: Vec<_> = (0..4).map(|_| TcpStream::connect(&b, "10.0.0.1:80").unwrap()).collect();
         let (mut server, _) = listener.accept().unwrap();
@@ -204,9 +204,9 @@ fn a_stack_with_open_sockets_ends(plan: Plan) {
 
 /// A call of [`TcpStream::wait`] is woken by what it waits for, whoever else waits.
 #[every_arch]
-fn many_wait_for_one_connection(plan: Plan) {
+fn many_wait_for_one_connection(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, server) = connected(&a, &b);
         let wait = |bit| {
             let stream = server.clone();
@@ -222,10 +222,10 @@ fn many_wait_for_one_connection(plan: Plan) {
 }
 
 #[every_arch]
-fn datagrams_of_several_threads_arrive(plan: Plan) {
+fn datagrams_of_several_threads_arrive(arch: Architecture) {
     const EACH: usize = 16;
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let server = UdpSocket::bind(&a, "10.0.0.1:53").unwrap();
         let client = Arc::new(UdpSocket::bind(&b, "10.0.0.2:0").unwrap());
         // One at a time until the neighbour is known; what waits for an address is bounded.
@@ -253,9 +253,9 @@ fn datagrams_of_several_threads_arrive(plan: Plan) {
 
 /// `SO_LINGER`: when a stream is dropped that has a time for it, all that was written has arrived.
 #[every_arch]
-fn closing_waits_until_all_is_acknowledged(plan: Plan) {
+fn closing_waits_until_all_is_acknowledged(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, server) = connected(&a, &b);
         client.set_linger(Some(HANG)).unwrap();
         client.write_all(&[7; 20_000]).unwrap();
@@ -266,9 +266,9 @@ fn closing_waits_until_all_is_acknowledged(plan: Plan) {
 
 /// The peer takes nothing, and the wait has an end.
 #[every_arch]
-fn closing_does_not_wait_longer_than_it_may(plan: Plan) {
+fn closing_does_not_wait_longer_than_it_may(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, _server) = connected(&a, &b);
         client.set_nonblocking(true).unwrap();
         while client.write(&[0; 64 << 10]).is_ok() {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::KeepAlive;
-use heddle::{Connect, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, Connect, Readiness, TcpListener, TcpStream, UdpSocket};
 use world::World;
 
 /// Longer than any of TCP's time-outs here.
@@ -37,8 +37,8 @@ fn until_error(world: &mut World, stream: &TcpStream) -> Duration {
 
 /// Data for a dead peer: retransmitted fifteen times (R2), then ETIMEDOUT.
 #[every_arch]
-fn data_that_nobody_acknowledges_times_out(plan: Plan) {
-    let mut world = World::new(plan);
+fn data_that_nobody_acknowledges_times_out(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, mut server, listener) = connected(&mut world);
     world.lose_b();
     server.write_all(b"is anybody there?").expect("room");
@@ -49,14 +49,14 @@ fn data_that_nobody_acknowledges_times_out(plan: Plan) {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     drop((server, listener));
     world.pass(Duration::from_secs(61));
-    assert_eq!((world.a.census().connections, world.a.census().timers), (0, 0));
+    assert_eq!((world.a.stats().connections, world.a.stats().timers), (0, 0));
     drop(client);
 }
 
 /// An idle connection with keep-alive: found out by its probes.
 #[every_arch(only(up, msgp_6, connp_t_spsc, connp_l_128, squeue_process))]
-fn an_idle_connection_is_found_dead_by_its_probes(plan: Plan) {
-    let mut world = World::new(plan);
+fn an_idle_connection_is_found_dead_by_its_probes(arch: Architecture) {
+    let mut world = World::new(arch);
     let (_client, mut server, _listener) = connected(&mut world);
     let timing = KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
     server.set_keepalive(Some(timing)).expect("alive");
@@ -68,8 +68,8 @@ fn an_idle_connection_is_found_dead_by_its_probes(plan: Plan) {
 
 /// A connection to a host that is silent from the start.
 #[every_arch(only(up, giant, msgp_6, connp_t, connp_l_128, squeue_process))]
-fn opening_towards_a_dead_host_fails(plan: Plan) {
-    let mut world = World::new(plan);
+fn opening_towards_a_dead_host_fails(arch: Architecture) {
+    let mut world = World::new(arch);
     // The neighbour is known: the host dies behind its link address.
     let known = connected(&mut world);
     world.lose_b();
@@ -83,8 +83,8 @@ fn opening_towards_a_dead_host_fails(plan: Plan) {
 
 /// A device that is pulled out under two connections: both end within a second, and the listener stays.
 #[every_arch]
-fn a_device_that_vanishes_ends_its_connections(plan: Plan) {
-    let mut world = World::lossy(plan, "unplug 5s");
+fn a_device_that_vanishes_ends_its_connections(arch: Architecture) {
+    let mut world = World::lossy(arch, "unplug 5s");
     let (mut client, mut server, listener) = connected(&mut world);
     server.write_all(b"some text").expect("room");
     world.pass(Duration::from_millis(4500));
@@ -99,15 +99,15 @@ fn a_device_that_vanishes_ends_its_connections(plan: Plan) {
     assert!(!client.readiness().intersects(Readiness::ERROR));
     drop(server);
     world.pass(Duration::from_secs(1));
-    assert_eq!((world.a.census().connections, world.a.census().timers), (0, 0));
+    assert_eq!((world.a.stats().connections, world.a.stats().timers), (0, 0));
     drop(listener);
 }
 
-/// What is opened while the device is away ends at once; once it is back, connections come and go as before, also to the
-/// listener that was there all the time.
+/// What is opened while the device is away ends at once; once it is back, connections come and go as before, also to
+/// the listener that was there all the time.
 #[every_arch]
-fn nothing_is_opened_while_the_device_is_away(plan: Plan) {
-    let mut world = World::lossy(plan, "unplug 5s back 5s");
+fn nothing_is_opened_while_the_device_is_away(arch: Architecture) {
+    let mut world = World::lossy(arch, "unplug 5s back 5s");
     let (client, server, listener) = connected(&mut world);
     let datagrams = UdpSocket::bind(&world.a, "10.0.0.1:53").expect("the port is free");
     world.pass(Duration::from_secs(6));
@@ -128,9 +128,9 @@ fn nothing_is_opened_while_the_device_is_away(plan: Plan) {
     let (mut accepted, _) = std::iter::from_fn(|| listener.accept().ok()).last().expect("the listener is still there");
     again.write_all(b"back").expect("room");
     world.settle();
-    let mut text = [0; 4];
-    accepted.read_exact(&mut text).expect("the text");
-    assert_eq!(&text, b"back");
+    let mut data = [0; 4];
+    accepted.read_exact(&mut data).expect("the data");
+    assert_eq!(&data, b"back");
     let outward = TcpListener::bind(&world.b, "10.0.0.2:99").expect("the port is free");
     let other_way = Connect::new().start(&world.a, remote).expect("a way out");
     world.pass(Duration::from_secs(5));

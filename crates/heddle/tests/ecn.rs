@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Connect, Plan, TcpListener, TcpStream};
+use heddle::{Architecture, Connect, TcpListener, TcpStream};
 use tcp::config::Ecn;
 use tcp::ecn::EcnMode;
 use world::World;
@@ -29,16 +29,16 @@ fn transfer(world: &mut World, mut from: &TcpStream, mut to: &TcpStream, len: us
             break;
         }
     }
-    assert!(received == data, "{} of {len} octets", received.len());
+    assert!(received == data, "{} of {len} bytes", received.len());
 }
 
 #[every_arch]
-fn both_kinds_between_two_stacks(plan: Plan) {
+fn both_kinds_between_two_stacks(arch: Architecture) {
     for (ecn, mode) in
         [(Ecn::Request, EcnMode::Classic), (Ecn::Accurate, EcnMode::Accurate), (Ecn::Accept, EcnMode::Off)]
     {
         for address in ["10.0.0.1:80", "[fd00::1]:80"] {
-            let mut world = World::with(plan, |config| config.ecn = ecn, Default::default());
+            let mut world = World::with(arch, |config| config.ecn = ecn, Default::default());
             let listener = TcpListener::bind(&world.a, address).unwrap();
             listener.set_nonblocking(true).unwrap();
             let client = Connect::new().start(&world.b, address).unwrap();

@@ -1,5 +1,5 @@
-//! When no packet buffer is left: nothing panics, nothing hangs, the error is the right one, and with buffers everything
-//! goes on.
+//! When no packet buffer is left: nothing panics, nothing hangs, the error is the right one, and with buffers
+//! everything goes on.
 //!
 //! The bound of the pool is one of the process, so this is one test in a binary of its own.
 
@@ -8,7 +8,7 @@ mod world;
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use heddle::{ALL_PLANS, Connect, TcpListener, TcpStream};
+use heddle::{ALL_ARCHITECTURES, Connect, TcpListener, TcpStream};
 use world::World;
 
 /// Bytes that one small block takes: 2 KiB and a header of one cache line.
@@ -85,7 +85,7 @@ fn sixty_four_buffers_are_enough() {
         assert_eq!(pktbuf::balance(), buffers, "{name}");
         refused
     };
-    for name in ALL_PLANS {
+    for name in ALL_ARCHITECTURES {
         assert!(transfer(name) > 0, "{name}: the pool was never exhausted");
         assert!(pktbuf::footprint() <= BUFFERS * SMALL, "{name}: {}", pktbuf::footprint());
     }

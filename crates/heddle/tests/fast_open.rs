@@ -6,19 +6,19 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Connect, Plan, TcpListener, TcpStream};
+use heddle::{Architecture, Connect, TcpListener, TcpStream};
 use observe::{Counter, DropReason};
 use tcp::State;
 use tcp::config::FastOpenMode;
-use world::{Terms, World};
+use world::{World, WorldConfig};
 
 const SERVER: &str = "10.0.0.1:80";
 /// From one stack to the other.
 const DELAY: Duration = Duration::from_millis(20);
 
-fn world(plan: Plan, mode: u32) -> World {
+fn world(arch: Architecture, mode: u32) -> World {
     let faults = format!("delay {}ms", DELAY.as_millis()).parse().expect("a fault plan");
-    let mut terms = Terms { faults, ..Terms::new([plan; 2]) };
+    let mut terms = WorldConfig { faults, ..WorldConfig::new([arch; 2]) };
     terms.tcp.fast_open = FastOpenMode(mode);
     World::on(terms)
 }
@@ -62,7 +62,7 @@ fn exchange(world: &mut World, listener: &TcpListener, address: &str, request: &
     let (mut server, mut got, mut answer) = (None, Vec::new(), Vec::new());
     let started = world.clock.now();
     while answer != b"answer" {
-        assert!(world.clock.now() - started < Duration::from_secs(5), "{} octets arrived", got.len());
+        assert!(world.clock.now() - started < Duration::from_secs(5), "{} bytes arrived", got.len());
         world.pass(Duration::from_millis(1));
         server = server.or_else(|| accept(listener));
         if let Some(server) = &server
@@ -82,12 +82,12 @@ fn exchange(world: &mut World, listener: &TcpListener, address: &str, request: &
     passed.as_millis() as u32 / (2 * DELAY.as_millis() as u32)
 }
 
-/// The first connection brings the cookie, the second saves a round trip; a request that does not fit the SYN arrives all
-/// the same.
+/// The first connection brings the cookie, the second saves a round trip; a request that does not fit the SYN arrives
+/// all the same.
 #[every_arch]
-fn the_second_connection_saves_a_round_trip(plan: Plan) {
+fn the_second_connection_saves_a_round_trip(arch: Architecture) {
     for address in [SERVER, "[fd00::1]:80"] {
-        let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+        let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
         let listener = listen(&world, address, 16);
         // Neighbours are found beforehand.
         exchange(&mut world, &listener, address, b"hello");
@@ -102,7 +102,7 @@ fn the_second_connection_saves_a_round_trip(plan: Plan) {
 
 /// Without the knob, the socket option or the architecture's help nothing is lost but the round trip.
 #[every_arch]
-fn without_the_knobs_it_is_a_connection_like_any_other(plan: Plan) {
+fn without_the_knobs_it_is_a_connection_like_any_other(arch: Architecture) {
     let all = FastOpenMode::CLIENT | FastOpenMode::SERVER;
     for (mode, limit, trips) in [
         (FastOpenMode::CLIENT, 16, 2),
@@ -111,19 +111,20 @@ fn without_the_knobs_it_is_a_connection_like_any_other(plan: Plan) {
         (all | FastOpenMode::ALL_LISTENERS, 0, 1),
         (0, 16, 2),
     ] {
-        let mut world = world(plan, mode);
+        let mut world = world(arch, mode);
         let listener = listen(&world, SERVER, limit);
         exchange(&mut world, &listener, SERVER, b"hello");
         assert_eq!(exchange(&mut world, &listener, SERVER, b"request"), trips, "{mode:#x} {limit}");
     }
 }
 
-/// Bits 4 and 0x200: nobody asks for a cookie. With the client's bit alone the server leaves the text, which is sent again.
+/// Bits 4 and 0x200: nobody asks for a cookie. With the client's bit alone the server leaves the data, which is sent
+/// again.
 #[every_arch]
-fn without_cookies(plan: Plan) {
+fn without_cookies(arch: Architecture) {
     let client = FastOpenMode::CLIENT | FastOpenMode::CLIENT_WITHOUT_COOKIE | FastOpenMode::SERVER;
     for (mode, trips, refused) in [(client | FastOpenMode::SERVER_WITHOUT_COOKIE, 1, 0), (client, 2, 1)] {
-        let mut world = world(plan, mode);
+        let mut world = world(arch, mode);
         let listener = listen(&world, SERVER, 16);
         // Finds the neighbour.
         let client = Connect::new().start(&world.b, SERVER).unwrap();
@@ -136,9 +137,9 @@ fn without_cookies(plan: Plan) {
 
 /// After a change of keys the old cookie is good for as long as its key stands second, and buys a new one.
 #[every_arch]
-fn keys_are_rotated(plan: Plan) {
+fn keys_are_rotated(arch: Architecture) {
     let keys = ["00000001-00000002-00000003-00000004", "00000005-00000006-00000007-00000008"];
-    let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+    let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 16);
     let set = |world: &World, key: &str| world.a.set_knob("net.ipv4.tcp_fastopen_key", key).unwrap();
     set(&world, keys[0]);
@@ -154,8 +155,8 @@ fn keys_are_rotated(plan: Plan) {
 
 /// The server answers, and closes, before the handshake is complete.
 #[every_arch]
-fn an_early_connection_is_accepted_before_its_handshake_is_complete(plan: Plan) {
-    let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+fn an_early_connection_is_accepted_before_its_handshake_is_complete(arch: Architecture) {
+    let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 16);
     exchange(&mut world, &listener, SERVER, b"hello");
     let client = open(&world, SERVER, b"request");
@@ -172,13 +173,14 @@ fn an_early_connection_is_accepted_before_its_handshake_is_complete(plan: Plan) 
     assert_eq!(listener.early(), 0);
     drop(client);
     world.pass(Duration::from_secs(90));
-    assert_eq!((world.a.census().connections, world.b.census().connections), (0, 0));
+    assert_eq!((world.a.stats().connections, world.b.stats().connections), (0, 0));
 }
 
-/// The limit bounds what is open early: one more gets a handshake like any other. The clients' acknowledgements never come.
+/// The limit bounds what is open early: one more gets a handshake like any other. The clients' acknowledgements never
+/// come.
 #[every_arch]
-fn the_limit_bounds_early_connections(plan: Plan) {
-    let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+fn the_limit_bounds_early_connections(arch: Architecture) {
+    let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 3);
     exchange(&mut world, &listener, SERVER, b"hello");
     let clients: Vec<TcpStream> = (0..5).map(|_| open(&world, SERVER, b"request")).collect();
@@ -195,8 +197,8 @@ fn the_limit_bounds_early_connections(plan: Plan) {
 
 /// A client that aborts at once: the reset ends the connection and keeps its place for a while (RFC 7413 section 5.1).
 #[every_arch]
-fn a_reset_keeps_its_place_for_a_while(plan: Plan) {
-    let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+fn a_reset_keeps_its_place_for_a_while(arch: Architecture) {
+    let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 1);
     exchange(&mut world, &listener, SERVER, b"hello");
     // A client in SYN-SENT says nothing when it closes; its stack answers the SYN-ACK with a reset.
@@ -210,13 +212,13 @@ fn a_reset_keeps_its_place_for_a_while(plan: Plan) {
     assert_eq!(exchange(&mut world, &listener, SERVER, b"request"), 1);
     assert_eq!(listener.early(), 0);
     world.pass(Duration::from_secs(90));
-    assert_eq!((world.a.census().connections, world.b.census().connections), (0, 0));
+    assert_eq!((world.a.stats().connections, world.b.stats().connections), (0, 0));
 }
 
 /// A listener that closes resets what it has opened early.
 #[every_arch]
-fn closing_the_listener_resets_early_connections(plan: Plan) {
-    let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+fn closing_the_listener_resets_early_connections(arch: Architecture) {
+    let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 16);
     exchange(&mut world, &listener, SERVER, b"hello");
     let client = open(&world, SERVER, b"request");
@@ -226,26 +228,26 @@ fn closing_the_listener_resets_early_connections(plan: Plan) {
     assert_eq!(state(&client), State::Closed);
     drop(client);
     world.pass(Duration::from_secs(90));
-    assert_eq!((world.a.census().connections, world.b.census().connections), (0, 0));
+    assert_eq!((world.a.stats().connections, world.b.stats().connections), (0, 0));
 }
 
 /// A server that has gone silent: the open falls back, the destination is suspected, and gets no offer for a minute.
 #[every_arch]
-fn silence_is_suspected(plan: Plan) {
-    let mut world = world(plan, FastOpenMode::CLIENT | FastOpenMode::SERVER);
+fn silence_is_suspected(arch: Architecture) {
+    let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 16);
     exchange(&mut world, &listener, SERVER, b"hello");
     let offer = |world: &World| {
         let shared = world.b.below().shared().clone();
         shared.destinations.offer("10.0.0.1".parse().unwrap(), 1460, shared.tcp().fast_open, world.clock.now())
     };
-    assert!(offer(&world).max_text > 0);
+    assert!(offer(&world).max_data > 0);
     let client = open(&world, "10.0.0.77:80", b"request");
     world.pass(Duration::from_secs(2));
     let shared = world.b.below().shared().clone();
     let silent =
         shared.destinations.offer("10.0.0.77".parse().unwrap(), 1460, shared.tcp().fast_open, world.clock.now());
     assert_eq!(silent, Default::default(), "no offer to who does not answer");
-    assert!(offer(&world).max_text > 0, "others are not suspected");
+    assert!(offer(&world).max_data > 0, "others are not suspected");
     drop(client);
 }

@@ -1,9 +1,9 @@
-//! Goodput against loss and round-trip time, in virtual time: a table that a change of loss recovery or congestion control
-//! moves, and that review sees move.
+//! Goodput against loss and round-trip time, in virtual time: a table that a change of loss recovery or congestion
+//! control moves, and that review sees move.
 //!
-//! The link passes 1 Gbit/s; loss befalls the data and not the acknowledgements. The last column is what Linux 6.18 with
-//! CUBIC did over a pair of virtual interfaces with the same loss (round-trip time near 0, no rate limit): comparable
-//! with the first column where loss and not the link is the limit, at 5 % and above.
+//! The link passes 1 Gbit/s; loss befalls the data and not the acknowledgements. The last column is what Linux 6.18
+//! with CUBIC did over a pair of virtual interfaces with the same loss (round-trip time near 0, no rate limit):
+//! comparable with the first column where loss and not the link is the limit, at 5 % and above.
 
 mod world;
 
@@ -12,10 +12,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
 use heddle::{Connect, TcpListener};
-use world::{Terms, World};
+use world::{World, WorldConfig};
 
 /// Each figure is taken over so much data or time, whichever ends first.
-const OCTETS: usize = 4 << 20;
+const BYTES: usize = 4 << 20;
 const TIME: Duration = Duration::from_secs(60);
 /// Per mille of frames, and Linux's goodput in Mbit/s.
 const LOSSES: [(u32, Option<f64>); 7] = [
@@ -34,9 +34,9 @@ const ROUND_TRIPS: [u32; 5] = [1, 100, 500, 1000, 3000];
 fn goodput(per_mille: u32, round_trip: u32) -> f64 {
     let way = round_trip * 50;
     let faults = format!("in loss {}.{}% both delay {way}us rate 1gbit limit 4096", per_mille / 10, per_mille % 10);
-    let plan = "up".parse().expect("a plan");
+    let arch = "up".parse().expect("a plan");
     let faults = faults.parse().expect("a fault plan");
-    let mut world = World::on(Terms { faults, ..Terms::new([plan; 2]) });
+    let mut world = World::on(WorldConfig { faults, ..WorldConfig::new([arch; 2]) });
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
@@ -60,7 +60,7 @@ fn goodput(per_mille: u32, round_trip: u32) -> f64 {
                 }
             }
             let took = world.clock.now() - begun;
-            if received >= OCTETS || took >= TIME {
+            if received >= BYTES || took >= TIME {
                 return received as f64 * 8e-6 / took.as_secs_f64();
             }
         }

@@ -8,7 +8,7 @@ use std::pin::Pin;
 
 use every_arch::every_arch;
 use heddle::tokio::{Interest, TcpListener, TcpStream, UdpSocket};
-use heddle::{Plan, Stack};
+use heddle::{Architecture, Stack};
 use pair::{pattern, stacks};
 use testbed::limit::within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,8 +18,8 @@ use tokio::task::{LocalSet, spawn_local};
 const SERVERS: [&str; 2] = ["10.0.0.1:80", "[fd00::1]:80"];
 
 /// Runs `test` between two stacks, over both families, on a runtime of one thread that has no I/O driver.
-fn between<F: Future<Output = ()>>(plan: Plan, test: impl Fn(TcpStream, TcpStream) -> F + Send + 'static) {
-    on_stacks(plan, async move |a, b| {
+fn between<F: Future<Output = ()>>(arch: Architecture, test: impl Fn(TcpStream, TcpStream) -> F + Send + 'static) {
+    on_stacks(arch, async move |a, b| {
         for server in SERVERS {
             let listener = TcpListener::bind(&a, server).expect("it is free");
             let client = TcpStream::connect(&b, server).await.expect("it answers");
@@ -29,18 +29,18 @@ fn between<F: Future<Output = ()>>(plan: Plan, test: impl Fn(TcpStream, TcpStrea
     });
 }
 
-fn on_stacks(plan: Plan, test: impl AsyncFnOnce(Stack, Stack) + Send + 'static) {
+fn on_stacks(arch: Architecture, test: impl AsyncFnOnce(Stack, Stack) + Send + 'static) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         LocalSet::new().block_on(&runtime, test(a, b));
     });
 }
 
 #[every_arch]
-fn owned_halves_go_to_two_tasks_and_come_together_again(plan: Plan) {
+fn owned_halves_go_to_two_tasks_and_come_together_again(arch: Architecture) {
     const LENGTH: usize = 300_000;
-    between(plan, |client, mut server| async move {
+    between(arch, |client, mut server| async move {
         let (mut reading, mut writing) = client.into_split();
         let writer = spawn_local(async move {
             writing.write_all(&pattern(1, LENGTH)).await.expect("it lives");
@@ -68,8 +68,8 @@ fn owned_halves_go_to_two_tasks_and_come_together_again(plan: Plan) {
 
 /// tokio: "Dropping the write half will shut down the write half of the TCP stream"; `forget`: "without shutting down".
 #[every_arch]
-fn a_half_that_writes_ends_its_direction_unless_it_is_forgotten(plan: Plan) {
-    between(plan, |client, mut server| async move {
+fn a_half_that_writes_ends_its_direction_unless_it_is_forgotten(arch: Architecture) {
+    between(arch, |client, mut server| async move {
         let (mut reading, writing) = client.into_split();
         drop(writing);
         assert_eq!(server.read(&mut [0; 8]).await.expect("the end"), 0);
@@ -84,8 +84,8 @@ fn a_half_that_writes_ends_its_direction_unless_it_is_forgotten(plan: Plan) {
 }
 
 #[every_arch]
-fn halves_of_two_connections_are_given_back(plan: Plan) {
-    between(plan, |client, server| async move {
+fn halves_of_two_connections_are_given_back(arch: Architecture) {
+    between(arch, |client, server| async move {
         let ((reading, mut writing), (mut other_reading, other_writing)) = (client.into_split(), server.into_split());
         let refused = reading.reunite(other_writing).expect_err("two connections");
         let (_reading, _other_writing) = (refused.0, refused.1);
@@ -95,8 +95,8 @@ fn halves_of_two_connections_are_given_back(plan: Plan) {
 }
 
 #[every_arch]
-fn attempts_take_what_is_there_and_readiness_says_when(plan: Plan) {
-    between(plan, |client, server| async move {
+fn attempts_take_what_is_there_and_readiness_says_when(arch: Architecture) {
+    between(arch, |client, server| async move {
         let mut buffer = [0; 16];
         assert_eq!(server.try_read(&mut buffer).expect_err("nothing came").kind(), ErrorKind::WouldBlock);
         let tried = server.try_io(Interest::READABLE, || -> std::io::Result<()> { panic!("it is not ready") });
@@ -130,8 +130,8 @@ fn attempts_take_what_is_there_and_readiness_says_when(plan: Plan) {
 }
 
 #[every_arch]
-fn datagrams_are_attempted_and_waited_for(plan: Plan) {
-    on_stacks(plan, async |a, b| {
+fn datagrams_are_attempted_and_waited_for(arch: Architecture) {
+    on_stacks(arch, async |a, b| {
         for (one, two) in [("10.0.0.1:0", "10.0.0.2:0"), ("[fd00::1]:0", "[fd00::2]:0")] {
             let (one, two) = (UdpSocket::bind(&a, one).expect("free"), UdpSocket::bind(&b, two).expect("free"));
             let mut buffer = [0; 16];
@@ -157,9 +157,9 @@ fn datagrams_are_attempted_and_waited_for(plan: Plan) {
 }
 
 #[every_arch]
-fn the_traits_of_futures_io_carry_a_stream(plan: Plan) {
+fn the_traits_of_futures_io_carry_a_stream(arch: Architecture) {
     use futures_io::{AsyncRead, AsyncWrite};
-    between(plan, |mut client, server| async move {
+    between(arch, |mut client, server| async move {
         let (mut reading, _writing) = server.into_split();
         assert_eq!(poll_fn(|cx| AsyncWrite::poll_write(Pin::new(&mut client), cx, b"hello")).await.expect("room"), 5);
         poll_fn(|cx| AsyncWrite::poll_close(Pin::new(&mut client), cx)).await.expect("it lives");

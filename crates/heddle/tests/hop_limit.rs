@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use every_arch::every_arch;
 use heddle::device::pcap::{Direction, Reader};
-use heddle::{Connect, Plan, TcpListener, UdpSocket};
-use world::{Terms, World};
+use heddle::{Architecture, Connect, TcpListener, UdpSocket};
+use world::{World, WorldConfig};
 
 /// What crossed the device of `a`.
 #[derive(Clone, Default)]
@@ -26,9 +26,9 @@ impl Write for Capture {
 }
 
 /// A world whose first device records.
-fn recorded(plan: Plan) -> (World, Capture) {
+fn recorded(arch: Architecture) -> (World, Capture) {
     let capture = Capture::default();
-    (World::on(Terms { recorder: Some(Box::new(capture.clone())), ..Terms::new([plan; 2]) }), capture)
+    (World::on(WorldConfig { recorder: Some(Box::new(capture.clone())), ..WorldConfig::new([arch; 2]) }), capture)
 }
 
 impl Capture {
@@ -46,11 +46,12 @@ impl Capture {
     }
 }
 
-/// ip(7), `IP_TTL`: "Set or retrieve the current time-to-live field that is used in every packet sent from this socket."
-/// ipv6(7), `IPV6_UNICAST_HOPS`: the same. RFC 1122 section 4.1.4: the application must be able to set it for UDP.
+/// ip(7), `IP_TTL`: "Set or retrieve the current time-to-live field that is used in every packet sent from this
+/// socket." ipv6(7), `IPV6_UNICAST_HOPS`: the same. RFC 1122 section 4.1.4: the application must be able to set it for
+/// UDP.
 #[every_arch]
-fn datagrams_leave_with_what_was_set(plan: Plan) {
-    let (mut world, capture) = recorded(plan);
+fn datagrams_leave_with_what_was_set(arch: Architecture) {
+    let (mut world, capture) = recorded(arch);
     for (from, to) in [("10.0.0.1:0", "10.0.0.2:9"), ("[fd00::1]:0", "[fd00::2]:9")] {
         let socket = UdpSocket::bind(&world.a, from).expect("it is free");
         socket.send_to(b"x", to).expect("a route");
@@ -64,9 +65,9 @@ fn datagrams_leave_with_what_was_set(plan: Plan) {
 
 /// ip(7): a listener's, too; the SYN-ACK is a packet that it sends, and what it accepts inherits its options.
 #[every_arch]
-fn a_listener_answers_with_what_was_set(plan: Plan) {
+fn a_listener_answers_with_what_was_set(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {
-        let (mut world, capture) = recorded(plan);
+        let (mut world, capture) = recorded(arch);
         let listener = TcpListener::bind(&world.a, address).expect("it is free");
         listener.set_nonblocking(true).expect("it can");
         listener.set_ttl(9).expect("in range");

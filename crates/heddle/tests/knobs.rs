@@ -9,7 +9,7 @@ use every_arch::every_arch;
 use heddle::config::Profile;
 use heddle::error::{AddressError, KnobError, ParseCidrError, ParseRouteError};
 use heddle::{
-    BuildError, Builder, Cidr, Connect, Interface, LockKind, Plan, Readiness, RouteError, RouteName, Stack,
+    Architecture, BuildError, Builder, Cidr, Connect, Interface, LockKind, Readiness, RouteError, RouteName, Stack,
     TcpListener, TcpStream, mem,
 };
 use world::World;
@@ -24,8 +24,8 @@ fn connect(world: &mut World, listener: &TcpListener) -> TcpStream {
 }
 
 #[every_arch]
-fn a_knob_turned_while_the_stack_runs_shows_in_later_connections(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_knob_turned_while_the_stack_runs_shows_in_later_connections(arch: Architecture) {
+    let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     let before = connect(&mut world, &listener);
     world.b.set_knob("net.ipv4.tcp_sack", "0").expect("a knob");
@@ -70,7 +70,10 @@ fn a_builder_takes_a_profile_and_knobs_and_reports_the_first_wrong_one() {
 fn what_a_builder_cannot_use_is_an_error_that_can_be_matched() {
     let wrong = build(|builder| builder.architecture("connp-z")).err().expect("no such architecture");
     assert!(matches!(wrong, BuildError::Architecture(_)), "{wrong}");
-    assert!(build(|builder| builder.architecture("connp-z").plan(Plan::default())).is_ok(), "the later one counts");
+    assert!(
+        build(|builder| builder.architecture("connp-z").architecture(Architecture::default())).is_ok(),
+        "the later one counts"
+    );
     let nowhere = Stack::builder().build_polled().err().expect("no interface");
     assert!(matches!(nowhere, BuildError::NoInterface), "{nowhere}");
     let unheard = build(|builder| builder.on_device_gone(|| ())).err().expect("nobody would call it");
@@ -122,8 +125,8 @@ fn routes_are_given_to_an_interface_and_changed_while_the_stack_runs() {
 }
 
 #[every_arch]
-fn a_route_bounds_segments_and_begins_windows(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_route_bounds_segments_and_begins_windows(arch: Architecture) {
+    let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     world.a.set_route(0, "10.0.0.0/24 advmss 800").expect("a route");
     world.b.set_route(0, "10.0.0.0/24 mtu 1000 initcwnd 4").expect("a route");
@@ -171,9 +174,9 @@ fn a_directory_sets_what_it_names() {
 
 /// As on Linux, `connect` does not look at `tcp_mem`: a connection opens and gets the least that it needs.
 #[every_arch]
-fn a_connection_opens_when_memory_is_short(plan: Plan) {
+fn a_connection_opens_when_memory_is_short(arch: Architecture) {
     use std::io::{Read, Write};
-    let mut world = World::new(plan);
+    let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     world.b.set_knob("tcp_mem", "1 1 1").expect("a knob");
     let mut hog = connect(&mut world, &listener);
@@ -198,9 +201,9 @@ fn a_connection_opens_when_memory_is_short(plan: Plan) {
 }
 
 #[every_arch]
-fn a_transfer_goes_through_when_all_memory_is_short(plan: Plan) {
+fn a_transfer_goes_through_when_all_memory_is_short(arch: Architecture) {
     use std::io::{Read, Write};
-    let mut world = World::new(plan);
+    let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     for stack in [&world.a, &world.b] {
         stack.set_knob("tcp_rmem", "4096 65536 1048576").expect("a knob");

@@ -1,6 +1,6 @@
-//! Where a method has the name of one of `std::net`, it has its signature and does the same: each test here is one body that
-//! runs over std's sockets on the kernel's loopback and over Heddle's. Only constructors differ, because a socket of Heddle
-//! belongs to a stack.
+//! Where a method has the name of one of `std::net`, it has its signature and does the same: each test here is one body
+//! that runs over std's sockets on the kernel's loopback and over Heddle's. Only constructors differ, because a socket
+//! of Heddle belongs to a stack.
 
 mod pair;
 
@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use heddle::{Plan, Stack};
+use heddle::{Architecture, Stack};
 use pair::stacks;
 use testbed::limit::{HANG, within};
 
@@ -52,7 +52,7 @@ struct Heddle(Stack, Stack);
 
 impl Heddle {
     fn new() -> Heddle {
-        let (server, client) = stacks(Plan::default());
+        let (server, client) = stacks(Architecture::default());
         Heddle(server, client)
     }
 

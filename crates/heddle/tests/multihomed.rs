@@ -11,16 +11,16 @@ use std::thread;
 
 use every_arch::every_arch;
 use heddle::device::Device;
-use heddle::{Cidr, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
+use heddle::{Architecture, Cidr, Interface, Stack, TcpListener, TcpStream, UdpSocket, mem};
 use observe::{Counters, DropReason};
 use pair::pattern;
 use testbed::limit::within;
-use testbed::witness::Witness;
+use testbed::order_check::OrderCheck;
 
 const TEXT: usize = 1 << 20;
 
 /// The stack with two devices, what these count, and its neighbours on the first and on the second.
-fn stacks(plan: Plan) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
+fn stacks(arch: Architecture) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
     let wide = mem::MemConfig {
         queues: 2,
         mtu: 9000,
@@ -35,10 +35,14 @@ fn stacks(plan: Plan) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
     let both = Stack::builder()
         .interface(Interface::new(first).address("10.0.0.1/24").expect("an address"))
         .interface(Interface::new(second).address("10.0.1.1/24").expect("an address"))
-        .plan(plan)
+        .architecture(arch)
         .cpus(2);
     let alone = |device, cidr: &str| {
-        Stack::builder().interface(Interface::new(device).address(cidr).expect("an address")).plan(plan).cpus(2).build()
+        Stack::builder()
+            .interface(Interface::new(device).address(cidr).expect("an address"))
+            .architecture(arch)
+            .cpus(2)
+            .build()
     };
     let neighbours = [alone(far, "10.0.0.2/24"), alone(near, "10.0.1.2/24")];
     (both.build().expect("the stack builds"), counters, neighbours.map(|built| built.expect("the stack builds")))
@@ -69,12 +73,12 @@ fn connected(from: &Stack, listener: &TcpListener, address: &str) -> [TcpStream;
     [client, server]
 }
 
-/// One listener for all addresses hears both neighbours, connections to either leave by the right device, and all of them
-/// at once carry their text over devices of different kinds.
+/// One listener for all addresses hears both neighbours, connections to either leave by the right device, and all of
+/// them at once carry their text over devices of different kinds.
 #[every_arch]
-fn every_connection_is_made_for_its_own_device(plan: Plan) {
+fn every_connection_is_made_for_its_own_device(arch: Architecture) {
     within(move || {
-        let (both, devices, neighbours) = stacks(plan);
+        let (both, devices, neighbours) = stacks(arch);
         let listener = TcpListener::bind(&both, "0.0.0.0:80").expect("the port is free");
         let mut connections = Vec::new();
         for (net, neighbour) in neighbours.iter().enumerate() {
@@ -87,7 +91,7 @@ fn every_connection_is_made_for_its_own_device(plan: Plan) {
                 scope.spawn(move || exchange(&ends, 2 * seed));
             }
         });
-        assert_eq!(both.census().counters.dropped(DropReason::TooBigToSend), 0);
+        assert_eq!(both.stats().counters.dropped(DropReason::TooBigToSend), 0);
         for device in devices {
             assert_eq!(
                 device.snapshot().dropped(DropReason::FrameTooLong),
@@ -100,9 +104,9 @@ fn every_connection_is_made_for_its_own_device(plan: Plan) {
 
 /// A datagram that fits one device and not the other is cut for the other.
 #[every_arch]
-fn datagrams_are_cut_for_the_device_by_which_they_leave(plan: Plan) {
+fn datagrams_are_cut_for_the_device_by_which_they_leave(arch: Architecture) {
     within(move || {
-        let (both, _, neighbours) = stacks(plan);
+        let (both, _, neighbours) = stacks(arch);
         let ours = UdpSocket::bind(&both, "0.0.0.0:53").expect("the port is free");
         for (net, neighbour) in neighbours.iter().enumerate() {
             let theirs = UdpSocket::bind(neighbour, "0.0.0.0:53").expect("the port is free");
@@ -116,12 +120,12 @@ fn datagrams_are_cut_for_the_device_by_which_they_leave(plan: Plan) {
     });
 }
 
-/// An address belongs to the host and not to the device (RFC 1122 section 3.3.4.2, the weak model, as in Linux): a neighbour
-/// on the first device reaches the address of the second, and is answered from there.
+/// An address belongs to the host and not to the device (RFC 1122 section 3.3.4.2, the weak model, as in Linux): a
+/// neighbour on the first device reaches the address of the second, and is answered from there.
 #[every_arch]
-fn the_address_of_one_device_is_reached_by_way_of_the_other(plan: Plan) {
+fn the_address_of_one_device_is_reached_by_way_of_the_other(arch: Architecture) {
     within(move || {
-        let (both, _, [neighbour, _]) = stacks(plan);
+        let (both, _, [neighbour, _]) = stacks(arch);
         neighbour.set_route(0, "10.0.1.0/24 via 10.0.0.1").expect("a route");
         let listener = TcpListener::bind(&both, "0.0.0.0:80").expect("the port is free");
         let [client, server] = connected(&neighbour, &listener, "10.0.1.1:80");
@@ -132,7 +136,7 @@ fn the_address_of_one_device_is_reached_by_way_of_the_other(plan: Plan) {
 
 /// A connection moves from the device with super-segments to the one without and back, while text is under way.
 #[every_arch]
-fn a_route_leads_a_connection_from_one_device_to_the_other(plan: Plan) {
+fn a_route_leads_a_connection_from_one_device_to_the_other(arch: Architecture) {
     within(move || {
         let wide = mem::MemConfig { segmentation: Some(65_000), coalescing: true, ..Default::default() };
         let ((first, far), (second, near)) = (mem::pair(wide), mem::pair(mem::MemConfig::default()));
@@ -140,11 +144,11 @@ fn a_route_leads_a_connection_from_one_device_to_the_other(plan: Plan) {
             let cidr = |net| Cidr::new([10, 0, net, host].into(), 24).expect("a prefix");
             let on_first = Interface::new(first).address(cidr(0)).expect("an address");
             let on_second = Interface::new(second).address(cidr(1)).expect("an address");
-            let builder = Stack::builder().interface(on_first).interface(on_second).plan(plan).cpus(2);
+            let builder = Stack::builder().interface(on_first).interface(on_second).architecture(arch).cpus(2);
             builder.build().expect("the stack builds")
         };
         let counters = second.counters().expect("it counts");
-        let (second, seen) = Witness::new(second);
+        let (second, seen) = OrderCheck::new(second);
         let (ours, theirs) = (build(first, Box::new(second), 1), build(far, Box::new(near), 2));
         let listener = TcpListener::bind(&theirs, "0.0.0.0:80").expect("the port is free");
         let ends = connected(&ours, &listener, "10.0.0.2:80");

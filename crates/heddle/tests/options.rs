@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::{ConnectionOptions, SendAccounting};
-use heddle::{Connect, Plan, Readiness, TcpInfo, TcpListener, TcpStream};
+use heddle::{Architecture, Connect, Readiness, TcpInfo, TcpListener, TcpStream};
 use observe::Counter;
 use world::World;
 
@@ -36,8 +36,8 @@ fn info(stream: &TcpStream) -> TcpInfo {
 }
 
 #[every_arch]
-fn what_is_set_is_read_back(plan: Plan) {
-    let mut world = World::new(plan);
+fn what_is_set_is_read_back(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, _server) = connect(&mut world);
     client.set_cork(true).expect("set");
     client.set_quick_ack(false).expect("set");
@@ -64,8 +64,8 @@ fn what_is_set_is_read_back(plan: Plan) {
 }
 
 #[every_arch]
-fn both_ends_agree_on_the_longer_user_timeout(plan: Plan) {
-    let mut world = World::new(plan);
+fn both_ends_agree_on_the_longer_user_timeout(arch: Architecture) {
+    let mut world = World::new(arch);
     let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");
     let telling = |seconds| ConnectionOptions {
         announced_user_timeout: Some(Duration::from_secs(seconds)),
@@ -90,8 +90,8 @@ fn both_ends_agree_on_the_longer_user_timeout(plan: Plan) {
 //# where MMS_R is the maximum size for a transport-layer message that can be received (and reassembled at the IP layer)
 //# (MUST-67).
 #[every_arch]
-fn tcp_info_counts_what_went_to_and_fro(plan: Plan) {
-    let mut world = World::with(plan, |config| config.measure_limits = true, Default::default());
+fn tcp_info_counts_what_went_to_and_fro(arch: Architecture) {
+    let mut world = World::with(arch, |config| config.measure_limits = true, Default::default());
     let (mut client, server) = connect(&mut world);
     client.write_all(&[7; 4000]).expect("there is room");
     world.settle();
@@ -103,7 +103,7 @@ fn tcp_info_counts_what_went_to_and_fro(plan: Plan) {
     assert_eq!((ours.bytes_acked, ours.bytes_sent, ours.notsent_bytes, ours.unacked), (4000, 4000, 0, 0));
     assert_eq!((ours.data_segs_out, theirs.data_segs_in), (3, 3));
     assert_eq!((theirs.bytes_received, theirs.data_segs_out), (4000, 0));
-    // Timestamps take twelve octets of the 1460 that were announced.
+    // Timestamps take twelve bytes of the 1460 that were announced.
     assert_eq!((ours.snd_mss, ours.advmss + 12, ours.pmtu), (1448, 1460, 1500));
     assert!((290..=305).contains(&ours.last_data_sent), "{}", ours.last_data_sent);
     assert!((290..=305).contains(&theirs.last_data_recv), "{}", theirs.last_data_recv);
@@ -112,31 +112,31 @@ fn tcp_info_counts_what_went_to_and_fro(plan: Plan) {
 }
 
 #[every_arch]
-fn a_closed_window_and_a_full_buffer_are_on_the_account(plan: Plan) {
+fn a_closed_window_and_a_full_buffer_are_on_the_account(arch: Architecture) {
     let tune = |config: &mut heddle::config::Config| {
         config.measure_limits = true;
         config.receive_buffer = heddle::config::BufferSizes { min: 4096, initial: 8192, max: 8192 };
     };
-    let mut world = World::with(plan, tune, Default::default());
+    let mut world = World::with(arch, tune, Default::default());
     let (client, server) = connect(&mut world);
     client.set_send_buffer(20_000).expect("set");
     let written = (&client).write(&[1; 60_000]).expect("some of it");
-    // Two segments, half of the peer's window, cost 1280 octets more: five times that is more than 20 000, and the sixth time
-    // a segment's room was left, for what had left already.
+    // Two segments, half of the peer's window, cost 1280 bytes more: five times that is more than 20 000, and the sixth
+    // time a segment's room was left, for what had left already.
     assert_eq!(written, 11 * 1448);
     assert_eq!((&client).write(&[1; 1]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     world.pass(Duration::from_secs(2));
     let limited = info(&client);
     assert!(limited.rwnd_limited > 1_900_000 && limited.busy_time >= limited.rwnd_limited, "{limited:?}");
-    let closed = |stack: &heddle::Stack, counter| stack.census().counters.get(counter);
+    let closed = |stack: &heddle::Stack, counter| stack.stats().counters.get(counter);
     assert!(closed(&world.a, Counter::ZeroWindowsOut) >= 1 && closed(&world.b, Counter::ZeroWindowsIn) == 1);
     assert!(client.unsent().expect("alive") > 0);
     assert_eq!(client.unacknowledged().expect("alive"), written - server.unread().expect("alive"));
 }
 
 #[every_arch]
-fn a_low_water_mark_holds_back_readiness(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_low_water_mark_holds_back_readiness(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, server) = connect(&mut world);
     server.set_receive_low_water(100).expect("set");
     client.set_nodelay(true).expect("set");
@@ -151,16 +151,16 @@ fn a_low_water_mark_holds_back_readiness(plan: Plan) {
 }
 
 #[every_arch]
-fn unsent_text_is_bounded_by_its_mark(plan: Plan) {
-    let exactly = |config: &mut heddle::config::Config| config.send_accounting = SendAccounting::Octets;
+fn unsent_data_is_bounded_by_its_mark(arch: Architecture) {
+    let exactly = |config: &mut heddle::config::Config| config.send_accounting = SendAccounting::Bytes;
     for (tune, beyond) in [(Some(exactly), 0), (None, 65_215)] {
         let tune = |config: &mut heddle::config::Config| tune.into_iter().for_each(|tune| tune(config));
-        let mut world = World::with(plan, tune, Default::default());
+        let mut world = World::with(arch, tune, Default::default());
         bounded_by_mark(&mut world, beyond);
     }
 }
 
-/// No more than 5000 octets are unsent, and what was begun below that: `beyond`.
+/// No more than 5000 bytes are unsent, and what was begun below that: `beyond`.
 fn bounded_by_mark(world: &mut World, beyond: usize) {
     let (mut client, server) = connect(world);
     client.set_not_sent_low_water(5000).expect("set");
@@ -180,8 +180,8 @@ fn bounded_by_mark(world: &mut World, beyond: usize) {
 //= type=test
 //# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
 #[every_arch]
-fn urgent_data_stays_in_the_stream_and_a_read_stops_before_it(plan: Plan) {
-    let mut world = World::new(plan);
+fn urgent_data_stays_in_the_stream_and_a_read_stops_before_it(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, server) = connect(&mut world);
     client.set_nodelay(true).expect("set");
     client.write_all(b"plain").expect("there is room");
@@ -197,8 +197,8 @@ fn urgent_data_stays_in_the_stream_and_a_read_stops_before_it(plan: Plan) {
 }
 
 #[every_arch]
-fn an_error_is_told_once(plan: Plan) {
-    let mut world = World::new(plan);
+fn an_error_is_told_once(arch: Architecture) {
+    let mut world = World::new(arch);
     let refused = Connect::new().start(&world.b, "10.0.0.1:9");
     let refused = refused.expect("the open starts");
     world.settle();
@@ -209,8 +209,8 @@ fn an_error_is_told_once(plan: Plan) {
 }
 
 #[every_arch]
-fn paced_segments_leave_one_by_one(plan: Plan) {
-    let mut world = World::new(plan);
+fn paced_segments_leave_one_by_one(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, server) = connect(&mut world);
     client.set_max_pacing_rate(145_000).expect("set");
     (&client).write_all(&[9; 14_480 * 2]).expect("there is room");
@@ -226,12 +226,12 @@ fn paced_segments_leave_one_by_one(plan: Plan) {
 }
 
 #[every_arch]
-fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(plan: Plan) {
+fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(arch: Architecture) {
     let tune = |config: &mut heddle::config::Config| {
         config.max_orphans = 1;
         config.max_time_wait = 1;
     };
-    let mut world = World::with(plan, tune, Default::default());
+    let mut world = World::with(arch, tune, Default::default());
     // Orphans: what was written is never read, so that closing leaves connections that wait.
     let mut servers = Vec::new();
     for _ in 0..3 {
@@ -242,7 +242,7 @@ fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(plan: Plan) 
         world.settle();
         servers.push(server);
     }
-    let count = |stack: &heddle::Stack, counter| stack.census().counters.get(counter);
+    let count = |stack: &heddle::Stack, counter| stack.stats().counters.get(counter);
     assert_eq!(count(&world.b, Counter::OrphansReset), 2);
     drop(servers);
     world.settle();
@@ -255,12 +255,12 @@ fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(plan: Plan) 
     }
     world.pass(Duration::from_millis(10));
     assert_eq!(count(&world.b, Counter::TimeWaitsCut), 2);
-    assert_eq!(world.b.census().connections, 1, "the first keeps its TIME-WAIT");
+    assert_eq!(world.b.stats().connections, 1, "the first keeps its TIME-WAIT");
 }
 
 /// `tcp_tw_reuse`: while a tuple is in TIME-WAIT it is not to be had, unless timestamps tell old segments apart.
 #[every_arch]
-fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(plan: Plan) {
+fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(arch: Architecture) {
     let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");
     let local: SocketAddr = "10.0.0.2:7000".parse().expect("an address");
     for (reuse, timestamps, taken) in [(0, true, false), (1, false, false), (1, true, true)] {
@@ -268,7 +268,7 @@ fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(plan: Plan) {
             config.reuse_time_wait = reuse;
             config.timestamps = timestamps;
         };
-        let mut world = World::with(plan, tune, Default::default());
+        let mut world = World::with(arch, tune, Default::default());
         let listener = TcpListener::bind(&world.a, server).expect("the port is free");
         listener.set_nonblocking(true).unwrap();
         let open = |world: &World| Connect::new().local(local).start(&world.b, server);
@@ -293,7 +293,7 @@ fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(plan: Plan) {
         (&again).write_all(b"two").expect("there is room");
         world.settle();
         assert_eq!(read(&accepted).expect("it has come"), b"two");
-        assert_eq!(world.b.census().counters.get(Counter::TimeWaitReused), 1);
-        assert_eq!((world.a.census().connections, world.b.census().connections), (1, 1));
+        assert_eq!(world.b.stats().counters.get(Counter::TimeWaitReused), 1);
+        assert_eq!((world.a.stats().connections, world.b.stats().connections), (1, 1));
     }
 }

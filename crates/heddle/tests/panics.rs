@@ -1,6 +1,6 @@
-//! A panic inside the stack, under every architecture, with all its threads: it ends one connection or costs a few frames,
-//! and the process, the other connections and the listeners live on. No wait here has an end of its own: a thread that was
-//! lost in silence would hang the test.
+//! A panic inside the stack, under every architecture, with all its threads: it ends one connection or costs a few
+//! frames, and the process, the other connections and the listeners live on. No wait here has an end of its own: a
+//! thread that was lost in silence would hang the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
@@ -9,38 +9,38 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::mem::{self, MemConfig};
-use heddle::{Casualty, Failure, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, Failure, FaultScope, Interface, Stack, TcpListener, TcpStream, UdpSocket};
 use observe::Counter;
-use testbed::planted::{self, MARK, Plant, Planted};
+use testbed::panicking::{self, MARK, PanicSwitch, PanickingDevice};
 
 /// Two stacks with their threads; the device of `server` panics on demand.
 struct Bench {
     server: Stack,
     client: Stack,
-    plant: Arc<Plant>,
+    plant: Arc<PanicSwitch>,
     listener: TcpListener,
     /// Told when the server's device is given up.
     gone: mpsc::Receiver<()>,
 }
 
 impl Bench {
-    fn new(plan: Plan) -> Bench {
-        planted::mute();
+    fn new(arch: Architecture) -> Bench {
+        panicking::mute();
         let (left, right) = mem::pair(MemConfig::default());
-        let (left, plant) = Planted::new(left);
+        let (left, plant) = PanickingDevice::new(left);
         let (told, gone) = mpsc::channel();
         let told = std::sync::Mutex::new(told);
         // The test may have ended.
         let tell = move || told.lock().expect("nobody panics here").send(()).unwrap_or_default();
         let server = Stack::builder()
             .interface(Interface::new(left).address("10.0.0.1/24").expect("an address"))
-            .plan(plan)
+            .architecture(arch)
             .cpus(2)
             .on_device_gone(tell);
         let server = server.build().expect("the server's stack");
         let client = Stack::builder()
             .interface(Interface::new(right).address("10.0.0.2/24").expect("an address"))
-            .plan(plan)
+            .architecture(arch)
             .cpus(2)
             .build();
         let client = client.expect("the client's stack");
@@ -57,27 +57,27 @@ impl Bench {
 
     fn failures(&self) -> Vec<Failure> {
         let failures = self.server.failures();
-        let counted = self.server.census().counters.get(Counter::PanicsContained);
+        let counted = self.server.stats().counters.get(Counter::PanicsContained);
         assert_eq!(counted, failures.len() as u64, "{failures:?}");
         assert!(failures.iter().all(|failure| failure.cause == "planted"), "{failures:?}");
         failures
     }
 }
 
-/// Text goes both ways.
+/// Data goes both ways.
 fn works((client, server): (&TcpStream, &TcpStream)) {
     for (mut from, mut to) in [(client, server), (server, client)] {
         from.write_all(b"still here").expect("room");
-        let mut text = [0; 10];
-        to.read_exact(&mut text).expect("the text");
-        assert_eq!(&text, b"still here");
+        let mut data = [0; 10];
+        to.read_exact(&mut data).expect("the data");
+        assert_eq!(&data, b"still here");
     }
 }
 
-/// The event that panics is a user's call: text that the device cannot be given.
+/// The event that panics is a user's call: data that the device cannot be given.
 #[every_arch]
-fn a_panic_in_a_call_ends_its_connection_and_no_other(plan: Plan) {
-    let bench = Bench::new(plan);
+fn a_panic_in_a_call_ends_its_connection_and_no_other(arch: Architecture) {
+    let bench = Bench::new(arch);
     let (mut client, mut server) = bench.connected();
     let (other_client, other_server) = bench.connected();
     bench.plant.transmit.store(1, Ordering::SeqCst);
@@ -95,24 +95,25 @@ fn a_panic_in_a_call_ends_its_connection_and_no_other(plan: Plan) {
     works((&client, &server));
     let failures = bench.failures();
     assert_eq!(failures.len(), 1);
-    assert!(matches!(failures[0].casualty, Casualty::Connection(tuple) if tuple.local_port == 80), "{failures:?}");
+    assert!(matches!(failures[0].scope, FaultScope::Connection(tuple) if tuple.local_port == 80), "{failures:?}");
 }
 
-/// The event that panics is a segment's arrival: an acknowledgement makes room for the text that the device cannot be given.
+/// The event that panics is a segment's arrival: an acknowledgement makes room for the data that the device cannot be
+/// given.
 #[every_arch]
-fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(plan: Plan) {
-    let bench = Bench::new(plan);
+fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(arch: Architecture) {
+    let bench = Bench::new(arch);
     let (client, mut server) = bench.connected();
     let (other_client, other_server) = bench.connected();
     // More than any window: the mark leaves when the other end has read.
-    let mut text = vec![b'x'; 16 << 20];
+    let mut data = vec![b'x'; 16 << 20];
     // Several times, so that one is whole wherever a segment ends.
-    (0..4).for_each(|_| text.extend_from_slice(MARK));
+    (0..4).for_each(|_| data.extend_from_slice(MARK));
     bench.plant.transmit.store(1, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || {
-            let written = server.write_all(&text);
-            // The last of the text may be in the send queue before it leaves: then the end is heard of by reading.
+            let written = server.write_all(&data);
+            // The last of the data may be in the send queue before it leaves: then the end is heard of by reading.
             written.and_then(|()| server.read(&mut [0; 10]).map(drop)).expect_err("the connection is given up")
         });
         let reading = scope.spawn(|| {
@@ -127,7 +128,8 @@ fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(plan: Plan) 
         });
         let error = writer.join().expect("the writer ends");
         assert_eq!(error.kind(), ErrorKind::ConnectionAborted, "{error}");
-        // The reset may have found the peer's queue full of text. Whoever only reads would not know: this is answered, too.
+        // The reset may have found the peer's queue full of data. Whoever only reads would not know: this is answered,
+        // too.
         let _ = (&client).write(b"?");
         let error = reading.join().expect("the reader ends");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
@@ -138,8 +140,8 @@ fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(plan: Plan) 
 
 /// What panics is no connection's: a handshake that is not complete. The SYN is sent again, and answered.
 #[every_arch]
-fn a_panic_in_a_handshake_costs_one_segment(plan: Plan) {
-    let bench = Bench::new(plan);
+fn a_panic_in_a_handshake_costs_one_segment(arch: Architecture) {
+    let bench = Bench::new(arch);
     let (client, server) = bench.connected();
     bench.plant.syn_ack.store(1, Ordering::SeqCst);
     let late = bench.connected();
@@ -147,13 +149,13 @@ fn a_panic_in_a_handshake_costs_one_segment(plan: Plan) {
     works((&client, &server));
     let failures = bench.failures();
     assert_eq!(failures.len(), 1);
-    assert_eq!(failures[0].casualty, Casualty::Work, "{failures:?}");
+    assert_eq!(failures[0].scope, FaultScope::Work, "{failures:?}");
 }
 
 /// An active open that panics is refused, and the next one is not.
 #[every_arch]
-fn a_panic_in_an_open_is_that_opens_error(plan: Plan) {
-    let bench = Bench::new(plan);
+fn a_panic_in_an_open_is_that_opens_error(arch: Architecture) {
+    let bench = Bench::new(arch);
     let listener = TcpListener::bind(&bench.client, "10.0.0.2:81").expect("the port is free");
     // Both know each other's link address from here on.
     let first = TcpStream::connect(&bench.server, "10.0.0.2:81").expect("a connection");
@@ -170,28 +172,28 @@ fn a_panic_in_an_open_is_that_opens_error(plan: Plan) {
 
 /// A receive queue that panics now and then: what it had is sent again, and nobody notices but the counters.
 #[every_arch]
-fn a_receive_thread_goes_on_after_panics(plan: Plan) {
-    let bench = Bench::new(plan);
+fn a_receive_thread_goes_on_after_panics(arch: Architecture) {
+    let bench = Bench::new(arch);
     let (mut client, mut server) = bench.connected();
     bench.plant.receive.store(2, Ordering::SeqCst);
     client.write_all(MARK).expect("room");
-    let mut text = [0; MARK.len()];
-    server.read_exact(&mut text).expect("the text, in the end");
-    assert_eq!(text, MARK);
+    let mut data = [0; MARK.len()];
+    server.read_exact(&mut data).expect("the data, in the end");
+    assert_eq!(data, MARK);
     let datagrams = UdpSocket::bind(&bench.server, "10.0.0.1:53").expect("the port is free");
     let asker = UdpSocket::bind(&bench.client, "10.0.0.2:53").expect("the port is free");
     asker.send_to(b"hello", "10.0.0.1:53").expect("sent");
     assert_eq!(datagrams.recv_from(&mut [0; 10]).expect("received").0, 5);
     let failures = bench.failures();
     assert_eq!(failures.len(), 2);
-    assert!(failures.iter().all(|failure| failure.thread == "heddle-rx0" && failure.casualty == Casualty::Work));
+    assert!(failures.iter().all(|failure| failure.thread == "heddle-rx0" && failure.scope == FaultScope::Work));
 }
 
 /// A device that panics each time is given up: who waits is told, new connections are refused at once, and the stack
 /// answers still.
 #[every_arch]
-fn a_device_that_always_panics_counts_as_unplugged(plan: Plan) {
-    let bench = Bench::new(plan);
+fn a_device_that_always_panics_counts_as_unplugged(arch: Architecture) {
+    let bench = Bench::new(arch);
     let (mut client, mut server) = bench.connected();
     let reader = std::thread::spawn(move || server.read(&mut [0; 10]).expect_err("the connection ends"));
     bench.plant.always.store(u32::MAX, Ordering::SeqCst);
@@ -204,6 +206,6 @@ fn a_device_that_always_panics_counts_as_unplugged(plan: Plan) {
     let error = TcpListener::bind(&bench.server, "0.0.0.0:81").expect_err("no way in");
     assert_eq!(std::io::Error::from(error).kind(), ErrorKind::NetworkDown);
     let failures = bench.failures();
-    assert_eq!(failures.last().map(|failure| &failure.casualty), Some(&Casualty::Device(0)), "{failures:?}");
+    assert_eq!(failures.last().map(|failure| &failure.scope), Some(&FaultScope::Device(0)), "{failures:?}");
     bench.gone.recv_timeout(Duration::ZERO).expect_err("it is told once");
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use every_arch::every_arch;
 use heddle::config::ConnectionOptions;
-use heddle::{Connect, Plan, TcpListener, TcpStream};
+use heddle::{Architecture, Connect, TcpListener, TcpStream};
 use world::World;
 
 /// Of the receive buffer whose owner peeks.
@@ -29,12 +29,12 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|index| ((index * 31) >> 3) as u8).collect()
 }
 
-/// recv(2), `MSG_PEEK`: "causes the receive operation to return data from the beginning of the receive queue without removing
-/// that data from the queue." Its room in the window is not free, so the peer may not send more.
+/// recv(2), `MSG_PEEK`: "causes the receive operation to return data from the beginning of the receive queue without
+/// removing that data from the queue." Its room in the window is not free, so the peer may not send more.
 #[every_arch]
-fn a_peek_leaves_the_window_as_it_is(plan: Plan) {
+fn a_peek_leaves_the_window_as_it_is(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (mut client, mut server) = connect(&mut world, address);
         let sent = pattern(4 * BUFFER as usize);
         assert_eq!(client.write(&sent).expect("there is room"), sent.len());
@@ -63,9 +63,9 @@ fn a_peek_leaves_the_window_as_it_is(plan: Plan) {
 }
 
 #[every_arch]
-fn a_peek_stops_before_urgent_data_and_at_the_end(plan: Plan) {
+fn a_peek_stops_before_urgent_data_and_at_the_end(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (mut client, mut server) = connect(&mut world, address);
         client.write_all(b"abc").expect("there is room");
         assert_eq!(client.send_urgent(b"!").expect("there is room"), 1);
@@ -90,9 +90,9 @@ fn a_peek_stops_before_urgent_data_and_at_the_end(plan: Plan) {
 
 /// The error of a connection is reported once, by the call that has nothing else to return.
 #[every_arch]
-fn a_peek_leaves_the_error_for_the_call_that_has_no_data(plan: Plan) {
+fn a_peek_leaves_the_error_for_the_call_that_has_no_data(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (mut client, mut server) = connect(&mut world, address);
         client.write_all(b"abc").expect("there is room");
         world.settle();

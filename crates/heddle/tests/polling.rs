@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Connect, Event, Plan, Poller, Readiness, Source, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, Connect, Event, Poller, Readiness, Source, TcpListener, TcpStream, UdpSocket};
 use pair::{connected, stacks};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use testbed::limit::{HANG, within};
@@ -44,9 +44,9 @@ fn drain(mut stream: &TcpStream) -> usize {
 }
 
 #[every_arch]
-fn only_what_is_ready_is_reported_and_once(plan: Plan) {
+fn only_what_is_ready_is_reported_and_once(arch: Architecture) {
     const MANY: usize = 50;
-    let mut world = World::new(plan);
+    let mut world = World::new(arch);
     let poller = Poller::new().unwrap();
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
     listener.set_nonblocking(true).unwrap();
@@ -80,7 +80,7 @@ fn only_what_is_ready_is_reported_and_once(plan: Plan) {
     expected.sort_by_key(|port| servers.iter().position(|server| server.peer_addr().unwrap().port() == *port));
     assert_eq!(ports, expected);
 
-    // After a read that found nothing, the next text is an edge.
+    // After a read that found nothing, the next data is an edge.
     let token = seen[0].0;
     assert_eq!(drain(&servers[token]), 1);
     let client =
@@ -91,8 +91,8 @@ fn only_what_is_ready_is_reported_and_once(plan: Plan) {
 }
 
 #[every_arch]
-fn who_is_not_registered_is_not_reported(plan: Plan) {
-    let mut world = World::new(plan);
+fn who_is_not_registered_is_not_reported(arch: Architecture) {
+    let mut world = World::new(arch);
     let poller = Poller::new().unwrap();
     let socket = UdpSocket::bind(&world.a, "10.0.0.1:53").unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -119,8 +119,8 @@ fn who_is_not_registered_is_not_reported(plan: Plan) {
 
 /// A token may be given again as soon as its socket is dropped.
 #[every_arch]
-fn a_dropped_socket_is_silent(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_dropped_socket_is_silent(arch: Architecture) {
+    let mut world = World::new(arch);
     let poller = Poller::new().unwrap();
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").unwrap();
     let client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
@@ -144,9 +144,9 @@ fn readable(poller: &Poller, timeout: Duration) -> bool {
 }
 
 #[every_arch]
-fn the_descriptor_polls_readable_while_there_are_events(plan: Plan) {
+fn the_descriptor_polls_readable_while_there_are_events(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let (mut client, server) = connected(&a, &b);
         server.set_nonblocking(true).unwrap();
         let poller = Poller::new().unwrap();

@@ -1,5 +1,5 @@
-//! The pool refuses the n-th buffer of a conversation, for every n, under every architecture: who calls is told, who is not
-//! told loses nothing, and nothing is left behind.
+//! The pool refuses the n-th buffer of a conversation, for every n, under every architecture: who calls is told, who is
+//! not told loses nothing, and nothing is left behind.
 //!
 //! It refuses on one thread, and everything here runs on one; the other tests of the process only become slower.
 
@@ -9,7 +9,9 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{BuildError, Connect, ConnectError, Interface, Plan, Stack, TcpListener, TcpStream, UdpSocket, mem};
+use heddle::{
+    Architecture, BuildError, Connect, ConnectError, Interface, Stack, TcpListener, TcpStream, UdpSocket, mem,
+};
 use world::World;
 
 /// More than any conversation takes here.
@@ -20,7 +22,7 @@ const LENGTH: usize = 3500;
 /// refusal in a row another one. In virtual time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-fn text(seed: u8) -> Vec<u8> {
+fn data(seed: u8) -> Vec<u8> {
     (0..LENGTH).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
@@ -69,7 +71,7 @@ struct Way {
 
 impl Way {
     fn new(seed: u8) -> Way {
-        Way { left: text(seed), come: Vec::new(), ended: false }
+        Way { left: data(seed), come: Vec::new(), ended: false }
     }
 
     fn step(&mut self, mut from: &TcpStream, mut to: &TcpStream) {
@@ -89,7 +91,7 @@ impl Way {
     }
 }
 
-/// A connection with text both ways and a pair of datagrams.
+/// A connection with data both ways and a pair of datagrams.
 fn conversation(world: &mut World) {
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true).unwrap();
@@ -102,12 +104,12 @@ fn conversation(world: &mut World) {
     let (server, _) = server.expect("until it is there");
     server.set_nonblocking(true).unwrap();
     let (mut up, mut down) = (Way::new(1), Way::new(2));
-    until(world, "the text", |_| {
+    until(world, "the data", |_| {
         up.step(&client, &server);
         down.step(&server, &client);
         up.ended && down.ended
     });
-    assert!(up.come == text(1) && down.come == text(2), "what arrived is not what was sent");
+    assert!(up.come == data(1) && down.come == data(2), "what arrived is not what was sent");
     datagrams(world);
 }
 
@@ -127,27 +129,27 @@ fn datagrams(world: &mut World) {
 }
 
 /// Whether the conversation took so many buffers that all refusals have happened.
-fn refused(plan: Plan, before: u64, refusals: u64) -> bool {
+fn refused(arch: Architecture, before: u64, refusals: u64) -> bool {
     let buffers = pktbuf::balance();
-    let mut world = World::new(plan);
+    let mut world = World::new(arch);
     pktbuf::refuse(before, refusals);
     conversation(&mut world);
     let happened = pktbuf::refusals_left() == 0;
     pktbuf::refuse(0, 0);
     world.pass(Duration::from_secs(120));
     for stack in [&world.a, &world.b] {
-        let census = stack.census();
-        assert_eq!((census.connections, census.timers), (0, 0), "{plan}: left after refusal {before}");
+        let stats = stack.stats();
+        assert_eq!((stats.connections, stats.timers), (0, 0), "{arch}: left after refusal {before}");
     }
     drop(world);
-    assert_eq!(pktbuf::balance(), buffers, "{plan}: buffers left after refusal {before}");
+    assert_eq!(pktbuf::balance(), buffers, "{arch}: buffers left after refusal {before}");
     happened
 }
 
 #[every_arch]
-fn every_single_buffer_may_be_refused(plan: Plan) {
+fn every_single_buffer_may_be_refused(arch: Architecture) {
     let mut before = 0;
-    while refused(plan, before, 1) {
+    while refused(arch, before, 1) {
         before += 1;
         assert!(before < MOST);
     }
@@ -155,9 +157,9 @@ fn every_single_buffer_may_be_refused(plan: Plan) {
 }
 
 #[every_arch]
-fn three_in_a_row_may_be_refused(plan: Plan) {
+fn three_in_a_row_may_be_refused(arch: Architecture) {
     let mut before = 0;
-    while refused(plan, before, 3) {
+    while refused(arch, before, 3) {
         before += 1;
         assert!(before < MOST);
     }
@@ -166,12 +168,12 @@ fn three_in_a_row_may_be_refused(plan: Plan) {
 
 /// A stack that has no buffer for a frame would hear nobody: it is not built.
 #[every_arch]
-fn a_stack_is_not_built_without_a_buffer(plan: Plan) {
+fn a_stack_is_not_built_without_a_buffer(arch: Architecture) {
     let build = || {
         let (device, _peer) = mem::pair(mem::MemConfig::default());
         Stack::builder()
             .interface(Interface::new(device).address("10.0.0.1/24").expect("an address"))
-            .plan(plan)
+            .architecture(arch)
             .cpus(1)
             .build()
     };

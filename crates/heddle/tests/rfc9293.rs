@@ -1,5 +1,5 @@
-//! What RFC 9293 requires of the interface to applications: the Differentiated Services field of both directions, and soft
-//! errors.
+//! What RFC 9293 requires of the interface to applications: the Differentiated Services field of both directions, and
+//! soft errors.
 
 mod world;
 
@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use heddle::{Connect, Plan, Readiness, TcpListener, TcpStream};
+use heddle::{Architecture, Connect, Readiness, TcpListener, TcpStream};
 use world::World;
 
 fn address(text: &str) -> SocketAddr {
@@ -33,9 +33,9 @@ fn connect(world: &mut World, server: &str) -> (TcpStream, TcpStream) {
 //# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer, when
 //# it sends segments on the connection (SHLD-22).
 #[every_arch]
-fn the_class_that_one_application_sets_reaches_the_other(plan: Plan) {
+fn the_class_that_one_application_sets_reaches_the_other(arch: Architecture) {
     for server in ["10.0.0.1:80", "[fd00::1]:80"] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (mut client, server) = connect(&mut world, server);
         for class in [0xb8, 0x28, 0] {
             client.set_traffic_class(class).expect("set");
@@ -64,9 +64,9 @@ fn the_class_that_one_application_sets_reaches_the_other(plan: Plan) {
 //# However, an application program that does not want to receive such ERROR_REPORT calls SHOULD be able to effectively
 //# disable these calls (SHLD-20).
 #[every_arch]
-fn an_application_hears_that_nobody_answers_unless_it_does_not_want_to(plan: Plan) {
+fn an_application_hears_that_nobody_answers_unless_it_does_not_want_to(arch: Architecture) {
     for wanted in [true, false] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (mut client, server) = connect(&mut world, "10.0.0.1:80");
         client.set_error_reports(wanted).expect("set");
         assert!(client.soft_error().expect("alive").is_none());

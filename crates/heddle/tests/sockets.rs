@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::ConnectionOptions;
-use heddle::{BindError, Connect, ConnectError, Plan, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, BindError, Connect, ConnectError, Readiness, TcpListener, TcpStream, UdpSocket};
 use observe::DropReason;
 use world::World;
 
@@ -39,12 +39,12 @@ fn read(mut stream: &TcpStream) -> Result<Vec<u8>, ErrorKind> {
 }
 
 fn drops(stack: &heddle::Stack, reason: DropReason) -> u64 {
-    stack.census().counters.drops().find(|(other, _)| *other == reason).map_or(0, |(_, count)| count)
+    stack.stats().counters.drops().find(|(other, _)| *other == reason).map_or(0, |(_, count)| count)
 }
 
 #[every_arch]
-fn each_half_ends_by_itself(plan: Plan) {
-    let mut world = World::new(plan);
+fn each_half_ends_by_itself(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, mut server) = connect(&mut world);
     client.write_all(b"request").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -62,8 +62,8 @@ fn each_half_ends_by_itself(plan: Plan) {
 }
 
 #[every_arch]
-fn nothing_is_read_after_shutting_down_reads(plan: Plan) {
-    let mut world = World::new(plan);
+fn nothing_is_read_after_shutting_down_reads(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, server) = connect(&mut world);
     client.write_all(b"lost").unwrap();
     world.settle();
@@ -72,8 +72,8 @@ fn nothing_is_read_after_shutting_down_reads(plan: Plan) {
 }
 
 #[every_arch]
-fn linger_zero_resets(plan: Plan) {
-    let mut world = World::new(plan);
+fn linger_zero_resets(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, server) = connect(&mut world);
     server.set_linger(Some(Duration::ZERO)).unwrap();
     drop(server);
@@ -91,22 +91,22 @@ fn linger_zero_resets(plan: Plan) {
 //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new data is
 //# received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost (SHLD-3).
 #[every_arch]
-fn unread_text_resets(plan: Plan) {
+fn unread_text_resets(arch: Architecture) {
     for taken in [0, 1] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (mut client, mut server) = connect(&mut world);
         client.write_all(b"text").unwrap();
         world.settle();
         assert_eq!(server.read(&mut vec![0; taken]).unwrap(), taken);
         drop(server);
         world.settle();
-        assert_eq!(read(&client), Err(ErrorKind::ConnectionReset), "{taken} octets were taken");
+        assert_eq!(read(&client), Err(ErrorKind::ConnectionReset), "{taken} bytes were taken");
     }
 }
 
 #[every_arch]
-fn a_refused_open_says_who_refused(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_refused_open_says_who_refused(arch: Architecture) {
+    let mut world = World::new(arch);
     let client = Connect::new().start(&world.b, address("10.0.0.1:81")).unwrap();
     assert!(client.take_error().unwrap().is_none(), "nothing has happened yet");
     world.settle();
@@ -115,12 +115,12 @@ fn a_refused_open_says_who_refused(plan: Plan) {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     assert!(error.to_string().contains("10.0.0.1:81"), "{error} names the address");
     drop(client);
-    assert_eq!(world.b.census().connections, 0);
+    assert_eq!(world.b.stats().connections, 0);
 }
 
 #[every_arch]
-fn an_open_that_nobody_answers_times_out(plan: Plan) {
-    let mut world = World::with(plan, |config| config.syn_retries = 2, Default::default());
+fn an_open_that_nobody_answers_times_out(arch: Architecture) {
+    let mut world = World::with(arch, |config| config.syn_retries = 2, Default::default());
     let client = Connect::new().start(&world.b, address("10.0.0.9:80")).unwrap();
     world.pass(Duration::from_secs(10));
     let error = client.take_error().unwrap().expect("the open has failed");
@@ -132,8 +132,8 @@ fn an_open_that_nobody_answers_times_out(plan: Plan) {
 //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP address
 //# (MUST-43).
 #[every_arch]
-fn opens_that_cannot_be_tried(plan: Plan) {
-    let world = World::new(plan);
+fn opens_that_cannot_be_tried(arch: Architecture) {
+    let world = World::new(arch);
     let open = |local: Option<&str>, remote: &str| {
         let from = local.map_or(Connect::new(), |local| Connect::new().local(address(local)));
         from.start(&world.b, remote).map_err(|error| error.to_string())
@@ -155,8 +155,8 @@ fn opens_that_cannot_be_tried(plan: Plan) {
 //# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it MUST NOT
 //# affect any previously created connection record (MUST-41).
 #[every_arch]
-fn an_address_is_bound_once_and_free_again(plan: Plan) {
-    let world = World::new(plan);
+fn an_address_is_bound_once_and_free_again(arch: Architecture) {
+    let world = World::new(arch);
     let first = TcpListener::bind(&world.a, SERVER).unwrap();
     assert_eq!(TcpListener::bind(&world.a, SERVER).err(), Some(BindError::InUse(address(SERVER))));
     drop(first);
@@ -172,9 +172,9 @@ fn an_address_is_bound_once_and_free_again(plan: Plan) {
 }
 
 #[every_arch]
-fn a_full_accept_queue_makes_clients_wait(plan: Plan) {
+fn a_full_accept_queue_makes_clients_wait(arch: Architecture) {
     const BACKLOG: usize = 2;
-    let mut world = World::new(plan);
+    let mut world = World::new(arch);
     let listener = TcpListener::bind_with(&world.a, SERVER, BACKLOG, ConnectionOptions::default()).unwrap();
     listener.set_nonblocking(true).unwrap();
     let open = |world: &mut World| {
@@ -195,8 +195,8 @@ fn a_full_accept_queue_makes_clients_wait(plan: Plan) {
 }
 
 #[every_arch]
-fn a_closed_listener_resets_who_was_not_accepted(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_closed_listener_resets_who_was_not_accepted(arch: Architecture) {
+    let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, SERVER).unwrap();
     let client = Connect::new().start(&world.b, address(SERVER)).unwrap();
     world.settle();
@@ -209,8 +209,8 @@ fn a_closed_listener_resets_who_was_not_accepted(plan: Plan) {
 }
 
 #[every_arch]
-fn shared_bytes_are_sent_as_they_are(plan: Plan) {
-    let mut world = World::new(plan);
+fn shared_bytes_are_sent_as_they_are(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, server) = connect(&mut world);
     let data: Arc<[u8]> = (0..200_000u32).map(|n| (n ^ n >> 8) as u8).collect();
     let mut sent = 1000;
@@ -234,8 +234,8 @@ fn shared_bytes_are_sent_as_they_are(plan: Plan) {
 }
 
 #[every_arch]
-fn buffers_are_handed_over_whole(plan: Plan) {
-    let mut world = World::new(plan);
+fn buffers_are_handed_over_whole(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, server) = connect(&mut world);
     let data: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
     client.write_all(&data).unwrap();
@@ -255,15 +255,15 @@ fn buffers_are_handed_over_whole(plan: Plan) {
     assert!(server.receive_buffers(1).unwrap().is_empty(), "the end of the stream");
 }
 
-/// A reader that stops within packets, or just at their ends, keeps no window from a peer that waits for some, though it
-/// asks for nothing new meanwhile.
+/// A reader that stops within packets, or just at their ends, keeps no window from a peer that waits for some, though
+/// it asks for nothing new meanwhile.
 #[every_arch]
-fn packets_that_are_read_in_parts_open_the_window_again(plan: Plan) {
+fn packets_that_are_read_in_parts_open_the_window_again(arch: Architecture) {
     let tune = |config: &mut heddle::config::Config| {
         config.receive_buffer = heddle::config::BufferSizes { min: 4096, initial: 4096, max: 4096 };
     };
     for part in [100, 724] {
-        let mut world = World::with(plan, tune, Default::default());
+        let mut world = World::with(arch, tune, Default::default());
         let (mut client, server) = connect(&mut world);
         client.set_nodelay(true).expect("set");
         client.write_all(&[7; 30_000]).expect("there is room");
@@ -276,8 +276,8 @@ fn packets_that_are_read_in_parts_open_the_window_again(plan: Plan) {
 }
 
 #[every_arch]
-fn several_slices_are_one_write(plan: Plan) {
-    let mut world = World::new(plan);
+fn several_slices_are_one_write(arch: Architecture) {
+    let mut world = World::new(arch);
     let (mut client, server) = connect(&mut world);
     let parts = [IoSlice::new(b"one "), IoSlice::new(b""), IoSlice::new(b"two")];
     assert_eq!(client.write_vectored(&parts).unwrap(), 7);
@@ -287,9 +287,9 @@ fn several_slices_are_one_write(plan: Plan) {
 }
 
 #[every_arch]
-fn datagrams_there_and_back(plan: Plan) {
+fn datagrams_there_and_back(arch: Architecture) {
     for (server, client) in [("10.0.0.1:53", "10.0.0.2:1053"), ("[fd00::1]:53", "[fd00::2]:1053")] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (server, client) = (UdpSocket::bind(&world.a, server), UdpSocket::bind(&world.b, client));
         let (server, client) = (server.unwrap(), client.unwrap());
         server.set_nonblocking(true).unwrap();
@@ -311,10 +311,11 @@ fn datagrams_there_and_back(plan: Plan) {
     }
 }
 
-/// What is sent to a group comes to those who joined it and to nobody else; it stays on the link unless asked otherwise.
+/// What is sent to a group comes to those who joined it and to nobody else; it stays on the link unless asked
+/// otherwise.
 #[every_arch]
-fn datagrams_to_groups_reach_their_members(plan: Plan) {
-    let mut world = World::new(plan);
+fn datagrams_to_groups_reach_their_members(arch: Architecture) {
+    let mut world = World::new(arch);
     let sender = UdpSocket::bind(&world.b, "10.0.0.2:1053").unwrap();
     let (member, stranger) = ("0.0.0.0:5353", "0.0.0.0:5354");
     let (member, stranger) = (UdpSocket::bind(&world.a, member).unwrap(), UdpSocket::bind(&world.a, stranger).unwrap());
@@ -349,8 +350,8 @@ fn datagrams_to_groups_reach_their_members(plan: Plan) {
 }
 
 #[every_arch]
-fn datagrams_to_ipv6_groups_and_sockets_bound_to_a_group(plan: Plan) {
-    let mut world = World::new(plan);
+fn datagrams_to_ipv6_groups_and_sockets_bound_to_a_group(arch: Architecture) {
+    let mut world = World::new(arch);
     let sender = UdpSocket::bind(&world.b, "[fd00::2]:1053").unwrap();
     let member = UdpSocket::bind(&world.a, "[ff15::77]:5353").unwrap();
     member.set_nonblocking(true).unwrap();
@@ -368,9 +369,9 @@ fn datagrams_to_ipv6_groups_and_sockets_bound_to_a_group(plan: Plan) {
 }
 
 #[every_arch]
-fn a_long_datagram_goes_in_fragments(plan: Plan) {
+fn a_long_datagram_goes_in_fragments(arch: Architecture) {
     for (server, client, most) in [("10.0.0.1:53", "10.0.0.2:0", 65_507), ("[fd00::1]:53", "[fd00::2]:0", 65_527)] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let (server, client) = (UdpSocket::bind(&world.a, server), UdpSocket::bind(&world.b, client));
         let (server, client) = (server.unwrap(), client.unwrap());
         server.set_nonblocking(true).unwrap();
@@ -391,9 +392,9 @@ fn a_long_datagram_goes_in_fragments(plan: Plan) {
 }
 
 #[every_arch]
-fn a_refused_datagram_is_reported_to_a_connected_socket(plan: Plan) {
+fn a_refused_datagram_is_reported_to_a_connected_socket(arch: Architecture) {
     for (client, nowhere) in [("10.0.0.2:0", "10.0.0.1:54"), ("[fd00::2]:0", "[fd00::1]:54")] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let client = UdpSocket::bind(&world.b, client).unwrap();
         client.set_nonblocking(true).unwrap();
         client.send_to(b"x", nowhere).unwrap();
@@ -411,9 +412,9 @@ fn a_refused_datagram_is_reported_to_a_connected_socket(plan: Plan) {
 }
 
 #[every_arch]
-fn a_census_tells_time_wait_from_live_connections(plan: Plan) {
+fn a_census_tells_time_wait_from_live_connections(arch: Architecture) {
     for server in ["10.0.0.1:80", "[fd00::1]:80", "[::]:80"] {
-        let mut world = World::new(plan);
+        let mut world = World::new(arch);
         let listener = TcpListener::bind(&world.a, server).expect("the port is free");
         listener.set_nonblocking(true).unwrap();
         let to: SocketAddr = server.replace("[::]", "10.0.0.1").parse().expect("an address");
@@ -422,8 +423,8 @@ fn a_census_tells_time_wait_from_live_connections(plan: Plan) {
         world.settle();
         let accepted: Vec<_> = (0..3).map(|_| listener.accept().expect("it is established")).collect();
         let seen = |world: &World| {
-            let census = world.b.census();
-            (census.live(), census.time_wait, census.connections)
+            let stats = world.b.stats();
+            (stats.live(), stats.time_wait, stats.connections)
         };
         assert_eq!(seen(&world), (3, 0, 3), "{server}");
         // Who closes first is in TIME-WAIT.

@@ -1,8 +1,8 @@
-//! Segments sent in vain under loss and reordering, in virtual time: what arrives at a receiver that holds it already. No
-//! thread is ever late here, so every one of them is the sender's own doing, and the sums say exactly what a change of loss
-//! recovery does.
+//! Segments sent in vain under loss and reordering, in virtual time: what arrives at a receiver that holds it already.
+//! No thread is ever late here, so every one of them is the sender's own doing, and the sums say exactly what a change
+//! of loss recovery does.
 //!
-//! The plans are those with which `crates/cli/tests/real/lossy.rs` compares Heddle and Linux over TAP.
+//! The architectures are those with which `crates/cli/tests/real/lossy.rs` compares Heddle and Linux over TAP.
 
 mod world;
 
@@ -11,41 +11,41 @@ use std::time::Duration;
 
 use heddle::{Connect, TcpListener};
 use observe::{Counter, DropReason};
-use world::{Terms, World};
+use world::{World, WorldConfig};
 
-const OCTETS: usize = 3 << 20;
+const BYTES: usize = 3 << 20;
 /// Enough that a bound is not a matter of luck: what is counted is a few hundred segments.
 const SEEDS: u64 = 64;
 
 /// Of several transfers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Segments sent with text, again or not.
+    /// Segments sent with data, again or not.
     segments: u64,
     /// Sent again.
     again: u64,
-    /// Of what arrived, with text that had arrived before.
+    /// Of what arrived, with data that had arrived before.
     spurious: u64,
     time_outs: u64,
 }
 
-/// A transfer of [`OCTETS`] from `b` to `a`.
-fn transfer(plan: &str) -> Seen {
-    let faults = plan.parse().expect("a fault plan");
-    let mut world = World::on(Terms { faults, ..Terms::new(["up".parse().expect("a plan"); 2]) });
+/// A transfer of [`BYTES`] from `b` to `a`.
+fn transfer(arch: &str) -> Seen {
+    let faults = arch.parse().expect("a fault plan");
+    let mut world = World::on(WorldConfig { faults, ..WorldConfig::new(["up".parse().expect("a plan"); 2]) });
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
     let (block, mut buffer) = (vec![7; 1 << 16], vec![0; 1 << 16]);
     let (mut server, mut written, mut received) = (None, 0, 0);
     let begun = world.clock.now();
-    while received < OCTETS {
+    while received < BYTES {
         if let (None, Ok((stream, _))) = (&server, listener.accept()) {
             stream.set_nonblocking(true).unwrap();
             server = Some(stream);
         }
-        while written < OCTETS
-            && let Ok(count) = client.write(&block[..block.len().min(OCTETS - written)])
+        while written < BYTES
+            && let Ok(count) = client.write(&block[..block.len().min(BYTES - written)])
         {
             written += count;
         }
@@ -57,17 +57,17 @@ fn transfer(plan: &str) -> Seen {
             }
         }
         let passed = world.clock.now() - begun;
-        assert!(passed < Duration::from_secs(100), "{plan}: {received} octets after {passed:?}");
+        assert!(passed < Duration::from_secs(100), "{arch}: {received} bytes after {passed:?}");
         world.settle();
         let end = world.clock.now() + Duration::from_secs(1);
         world.step(end);
     }
     // What is still under way arrives, too.
     world.pass(Duration::from_secs(1));
-    let (of_a, of_b) = (world.a.census().counters, world.b.census().counters);
+    let (of_a, of_b) = (world.a.stats().counters, world.b.stats().counters);
     let again = of_b.get(Counter::Retransmits);
     Seen {
-        segments: of_b.get(Counter::TextBytesOut) / 1448 + again,
+        segments: of_b.get(Counter::DataBytesOut) / 1448 + again,
         again,
         spurious: of_a.dropped(DropReason::TcpOldDuplicate) + of_a.dropped(DropReason::TcpPaws),
         time_outs: of_b.get(Counter::Timeouts),
@@ -75,10 +75,10 @@ fn transfer(plan: &str) -> Seen {
 }
 
 /// The sum over all seeds.
-fn over_seeds(plan: &str) -> Seen {
+fn over_seeds(arch: &str) -> Seen {
     let mut sum = Seen::default();
     for seed in 1..=SEEDS {
-        let seen = transfer(&format!("{plan} seed {seed}"));
+        let seen = transfer(&format!("{arch} seed {seed}"));
         sum.segments += seen.segments;
         sum.again += seen.again;
         sum.spurious += seen.spurious;
@@ -88,10 +88,10 @@ fn over_seeds(plan: &str) -> Seen {
 }
 
 /// How many of a thousand segments may be sent in vain, in tenths, at the most. What is left has a cause that no sender
-/// sees through: the acknowledgement that would have told was itself lost or late (the two at 1 % loss are probes after the
-/// acknowledgement of the last segment), or three segments overtook one on a path that had never reordered before. More than
-/// half of those with loss and reordering are no retransmissions at all, but text that a retransmission overtook, which its
-/// receiver must drop for its timestamp (RFC 7323 section 5.3).
+/// sees through: the acknowledgement that would have told was itself lost or late (the two at 1 % loss are probes after
+/// the acknowledgement of the last segment), or three segments overtook one on a path that had never reordered before.
+/// More than half of those with loss and reordering are no retransmissions at all, but data that a retransmission
+/// overtook, which its receiver must drop for its timestamp (RFC 7323 section 5.3).
 const BOUNDS: [(&str, u64); 6] = [
     ("loss 1% delay 1ms", 1),
     ("reorder 2% delay 1ms", 1),
@@ -103,10 +103,10 @@ const BOUNDS: [(&str, u64); 6] = [
 
 #[test]
 fn hardly_a_segment_is_sent_in_vain() {
-    for (plan, bound) in BOUNDS {
-        let seen = over_seeds(plan);
-        assert!(seen.spurious * 10_000 <= bound * seen.segments, "{plan}: {seen:?}");
+    for (arch, bound) in BOUNDS {
+        let seen = over_seeds(arch);
+        assert!(seen.spurious * 10_000 <= bound * seen.segments, "{arch}: {seen:?}");
         // A patience that never sends anything again would pass the first test.
-        assert!(seen.time_outs * 500 <= seen.segments, "{plan}: {seen:?}");
+        assert!(seen.time_outs * 500 <= seen.segments, "{arch}: {seen:?}");
     }
 }

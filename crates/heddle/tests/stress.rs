@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use every_arch::every_arch;
-use heddle::{Plan, Poller, Source, Stack, TcpListener, TcpStream};
+use heddle::{Architecture, Poller, Source, Stack, TcpListener, TcpStream};
 use pair::{pattern, stacks};
 use testbed::limit::within;
 
@@ -103,9 +103,9 @@ fn client(stack: &Stack, thread: usize) {
 }
 
 #[every_arch]
-fn what_comes_back_is_what_was_sent(plan: Plan) {
+fn what_comes_back_is_what_was_sent(arch: Architecture) {
     within(move || {
-        let (a, b) = stacks(plan);
+        let (a, b) = stacks(arch);
         let listener = TcpListener::bind(&a, "10.0.0.1:7").unwrap();
         let mut echoers: Vec<(Poller, Sender<TcpStream>, _)> = Vec::new();
         for _ in 0..ECHOERS {

@@ -1,9 +1,9 @@
 //! The fault matrix with real threads: both stacks with all theirs, two queue pairs, several connections whose ends are
-//! read and written by threads of their own, on a link that loses, reorders, doubles, damages and goes down. Under every
-//! architecture, with every kind of lock in turn.
+//! read and written by threads of their own, on a link that loses, reorders, doubles, damages and goes down. Under
+//! every architecture, with every kind of lock in turn.
 //!
-//! Which frames a fault hits is drawn from a seed; when they are sent is the machine's affair, so a run is not repeated by
-//! its seed as the matrix's are. `HEDDLE_THREADS=600` goes on drawing for as many seconds under each architecture.
+//! Which frames a fault hits is drawn from a seed; when they are sent is the machine's affair, so a run is not repeated
+//! by its seed as the matrix's are. `HEDDLE_THREADS=600` goes on drawing for as many seconds under each architecture.
 
 mod pair;
 
@@ -19,7 +19,7 @@ use every_arch::every_arch;
 use heddle::config::Config;
 use heddle::device::Device;
 use heddle::device::fault::{Fault, Pcg, PlatformClock};
-use heddle::{ALL_PLANS, Interface, Plan, Stack, TcpListener, TcpStream, mem};
+use heddle::{ALL_ARCHITECTURES, Architecture, Interface, Stack, TcpListener, TcpStream, mem};
 use observe::{Counter, CounterSnapshot, Counters, DropReason};
 use sha2::{Digest, Sha256};
 use sync::LockKind;
@@ -29,7 +29,7 @@ const QUEUES: usize = 2;
 /// Their ports are the stack's choice: whether four of them share one queue is drawn, too.
 const CONNECTIONS: usize = 4;
 /// Data each way of a connection.
-const OCTETS: usize = 100_000;
+const BYTES: usize = 100_000;
 /// What the threads go through in turn.
 const FAULTS: [&str; 4] = [
     "loss 2% reorder 3% distance 4 dup 3% corrupt 1% truncate 1%",
@@ -42,7 +42,7 @@ const CELLS: usize = 2;
 
 struct Cell {
     /// Architectures of the server and of the client.
-    plans: [Plan; 2],
+    architectures: [Architecture; 2],
     lock: LockKind,
     faults: &'static str,
     seed: u64,
@@ -50,21 +50,27 @@ struct Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { plans: [a, b], lock, faults, seed } = self;
+        let Cell { architectures: [a, b], lock, faults, seed } = self;
         write!(f, "{b} to {a}, {lock} locks, \"{faults}\", seed {seed:#x}")
     }
 }
 
 impl Cell {
     /// The `number`-th of the architecture; all pairs of faults and locks come up.
-    fn draw(plan: Plan, number: usize) -> Cell {
-        let index = ALL_PLANS.iter().position(|name| *name == plan.to_string()).expect("a listed plan");
-        let other = ALL_PLANS[(index + 1 + 5 * number) % ALL_PLANS.len()].parse().expect("a listed plan");
+    fn draw(arch: Architecture, number: usize) -> Cell {
+        let index = ALL_ARCHITECTURES.iter().position(|name| *name == arch.to_string()).expect("a listed plan");
+        let other =
+            ALL_ARCHITECTURES[(index + 1 + 5 * number) % ALL_ARCHITECTURES.len()].parse().expect("a listed plan");
         // The null lock is for one thread.
         let locks = &LockKind::ALL[1..];
         let turn = index + number;
         let faults = FAULTS[(turn + index / FAULTS.len()) % FAULTS.len()];
-        Cell { plans: [plan, other], lock: locks[turn % locks.len()], faults, seed: (index << 32 | number) as u64 }
+        Cell {
+            architectures: [arch, other],
+            lock: locks[turn % locks.len()],
+            faults,
+            seed: (index << 32 | number) as u64,
+        }
     }
 }
 
@@ -78,8 +84,8 @@ struct Ledger {
     received: Mutex<BTreeMap<Way, String>>,
 }
 
-fn note(ledger: &Mutex<BTreeMap<Way, String>>, way: Way, octets: usize, hash: Sha256) {
-    let line = format!("{octets} octets, {:x?}", hash.finalize());
+fn note(ledger: &Mutex<BTreeMap<Way, String>>, way: Way, bytes: usize, hash: Sha256) {
+    let line = format!("{bytes} bytes, {:x?}", hash.finalize());
     ledger.lock().unwrap_or_else(PoisonError::into_inner).insert(way, line);
 }
 
@@ -87,17 +93,17 @@ impl Ledger {
     /// Sends the data of one direction, in pieces of random length, and ends it.
     fn send(&self, way: Way, seed: u64, mut stream: &TcpStream) -> Result<(), String> {
         let mut rng = Pcg::new(seed, u64::from(way.0) << 1 | u64::from(way.1));
-        let (mut left, mut hash) = (OCTETS, Sha256::new());
+        let (mut left, mut hash) = (BYTES, Sha256::new());
         while left > 0 {
             let length = (1 + rng.below(20_000) as usize).min(left);
             let piece: Vec<u8> = (0..length).map(|_| rng.next_u32() as u8).collect();
             hash.update(&piece);
             let written = stream.write_all(&piece);
             written
-                .map_err(|error| format!("{way:?}: write with {left} octets left: {error}; {:?}", stream.status()))?;
+                .map_err(|error| format!("{way:?}: write with {left} bytes left: {error}; {:?}", stream.status()))?;
             left -= length;
         }
-        note(&self.sent, way, OCTETS, hash);
+        note(&self.sent, way, BYTES, hash);
         stream.shutdown(Shutdown::Write).map_err(|error| format!("{way:?}: shutdown: {error}"))
     }
 
@@ -109,7 +115,7 @@ impl Ledger {
             let length = 1 + rng.below(buffer.len() as u32) as usize;
             let read = stream.read(&mut buffer[..length]);
             match read
-                .map_err(|error| format!("{way:?}: read after {arrived} octets: {error}; {:?}", stream.status()))?
+                .map_err(|error| format!("{way:?}: read after {arrived} bytes: {error}; {:?}", stream.status()))?
             {
                 0 => break,
                 count => {
@@ -172,12 +178,12 @@ fn config() -> Config {
 fn come_to_rest(stack: &Stack, name: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
-        let census = stack.census();
-        if (census.connections, census.timers) == (0, 0) && stack.below().is_quiescent() {
+        let stats = stack.stats();
+        if (stats.connections, stats.timers) == (0, 0) && stack.below().is_quiescent() {
             break;
         }
         if start.elapsed() > HANG {
-            let (connections, timers) = (census.connections, census.timers);
+            let (connections, timers) = (stats.connections, stats.timers);
             return Err(format!("{name}: {connections} connections and {timers} timers are left after {HANG:?}"));
         }
         thread::yield_now();
@@ -196,22 +202,22 @@ fn check_faults(injected: &CounterSnapshot) -> Result<(), String> {
 
 fn run(cell: &Cell) -> Result<(), String> {
     let (left, right) = mem::pair(mem::MemConfig { queues: QUEUES, ..mem::MemConfig::default() });
-    let mut plan: heddle::device::fault::FaultPlan = cell.faults.parse().expect("a fault plan");
-    plan.seed = cell.seed;
-    let left = Fault::new(Box::new(left), plan, PlatformClock::default());
+    let mut faults: heddle::device::fault::FaultPlan = cell.faults.parse().expect("a fault plan");
+    faults.seed = cell.seed;
+    let left = Fault::new(Box::new(left), faults, PlatformClock::default());
     let injected: Arc<Counters> = left.counters().expect("a fault device counts");
-    let build = |device: Box<dyn Device>, cidr: &str, plan: Plan| {
+    let build = |device: Box<dyn Device>, cidr: &str, arch: Architecture| {
         let builder = Stack::builder()
             .interface(Interface::new(device).address(cidr).expect("an address"))
-            .plan(plan)
+            .architecture(arch)
             .cpus(2)
             .lock(cell.lock);
         builder.tcp(config()).build().expect("the stack builds")
     };
-    let server = build(Box::new(left), "10.0.0.1/24", cell.plans[0]);
-    let client = build(Box::new(right), "10.0.0.2/24", cell.plans[1]);
+    let server = build(Box::new(left), "10.0.0.1/24", cell.architectures[0]);
+    let client = build(Box::new(right), "10.0.0.2/24", cell.architectures[1]);
     let ledger = Ledger::default();
-    let told = |stack: &Stack| format!("{:?}", stack.census());
+    let told = |stack: &Stack| format!("{:?}", stack.stats());
     transfer(cell, &ledger, [&server, &client])
         .map_err(|wrong| format!("{wrong}\nserver: {}\nclient: {}", told(&server), told(&client)))?;
     let [sent, received] = [ledger.sent, ledger.received].map(|map| map.into_inner().expect("nobody panicked"));
@@ -247,7 +253,7 @@ fn balanced(cell: &Cell) -> Result<(), String> {
 }
 
 #[every_arch]
-fn data_survives_with_threads(plan: Plan) {
+fn data_survives_with_threads(arch: Architecture) {
     let wanted = std::env::var("HEDDLE_THREADS").ok();
     let seconds: Option<u64> = wanted.map(|text| text.parse().expect("HEDDLE_THREADS is a number of seconds"));
     let (start, time) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
@@ -256,7 +262,7 @@ fn data_survives_with_threads(plan: Plan) {
             break;
         }
         let outcome = testbed::limit::within(move || {
-            let cell = Cell::draw(plan, number);
+            let cell = Cell::draw(arch, number);
             balanced(&cell).map_err(|wrong| format!("{cell}: {wrong}"))
         });
         outcome.unwrap_or_else(|wrong| panic!("{wrong}"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::mem::MemConfig;
-use heddle::{Connect, Plan, TcpListener, TcpStream};
+use heddle::{Architecture, Connect, TcpListener, TcpStream};
 use observe::Counter;
 use world::World;
 
@@ -63,8 +63,8 @@ fn transfer(world: &mut World, mut from: &TcpStream, mut to: &TcpStream, data: &
 }
 
 #[every_arch]
-fn a_megabyte_each_way(plan: Plan) {
-    let mut world = World::new(plan);
+fn a_megabyte_each_way(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, server, _listener) = connect(&mut world, "10.0.0.1:80");
     let data = pattern(1 << 20);
     assert!(transfer(&mut world, &client, &server, &data) == data);
@@ -72,8 +72,8 @@ fn a_megabyte_each_way(plan: Plan) {
 }
 
 #[every_arch]
-fn the_same_over_ipv6(plan: Plan) {
-    let mut world = World::new(plan);
+fn the_same_over_ipv6(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, server, _listener) = connect(&mut world, "[fd00::1]:80");
     let data = pattern(300_000);
     assert!(transfer(&mut world, &client, &server, &data) == data);
@@ -82,9 +82,9 @@ fn the_same_over_ipv6(plan: Plan) {
 /// However few frames a device has room for, each connection gets its turn whenever there is some: in no time here, so
 /// nobody waited for a retransmission.
 #[every_arch]
-fn a_device_with_room_for_a_frame_or_a_few(plan: Plan) {
+fn a_device_with_room_for_a_frame_or_a_few(arch: Architecture) {
     for ring_frames in [1, 2, 7, 32, 64, 100] {
-        let mut world = World::with(plan, |_| {}, MemConfig { ring_frames, ..MemConfig::default() });
+        let mut world = World::with(arch, |_| {}, MemConfig { ring_frames, ..MemConfig::default() });
         let (client, server, _listener) = connect(&mut world, "10.0.0.1:80");
         let data = pattern(200_000);
         let begun = world.clock.now();
@@ -97,8 +97,8 @@ fn a_device_with_room_for_a_frame_or_a_few(plan: Plan) {
 }
 
 #[every_arch]
-fn closing_leaves_nothing_behind(plan: Plan) {
-    let mut world = World::new(plan);
+fn closing_leaves_nothing_behind(arch: Architecture) {
+    let mut world = World::new(arch);
     let (client, server, listener) = connect(&mut world, "10.0.0.1:80");
     let data = pattern(10_000);
     assert!(transfer(&mut world, &client, &server, &data) == data);
@@ -109,8 +109,8 @@ fn closing_leaves_nothing_behind(plan: Plan) {
     drop(server);
     drop(listener);
     world.pass(Duration::from_secs(1));
-    assert_eq!(world.a.census().connections, 0, "the passive closer");
+    assert_eq!(world.a.stats().connections, 0, "the passive closer");
     world.pass(Duration::from_secs(61));
-    assert_eq!(world.b.census().connections, 0, "TIME-WAIT is over");
-    assert_eq!((world.a.census().timers, world.b.census().timers), (0, 0));
+    assert_eq!(world.b.stats().connections, 0, "TIME-WAIT is over");
+    assert_eq!((world.a.stats().timers, world.b.stats().timers), (0, 0));
 }

@@ -2,20 +2,21 @@
 //! (RFC 4862 section 5.4), addresses from router advertisements (RFC 4862 section 5.5) and their lifetimes, default
 //! routers and on-link prefixes (RFC 4861 section 6.3), and the groups that the interface is in (RFC 3376, RFC 3810).
 //!
-//! **What it owns.** The interface's [`InterfaceView`]: the caller that runs an [`Autoconf`] publishes its view and changes none
-//! of its own. An address under test is not in the view, so nothing is received for it, sent from it or answered about
-//! it; only its solicited-node group is joined, for the objections of others to be heard.
+//! **What it owns.** The interface's [`InterfaceView`]: the caller that runs an [`Autoconf`] publishes its view and
+//! changes none of its own. An address under test is not in the view, so nothing is received for it, sent from it or
+//! answered about it; only its solicited-node group is joined, for the objections of others to be heard.
 //!
-//! **Who calls.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and group query,
+//! **Callers.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and group query,
 //! for each conflict and each neighbour that the neighbour table gave up, when a socket joins or leaves a group, and at
-//! [`Autoconf::next_deadline`]. What is to be done comes back as a value, [`Changes`]. Where addresses are static and not
-//! checked, [`Autoconf::fixed`] leaves them alone and manages the groups only.
+//! [`Autoconf::next_deadline`]. What is to be done comes back as a value, [`Changes`]. Where addresses are static and
+//! not checked, [`Autoconf::fixed`] leaves them alone and manages the groups only.
 //!
-//! **Untrusted input.** Everything here is driven by messages that any host on the link can send, so everything is bounded:
-//! [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at once and one
-//! a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e); times for
-//! neighbour discovery are taken within bounds ([`Timing`]); the hop limit that a router proposes is not taken, for a low
-//! one would keep the host from leaving its network (CVE-2015-2922), and a higher one than ours has no use.
+//! **Untrusted input.** Everything here is driven by messages that any host on the link can send, so everything is
+//! bounded: [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at
+//! once and one a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e);
+//! times for neighbour discovery are taken within bounds ([`Timing`]); the hop limit that a router proposes is not
+//! taken, for a low one would keep the host from leaving its network (CVE-2015-2922), and a higher one than ours has no
+//! use.
 //!
 //! What may never happen: an address used before it was found free, one used after its lifetime, two defences of one
 //! address within ten seconds.
@@ -60,7 +61,7 @@ pub const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How an interface comes to its addresses.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct AutoconfConfig {
     /// Addresses given by the operator, with their prefix lengths. They are used when they were found free.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Form addresses from what routers advertise, and route as they say.
@@ -85,14 +86,14 @@ pub enum AddressEvent {
     Duplicate {
         /// The address.
         address: IpAddr,
-        /// The other station, where it said its link address.
+        /// The other station, if it gave its link address.
         by: Option<MacAddr>,
     },
     /// Another station claims an address that is in use here.
     Conflict {
         /// The address.
         address: IpAddr,
-        /// The other station, where it said its link address.
+        /// The other station, if it gave its link address.
         by: Option<MacAddr>,
         /// The address was given up.
         lost: bool,
@@ -157,7 +158,7 @@ impl Changes {
 /// The addresses of one interface; see the head of this file.
 #[derive(Debug)]
 pub struct Autoconf {
-    settings: Settings,
+    settings: AutoconfConfig,
     view: InterfaceView,
     /// Rises with every change of the view.
     version: u64,
@@ -199,9 +200,9 @@ impl<'a> Step<'a> {
 }
 
 impl Autoconf {
-    /// Takes charge of `view`, whose addresses are taken off it: they, the link-local one and those of
-    /// [`Settings::addresses`] are tested first.
-    pub fn new(settings: Settings, mut view: InterfaceView) -> Self {
+    /// Takes charge of `view` and removes its addresses: they, the link-local one and those of
+    /// [`AutoconfConfig::addresses`] are tested first.
+    pub fn new(settings: AutoconfConfig, mut view: InterfaceView) -> Self {
         let old: Vec<IpAddr> = view.addresses().map(|(address, _)| address).collect();
         for address in old {
             view.remove_address(address);
@@ -209,10 +210,10 @@ impl Autoconf {
         Self::over(settings, view, false)
     }
 
-    /// Looks after the groups of `view` and leaves its addresses as they are: they are used as they stand, and a conflict is
-    /// told and no more. `seed` spreads answers to queries.
+    /// Manages the groups of `view` and leaves its addresses unchanged: they are used as they are, and a conflict is
+    /// only reported. `seed` spreads answers to queries.
     pub fn fixed(view: InterfaceView, seed: u64) -> Self {
-        let settings = Settings {
+        let settings = AutoconfConfig {
             addresses: Vec::new(),
             from_routers: false,
             identifiers: Identifiers::Eui64,
@@ -223,7 +224,7 @@ impl Autoconf {
         Self::over(settings, view, true)
     }
 
-    fn over(settings: Settings, view: InterfaceView, fixed: bool) -> Self {
+    fn over(settings: AutoconfConfig, view: InterfaceView, fixed: bool) -> Self {
         let random = settings.seed | 1;
         Self {
             settings,
@@ -282,15 +283,16 @@ impl Autoconf {
     pub fn discovery_arrives(&mut self, now: Time, discovery: &Discovery, counters: &Counters) -> Option<Changes> {
         let at = self.under_test(IpAddr::V6(discovery.target()))?;
         let mut step = Step::new(now, counters);
-        // A solicitation with a source address resolves ours, which is not assigned yet. Without one, it tests the same address.
+        // A solicitation with a source address resolves ours, which is not assigned yet. Without one, it tests the same
+        // address.
         if !discovery.is_solicitation() || discovery.source().is_unspecified() {
             self.taken(at, discovery.mac(), &mut step);
         }
         Some(self.finish(step))
     }
 
-    /// Another station claims an address in use; the neighbour table has defended it, or kept calm because it has done so
-    /// a short while ago.
+    /// Another station claims an address in use; the neighbour table has defended it, or kept calm because it has done
+    /// so a short while ago.
     pub fn conflict(
         &mut self,
         now: Time,
@@ -346,8 +348,8 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// The link's MTU was set to `mtu` octets. IPv6 has the same, but never less than every link must carry; a router may
-    /// lower its share again.
+    /// The link's MTU was set to `mtu` bytes. IPv6 has the same, but never less than every link must carry; a router
+    /// may lower its share again.
     pub fn set_mtu(&mut self, now: Time, mtu: usize, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         let wide = mtu.max(wire::ipv6::MIN_MTU);

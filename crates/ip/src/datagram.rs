@@ -1,4 +1,4 @@
-//! What IP input hands on: a datagram or a fragment whose header has been checked once and need not be read again.
+//! The result of IP input: a datagram or a fragment with a header that has been checked and need not be read again.
 
 use core::net::IpAddr;
 
@@ -18,7 +18,8 @@ pub struct Datagram {
     pub dst: IpAddr,
     /// Protocol number of the transport header.
     pub protocol: u8,
-    /// Type of service or traffic class: DSCP and ECN. Also in the buffer's metadata, for callers that keep only the buffer.
+    /// Type of service or traffic class: DSCP and ECN. Also in the buffer's metadata, for callers that keep only the
+    /// buffer.
     pub tos: u8,
     /// Time to live or hop limit as received.
     pub ttl: u8,

@@ -43,7 +43,7 @@ pub enum Received {
         /// Where to: what to look up in the routing table.
         destination: IpAddr,
     },
-    /// An echo reply to somebody here; the buffer begins at the echoed data.
+    /// An echo reply to a local sender; the buffer begins at the echoed data.
     EchoReply {
         /// The reply, its ICMP header pulled.
         datagram: Datagram,
@@ -56,16 +56,16 @@ pub enum Received {
     Error(IcmpError),
     /// A neighbour solicitation or advertisement, for the neighbour table.
     Neighbour(Discovery),
-    /// A router of the link tells of itself and of the link.
+    /// A router's advertisement of itself and of the link.
     RouterAdvert {
         /// Its link-local address.
         from: Ipv6Addr,
         /// What it tells.
         advert: icmpv6::RouterAdvert,
     },
-    /// A router of the link asks who listens to which group.
+    /// A router of the link queries which groups have listeners.
     ListenerQuery(GroupQuery),
-    /// A router tells of a better first hop.
+    /// A router reports a better first hop.
     Redirect(Redirect),
     /// It asks for nothing; if it was faulty, that is counted.
     Nothing,
@@ -88,8 +88,8 @@ pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counter
     })
 }
 
-/// Whether a message is the business of the link that it came by and of no other: of neighbours, routers and groups, and all
-/// that is not known.
+/// Whether a message is the business of the link that it came by and of no other: of neighbours, routers and groups,
+/// and all that is not known.
 pub(crate) fn concerns_link(message: &Datagram) -> bool {
     let kind = message.buf.first().copied();
     match message.dst {
@@ -139,7 +139,7 @@ fn receive_v6(
         icmpv6::Message::NeighbourSolicit { .. } | icmpv6::Message::NeighbourAdvert { .. } => {
             Discovery::new(&datagram, message).map(Received::Neighbour)
         }
-        // That nobody beyond the link can have sent it, the hop limit shows (RFC 4861 sections 6.1.2 and 8.1).
+        // The hop limit proves that the sender is on the link (RFC 4861 sections 6.1.2 and 8.1).
         icmpv6::Message::RouterAdvert(_) | icmpv6::Message::Redirect { .. }
             if datagram.ttl != icmpv6::DISCOVERY_HOP_LIMIT =>
         {

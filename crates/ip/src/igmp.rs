@@ -1,4 +1,4 @@
-//! IGMP messages received (RFC 3376): a host has use for queries alone. What is said in answer is made by
+//! IGMP messages received (RFC 3376): a host handles queries only. The reports are made by
 //! [`Autoconf`](crate::autoconf::Autoconf), which knows the groups.
 
 use core::net::IpAddr;
@@ -12,9 +12,9 @@ use crate::datagram::Datagram;
 /// The query in an IGMP datagram.
 ///
 /// # Errors
-/// Why there is none to answer: [`DropReason::IgmpBadMessage`] when it is malformed, comes from beyond the link, or goes to
-/// another address than the group that it asks about (RFC 3376 section 9.1), [`DropReason::IgmpIgnored`] for what concerns
-/// routers.
+/// Why there is none to answer: [`DropReason::IgmpBadMessage`] when it is malformed, comes from beyond the link, or
+/// goes to another address than the group that it asks about (RFC 3376 section 9.1), [`DropReason::IgmpIgnored`] for
+/// what concerns routers.
 pub fn receive(datagram: &Datagram, counters: &Counters) -> Result<GroupQuery, DropReason> {
     let message = igmp::parse(&datagram.buf).map_err(|_| DropReason::IgmpBadMessage)?;
     let Message::Query(query) = message else { return Err(DropReason::IgmpIgnored) };

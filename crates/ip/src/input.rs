@@ -1,13 +1,13 @@
-//! Every check that a host makes on a packet before a transport sees it, in the order in which they are made: link address, IP
-//! header, destination, whether the source can be a host, extension headers, fragment or whole.
+//! Every check that a host makes on a packet before a transport sees it, in the order in which they are made: link
+//! address, IP header, destination, whether the source can be a host, extension headers, fragment or whole.
 //!
-//! Called once per frame by the `stack` ([`ethernet_to`], with the headers that were found when the frame was received), and
-//! once more per packet put together ([`reassembled`]).
-//! Nothing is copied: the buffer is trimmed of link padding and advanced to the transport header; the network header
-//! stays in the headroom, marked in the metadata, for ICMP to quote.
+//! Called once per frame by the `stack` ([`ethernet_to`], with the headers that were found when the frame was
+//! received), and once more per packet put together ([`reassembled`]). Nothing is copied: the buffer is trimmed of link
+//! padding and advanced to the transport header; the network header stays in the headroom, marked in the metadata, for
+//! ICMP to quote.
 //!
-//! What may never happen: a packet handed on whose source cannot be a single host, or whose lengths lie. A host that
-//! does not forward has no use for packets to others; they are dropped before anything else is read.
+//! What may never happen: a packet is passed on with a source that cannot be a single host, or with wrong lengths. A
+//! host that does not forward has no use for packets to others; they are dropped before anything else is read.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -101,13 +101,13 @@ pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -
     })
 }
 
-/// As [`ethernet()`], with the frame's `headers`, but goes on with one of two continuations: `segment` for a TCP segment over
-/// IPv4, `other` for all the rest.
+/// As [`ethernet()`], with the frame's `headers`, but goes on with one of two continuations: `segment` for a TCP
+/// segment over IPv4, `other` for all the rest.
 ///
-/// For the receive path: inlined as far as a plain IPv4 segment goes, and that segment is handed on in registers. As one
-/// of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls. A flow over
-/// IPv6 is handed on as it is, for [`ipv6_to`]: a continuation that is called in two places is inlined in neither, and IPv4
-/// would pay for it.
+/// For the receive path: inlined as far as a plain IPv4 segment goes, and that segment is handed on in registers. As
+/// one of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls. A flow
+/// over IPv6 is handed on as it is, for [`ipv6_to`]: a continuation that is called in two places is inlined in neither,
+/// and IPv4 would pay for it.
 ///
 /// Lengths and types are those that the headers say, and are not looked at again. What fails any check here takes the
 /// [`slow_path`], which finds out why.
@@ -134,8 +134,8 @@ pub fn ethernet_to<R>(
     })
 }
 
-/// Checks a packet from one host to us and advances it to its transport header; nothing else is asked of it before it reaches
-/// the transport. `None`, with the frame as it was: it is not that, or something is wrong with it.
+/// Checks a packet from one host to us and advances it to its transport header; nothing else is asked of it before it
+/// reaches the transport. `None`, with the frame as it was: it is not that, or something is wrong with it.
 #[inline(always)]
 fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> Option<ipv4::Header> {
     const LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
@@ -192,7 +192,7 @@ pub fn slow_path(mut frame: PktBuf, interface: &InterfaceView, counters: &Counte
     }
 }
 
-/// To whom the link delivered the frame, if it is a frame for us.
+/// How the link addressed the frame, if it is a frame for us.
 #[inline(always)]
 fn link_cast(
     header: &ethernet::Header,
@@ -264,9 +264,9 @@ pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) ->
     }
 }
 
-/// Takes a packet that came by another interface than the one that has its address ([`Input::Elsewhere`]): a host's addresses
-/// are the host's and not the interface's (RFC 1122 section 3.3.4.2, the weak model, which Linux and FreeBSD follow). What
-/// concerns a link, neighbours, routers and groups, is of no concern to another.
+/// Takes a packet that came by another interface than the one that has its address ([`Input::Elsewhere`]): a host's
+/// addresses are the host's and not the interface's (RFC 1122 section 3.3.4.2, the weak model, which Linux and FreeBSD
+/// follow). What concerns a link, neighbours, routers and groups, is of no concern to another.
 pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -> Input {
     match without_link(packet, owner, counters) {
         Input::Elsewhere { .. } => Input::Drop(DropReason::NotForUs),
@@ -274,8 +274,8 @@ pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -
     }
 }
 
-/// Takes a packet that begins at its network header, from a link that has no headers and no addresses: what concerns a link,
-/// neighbours, routers and groups, means nothing there.
+/// Takes a packet that begins at its network header, from a link that has no headers and no addresses: what concerns a
+/// link, neighbours, routers and groups, means nothing there.
 pub fn without_link(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     match self::packet(packet, interface, counters) {
         Input::Icmp(message) if icmp::concerns_link(&message) => Input::Drop(DropReason::NotForUs),
@@ -540,8 +540,8 @@ fn v6_fault(error: ParseError, len: usize) -> DropReason {
     }
 }
 
-/// Checks the destination, and whether the source can be a host (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped addresses never
-/// belong on a wire, RFC 4942 section 2.2).
+/// Checks the destination, and whether the source can be a host (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped
+/// addresses never belong on a wire, RFC 4942 section 2.2).
 #[inline]
 fn v6_addresses(
     header: &ipv6::Header,

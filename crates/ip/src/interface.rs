@@ -2,8 +2,9 @@
 //!
 //! An [`InterfaceView`] is plain data, changed only by the control plane and read by every packet: input asks it
 //! whether a destination is ours ([`InterfaceView::cast`]), output asks it which source address to use
-//! ([`InterfaceView::source_for`]), the neighbour table asks it whose name to solicit under. The lists are short
-//! (an interface has a handful of addresses) and kept per family so that an IPv4 packet compares words, never enums.
+//! ([`InterfaceView::source_for`]), the neighbour table asks it which source address to solicit with. The lists are
+//! short (an interface has a handful of addresses) and kept per family so that an IPv4 packet compares words, never
+//! enums.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 use wire::Framing;
 use wire::ethernet::MacAddr;
 
-/// To whom a destination address belongs, seen from one interface.
+/// What a destination address is, seen from one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
     /// One of the interface's own addresses.
@@ -21,7 +22,7 @@ pub enum Cast {
     Broadcast,
     /// A group the interface has joined, all-nodes and solicited-node groups included.
     Multicast,
-    /// Somebody else's address, or a group not joined.
+    /// Another host's address, or a group not joined.
     NotOurs,
 }
 
@@ -79,8 +80,8 @@ struct V6 {
 pub struct InterfaceView {
     /// Small number naming the interface in routes and neighbour entries.
     pub index: u16,
-    /// Whether its link has headers and addresses. Without them there are no neighbours: every packet goes to whatever is at
-    /// the other end.
+    /// Whether its link has headers and addresses. Without them there are no neighbours: every packet goes to whatever
+    /// is at the other end.
     pub framing: Framing,
     /// Link address; the source of every frame sent.
     pub mac: MacAddr,
@@ -107,8 +108,8 @@ impl InterfaceView {
         Self { index, framing, mac, mtu, mtu_v6: mtu, loopback: false, v4, v6, groups, link_local }
     }
 
-    /// An interface to a link without headers and addresses, with no address of its own either: where neither end can be asked
-    /// for its link-local address, none is made up that the other end might have as well.
+    /// An interface to a link without headers and addresses, with no address of its own either: where neither end can
+    /// be asked for its link-local address, none is made up that the other end might have as well.
     pub fn without_link(index: u16, mtu: usize) -> Self {
         let mut view = Self::new(index, MacAddr::UNSPECIFIED, mtu);
         view.framing = Framing::Packet;
@@ -237,7 +238,7 @@ impl InterfaceView {
         bits == u32::MAX || self.v4.iter().any(|a| bits == a.address || bits == a.broadcast)
     }
 
-    /// To whom `destination` belongs.
+    /// What `destination` is.
     #[inline]
     pub fn cast(&self, destination: IpAddr) -> Cast {
         match destination {
@@ -297,9 +298,10 @@ impl InterfaceView {
     }
 
     /// The source address for a packet to `destination`: for IPv4 the address of the subnet the destination lies in,
-    /// else the first; for IPv6 the destination itself, then the same scope, not deprecated, the same label, the longest
-    /// shared prefix (RFC 6724 section 5, rules 1, 2, 3, 6 and 8; rule 5 was followed by choosing the interface, and the
-    /// others are about mobile and temporary addresses). `None` when the interface has no address of the family (or only link-local ones for a global peer).
+    /// else the first; for IPv6 the destination itself, then the same scope, not deprecated, the same label, the
+    /// longest shared prefix (RFC 6724 section 5, rules 1, 2, 3, 6 and 8; rule 5 was followed by choosing the
+    /// interface, and the others are about mobile and temporary addresses). `None` when the interface has no address of
+    /// the family (or only link-local ones for a global peer).
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         match destination {
             IpAddr::V4(d) => {
@@ -379,7 +381,7 @@ fn label(address: Ipv6Addr) -> u8 {
 }
 
 fn is_link_scope(address: Ipv6Addr) -> bool {
-    // The low four bits of the second octet are a group's scope; 1 and 2 do not leave the link.
+    // The low four bits of the second byte are a group's scope; 1 and 2 do not leave the link.
     address.is_unicast_link_local() || (address.is_multicast() && address.octets()[1] & 0x0f <= 2)
 }
 

@@ -20,9 +20,9 @@
 //! | `redirect.rs` | [`RedirectTable`]: better first hops from redirect messages |
 //! | `path_mtu.rs` | [`PathMtuTable`]: path MTUs that routers reported |
 //!
-//! **Who counts a drop.** A [`DropReason`](observe::DropReason) that a function *returns*, in whatever variant, is
-//! counted by its caller; everything else that is dropped is counted where that happens, in the `counters` argument.
-//! No packet is counted twice and none vanishes uncounted.
+//! **Counting drops.** A [`DropReason`](observe::DropReason) that a function *returns*, in whatever variant, is counted
+//! by its caller; everything else that is dropped is counted where that happens, in the `counters` argument. No packet
+//! is counted twice and none vanishes uncounted.
 //!
 //! **Sharing.** [`RouteAccess`], [`NeighbourAccess`] and [`ReassemblyAccess`] are what the rest of the Internet layer
 //! may ask of the three tables; the plain tables implement them, and the `stack` implements them again over whatever

@@ -9,8 +9,8 @@
 //!       +------------------------- 3 solicitations unanswered ----------------------------------------------+
 //! ```
 //!
-//! **Who calls.** Output asks [`NeighbourTable::resolve`] once per packet without a cached link header; transports that
-//! hear from their peer call [`NeighbourTable::confirm`]; ARP and discovery packets come in through
+//! **Callers.** Output asks [`NeighbourTable::resolve`] once per packet without a cached link header; transports that
+//! received from their peer call [`NeighbourTable::confirm`]; ARP and discovery packets come in through
 //! [`NeighbourTable::arp_arrives`] and [`NeighbourTable::discovery_arrives`]; the timer calls
 //! [`NeighbourTable::timeouts`]. All effects are values: frames to send, packets released with their link header on.
 //!
@@ -20,9 +20,9 @@
 //!
 //! **Untrusted input.** Unsolicited answers create nothing. A request to us creates an entry, but an unconfirmed one,
 //! and such entries are displaced first, by each other: a flood of made-up senders never evicts a neighbour that was
-//! ever confirmed, nor one we are asking for. A flood of made-up *destinations* (handshakes with senders who do not
-//! exist) displaces first what nobody has answered for. An unsolicited ARP packet does not overwrite a confirmed address; it
-//! starts a probe of the old one, and only its silence lets the new one in.
+//! ever confirmed, nor one we are asking for. A flood of made-up *destinations* (handshakes with senders that do not
+//! exist) displaces first the entries that never had an answer. An unsolicited ARP packet does not overwrite a
+//! confirmed address; it starts a probe of the old one, and only its silence lets the new one in.
 //!
 //! **Bounds.** [`CAPACITY`] entries; [`MAX_PENDING_BYTES`] of memory in waiting packets for all of them together, each
 //! charged the block it pins, and [`MAX_PENDING_PER_NEIGHBOUR`] packets for one; one solicitation outstanding per
@@ -66,11 +66,11 @@ pub const IDLE_TIME: Duration = Duration::from_secs(300);
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Grace before a stale neighbour in use is probed (RFC 4861 section 10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
-/// The end of that grace: cached link headers become invalid, so that those who send there come by and can say whether the
-/// neighbour answers ([`NeighbourTable::confirm`]). Before that, no sender is slowed down.
+/// The end of that grace: cached link headers become invalid, so that senders to it call `resolve` again and can report
+/// whether the neighbour answers ([`NeighbourTable::confirm`]). Before that, no sender is slowed down.
 pub const DOUBT_TIME: Duration = Duration::from_secs(2);
-/// A neighbour that was heard from so lately is not asked at once when a transport hears nothing from beyond it: others may
-/// make progress through it meanwhile, and one lossy path does not have it asked for each of its time-outs.
+/// A neighbour that was heard from so lately is not asked at once when a transport hears nothing from beyond it: others
+/// may make progress through it meanwhile, and one lossy path does not have it asked for each of its time-outs.
 pub const TRUST_TIME: Duration = Duration::from_secs(5);
 /// Between solicitations (RFC 4861 section 10), unless a router says otherwise.
 pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
@@ -184,7 +184,8 @@ impl NeighbourTable {
         true
     }
 
-    /// Goes by these times for IPv6 from now on: a router has said so (RFC 4861 section 6.3.4). What runs already runs out.
+    /// Uses these times for IPv6 from now on: a router has advertised them (RFC 4861 section 6.3.4). Running timers are
+    /// not changed.
     pub fn set_timing(&mut self, timing: Timing) {
         self.timing = timing;
     }
@@ -284,7 +285,7 @@ impl NeighbourTable {
             self.pending -= 1;
             self.pending_bytes -= pinned(&oldest);
         }
-        // Where others hold the memory, a neighbour whose queue is empty waits for them.
+        // If the other queues hold the memory, a neighbour with an empty queue has to wait for them.
         if self.pending_bytes + charge > MAX_PENDING_BYTES {
             return Err(DropReason::NeighbourQueueFull);
         }
@@ -405,8 +406,8 @@ impl NeighbourTable {
         (!matches!(entry.state, State::Incomplete | State::Stale)).then_some(entry.mac)
     }
 
-    /// Whether `next_hop` is about to be asked whether it is still there, or is being asked: a transport that knows says
-    /// so ([`NeighbourTable::confirm`]) and spares the question.
+    /// Whether `next_hop` is about to be asked whether it is still there, or is being asked: a transport that knows
+    /// says so ([`NeighbourTable::confirm`]) and spares the question.
     pub fn is_in_doubt(&self, next_hop: IpAddr) -> bool {
         let entry = self.by_address.get(&next_hop).and_then(|slot| self.slots[*slot as usize].as_ref());
         entry.is_some_and(Entry::is_in_doubt)
@@ -430,10 +431,10 @@ impl NeighbourTable {
         entry.set(State::Reachable, until);
     }
 
-    /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt from now
-    /// on, and is asked after [`DOUBT_TIME`], and not before [`TRUST_TIME`] has passed since it was last heard from, unless a
-    /// transport that does make progress through it says so meanwhile ([`NeighbourTable::confirm`]). True if cached link
-    /// headers became invalid, so that such transports come by.
+    /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt
+    /// from now on, and is asked after [`DOUBT_TIME`], and not before [`TRUST_TIME`] has passed since it was last heard
+    /// from, unless a transport that does make progress through it says so meanwhile ([`NeighbourTable::confirm`]).
+    /// True if cached link headers became invalid, so that such transports come by.
     pub fn suspect(&mut self, now: Time, next_hop: IpAddr) -> bool {
         let Some(&slot) = self.by_address.get(&next_hop) else { return false };
         let entry = self.entry(slot);

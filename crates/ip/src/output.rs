@@ -22,8 +22,8 @@ use wire::{ipv4, ipv6, protocol};
 /// Time to live and hop limit of everything that is not confined to the link (RFC 1700).
 pub const DEFAULT_TTL: u8 = 64;
 
-/// The link header of a resolved path. Frequent senders keep it: 14 bytes copied in front of a packet, or nothing where the
-/// link has no headers.
+/// The link header of a resolved path. Frequent senders keep it: 14 bytes copied in front of a packet, or nothing where
+/// the link has no headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LinkHeader {
     /// An Ethernet header.

@@ -1,13 +1,13 @@
-//! What routers told us about the size of paths: path MTU discovery (RFC 1191, RFC 8201).
+//! What routers reported about the MTU of paths: path MTU discovery (RFC 1191, RFC 8201).
 //!
-//! [`estimate`] turns a router's report into the largest packet to send from now on, and every user of a report goes through
-//! it: TCP, UDP and the table below. [`PathMtuTable`] remembers estimates by destination. The transport validates an ICMP
-//! message against its own state first (RFC 5927); only then is [`PathMtuTable::update`] called. Entries expire after
-//! ten minutes, so that a path that became wider is tried again (RFC 1191 section 6.3). The table is bounded: a full
-//! table forgets the entry that would expire first, which costs one lost packet and no more.
+//! [`estimate`] turns a router's report into the largest packet to send from now on, and every user of a report goes
+//! through it: TCP, UDP and the table below. [`PathMtuTable`] remembers estimates by destination. The transport
+//! validates an ICMP message against its own state first (RFC 5927); only then is [`PathMtuTable::update`] called.
+//! Entries expire after ten minutes, so that a path that became wider is tried again (RFC 1191 section 6.3). The table
+//! is bounded: a full table forgets the entry that would expire first, which costs one lost packet and no more.
 //!
-//! No estimate is below [`FLOOR_V4`] or [`FLOOR_V6`], whatever is reported. An IPv4 path that is reported to be narrower
-//! still gets packets of the size of the floor that routers may fragment.
+//! No estimate is below [`FLOOR_V4`] or [`FLOOR_V6`], whatever is reported. An IPv4 path that is reported to be
+//! narrower still gets packets of the size of the floor that routers may fragment.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -34,16 +34,16 @@ const PLATEAUS: [u16; 7] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006];
 pub struct Estimate {
     /// The largest packet to send, in bytes, never below the floor of its family.
     pub mtu: u16,
-    /// The path is said to be narrower than the floor: routers must be allowed to fragment, or nothing arrives. Linux
+    /// The reported MTU of the path is below the floor: routers must be allowed to fragment, or nothing arrives. Linux
     /// treats such a path in the same way, as one whose MTU is locked. IPv4 alone.
     pub fragments: bool,
 }
 
-/// What a router's report about a packet of `quoted` bytes to `destination` is worth, where packets of `current` bytes were
-/// believed to pass. `reported` is the MTU of the next hop, 0 where the router does not say.
+/// What a router's report about a packet of `quoted` bytes to `destination` is worth, where packets of `current` bytes
+/// were believed to pass. `reported` is the MTU of the next hop, 0 where the router does not say.
 ///
-/// The estimate may be no smaller than `current`. Such a report changes nothing: no estimate grows because of one (RFC 1191
-/// section 3).
+/// The estimate may be no smaller than `current`. Such a report changes nothing: no estimate grows because of one (RFC
+/// 1191 section 3).
 pub fn estimate(destination: IpAddr, reported: u32, quoted: usize, current: usize) -> Estimate {
     if destination.is_ipv6() {
         // A report below the least MTU of IPv6 does not come here: it is discarded when it arrives.
@@ -56,9 +56,9 @@ pub fn estimate(destination: IpAddr, reported: u32, quoted: usize, current: usiz
 
 /// The greatest plateau below the length of the quoted packet; 0 where all of those are below the floor.
 fn plateau_below(quoted: usize, current: usize) -> u32 {
-    // RFC 1191 section 5: routers derived from 4.2BSD add the length of the header, which is 20 bytes in all that leaves
-    // here, to the length that they quote. Others do not, and nobody can tell them apart where the length is not less
-    // than the estimate.
+    // RFC 1191 section 5: routers derived from 4.2BSD add the length of the header, which is 20 bytes in all that
+    // leaves here, to the length that they quote. Others do not, and the two cannot be distinguished if the length is
+    // not less than the estimate.
     let quoted = if quoted < current { quoted } else { quoted.saturating_sub(ipv4::HEADER_LEN) };
     let next = PLATEAUS.into_iter().find(|plateau| usize::from(*plateau) < quoted);
     next.unwrap_or_default().into()
@@ -88,7 +88,8 @@ impl PathMtuTable {
         self.believed(destination, now).map(|estimate| estimate.mtu)
     }
 
-    /// Whether the path to `destination` was said to be narrower than the floor, so that routers must be allowed to fragment.
+    /// Whether an MTU below the floor was reported for the path to `destination`, so that routers must be allowed to
+    /// fragment.
     #[inline]
     pub fn fragments(&self, destination: IpAddr, now: Time) -> bool {
         self.believed(destination, now).is_some_and(|estimate| estimate.fragments)
@@ -103,8 +104,8 @@ impl PathMtuTable {
         (now < entry.expires).then_some(entry.estimate)
     }
 
-    /// Remembers an estimate of the path to `destination`, on whose first link packets of `link` bytes pass. Whether the
-    /// path became narrower, or one whose packets must be open to fragmentation.
+    /// Records an estimate of the path to `destination`; the MTU of its first link is `link` bytes. Returns whether the
+    /// path's MTU became smaller, or its packets must now allow fragmentation.
     pub fn update(&mut self, destination: IpAddr, estimate: Estimate, link: usize, now: Time) -> bool {
         let link = u16::try_from(link).unwrap_or(u16::MAX);
         let known = self.believed(destination, now).unwrap_or(Estimate { mtu: link, fragments: false });

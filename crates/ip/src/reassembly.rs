@@ -7,14 +7,15 @@
 //! **Overlap.** An exact duplicate is ignored. Every other overlap, equal bytes or not, kills the packet: the entry
 //! stays as a tombstone until its deadline, so that fragments of the killed packet yet to come are dropped too. No
 //! fragmenting host produces overlap; every one on record was an attack on a filter or on a reassembler. Tiny fragments
-//! are legal: what RFC 1858 and RFC 3128 ask of filters is no business of a host, which reads no header before the packet
-//! is whole (an IPv6 packet's first fragment must hold all headers nonetheless, RFC 7112; input checks that).
+//! are legal: what RFC 1858 and RFC 3128 ask of filters is no business of a host, which reads no header before the
+//! packet is whole (an IPv6 packet's first fragment must hold all headers nonetheless, RFC 7112; input checks that).
 //!
-//! **Bounds.** At most [`MAX_PIECES`] fragments to a packet and [`MEMORY_CAP`] bytes in all, where a fragment is charged
-//! the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times what it sent. Over the cap
-//! the oldest packet is let go; over a quarter of it, held by one source, the oldest of that source (`sources.rs`). Deadlines run from the first arrival and are not extended: [`LIFETIME_V4`],
-//! [`LIFETIME_V6`]. Ages are kept in one intrusive list per family (a family's deadlines come in order of arrival), so
-//! that expiry and eviction never search.
+//! **Bounds.** At most [`MAX_PIECES`] fragments to a packet and [`MEMORY_CAP`] bytes in all, where a fragment is
+//! charged the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times what it sent. Over
+//! the cap the oldest packet is let go; over a quarter of it, held by one source, the oldest of that source
+//! (`sources.rs`). Deadlines run from the first arrival and are not extended: [`LIFETIME_V4`], [`LIFETIME_V6`]. Ages
+//! are kept in one intrusive list per family (a family's deadlines come in order of arrival), so that expiry and
+//! eviction never search.
 //!
 //! What may never happen: two payload bytes for one offset, a packet longer than 65,535 bytes, an entry without a
 //! deadline.

@@ -1,10 +1,10 @@
 //! Better first hops from redirect messages (RFC 4861 section 8, RFC 1122 section 3.2.2.2), kept as host routes.
 //!
-//! A redirect is believed only of the router that is the first hop now, for one destination, and only when it leads to a
-//! station of the same link; the stack asks further that the message cannot have come from off the link. It holds for
+//! A redirect is believed only of the router that is the first hop now, for one destination, and only when it leads to
+//! a station of the same link; the stack asks further that the message cannot have come from off the link. It holds for
 //! ten minutes or until its target falls silent, and yields to any host route that the operator has set. It names a hop
-//! and says nothing of the path: that stays what the route says that would be taken without it. The table is bounded; the
-//! oldest makes room.
+//! and says nothing of the path: that stays what the route says that would be taken without it. The table is bounded;
+//! the oldest makes room.
 
 use core::net::IpAddr;
 use core::time::Duration;

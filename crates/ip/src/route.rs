@@ -4,12 +4,12 @@
 //! the destination once for each *distinct* length in the table and searches that run by bisection, so a host with
 //! three routes does three comparisons and a table with thousands stays logarithmic. The table is changed by the
 //! control plane only; [`RouteTable::generation`] rises with every change so that a connection may keep its answer
-//! until then. What a route says of the path behind it stands in its row, and is found as the row is: however many routes
-//! say something, a connection that opens pays for one lookup more.
+//! until then. What a route says of the path behind it stands in its row, and is found as the row is: however many
+//! routes say something, a connection that opens pays for one lookup more.
 //!
-//! A *detour* is the host route of a destination for which a router named a better first hop. It changes the next hop and
-//! nothing else: what is said of the path is what the route says that would be taken without it. It ends when that route
-//! leads elsewhere.
+//! A *detour* is the host route of a destination for which a router named a better first hop. It changes the next hop
+//! and nothing else: the attributes of the path are those of the route that would be taken without it. It ends when
+//! that route leads elsewhere.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -59,7 +59,7 @@ struct Row<W> {
     prefix_len: u8,
     gateway: Option<W>,
     interface: u16,
-    /// Of a redirect: nothing is said here.
+    /// Of a redirect: it has no attributes.
     detour: bool,
     attributes: RouteAttributes,
 }
@@ -161,7 +161,7 @@ pub struct RouteTable {
 /// What a row says once it is in the table.
 #[derive(Clone, Copy)]
 enum Said {
-    /// What the row that it replaces said.
+    /// The attributes of the row that it replaces.
     AsBefore,
     /// This.
     New(RouteAttributes),
@@ -181,8 +181,9 @@ impl RouteTable {
         Self { v4: Family::new(), v6: Family::new(), generation: 0, described: 0 }
     }
 
-    /// Adds `route`, replacing the row with the same network and prefix length, which is returned. What that said of its
-    /// path stays: a source that knows only the next hop (a router's advertisement) does not override a description of the path.
+    /// Adds `route`, replacing the row with the same network and prefix length, which is returned. The attributes of
+    /// its path stay: a source that knows only the next hop (a router's advertisement) does not override a description
+    /// of the path.
     ///
     /// # Panics
     /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
@@ -242,7 +243,8 @@ impl RouteTable {
         self.described > 0
     }
 
-    /// The attributes of the path to `destination`: those of the route that is taken, or of the one that it is a detour from.
+    /// The attributes of the path to `destination`: those of the route that is taken, or of the one that it is a detour
+    /// from.
     pub fn attributes(&self, destination: IpAddr) -> RouteAttributes {
         match destination {
             IpAddr::V4(d) => self.v4.attributes(d.to_bits()),

@@ -9,23 +9,24 @@ use core::str::FromStr;
 
 use crate::cidr::Cidr;
 
-/// Least packet that every router must carry whole (RFC 791), octets.
+/// Least packet that every router must carry whole (RFC 791), bytes.
 const LEAST_V4: u16 = 68;
-/// The same for IPv6, by what is behind its longer header. A link of IPv6 carries 1280 octets and more, and no router is
-/// believed that says less ([`crate::path_mtu::FLOOR_V6`]); whoever states a route may nevertheless have smaller packets sent
-/// (RFC 8200 section 5 wants none larger than 1280 of a host that knows nothing), for a tunnel that cuts others, say.
+/// The same for IPv6, by what is behind its longer header. A link of IPv6 carries 1280 bytes and more, and a router's
+/// report of less is ignored ([`crate::path_mtu::FLOOR_V6`]); a configured route may nevertheless ask for smaller
+/// packets (RFC 8200 section 5 asks a host without path MTU discovery for none larger than 1280), for example for a
+/// tunnel that truncates others.
 const LEAST_V6: u16 = LEAST_V4 + 20;
 
 /// What a route says of the path behind it. Connections look at it when they open and keep what they found, but for the
 /// MTU: that they look up again when routes have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteAttributes {
-    /// Largest packet that the path carries, octets: 68 (IPv6: 88) to 65 535, and no more than the link's; `None`: the
+    /// Largest packet that the path carries, bytes: 68 (IPv6: 88) to 65 535, and no more than the link's; `None`: the
     /// link's.
     pub mtu: Option<u16>,
     /// `mtu` is locked: routers' reports do not change it, and IPv4 packets may be fragmented on their way.
     pub mtu_locked: bool,
-    /// The MSS that is announced, octets, 1 to 65 495; `None`: as `mtu` has it. It does not bound what is sent.
+    /// The MSS that is announced, bytes, 1 to 65 495; `None`: as `mtu` has it. It does not bound what is sent.
     pub announced_mss: Option<u16>,
     /// Initial congestion window in segments, 1 to 255; `None`: the stack's.
     pub initial_window: Option<u8>,
@@ -35,7 +36,7 @@ pub struct RouteAttributes {
 }
 
 impl RouteAttributes {
-    /// Nothing is said.
+    /// No attributes.
     pub const NONE: RouteAttributes = RouteAttributes {
         mtu: None,
         mtu_locked: false,
@@ -58,7 +59,8 @@ impl Route {
     /// A route to `network`: by way of `gateway`, or attached to the link (`None`); with what is known of the path.
     ///
     /// # Errors
-    /// [`ParseRouteError::OtherFamily`], [`ParseRouteError::OutOfRange`] (an attribute) and [`ParseRouteError::SmallMtu`].
+    /// [`ParseRouteError::OtherFamily`], [`ParseRouteError::OutOfRange`] (an attribute) and
+    /// [`ParseRouteError::SmallMtu`].
     pub fn new(network: Cidr, gateway: Option<IpAddr>, attributes: RouteAttributes) -> Result<Route, ParseRouteError> {
         if gateway.is_some_and(|gateway| gateway.is_ipv4() != network.address().is_ipv4()) {
             return Err(ParseRouteError::OtherFamily(network));

@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use heddle::device::fault::FaultPlan;
-use heddle::{LockKind, Plan};
+use heddle::{Architecture, LockKind};
 use serde_json::{Map, Value, json};
 
 use crate::distance::Distance;
@@ -33,7 +33,7 @@ pub struct Options {
     /// The load.
     pub workload: Workload,
     /// Architectures.
-    pub plans: Vec<Plan>,
+    pub architectures: Vec<Architecture>,
     /// Kinds of lock; each architecture that has locks is run with each.
     pub locks: Vec<LockKind>,
     /// Loads: numbers of connections.
@@ -59,7 +59,7 @@ pub struct Options {
     /// Whether the kernel takes part.
     pub kernel: bool,
     /// How long and how often.
-    pub plan: sampling::Plan,
+    pub schedule: sampling::Schedule,
 }
 
 impl Options {
@@ -67,7 +67,7 @@ impl Options {
     pub fn quick() -> Options {
         Options {
             workload: Workload::Bulk,
-            plans: listed(QUICK),
+            architectures: listed(QUICK),
             locks: vec![LockKind::default()],
             connections: CONNECTIONS.to_vec(),
             threads: crate::machine::cores() as u32,
@@ -80,23 +80,23 @@ impl Options {
             fault: None,
             send: SendMode::Shared,
             kernel: true,
-            plan: sampling::Plan { warmup_slices: 1, repetitions: 5, slice_ms: 250 },
+            schedule: sampling::Schedule { warmup_slices: 1, repetitions: 5, slice_ms: 250 },
         }
     }
 
     /// Every architecture, every number of groups, longer and more often: about an hour on two cores.
     pub fn full() -> Options {
-        let without_groups = Plan::all().filter(|plan| !plan.properties().groups);
-        let plans = without_groups.chain(listed(GROUPS)).collect();
+        let without_groups = Architecture::all().filter(|arch| !arch.properties().groups);
+        let architectures = without_groups.chain(listed(GROUPS)).collect();
         Options {
-            plans,
+            architectures,
             connections: vec![6, 24, 96, 192, 768, 3072, 16_384],
-            plan: sampling::Plan { warmup_slices: 2, repetitions: 10, slice_ms: 2000 },
+            schedule: sampling::Schedule { warmup_slices: 2, repetitions: 10, slice_ms: 2000 },
             ..Options::quick()
         }
     }
 
-    fn params(&self, plan: Plan, lock: LockKind, connections: u32) -> Params {
+    fn params(&self, arch: Architecture, lock: LockKind, connections: u32) -> Params {
         Params {
             lock,
             connections,
@@ -109,7 +109,7 @@ impl Options {
             offload: self.offload,
             affinity: self.affinity,
             fault: self.fault.clone(),
-            ..Params::new(plan)
+            ..Params::new(arch)
         }
     }
 
@@ -129,17 +129,17 @@ impl Options {
         }
     }
 
-    /// The plan for one load: a connection among thousands gets its turn seldom, so its slow start takes longer.
-    fn plan_for(&self, connections: u32) -> sampling::Plan {
+    /// The schedule for one load: a connection among thousands gets its turn seldom, so its slow start takes longer.
+    fn schedule_for(&self, connections: u32) -> sampling::Schedule {
         let more = connections as usize / 4096;
-        sampling::Plan { warmup_slices: self.plan.warmup_slices + more, ..self.plan }
+        sampling::Schedule { warmup_slices: self.schedule.warmup_slices + more, ..self.schedule }
     }
 
     /// Every parameter, for the record.
     pub fn parameters(&self) -> Map<String, Value> {
         let value = json!({
             "workload": self.workload,
-            "architectures": self.plans.iter().map(Plan::to_string).collect::<Vec<_>>(),
+            "architectures": self.architectures.iter().map(Architecture::to_string).collect::<Vec<_>>(),
             "locks": self.locks.iter().map(LockKind::to_string).collect::<Vec<_>>(),
             "connections": self.connections,
             "threads": self.threads,
@@ -152,9 +152,9 @@ impl Options {
             "fault": self.fault.as_ref().map(FaultPlan::to_string),
             "checksums": "computed and verified in software",
             "send": match self.send { SendMode::Shared => "zero-copy", SendMode::Write => "copied" },
-            "warmup_slices": format!("{}, and one more for each 4096 connections", self.plan.warmup_slices),
-            "repetitions": self.plan.repetitions,
-            "slice_ms": self.plan.slice_ms,
+            "warmup_slices": format!("{}, and one more for each 4096 connections", self.schedule.warmup_slices),
+            "repetitions": self.schedule.repetitions,
+            "slice_ms": self.schedule.slice_ms,
             "device": "mem (two linked ports in this process, RSS by a symmetric Toeplitz hash)",
         });
         match value {
@@ -245,7 +245,7 @@ impl Comparison<'_> {
         let loads = self.options.connections.len();
         let done = ((load as f64 + within) / loads as f64).clamp(0.0, 1.0);
         let spent = self.started.elapsed();
-        let planned = self.options.plan.total(self.contenders()) * loads as u32;
+        let planned = self.options.schedule.total(self.contenders()) * loads as u32;
         let left = if done < 0.02 { planned } else { spent.mul_f64((1.0 - done) / done) };
         (self.progress)(Standing {
             doing,
@@ -261,13 +261,13 @@ impl Comparison<'_> {
     }
 
     /// Architectures times lock kinds, but for those that have no lock to choose.
-    fn variants(&self) -> Vec<(Plan, Option<LockKind>)> {
+    fn variants(&self) -> Vec<(Architecture, Option<LockKind>)> {
         let mut variants = Vec::new();
-        for plan in &self.options.plans {
-            if plan.properties().has_locks {
-                variants.extend(self.options.locks.iter().map(|lock| (*plan, Some(*lock))));
+        for arch in &self.options.architectures {
+            if arch.properties().has_locks {
+                variants.extend(self.options.locks.iter().map(|lock| (*arch, Some(*lock))));
             } else {
-                variants.push((*plan, None));
+                variants.push((*arch, None));
             }
         }
         variants
@@ -277,9 +277,9 @@ impl Comparison<'_> {
         let connections = self.options.connections[load];
         let mut entries = Vec::new();
         let variants = self.variants();
-        for (index, (plan, lock)) in variants.iter().enumerate() {
-            self.tell(format!("opening {plan}"), load, 0.3 * index as f64 / variants.len() as f64);
-            let params = self.options.params(*plan, lock.unwrap_or_default(), connections);
+        for (index, (arch, lock)) in variants.iter().enumerate() {
+            self.tell(format!("opening {arch}"), load, 0.3 * index as f64 / variants.len() as f64);
+            let params = self.options.params(*arch, lock.unwrap_or_default(), connections);
             let opened = match self.options.workload {
                 Workload::Bulk => Bench::open(&params),
                 Workload::Rpc => Bench::open_rpc(&params),
@@ -287,7 +287,7 @@ impl Comparison<'_> {
             };
             match opened {
                 Ok(bench) => entries.push(entry(bench, self.options.workload, &params, *lock)),
-                Err(error) => self.remarks.push(format!("{plan} at {connections} connections: {error}")),
+                Err(error) => self.remarks.push(format!("{arch} at {connections} connections: {error}")),
             }
         }
         if self.options.kernel {
@@ -321,7 +321,7 @@ impl Comparison<'_> {
     }
 
     fn measure(&mut self, load: usize, entries: &mut [Entry]) -> Vec<Samples> {
-        let runner = Runner::new(self.options.plan_for(self.options.connections[load]));
+        let runner = Runner::new(self.options.schedule_for(self.options.connections[load]));
         let mut contenders: Vec<&mut dyn Contender> =
             entries.iter_mut().map(|entry| entry.contender.as_mut() as &mut dyn Contender).collect();
         let mut distance = self.distance.take();
@@ -341,7 +341,7 @@ impl Comparison<'_> {
         sync::profile::set_timed(true);
         let slice = |entry: &mut Entry| {
             let worth = !entry.key.is_kernel();
-            worth.then(|| entry.contender.run_slice(self.options.plan.slice()).ok()).flatten()
+            worth.then(|| entry.contender.run_slice(self.options.schedule.slice()).ok()).flatten()
         };
         let slices = entries.iter_mut().map(slice).collect();
         sync::profile::set_timed(false);
@@ -362,15 +362,15 @@ impl Comparison<'_> {
     }
 }
 
-/// The plans of one of the lists beside this file.
-fn listed(text: &str) -> Vec<Plan> {
-    Plan::read_list(text).expect("a test reads the lists")
+/// The architectures of one of the lists beside this file.
+fn listed(text: &str) -> Vec<Architecture> {
+    Architecture::read_list(text).expect("a test reads the lists")
 }
 
 fn entry(bench: Bench, workload: Workload, params: &Params, lock: Option<LockKind>) -> Entry {
-    let plan = params.plan;
-    let groups = plan.parameter().filter(|_| plan.properties().groups).map(u32::from);
-    let arch = if groups.is_some() { plan.family().to_owned() } else { plan.to_string() };
+    let arch = params.arch;
+    let groups = arch.parameter().filter(|_| arch.properties().groups).map(u32::from);
+    let arch = if groups.is_some() { arch.family().to_owned() } else { arch.to_string() };
     let key = Key {
         workload,
         arch,
@@ -403,16 +403,16 @@ mod tests {
 
     #[test]
     fn each_listed_name_is_an_architecture() {
-        assert_eq!(Options::quick().plans.len(), 11);
-        assert_eq!(Plan::read_list(GROUPS).map(|plans| plans.len()), Ok(9));
-        assert!(listed(GROUPS).iter().all(|plan| plan.properties().groups));
+        assert_eq!(Options::quick().architectures.len(), 11);
+        assert_eq!(Architecture::read_list(GROUPS).map(|architectures| architectures.len()), Ok(9));
+        assert!(listed(GROUPS).iter().all(|arch| arch.properties().groups));
     }
 
     #[test]
     fn a_full_comparison_has_every_architecture_once() {
-        let plans = Options::full().plans;
-        for plan in Plan::all() {
-            assert_eq!(plans.iter().filter(|other| **other == plan).count(), 1, "{plan}");
+        let architectures = Options::full().architectures;
+        for arch in Architecture::all() {
+            assert_eq!(architectures.iter().filter(|other| **other == arch).count(), 1, "{arch}");
         }
     }
 }

@@ -1,16 +1,16 @@
 //! How far apart two processors are: the time in which a cache line goes from one to the other and back.
 //!
 //! What threads share (a lock, a ring, a connection) costs them just this, so a figure of several threads says little
-//! without it. It is no constant: a hypervisor moves virtual processors between cores that share a cache and cores that do
-//! not, within seconds and without a word, and the same benchmark then runs at half its speed. A [`Distance`] is therefore
-//! taken before every slice and kept beside the sample.
+//! without it. It is no constant: a hypervisor moves virtual processors between cores that share a cache and cores that
+//! do not, within seconds and without a word, and the same benchmark then runs at half its speed. A [`Distance`] is
+//! therefore taken before every slice and kept beside the sample.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::crew::{Crew, Tally, Work};
+use crate::worker_pool::{Sample, Work, WorkerPool};
 
 /// Round trips between two looks at the clock.
 const BATCH: u32 = 100;
@@ -22,7 +22,7 @@ const SPINS: u32 = 4096;
 /// Two threads that pass a cache line to and fro, pinned to the first two processors that benchmark threads run on.
 #[derive(Debug)]
 pub struct Distance {
-    crew: Crew,
+    worker_pool: WorkerPool,
     shared: Arc<Shared>,
 }
 
@@ -48,14 +48,15 @@ impl Distance {
             return Ok(None);
         }
         let shared = Arc::new(Shared::default());
-        let crew = Crew::start("distance", vec![Box::new(There(shared.clone())), Box::new(Back(shared.clone()))])?;
-        Ok(Some(Distance { crew, shared }))
+        let worker_pool =
+            WorkerPool::start("distance", vec![Box::new(There(shared.clone())), Box::new(Back(shared.clone()))])?;
+        Ok(Some(Distance { worker_pool, shared }))
     }
 
     /// Nanoseconds of a round trip now, the mean of the quickest hundred within half a millisecond; `None` where other
     /// work kept a processor busy all the while.
     pub fn round_trip_ns(&mut self) -> Option<f64> {
-        self.crew.run_slice(SLICE).ok()?;
+        self.worker_pool.run_slice(SLICE).ok()?;
         let best = self.shared.best.0.load(Ordering::Relaxed);
         (best > 0).then(|| best as f64 / f64::from(BATCH))
     }
@@ -64,7 +65,7 @@ impl Distance {
 struct There(Arc<Shared>);
 
 impl Work for There {
-    fn run(&mut self, deadline: Instant, _: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, _: &mut Sample) -> io::Result<()> {
         let mut best = u64::MAX;
         loop {
             let started = Instant::now();
@@ -80,7 +81,8 @@ impl Work for There {
 }
 
 impl There {
-    /// Sends the line and waits until it is back; false where the time is over first. The next slice goes on from there.
+    /// Sends the line and waits until it is back; false where the time is over first. The next slice goes on from
+    /// there.
     fn trip(&self, deadline: Instant) -> bool {
         let line = &self.0.line.0;
         let sent = line.load(Ordering::Acquire) | 1;
@@ -92,7 +94,7 @@ impl There {
 struct Back(Arc<Shared>);
 
 impl Work for Back {
-    fn run(&mut self, deadline: Instant, _: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, _: &mut Sample) -> io::Result<()> {
         let line = &self.0.line.0;
         while spin(deadline, || line.load(Ordering::Acquire) % 2 == 1) {
             line.store(line.load(Ordering::Relaxed) + 1, Ordering::Release);

@@ -19,8 +19,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use crate::crew::{Crew, Work};
 use crate::sampling::{Contender, Slice};
+use crate::worker_pool::{Work, WorkerPool};
 use sockets::Opener;
 
 /// How the payload is given to the kernel.
@@ -137,7 +137,7 @@ impl std::error::Error for KernelError {
 #[derive(Debug)]
 pub struct KernelBench {
     name: String,
-    crew: Crew,
+    worker_pool: WorkerPool,
     notes: Vec<String>,
 }
 
@@ -180,8 +180,8 @@ impl KernelBench {
     }
 
     fn start(name: String, work: Vec<Box<dyn Work>>, notes: Vec<String>) -> Result<KernelBench, KernelError> {
-        let crew = Crew::start("linux", work).map_err(KernelError::Setup)?;
-        Ok(KernelBench { name, crew, notes })
+        let worker_pool = WorkerPool::start("linux", work).map_err(KernelError::Setup)?;
+        Ok(KernelBench { name, worker_pool, notes })
     }
 
     /// Works for `duration` (and the few milliseconds a batch of events takes) and says what was delivered.
@@ -189,7 +189,7 @@ impl KernelBench {
     /// # Errors
     /// The first error that a thread met.
     pub fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
-        self.crew.run_slice(duration)
+        self.worker_pool.run_slice(duration)
     }
 
     /// What a reader of the figures must know: MTU, buffers as the kernel granted them, how data was sent.
@@ -207,7 +207,7 @@ impl Contender for KernelBench {
     }
 
     fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
-        self.crew.run_slice(duration)
+        self.worker_pool.run_slice(duration)
     }
 }
 
@@ -222,8 +222,8 @@ fn check(params: &Params) -> Result<(), KernelError> {
     Err(KernelError::Parameter(wrong))
 }
 
-/// The most connections, up to `wanted`, for which this process may have descriptors: what to ask for, with a note, where
-/// the hard limit is below `wanted`. Ports and memory may still give fewer.
+/// The most connections, up to `wanted`, for which this process may have descriptors: what to ask for, with a note,
+/// where the hard limit is below `wanted`. Ports and memory may still give fewer.
 pub fn most_connections(wanted: u32, threads: u32) -> u32 {
     match sockets::allow_descriptors(descriptors(wanted, threads)) {
         Err(KernelError::FileLimit { needed, limit }) => {

@@ -1,4 +1,4 @@
-//! The benchmark lab: what is measured, how often, and what may be said about it afterwards.
+//! The benchmark lab: what is measured, how often, and which conclusions the samples allow.
 //!
 //! The way through it, in the order a comparison takes:
 //!
@@ -21,7 +21,6 @@
 
 pub mod compare;
 pub mod cpu;
-mod crew;
 pub mod csv;
 pub mod distance;
 pub mod kernel;
@@ -33,4 +32,5 @@ pub mod sampling;
 pub mod stats;
 pub mod table;
 pub mod units;
+mod worker_pool;
 pub mod workload;

@@ -157,8 +157,8 @@ fn ticks() -> Option<Ticks> {
     ticks_in(&fs::read_to_string("/proc/stat").ok()?)
 }
 
-/// The "cpu" line of `/proc/stat`: user nice system idle iowait irq softirq steal. Guest time, which follows, is already
-/// counted in user and nice.
+/// The "cpu" line of `/proc/stat`: user nice system idle iowait irq softirq steal. Guest time, which follows, is
+/// already counted in user and nice.
 fn ticks_in(stat: &str) -> Option<Ticks> {
     let fields: Vec<u64> =
         stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|f| f.parse().ok()).collect();

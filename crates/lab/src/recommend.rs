@@ -1,14 +1,14 @@
 //! Which architecture to use on this machine for this load, in one sentence that names its figures.
 //!
 //! The rule is fixed and simple, so that it can be argued with: take the mean of each variant (groups, lock) over the
-//! loads that all complete variants carried, and let an architecture's best variant stand for it; the highest mean leads;
-//! of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the rank that each architecture
-//! declares, by how many mechanisms a reader has to understand. The kernel is never recommended, since the question is which of our
-//! architectures to take, but the sentence says how it compared.
+//! loads that all complete variants carried, and let an architecture's best variant stand for it; the highest mean
+//! leads; of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the rank that each
+//! architecture declares, by how many mechanisms a reader has to understand. The kernel is never recommended, since the
+//! question is which of our architectures to take, but the sentence says how it compared.
 
 use std::collections::BTreeSet;
 
-use heddle::Plan;
+use heddle::Architecture;
 
 use crate::result::{Recommendation, Row, Workload};
 use crate::stats::Estimate;
@@ -85,10 +85,10 @@ impl Candidate<'_> {
     }
 }
 
-/// How much there is to an architecture, by its declaration. One that this program does not know, in results from another
-/// version of it, counts as the most complex.
+/// How much there is to an architecture, by its declaration. One that this program does not know, in results from
+/// another version of it, counts as the most complex.
 fn complexity(arch: &str) -> u8 {
-    arch.parse::<Plan>().map_or(u8::MAX, |plan| plan.properties().complexity)
+    arch.parse::<Architecture>().map_or(u8::MAX, |arch| arch.properties().complexity)
 }
 
 fn sentence(chosen: &Candidate<'_>, leader: &Candidate<'_>, all: &[Candidate<'_>]) -> String {

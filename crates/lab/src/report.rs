@@ -1,8 +1,9 @@
 //! The report: `index.html` with its figures, `results.json` and `results.csv` side by side in one directory.
 //!
 //! The page opens from disk, fetches nothing and needs no script. The document with the samples is written first, each
-//! file beside its place and then renamed into it: a disk that fills up, or an interruption, never leaves half a report where
-//! a whole one stood. [`write_or_print`] is what a program calls at the end of a run: measured results are never lost.
+//! file beside its place and then renamed into it: a disk that fills up, or an interruption, never leaves half a report
+//! where a whole one stood. [`write_or_print`] is what a program calls at the end of a run: measured results are never
+//! lost.
 
 mod figures;
 mod page;

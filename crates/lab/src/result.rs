@@ -1,8 +1,8 @@
 //! The document a run leaves behind: `results.json`, described by `docs/results.schema.json`.
 //!
-//! These types are that file and nothing else: what is not in them is not in a result. Numbers keep their units in their
-//! names, absent knowledge is `null` and never 0, and every mean stands beside its samples or its interval. A field may
-//! be added; one that is there keeps its name and meaning, because people keep results longer than programs.
+//! These types are that file and nothing else: what is not in them is not in a result. Numbers keep their units in
+//! their names, absent knowledge is `null` and never 0, and every mean stands beside its samples or its interval. A
+//! field may be added; one that is there keeps its name and meaning, because people keep results longer than programs.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -77,7 +77,7 @@ pub enum Workload {
     Connect,
 }
 
-/// What tells one row from another.
+/// What distinguishes one row from another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The load.

@@ -179,7 +179,7 @@ pub trait Contender {
 
 /// How long and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct Schedule {
     /// Slices of each contender that are run and thrown away first.
     pub warmup_slices: usize,
     /// Slices of each contender that count; an interval needs at least 2.
@@ -188,7 +188,7 @@ pub struct Plan {
     pub slice_ms: u64,
 }
 
-impl Plan {
+impl Schedule {
     /// Length of one slice.
     pub fn slice(&self) -> Duration {
         Duration::from_millis(self.slice_ms)
@@ -260,20 +260,20 @@ impl Samples {
     }
 }
 
-/// Runs contenders side by side after a [`Plan`].
+/// Runs contenders side by side after a [`Schedule`].
 #[derive(Clone, Copy, Debug)]
 pub struct Runner {
-    plan: Plan,
+    schedule: Schedule,
 }
 
 impl Runner {
-    /// A runner of `plan`.
-    pub fn new(plan: Plan) -> Runner {
-        Runner { plan }
+    /// A runner of `schedule`.
+    pub fn new(schedule: Schedule) -> Runner {
+        Runner { schedule }
     }
 
-    /// Measures the contenders and returns their samples in the same order. `progress` is called before every slice, and
-    /// so is `distance`, whose answer stands beside the sample ([`Slice::round_trip_ns`]).
+    /// Measures the contenders and returns their samples in the same order. `progress` is called before every slice,
+    /// and so is `distance`, whose answer stands beside the sample ([`Slice::round_trip_ns`]).
     pub fn run(
         &self,
         contenders: &mut [&mut dyn Contender],
@@ -283,10 +283,10 @@ impl Runner {
         let mut samples: Vec<Samples> =
             contenders.iter().map(|c| Samples { name: c.name().to_owned(), ..Samples::default() }).collect();
         let n = contenders.len();
-        let rounds = self.plan.warmup_slices + self.plan.repetitions;
+        let rounds = self.schedule.warmup_slices + self.schedule.repetitions;
         let (started, total) = (Instant::now(), rounds * n);
         for round in 0..rounds {
-            let warming_up = round < self.plan.warmup_slices;
+            let warming_up = round < self.schedule.warmup_slices;
             for place in 0..n {
                 let turn = (round + place) % n;
                 let done = round * n + place;
@@ -296,7 +296,7 @@ impl Runner {
                 let left = self.left(started.elapsed(), done, total);
                 progress(Progress { contender: contenders[turn].name(), done, total, warming_up, left });
                 let round_trip_ns = distance();
-                match contenders[turn].run_slice(self.plan.slice()) {
+                match contenders[turn].run_slice(self.schedule.slice()) {
                     Ok(slice) if !warming_up => samples[turn].slices.push(Slice { round_trip_ns, ..slice }),
                     Ok(_) => {}
                     Err(error) => samples[turn].failed = Some(error.to_string()),
@@ -307,7 +307,7 @@ impl Runner {
     }
 
     fn left(&self, elapsed: Duration, done: usize, total: usize) -> Duration {
-        let each = if done == 0 { self.plan.slice() } else { elapsed / done as u32 };
+        let each = if done == 0 { self.schedule.slice() } else { elapsed / done as u32 };
         each * (total - done) as u32
     }
 }
@@ -340,7 +340,7 @@ mod tests {
         Scripted { name, script: script.to_vec(), log: Rc::clone(log) }
     }
 
-    const SECOND: Plan = Plan { warmup_slices: 1, repetitions: 3, slice_ms: 1000 };
+    const SECOND: Schedule = Schedule { warmup_slices: 1, repetitions: 3, slice_ms: 1000 };
 
     #[test]
     fn order_rotates_and_warmup_is_thrown_away() {

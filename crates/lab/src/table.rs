@@ -58,7 +58,7 @@ impl Table {
     }
 
     /// The table in at most `width` characters a line, as far as the columns of rank 0 allow. A column in which every
-    /// cell is empty or "-" tells nothing and is left out without a word.
+    /// cell is empty or "-" carries no information and is left out silently.
     pub fn render(&self, width: usize) -> String {
         let mut shown: Vec<usize> = (0..self.columns.len()).filter(|&c| self.tells(c)).collect();
         let mut left_out: Vec<usize> = Vec::new();

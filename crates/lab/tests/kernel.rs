@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lab::kernel::{Ends, KernelBench, KernelError, Params, SendMode, most_connections};
-use lab::sampling::{Contender, Plan, Runner, Samples, Slice};
+use lab::sampling::{Contender, Runner, Samples, Schedule, Slice};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -80,9 +80,10 @@ fn nonsense_and_too_many_descriptors_are_refused_in_one_sentence() {
 fn it_takes_part_in_a_comparison() {
     let mut sendfile = KernelBench::open(&params()).unwrap();
     let mut write = KernelBench::open(&Params { send: SendMode::Write, ..params() }).unwrap();
-    let plan = Plan { warmup_slices: 1, repetitions: 2, slice_ms: 100 };
-    // As with a slice: on a busy machine a comparison may pass in which somebody did nothing, and then there is no ratio.
-    let mut comparisons = (0..50).map(|_| Runner::new(plan).run(&mut [&mut sendfile, &mut write], || None, |_| {}));
+    let schedule = Schedule { warmup_slices: 1, repetitions: 2, slice_ms: 100 };
+    // As with a slice: on a busy machine a comparison may pass in which somebody did nothing, and then there is no
+    // ratio.
+    let mut comparisons = (0..50).map(|_| Runner::new(schedule).run(&mut [&mut sendfile, &mut write], || None, |_| {}));
     let did = |samples: &Samples| samples.failed.is_some() || samples.slices.iter().all(|slice| slice.bytes > 0);
     let samples = comparisons.find(|samples| samples.iter().all(did)).expect("half a minute is enough to do something");
     assert!(samples.iter().all(|s| s.slices.len() == 2 && s.failed.is_none()));

@@ -19,7 +19,7 @@ declare! {
         ReceiverPanicked "The thread that had received the frame panicked before it had dealt with it."
 
         ArpBadPacket "The ARP packet is truncated or has a hardware or protocol type other than Ethernet and IPv4."
-        ArpNotForUs "The ARP packet asks for an address that is not ours and nobody waits for it."
+        ArpNotForUs "The ARP packet asks for an address that is not ours and no packet waits for it."
         ArpConflict "The ARP packet claims one of our own addresses for another station (RFC 5227)."
         NeighbourTableFull "The neighbour table is full: nothing may be evicted for the packet, or it waited for a neighbour that was."
         NeighbourQueueFull "Too many packets already wait for this neighbour to be resolved."
@@ -99,7 +99,7 @@ declare! {
         TcpReceiveBufferFull "The receive buffer has no room for the segment's text."
         TcpZeroWindow "The segment is a probe into a closed window."
         TcpTimeWait "The segment arrived for a connection in TIME-WAIT and does not reopen it."
-        TcpFastOpenRefused "The SYN carries text and fast open is not enabled; the text must be sent again."
+        TcpFastOpenRefused "The SYN carries text and fast open is not enabled; the data must be sent again."
         TcpDeferred "The handshake is complete, and the listener waits for text with it; nothing was lost."
         SynQueueFull "The listener has as many embryonic connections as it may, and cookies are off."
         SynCookieInvalid "The ACK that should complete a handshake carries no valid cookie."

@@ -16,8 +16,8 @@
 //! | `drop_reason.rs` | [`DropReason`] |
 //! | `per_thread.rs` | [`PerThreadCounters`]: a block of counters for each thread |
 //!
-//! The atomics here are relaxed and order nothing, so a model checker has nothing to learn from them and they are those of
-//! the machine on every platform. *Which* block a thread writes is the platform's business (`per_thread.rs`).
+//! The atomics here are relaxed and order nothing, so a model checker has nothing to learn from them and they are those
+//! of the machine on every platform. *Which* block a thread writes is the platform's business (`per_thread.rs`).
 #![forbid(unsafe_code)]
 
 #[macro_use]

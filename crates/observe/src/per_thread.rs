@@ -1,8 +1,8 @@
 //! [`PerThreadCounters`]: one block of counters for each thread that counts, added up when read.
 //!
 //! For work that any thread may do: connections that are shared and locked, calls that belong to no cell. Each thread
-//! counts with a load and a store in lines that no other thread writes. What may never happen: a count that is lost, or a
-//! cache line that two threads write.
+//! counts with a load and a store in lines that no other thread writes. What may never happen: a count that is lost, or
+//! a cache line that two threads write.
 
 use core::ops::Deref;
 

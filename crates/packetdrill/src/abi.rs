@@ -19,8 +19,8 @@ use crate::plug::Plug;
 /// What every function gets first: the machine.
 pub type UserData = *mut c_void;
 
-/// The table, in packetdrill's order; every entry is filled. Those named as a system call take its arguments and answer as it
-/// does: with a result, or -1 and `errno`.
+/// The table, in packetdrill's order; every entry is filled. Those named as a system call take its arguments and answer
+/// as it does: with a result, or -1 and `errno`.
 #[repr(C)]
 pub struct PacketdrillInterface {
     /// The machine: first argument of every function.
@@ -72,10 +72,11 @@ pub struct PacketdrillInterface {
     pub setsockopt: unsafe extern "C" fn(UserData, c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
     /// `poll(2)`, with its time-out in virtual time; it may block.
     pub poll: unsafe extern "C" fn(UserData, *mut pollfd, nfds_t, c_int) -> c_int,
-    /// One IP packet of so many octets arrives at the stack; 0, or -1.
+    /// One IP packet of so many bytes arrives at the stack; 0, or -1.
     pub netdev_send: unsafe extern "C" fn(UserData, *const c_void, usize) -> c_int,
-    /// The next IP packet that the stack sent: its octets, how many they are (room before, length after), and when it left, in
-    /// microseconds of [`PacketdrillInterface::gettimeofday`]. 0; a length of 0 if none comes in 200 virtual seconds.
+    /// The next IP packet that the stack sent: its bytes, how many they are (room before, length after), and when it
+    /// left, in microseconds of [`PacketdrillInterface::gettimeofday`]. 0; a length of 0 if none comes in 200 virtual
+    /// seconds.
     pub netdev_receive: unsafe extern "C" fn(UserData, *mut c_void, *mut usize, *mut c_longlong) -> c_int,
     /// `usleep(3)` in virtual time.
     pub usleep: unsafe extern "C" fn(UserData, useconds_t) -> c_int,

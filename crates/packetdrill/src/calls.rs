@@ -1,7 +1,8 @@
 //! The functions of the table: C's arguments onto the socket layer and the machine, results back.
 //!
-//! Each gets `userdata` first, the pointer that the table has, which lives until `free`; and pointers for which the system
-//! call of its name has the same requirements. What packetdrill passes meets them, and that is what each `unsafe` here rests on.
+//! Each gets `userdata` first, the pointer that the table has, which lives until `free`; and pointers for which the
+//! system call of its name has the same requirements. What packetdrill passes meets them, and that is what each
+//! `unsafe` here rests on.
 
 pub(crate) mod clock;
 pub(crate) mod life;

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use drill::host::{Addresses, Terms};
-use stack::Plan;
+use drill::host::{Addresses, HostConfig};
+use stack::Architecture;
 use tcp::Profile;
 
 /// Room in a segment is the same under both versions of IP with these.
@@ -13,7 +13,7 @@ const MTU_V6: usize = 1520;
 
 /// What they say.
 pub(crate) struct Flags {
-    pub terms: Terms,
+    pub terms: HostConfig,
     /// Where knobs are files.
     pub sysctls: Option<PathBuf>,
 }
@@ -25,13 +25,13 @@ impl Flags {
     /// A sentence that names the flag and what it may be.
     pub(crate) fn read(text: &str) -> Result<Flags, String> {
         // Its own calls and those of the program that loads it come from several threads.
-        let simplest = Plan::simplest(|properties| !properties.single_thread).unwrap_or_default();
-        let (mut plan, mut profile, mut sysctls) = (simplest, Profile::Linux, None);
+        let simplest = Architecture::simplest(|properties| !properties.single_thread).unwrap_or_default();
+        let (mut arch, mut profile, mut sysctls) = (simplest, Profile::Linux, None);
         let (mut local, mut gateway, mut mtu, mut super_segments) = (None, None, None, true);
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let (name, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not NAME=VALUE"))?;
             match name {
-                "arch" => plan = value.parse().map_err(|error| format!("{error}"))?,
+                "arch" => arch = value.parse().map_err(|error| format!("{error}"))?,
                 "profile" => profile = value.parse().map_err(|error| format!("{error}"))?,
                 "local" => local = Some(network(value)?),
                 "gateway" => gateway = Some(address(value)?),
@@ -60,7 +60,7 @@ impl Flags {
         // Scripts ask for `tcpi_busy_time` and its like.
         tcp.measure_limits = true;
         tcp.push_super_segments = profile == Profile::Linux;
-        Ok(Flags { terms: Terms { plan, tcp, addresses, mtu, super_segments }, sysctls })
+        Ok(Flags { terms: HostConfig { arch, tcp, addresses, mtu, super_segments }, sysctls })
     }
 }
 
@@ -87,5 +87,5 @@ fn switch(text: &str) -> Result<bool, String> {
 
 fn size(text: &str) -> Result<usize, String> {
     let mtu = text.parse().ok().filter(|mtu| (68..=65_535).contains(mtu));
-    mtu.ok_or_else(|| format!("mtu={text} is not a number of octets from 68 to 65535"))
+    mtu.ok_or_else(|| format!("mtu={text} is not a number of bytes from 68 to 65535"))
 }

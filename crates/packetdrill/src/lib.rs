@@ -1,13 +1,12 @@
-//! The plug-in `libheddle_packetdrill.so`: the real packetdrill loads it (`--so_filename`) and runs its scripts against the
-//! stack instead of a kernel, in virtual time.
+//! The plug-in `libheddle_packetdrill.so`: the real packetdrill loads it (`--so_filename`) and runs its scripts against
+//! the stack instead of a kernel, in virtual time.
 //!
 //! packetdrill calls [`abi::packetdrill_interface_init`], which fills a table of functions. The sockets behind them are
 //! [`posix`], the machine is [`drill::host`]: what a script finds here is what it finds under `heddle drill`. Made
 //! for one script at a time, as packetdrill is.
 //!
-//! Two threads come in: the one that called `packetdrill_interface_init`, which runs the script, and one
-//! for calls that block. Both move the clock, and neither may ever spin: packetdrill takes a thread that sleeps for one that
-//! blocks.
+//! Two threads come in: the one that called `packetdrill_interface_init`, which runs the script, and one for calls that
+//! block. Both move the clock, and neither may ever spin: packetdrill takes a thread that sleeps for one that blocks.
 //!
 //! # Map
 //!

@@ -1,9 +1,10 @@
 //! The machine: the stack, its sockets, its clock, and the calls that wait.
 //!
-//! Time moves in `usleep`, in `netdev_receive`, by a microsecond in every `gettimeofday` (packetdrill spins on it), and while
-//! the script's own thread waits in a call. After every move everything happens that happens at that moment, the next
-//! attempts of calls that wait included, so that what they do to the stack has its exact time whenever their thread wakes.
-//! That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill takes it for the end of the call.
+//! Time moves in `usleep`, in `netdev_receive`, by a microsecond in every `gettimeofday` (packetdrill spins on it), and
+//! while the script's own thread waits in a call. After every move everything happens that happens at that moment, the
+//! next attempts of calls that wait included, so that what they do to the stack has its exact time whenever their
+//! thread wakes. That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill takes it for
+//! the end of the call.
 
 use std::collections::HashMap;
 use std::thread::ThreadId;
@@ -17,7 +18,8 @@ use sync::Real;
 use crate::flags::Flags;
 use crate::numbers::KernelNumbers;
 
-/// How long in virtual time a packet is waited for, and a call of the script's own thread: packetdrill has no limit here.
+/// How long in virtual time a packet is waited for, and a call of the script's own thread: packetdrill has no limit
+/// here.
 const LONGEST_WAIT: Duration = Duration::from_secs(200);
 /// What one look at the clock takes.
 const LOOK: Duration = Duration::from_micros(1);

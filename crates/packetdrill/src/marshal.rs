@@ -1,4 +1,4 @@
-//! C's addresses, vectors and octets, to and from values.
+//! C's addresses, vectors and bytes, to and from values.
 
 use std::mem::size_of;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,24 +19,25 @@ pub(crate) fn answer(result: Result<i64, Errno>) -> i64 {
 /// The address at `address`; `None` is `AF_UNSPEC`.
 ///
 /// # Safety
-/// `address` is null or has `len` readable octets.
+/// `address` is null or has `len` readable bytes.
 pub(crate) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
     let len = len as usize;
     if address.is_null() || len < size_of::<libc::sa_family_t>() {
         return Err(Errno::EINVAL);
     }
-    // SAFETY: there are at least the octets of a family, by the check above and the caller's promise; unaligned is allowed.
+    // SAFETY: there are at least the bytes of a family, by the check above and the caller's promise; unaligned is
+    // allowed.
     let family = i32::from(unsafe { ptr::read_unaligned(address.cast::<libc::sa_family_t>()) });
     match family {
         libc::AF_UNSPEC => Ok(None),
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
-            // SAFETY: there are that many octets, and any octets are a `sockaddr_in`.
+            // SAFETY: there are that many bytes, and any bytes are a `sockaddr_in`.
             let v4 = unsafe { ptr::read_unaligned(address.cast::<sockaddr_in>()) };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(Some(SocketAddr::new(ip.into(), u16::from_be(v4.sin_port))))
         }
         libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
-            // SAFETY: there are that many octets, and any octets are a `sockaddr_in6`.
+            // SAFETY: there are that many bytes, and any bytes are a `sockaddr_in6`.
             let v6 = unsafe { ptr::read_unaligned(address.cast::<sockaddr_in6>()) };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             Ok(Some(SocketAddr::new(ip.into(), u16::from_be(v6.sin6_port))))
@@ -49,45 +50,45 @@ pub(crate) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> R
 /// Writes `value` to `out`, as much of it as fits, and its whole length to `len`.
 ///
 /// # Safety
-/// Each is null or writable: `len`, and at `out` as many octets as `len` says.
+/// Each is null or writable: `len`, and at `out` as many bytes as `len` says.
 pub(crate) unsafe fn write_address(value: Option<SocketAddr>, out: *mut sockaddr, len: *mut socklen_t) {
     let Some(value) = value else { return };
     if out.is_null() || len.is_null() {
         return;
     }
-    let octets = address_octets(value);
-    // SAFETY: the caller promises that `len` is writable and says how many octets there are at `out`; no more are written,
-    // and a fresh vector does not overlap them.
+    let bytes = address_bytes(value);
+    // SAFETY: the caller promises that `len` is writable and says how many bytes there are at `out`; no more are
+    // written, and a fresh vector does not overlap them.
     unsafe {
-        let count = octets.len().min(*len as usize);
-        ptr::copy_nonoverlapping(octets.as_ptr(), out.cast::<u8>(), count);
-        *len = octets.len() as socklen_t;
+        let count = bytes.len().min(*len as usize);
+        ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast::<u8>(), count);
+        *len = bytes.len() as socklen_t;
     }
 }
 
-/// `struct sockaddr_in` or `struct sockaddr_in6`, octet by octet.
-fn address_octets(value: SocketAddr) -> Vec<u8> {
+/// `struct sockaddr_in` or `struct sockaddr_in6`, byte by byte.
+fn address_bytes(value: SocketAddr) -> Vec<u8> {
     let family = if value.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let mut octets = (family as libc::sa_family_t).to_ne_bytes().to_vec();
-    octets.extend(value.port().to_be_bytes());
+    let mut bytes = (family as libc::sa_family_t).to_ne_bytes().to_vec();
+    bytes.extend(value.port().to_be_bytes());
     match value.ip() {
         IpAddr::V4(ip) => {
-            octets.extend(ip.octets());
-            octets.resize(size_of::<sockaddr_in>(), 0);
+            bytes.extend(ip.octets());
+            bytes.resize(size_of::<sockaddr_in>(), 0);
         }
         IpAddr::V6(ip) => {
-            octets.extend([0; 4]);
-            octets.extend(ip.octets());
-            octets.resize(size_of::<sockaddr_in6>(), 0);
+            bytes.extend([0; 4]);
+            bytes.extend(ip.octets());
+            bytes.resize(size_of::<sockaddr_in6>(), 0);
         }
     }
-    octets
+    bytes
 }
 
 /// The entries of a vector.
 ///
 /// # Safety
-/// `vector` is null or has `count` entries, each with as many octets as it says; they outlive what is returned.
+/// `vector` is null or has `count` entries, each with as many bytes as it says; they outlive what is returned.
 pub(crate) unsafe fn entries<'a>(vector: *const iovec, count: usize) -> Result<&'a [iovec], Errno> {
     if count == 0 {
         return Ok(&[]);
@@ -106,7 +107,7 @@ pub(crate) unsafe fn entries<'a>(vector: *const iovec, count: usize) -> Result<&
     }
 }
 
-/// Octets in all entries together.
+/// Bytes in all entries together.
 pub(crate) fn room(entries: &[iovec]) -> usize {
     entries.iter().map(|entry| entry.iov_len).sum()
 }
@@ -114,31 +115,31 @@ pub(crate) fn room(entries: &[iovec]) -> usize {
 /// Copies what the entries have, up to what one call moves ([`MOST`]).
 ///
 /// # Safety
-/// Each entry has as many readable octets as it says.
+/// Each entry has as many readable bytes as it says.
 pub(crate) unsafe fn gather(entries: &[iovec]) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(room(entries).min(MOST));
+    let mut bytes = Vec::with_capacity(room(entries).min(MOST));
     for entry in entries.iter().filter(|entry| entry.iov_len > 0) {
-        let count = entry.iov_len.min(MOST - octets.len());
-        // SAFETY: the caller promises that many octets; a null base was refused where the entries were read.
-        octets.extend_from_slice(unsafe { std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), count) });
+        let count = entry.iov_len.min(MOST - bytes.len());
+        // SAFETY: the caller promises that many bytes; a null base was refused where the entries were read.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), count) });
     }
-    octets
+    bytes
 }
 
-/// Copies `octets` out; they are no more than there is room.
+/// Copies `bytes` out; they are no more than there is room.
 ///
 /// # Safety
-/// Each entry has as many writable octets as it says.
-pub(crate) unsafe fn scatter(entries: &[iovec], mut octets: &[u8]) {
+/// Each entry has as many writable bytes as it says.
+pub(crate) unsafe fn scatter(entries: &[iovec], mut bytes: &[u8]) {
     for entry in entries {
-        let (now, rest) = octets.split_at(octets.len().min(entry.iov_len));
-        // SAFETY: the caller promises that many writable octets, which are C's and no part of `octets`.
+        let (now, rest) = bytes.split_at(bytes.len().min(entry.iov_len));
+        // SAFETY: the caller promises that many writable bytes, which are C's and no part of `bytes`.
         unsafe { ptr::copy_nonoverlapping(now.as_ptr(), entry.iov_base.cast::<u8>(), now.len()) };
-        octets = rest;
+        bytes = rest;
     }
 }
 
-/// One entry for `len` octets at `base`.
+/// One entry for `len` bytes at `base`.
 pub(crate) fn entry(base: *const c_void, len: usize) -> iovec {
     iovec { iov_base: base.cast_mut(), iov_len: len }
 }

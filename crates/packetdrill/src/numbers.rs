@@ -1,5 +1,5 @@
-//! Numbers of descriptors. packetdrill closes what a script left open with the kernel's `close`, so each of ours is one of
-//! the kernel's as well, open on `/dev/null`.
+//! Numbers of descriptors. packetdrill closes what a script left open with the kernel's `close`, so each of ours is one
+//! of the kernel's as well, open on `/dev/null`.
 //!
 //! Which numbers are ours is kept in bits beside the table, so that the preloaded `close` of the whole program can pass
 //! by without a lock.
@@ -72,7 +72,8 @@ impl Numbers for KernelNumbers {
         if null == fd {
             return self.adopt(fd).map(|_| ());
         }
-        // SAFETY: the call takes numbers only. What else the program had open under this number it asked to have closed.
+        // SAFETY: the call takes numbers only. What else the program had open under this number it asked to have
+        // closed.
         let copy = unsafe { libc::dup3(null, fd, libc::O_CLOEXEC) };
         close_real(null);
         if copy == fd { self.adopt(fd).map(|_| ()) } else { Err(Errno::EBADF) }

@@ -1,10 +1,12 @@
 //! The thread that has the machine, and how a call waits.
 //!
-//! Everything is done to the machine by one thread of its own: there are process architectures where the stack belongs to
-//! a thread, and packetdrill moves the clock from both of its threads. Who asks sleeps until it is answered. A call of the
-//! script's own thread that blocks moves the clock; any other sleeps until the machine has made its attempt succeed.
+//! Everything is done to the machine by one thread of its own: there are process architectures where the stack belongs
+//! to a thread, and packetdrill moves the clock from both of its threads. Who asks sleeps until it is answered. A call
+//! of the script's own thread that blocks moves the clock; any other sleeps until the machine has made its attempt
+//! succeed.
 //!
-//! The machine's thread opens and closes files by system call only: the preloaded `close` would ask it, and wait for ever.
+//! The machine's thread opens and closes files by system call only: the preloaded `close` would ask it, and wait for
+//! ever.
 
 use std::process;
 use std::sync::mpsc::{self, Sender};
@@ -120,9 +122,9 @@ impl Plug {
         })
     }
 
-    /// A call that may have to wait, as one order: a thread that sees the calling one asleep may count on it that the call has
-    /// begun, and that what is asked for then comes after it. It waits within `limit`. `attempt` is made until it answers; its
-    /// flag says that the time is over.
+    /// A call that may have to wait, as one order: a thread that sees the calling one asleep may count on it that the
+    /// call has begun, and that what is asked for then comes after it. It waits within `limit`. `attempt` is made until
+    /// it answers; its flag says that the time is over.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         limit: Limit,

@@ -1,8 +1,9 @@
-//! Symbols of the C library that this one takes the place of when it is preloaded (`LD_PRELOAD`), for what packetdrill does
-//! not route through the table: `getsockopt` for the blocks `%{ }%`, `sendfile`, and the `close` of what a script left open.
+//! Symbols of the C library that this one takes the place of when it is preloaded (`LD_PRELOAD`), for what packetdrill
+//! does not route through the table: `getsockopt` for the blocks `%{ }%`, `sendfile`, and the `close` of what a script
+//! left open.
 //!
-//! A descriptor that is not ours goes to the kernel by system call, without a lock and without a look at the machine: these
-//! are the functions of every thread of the program, of this library too, and of every program that it starts.
+//! A descriptor that is not ours goes to the kernel by system call, without a lock and without a look at the machine:
+//! these are the functions of every thread of the program, of this library too, and of every program that it starts.
 
 use std::sync::Arc;
 
@@ -10,13 +11,13 @@ use libc::{c_int, c_void, off_t, socklen_t};
 use posix::Errno;
 
 use crate::calls::life::close_ours;
-use crate::calls::messages::send_octets;
+use crate::calls::messages::send_bytes;
 use crate::calls::options::get_option;
 use crate::marshal::answer;
 use crate::numbers::{close_real, is_ours};
 use crate::plug::Plug;
 
-/// Octets of a file that one `sendfile` reads at most.
+/// Bytes of a file that one `sendfile` reads at most.
 const MOST: usize = 1 << 24;
 
 /// The machine, if the descriptor is one of ours.
@@ -40,7 +41,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 /// `getsockopt(2)`.
 ///
 /// # Safety
-/// As the system call's: at `value` there are as many writable octets as `len` says.
+/// As the system call's: at `value` there are as many writable bytes as `len` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getsockopt(
     fd: c_int,
@@ -74,13 +75,13 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, co
 /// # Safety
 /// `offset` is null or readable and writable.
 unsafe fn send_file(plug: &Plug, to: c_int, from: c_int, offset: *mut off_t, count: usize) -> Result<i64, Errno> {
-    let mut octets = vec![0_u8; count.min(MOST)];
+    let mut bytes = vec![0_u8; count.min(MOST)];
     // SAFETY: not null where it is read; moving a file's place by nothing only asks where it is.
     let start = unsafe { if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset } };
-    // SAFETY: there is room for as many octets as are asked for.
-    let got = unsafe { libc::pread(from, octets.as_mut_ptr().cast(), octets.len(), start) };
-    octets.truncate(usize::try_from(got).map_err(|_| Errno(last_error()))?);
-    let sent = send_octets(plug, to, octets, 0, None)?;
+    // SAFETY: there is room for as many bytes as are asked for.
+    let got = unsafe { libc::pread(from, bytes.as_mut_ptr().cast(), bytes.len(), start) };
+    bytes.truncate(usize::try_from(got).map_err(|_| Errno(last_error()))?);
+    let sent = send_bytes(plug, to, bytes, 0, None)?;
     // SAFETY: not null where it is written; the other only sets the place of the caller's file.
     unsafe {
         match offset.is_null() {

@@ -1,7 +1,7 @@
 //! Knobs from a directory with one file for each, named as under `/proc/sys/net/ipv4`.
 //!
-//! Scripts write there while they run (`sysctl`, a shell's `echo`), through programs of their own; so the files are read
-//! again before every call. Only what has changed is set.
+//! Scripts write there while they run (`sysctl`, a shell's `echo`), through programs of their own; so the files are
+//! read again before every call. Only what has changed is set.
 
 use std::collections::HashMap;
 use std::ffi::CStr;

@@ -1,7 +1,7 @@
 //! Which transmit queues were given frames, and which receivers behind them are still to be notified.
 //!
-//! A sender collects here while it holds guards, and passes it on when the last guard has dropped: a receiver is never woken
-//! with a lock held. Of one thread.
+//! A sender collects here while it holds guards, and passes it on when the last guard has dropped: a receiver is never
+//! woken with a lock held. Of one thread.
 
 use dev::BitSet;
 

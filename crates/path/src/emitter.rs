@@ -6,8 +6,8 @@ use sync::Platform;
 
 use crate::{Dirty, Ports, Vector};
 
-/// The way out for what one thread makes of a vector, or of a call: ports to transmit by, where drops are counted, and what is
-/// to be notified when the last guard has dropped ([`Ports::notify`]).
+/// The way out for what one thread makes of a vector, or of a call: ports to transmit by, where drops are counted, and
+/// what is to be notified when the last guard has dropped ([`Ports::notify`]).
 pub struct Emitter<'a, P: Platform, W> {
     ports: &'a Ports<P, W>,
     counters: &'a Counters,
@@ -27,8 +27,8 @@ impl<'a, P: Platform, W> Emitter<'a, P, W> {
         self.ports
     }
 
-    /// Transmits one complete frame by a port. The hash of its flow chooses the queue, so that no frame of a flow overtakes
-    /// another.
+    /// Transmits one complete frame by a port. The hash of its flow chooses the queue, so that no frame of a flow
+    /// overtakes another.
     #[inline(always)]
     pub fn transmit_one(&mut self, port: usize, hash: u32, frame: PktBuf) {
         self.ports[port].queue(hash).transmit_one(frame, self.counters, self.dirty);
@@ -40,8 +40,8 @@ impl<'a, P: Platform, W> Emitter<'a, P, W> {
         self.ports[port].queue(hash).transmit(frames, self.counters, self.dirty);
     }
 
-    /// Transmits all frames of a vector by a port, each by the queue of its flow; frames without a hash by the first. Drops
-    /// them, counted, if the device has vanished.
+    /// Transmits all frames of a vector by a port, each by the queue of its flow; frames without a hash by the first.
+    /// Drops them, counted, if the device has vanished.
     pub fn forward(&mut self, port: usize, frames: &mut Vector) {
         if self.ports[port].is_down() {
             self.counters.drop_many(DropReason::InterfaceDown, frames.len() as u64);
@@ -54,16 +54,17 @@ impl<'a, P: Platform, W> Emitter<'a, P, W> {
     }
 }
 
-/// What stands above ports and is given what they receive; called by the thread that polls the queue, with no guard held.
+/// What stands above ports and is given what they receive; called by the thread that polls the queue, with no guard
+/// held.
 pub trait Consume<P: Platform, W>: Send {
     /// Takes all frames out of `frames`, which `port` has received, in order. What it drops it counts.
     fn consume(&mut self, port: usize, frames: &mut Vector, out: &mut Emitter<'_, P, W>);
 }
 
 impl<P: Platform, W> Ports<P, W> {
-    /// Notifies the receivers of what was given to devices, and calls `waiting` with the index of each transmit queue in which
-    /// something waits for room, nobody tells when there is some, and with whether something was left for the thread that has
-    /// claimed it. The caller holds no guard.
+    /// Notifies the receivers of what was given to devices, and calls `waiting` with the index of each transmit queue
+    /// in which something waits for room, nobody tells when there is some, and with whether something was left for the
+    /// thread that has claimed it. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize, bool)) {
         while let Some((number, receivers)) = dirty.next_queue() {

@@ -1,8 +1,8 @@
 //! A device as what stands above it sees it: its transmit queues, what it can do, whether it is there.
 //!
-//! A port has no address and no route. Above one may stand an interface of a stack, several under one interface (a bond), a
-//! bridge, or nothing. Its receive queues are handed out when it is [opened](Port::open), each to the thread that polls it.
-//! Any thread.
+//! A port has no address and no route. Above one may stand an interface of a stack, several under one interface (a
+//! bond), a bridge, or nothing. Its receive queues are handed out when it is [opened](Port::open), each to the thread
+//! that polls it. Any thread.
 
 use dev::{Capabilities, Device, QueuePair, RxQueue};
 use sync::{Atomic, LockKind, Ordering, Platform};
@@ -18,8 +18,8 @@ pub struct Port<P: Platform, W> {
 }
 
 impl<P: Platform, W> Port<P, W> {
-    /// Takes over a device's queues, at least one of them; the receiving halves are returned by index. The transmit queues are
-    /// numbered from `first_queue`, and locked by locks of this kind. `None`: the device has no queue left.
+    /// Takes over a device's queues, at least one of them; the receiving halves are returned by index. The transmit
+    /// queues are numbered from `first_queue`, and locked by locks of this kind. `None`: the device has no queue left.
     pub fn open(device: &mut dyn Device, lock: LockKind, first_queue: usize) -> Option<(Self, Vec<Box<dyn RxQueue>>)> {
         let capabilities = device.capabilities().clone();
         let pairs = device.take_queues();
@@ -62,11 +62,12 @@ impl<P: Platform, W> Port<P, W> {
     }
 }
 
-/// Which of `n` queues, ports or cells serves the flows of this hash; `n` must not be 0. The low bits choose, as a network
-/// interface's redirection table does.
+/// Which of `n` queues, ports or cells serves the flows of this hash; `n` must not be 0. The low bits choose, as a
+/// network interface's redirection table does.
 #[inline]
 pub fn index(hash: u32, n: usize) -> usize {
-    // With a bit set at most once, `n & (n - 1)` is 0: no count of bits, which not every processor has an instruction for.
+    // With a bit set at most once, `n & (n - 1)` is 0: no count of bits, which not every processor has an instruction
+    // for.
     if n & (n - 1) == 0 { hash as usize & (n - 1) } else { hash as usize % n }
 }
 
@@ -120,8 +121,8 @@ impl<P: Platform, W> Ports<P, W> {
         Some((index, self.ports.get(port as usize)?.queues.get(index)?))
     }
 
-    /// Which of several ports carries the flows of this hash: of those that are up, always the same one, so that no frame of a
-    /// flow overtakes another. If none is up, of all. `None`: there are no candidates.
+    /// Which of several ports carries the flows of this hash: of those that are up, always the same one, so that no
+    /// frame of a flow overtakes another. If none is up, of all. `None`: there are no candidates.
     #[inline]
     pub fn choose(&self, candidates: &[usize], hash: u32) -> Option<usize> {
         match candidates {

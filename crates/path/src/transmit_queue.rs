@@ -1,23 +1,24 @@
 //! A device's transmit queue behind a lock, for any thread, with what waits for room in it.
 //!
 //! # Waiting for room
-//! A sender asks for the [credit](TransmitQueue::credit) first: how many frames it may send now. One that finds none leaves a
-//! value `W` that names it ([`TransmitQueue::wait_for_room`]) and is named in turn when there is room again
-//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. Frames that are sent all the same,
-//! because several threads spend the same credit at once or ask for none, wait here, in front of all later ones, up to a
-//! limit.
+//! A sender asks for the [credit](TransmitQueue::credit) first: how many frames it may send now. One that finds none
+//! leaves a value `W` that names it ([`TransmitQueue::wait_for_room`]) and is named in turn when there is room again
+//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. Frames that are sent all the
+//! same, because several threads spend the same credit at once or ask for none, wait here, in front of all later ones,
+//! up to a limit.
 //!
 //! # Order
-//! Frames that one thread gives reach the device in that order, and frames of different threads in the order of the lock.
+//! Frames that one thread gives reach the device in that order, and frames of different threads in the order of the
+//! lock.
 //!
 //! # Claims
-//! A thread that does all work of a stack [claims](TransmitQueue::claim) the queue and uses it without a lock from then on.
-//! What another thread sends meanwhile is left for the claimant, which gives it to the device when it looks after the queue
-//! ([`TransmitQueue::drain`]): a message, and no answer.
+//! A thread that does all work of a stack [claims](TransmitQueue::claim) the queue and uses it without a lock from then
+//! on. What another thread sends meanwhile is left for the claimant, which gives it to the device when it looks after
+//! the queue ([`TransmitQueue::drain`]): a message, and no answer.
 //!
 //! # What may never happen
-//! A frame that was left for a claimant stays when nobody claims the queue any more. A receiver is woken with the lock held:
-//! receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
+//! A frame that was left for a claimant stays when nobody claims the queue any more. A receiver is woken with the lock
+//! held: receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ use sync::{Atomic, ClaimLock, Claimed, Lock, LockClass, LockKind, Ordering, Plat
 
 use crate::Dirty;
 
-/// Frames kept free in a device queue for senders that ask for no credit and for threads that read it at the same time; no
-/// more than a quarter of the queue, for a queue that has room for half or more need not say how much.
+/// Frames kept free in a device queue for senders that ask for no credit and for threads that read it at the same time;
+/// no more than a quarter of the queue, for a queue that has room for half or more need not say how much.
 const RESERVE: usize = 48;
 /// Frames that may wait for room in a device beyond its own ring.
 const MOST_WAITING: usize = 4096;
@@ -126,8 +127,8 @@ impl<W> State<W> {
 }
 
 impl<P: Platform, W> TransmitQueue<P, W> {
-    /// A device's queue, which is empty. `number` names it in a [`Dirty`]: no other queue that is collected in the same one
-    /// has it.
+    /// A device's queue, which is empty. `number` names it in a [`Dirty`]: no other queue that is collected in the same
+    /// one has it.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind, number: usize) -> Self {
         let (credit, notifier) = (queue.credit(), queue.notifier());
         let state = State { queue, waiting: VecDeque::new(), blocked: VecDeque::new() };
@@ -187,13 +188,14 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         state.queue.take_dirty(dirty.receivers_of(self.number));
     }
 
-    /// The calling thread does all work that concerns this queue from now on, and uses it without a lock; see the head of the
-    /// file. Whether it does: another thread may have the claim.
+    /// The calling thread does all work that concerns this queue from now on, and uses it without a lock; see the head
+    /// of the file. Whether it does: another thread may have the claim.
     pub fn claim(&self) -> bool {
         self.state.claim()
     }
 
-    /// The calling thread no longer has the queue for itself, if it had. What was left for it meanwhile goes to the device.
+    /// The calling thread no longer has the queue for itself, if it had. What was left for it meanwhile goes to the
+    /// device.
     pub fn give_up(&self) {
         if self.state.give_up() {
             // A thread that leaves mail looks for a claim behind its own fence: one of the two sees the other.
@@ -230,8 +232,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         dirty.mark(self.number);
     }
 
-    /// Does what was left for a claimant, if the calling thread is that or there is none. Whether it did something; `given` is
-    /// then called with the device's queue still in use.
+    /// Does what was left for a claimant, if the calling thread is that or there is none. Whether it did something;
+    /// `given` is then called with the device's queue still in use.
     #[cold]
     #[inline(never)]
     fn take_mail(&self, given: impl FnOnce(&mut State<W>)) -> bool {
@@ -252,8 +254,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         true
     }
 
-    /// Notifies the receivers in `dirty` of what they were sent; also the others, where the device cannot tell them apart. The
-    /// caller holds no guard.
+    /// Notifies the receivers in `dirty` of what they were sent; also the others, where the device cannot tell them
+    /// apart. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &BitSet) {
         match &self.notifier {
@@ -287,13 +289,15 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.blocked.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether senders, or frames, may be waiting for room: nobody tells when there is some, so somebody has to look.
+    /// Whether senders, or frames, may be waiting for room: nothing signals that there is some again, so a thread has
+    /// to check.
     #[inline]
     pub fn may_wait(&self) -> bool {
         self.has_blocked() || self.credit.load(Ordering::Relaxed) == 0 || self.has_mail()
     }
 
-    /// Takes the sender that has waited longest, if the device has room again and no other thread has claimed the queue.
+    /// Takes the sender that has waited longest, if the device has room again and no other thread has claimed the
+    /// queue.
     pub fn next_with_room(&self) -> Option<W> {
         let mut state = self.state.enter().ok()?;
         state.drain();
@@ -307,11 +311,11 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         sender
     }
 
-    /// Gives the device what waits for room in it, and what was left for the calling thread as the claimant. Whether there was
-    /// something: it is to be flushed.
+    /// Gives the device what waits for room in it, and what was left for the calling thread as the claimant. Whether
+    /// there was something: it is to be flushed.
     pub fn drain(&self) -> bool {
         let left = self.has_mail() && self.take_mail(|_| ());
-        // No credit is left while something waits, so the hint tells without the lock.
+        // No credit is left while something waits, so the hint can be read without the lock.
         if self.credit.load(Ordering::Relaxed) != 0 {
             return left;
         }

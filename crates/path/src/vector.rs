@@ -1,7 +1,8 @@
 //! Frames that are received, decided about and passed on together, each with its headers.
 //!
-//! A vector is filled from one receive queue ([`Vector::receive`]), which finds the headers of each frame, once; whatever stands
-//! above is given them with the frame. Filled and emptied by one thread; made once, and kept for its memory.
+//! A vector is filled from one receive queue ([`Vector::receive`]), which finds the headers of each frame, once;
+//! whatever stands above is given them with the frame. Filled and emptied by one thread; made once, and kept for its
+//! memory.
 
 use dev::RxQueue;
 use pktbuf::PktBuf;
@@ -71,8 +72,8 @@ impl Vector {
         Vector { frames, headers, followed: 0, framing: Framing::Ethernet }
     }
 
-    /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether it is to be found
-    /// out which frames are followed.
+    /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether it is to
+    /// be found out which frames are followed.
     #[inline]
     pub fn receive(&mut self, queue: &mut dyn RxQueue, framing: Framing, runs: bool) -> usize {
         debug_assert!(self.frames.is_empty(), "a vector is emptied before it is filled again");

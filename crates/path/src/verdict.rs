@@ -1,10 +1,12 @@
-//! What becomes of a received frame before IP sees it: to the stack, to a bridge, to both, dropped; and to captures besides.
+//! What becomes of a received frame before IP sees it: to the stack, to a bridge, to both, dropped; and to captures
+//! besides.
 //!
-//! Where a port has no [`Inspection`], which is the rule, every frame goes to the consumer that polls the port, and the step
-//! costs one branch a vector. With one, a [`Rule`] is asked about each frame, in the order of arrival.
+//! Where a port has no [`Inspection`], which is the rule, every frame goes to the consumer that polls the port, and the
+//! step costs one branch a vector. With one, a [`Rule`] is asked about each frame, in the order of arrival.
 //!
-//! A frame that goes to one place goes there by ownership, whatever region is its home. One that goes to several is copied into
-//! the heap: for the bridge, because both may write, and once for all [captures](Capture), which share the copy.
+//! A frame that goes to one place goes there by ownership, whatever region is its home. One that goes to several is
+//! copied into the heap: for the bridge, because both may write, and once for all [captures](Capture), which share the
+//! copy.
 
 use observe::{Counters, DropReason};
 use pktbuf::SharedBuf;
@@ -64,8 +66,8 @@ impl<P: Platform> Inspection<P> {
         self
     }
 
-    /// Decides about all frames of `vector`: leaves those for the stack in it, appends those for the bridge to `bridged`, and
-    /// drops the others. Order is kept. `port` is the number that captures are told.
+    /// Decides about all frames of `vector`: leaves those for the stack in it, appends those for the bridge to
+    /// `bridged`, and drops the others. Order is kept. `port` is the number that captures are told.
     pub fn inspect(&mut self, port: usize, vector: &mut Vector, bridged: &mut Vector, counters: &Counters) {
         let framing = vector.framing();
         bridged.set_framing(framing);

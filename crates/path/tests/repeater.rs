@@ -1,5 +1,6 @@
-//! A second consumer of this crate, without `ip` and `tcp`: a repeater that carries what one of its ports receives out of the
-//! other, with captures and a rule before it. What it carries is of both families, and lies in memory of different homes.
+//! A second consumer of this crate, without `ip` and `tcp`: a repeater that carries what one of its ports receives out
+//! of the other, with captures and a rule before it. What it carries is of both families, and lies in memory of
+//! different homes.
 
 use dev::{Device, QueuePair, mem};
 use frames::{Datagram, Ends, Segment};

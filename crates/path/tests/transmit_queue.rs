@@ -1,4 +1,5 @@
-//! A transmit queue of which several threads, and many queues, are senders: order, room, and which receivers are notified.
+//! A transmit queue of which several threads, and many queues, are senders: order, room, and which receivers are
+//! notified.
 
 use std::sync::Arc;
 
@@ -119,8 +120,8 @@ fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
     }
 }
 
-/// 70 receivers sleep, each on a thread of its own; 70 queues send to them, with one pass of notification for all. A wake-up
-/// that is lost, or given to another, leaves a thread asleep: then the test does not end.
+/// 70 receivers sleep, each on a thread of its own; 70 queues send to them, with one pass of notification for all. A
+/// wake-up that is lost, or given to another, leaves a thread asleep: then the test does not end.
 #[test]
 fn seventy_sleeping_receivers_are_all_woken_by_one_pass() {
     let mut bench = bench(70, 64);
@@ -216,7 +217,8 @@ fn mail_beyond_the_limit_is_dropped_and_counted() {
     assert_eq!(seen, (0..4096).collect::<Vec<_>>());
 }
 
-/// Threads send while another claims the queue and gives it up: no frame stays behind, and those of one thread keep their order.
+/// Threads send while another claims the queue and gives it up: no frame stays behind, and those of one thread keep
+/// their order.
 #[test]
 fn no_frame_stays_with_a_claim_that_ends() {
     const EACH: u16 = if cfg!(miri) { 5 } else { 400 };

@@ -1,11 +1,13 @@
 //! The header of every packet buffer, size classes, and the slabs that blocks of the heap are carved from.
 //!
-//! A header is trusted: it lies in memory that only this process writes, and it says where the data is, how long it is and
-//! where both go on release. In the heap it stands directly before its data, in one allocation, which is one stream to a
-//! prefetcher. Elsewhere it lies in an array of its region (`region/`). No code computes the one address from the other.
+//! A header is trusted: it lies in memory that only this process writes, and it says where the data is, how long it is
+//! and where both go on release. In the heap it stands directly before its data, in one allocation, which is one stream
+//! to a prefetcher. Elsewhere it lies in an array of its region (`region/`). No code computes the one address from the
+//! other.
 //!
-//! Called by `pool.rs` and `region/` (making headers) and by the kinds of buffers (reading them). What may never happen: a
-//! block whose data was not initialised, two blocks that overlap, or a header in memory that another party can write.
+//! Called by `pool.rs` and `region/` (making headers) and by the kinds of buffers (reading them). What may never
+//! happen: a block whose data was not initialised, two blocks that overlap, or a header in memory that another party
+//! can write.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
@@ -137,8 +139,8 @@ impl Header {
 
 const _: () = assert!(size_of::<Header>() == 64 && (Class::Small.stride() / 64) % 2 == 1);
 
-/// A pointer to the header of a block. Whoever holds it in a magazine, in the depot or in a `PktBuf` owns the block;
-/// it is copied only to move it.
+/// A pointer to the header of a block. The magazine, depot or `PktBuf` that holds it owns the block; it is copied only
+/// to move it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Block(NonNull<Header>);
@@ -158,8 +160,8 @@ impl Block {
     /// The block's header.
     #[inline]
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: a block is made with a valid header only. Slabs are never freed, and a region's headers are kept while a
-        // block of it is out. Only the owner of the block writes it, through `header_mut`.
+        // SAFETY: a block is made with a valid header only. Slabs are never freed, and a region's headers are kept
+        // while a block of it is out. Only the owner of the block writes it, through `header_mut`.
         unsafe { self.0.as_ref() }
     }
 
@@ -198,7 +200,7 @@ pub(crate) fn carve(class: Class, count: usize, mut keep: impl FnMut(Block)) -> 
         let header = unsafe { slab.add(i * class.stride()).cast::<Header>() };
         // SAFETY: the block's data lies behind its header, inside the slab.
         let data = unsafe { header.add(1).cast::<u8>() };
-        // SAFETY: in bounds and aligned as above; nobody else knows this memory yet.
+        // SAFETY: in bounds and aligned as above; no other code knows this memory yet.
         unsafe { header.write(Header::of_heap(class, data)) };
         keep(Block(header));
     }

@@ -2,7 +2,8 @@
 //!
 //! Every room above moves these about. What may never happen: a `PktBuf` that is cloned (duplicates are new blocks with
 //! copied bytes; see [`SharedBuf`](crate::SharedBuf) for holding one together), or a window outside its block: every
-//! method that moves an end checks it against the length in the block's header, which is trusted wherever the bytes lie.
+//! method that moves an end checks it against the length in the block's header, which is trusted wherever the bytes
+//! lie.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -12,7 +13,8 @@ use crate::meta::Meta;
 use crate::pool;
 use crate::region::{self, Access, RegionId};
 
-/// Bytes left free in front of the data of a fresh buffer: enough for the largest TCP, IPv6 and tagged Ethernet headers.
+/// Bytes left free in front of the data of a fresh buffer: enough for the largest TCP, IPv6 and tagged Ethernet
+/// headers.
 pub const HEADROOM: usize = 128;
 
 /// What debug builds write into bytes that a caller was promised nothing about.
@@ -110,7 +112,7 @@ impl PktBuf {
     #[inline]
     pub fn alloc_with_headroom(headroom: usize, capacity: usize) -> Option<PktBuf> {
         let mut block = pool::allocate(Class::fitting(headroom, capacity)?)?;
-        // SAFETY: the pool has just given us this block; nobody else refers to it.
+        // SAFETY: the pool has just returned this block; there is no other reference to it.
         unsafe { block.header_mut() }.meta = Meta::default();
         Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
     }
@@ -121,8 +123,8 @@ impl PktBuf {
         PktBuf::alloc_with_access(region, Access::Exclusive, HEADROOM, capacity)
     }
 
-    /// As [`alloc`](Self::alloc), where a device wants it: in its region, if it has one that gives a buffer, else in the
-    /// heap, from where the device copies.
+    /// As [`alloc`](Self::alloc), where a device wants it: in its region, if it has one that gives a buffer, else in
+    /// the heap, from where the device copies.
     #[inline]
     pub fn alloc_near(region: Option<RegionId>, capacity: usize) -> Option<PktBuf> {
         match region {
@@ -198,8 +200,8 @@ impl PktBuf {
         Some(buf)
     }
 
-    /// Whether a copy of the packet would take a smaller block than this one: whoever keeps it for long had better make
-    /// one.
+    /// Whether a copy of the packet would take a smaller block than this one: code that keeps the packet for long
+    /// should make one.
     pub fn is_roomy(&self) -> bool {
         let fitting = Class::fitting(HEADROOM, self.len());
         fitting.is_some_and(|class| class.data_len() < self.block.header().data_len as usize)
@@ -269,7 +271,7 @@ impl PktBuf {
         (n <= self.headroom()).then(|| self.slice(start - n as u32, start))
     }
 
-    /// Removes `n` bytes from the front. They stay in the headroom until somebody writes there.
+    /// Removes `n` bytes from the front. They stay in the headroom until it is overwritten.
     ///
     /// # Panics
     /// If the packet has fewer.
@@ -404,7 +406,7 @@ impl Drop for PktBuf {
 }
 
 impl fmt::Debug for PktBuf {
-    /// Length, room and the first bytes: a whole packet in a log line helps nobody.
+    /// Length, room and the first bytes: a whole packet in a log line is of no use.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PktBuf({} bytes, {} before, {} behind:", self.len(), self.headroom(), self.tailroom())?;
         self.iter().take(16).try_for_each(|byte| write!(f, " {byte:02x}"))?;

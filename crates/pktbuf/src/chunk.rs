@@ -11,8 +11,8 @@ use crate::buffer::PktBuf;
 pub enum Chunk {
     /// A packet buffer that the queue owns.
     Pooled(PktBuf),
-    /// A part of memory that others hold too; [`Chunk::part`] makes it. Its length has 32 bits so that a chunk has 32 bytes:
-    /// each connection has room for one.
+    /// A part of memory that others hold too; [`Chunk::part`] makes it. Its length has 32 bits so that a chunk has 32
+    /// bytes: each connection has room for one.
     Shared {
         /// The memory.
         data: Arc<[u8]>,
@@ -31,8 +31,8 @@ impl Chunk {
     /// All of `data`, shared; the first 4 GiB - 1 of it if there is more.
     ///
     /// ```
-    /// let chunk = pktbuf::Chunk::shared(b"text".as_slice().into());
-    /// assert_eq!(&*chunk, b"text");
+    /// let chunk = pktbuf::Chunk::shared(b"data".as_slice().into());
+    /// assert_eq!(&*chunk, b"data");
     /// ```
     pub fn shared(data: Arc<[u8]>) -> Chunk {
         let range = 0..data.len();
@@ -177,29 +177,29 @@ impl fmt::Debug for Chunk {
 mod tests {
     use super::*;
 
-    const TEXT: &[u8] = b"the quick brown fox";
+    const DATA: &[u8] = b"the quick brown fox";
 
     fn one_of_each() -> [Chunk; 3] {
-        let shared = Chunk::part([b"__", TEXT, b"__"].concat().into(), 2..2 + TEXT.len());
-        [PktBuf::from_slice(TEXT).unwrap().into(), shared, TEXT.into()]
+        let shared = Chunk::part([b"__", DATA, b"__"].concat().into(), 2..2 + DATA.len());
+        [PktBuf::from_slice(DATA).unwrap().into(), shared, DATA.into()]
     }
 
     #[test]
     fn advancing_removes_from_the_front() {
         for mut chunk in one_of_each() {
             chunk.advance(4);
-            assert_eq!(&chunk[..], &TEXT[4..], "{chunk:?}");
-            chunk.advance(TEXT.len() - 4);
+            assert_eq!(&chunk[..], &DATA[4..], "{chunk:?}");
+            chunk.advance(DATA.len() - 4);
             assert!(chunk.is_empty());
         }
     }
 
     #[test]
     fn splitting_anywhere_loses_nothing() {
-        for at in 0..=TEXT.len() {
+        for at in 0..=DATA.len() {
             for mut chunk in one_of_each() {
                 let front = chunk.split(at).unwrap();
-                assert_eq!((&front[..], &chunk[..]), TEXT.split_at(at), "{chunk:?} at {at}");
+                assert_eq!((&front[..], &chunk[..]), DATA.split_at(at), "{chunk:?} at {at}");
             }
         }
     }
@@ -207,6 +207,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a chunk of 19 bytes advanced by 20")]
     fn advancing_beyond_the_end_panics() {
-        Chunk::Static(TEXT).advance(20);
+        Chunk::Static(DATA).advance(20);
     }
 }

@@ -1,9 +1,9 @@
 //! Magazines of free blocks, and the depot where threads exchange them, a lock for each size class.
 //!
-//! Called by the caches of threads: `pool.rs` on the real machine, `platform_heap.rs` on others. Both run this code; what
-//! differs is the platform whose lock stands before the shelves. What may never happen: a block in two places, a magazine
-//! that reallocates (each is made with its full capacity), a depot's lock held while anything but moves of pointers between
-//! lists happens.
+//! Called by the caches of threads: `pool.rs` on the real machine, `platform_heap.rs` on others. Both run this code;
+//! they differ in the platform of the lock that guards the shelves. What may never happen: a block in two places, a
+//! magazine that reallocates (each is made with its full capacity), a depot's lock held while anything but moves of
+//! pointers between lists happens.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -16,8 +16,8 @@ use crate::pool::grow;
 /// Free blocks of one class. Its capacity is the class's rounds, given at creation.
 pub(crate) type Magazine = Vec<Block>;
 
-/// Whether an allocation failed against the limit; see the head of `pool.rs`. Read on every release, written rarely, so the
-/// lines stay shared in all caches. The last is of no class and stays false.
+/// Whether an allocation failed against the limit; see the head of `pool.rs`. Read on every release, written rarely, so
+/// the lines stay shared in all caches. The last is of no class and stays false.
 static PRESSED: [CachePadded<AtomicBool>; HOMES] = [const { CachePadded::new(AtomicBool::new(false)) }; HOMES];
 
 /// Whether the threads are to keep no blocks of this home.

@@ -1,9 +1,9 @@
 //! [`ForeignBuf`]: a packet in memory that another party may write at any time.
 //!
-//! A guest that owns the memory need not wait for us to finish: bytes may change between any two reads. References to them
-//! would be undefined behaviour, and a header that was checked in place could be another one when it is used. So this
-//! buffer has the window, the return home and the counts of a [`PktBuf`] and gives out no reference: bytes are copied, each
-//! loaded or stored once. What is to be parsed is copied out and then parsed.
+//! A guest that owns the memory need not wait for us to finish: bytes may change between any two reads. References to
+//! them would be undefined behaviour, and a header that was checked in place could be another one when it is used. So
+//! this buffer has the window, the return home and the counts of a [`PktBuf`] and gives out no reference: bytes are
+//! copied, each loaded or stored once. What is to be parsed is copied out and then parsed.
 //!
 //! What may never happen: a reference to the packet's bytes.
 
@@ -20,8 +20,8 @@ const WORD: usize = size_of::<usize>();
 pub struct ForeignBuf(PktBuf);
 
 impl ForeignBuf {
-    /// An empty buffer for at least `capacity` bytes behind [`HEADROOM`](crate::HEADROOM) bytes of headroom. `None` if the
-    /// region has ended or is not foreign, has no free chunk, or its chunks are smaller.
+    /// An empty buffer for at least `capacity` bytes behind [`HEADROOM`](crate::HEADROOM) bytes of headroom. `None` if
+    /// the region has ended or is not foreign, has no free chunk, or its chunks are smaller.
     pub fn alloc_in(region: RegionId, capacity: usize) -> Option<ForeignBuf> {
         PktBuf::alloc_with_access(region, Access::Foreign, HEADROOM, capacity).map(ForeignBuf)
     }

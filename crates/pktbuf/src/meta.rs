@@ -6,11 +6,11 @@ pub struct Meta {
     /// Arrival stamp, nanoseconds by the receiving device's clock, or a sequence number that the device counts; 0 if
     /// none.
     pub stamp: u64,
-    /// Receive-side scaling hash of the flow (Toeplitz), if somebody computed it.
+    /// Receive-side scaling hash of the flow (Toeplitz), if it was computed.
     pub flow_hash: Option<u32>,
     /// What is known about the transport checksum.
     pub checksum: Checksum,
-    /// Segment size of a super-segment, in bytes of text: what the device cuts it into (transmit) or coalesced it from
+    /// Segment size of a super-segment, in bytes of data: what the device cuts it into (transmit) or coalesced it from
     /// (receive). 0 for an ordinary packet.
     pub segment_size: u16,
     /// Device queue that the packet came from or goes to.
@@ -18,8 +18,8 @@ pub struct Meta {
     /// Where the network header begins: the value of [`PktBuf::headroom`](crate::PktBuf::headroom) while it was in
     /// front. 0 if unknown. See [`PktBuf::mark_network_header`](crate::PktBuf::mark_network_header).
     pub l3: u16,
-    /// Type of service (IPv4) or traffic class (IPv6): DSCP in the high six bits, the ECN codepoint in the low two. Of a
-    /// received packet what its IP header said; of one to send what a transport wants its IP header to say.
+    /// Type of service (IPv4) or traffic class (IPv6): DSCP in the high six bits, the ECN codepoint in the low two. Of
+    /// a received packet the value in its IP header; of one to send the value that the transport asks for.
     pub traffic_class: u8,
     /// Time to live or hop limit that a transport wants its IP header to have; 0: the default.
     pub hop_limit: u8,
@@ -44,11 +44,11 @@ pub enum Checksum {
     None,
     /// A device or an earlier layer found it right.
     Verified,
-    /// Left to whoever sends the packet: the field holds the folded pseudo-header sum, not complemented, and the sum
+    /// Left to the sender of the packet: the field holds the folded pseudo-header sum, not complemented, and the sum
     /// over everything from `start` to the end, complemented, belongs there (the meaning of virtio 1.2 section
     /// 5.1.6.2).
     Partial {
-        /// Where summing begins, in bytes from the first byte of the packet: 0 in a bare segment. Whoever prepends a
+        /// Where summing begins, in bytes from the first byte of the packet: 0 in a bare segment. Code that prepends a
         /// header adds its length, so that a device counts from the first byte of the frame.
         start: u16,
         /// Where the checksum field is, in bytes after `start`.

@@ -1,13 +1,13 @@
 //! [`PlatformHeap`]: the pool for threads that are not the kernel's.
 //!
-//! A simulator or a model checker runs many threads of its own on one thread of the kernel. With the real machine's pool they
-//! would share that thread's magazines: buffers would never travel between processors, and nobody would ever wait for a
-//! depot. Here each of them, numbered by [`Platform::thread_index`], has magazines of its own, and the depots stand behind
-//! the platform's locks, so that a wait for them is scheduled, charged and counted like any other. Blocks, slabs, limit and
-//! the count of live buffers are those of the process.
+//! A simulator or a model checker runs many threads of its own on one thread of the kernel. With the real machine's
+//! pool they would share that thread's magazines: buffers would never travel between processors, and no thread would
+//! ever wait for a depot. Here each of them, numbered by [`Platform::thread_index`], has magazines of its own, and the
+//! depots stand behind the platform's locks, so that a wait for them is scheduled, charged and counted like any other.
+//! Blocks, slabs, limit and the count of live buffers are those of the process.
 //!
-//! Installed by the owner of the platform's threads, for as long as they run. What may never happen: the cache of one thread
-//! used by another, or a block that stays behind when the heap goes.
+//! Installed by the owner of the platform's threads, for as long as they run. What may never happen: the cache of one
+//! thread used by another, or a block that stays behind when the heap goes.
 
 use core::cell::UnsafeCell;
 
@@ -48,8 +48,8 @@ impl<P: Platform> PlatformHeap<P> {
         PlatformHeap { depots: Depots::new(kind), caches: PerThread::new(make) }
     }
 
-    /// Runs `work`, during which every allocation and every release on this thread of the kernel is one of the thread of
-    /// `P` that runs at that moment. Threads of `P` that run on several threads of the kernel enter on each of them.
+    /// Runs `work`, during which every allocation and every release on this thread of the kernel is one of the thread
+    /// of `P` that runs at that moment. Threads of `P` that run on several threads of the kernel enter on each of them.
     ///
     /// To be called outside the threads of `P`, or in the one that outlives all others.
     pub fn enter<R>(&self, work: impl FnOnce() -> R) -> R {
@@ -59,8 +59,8 @@ impl<P: Platform> PlatformHeap<P> {
     /// Calls `use_pair` with the calling thread's magazines, or with two that are emptied afterwards.
     fn with_pair<R>(&self, class: Class, use_pair: impl FnOnce(&mut Pair) -> R) -> R {
         if let ThreadCache(Some(pairs)) = self.caches.here() {
-            // SAFETY: only this thread uses these magazines. It may lose the processor inside `use_pair`, while it waits
-            // for a depot; it cannot come back here before that ends, as a depot calls nothing.
+            // SAFETY: only this thread uses these magazines. It may lose the processor inside `use_pair`, while it
+            // waits for a depot; it cannot come back here before that ends, as a depot calls nothing.
             return use_pair(&mut unsafe { &mut *pairs.get() }[class as usize]);
         }
         let mut pair = Pair::of(class);

@@ -1,8 +1,8 @@
 //! The pool: per-thread magazines in front of a depot, in front of slabs.
 //!
-//! Called by the kinds of buffers: [`allocate`] and [`release`]. A thread's cache holds two magazines for each size class
-//! (`depot.rs`). Only when both are empty (or both full) does a thread visit the depot, so the cost of the lock is spread
-//! over a magazine's rounds however a program alternates.
+//! Called by the kinds of buffers: [`allocate`] and [`release`]. A thread's cache holds two magazines for each size
+//! class (`depot.rs`). Only when both are empty (or both full) does a thread visit the depot, so the cost of the lock
+//! is spread over a magazine's rounds however a program alternates.
 //!
 //! **Limit.** [`set_limit`] bounds the memory of slabs. When an allocation fails against it, the class is *pressed*:
 //! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread sits on
@@ -11,9 +11,9 @@
 //! **Counting.** Each thread counts its allocations minus its releases in a cell of its own, which outlives the thread;
 //! the sum over all cells is exact when no thread is inside the pool.
 //!
-//! **Refusing.** [`refuse`] has a thread's allocations fail by number, for tests of what happens then. It keeps all classes
-//! pressed meanwhile, so that every allocation takes the slow path, where the count is kept: the fast one knows nothing of
-//! it.
+//! **Refusing.** [`refuse`] has a thread's allocations fail by number, for tests of what happens then. It keeps all
+//! classes pressed meanwhile, so that every allocation takes the slow path, where the count is kept: the fast one knows
+//! nothing of it.
 //!
 //! **Platforms.** A simulator or a model checker runs many threads on one thread of the kernel, each of which must have
 //! magazines of its own. While one does ([`PlatformHeap::enter`](crate::PlatformHeap::enter)), the kernel thread's own
@@ -68,7 +68,7 @@ fn lease_live_cell() -> &'static LiveCell {
     cell
 }
 
-/// The heap of a platform on whose threads this kernel thread's time is spent; see [`crate::PlatformHeap`].
+/// The heap of a platform whose threads run on this kernel thread; see [`crate::PlatformHeap`].
 pub(crate) trait Elsewhere {
     /// As [`allocate`], without counting.
     fn allocate(&self, class: Class) -> Option<Block>;
@@ -240,7 +240,7 @@ fn release_slowly(cache: &UnsafeCell<Cache>, home: Home, block: Block) {
     unsafe { &mut *cache.get() }.pairs[class as usize].put(class, block, &DEPOTS);
 }
 
-/// For a thread whose cache is gone already.
+/// For a thread that has already dropped its cache.
 #[cold]
 fn allocate_orphan(class: Class) -> Option<Block> {
     let mut pair = Pair::of(class);
@@ -275,7 +275,8 @@ pub(crate) fn count(change: i64) {
 /// The heap that this kernel thread's allocations go to instead of its own cache.
 fn elsewhere<'a>() -> Option<&'a dyn Elsewhere> {
     let heap = ELSEWHERE.try_with(Cell::get).ok().flatten()?;
-    // SAFETY: `enter` takes the pointer away before its borrow of the heap ends, and no caller here keeps the reference.
+    // SAFETY: `enter` takes the pointer away before its borrow of the heap ends, and no caller here keeps the
+    // reference.
     Some(unsafe { &*heap })
 }
 
@@ -325,8 +326,8 @@ pub fn balance() -> i64 {
     CACHE.try_with(read).unwrap_or_default()
 }
 
-/// Whether a block of `class` can be had such that about `reserve` more can be had after it. Always, unless the pool is
-/// bounded; then the answer costs a look at every thread's count.
+/// Whether a block of `class` can be allocated such that about `reserve` more are left after it. Always true unless the
+/// pool is bounded; then the call reads every thread's count.
 pub(crate) fn leaves(class: Class, reserve: usize) -> bool {
     let limit = LIMIT.load(Relaxed);
     if limit == usize::MAX {
@@ -346,9 +347,9 @@ pub fn set_limit(bytes: usize) {
     Class::ALL.iter().for_each(|&class| press(class, false));
 }
 
-/// Has the calling thread's allocations fail by number: the next `before` succeed, the `refused` behind them return `None`,
-/// and what comes after succeeds again. Replaces what was asked for before; `refuse(0, 0)` ends it. For tests: while it
-/// lasts every allocation of the process takes a lock.
+/// Has the calling thread's allocations fail by number: the next `before` succeed, the `refused` behind them return
+/// `None`, and what comes after succeeds again. Replaces what was asked for before; `refuse(0, 0)` ends it. For tests:
+/// while it lasts every allocation of the process takes a lock.
 pub fn refuse(before: u64, refused: u64) {
     let refusal = (refused > 0).then_some(Refusal { before, refused });
     let set = |cache: &UnsafeCell<Cache>| {
@@ -371,8 +372,8 @@ pub fn refusals_left() -> u64 {
     CACHE.try_with(left).unwrap_or(0)
 }
 
-/// Bytes of the blocks that hold packets or lie in a thread's cache: [`footprint`] less what every thread could have. Takes
-/// a lock for each size class.
+/// Bytes of the blocks that hold packets or lie in a thread's cache: [`footprint`] less what every thread could have.
+/// Takes a lock for each size class.
 pub fn in_use() -> usize {
     let theirs = elsewhere().map_or(0, |heap| heap.free_bytes());
     footprint().saturating_sub(DEPOTS.free_bytes() + theirs)

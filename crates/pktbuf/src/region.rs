@@ -1,21 +1,21 @@
 //! Regions: memory outside the heap that packets lie in because a device wants them there.
 //!
-//! The owner of a region (a device back-end) registers memory that it has mapped: AF_XDP's UMEM, the memory of a guest, a
-//! segment shared with another process. The memory is divided into chunks. Buffers are allocated in it by number
+//! The owner of a region (a device back-end) registers memory that it has mapped: AF_XDP's UMEM, the memory of a guest,
+//! a segment shared with another process. The memory is divided into chunks. Buffers are allocated in it by number
 //! ([`RegionId`], a value that travels with the capabilities of a device), lent to the device and taken back from it by
 //! offset, and return home from whichever thread drops them.
 //!
-//! **Trust.** Headers, free lists and the state of each chunk lie in memory of this process, in arrays of their own. The
-//! region's memory holds bytes of packets and nothing else; no word of it is ever interpreted here. An offset that comes
-//! from the other side (a descriptor) is checked against the state: only a chunk that was lent is accepted back, once, with
-//! a window inside it.
+//! **Trust.** Headers, free lists and the state of each chunk lie in memory of this process, in arrays of their own.
+//! The region's memory holds bytes of packets and nothing else; no word of it is ever interpreted here. An offset that
+//! comes from the other side (a descriptor) is checked against the state: only a chunk that was lent is accepted back,
+//! once, with a window inside it.
 //!
-//! **Who else writes.** [`Memory::ACCESS`] says whether a chunk that a buffer owns may change under it.
-//! * [`Access::Foreign`], the default: another party may write at any time. Rust's references must not point there, so such
-//!   a region gives out [`ForeignBuf`](crate::ForeignBuf)s only, which copy bytes in and out. What is to be parsed is
-//!   copied out first: a header that is checked in place could change between the check and the use.
-//! * [`Access::Exclusive`]: the other party (the kernel, for a UMEM) keeps to the rule that it writes lent chunks only. Then
-//!   [`PktBuf`](crate::PktBuf)s lie there like anywhere else.
+//! **Other writers.** [`Memory::ACCESS`] tells whether a chunk that a buffer owns may be changed by another party.
+//! * [`Access::Foreign`], the default: another party may write at any time. Rust's references must not point there, so
+//!   such a region gives out [`ForeignBuf`](crate::ForeignBuf)s only, which copy bytes in and out. What is to be parsed
+//!   is copied out first: a header that is checked in place could change between the check and the use.
+//! * [`Access::Exclusive`]: the other party (the kernel, for a UMEM) keeps to the rule that it writes lent chunks only.
+//!   Then [`PktBuf`](crate::PktBuf)s lie there like anywhere else.
 //!
 //! **Life.** A region is unregistered when all its chunks are home. Where its owner goes earlier, no further buffer is
 //! allocated and the thread that brings the last chunk home frees the memory ([`sync::UseCount`]).
@@ -27,8 +27,8 @@
 //! | `region/registry.rs` | the table of regions, by number |
 //! | `region/zeroed.rs` | memory for a region that needs none in particular |
 //!
-//! What may never happen: two owners of one chunk, a chunk used after the memory is gone, or a trusted word in memory that
-//! another party writes.
+//! What may never happen: two owners of one chunk, a chunk used after the memory is gone, or a trusted word in memory
+//! that another party writes.
 
 mod chunks;
 mod registry;
@@ -60,10 +60,10 @@ pub enum Access {
 /// Memory for a region. Dropped when the region has ended and its last chunk is home; a mapping ends itself then.
 ///
 /// # Safety
-/// From its registration until it is dropped, `len` bytes from `base` are mapped, readable and writable, hold initialised
-/// bytes, and are used by nothing else in this process. Under [`Access::Exclusive`] moreover no other process, guest
-/// or device writes any of them but the chunks that [`Region`] has lent, from the call that lends a chunk until the call
-/// that accepts it or gives it back.
+/// From its registration until it is dropped, `len` bytes from `base` are mapped, readable and writable, hold
+/// initialised bytes, and are used by nothing else in this process. Under [`Access::Exclusive`] moreover no other
+/// process, guest or device writes any of them but the chunks that [`Region`] has lent, from the call that lends a
+/// chunk until the call that accepts it or gives it back.
 pub unsafe trait Memory: Send + Sync + 'static {
     /// See [`Access`].
     const ACCESS: Access = Access::Foreign;
@@ -80,8 +80,8 @@ pub unsafe trait Memory: Send + Sync + 'static {
     }
 }
 
-/// The number of a region. The number of a region that has ended is refused wherever it is used, also when another region
-/// has come in its place.
+/// The number of a region. The number of a region that has ended is refused wherever it is used, also when another
+/// region has come in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionId {
     entry: u16,
@@ -90,7 +90,7 @@ pub struct RegionId {
 
 const _: () = assert!(size_of::<Option<RegionId>>() == 4);
 
-/// What becomes of a chunk whose buffer is dropped.
+/// What happens to a chunk when its buffer is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// It is free for the next allocation.
@@ -269,14 +269,15 @@ impl Region {
         Ok(())
     }
 
-    /// Takes every lent chunk back and frees it, and returns how many there were: the other side is gone and writes no more.
+    /// Takes every lent chunk back and frees it, and returns how many there were: the other side is gone and writes no
+    /// more.
     pub fn give_all_back(&self) -> usize {
         let count = self.chunks().give_all_back();
         (0..count).for_each(|_| registry::end_use(self.id));
         count
     }
 
-    /// A chunk whose buffer was dropped, under [`Released::Returned`]; it is lent from here on.
+    /// The chunk of a dropped buffer, under [`Released::Returned`]; it is lent from here on.
     pub fn next_returned(&self) -> Option<Span> {
         self.chunks().next_returned().inspect(|_| registry::begin_use(self.id))
     }

@@ -1,9 +1,9 @@
 //! [`SharedBuf`]: a packet that several hold at once, without a copy.
 //!
-//! For a frame that is flooded to several ports, and for data that is sent and kept. The holders share the bytes and the
-//! metadata, which nobody can change meanwhile; each has a window of its own. A [`PktBuf`] stays the unique owner that it
-//! is, and its way through the stack knows nothing of counts: sharing takes a `PktBuf` and gives a `SharedBuf`, and only the
-//! last holder gets a `PktBuf` back. One that needs to write and is not the last gets a copy.
+//! For a frame that is flooded to several ports, and for data that is sent and kept. The holders share the bytes and
+//! the metadata, which cannot change meanwhile; each has a window of its own. A [`PktBuf`] remains a unique owner, and
+//! its path through the stack involves no counts: sharing takes a `PktBuf` and gives a `SharedBuf`, and only the last
+//! holder gets a `PktBuf` back. One that needs to write and is not the last gets a copy.
 //!
 //! What may never happen: bytes that change under a holder, or a block that goes home before its last holder, or twice.
 
@@ -15,14 +15,14 @@ use crate::block::Block;
 use crate::buffer::{PktBuf, Window};
 use crate::meta::Meta;
 
-/// One of the holders of a packet. Dereferences to the bytes of its window. Cloning it makes another holder; the last that
-/// is dropped sends the block home.
+/// One of the holders of a packet. Dereferences to the bytes of its window. Cloning it makes another holder; the last
+/// that is dropped sends the block home.
 pub struct SharedBuf {
     block: Block,
     window: Window,
 }
 
-// SAFETY: a holder gives out shared references to bytes and metadata that nobody writes.
+// SAFETY: a holder lends shared references to bytes and metadata that are not written.
 unsafe impl Sync for SharedBuf {}
 
 impl SharedBuf {

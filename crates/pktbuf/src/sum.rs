@@ -1,9 +1,9 @@
 //! The Internet checksum (RFC 1071) over payloads, with the widest vectors that the processor has.
 //!
-//! A compiler turns the portable kernel of `wire` into eight instructions for 32 bytes and never goes beyond 256 bits by
-//! itself; written out they are five, and with AVX-512 four for 64 bytes (`sum/x86.rs`). Which of them is used is found
-//! out at run time. Summing while copying is done in pieces that fit the first-level cache: a fused loop was measured to
-//! be slower than a copy followed by a sum of what it left in the cache.
+//! A compiler turns the portable kernel of `wire` into eight instructions for 32 bytes and never goes beyond 256 bits
+//! by itself; written out they are five, and with AVX-512 four for 64 bytes (`sum/x86.rs`). Which of them is used is
+//! found out at run time. Summing while copying is done in pieces that fit the first-level cache: a fused loop was
+//! measured to be slower than a copy followed by a sum of what it left in the cache.
 
 use wire::checksum::{Sum, sum_kernel};
 

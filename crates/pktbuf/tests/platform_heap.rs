@@ -1,6 +1,6 @@
-//! The pool of a platform whose threads share one thread of the kernel, under shuttle's schedules: every thread has magazines
-//! of its own, waits for a depot are waits of the platform, and the books balance.
-//! (`cargo test -p heddle-pktbuf --features shuttle`)
+//! The pool of a platform whose threads share one thread of the kernel, under shuttle's schedules: every thread has
+//! magazines of its own, waits for a depot are waits of the platform, and the books balance. (`cargo test -p
+//! heddle-pktbuf --features shuttle`)
 #![cfg(feature = "shuttle")]
 
 use std::collections::HashSet;

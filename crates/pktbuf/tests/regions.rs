@@ -139,8 +139,8 @@ fn random(seed: &mut u64) -> usize {
     (*seed >> 33) as usize
 }
 
-/// Between any two operations the guest overwrites all its memory. Windows, homes and counts stay what we made them, and no
-/// operation reaches beyond its chunk.
+/// Between any two operations the guest overwrites all its memory. Windows, homes and counts stay what we made them,
+/// and no operation reaches beyond its chunk.
 #[test]
 fn a_hostile_guest_changes_bytes_and_nothing_else() {
     let (region, guest) = foreign(Released::Free);
@@ -162,12 +162,12 @@ fn a_hostile_guest_changes_bytes_and_nothing_else() {
             (1, false, _) => {
                 let at = pick % held.len();
                 let known = &mut held[at];
-                let text = vec![step as u8; pick % 400];
-                let fits = known.buf.extend_from_slice(&text);
-                assert_eq!(fits, text.len() <= known.room.1);
+                let data = vec![step as u8; pick % 400];
+                let fits = known.buf.extend_from_slice(&data);
+                assert_eq!(fits, data.len() <= known.room.1);
                 if fits {
-                    known.len += text.len();
-                    known.room.1 -= text.len();
+                    known.len += data.len();
+                    known.room.1 -= data.len();
                 }
             }
             (2, false, _) => {
@@ -213,16 +213,16 @@ fn a_hostile_guest_changes_bytes_and_nothing_else() {
 #[test]
 fn a_copy_is_out_of_the_guests_reach() {
     let (region, guest) = foreign(Released::Free);
-    let text: Vec<u8> = (0..200).map(|i| i as u8 ^ 0xC3).collect();
+    let data: Vec<u8> = (0..200).map(|i| i as u8 ^ 0xC3).collect();
     for cut in 0..24 {
         for len in [0, 1, 7, 8, 9, 63, 150] {
             let mut buf = ForeignBuf::alloc_in(region.id(), 200).expect("a chunk");
-            assert!(buf.extend_from_slice(&text));
+            assert!(buf.extend_from_slice(&data));
             buf.pull_front(cut);
             buf.truncate(len);
             let copy = buf.copy_out().expect("a buffer");
             guest.scribble(len as u8);
-            assert_eq!((&copy[..], copy.region()), (&text[cut..cut + len], None));
+            assert_eq!((&copy[..], copy.region()), (&data[cut..cut + len], None));
             let mut part = [0; 4];
             if len > 7 {
                 buf.write(3, b"text");

@@ -1,12 +1,12 @@
-//! How a call blocks: it is attempted; while that says [`Poll::Pending`] the thread sleeps on a permit of the platform's and
-//! is woken through the queue of the description that it waits for.
+//! How a call blocks: it is attempted; while that says [`Poll::Pending`] the thread sleeps on a permit of the
+//! platform's and is woken through the queue of the description that it waits for.
 //!
-//! The thread joins the queue before the attempt that precedes its sleep, so whatever happens after that attempt has given
-//! the permit. When the time of the call is over (`SO_RCVTIMEO`, `SO_SNDTIMEO`) it is attempted once more as if the
-//! descriptor did not block, which returns "the amount of data transferred", or `EAGAIN` (socket(7)).
+//! The thread joins the queue before the attempt that precedes its sleep, so whatever happens after that attempt has
+//! given the permit. When the time of the call is over (`SO_RCVTIMEO`, `SO_SNDTIMEO`) it is attempted once more as if
+//! the descriptor did not block, which returns "the amount of data transferred", or `EAGAIN` (socket(7)).
 //!
-//! A caller that moves a clock of its own, as the runner of packet scripts does, does not come here: it makes the attempts
-//! itself (`try_receive` and the like).
+//! A caller that moves a clock of its own, as the runner of packet scripts does, does not come here: it makes the
+//! attempts itself (`try_receive` and the like).
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -71,8 +71,8 @@ impl Limit {
     }
 }
 
-/// Makes `attempt` until it is over, and sleeps in between until one of `bits` may have happened to `file`. The argument of
-/// `attempt` says that the time is over and that it must not wait any more.
+/// Makes `attempt` until it is over, and sleeps in between until one of `bits` may have happened to `file`. The
+/// argument of `attempt` says that the time is over and that it must not wait any more.
 pub(crate) fn block<P: Platform, T>(
     file: &Description<P>,
     bits: u32,

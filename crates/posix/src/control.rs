@@ -1,4 +1,4 @@
-//! What a descriptor says of itself and is told without data: `fcntl`, `ioctl`, `dup`, `getsockname`, `getpeername`.
+//! Calls on a descriptor that move no data: `fcntl`, `ioctl`, `dup`, `getsockname`, `getpeername`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -42,8 +42,8 @@ impl<P: Platform> Sockets<P> {
         self.table.add(self.file(fd)?, false, 0)
     }
 
-    /// `dup3(2)`, and `dup2(2)` without flags and where the numbers differ: makes `new` refer to the description of `fd`. What
-    /// `new` referred to is closed.
+    /// `dup3(2)`, and `dup2(2)` without flags and where the numbers differ: makes `new` refer to the description of
+    /// `fd`. What `new` referred to is closed.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL` for equal numbers or a flag other than `O_CLOEXEC`.
@@ -99,8 +99,8 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// How long a call on `fd` may wait that receives or accepts (`SO_RCVTIMEO`), or one that sends or connects (`SO_SNDTIMEO`);
-    /// `None`: for ever.
+    /// How long a call on `fd` may wait that receives or accepts (`SO_RCVTIMEO`), or one that sends or connects
+    /// (`SO_SNDTIMEO`); `None`: for ever.
     pub fn timeout(&self, fd: i32, receives: bool) -> Option<Duration> {
         self.file(fd).ok()?.timeout(receives)
     }

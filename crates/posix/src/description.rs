@@ -1,8 +1,9 @@
-//! An open file description: what descriptors refer to. It has the object (a socket, an `epoll` instance, one end of a pipe),
-//! `O_NONBLOCK`, and the queue of waiters until the object may be ready.
+//! An open file description: what descriptors refer to. It has the object (a socket, an `epoll` instance, one end of a
+//! pipe), `O_NONBLOCK`, and the queue of waiters until the object may be ready.
 //!
-//! "Duplicated file descriptors refer to the same open file description and thus share file offset and file status flags"
-//! (dup(2)). It ends, and closes its socket, when the last descriptor is closed and the last call on it has returned.
+//! "Duplicated file descriptors refer to the same open file description and thus share file offset and file status
+//! flags" (dup(2)). It ends, and closes its socket, when the last descriptor is closed and the last call on it has
+//! returned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,8 +102,8 @@ impl<P: Platform> Description<P> {
         &self.stack
     }
 
-    /// What it is ready for now, bits of `epoll`. Who finds it not ready for one of `wanted` hears of it in the queue when
-    /// it is; the stack does not tell of room to write unless it is asked to.
+    /// What it is ready for now, bits of `epoll`. A caller that finds it not ready for one of `wanted` is notified
+    /// through the queue when it is; the stack does not notify of room to write unless asked to.
     pub(crate) fn events(&self, wanted: u32) -> u32 {
         match &self.object {
             Object::Tcp(socket) => socket.events(&self.stack, wanted),

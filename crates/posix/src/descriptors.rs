@@ -1,12 +1,13 @@
 //! A process' table of descriptors: numbers, and the open file description that each refers to.
 //!
-//! Several descriptors may refer to one description (`dup`), and a call that uses a description holds a reference to it for
-//! as long as it lasts. So a descriptor that is closed while another thread blocks in a call on it is gone from the table
-//! at once, and its description ends with that call: "the blocking I/O system call holds a reference to the underlying open
-//! file description, and this reference keeps the description open until the I/O system call completes" (close(2)).
+//! Several descriptors may refer to one description (`dup`), and a call that uses a description holds a reference to it
+//! for as long as it lasts. So a descriptor that is closed while another thread blocks in a call on it is gone from the
+//! table at once, and its description ends with that call: "the blocking I/O system call holds a reference to the
+//! underlying open file description, and this reference keeps the description open until the I/O system call completes"
+//! (close(2)).
 //!
-//! The table is in parts, each under a lock of its own that is held for one look, so threads that use different descriptors
-//! seldom meet. What may never happen: a description ends while a lock of the table is held.
+//! The table is in parts, each under a lock of its own that is held for one look, so threads that use different
+//! descriptors seldom meet. What may never happen: a description ends while a lock of the table is held.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ const PARTS: usize = 16;
 /// The place of the numbers in the order of the table's locks.
 const OF_NUMBERS: u32 = PARTS as u32;
 
-/// Where the numbers of descriptors come from: from nowhere else ([`LowestFree`]), or from a kernel in whose table each of
-/// them is taken as well, so that no file of the kernel's gets the same number. Any thread.
+/// Where the numbers of descriptors come from: from nowhere else ([`LowestFree`]), or from a kernel in whose table each
+/// of them is taken as well, so that no file of the kernel's gets the same number. Any thread.
 pub trait Numbers: Send + Sync {
     /// Takes the lowest free number that is not below `from`.
     ///

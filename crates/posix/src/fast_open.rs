@@ -1,5 +1,5 @@
-//! Fast Open as Linux's calls have it: a send that opens (`MSG_FASTOPEN`), and a `connect` that leaves its SYN to the first
-//! write (`TCP_FASTOPEN_CONNECT`).
+//! Fast Open as Linux's calls have it: a send that opens (`MSG_FASTOPEN`), and a `connect` that leaves its SYN to the
+//! first write (`TCP_FASTOPEN_CONNECT`).
 
 use std::net::SocketAddr;
 use std::task::Poll;
@@ -19,8 +19,8 @@ fn is_client<P: Platform>(stack: &Stack<P>) -> bool {
 }
 
 /// `TCP_FASTOPEN_KEY`: one key, or the key and the one before it.
-pub(crate) fn read_keys(octets: &[u8]) -> Result<FastOpenKeys, Errno> {
-    match octets.as_chunks::<16>() {
+pub(crate) fn read_keys(bytes: &[u8]) -> Result<FastOpenKeys, Errno> {
+    match bytes.as_chunks::<16>() {
         ([primary], []) => Ok(FastOpenKeys { primary: Some(*primary), backup: None }),
         ([primary, backup], []) => Ok(FastOpenKeys { primary: Some(*primary), backup: Some(*backup) }),
         _ => Err(Errno::EINVAL),
@@ -41,7 +41,7 @@ impl<P: Platform> State<P> {
             (libc::TCP_FASTOPEN, OptionValue::Int(0..)) if passive => Ok(()),
             (libc::TCP_FASTOPEN_CONNECT, OptionValue::Int(0 | 1)) if !is_client(stack) => Err(Errno::EOPNOTSUPP),
             (libc::TCP_FASTOPEN_CONNECT, OptionValue::Int(0 | 1)) if open => Ok(()),
-            (libc::TCP_FASTOPEN_KEY, OptionValue::Octets(octets)) => read_keys(octets).map(|_| ()),
+            (libc::TCP_FASTOPEN_KEY, OptionValue::Bytes(bytes)) => read_keys(bytes).map(|_| ()),
             (libc::TCP_FASTOPEN | libc::TCP_FASTOPEN_CONNECT | libc::TCP_FASTOPEN_KEY, _) => Err(Errno::EINVAL),
             _ => return None,
         };
@@ -58,15 +58,15 @@ impl<P: Platform> State<P> {
         if let Some(OptionValue::Int(limit)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
             listener.set_fast_open(usize::try_from(*limit).unwrap_or(0));
         }
-        if let Some(OptionValue::Octets(octets)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY)
-            && let Ok(keys) = read_keys(octets)
+        if let Some(OptionValue::Bytes(bytes)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY)
+            && let Ok(keys) = read_keys(bytes)
         {
             listener.set_fast_open_keys(keys);
         }
     }
 
-    /// `connect` under `TCP_FASTOPEN_CONNECT`: nothing is sent if the first write can open; else the SYN asks for a cookie,
-    /// and the connection is being opened.
+    /// `connect` under `TCP_FASTOPEN_CONNECT`: nothing is sent if the first write can open; else the SYN asks for a
+    /// cookie, and the connection is being opened.
     pub(crate) fn connect_later(
         &mut self,
         stack: &Stack<P>,
@@ -96,8 +96,8 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// The beginning of a send that opens the connection, or meets one that is being opened. `None`: the send goes on as any
-    /// other.
+    /// The beginning of a send that opens the connection, or meets one that is being opened. `None`: the send goes on
+    /// as any other.
     pub(crate) fn open_by_send(
         &mut self,
         stack: &Stack<P>,

@@ -6,7 +6,7 @@ use crate::description::Object;
 use crate::tcp_socket::Stage;
 use crate::{Errno, Sockets};
 
-/// What `TCP_INFO` says, by name and as octets.
+/// What `TCP_INFO` says, by name and as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpInfo {
     info: tcp::TcpInfo,
@@ -35,7 +35,7 @@ pub fn state_number(name: &str) -> Option<i64> {
 impl TcpInfo {
     /// The field `name`, without its `tcpi_`; `None` if there is none of this name.
     pub fn field(&self, name: &str) -> Option<i128> {
-        // C packs these two, and the bit fields, into one octet each.
+        // C packs these two, and the bit fields, into one byte each.
         match name {
             "snd_wscale" => return Some(i128::from(self.info.wscale & 15)),
             "rcv_wscale" => return Some(i128::from(self.info.wscale >> 4)),
@@ -46,7 +46,7 @@ impl TcpInfo {
         self.info.fields().find(|(known, _)| *known == name).map(|(_, value)| value.into())
     }
 
-    /// The octets that `getsockopt` copies out.
+    /// The bytes that `getsockopt` copies out.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.info.to_bytes().to_vec()
     }

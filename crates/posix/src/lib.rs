@@ -1,13 +1,14 @@
-//! Sockets as a Linux program knows them: a table of descriptors over the stack, with Linux's semantics and error numbers.
+//! Sockets as a Linux program knows them: a table of descriptors over the stack, with Linux's semantics and error
+//! numbers.
 //!
-//! [`Sockets`] is one process' table. Its methods are the system calls, for any thread; a failed call returns an [`Errno`].
-//! Numbers of options and flags are Linux's. The crate makes no system call of its own: threads sleep on the platform's parker,
-//! so a program runs on it under a model checker as on the machine.
+//! [`Sockets`] is one process' table. Its methods are the system calls, for any thread; a failed call returns an
+//! [`Errno`]. Numbers of options and flags are Linux's. The crate makes no system call of its own: threads sleep on the
+//! platform's parker, so a program runs on it under a model checker as on the machine.
 //!
-//! A call that may block has two forms. `accept4`, `connect`, `recv`, `send`, `epoll_wait` and their like block the calling
-//! thread. `try_accept`, `try_connect`, `try_receive`, `try_send`, `try_epoll_wait` make one attempt and return
-//! [`Poll::Pending`] instead: for a caller that moves virtual time until the next attempt is worth it, as the runner of packet
-//! scripts does.
+//! A call that may block has two forms. `accept4`, `connect`, `recv`, `send`, `epoll_wait` and their like block the
+//! calling thread. `try_accept`, `try_connect`, `try_receive`, `try_send`, `try_epoll_wait` make one attempt and return
+//! [`Poll::Pending`] instead: for a caller that moves virtual time until the next attempt is worth it, as the runner of
+//! packet scripts does.
 //!
 //! # Map
 //!
@@ -23,9 +24,10 @@
 //!
 //! # Locks
 //!
-//! In the order of [`sync::LockClass`]: `open-file` (what a socket has become; held while the stack opens, listens, shuts
-//! down), `user-handle` (bytes taken from a connection and not read; held while the stack is asked for more), `wait-queue`
-//! and `descriptors` (held for one look, with nothing taken under them). No thread sleeps with one of them.
+//! In the order of [`sync::LockClass`]: `open-file` (what a socket has become; held while the stack opens, listens,
+//! shuts down), `user-handle` (bytes taken from a connection and not read; held while the stack is asked for more),
+//! `wait-queue` and `descriptors` (held for one look, with nothing taken under them). No thread sleeps with one of
+//! them.
 
 #![forbid(unsafe_code)]
 
@@ -68,7 +70,7 @@ pub use info::{TcpInfo, state_number};
 pub use messages::Received;
 pub use options::{OptionValue, is_known};
 pub use poll::PollFd;
-pub use reports::{Report, Stamped};
+pub use reports::{ErrorQueueEntry, Stamped};
 pub use transfer::{MOST, Transfer};
 
 use description::Description;

@@ -57,7 +57,8 @@ impl<P: Platform> Sockets<P> {
         self.file(fd)?.tcp()?.listen(&self.stack, backlog)
     }
 
-    /// One attempt of `accept4(2)`: the new descriptor and the peer. The last one if the time of the call has `expired`.
+    /// One attempt of `accept4(2)`: the new descriptor and the peer. The last one if the time of the call has
+    /// `expired`.
     pub fn try_accept(&self, fd: i32, flags: i32, expired: bool) -> Answer<(i32, SocketAddr)> {
         match self.file(fd) {
             Ok(file) => self.accept_of(&file, flags, expired),
@@ -77,7 +78,8 @@ impl<P: Platform> Sockets<P> {
             Err(error) => return now(Err(error)),
         };
         let peer = as_seen(socket.is_v6(), peer);
-        // "On Linux, the new socket returned by accept() does not inherit file status flags such as O_NONBLOCK" (accept(2)).
+        // "On Linux, the new socket returned by accept() does not inherit file status flags such as O_NONBLOCK"
+        // (accept(2)).
         let status = (flags & libc::SOCK_NONBLOCK != 0, libc::O_RDWR);
         let child = Description::new(Object::Tcp(socket), waiters, status, &self.stack);
         for receives in [true, false] {
@@ -116,14 +118,15 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// `connect(2)`: waits until the connection is established or has failed. After `SO_SNDTIMEO` it goes on opening, as if the
-    /// descriptor did not block.
+    /// `connect(2)`: waits until the connection is established or has failed. After `SO_SNDTIMEO` it goes on opening,
+    /// as if the descriptor did not block.
     ///
     /// # Errors
     /// `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH` and what else ends the attempt.
     pub fn connect(&self, fd: i32, address: Option<SocketAddr>) -> Result<(), Errno> {
         let file = self.file(fd)?;
-        // "EALREADY: [...] a previous connection attempt has not yet been completed": another call's, which this one only waits for.
+        // "EALREADY: [...] a previous connection attempt has not yet been completed": another call's, which this one
+        // only waits for.
         let joins = file.tcp().is_ok_and(TcpSocket::is_opening);
         block(&file, bits::OUT, file.timeout(false), |expired| match self.connect_of(&file, address, expired) {
             Poll::Ready(Err(Errno::EINPROGRESS)) if joins => now(Err(Errno::EALREADY)),
@@ -141,8 +144,8 @@ impl<P: Platform> Sockets<P> {
 
     /// `close(2)`. The open file description ends with its last descriptor, and not before the calls that other threads
     /// have begun on it: those go on, and none of them is woken. The call that ends a connection with a linger time
-    /// (`SO_LINGER`) waits until the peer has acknowledged everything, for that time at most and whether the descriptor blocks
-    /// or not, as on Linux; where a call of another thread outlasts it, nobody waits.
+    /// (`SO_LINGER`) waits until the peer has acknowledged everything, for that time at most and whether the descriptor
+    /// blocks or not, as on Linux; where a call of another thread outlasts it, nobody waits.
     ///
     /// # Errors
     /// `EBADF`.
@@ -150,8 +153,8 @@ impl<P: Platform> Sockets<P> {
         self.table.remove(fd).map(end)
     }
 
-    /// As [`Sockets::close`] without waiting, for a caller that moves virtual time itself: a linger time other than 0 has no
-    /// effect.
+    /// As [`Sockets::close`] without waiting, for a caller that moves virtual time itself: a linger time other than 0
+    /// has no effect.
     ///
     /// # Errors
     /// `EBADF`.

@@ -1,7 +1,7 @@
 //! Calls that receive and send: `read`, `recv`, `recvmsg`, `write`, `send`, `sendmsg` and their like.
 //!
-//! Each has two forms. `try_receive` and `try_send` make one attempt and return [`Poll::Pending`] where a blocking descriptor
-//! would wait. `recv`, `send` and the rest wait, on the platform's parker.
+//! Each has two forms. `try_receive` and `try_send` make one attempt and return [`Poll::Pending`] where a blocking
+//! descriptor would wait. `recv`, `send` and the rest wait, on the platform's parker.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ impl Received {
 }
 
 impl<P: Platform> Sockets<P> {
-    /// One attempt of `recvfrom(2)`, `recvmsg(2)`, `recv(2)` or `read(2)`: at most `max` bytes. The last one if the time of the
-    /// call has `expired`.
+    /// One attempt of `recvfrom(2)`, `recvmsg(2)`, `recv(2)` or `read(2)`: at most `max` bytes. The last one if the
+    /// time of the call has `expired`.
     pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> Answer<Received> {
         match self.file(fd) {
             Ok(file) => self.receive_of(&file, max, flags, expired),
@@ -70,8 +70,8 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// `recvmsg(2)`: at most `max` bytes, with what is said beside them. Waits for them unless the descriptor, `MSG_DONTWAIT`
-    /// or `SO_RCVTIMEO` forbid it.
+    /// `recvmsg(2)`: at most `max` bytes, with their ancillary data. Waits for them unless the descriptor,
+    /// `MSG_DONTWAIT` or `SO_RCVTIMEO` forbid it.
     ///
     /// # Errors
     /// `EAGAIN`, `EBADF`, `ENOTCONN`, `ECONNREFUSED`, `ECONNRESET`, `ETIMEDOUT` and what else ended the connection.
@@ -99,8 +99,8 @@ impl<P: Platform> Sockets<P> {
         if buffer.is_empty() { self.moves_nothing(fd, false) } else { self.recv(fd, buffer, 0) }
     }
 
-    /// `recvmsg(2)` into several buffers, filled one after the other: the bytes lie there, and `data` of what is returned is
-    /// empty.
+    /// `recvmsg(2)` into several buffers, filled one after the other: the bytes lie there, and `data` of what is
+    /// returned is empty.
     ///
     /// # Errors
     /// `EMSGSIZE` for more than 1024 buffers; else as [`Sockets::recvmsg`].
@@ -144,8 +144,8 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// One attempt of `sendto(2)`, `sendmsg(2)`, `send(2)` or `write(2)`. `transfer` keeps what was taken before the call
-    /// had to wait. The last attempt if the time of the call has `expired`.
+    /// One attempt of `sendto(2)`, `sendmsg(2)`, `send(2)` or `write(2)`. `transfer` keeps what was taken before the
+    /// call had to wait. The last attempt if the time of the call has `expired`.
     pub fn try_send(
         &self,
         fd: i32,
@@ -177,8 +177,8 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// `sendmsg(2)`: sends what is left of `transfer`, to `to` where the socket has no peer. Waits until all is taken unless the
-    /// descriptor, `MSG_DONTWAIT` or `SO_SNDTIMEO` forbid it. No signal is sent with `EPIPE`.
+    /// `sendmsg(2)`: sends what is left of `transfer`, to `to` where the socket has no peer. Waits until all is taken
+    /// unless the descriptor, `MSG_DONTWAIT` or `SO_SNDTIMEO` forbid it. No signal is sent with `EPIPE`.
     ///
     /// # Errors
     /// `EAGAIN`, `EBADF`, `EPIPE`, `EMSGSIZE`, `EDESTADDRREQ` and what ended the connection.
@@ -234,8 +234,8 @@ impl<P: Platform> Sockets<P> {
         self.sendmsg(fd, &mut Transfer::gathered(buffers), flags, to)
     }
 
-    /// `writev(2)`: as [`Sockets::write`] of several buffers, one after the other. Of no bytes it sends nothing, no empty
-    /// datagram either.
+    /// `writev(2)`: as [`Sockets::write`] of several buffers, one after the other. Of no bytes it sends nothing, no
+    /// empty datagram either.
     ///
     /// # Errors
     /// `EINVAL` for more than 1024 buffers; else as [`Sockets::sendmsg`].

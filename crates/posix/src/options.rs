@@ -1,5 +1,5 @@
-//! `getsockopt` and `setsockopt`: Linux's numbers and values for what a socket or its connection says. What was set is kept in
-//! [`Settings`](crate::settings::Settings).
+//! `getsockopt` and `setsockopt`: Linux's numbers and values for what a socket or its connection says. What was set is
+//! kept in [`SocketSettings`](crate::settings::SocketSettings).
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub enum OptionValue {
     /// A number.
     Int(i64),
     /// A name, or bytes.
-    Octets(Vec<u8>),
+    Bytes(Vec<u8>),
     /// `struct linger`: whether, and seconds.
     Linger(bool, u32),
     /// `struct timeval`; zero: no limit.
@@ -94,8 +94,8 @@ impl<P: Platform> Sockets<P> {
     /// `setsockopt(2)`.
     ///
     /// # Errors
-    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an option that is not known, `EINVAL` for a value out of range, `EDOM` for a time
-    /// out of range, `ENOENT` for a congestion control that is not known.
+    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an option that is not known, `EINVAL` for a value out of range, `EDOM`
+    /// for a time out of range, `ENOENT` for a congestion control that is not known.
     pub fn set_option(&self, fd: i32, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
         let file = self.file(fd)?;
         if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) = (level, name) {
@@ -125,7 +125,7 @@ impl<P: Platform> Sockets<P> {
         }
         match &file.object {
             Object::Tcp(_) if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-                Ok(OptionValue::Octets(self.tcp_info(fd)?.to_bytes()))
+                Ok(OptionValue::Bytes(self.tcp_info(fd)?.to_bytes()))
             }
             Object::Tcp(socket) => socket.option(&self.stack, level, name),
             Object::Udp(_) if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(OptionValue::Int(0)),
@@ -153,7 +153,7 @@ impl<P: Platform> TcpSocket<P> {
         drop(state);
         stream.set(stack, option)?;
         match option {
-            // See `Settings::live_only`.
+            // See `SocketSettings::live_only`.
             SocketOption::ReceiveLowWater(2..) => stream.set(stack, SocketOption::EveryArrival(true)),
             _ => Ok(()),
         }
@@ -227,13 +227,13 @@ fn live(
             let linger = options.linger;
             return Some(OptionValue::Linger(linger.is_some(), linger.map_or(0, |time| time.as_secs() as u32)));
         }
-        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Octets(kind_name(options.congestion))),
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Bytes(kind_name(options.congestion))),
         _ => return None,
     };
     Some(OptionValue::Int(number))
 }
 
-/// What a socket without a connection says of an option that nobody set.
+/// The value of an option that was not set, for a socket without a connection.
 fn default(level: i32, name: i32, config: &Config) -> Option<OptionValue> {
     let number = match (level, name) {
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => 536,
@@ -248,7 +248,7 @@ fn default(level: i32, name: i32, config: &Config) -> Option<OptionValue> {
         // No processor yet.
         (libc::SOL_SOCKET, libc::SO_INCOMING_CPU) => -1,
         (libc::SOL_SOCKET, libc::SO_LINGER) => return Some(OptionValue::Linger(false, 0)),
-        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Octets(kind_name(config.congestion))),
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => return Some(OptionValue::Bytes(kind_name(config.congestion))),
         _ => return None,
     };
     Some(OptionValue::Int(number))

@@ -47,9 +47,9 @@ impl<P: Platform> PipeEnd<P> {
         self.writes
     }
 
-    /// `read(2)`: "If a process attempts to read from an empty pipe, then read(2) will block until data is available"; "if
-    /// all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from the pipe
-    /// will see end-of-file" (pipe(7)).
+    /// `read(2)`: "If a process attempts to read from an empty pipe, then read(2) will block until data is available";
+    /// "if all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from
+    /// the pipe will see end-of-file" (pipe(7)).
     pub(crate) fn read(&self, max: usize, nonblocking: bool) -> Answer<Vec<u8>> {
         if self.writes {
             return now(Err(Errno::EBADF));
@@ -65,9 +65,9 @@ impl<P: Platform> PipeEnd<P> {
         now(Ok(data))
     }
 
-    /// `write(2)`: "If a process attempts to write to a full pipe, then write(2) blocks until sufficient data has been read
-    /// from the pipe to allow the write to complete"; "if all file descriptors referring to the read end of a pipe have been
-    /// closed", `EPIPE` (pipe(7)).
+    /// `write(2)`: "If a process attempts to write to a full pipe, then write(2) blocks until sufficient data has been
+    /// read from the pipe to allow the write to complete"; "if all file descriptors referring to the read end of a pipe
+    /// have been closed", `EPIPE` (pipe(7)).
     pub(crate) fn write(&self, transfer: &mut Transfer, nonblocking: bool) -> Answer<usize> {
         if !self.writes {
             return now(Err(Errno::EBADF));

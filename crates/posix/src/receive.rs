@@ -1,7 +1,7 @@
 //! `recv` of a connection, with `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC`.
 //!
-//! The connection hands out whole packet buffers. What a read leaves of the last one stays unread here, in front of what the
-//! connection still has: a call that returns data takes from both.
+//! The connection hands out whole packet buffers. What a read leaves of the last one stays unread here, in front of
+//! what the connection still has: a call that returns data takes from both.
 
 use std::collections::VecDeque;
 use std::task::Poll;
@@ -65,7 +65,7 @@ impl<P: Platform> Stream<P> {
         self.unread_bytes.store(unread.len(), Ordering::Release);
         // Linux frees what is read, to the byte.
         if before > 0 {
-            ask(stack, &self.socket, Call::Keep(tcp::Keep { octets: unread.len() }));
+            ask(stack, &self.socket, Call::Keep(tcp::Keep { bytes: unread.len() }));
         }
         now(Ok(data))
     }
@@ -89,8 +89,8 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Whether a call that has `held` bytes returns with them, though it wants more and the connection has none. It does not
-    /// ask the connection then: an error is for the call that would return nothing.
+    /// Whether a call that has `held` bytes returns with them, though it wants more and the connection has none. It
+    /// does not ask the connection then: an error is for the call that would return nothing.
     fn is_enough(&self, stack: &Stack<P>, held: usize, manner: Manner) -> bool {
         if held == 0 {
             return false;
@@ -107,7 +107,7 @@ impl<P: Platform> Stream<P> {
             Error::WouldBlock if manner.nonblocking => Some(now(Err(Errno::EAGAIN))),
             Error::WouldBlock => Some(Poll::Pending),
             Error::NotConnected => None,
-            // The connection ended with an error, which is told once; then the stream is at its end.
+            // The connection ended with an error, which is reported once; then the stream is at its end.
             _ if self.told.swap(true, Ordering::AcqRel) => None,
             error => Some(now(Err(error.into()))),
         }

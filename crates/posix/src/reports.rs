@@ -1,10 +1,10 @@
-//! A socket's error queue: what became of sends with `MSG_ZEROCOPY`, and when octets of sends left and were acknowledged
+//! A socket's error queue: what became of sends with `MSG_ZEROCOPY`, and when bytes of sends left and were acknowledged
 //! (`SO_TIMESTAMPING`).
 //!
-//! The stack copies what it is given, so the first kind says so. While something is to be reported of the sends of a socket, the
-//! connection tells of its next acknowledgement; a thread in `poll` or `epoll_wait` that this wakes looks what has become of
-//! them, and asks to be told again. What leaves without an acknowledgement is stamped when somebody next looks
-//! ([`Sockets::update_reports`]).
+//! The stack copies what it is given, so the first kind says so. While something is to be reported of the sends of a
+//! socket, the connection tells of its next acknowledgement; a thread in `poll` or `epoll_wait` that this wakes looks
+//! what has become of them, and asks to be told again. What leaves without an acknowledgement is stamped when somebody
+//! next looks ([`Sockets::update_reports`]).
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ use crate::{Errno, Sockets};
 
 /// One entry of an error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum ErrorQueueEntry {
     /// The memory of sends with `MSG_ZEROCOPY` is the user's again: the first and the last of them, by number.
     ZeroCopy {
         /// The first.
@@ -28,15 +28,15 @@ pub enum Report {
         /// The last.
         last: u32,
     },
-    /// Something happened to the last octet of a send.
+    /// Something happened to the last byte of a send.
     Stamp {
         /// What.
         what: Stamped,
         /// When.
         at: Time,
-        /// The octet, counted from when stamps were asked for; 0 unless `SOF_TIMESTAMPING_OPT_ID` was.
-        octet: u32,
-        /// The entry is the stamp alone, without the octets (`SOF_TIMESTAMPING_OPT_TSONLY`).
+        /// The byte, counted from when stamps were asked for; 0 unless `SOF_TIMESTAMPING_OPT_ID` was.
+        byte: u32,
+        /// The entry is the stamp alone, without the bytes (`SOF_TIMESTAMPING_OPT_TSONLY`).
         alone: bool,
     },
 }
@@ -55,16 +55,16 @@ pub enum Stamped {
 /// What a socket has reported, and what it is to report.
 #[derive(Default)]
 pub(crate) struct Reports {
-    queue: VecDeque<Report>,
+    queue: VecDeque<ErrorQueueEntry>,
     /// How often something was put into the queue.
     entered: u64,
-    /// Octets that the connection has taken.
+    /// Bytes that the connection has taken.
     written: u64,
     /// Sends by zero copy so far.
     sends: u32,
-    /// Those that are not over: behind which octet they end, and their numbers.
+    /// Those that are not over: behind which byte they end, and their numbers.
     copies: VecDeque<(u64, u32)>,
-    /// `SO_TIMESTAMPING`, and the octet that its stamps count from.
+    /// `SO_TIMESTAMPING`, and the byte that its stamps count from.
     wanted: u32,
     base: u64,
     /// Ends of sends that are to be stamped, those that have not left and those that are not acknowledged.
@@ -78,7 +78,7 @@ fn first_if<T>(queue: &mut VecDeque<T>, is: impl Fn(&T) -> bool) -> Option<T> {
 }
 
 impl Reports {
-    /// A send ended after `accepted` octets.
+    /// A send ended after `accepted` bytes.
     pub(crate) fn sent(&mut self, accepted: usize, zero_copy: bool) {
         self.written += accepted as u64;
         if accepted == 0 {
@@ -96,7 +96,7 @@ impl Reports {
         }
     }
 
-    /// Asks for stamps from now on; `acknowledged` octets have arrived already.
+    /// Asks for stamps from now on; `acknowledged` bytes have arrived already.
     fn want(&mut self, flags: u32, acknowledged: u64) {
         if flags & libc::SOF_TIMESTAMPING_OPT_ID & !self.wanted != 0 {
             self.base = acknowledged;
@@ -108,7 +108,7 @@ impl Reports {
         !(self.copies.is_empty() && self.leaving.is_empty() && self.arriving.is_empty())
     }
 
-    /// The peer has acknowledged `acknowledged` octets of those `sent` that have left.
+    /// The peer has acknowledged `acknowledged` bytes of those `sent` that have left.
     fn look(&mut self, sent: u64, acknowledged: u64, now: Time) {
         while let Some(end) = first_if(&mut self.leaving, |end| *end <= sent) {
             self.stamp(libc::SOF_TIMESTAMPING_TX_SCHED, Stamped::Scheduled, end, now);
@@ -120,8 +120,8 @@ impl Reports {
         while let Some((_, number)) = first_if(&mut self.copies, |(end, _)| *end <= acknowledged) {
             self.entered += 1;
             match self.queue.back_mut() {
-                Some(Report::ZeroCopy { last, .. }) if last.wrapping_add(1) == number => *last = number,
-                _ => self.queue.push_back(Report::ZeroCopy { first: number, last: number }),
+                Some(ErrorQueueEntry::ZeroCopy { last, .. }) if last.wrapping_add(1) == number => *last = number,
+                _ => self.queue.push_back(ErrorQueueEntry::ZeroCopy { first: number, last: number }),
             }
         }
     }
@@ -131,10 +131,10 @@ impl Reports {
             return;
         }
         let counted = self.wanted & libc::SOF_TIMESTAMPING_OPT_ID != 0;
-        let octet = if counted { (end - 1).wrapping_sub(self.base) as u32 } else { 0 };
+        let byte = if counted { (end - 1).wrapping_sub(self.base) as u32 } else { 0 };
         let alone = self.wanted & libc::SOF_TIMESTAMPING_OPT_TSONLY != 0;
         self.entered += 1;
-        self.queue.push_back(Report::Stamp { what, at, octet, alone });
+        self.queue.push_back(ErrorQueueEntry::Stamp { what, at, byte, alone });
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -188,9 +188,9 @@ impl<P: Platform> State<P> {
 }
 
 impl<P: Platform> Sockets<P> {
-    /// Looks what has become of the sends of every socket, and wakes those who wait for an error queue. Threads that sleep in
-    /// `poll` and `epoll_wait` are woken by acknowledgements without it; stamps of bytes that leave are as exact as this is
-    /// called often.
+    /// Looks what has become of the sends of every socket, and wakes those who wait for an error queue. Threads that
+    /// sleep in `poll` and `epoll_wait` are woken by acknowledgements without it; stamps of bytes that leave are as
+    /// exact as this is called often.
     pub fn update_reports(&self) {
         for (_, file) in self.table.all() {
             if let Object::Tcp(socket) = &file.object
@@ -205,7 +205,7 @@ impl<P: Platform> Sockets<P> {
     ///
     /// # Errors
     /// `EAGAIN` if there is none, `EBADF`.
-    pub fn receive_report(&self, fd: i32) -> Result<Report, Errno> {
+    pub fn receive_report(&self, fd: i32) -> Result<ErrorQueueEntry, Errno> {
         let file = self.file(fd)?;
         let Object::Tcp(socket) = &file.object else { return Err(Errno::EAGAIN) };
         let mut state = socket.lock();
@@ -223,30 +223,30 @@ mod tests {
     #[test]
     fn sends_that_follow_each_other_are_one_report() {
         let mut reports = Reports::default();
-        for octets in [10, 0, 10, 10] {
-            reports.sent(octets, true);
+        for bytes in [10, 0, 10, 10] {
+            reports.sent(bytes, true);
         }
         reports.look(30, 9, NOW);
         assert!(reports.is_empty(), "the first is not acknowledged whole");
         reports.look(30, 20, NOW);
-        assert_eq!(reports.queue, [Report::ZeroCopy { first: 0, last: 1 }]);
+        assert_eq!(reports.queue, [ErrorQueueEntry::ZeroCopy { first: 0, last: 1 }]);
         reports.queue.clear();
         reports.look(30, 30, NOW);
-        assert_eq!(reports.queue, [Report::ZeroCopy { first: 2, last: 2 }]);
+        assert_eq!(reports.queue, [ErrorQueueEntry::ZeroCopy { first: 2, last: 2 }]);
         assert!(!reports.waits());
     }
 
     #[test]
-    fn stamps_count_from_the_octet_that_was_next_to_be_acknowledged() {
+    fn stamps_count_from_the_byte_that_was_next_to_be_acknowledged() {
         let mut reports = Reports::default();
         reports.sent(100, false);
         let flags = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_ACK;
         reports.want(flags | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_ID, 100);
         reports.sent(50, false);
         reports.look(149, 100, NOW);
-        assert!(reports.is_empty(), "its last octet has not left");
+        assert!(reports.is_empty(), "its last byte has not left");
         reports.look(150, 100, NOW);
-        let stamp = |what| Report::Stamp { what, at: NOW, octet: 49, alone: false };
+        let stamp = |what| ErrorQueueEntry::Stamp { what, at: NOW, byte: 49, alone: false };
         assert_eq!(reports.queue, [stamp(Stamped::Sent)]);
         reports.look(150, 150, NOW);
         assert_eq!(reports.queue, [stamp(Stamped::Sent), stamp(Stamped::Acknowledged)]);

@@ -15,13 +15,13 @@ const LEAST_SEND_BUFFER: u32 = 4608;
 
 /// What was set on a socket, for the connection that it becomes and for its children.
 #[derive(Clone, Default)]
-pub(crate) struct Settings {
+pub(crate) struct SocketSettings {
     /// In the order in which they were set.
     set: Vec<SocketOption>,
     /// What `getsockopt` answers where no connection knows better.
     values: BTreeMap<(i32, i32), OptionValue>,
     pub(crate) free_bind: bool,
-    /// An edge-triggered watcher wants every arrival of data told.
+    /// An edge-triggered watcher wants to be notified of every arrival of data.
     pub(crate) every_arrival: bool,
 }
 
@@ -47,15 +47,15 @@ pub(crate) const KEPT: [(i32, i32); 15] = [
 /// What `getsockopt` answers afterwards: Linux doubles buffer sizes, for its own overhead.
 fn stored(level: i32, name: i32, value: &OptionValue) -> OptionValue {
     match (level, name, value) {
-        (libc::SOL_SOCKET, libc::SO_SNDBUF, OptionValue::Int(octets)) => {
-            OptionValue::Int(octets.saturating_mul(2).max(LEAST_SEND_BUFFER.into()))
+        (libc::SOL_SOCKET, libc::SO_SNDBUF, OptionValue::Int(bytes)) => {
+            OptionValue::Int(bytes.saturating_mul(2).max(LEAST_SEND_BUFFER.into()))
         }
-        (libc::SOL_SOCKET, libc::SO_RCVBUF, OptionValue::Int(octets)) => OptionValue::Int(octets.saturating_mul(2)),
+        (libc::SOL_SOCKET, libc::SO_RCVBUF, OptionValue::Int(bytes)) => OptionValue::Int(bytes.saturating_mul(2)),
         _ => value.clone(),
     }
 }
 
-impl Settings {
+impl SocketSettings {
     /// Remembers that an option was set; the connection's option that says the same, `None` if it is only kept.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Settings {
             return Ok(Some(SocketOption::Linger(on.then(|| Duration::from_secs(seconds.into())))));
         }
         if level == libc::IPPROTO_TCP && name == libc::TCP_CONGESTION {
-            let OptionValue::Octets(kind) = value else { return Err(Errno::EINVAL) };
+            let OptionValue::Bytes(kind) = value else { return Err(Errno::EINVAL) };
             return match kind.as_slice() {
                 b"cubic" => Ok(Some(SocketOption::Congestion(Kind::Cubic))),
                 b"reno" => Ok(Some(SocketOption::Congestion(Kind::NewReno))),
@@ -83,7 +83,7 @@ impl Settings {
         let OptionValue::Int(number) = *value else { return Err(Errno::EINVAL) };
         let on = number != 0;
         // Linux's are 32 bits: 0xffffffff and -1 are the same.
-        let octets = number as u32;
+        let bytes = number as u32;
         let seconds =
             || u32::try_from(number).map(|seconds| Duration::from_secs(seconds.into())).map_err(|_| Errno::EINVAL);
         // Linux: 1 to 32767 seconds, 1 to 127 probes and retransmissions.
@@ -96,7 +96,7 @@ impl Settings {
                 SocketOption::MaxSegment(u16::try_from(number).map_err(|_| Errno::EINVAL)?)
             }
             (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => SocketOption::QuickAck(on),
-            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => SocketOption::WindowClamp(octets),
+            (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP) => SocketOption::WindowClamp(bytes),
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
                 let time = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
                 SocketOption::UserTimeout((time > 0).then(|| Duration::from_millis(time.into())))
@@ -108,7 +108,7 @@ impl Settings {
             // Negative: no time at all in FIN-WAIT-2; zero: the stack's.
             (libc::IPPROTO_TCP, libc::TCP_LINGER2) if number < 0 => SocketOption::FinWait2(Some(Duration::ZERO)),
             (libc::IPPROTO_TCP, libc::TCP_LINGER2) => SocketOption::FinWait2(Some(seconds()?).filter(|_| on)),
-            (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => SocketOption::NotSentLowWater(octets),
+            (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => SocketOption::NotSentLowWater(bytes),
             (libc::IPPROTO_IP, libc::IP_TOS) | (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
                 SocketOption::TrafficClass(u8::try_from(number).map_err(|_| Errno::EINVAL)?)
             }
@@ -121,13 +121,13 @@ impl Settings {
                 SocketOption::HopLimit(Some(limit))
             }
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
-                SocketOption::SendBuffer(octets.saturating_mul(2).max(LEAST_SEND_BUFFER))
+                SocketOption::SendBuffer(bytes.saturating_mul(2).max(LEAST_SEND_BUFFER))
             }
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => SocketOption::ReceiveBuffer(octets.max(1)),
-            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => SocketOption::ReceiveLowWater(octets),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => SocketOption::ReceiveBuffer(bytes.max(1)),
+            (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => SocketOption::ReceiveLowWater(bytes),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => SocketOption::KeepsAlive(on),
             (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) => {
-                SocketOption::MaxPacingRate(if octets == u32::MAX { u64::MAX } else { octets.into() })
+                SocketOption::MaxPacingRate(if bytes == u32::MAX { u64::MAX } else { bytes.into() })
             }
             _ if KEPT.contains(&(level, name)) => {
                 self.free_bind |= on && (level, name) == (libc::IPPROTO_IP, libc::IP_FREEBIND);
@@ -150,17 +150,17 @@ impl Settings {
                 SocketOption::KeepIdle(idle) => timing.idle = idle,
                 SocketOption::KeepInterval(interval) => timing.interval = interval,
                 SocketOption::KeepCount(probes) => timing.probes = probes,
-                SocketOption::SendBuffer(octets) => options.send_buffer = Some(octets),
-                SocketOption::ReceiveBuffer(octets) => options.receive_buffer = Some(octets),
+                SocketOption::SendBuffer(bytes) => options.send_buffer = Some(bytes),
+                SocketOption::ReceiveBuffer(bytes) => options.receive_buffer = Some(bytes),
                 SocketOption::Congestion(kind) => options.congestion = Some(kind),
                 SocketOption::Linger(time) => options.linger = time,
                 SocketOption::UserTimeout(time) => options.user_timeout = time,
-                SocketOption::WindowClamp(octets) => options.window_clamp = Some(octets),
-                SocketOption::MaxSegment(octets) => options.max_segment = Some(octets),
+                SocketOption::WindowClamp(bytes) => options.window_clamp = Some(bytes),
+                SocketOption::MaxSegment(bytes) => options.max_segment = Some(bytes),
                 SocketOption::FinWait2(time) => options.fin_wait_2 = time,
                 SocketOption::SynRetries(retries) => options.syn_retries = Some(retries),
-                SocketOption::ReceiveLowWater(octets) => options.receive_low_water = Some(octets),
-                SocketOption::NotSentLowWater(octets) => options.not_sent_low_water = Some(octets).filter(|o| *o > 0),
+                SocketOption::ReceiveLowWater(bytes) => options.receive_low_water = Some(bytes),
+                SocketOption::NotSentLowWater(bytes) => options.not_sent_low_water = Some(bytes).filter(|o| *o > 0),
                 SocketOption::MaxPacingRate(rate) => options.max_pacing_rate = Some(rate),
                 SocketOption::TrafficClass(class) => options.traffic_class = class,
                 SocketOption::HopLimit(limit) => options.hop_limit = limit,
@@ -201,7 +201,7 @@ impl Settings {
         self.values.get(&(level, name))
     }
 
-    /// Time-outs of a SYN-ACK for which a listener waits for text.
+    /// Time-outs of a SYN-ACK for which a listener waits for data.
     pub(crate) fn defer_accept(&self, config: &Config) -> u8 {
         match self.values.get(&(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)) {
             Some(OptionValue::Int(seconds)) if *seconds > 0 => {

@@ -56,8 +56,8 @@ impl<P: Platform> Sockets<P> {
         if let Object::Pipe(end) = &file.object { end.room().ok() } else { None }
     }
 
-    /// One attempt of `sendfile(2)` or `splice(2)`: at most `count` bytes from one descriptor to another. `carried` keeps what
-    /// was taken before the call had to wait.
+    /// One attempt of `sendfile(2)` or `splice(2)`: at most `count` bytes from one descriptor to another. `carried`
+    /// keeps what was taken before the call had to wait.
     pub fn try_splice(&self, from: i32, to: i32, count: usize, carried: &mut Option<Transfer>) -> Answer<usize> {
         let (source, target) = match (self.file(from), self.file(to)) {
             (Ok(source), Ok(target)) => (source, target),

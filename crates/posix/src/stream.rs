@@ -1,5 +1,5 @@
-//! A connection as a socket has it: perhaps still being opened, perhaps over. What is sent, what is shut down, what it says
-//! of itself; reading is in `receive.rs`. Any thread; only readers exclude each other.
+//! A connection as a socket has it: perhaps still being opened, perhaps over. What is sent, what is shut down, what it
+//! says of itself; reading is in `receive.rs`. Any thread; only readers exclude each other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub(crate) struct Stream<P: Platform> {
 const PIECE: usize = 128 << 10;
 
 impl<P: Platform> Stream<P> {
-    /// What happens to the connection is told to `waiters`.
+    /// `waiters` are notified of the connection's events.
     pub(crate) fn new(socket: Arc<TcpSocket<P>>, opening: bool, waiters: &Arc<WaitQueue<P>>) -> Self {
         socket.ready.watch(waiters.clone());
         Stream {
@@ -79,12 +79,12 @@ impl<P: Platform> Stream<P> {
         self.opening.store(false, Ordering::Release);
     }
 
-    /// Why the connection ended, if nobody was told.
+    /// Why the connection ended, if that was not reported yet.
     fn error(&self, stack: &Stack<P>) -> Option<Errno> {
         if self.told.load(Ordering::Acquire) { None } else { self.status(stack)?.error.map(Errno::from) }
     }
 
-    /// As [`Stream::error`], and now it is told.
+    /// As [`Stream::error`], and marks it as reported.
     pub(crate) fn take_error(&self, stack: &Stack<P>) -> Option<Errno> {
         match ask(stack, &self.socket, Call::TakeError(tcp::TakeError)) {
             Reply::Failure(Some(error)) if !self.told.swap(true, Ordering::AcqRel) => Some(error.into()),
@@ -99,8 +99,8 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that. `None`: it takes no more
-    /// data.
+    /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that. `None`: it
+    /// takes no more data.
     fn send_next(&self, stack: &Stack<P>, transfer: &mut Transfer, flags: i32) -> Option<bool> {
         let (data, range) = transfer.next(self.room(stack, transfer.left()));
         let offered = range.len();
@@ -150,7 +150,7 @@ impl<P: Platform> Stream<P> {
             (true, 0) => now(Err(Errno::EAGAIN)),
             (true, done) => now(Ok(done)),
         };
-        // Why the connection ended is told once; after that, and after a shutdown, nobody reads any more.
+        // The reason of the end is reported once; after that, and after a shutdown, reads return the end of the stream.
         let failed = |transfer: &Transfer| match (transfer.done(), self.error(stack)) {
             (done, _) if done > 0 && !opening => now(Ok(done)),
             (_, Some(error)) if !self.told.swap(true, Ordering::AcqRel) => now(Err(error)),
@@ -189,7 +189,8 @@ impl<P: Platform> Stream<P> {
                 _ => return Err(Errno::ENOTCONN),
             }
         }
-        // Linux goes on taking data that comes, and what was received can be read. Only a read that would wait ends at once.
+        // Linux goes on taking data that comes, and what was received can be read. Only a read that would wait ends at
+        // once.
         if read {
             self.shut_read.store(true, Ordering::Release);
         }
@@ -218,13 +219,13 @@ impl<P: Platform> Stream<P> {
         queued + self.unread_bytes.load(Ordering::Acquire)
     }
 
-    /// What it is ready for, bits of `epoll`. Who wants to write and finds no room is told when there is some.
+    /// What it is ready for, bits of `epoll`. A writer that finds no room is notified when there is some.
     pub(crate) fn events(&self, stack: &Stack<P>, wanted: u32) -> u32 {
         let Some(status) = self.status(stack) else { return bits::HUP | bits::IN | bits::OUT };
         let events = self.events_by(&status);
-        // A connection that is being opened tells of its room when it is open.
+        // A connection that is being opened notifies of its room when it is open.
         if wanted & bits::OUT & !events != 0 && status.state.is_synchronised() {
-            // One that has ended meanwhile has told everyone.
+            // One that has ended meanwhile has notified all waiters.
             let _ = self.set(stack, SocketOption::TellOfRoom);
         }
         events

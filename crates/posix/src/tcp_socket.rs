@@ -1,8 +1,9 @@
-//! A TCP socket: what Linux's `struct sock` remembers beside the connection itself. It is idle, listens, or has a connection
-//! ([`Stream`]), perhaps one that the first write opens.
+//! A TCP socket: what Linux's `struct sock` remembers beside the connection itself. It is idle, listens, or has a
+//! connection ([`Stream`]), perhaps one that the first write opens.
 //!
-//! What it is changes under a lock that is held while the stack opens a connection, begins to listen or shuts down. Reading
-//! and writing take that lock for a look only: a reader and a writer of one connection do not wait for each other.
+//! What it is changes under a lock that is held while the stack opens a connection, begins to listen or shuts down.
+//! Reading and writing take that lock for a look only: a reader and a writer of one connection do not wait for each
+//! other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use sync::{Guard, Lock, LockClass, LockKind, Platform};
 use tcp::SocketOption;
 
 use crate::reports::Reports;
-use crate::settings::Settings;
+use crate::settings::SocketSettings;
 use crate::stream::Stream;
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
@@ -51,7 +52,7 @@ pub(crate) struct Accepted<P: Platform> {
 /// What is behind the lock of a socket.
 pub(crate) struct State<P: Platform> {
     pub(crate) stage: Stage<P>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: SocketSettings,
     pub(crate) reports: Reports,
     /// Waiters until the socket is ready.
     waiters: Arc<WaitQueue<P>>,
@@ -60,8 +61,8 @@ pub(crate) struct State<P: Platform> {
     pub(crate) backlog: usize,
 }
 
-/// How many connections may wait for `accept` after `listen` with `backlog`: Linux takes it without its sign, and no more
-/// than `somaxconn`.
+/// How many connections may wait for `accept` after `listen` with `backlog`: Linux takes it without its sign, and no
+/// more than `somaxconn`.
 fn queue_length(backlog: i32) -> usize {
     const SOMAXCONN: usize = 4096;
     (backlog as u32 as usize).min(SOMAXCONN)
@@ -69,10 +70,10 @@ fn queue_length(backlog: i32) -> usize {
 
 impl<P: Platform> TcpSocket<P> {
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
-        Self::at(Stage::Idle(None), Settings::default(), v6, waiters)
+        Self::at(Stage::Idle(None), SocketSettings::default(), v6, waiters)
     }
 
-    fn at(stage: Stage<P>, settings: Settings, v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
+    fn at(stage: Stage<P>, settings: SocketSettings, v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         let state = State { stage, settings, reports: Reports::default(), waiters, v6, backlog: 0 };
         TcpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), v6 }
     }
@@ -136,7 +137,7 @@ impl<P: Platform> TcpSocket<P> {
         stream.events(stack, wanted) | if reported { bits::ERR } else { 0 }
     }
 
-    /// Has every arrival of data told, for an edge-triggered watcher.
+    /// Asks for a notification of every arrival of data, for an edge-triggered watcher.
     pub(crate) fn tell_every_arrival(&self, stack: &Stack<P>) {
         let mut state = self.lock();
         state.settings.every_arrival = true;
@@ -194,8 +195,8 @@ impl<P: Platform> TcpSocket<P> {
     }
 
     /// `connect(2)`, one attempt. "The socket is nonblocking and the connection cannot be completed immediately":
-    /// `EINPROGRESS`; "the socket is nonblocking and a previous connection attempt has not yet been completed": `EALREADY`;
-    /// "the socket is already connected": `EISCONN`.
+    /// `EINPROGRESS`; "the socket is nonblocking and a previous connection attempt has not yet been completed":
+    /// `EALREADY`; "the socket is already connected": `EISCONN`.
     pub(crate) fn connect(&self, stack: &Stack<P>, to: Option<SocketAddr>, nonblocking: bool) -> Answer<()> {
         let mut state = self.lock();
         let Some(to) = to else {
@@ -308,8 +309,8 @@ impl<P: Platform> TcpSocket<P> {
         self.stream().ok_or(Errno::EINVAL)?.ioctl(stack, request)
     }
 
-    /// What `TCP_CM_INQ` says beside received data, if `TCP_INQ` was set: bytes that wait, or 1 for the end of the stream
-    /// alone.
+    /// What `TCP_CM_INQ` says beside received data, if `TCP_INQ` was set: bytes that wait, or 1 for the end of the
+    /// stream alone.
     pub(crate) fn waiting(&self, stack: &Stack<P>) -> Option<i32> {
         let asked = self.lock().settings.is_on(libc::IPPROTO_TCP, crate::options::TCP_INQ);
         let stream = self.stream().filter(|_| asked)?;

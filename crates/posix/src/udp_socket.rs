@@ -32,7 +32,7 @@ struct State<P: Platform> {
 }
 
 impl<P: Platform> UdpSocket<P> {
-    /// What happens to it is told to `waiters`.
+    /// `waiters` are notified of its events.
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         let state = State { socket: None, peeked: None };
         UdpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
@@ -63,8 +63,8 @@ impl<P: Platform> UdpSocket<P> {
         Ok(socket)
     }
 
-    /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the wire,
-    /// or of its own.
+    /// The socket, bound to any address and a free port if it was not bound before. It is of the family of `to` on the
+    /// wire, or of its own.
     fn bound(&self, stack: &Stack<P>, to: Option<SocketAddr>) -> Result<Arc<UdpShared<P>>, Errno> {
         let mut state = self.state.lock();
         match &state.socket {
@@ -83,8 +83,8 @@ impl<P: Platform> UdpSocket<P> {
     }
 
     /// "MSG_TRUNC: return the real length of the packet or datagram, even when it was longer than the passed buffer"
-    /// (recv(2)); in `msg_flags` it "indicates that the trailing portion of a datagram was discarded because the datagram was
-    /// larger than the buffer supplied".
+    /// (recv(2)); in `msg_flags` it "indicates that the trailing portion of a datagram was discarded because the
+    /// datagram was larger than the buffer supplied".
     pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32) -> Result<Received, Errno> {
         let socket = self.bound(stack, None)?;
         let mut state = self.state.lock();

@@ -1,12 +1,12 @@
 //! Waiters until a descriptor may have become ready: threads in a blocking call, and `epoll` instances that watch it.
 //!
-//! Every open file description has one queue. It is the watch of the socket below ([`stack::socket::readiness::Watch`]), so
-//! the thread that raises readiness in the stack comes here; calls that change readiness themselves (`shutdown`, a write to
-//! a pipe) come here as well. Bits are those of `epoll`. An entry names the bits that it waits for, and a wake-up without
-//! any of them passes it by.
+//! Every open file description has one queue. It is the watch of the socket below
+//! ([`stack::socket::readiness::Watch`]), so the thread that raises readiness in the stack comes here; calls that
+//! change readiness themselves (`shutdown`, a write to a pipe) come here as well. Bits are those of `epoll`. An entry
+//! names the bits that it waits for, and a wake-up without any of them passes it by.
 //!
-//! What may never happen: a wake-up between a waiter's last look and its sleep is lost (a thread joins the queue first, looks
-//! again and sleeps on a permit), or something is called while the queue is locked.
+//! What may never happen: a wake-up between a waiter's last look and its sleep is lost (a thread joins the queue first,
+//! looks again and sleeps on a permit), or something is called while the queue is locked.
 
 use std::sync::{Arc, Weak};
 
@@ -81,12 +81,12 @@ pub(crate) struct WaitQueue<P: Platform> {
 }
 
 impl<P: Platform> WaitQueue<P> {
-    /// Nobody waits.
+    /// No thread waits.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(WaitQueue { entries: Lock::new(LockKind::Blocking, LockClass::WaitQueue, (0, Vec::new())) })
     }
 
-    /// Has `waiter` told of everything in `bits` until it leaves.
+    /// Notifies `waiter` of everything in `bits` until it leaves.
     pub(crate) fn join(&self, bits: u32, waiter: Waiter<P>) -> Ticket {
         let mut entries = self.entries.lock();
         entries.0 += 1;

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use dev::Device;
 use observe::Time;
 use pktbuf::PktBuf;
-use stack::after::After;
-use stack::arch::Architecture;
-use stack::arch::select::{self, Plan, Staffing};
+use stack::arch::RunningArchitecture;
+use stack::arch::select::{self, Architecture, ThreadConfig};
 use stack::call::{Call, Control, Ingress, Reply, Segment};
 use stack::connections::{Arrivals, Calls, Upkeep};
+use stack::deferred::DeferredEffects;
 use stack::flow::{Flow, Target};
 use stack::place::connection::connections;
 use stack::place::{Cell, Contents};
@@ -27,20 +27,20 @@ use wire::{FourTuple, SeqNumber};
 
 const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const REMOTE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-const TEXT: usize = 1448;
+const DATA: usize = 1448;
 
 /// The two ways into a cell.
 enum Way {
     Direct(Box<Cell<Real>>),
-    Trait(Arc<dyn Architecture<Real>>),
+    Trait(Arc<dyn RunningArchitecture<Real>>),
 }
 
 impl Way {
     #[inline(never)]
-    fn post(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<Real>) {
+    fn post(&mut self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<Real>) {
         match self {
-            Way::Direct(cell) => cell.ingress(ingress, now, after),
-            Way::Trait(arch) => arch.post(ingress, now, after),
+            Way::Direct(cell) => cell.ingress(ingress, now, deferred),
+            Way::Trait(arch) => arch.post(ingress, now, deferred),
         }
     }
 
@@ -49,9 +49,9 @@ impl Way {
         let mut reply = Reply::Gone;
         match self {
             Way::Direct(cell) => {
-                let mut after = After::default();
-                cell.call(target, &mut call, shared.clock.now(), &mut after, &mut reply);
-                after.perform(shared);
+                let mut deferred = DeferredEffects::default();
+                cell.call(target, &mut call, shared.clock.now(), &mut deferred, &mut reply);
+                deferred.flush(shared);
             }
             Way::Trait(arch) => arch.call(target, &mut call, &mut reply),
         }
@@ -60,7 +60,7 @@ impl Way {
 
     fn control(&mut self, change: Control<Real>) {
         match self {
-            Way::Direct(cell) => cell.control(change, Time::ZERO, &mut After::default()),
+            Way::Direct(cell) => cell.control(change, Time::ZERO, &mut DeferredEffects::default()),
             Way::Trait(arch) => arch.control(change),
         }
     }
@@ -85,19 +85,23 @@ fn main() {
         addressing: Default::default(),
     };
     let (stack, drivers) =
-        Stack::build(StackConfig::new(Plan::reference()), vec![interface]).expect("the stack builds");
+        Stack::build(StackConfig::new(Architecture::reference()), vec![interface]).expect("the stack builds");
     let mut far = theirs.take_queues();
     let shared = stack.shared().clone();
     let way = if direct {
         Way::Direct(Box::new(Cell::new(&shared, &connections(), sync::Writers::One)))
     } else {
-        let arch =
-            select::build(Plan::reference(), &shared, Staffing { cpus: 1, own_threads: false }, Contents::empty());
+        let arch = select::build(
+            Architecture::reference(),
+            &shared,
+            ThreadConfig { cpus: 1, own_threads: false },
+            Contents::empty(),
+        );
         arch.tick(shared.clock.now());
         Way::Trait(arch)
     };
     let delivered = run(way, &shared, &mut far[0].rx, count);
-    assert_eq!(delivered, u64::from(count) * TEXT as u64, "every segment was delivered");
+    assert_eq!(delivered, u64::from(count) * DATA as u64, "every segment was delivered");
     println!("{count} segments, {delivered} bytes");
     drop(drivers);
 }
@@ -107,22 +111,22 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
     let listener = ListenerShared::new("10.0.0.1:80".parse().expect("an address"), 16, 16, Default::default());
     way.control(Control::Listen(listener.clone()));
     let now = shared.clock.now();
-    let mut after = After::default();
+    let mut deferred = DeferredEffects::default();
     // The neighbour's link address, so that answers need not wait for it.
     let mac = wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
     let arp =
         wire::arp::Packet { op: wire::arp::Operation::Request, sha: mac, spa: REMOTE_V4, tha: mac, tpa: LOCAL_V4 };
-    shared.arp_arrives(0, &arp, now, &shared.counters, &mut after);
-    way.post(&mut segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut after);
+    shared.arp_arrives(0, &arp, now, &shared.counters, &mut deferred);
+    way.post(&mut segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut deferred);
     let ours = answer(far) + 1;
-    way.post(&mut segment(SeqNumber(1), ours, TcpFlags::ACK, 0), now, &mut after);
+    way.post(&mut segment(SeqNumber(1), ours, TcpFlags::ACK, 0), now, &mut deferred);
     let socket = listener.accept().expect("the handshake is complete");
     let target = socket.target();
     let (mut seq, mut delivered, mut sink) = (SeqNumber(1), 0, Vec::new());
     for n in 0..count {
-        way.post(&mut segment(seq, ours, TcpFlags::ACK, TEXT), now, &mut after);
-        after.perform(shared);
-        seq += TEXT as u32;
+        way.post(&mut segment(seq, ours, TcpFlags::ACK, DATA), now, &mut deferred);
+        deferred.flush(shared);
+        seq += DATA as u32;
         if n % 2 == 1 || n + 1 == count {
             let call = Call::Receive(tcp::Receive { max: 1 << 20 });
             if let Reply::Received(Ok(received)) = way.call(&target, call, shared) {
@@ -139,7 +143,7 @@ const LOCAL_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 1);
 const REMOTE_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
 
 /// A segment of the far end's, as the receive path posts it.
-fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, text: usize) -> Ingress {
+fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, data: usize) -> Ingress {
     let header = Header {
         src_port: 4711,
         dst_port: 80,
@@ -151,8 +155,8 @@ fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, text: usize) -> Ingr
         header_len: 20,
         options: Options::NONE,
     };
-    let mut buffer = PktBuf::alloc(text).expect("a buffer");
-    buffer.append(text).fill(7);
+    let mut buffer = PktBuf::alloc(data).expect("a buffer");
+    buffer.append(data).fill(7);
     let length = header.emitted_len();
     header.emit(buffer.push_front(length));
     let sum = pseudo_header(REMOTE, LOCAL, wire::protocol::TCP, buffer.len() as u32).add(pktbuf::sum(&buffer));

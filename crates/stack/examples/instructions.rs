@@ -1,19 +1,19 @@
 //! The fast path in pieces that can be counted: two stacks on a pair of memory ports, one thread, a clock moved by
 //! hand, a fixed seed, so that every run executes the same instructions.
 //!
-//! `instructions ARCHITECTURE PIECE ROUNDS` does ROUNDS rounds and prints how many operations of PIECE were in them. All
-//! that belongs to the piece, and nothing else, runs inside [`counted`]: `cargo xtask instructions` has callgrind collect
-//! in that function only, divides, and compares with `docs/instructions.json`. Pieces:
+//! `instructions ARCHITECTURE PIECE ROUNDS` does ROUNDS rounds and prints how many operations of PIECE were in them.
+//! All that belongs to the piece, and nothing else, runs inside [`counted`]: `cargo xtask instructions` has callgrind
+//! collect in that function only, divides, and compares with `docs/instructions.json`. Pieces:
 //!
 //! | piece | one operation |
 //! |---|---|
-//! | `data` | a segment of 1448 octets taken from the device in a batch of eight, with its share of an acknowledgement |
+//! | `data` | a segment of 1448 bytes taken from the device in a batch of eight, with its share of an acknowledgement |
 //! | `ack` | an acknowledgement of two segments taken from the device, with nothing to send after it |
-//! | `out` | a segment of 1448 octets from the user's call to the device |
-//! | `rpc` | 64 octets there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
+//! | `out` | a segment of 1448 bytes from the user's call to the device |
+//! | `rpc` | 64 bytes there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
 //! | `connect` | a connection opened, accepted, closed by both ends and forgotten |
 //!
-//! With a `6` behind its name a piece is done over IPv6, and with segments of 1428 octets, which fill a frame.
+//! With a `6` behind its name a piece is done over IPv6, and with segments of 1428 bytes, which fill a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use observe::Time;
 use pktbuf::{Chunk, PktBuf};
-use stack::arch::select::Plan;
+use stack::arch::select::Architecture;
 use stack::call::{Call, Reply};
 use stack::flow::Target;
 use stack::socket::{ListenerShared, PollEvent, PollSet, Readiness, TcpSocket};
@@ -42,26 +42,26 @@ const TIME_WAIT: Duration = Duration::from_millis(2);
 
 type Socket = Arc<TcpSocket<Real>>;
 
-/// The ends' addresses, and how much text a full segment has between them.
+/// The ends' addresses, and how much data a full segment has between them.
 #[derive(Clone, Copy)]
 struct Family {
     client: IpAddr,
     server: IpAddr,
     prefix: u8,
-    text: usize,
+    data: usize,
 }
 
 const V4: Family = Family {
     client: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
     server: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
     prefix: 24,
-    text: 1448,
+    data: 1448,
 };
 const V6: Family = Family {
     client: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
     server: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2)),
     prefix: 64,
-    text: 1428,
+    data: 1428,
 };
 
 /// What is counted runs in here. Callgrind knows the function by its name.
@@ -86,7 +86,7 @@ struct World {
 }
 
 impl World {
-    fn new(plan: Plan, family: Family) -> World {
+    fn new(arch: Architecture, family: Family) -> World {
         let clock = VirtualClock::new(Time::from_secs(1));
         let (left, right) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
         let end = |device: dev::mem::MemDevice, address, seed| {
@@ -96,7 +96,7 @@ impl World {
                 seed: Some(seed),
                 clock: Clock::Virtual(clock.clone()),
                 tcp,
-                ..StackConfig::new(plan)
+                ..StackConfig::new(arch)
             };
             let interface = InterfaceConfig {
                 device: Box::new(device),
@@ -131,21 +131,21 @@ impl World {
     }
 }
 
-fn message(octets: usize) -> PktBuf {
-    let mut buffer = PktBuf::alloc(octets).expect("a buffer");
-    buffer.append(octets).fill(7);
+fn message(bytes: usize) -> PktBuf {
+    let mut buffer = PktBuf::alloc(bytes).expect("a buffer");
+    buffer.append(bytes).fill(7);
     buffer
 }
 
-fn send(stack: &Stack<Real>, target: &Target, text: PktBuf) {
+fn send(stack: &Stack<Real>, target: &Target, data: PktBuf) {
     let mut chunks = tcp::Chunks::new();
-    chunks.push(Chunk::Pooled(text));
+    chunks.push(Chunk::Pooled(data));
     let reply = stack.call(target, Call::Send(tcp::Send { chunks }));
     assert!(matches!(reply, Reply::Sent(Ok(sent)) if sent.rest.is_empty()), "there is room for it");
 }
 
-/// Takes what there is; the octets. Always inlined, as `serve` is, or what the example itself does would count more in one
-/// build than in another.
+/// Takes what there is; the bytes. Always inlined, as `serve` is, or what the example itself does would count more in
+/// one build than in another.
 #[inline(always)]
 fn receive(stack: &Stack<Real>, target: &Target) -> usize {
     match stack.call(target, Call::Receive(tcp::Receive { max: 1 << 20 })) {
@@ -166,24 +166,24 @@ enum Step {
 fn bursts(world: &mut World, step: Step, rounds: usize) -> usize {
     let (client, server) = world.open();
     let (from, to) = (client.target(), server.target());
-    let (mut operations, text) = (0, world.family.text);
+    let (mut operations, data) = (0, world.family.data);
     for round in 0..WARM_UP + rounds {
         let warm = |this: Step| round < WARM_UP || step != this;
-        let mut texts: Vec<PktBuf> = (0..BURST).map(|_| message(text)).collect();
+        let mut payloads: Vec<PktBuf> = (0..BURST).map(|_| message(data)).collect();
         if step == Step::Ack {
             // Two by two, because a batch is acknowledged once.
-            while !texts.is_empty() {
-                texts.drain(..2).for_each(|text| send(&world.client, &from, text));
+            while !payloads.is_empty() {
+                payloads.drain(..2).for_each(|data| send(&world.client, &from, data));
                 world.server_driver.poll();
             }
         }
-        maybe_counted(warm(Step::Out), || texts.drain(..).for_each(|text| send(&world.client, &from, text)));
+        maybe_counted(warm(Step::Out), || payloads.drain(..).for_each(|data| send(&world.client, &from, data)));
         maybe_counted(warm(Step::Data), || {
             world.server_driver.poll();
         });
         let mut acknowledgements = 0;
         maybe_counted(warm(Step::Ack), || acknowledgements = world.client_driver.poll());
-        assert_eq!(receive(&world.server, &to), BURST * text, "nothing is lost and nothing is late");
+        assert_eq!(receive(&world.server, &to), BURST * data, "nothing is lost and nothing is late");
         world.rest();
         world.clock.advance(ROUND);
         if round >= WARM_UP {
@@ -208,9 +208,9 @@ fn rpc(world: &mut World, rounds: usize) -> usize {
     let mut events = Vec::new();
     while set.try_wait(&mut events, CONNECTIONS) > 0 {}
     let request = message(REQUEST);
-    let text = || PktBuf::from_slice(&request).expect("a buffer");
+    let data = || PktBuf::from_slice(&request).expect("a buffer");
     for (client, _) in ends.iter().filter(|(_, is_client)| *is_client) {
-        send(&world.client, &client.target(), text());
+        send(&world.client, &client.target(), data());
     }
     let mut served = 0;
     for round in 0..WARM_UP + rounds {
@@ -219,7 +219,7 @@ fn rpc(world: &mut World, rounds: usize) -> usize {
             world.client_driver.poll();
             world.server_driver.poll();
             while set.try_wait(&mut events, CONNECTIONS) > 0 {
-                served += usize::from(!warm) * serve(world, &ends, &events, &text);
+                served += usize::from(!warm) * serve(world, &ends, &events, &data);
             }
         });
         world.clock.advance(Duration::from_micros(50));
@@ -229,14 +229,14 @@ fn rpc(world: &mut World, rounds: usize) -> usize {
 
 /// Answers every event with the next message; how many of them were responses.
 #[inline(always)]
-fn serve(world: &World, ends: &[(Socket, bool)], events: &[PollEvent], text: &impl Fn() -> PktBuf) -> usize {
+fn serve(world: &World, ends: &[(Socket, bool)], events: &[PollEvent], data: &impl Fn() -> PktBuf) -> usize {
     let mut responses = 0;
     for event in events {
         let (socket, is_client) = &ends[event.token];
         let stack = if *is_client { &world.client } else { &world.server };
         let target = socket.target();
         if receive(stack, &target) == REQUEST {
-            send(stack, &target, text());
+            send(stack, &target, data());
             responses += usize::from(*is_client);
         }
     }
@@ -275,7 +275,7 @@ fn connect(world: &mut World, rounds: usize) -> usize {
             operations += CONNECTIONS;
         }
     }
-    let left = world.client.census().connections + world.server.census().connections;
+    let left = world.client.stats().connections + world.server.stats().connections;
     assert_eq!(left, 0, "every connection is forgotten");
     operations
 }
@@ -286,10 +286,10 @@ fn main() {
         eprintln!("usage: instructions ARCHITECTURE data|ack|out|rpc|connect[6] ROUNDS");
         std::process::exit(2);
     };
-    let [plan, piece, rounds] = &arguments[..] else { usage() };
-    let (Ok(plan), Ok(rounds)) = (plan.parse::<Plan>(), rounds.parse::<usize>()) else { usage() };
+    let [arch, piece, rounds] = &arguments[..] else { usage() };
+    let (Ok(arch), Ok(rounds)) = (arch.parse::<Architecture>(), rounds.parse::<usize>()) else { usage() };
     let (piece, family) = piece.strip_suffix('6').map_or((piece.as_str(), V4), |piece| (piece, V6));
-    let mut world = World::new(plan, family);
+    let mut world = World::new(arch, family);
     let operations = match piece {
         "data" => bursts(&mut world, Step::Data, rounds),
         "ack" => bursts(&mut world, Step::Ack, rounds),

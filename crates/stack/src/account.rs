@@ -1,13 +1,14 @@
 //! The account of what the connections of one stack share: memory of their buffers, orphans, connections in TIME-WAIT.
 //!
-//! An event leaves in its outbox what it has taken or given back; the thread that ran it enters that here, and the next event
-//! is told what is scarce ([`Account::scarcity`], one load).
+//! An event reports in its outbox what it has taken or given back; the thread that ran it records that here, and the
+//! next event receives what is scarce as a value ([`Account::scarcity`], one load).
 //!
-//! Each cell has an [`Entry`] of its own, and so has each thread where connections are behind locks. An entry has one writer at
-//! a time and is written by plain loads and stores. Only when an amount has moved by more than a *quantum* since it was last
-//! settled is it added to the stack's total, and what is scarce judged anew; with a single entry there is no other that it
-//! could be added to, and no read-modify-write at all. A quantum is a small part of the limit, and 0 where the limit is small:
-//! limits of a few connections hold exactly. The sum of the entries ([`Account::sum`]) is exact at rest, whatever the quantum.
+//! Each cell has an [`Entry`] of its own, and so has each thread where connections are behind locks. An entry has one
+//! writer at a time and is written by plain loads and stores. Only when an amount has moved by more than a *quantum*
+//! since it was last settled is it added to the stack's total, and what is scarce judged anew; with a single entry
+//! there is no other that it could be added to, and no read-modify-write at all. A quantum is a small part of the
+//! limit, and 0 where the limit is small: limits of a few connections hold exactly. The sum of the entries
+//! ([`Account::sum`]) is exact at rest, whatever the quantum.
 //!
 //! What may never happen: an amount that is entered and not taken back. Each connection remembers what it is charged
 //! ([`Charge`]), and the code that removes it takes that back, also where an event of it has panicked.
@@ -51,8 +52,8 @@ const QUANTA: [u64; 3] = [64 << 10, 64, 64];
 /// All quanta together are at most this part of a limit.
 const PART: u64 = 16;
 
-/// What one cell or one thread has entered: sums of what it took less what it gave back, in two's complement, for memory may
-/// be taken here and given back elsewhere.
+/// What one cell or one thread has entered: sums of what it took less what it gave back, in two's complement, for
+/// memory may be taken here and given back elsewhere.
 pub(crate) struct Entry<P: Platform> {
     lines: [Line<P>; 3],
     writers: Writers,
@@ -140,7 +141,7 @@ impl<P: Platform> Account<P> {
         self.enter(entry, Resource::Memory, bytes, config);
     }
 
-    /// A connection enters a table with what its buffers hold already: text of its SYN.
+    /// A connection enters a table with what its buffers hold already: data of its SYN.
     pub(crate) fn begin(&self, entry: &Entry<P>, charge: &mut Charge, pcb: &tcp::Pcb, config: &tcp::Config) {
         let memory = pcb.memory();
         if memory != 0 {
@@ -195,7 +196,7 @@ impl<P: Platform> Account<P> {
             total.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
         };
         line.quantum.store(self.quantum(resource, config), Ordering::Relaxed);
-        self.judge(resource, positive(sum), config);
+        self.classify(resource, positive(sum), config);
     }
 
     /// By how much one entry may move unnoticed.
@@ -213,26 +214,26 @@ impl<P: Platform> Account<P> {
     }
 
     /// Publishes whether a resource of which so much is taken is scarce.
-    fn judge(&self, resource: Resource, taken: u64, config: &tcp::Config) {
+    fn classify(&self, resource: Resource, taken: u64, config: &tcp::Config) {
         let limit = limit(resource, config);
         let before = self.scarcity();
-        let after = |before: Scarcity| match resource {
+        let deferred = |before: Scarcity| match resource {
             Resource::Memory => {
-                let memory = config.memory_limits().judge(taken, before.memory());
+                let memory = config.memory_limits().classify(taken, before.memory());
                 Scarcity::new(memory, before.no_more_orphans(), before.no_more_time_waits())
             }
             Resource::Orphans => Scarcity::new(before.memory(), taken >= limit, before.no_more_time_waits()),
             Resource::TimeWaits => Scarcity::new(before.memory(), before.no_more_orphans(), taken >= limit),
         };
         if self.is_single() {
-            if after(before) != before {
-                self.scarcity.store(after(before).bits(), Ordering::Relaxed);
+            if deferred(before) != before {
+                self.scarcity.store(deferred(before).bits(), Ordering::Relaxed);
             }
             return;
         }
         let mut seen = before;
-        while after(seen) != seen {
-            let (old, new) = (seen.bits(), after(seen).bits());
+        while deferred(seen) != seen {
+            let (old, new) = (seen.bits(), deferred(seen).bits());
             match self.scarcity.compare_exchange_weak(old, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(other) => seen = Scarcity::from_bits(other),
@@ -247,17 +248,18 @@ impl<P: Platform> Account<P> {
         positive(self.threads.iter().map(amount).fold(in_cells, u64::wrapping_add))
     }
 
-    /// While memory is short, judges by the exact sum, once a millisecond at most. While there is enough, entries that are
-    /// settled suffice: what they leave out is a small part of the limit.
+    /// While memory is short, judges by the exact sum, once a millisecond at most. While there is enough, entries that
+    /// are settled suffice: what they leave out is a small part of the limit.
     #[inline]
     pub(crate) fn review(&self, now: Time, config: &tcp::Config) {
         if self.scarcity().memory() != Pressure::None && now.as_nanos() >= self.review.load(Ordering::Relaxed) {
             self.review.store(now.as_nanos() + REVIEW_NS, Ordering::Relaxed);
-            self.judge(Resource::Memory, self.sum(Resource::Memory), config);
+            self.classify(Resource::Memory, self.sum(Resource::Memory), config);
         }
     }
 
-    /// The limits have changed: entries are settled at their next change, and what is scarce is judged by the exact sums.
+    /// The limits have changed: entries are settled at their next change, and what is scarce is judged by the exact
+    /// sums.
     #[cold]
     pub(crate) fn limits_changed(&self, config: &tcp::Config) {
         let settle_next =
@@ -265,7 +267,7 @@ impl<P: Platform> Account<P> {
         self.cells.lock().iter().for_each(|entry| settle_next(entry));
         self.threads.iter().for_each(settle_next);
         for resource in RESOURCES {
-            self.judge(resource, self.sum(resource), config);
+            self.classify(resource, self.sum(resource), config);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The addresses of interfaces that find and look after their own, the groups that they are in, and what routers tell
 //! hosts: redirects, advertisements, queries.
 //!
-//! Off the data path: packets read an interface's published view (one load); here is who changes it. The rules are all in
-//! [`ip::autoconf`] and [`ip::redirect`]; here is who waits for whom, and how a change gets out: the view is published,
-//! routes are changed, cached link headers become invalid, frames leave, the user is told. Any thread; no lock is held
-//! when one calls in.
+//! Off the data path: packets read an interface's published view (one load); this file changes it. The rules are all in
+//! [`ip::autoconf`] and [`ip::redirect`]; this file has the locks, and what a change causes: the view is published,
+//! routes are changed, cached link headers become invalid, frames are sent, the user is notified. Any thread; the
+//! caller holds no lock.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -19,21 +19,22 @@ use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooMa
 use wire::Framing;
 use wire::icmpv6::RouterAdvert;
 
-use crate::after::After;
+use crate::deferred::DeferredEffects;
 use crate::shared::Shared;
 
-/// Events kept for a user who does not look; the oldest makes room.
+/// Events kept until the user reads them; when there are more, the oldest is dropped.
 const MOST_EVENTS: usize = 256;
 
 /// How an interface comes to its addresses. The default: those given, unchecked.
 #[derive(Clone, Debug, Default)]
 pub struct Addressing {
-    /// Addresses are used when nobody else on the link has them (RFC 5227, RFC 4862 section 5.4): seconds after the start.
+    /// Addresses are used once no other host on the link has answered for them (RFC 5227, RFC 4862 section 5.4):
+    /// seconds after the start.
     pub checked: bool,
     /// Routers' advertisements give further IPv6 addresses and the default route (RFC 4862). Implies `checked`.
     pub from_routers: bool,
-    /// A secret from which addresses are formed that cannot be followed from network to network (RFC 7217); without, they
-    /// are formed from the link address.
+    /// A secret from which addresses are formed that cannot be followed from network to network (RFC 7217); without,
+    /// they are formed from the link address.
     pub stable_key: Option<[u8; 16]>,
     /// An IPv4 address that another station claims twice is kept nonetheless (RFC 5227 section 2.4 c).
     pub keep_contested: bool,
@@ -55,7 +56,7 @@ pub struct Addresses<P: Platform> {
     redirects: Lock<RedirectTable, P>,
     events: Lock<VecDeque<(usize, AddressEvent)>, P>,
     told: Condvar<P>,
-    /// Addresses that were given up, until their connections have been told; and whether there are any.
+    /// Addresses that were given up and whose connections have not been ended yet; and whether there are any.
     lost: Lock<Vec<IpAddr>, P>,
     any_lost: P::AtomicBool,
 }
@@ -63,7 +64,7 @@ pub struct Addresses<P: Platform> {
 struct Machine<P: Platform> {
     autoconf: Lock<Autoconf, P>,
     /// Version of the view that was published last. Written inside the publication, which excludes others.
-    published: P::AtomicU64,
+    versioned: P::AtomicU64,
     redirects_v4: bool,
 }
 
@@ -72,7 +73,7 @@ impl<P: Platform> Addresses<P> {
     pub fn new(interfaces: Vec<(Addressing, Autoconf)>) -> Self {
         let machine = |(addressing, autoconf): (Addressing, Autoconf)| Machine {
             autoconf: Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
-            published: P::AtomicU64::new(0),
+            versioned: P::AtomicU64::new(0),
             redirects_v4: addressing.redirects_v4,
         };
         Addresses {
@@ -104,7 +105,7 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
-    /// Takes the addresses that were given up since the last call: whoever takes them ends their connections. One load if
+    /// Takes the addresses that were given up since the last call: the caller must end their connections. One load if
     /// there are none.
     pub fn take_lost(&self) -> Vec<IpAddr> {
         if !self.any_lost.load(Ordering::Relaxed) {
@@ -144,7 +145,7 @@ impl<P: Platform> Shared<P> {
         &self,
         interface: usize,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
         run: impl FnOnce(&mut Autoconf) -> Option<(R, Changes)>,
     ) -> Option<R> {
         let machine = &self.addresses.machines[interface];
@@ -153,20 +154,20 @@ impl<P: Platform> Shared<P> {
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
         drop(autoconf);
-        self.internet.note(deadline, after);
+        self.internet.note(deadline, deferred);
         if let Some((version, view)) = view {
             self.publish(interface, version, view, counters);
         }
-        self.perform(interface, changes, counters, after);
+        self.perform(interface, changes, counters, deferred);
         Some(reply)
     }
 
     /// Publishes a view unless a newer one was published meanwhile.
     fn publish(&self, interface: usize, version: u64, view: InterfaceView, counters: &Counters) {
-        let published = &self.addresses.machines[interface].published;
+        let versioned = &self.addresses.machines[interface].versioned;
         let done = self.interfaces[interface].view.update(|current| {
-            if published.load(Ordering::Relaxed) < version {
-                published.store(version, Ordering::Relaxed);
+            if versioned.load(Ordering::Relaxed) < version {
+                versioned.store(version, Ordering::Relaxed);
                 *current = view;
             }
             Ok::<_, TooManyVersions>(())
@@ -177,7 +178,7 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    fn perform(&self, interface: usize, changes: Changes, counters: &Counters, after: &mut After<P>) {
+    fn perform(&self, interface: usize, changes: Changes, counters: &Counters, deferred: &mut DeferredEffects<P>) {
         if changes.view || !changes.routes.is_empty() {
             self.change_routes(changes.routes);
         }
@@ -187,7 +188,7 @@ impl<P: Platform> Shared<P> {
         // Nobody is told of groups where the link has no headers: there is no neighbour to tell.
         let told = self.interfaces[interface].view.get().framing == Framing::Ethernet;
         for frame in changes.frames.into_iter().filter(|_| told) {
-            self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, after);
+            self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, deferred);
         }
         if !changes.events.is_empty() {
             self.addresses.tell(interface, changes.events);
@@ -199,11 +200,11 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Begins to test the addresses of all interfaces that do so.
-    pub fn start_addresses(&self, after: &mut After<P>) {
+    pub fn start_addresses(&self, deferred: &mut DeferredEffects<P>) {
         let now = self.clock.now();
         for interface in 0..self.interfaces.len() {
             let counters = &self.counters;
-            self.machine(interface, counters, after, |autoconf| Some(((), autoconf.start(now, counters))));
+            self.machine(interface, counters, deferred, |autoconf| Some(((), autoconf.start(now, counters))));
         }
     }
 
@@ -214,10 +215,10 @@ impl<P: Platform> Shared<P> {
         packet: &wire::arp::Packet,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> bool {
         let heard = |autoconf: &mut Autoconf| autoconf.arp_arrives(now, packet, counters).map(|changes| ((), changes));
-        self.machine(interface, counters, after, heard).is_some()
+        self.machine(interface, counters, deferred, heard).is_some()
     }
 
     /// Whether a neighbour message was about an address under test.
@@ -227,11 +228,11 @@ impl<P: Platform> Shared<P> {
         discovery: &Discovery,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> bool {
         let heard =
             |autoconf: &mut Autoconf| autoconf.discovery_arrives(now, discovery, counters).map(|changes| ((), changes));
-        self.machine(interface, counters, after, heard).is_some()
+        self.machine(interface, counters, deferred, heard).is_some()
     }
 
     /// A router's advertisement has come.
@@ -241,50 +242,56 @@ impl<P: Platform> Shared<P> {
         (from, advert): (Ipv6Addr, &RouterAdvert),
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.router_advert(now, from, advert, counters)));
-        self.machine(interface, counters, after, heard);
+        self.machine(interface, counters, deferred, heard);
     }
 
     /// A socket joins a group on an interface.
     ///
     /// # Errors
     /// The interface is in too many.
-    pub fn join_group(&self, interface: usize, group: IpAddr, after: &mut After<P>) -> Result<(), TooManyGroups> {
+    pub fn join_group(
+        &self,
+        interface: usize,
+        group: IpAddr,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Result<(), TooManyGroups> {
         let (now, counters) = (self.clock.now(), &self.counters);
         let join = |autoconf: &mut Autoconf| match autoconf.join(now, group, counters) {
             Ok(changes) => Some((Ok(()), changes)),
             Err(error) => Some((Err(error), Changes::default())),
         };
-        self.machine(interface, counters, after, join).unwrap_or(Ok(()))
+        self.machine(interface, counters, deferred, join).unwrap_or(Ok(()))
     }
 
     /// A socket leaves a group on an interface.
-    pub fn leave_group(&self, interface: usize, group: IpAddr, after: &mut After<P>) {
+    pub fn leave_group(&self, interface: usize, group: IpAddr, deferred: &mut DeferredEffects<P>) {
         let (now, counters) = (self.clock.now(), &self.counters);
         let leave = |autoconf: &mut Autoconf| Some(((), autoconf.leave(now, group, counters)));
-        self.machine(interface, counters, after, leave);
+        self.machine(interface, counters, deferred, leave);
     }
 
-    /// Sets the MTU of an interface's link, in octets, as an administrator does. Open connections take it when they next send.
-    pub fn set_link_mtu(&self, interface: usize, mtu: usize, after: &mut After<P>) {
+    /// Sets the MTU of an interface's link, in bytes, as an administrator does. Open connections take it when they next
+    /// send.
+    pub fn set_link_mtu(&self, interface: usize, mtu: usize, deferred: &mut DeferredEffects<P>) {
         let (now, counters) = (self.clock.now(), &self.counters);
         let set = |autoconf: &mut Autoconf| Some(((), autoconf.set_mtu(now, mtu, counters)));
-        self.machine(interface, counters, after, set);
+        self.machine(interface, counters, deferred, set);
     }
 
-    /// A router asks who listens to which group.
+    /// A router queries which groups have listeners.
     pub fn group_query_arrives(
         &self,
         interface: usize,
         query: &GroupQuery,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.query(now, query)));
-        self.machine(interface, counters, after, heard);
+        self.machine(interface, counters, deferred, heard);
     }
 
     /// A redirect has come.
@@ -294,7 +301,7 @@ impl<P: Platform> Shared<P> {
         redirect: &Redirect,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let allowed = redirect.reporter.is_ipv6() || self.addresses.machines[interface].redirects_v4;
         if !allowed {
@@ -310,7 +317,7 @@ impl<P: Platform> Shared<P> {
         match accepted {
             Ok(changes) => {
                 counters.increment(Counter::RedirectsIn);
-                self.internet.note(deadline, after);
+                self.internet.note(deadline, deferred);
                 self.change_routes(changes);
             }
             Err(reason) => counters.drop(reason),
@@ -324,11 +331,11 @@ impl<P: Platform> Shared<P> {
         conflict: Conflict,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let Conflict { address, by, defended } = conflict;
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.conflict(now, address, by, defended, counters)));
-        self.machine(interface, counters, after, heard);
+        self.machine(interface, counters, deferred, heard);
     }
 
     /// A neighbour did not answer: what leads through it leads elsewhere, if there is an elsewhere.
@@ -338,10 +345,10 @@ impl<P: Platform> Shared<P> {
         address: IpAddr,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.neighbour_failed(now, address, counters)));
-        self.machine(interface, counters, after, heard);
+        self.machine(interface, counters, deferred, heard);
         let changes = self.addresses.redirects.lock().neighbour_failed(address);
         if !changes.is_empty() {
             self.change_routes(changes);
@@ -349,16 +356,16 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Lifetimes, probes, announcements and reports that are due.
-    pub fn address_timeouts(&self, now: Time, counters: &Counters, after: &mut After<P>) {
+    pub fn address_timeouts(&self, now: Time, counters: &Counters, deferred: &mut DeferredEffects<P>) {
         for interface in 0..self.interfaces.len() {
             let due = |autoconf: &mut Autoconf| Some(((), autoconf.timeouts(now, counters)));
-            self.machine(interface, counters, after, due);
+            self.machine(interface, counters, deferred, due);
         }
         let mut redirects = self.addresses.redirects.lock();
         let over = redirects.timeouts(now);
         let deadline = redirects.next_deadline();
         drop(redirects);
-        self.internet.note(deadline, after);
+        self.internet.note(deadline, deferred);
         if !over.is_empty() {
             self.change_routes(over);
         }

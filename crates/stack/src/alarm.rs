@@ -1,15 +1,17 @@
 //! Until when the receive threads sleep, and the call that gets one of them up earlier.
 //!
-//! Receive threads run what time brings: timers of connections, repeated solicitations, frames that wait for room in a
-//! device. Before one sleeps it works out how long it may. Whoever makes something due earlier, a user's thread above all,
-//! must not rely on a frame to end that sleep: the only frame that would have been answered may be lost. So each thread
-//! says until when it sleeps, and what is due before anybody looks wakes one ([`Alarms::due`]).
+//! Receive threads run what becomes due by time: timers of connections, repeated solicitations, frames that wait for
+//! room in a device. Before one sleeps it computes for how long. A thread that makes something due earlier, above all a
+//! user's thread, must not rely on a frame to end that sleep: the only frame that would have come may be lost. So each
+//! receive thread publishes until when it sleeps, and work that is due before any of them wakes ends the sleep of one
+//! ([`Alarms::due`]).
 //!
-//! Who sleeps and who calls meet in two words: the sleeper writes its time and then looks whether anything was made due
-//! meanwhile; the caller makes it due, counts that, and then looks who sleeps. With a fence between the two steps of each,
-//! one of them sees the other.
+//! Sleeper and caller synchronise on two atomic words: the sleeper writes its time and then checks whether anything was
+//! made due meanwhile; the caller makes it due, counts that, and then checks which threads sleep. With a fence between
+//! the two steps of each, one of them sees the other.
 //!
-//! What may never happen: a call with a guard held (it wakes threads), or a sleep past something that was due before it.
+//! What may never happen: a call with a guard held (it wakes threads), or a sleep past something that was due before
+//! it.
 
 use std::sync::Arc;
 
@@ -91,9 +93,9 @@ impl<P: Platform> Alarms<P> {
         nap.runner.load(Ordering::Relaxed) == P::known_thread_index() && nap.until.load(Ordering::Relaxed) == AWAKE
     }
 
-    /// Thread `thread` is about to sleep until the time that `earliest` answers, [`Time::MAX`]: until it is woken. The time
-    /// that counts: what was made due while it was worked out is in it.
-    pub fn lie_down(&self, thread: usize, earliest: impl Fn() -> Time) -> Time {
+    /// Thread `thread` is about to sleep until the time that `earliest` answers, [`Time::MAX`]: until it is woken. The
+    /// time that counts: what was made due while it was worked out is in it.
+    pub fn park(&self, thread: usize, earliest: impl Fn() -> Time) -> Time {
         let mut seen = self.count.load(Ordering::Acquire);
         loop {
             let until = earliest();
@@ -108,7 +110,7 @@ impl<P: Platform> Alarms<P> {
     }
 
     /// Thread `thread` has woken.
-    pub fn get_up(&self, thread: usize) {
+    pub fn unpark(&self, thread: usize) {
         self.naps[thread].until.store(AWAKE, Ordering::Relaxed);
     }
 
@@ -122,8 +124,8 @@ impl<P: Platform> Alarms<P> {
         !matches!(self.naps[thread].until.load(Ordering::Acquire), AWAKE | GONE)
     }
 
-    /// Something that any receive thread can do is due at `nanos`: one that sleeps is woken if nobody looks by then. The
-    /// caller has made it visible and holds no guard.
+    /// Something that any receive thread can do is due at `nanos`: a sleeping one is woken if none would wake by then.
+    /// The caller has made it visible and holds no guard.
     pub fn due(&self, nanos: u64) {
         if self.naps.iter().any(|nap| Self::looks_itself(nap)) {
             return;
@@ -202,7 +204,7 @@ mod tests {
     }
 
     fn sleep(alarms: &Alarms<Real>, thread: usize, until: Time) {
-        assert_eq!(alarms.lie_down(thread, || until), until);
+        assert_eq!(alarms.park(thread, || until), until);
     }
 
     #[test]
@@ -216,7 +218,7 @@ mod tests {
         assert_eq!(rung(&bells), [0, 0], "the other one looks in time");
         alarms.due(99);
         assert_eq!(rung(&bells), [1, 0]);
-        alarms.get_up(0);
+        alarms.unpark(0);
         alarms.due(1);
         assert_eq!(rung(&bells), [1, 0]);
     }
@@ -244,7 +246,7 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| alarms.run_here(0));
         });
-        alarms.get_up(1);
+        alarms.unpark(1);
         sleep(&alarms, 0, Time::MAX);
         sleep(&alarms, 1, Time::MAX);
         alarms.due(100);
@@ -268,7 +270,7 @@ mod tests {
     fn what_is_made_due_meanwhile_is_seen_before_the_sleep() {
         let (alarms, _) = two();
         let rounds = std::cell::Cell::new(0);
-        let until = alarms.lie_down(0, || {
+        let until = alarms.park(0, || {
             rounds.set(rounds.get() + 1);
             if rounds.get() == 1 {
                 alarms.due(5);

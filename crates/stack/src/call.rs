@@ -1,5 +1,5 @@
-//! What a user asks of a connection, as values: they can be run here, sent to the thread that owns the connection,
-//! or wait in a queue until somebody holds it.
+//! The user's calls on a connection, as values: they can be run here, sent to the thread that owns the connection, or
+//! queued until a thread holds it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tcp::{
 
 use wire::rss::Toeplitz;
 
-use crate::census::Census;
 use crate::flow::{Flow, Key, Target, UdpName};
 use crate::socket::{ListenerShared, Readiness, TcpSocket};
+use crate::stats::StackStats;
 use crate::udp_call::UdpReply;
 
 /// One request of a user to one connection.
@@ -32,7 +32,7 @@ pub enum Call<P: Platform> {
     Keep(Keep),
     /// No more data in one or both directions.
     Shutdown(Shutdown),
-    /// Graceful close (3.10.4) by the user, who lets go of the connection.
+    /// Graceful close (3.10.4) by the user, who gives the connection up.
     Close(Close),
     /// Abort (3.10.5), and let go.
     Abort(Abort),
@@ -40,13 +40,13 @@ pub enum Call<P: Platform> {
     Status(Status),
     /// Change a per-connection option.
     SetOption(SetOption),
-    /// Append data whose last octet is urgent.
+    /// Append data whose last byte is urgent.
     SendUrgent(SendUrgent),
     /// Append data that ends a record.
     SendRecord(SendRecord),
     /// Append data behind which more will follow.
     SendMore(SendMore),
-    /// Ask why the connection failed; told once.
+    /// Take the reason for which the connection failed; it is reported once.
     TakeError(TakeError),
 }
 
@@ -70,9 +70,9 @@ pub struct OpenRequest<P: Platform> {
     pub params: tcp::OpenParams,
     /// Of the routes when those were put together.
     pub generation: u32,
-    /// Where its user will hear of it.
+    /// The socket by which its user will use it.
     pub socket: Arc<TcpSocket<P>>,
-    /// Text that may leave with the SYN.
+    /// Data that may leave with the SYN.
     pub fast_open: Option<Box<tcp::Start>>,
 }
 
@@ -106,7 +106,7 @@ pub enum Reply {
     /// To a call of a datagram socket, where its home had to be asked.
     Udp(Box<UdpReply>),
     /// To a look at a cell, where it had to be asked for.
-    Census(Box<Census>),
+    StackStats(Box<StackStats>),
     /// The connection is no longer there.
     Gone,
 }
@@ -116,7 +116,7 @@ pub enum Reply {
 pub enum OpenRefused {
     /// The tuple is in use by another connection.
     TupleInUse,
-    /// No packet buffer could be had for the SYN.
+    /// No packet buffer was left for the SYN.
     NoBuffer,
     /// The stack panicked.
     Fault,
@@ -170,7 +170,7 @@ pub fn exhausted(reply: &Reply) -> bool {
     }
 }
 
-/// What nobody waits for: it comes from a device, a timer or another connection.
+/// An asynchronous event: from a device, a timer or another connection.
 pub enum Ingress {
     /// A TCP segment, parsed; its flow decides where it goes.
     Segment(Segment),
@@ -204,7 +204,7 @@ impl Ingress {
 }
 
 impl Ingress {
-    /// Hashes the flow of a segment whose device has not.
+    /// Hashes the flow of a segment that the device has not hashed.
     #[cold]
     pub(crate) fn rehash(&mut self, rss: &Toeplitz) {
         if let Ingress::Segment(Segment { hash, segment: Some(segment) }) = self {
@@ -224,7 +224,7 @@ impl Default for Ingress {
 pub struct Segment {
     /// Hash of its flow.
     pub hash: u32,
-    /// The parsed segment, until somebody has taken it.
+    /// The parsed segment, until it is taken.
     pub segment: Option<tcp::Segment>,
 }
 

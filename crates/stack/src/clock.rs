@@ -8,7 +8,7 @@ use std::time::Duration;
 use observe::Time;
 use sync::{Atomic, Ordering, Platform};
 
-/// A clock that moves only when it is told to: virtual time for tests.
+/// A clock that moves only when it is advanced: virtual time for tests.
 pub struct VirtualClock<P: Platform> {
     nanos: P::AtomicU64,
 }

@@ -1,22 +1,22 @@
-//! What becomes of a panic: how far it spreads, what is given up for it, and who is told.
+//! What happens on a panic: how far it spreads, what is given up, and who is notified.
 //!
-//! A fault in the stack must not take the process with it, and it must not take a queue away in silence either. What is
+//! A fault in the stack must not take the process with it, and it must not disable a queue silently either. What is
 //! given up is the smallest thing whose invariants may be broken:
 //!
-//! | the panic comes from | what is given up | who sees to it |
+//! | the panic comes from | what is given up | handled in |
 //! |---|---|---|
-//! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user is told with `Aborted` | `connections/events.rs` |
+//! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user receives `Aborted` | `connections/events.rs` |
 //! | the rest of a thread's work (a device, the IP checks, a handshake) | that work: the frame, the batch behind it | `rx.rs`, the architectures' threads |
 //! | a device's queue, [`PANICS_IN_A_ROW`] times in a row | the device: it counts as unplugged | `rx.rs` |
 //! | everything else of a receive thread, so often in a row | the thread, and its devices | `rx.rs` |
 //!
-//! Each is counted (`PanicsContained`) and kept here with the thread's name and the panic's sentence. Memory is sound
-//! whatever has happened: locks are given back by their guards, and no `unsafe` relies on a value that a panic leaves half
-//! changed.
+//! Each is counted (`PanicsContained`) and kept here with the thread's name and the panic's message. Memory is sound
+//! whatever has happened: locks are given back by their guards, and no `unsafe` relies on a value that a panic leaves
+//! half changed.
 //!
-//! A stack that its user polls ([`StackConfig::contain`](crate::StackConfig::contain) false) lets every panic through to
-//! the poller, who may want to see it: tests and fuzz targets do. Under a model checker nothing is contained: there a
-//! panic *is* the finding.
+//! A stack that its user polls ([`StackConfig::contain`](crate::StackConfig::contain) false) lets every panic through
+//! to the polling thread, which may want to see it: tests and fuzz targets do. Under a model checker nothing is
+//! contained: there a panic *is* the finding.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -46,16 +46,16 @@ pub const CONDEMNED: Readiness =
 pub struct Failure {
     /// The thread that panicked, by name.
     pub thread: String,
-    /// What it said.
+    /// Its message.
     pub cause: String,
     /// What was given up for it.
-    pub casualty: Casualty,
+    pub scope: FaultScope,
 }
 
 /// What was given up after a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Casualty {
-    /// The connection whose event was being run.
+pub enum FaultScope {
+    /// The connection of which an event was being run.
     Connection(FourTuple),
     /// What the thread was working on.
     Work,
@@ -68,21 +68,23 @@ pub enum Casualty {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "thread {} panicked ({}): ", self.thread, self.cause)?;
-        match &self.casualty {
-            Casualty::Connection(tuple) => write!(
+        match &self.scope {
+            FaultScope::Connection(tuple) => write!(
                 f,
                 "the connection of {} port {} with {} port {} was reset",
                 tuple.local_addr, tuple.local_port, tuple.remote_addr, tuple.remote_port
             ),
-            Casualty::Work => f.write_str("what it was working on is lost, and it goes on"),
-            Casualty::Device(port) => write!(f, "device {port} is given up; open it again"),
-            Casualty::Thread => f.write_str("it panics each time and is given up, with its devices; restart the stack"),
+            FaultScope::Work => f.write_str("what it was working on is lost, and it goes on"),
+            FaultScope::Device(port) => write!(f, "device {port} is given up; open it again"),
+            FaultScope::Thread => {
+                f.write_str("it panics each time and is given up, with its devices; restart the stack")
+            }
         }
     }
 }
 
-/// A connection that a panic has ended on its way out of the cell, with the thread's index; its user is told by who contains
-/// the panic.
+/// A connection that a panic has ended on its way out of the cell, with the thread's index; the code that contains the
+/// panic notifies its user.
 type Owed<P> = (usize, Arc<TcpSocket<P>>);
 
 /// The panics of one stack. Any thread.
@@ -142,7 +144,7 @@ impl<P: Platform> Failures<P> {
     /// Why the connection of `tuple` was given up, if it was of late.
     pub fn of(&self, tuple: &FourTuple) -> Option<Failure> {
         let kept = self.kept.lock();
-        kept.iter().rev().find(|failure| failure.casualty == Casualty::Connection(*tuple)).cloned()
+        kept.iter().rev().find(|failure| failure.scope == FaultScope::Connection(*tuple)).cloned()
     }
 
     /// Notes a panic that has been caught, and counts it in `counters`.
@@ -150,14 +152,14 @@ impl<P: Platform> Failures<P> {
     /// # Panics
     /// With the same panic, where panics are not contained.
     #[cold]
-    pub(crate) fn note(&self, panic: Panic, casualty: Casualty, counters: &Counters) {
+    pub(crate) fn note(&self, panic: Panic, scope: FaultScope, counters: &Counters) {
         if !self.contains {
             panic::resume_unwind(panic);
         }
         counters.add(Counter::PanicsContained, 1);
-        let casualty = self.victim().map_or(casualty, Casualty::Connection);
+        let scope = self.victim().map_or(scope, FaultScope::Connection);
         let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
-        let failure = Failure { thread, cause: sentence(&*panic), casualty };
+        let failure = Failure { thread, cause: sentence(&*panic), scope };
         let mut kept = self.kept.lock();
         if kept.len() == KEPT {
             kept.pop_front();
@@ -174,7 +176,7 @@ impl<P: Platform> Failures<P> {
         match attempt(work) {
             Ok(result) => Some(result),
             Err(panic) => {
-                self.note(panic, Casualty::Work, counters);
+                self.note(panic, FaultScope::Work, counters);
                 self.settle();
                 None
             }
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn the_latest_failures_are_kept_with_thread_and_cause() {
         let (failures, counters) = (Failures::<Real>::new(true), Counters::new());
-        failures.note(caught("the first"), Casualty::Work, &counters);
+        failures.note(caught("the first"), FaultScope::Work, &counters);
         for _ in 0..KEPT {
             assert_eq!(failures.survive(&counters, || panic!("number {}", 2)), None::<()>);
         }

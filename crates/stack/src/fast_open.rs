@@ -1,5 +1,5 @@
-//! Where the stack keeps what Fast Open remembers of servers: behind a lock of its own, which only an active open with payload
-//! takes, and a connection that has learnt something. Any thread. What is remembered, and for how long, says
+//! Where the stack keeps what Fast Open remembers of servers: behind a lock of its own, which only an active open with
+//! payload takes, and a connection that has learnt something. Any thread. What is remembered, and for how long, says
 //! [`tcp::fast_open::Destinations`].
 
 use std::net::IpAddr;

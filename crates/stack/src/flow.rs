@@ -5,8 +5,8 @@ pub use sync::slab::Key;
 use wire::FourTuple;
 
 /// A connection as the classifier sees it: its tuple, and the RSS hash that decides which cell and which device queue
-/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree. 48 bytes, because it is copied
-/// often and 44 are copied in pieces that overlap.
+/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree. 48 bytes, because it is
+/// copied often and 44 are copied in pieces that overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(align(8))]
 pub struct Flow {
@@ -41,7 +41,8 @@ impl UdpName {
     }
 }
 
-/// A connection as its user names it, whatever the architecture: where it lies, and which generation of the slot it was.
+/// A connection as its user names it, whatever the architecture: where it lies, and which generation of the slot it
+/// was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Hash of its flow: it leads to the cell.

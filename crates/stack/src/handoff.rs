@@ -4,8 +4,8 @@
 //! [`Message::run`] (`arch/mailbox.rs`), which returns the reply as an [`Answer`]: it is given when the cell has been
 //! left and the effects have been performed, because the woken caller may call back at once, on this very thread.
 //!
-//! What may never happen: a caller that sleeps for an answer that nobody will give. A message that is dropped before it
-//! was run, or by a panic while it ran, answers [`Reply::Gone`].
+//! What may never happen: a caller that sleeps for a reply that will never come. A message that is dropped before it
+//! was run, or by a panic while it runs, replies with [`Reply::Gone`].
 
 use std::sync::Arc;
 
@@ -17,28 +17,28 @@ use crate::udp_call::UdpCall;
 
 /// One piece of work for the runner of a cell.
 pub enum Message<P: Platform> {
-    /// From a device or timer; nobody waits.
+    /// From a device or timer; no caller waits.
     Ingress(Ingress),
     /// A user's call; the caller sleeps at the slot.
-    Call(Target, Call<P>, Asker<P>),
+    Call(Target, Call<P>, ReplySender<P>),
     /// A user's call of a datagram socket; the caller sleeps at the slot.
-    Udp(UdpCall<P>, Asker<P>),
+    Udp(UdpCall<P>, ReplySender<P>),
     /// A change of the replicas; the caller sleeps at the slot.
-    Control(Control<P>, Asker<P>),
+    Control(Control<P>, ReplySender<P>),
     /// A look at the cell; the caller sleeps at the slot.
-    Census(Asker<P>),
+    StackStats(ReplySender<P>),
 }
 
 /// The answer to a message, not given yet.
 #[must_use = "a caller sleeps until the answer is given"]
 pub struct Answer<P: Platform> {
     reply: Reply,
-    asker: Asker<P>,
+    asker: ReplySender<P>,
 }
 
 impl<P: Platform> Answer<P> {
     /// `reply` for the caller that waits at `asker`.
-    pub fn new(reply: Reply, asker: Asker<P>) -> Self {
+    pub fn new(reply: Reply, asker: ReplySender<P>) -> Self {
         Answer { reply, asker }
     }
 
@@ -48,13 +48,14 @@ impl<P: Platform> Answer<P> {
     }
 }
 
-/// The way back to a caller who sleeps at a slot. Dropped without an answer, it answers that there is nobody to ask.
-pub struct Asker<P: Platform>(Option<Arc<ReplySlot<P>>>);
+/// The sending side of the reply to a caller that sleeps at a slot. Dropped without a reply, it replies
+/// [`Reply::Gone`].
+pub struct ReplySender<P: Platform>(Option<Arc<ReplySlot<P>>>);
 
-impl<P: Platform> Asker<P> {
-    /// Of the caller who will wait at `slot`.
+impl<P: Platform> ReplySender<P> {
+    /// For the caller that will wait at `slot`.
     pub fn new(slot: &Arc<ReplySlot<P>>) -> Self {
-        Asker(Some(slot.clone()))
+        ReplySender(Some(slot.clone()))
     }
 
     /// Wakes the caller with `reply`.
@@ -65,7 +66,7 @@ impl<P: Platform> Asker<P> {
     }
 }
 
-impl<P: Platform> Drop for Asker<P> {
+impl<P: Platform> Drop for ReplySender<P> {
     fn drop(&mut self) {
         if let Some(slot) = self.0.take().filter(|_| !model_is_over::<P>()) {
             slot.fill(Reply::Gone);

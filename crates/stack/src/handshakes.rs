@@ -1,8 +1,9 @@
-//! Handshakes of passive opens in one place of connections: the SYN cache with what the stack keeps beside each half-open
-//! connection, and the way of a SYN, of an acknowledgement and of a time-out through listener, routes and devices.
+//! Handshakes of passive opens in one place of connections: the SYN cache with what the stack keeps beside each
+//! half-open connection, and the way of a SYN, of an acknowledgement and of a time-out through listener, routes and
+//! devices.
 //!
-//! What is answered, remembered and given up is decided in [`tcp::handshake`]. Here stands where that is kept, whose place of
-//! which listener it takes, and how it is sent. Owned by the owner of the connection table beside it.
+//! [`tcp::handshake`] decides what is answered, kept and given up. This file has the storage, the places in the
+//! listeners' backlogs, and the sending. It belongs to the owner of the connection table.
 //!
 //! What may never happen: a place of a listener that is neither handed on with a connection nor given back.
 
@@ -15,24 +16,24 @@ use sync::Platform;
 use tcp::fast_open::CookieKeys;
 use tcp::handshake::{self, Answer, Opened, SynCache};
 use tcp::{
-    ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathNews, Pcb, Progress, Readiness, Segment, TableChange,
+    ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathUpdate, Pcb, Progress, Readiness, Segment, TableChange,
     syn_cookie,
 };
 
-use crate::after::After;
+use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
-use crate::icmp::{Report, report};
+use crate::icmp::{IcmpReport, report};
 use crate::recent_routes::RecentRoutes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, ListenerShared};
-use crate::table::index::Absent;
+use crate::table::index::VacantEntry;
 
 /// What the stack keeps beside a half-open connection.
 struct Kept<P: Platform> {
     listener: Arc<ListenerShared<P>>,
     route: RouteCache,
-    absent: Absent,
+    absent: VacantEntry,
 }
 
 /// A connection that has just been established, not yet in the table.
@@ -43,20 +44,20 @@ pub struct Child<P: Platform> {
     pub pcb: Box<Pcb>,
     /// Its route.
     pub route: RouteCache,
-    /// What it owes the listener that admitted it.
+    /// The place that it holds in the backlog of the listener that admitted it.
     pub admission: Admission<P>,
     /// What rose on it.
     pub ready: Readiness,
     /// When it wants to be woken.
     pub deadline: Option<Time>,
     /// What has come to light of its path.
-    pub path: PathNews,
+    pub path: PathUpdate,
     /// What its table must learn.
     pub table: TableChange,
     /// It has payload to send and found no credit.
-    pub starved: bool,
+    pub tx_blocked: bool,
     /// Its place in the connection table, where it is not yet.
-    pub absent: Absent,
+    pub absent: VacantEntry,
 }
 
 /// Half-open connections of one place; see the module documentation.
@@ -125,7 +126,7 @@ impl<P: Platform> Handshakes<P> {
 
     /// The half-open connection of this flow, which the connection table does not have.
     #[inline]
-    pub fn find(&self, flow: &Flow, absent: Absent) -> Option<u32> {
+    pub fn find(&self, flow: &Flow, absent: VacantEntry) -> Option<u32> {
         self.cache.find(&flow.tuple, absent.hash())
     }
 
@@ -136,8 +137,8 @@ impl<P: Platform> Handshakes<P> {
     }
 }
 
-/// What a listener hands to its children with these options, which are its own with what the path says. The MSS counts when a
-/// SYN is answered and not afterwards.
+/// What a listener hands to its children with these options, which are its own with what the path says. The MSS counts
+/// when a SYN is answered and not afterwards.
 fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerShared<P>, mss: u16) -> ListenParams<'o> {
     ListenParams { mss, options, defer_accept: listener.defer_accept() }
 }
@@ -158,10 +159,10 @@ impl<P: Platform> Shared<P> {
         &self,
         handshakes: &mut Handshakes<P>,
         listener: Arc<ListenerShared<P>>,
-        (flow, absent): (Flow, Absent),
+        (flow, absent): (Flow, VacantEntry),
         arrival: &mut Option<Segment>,
         now: Time,
-        (counters, after): (&Counters, &mut After<P>),
+        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
     ) -> Option<Child<P>> {
         let answer = match self.admit(&listener, arrival.as_ref()?, now) {
             Ok(answer) => answer,
@@ -177,7 +178,7 @@ impl<P: Platform> Shared<P> {
         let params = params(&options, &listener, self.mss_on(&route, peer, now));
         let secrets = (self.isn_of(&flow, now), self.secrets.handshake());
         let opened = handshake::syn_arrives(answer, &params, arrival, secrets, &mut out, now);
-        self.emit(&flow, &mut route, &mut out, after);
+        self.emit(&flow, &mut route, &mut out, deferred);
         match opened {
             Ok(Opened::HalfOpen(half_open)) => {
                 handshakes.routes.note(peer, &route);
@@ -230,7 +231,7 @@ impl<P: Platform> Shared<P> {
         slot: u32,
         arrival: &mut Option<Segment>,
         now: Time,
-        (counters, after): (&Counters, &mut After<P>),
+        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
     ) -> Option<Child<P>> {
         let (half_open, Kept { listener, route, .. }) = handshakes.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
@@ -238,7 +239,7 @@ impl<P: Platform> Shared<P> {
         let params = params(&options, listener, u16::MAX);
         let mut out = self.outbox(&flow, route, counters);
         let progress = half_open.segment_arrives(&params, arrival, &mut out, now);
-        self.emit_waiting(&flow, route, &mut out, after);
+        self.emit_waiting(&flow, route, &mut out, deferred);
         match progress {
             Progress::Waiting => None,
             Progress::Ended => {
@@ -260,7 +261,7 @@ impl<P: Platform> Shared<P> {
         error: &ip::IcmpError,
         counters: &Counters,
     ) {
-        let Report::Error(error) = report(error, |_, _| None) else { return };
+        let IcmpReport::Error(error) = report(error, |_, _| None) else { return };
         let Some((half_open, _)) = handshakes.cache.get_mut(slot) else { return };
         if !half_open.is_quoted(&error) {
             counters.drop(DropReason::IcmpOutOfWindow);
@@ -276,10 +277,10 @@ impl<P: Platform> Shared<P> {
     pub fn cookie_arrives(
         &self,
         listener: Arc<ListenerShared<P>>,
-        (flow, absent): (Flow, Absent),
+        (flow, absent): (Flow, VacantEntry),
         arrival: &mut Option<Segment>,
         now: Time,
-        (counters, after): (&Counters, &mut After<P>),
+        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
     ) -> Option<Child<P>> {
         let segment = arrival.as_ref()?;
         let peer = flow.tuple.remote_addr;
@@ -288,7 +289,7 @@ impl<P: Platform> Shared<P> {
         let (isn, secrets) = (self.isn_of(&flow, now), self.secrets.handshake());
         let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, self.tcp(), now) else {
             counters.drop(DropReason::SynCookieInvalid);
-            self.reset(&flow, segment, counters, after);
+            self.reset(&flow, segment, counters, deferred);
             return None;
         };
         let admission = Admission::Handshake(listener.clone());
@@ -300,7 +301,7 @@ impl<P: Platform> Shared<P> {
         let mut route = RouteCache::as_of(self.generation());
         let mut out = self.outbox(&flow, &route, counters);
         let pcb = syn_cookie::complete(half_open, &params, arrival, &mut out, now);
-        self.emit(&flow, &mut route, &mut out, after);
+        self.emit(&flow, &mut route, &mut out, deferred);
         match pcb {
             Some(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
             None => {
@@ -310,13 +311,13 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Sends SYN-ACKs again that are due, and gives up handshakes that nobody completes.
+    /// Retransmits the SYN-ACKs that are due, and gives up handshakes that were not completed in time.
     pub fn half_open_timeouts(
         &self,
         handshakes: &mut Handshakes<P>,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let config = self.tcp();
         while let Some(slot) = handshakes.cache.due(config, now) {
@@ -327,7 +328,7 @@ impl<P: Platform> Shared<P> {
                 let limit = kept.listener.backlog().syn_ack_retries(config);
                 let mut out = self.outbox(&flow, &kept.route, counters);
                 let stays = half_open.timed_out(&params, limit, &mut out, now);
-                self.emit_waiting(&flow, &mut kept.route, &mut out, after);
+                self.emit_waiting(&flow, &mut kept.route, &mut out, deferred);
                 stays
             });
             if let Some(kept) = given_up {
@@ -336,12 +337,18 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// [`Shared::emit`] for a half-open connection. That routes have changed since its SYN came concerns the child, if there
-    /// will be one: it finds out when it first sends.
-    fn emit_waiting(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) {
+    /// [`Shared::emit`] for a half-open connection. That routes have changed since its SYN came concerns the child, if
+    /// there will be one: it finds out when it first sends.
+    fn emit_waiting(
+        &self,
+        flow: &Flow,
+        route: &mut RouteCache,
+        out: &mut Outbox<'_>,
+        deferred: &mut DeferredEffects<P>,
+    ) {
         let mut latest = *route;
-        self.emit(flow, &mut latest, out, after);
-        if out.path == PathNews::None {
+        self.emit(flow, &mut latest, out, deferred);
+        if out.path == PathUpdate::None {
             *route = latest;
         }
     }
@@ -354,14 +361,14 @@ impl<P: Platform> Shared<P> {
 
 impl<P: Platform> Child<P> {
     fn new(
-        (flow, absent): (Flow, Absent),
+        (flow, absent): (Flow, VacantEntry),
         pcb: Box<Pcb>,
         route: RouteCache,
         admission: Admission<P>,
         out: &Outbox<'_>,
     ) -> Self {
-        let Outbox { ready, deadline, path, table, starved, .. } = *out;
-        Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent }
+        let Outbox { ready, deadline, path, table, tx_blocked, .. } = *out;
+        Child { flow, pcb, route, admission, ready, deadline, path, table, tx_blocked, absent }
     }
 }
 

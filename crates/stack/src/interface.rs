@@ -1,11 +1,11 @@
 //! An interface: addresses, and the ports that they are reached by.
 //!
-//! Usually one port, whose number is the interface's own. None: it has addresses that packets reach by way of others, as a
-//! loopback interface has; what is routed to it is dropped. Several: a bond, whose flows are spread over those that are up.
+//! Usually one port, whose number is the interface's own. None: it has addresses that packets reach through other
+//! interfaces; what is routed to it is dropped. Several: a bond, which spreads its flows over the ports that are up.
 //! Read by any thread; ports are fixed when the stack is built, addresses come and go.
 
 use ip::InterfaceView;
-use sync::{Platform, Published};
+use sync::{Platform, Versioned};
 
 use crate::flow::Target;
 use crate::shared::Shared;
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 /// See the head of the file.
 pub struct Interface<P: Platform> {
     /// Its addresses, and what they imply. Read by every packet, replaced when an address comes or goes.
-    pub view: Published<InterfaceView, P>,
+    pub view: Versioned<InterfaceView, P>,
     /// Numbers of its ports.
     ports: Box<[usize]>,
 }
@@ -21,7 +21,7 @@ pub struct Interface<P: Platform> {
 impl<P: Platform> Interface<P> {
     /// With these addresses, over ports of these numbers.
     pub fn new(view: InterfaceView, ports: Vec<usize>) -> Self {
-        Interface { view: Published::new(view), ports: ports.into() }
+        Interface { view: Versioned::new(view), ports: ports.into() }
     }
 
     /// Numbers of its ports.
@@ -31,7 +31,7 @@ impl<P: Platform> Interface<P> {
     }
 }
 
-/// A port of a stack, in whose transmit queues connections wait for room.
+/// A port of a stack; connections wait for room in its transmit queues.
 pub type Port<P> = path::Port<P, Target>;
 /// The ports of a stack.
 pub type Ports<P> = path::Ports<P, Target>;
@@ -49,8 +49,8 @@ impl<P: Platform> Shared<P> {
         ports.len() > 0 && ports.all(|port| self.ports[*port].is_down())
     }
 
-    /// The device of a port has vanished, or is back. Whether its interface has none left by that; if it has, its flows look for
-    /// another.
+    /// The device of a port has vanished, or is back. Whether its interface has none left by that; if it has, its flows
+    /// look for another.
     pub fn set_port_down(&self, port: usize, interface: Option<usize>, down: bool) -> bool {
         self.ports[port].set_down(down);
         let Some(interface) = interface else { return false };

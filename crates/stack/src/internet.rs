@@ -1,7 +1,7 @@
 //! The Internet layer's shared tables behind their locks: neighbours, fragments, path MTUs, the ICMP rate limit.
 //!
-//! Off the data path: a segment whose connection has a valid route cache touches none of them. Any thread. The rules are
-//! all in the `ip` crate; here is who waits for whom, and where the packets go that a table gives back.
+//! Off the data path: a segment whose connection has a valid route cache touches none of them. Any thread. The rules
+//! are all in the `ip` crate; this file has the locks, and sends the packets that a table gives back.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, CachePadded, Guard, Lock, LockClass, LockKind, Ordering, Platform};
 use wire::Framing;
 
-use crate::after::After;
+use crate::deferred::DeferredEffects;
 use crate::flow::{self, Flow};
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
@@ -30,7 +30,7 @@ pub struct Internet<P: Platform> {
     /// By interface.
     neighbours: Vec<Lock<NeighbourTable, P>>,
     reassembly: Lock<ReassemblyTable, P>,
-    /// What routers said about paths.
+    /// What routers reported about paths.
     pub path_mtu: Lock<PathMtuTable, P>,
     icmp_limit: Lock<PerDestination, P>,
     /// By flow, one for each worker.
@@ -74,12 +74,12 @@ impl<P: Platform> Internet<P> {
     }
 
     /// Something has work at `deadline`: a receive thread must look then.
-    pub(crate) fn note(&self, deadline: Option<Time>, after: &mut After<P>) {
+    pub(crate) fn note(&self, deadline: Option<Time>, deferred: &mut DeferredEffects<P>) {
         let Some(deadline) = deadline.map(Time::as_nanos) else { return };
         let mut seen = self.deadline.load(Ordering::Relaxed);
         while deadline < seen {
             match self.deadline.compare_exchange_weak(seen, deadline, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return after.due(deadline),
+                Ok(_) => return deferred.due(deadline),
                 Err(other) => seen = other,
             }
         }
@@ -150,7 +150,7 @@ impl<P: Platform> Shared<P> {
         next_hop: IpAddr,
         destination: IpAddr,
         progress: bool,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> Option<(LinkHeader, bool)> {
         let view = self.interfaces[interface].view.get();
         if view.framing == Framing::Packet {
@@ -162,7 +162,7 @@ impl<P: Platform> Shared<P> {
         let mut in_doubt = neighbours.is_in_doubt(next_hop);
         if in_doubt && progress {
             neighbours.confirm(now, next_hop);
-            self.internet.note(neighbours.next_deadline(), after);
+            self.internet.note(neighbours.next_deadline(), deferred);
             self.internet.note_doubts(interface, &neighbours);
             in_doubt = false;
         }
@@ -174,11 +174,11 @@ impl<P: Platform> Shared<P> {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
     #[cold]
-    pub fn suspect_path(&self, destination: IpAddr, after: &mut After<P>) {
+    pub fn suspect_path(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
         let changed = neighbours.suspect(self.batch_now(), next_hop);
-        self.internet.note(neighbours.next_deadline(), after);
+        self.internet.note(neighbours.next_deadline(), deferred);
         self.internet.note_doubts(interface, &neighbours);
         drop(neighbours);
         if changed {
@@ -186,15 +186,15 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Text of ours towards `destination` was acknowledged while a neighbour is in doubt: if it is the next hop there, it need
-    /// not be asked (RFC 4861 section 7.3.1).
+    /// Data of ours towards `destination` was acknowledged while a neighbour is in doubt: if it is the next hop there,
+    /// it need not be asked (RFC 4861 section 7.3.1).
     #[cold]
-    pub fn path_works(&self, destination: IpAddr, after: &mut After<P>) {
+    pub fn path_works(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
         if neighbours.is_in_doubt(next_hop) {
             neighbours.confirm(self.batch_now(), next_hop);
-            self.internet.note(neighbours.next_deadline(), after);
+            self.internet.note(neighbours.next_deadline(), deferred);
             self.internet.note_doubts(interface, &neighbours);
         }
     }
@@ -207,7 +207,7 @@ impl<P: Platform> Shared<P> {
         next_hop: IpAddr,
         packet: PktBuf,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> SmallVec<[PktBuf; 8]> {
         let now = self.clock.now();
         let view = self.interfaces[interface].view.get();
@@ -216,7 +216,7 @@ impl<P: Platform> Shared<P> {
         }
         let mut neighbours = self.internet.neighbours(interface);
         let resolution = neighbours.resolve(now, view, next_hop, packet, counters);
-        self.internet.note(neighbours.next_deadline(), after);
+        self.internet.note(neighbours.next_deadline(), deferred);
         drop(neighbours);
         match resolution {
             Resolution::Ready(mac, mut packet) => {
@@ -238,17 +238,17 @@ impl<P: Platform> Shared<P> {
         packet: &wire::arp::Packet,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
-        if self.arp_under_test(interface, packet, now, counters, after) {
+        if self.arp_under_test(interface, packet, now, counters, deferred) {
             return;
         }
         let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.arp_arrives(now, view, packet, counters);
-        self.internet.note(neighbours.next_deadline(), after);
+        self.internet.note(neighbours.next_deadline(), deferred);
         drop(neighbours);
-        self.neighbour_effects(interface, effects, now, counters, after);
+        self.neighbour_effects(interface, effects, now, counters, deferred);
     }
 
     /// A neighbour solicitation or advertisement has come.
@@ -258,17 +258,17 @@ impl<P: Platform> Shared<P> {
         discovery: &ip::neighbour::Discovery,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
-        if self.discovery_under_test(interface, discovery, now, counters, after) {
+        if self.discovery_under_test(interface, discovery, now, counters, deferred) {
             return;
         }
         let view = self.interfaces[interface].view.get();
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.discovery_arrives(now, view, discovery, counters);
-        self.internet.note(neighbours.next_deadline(), after);
+        self.internet.note(neighbours.next_deadline(), deferred);
         drop(neighbours);
-        self.neighbour_effects(interface, effects, now, counters, after);
+        self.neighbour_effects(interface, effects, now, counters, deferred);
     }
 
     fn neighbour_effects(
@@ -277,7 +277,7 @@ impl<P: Platform> Shared<P> {
         effects: Effects,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> SmallVec<[ip::IcmpError; 2]> {
         if effects.changed {
             self.invalidate_routes();
@@ -285,15 +285,15 @@ impl<P: Platform> Shared<P> {
         let view = self.interfaces[interface].view.get();
         let lost = effects.unreachable.iter().filter_map(|packet| ip::icmp::undelivered(packet, view)).collect();
         if let Some(conflict) = effects.conflict {
-            self.address_conflict(interface, conflict, now, counters, after);
+            self.address_conflict(interface, conflict, now, counters, deferred);
         }
         for address in effects.failed {
-            self.neighbour_failed(interface, address, now, counters, after);
+            self.neighbour_failed(interface, address, now, counters, deferred);
         }
         for frame in effects.frames {
             // By the flow's own queue, or what waited could be overtaken by what comes after (G7).
             let hash = frame.meta().flow_hash.unwrap_or(0);
-            self.send_frames(interface, hash, &mut smallvec![frame], counters, after);
+            self.send_frames(interface, hash, &mut smallvec![frame], counters, deferred);
         }
         lost
     }
@@ -304,18 +304,18 @@ impl<P: Platform> Shared<P> {
         fragment: Fragment,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> Option<ip::Datagram> {
         let mut reassembly = self.internet.reassembly.lock();
         let result = reassembly.insert(now, fragment, counters);
-        self.internet.note(reassembly.next_deadline(), after);
+        self.internet.note(reassembly.next_deadline(), deferred);
         drop(reassembly);
         match result {
             Reassembled::Whole(datagram) => return Some(datagram),
             Reassembled::Pending => {}
             Reassembled::Refused(refused) => {
                 counters.drop(refused.reason);
-                self.refuse(&refused.datagram, refused.error, counters, after);
+                self.refuse(&refused.datagram, refused.error, counters, deferred);
             }
         }
         None
@@ -329,17 +329,17 @@ impl<P: Platform> Shared<P> {
         destination: IpAddr,
         protocol: u8,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let hash = self.rss.hash_ip(destination, source);
         match self.route(destination) {
-            Some(route) => self.send_along(route, packet, (source, destination), (protocol, hash), counters, after),
+            Some(route) => self.send_along(route, packet, (source, destination), (protocol, hash), counters, deferred),
             None => counters.drop(DropReason::NoRoute),
         }
     }
 
-    /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there. All of them leave by the
-    /// device queue that `hash` names, at once or when the neighbour has answered: none overtakes another.
+    /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there. All of them leave by
+    /// the device queue that `hash` names, at once or when the neighbour has answered: none overtakes another.
     fn send_along(
         &self,
         (interface, next_hop): (usize, IpAddr),
@@ -347,12 +347,12 @@ impl<P: Platform> Shared<P> {
         (source, destination): (IpAddr, IpAddr),
         (protocol, hash): (u8, u32),
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let mut send = |mut packet: PktBuf| {
             packet.meta_mut().flow_hash = Some(hash);
-            let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, after);
-            self.send_frames(interface, hash, &mut frames, counters, after);
+            let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, deferred);
+            self.send_frames(interface, hash, &mut frames, counters, deferred);
         };
         let mtu = self.interfaces[interface].view.get().mtu_for(destination);
         if packet.len() <= mtu {
@@ -377,7 +377,7 @@ impl<P: Platform> Shared<P> {
         known: &mut RouteCache,
         hash: u32,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         // Read before the tables: a change in between makes what is found stale at once, not for ever.
         let generation = self.generation();
@@ -389,7 +389,7 @@ impl<P: Platform> Shared<P> {
         {
             ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
             link.prepend(&mut buf);
-            return self.ports[port].queue(hash).transmit_one(buf, counters, after.dirty());
+            return self.ports[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
         }
         let Some(route) = self.route(dst) else { return counters.drop(DropReason::NoRoute) };
         match (src, dst) {
@@ -402,23 +402,24 @@ impl<P: Platform> Shared<P> {
             }
             _ => ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl),
         }
-        self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, after);
-        *known = self.way(route, dst, (hash, generation), after);
+        self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, deferred);
+        *known = self.way(route, dst, (hash, generation), deferred);
     }
 
-    /// What a sender may remember of the way to `destination`, which was looked up when the routes were of this generation.
+    /// What a sender may remember of the way to `destination`, which was looked up when the routes were of this
+    /// generation.
     fn way(
         &self,
         (interface, next_hop): (usize, IpAddr),
         destination: IpAddr,
         (hash, generation): (u32, u32),
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> RouteCache {
         let unknown = RouteCache::as_of(generation);
         let Some(port) = self.port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination)) else {
             return unknown;
         };
-        match self.link_header_in_use(interface, next_hop, destination, false, after) {
+        match self.link_header_in_use(interface, next_hop, destination, false, deferred) {
             Some((link, false)) => {
                 RouteCache { generation, port: port as u16, link: Some(link), ..RouteCache::default() }
             }
@@ -454,7 +455,13 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.
-    pub fn refuse(&self, cause: &ip::Datagram, error: ErrorKind, counters: &Counters, after: &mut After<P>) {
+    pub fn refuse(
+        &self,
+        cause: &ip::Datagram,
+        error: ErrorKind,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
         let Some((interface, _)) = self.route(cause.src) else { return };
         let view = self.interfaces[interface].view.get();
         let now = self.clock.now();
@@ -465,19 +472,19 @@ impl<P: Platform> Shared<P> {
                 counters.increment(Counter::IcmpErrorsOut);
                 let hash = self.rss.hash_ip(cause.src, cause.dst);
                 packet.meta_mut().flow_hash = Some(hash);
-                self.send_packet(packet, cause.src, hash, counters, after);
+                self.send_packet(packet, cause.src, hash, counters, deferred);
             }
             Err(reason) => counters.drop(reason),
         }
     }
 
-    /// Solicits again, gives neighbours and fragments up, forgets old path MTUs. What is to be told to the transports whose
-    /// packets waited for a neighbour that does not answer.
+    /// Solicits again, gives neighbours and fragments up, forgets old path MTUs. Returns the errors for the transports
+    /// whose packets waited for a neighbour that does not answer.
     pub fn internet_timeouts(
         &self,
         now: Time,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> SmallVec<[ip::IcmpError; 2]> {
         self.internet.deadline.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
         if self.internet.path_mtu.lock().timeouts(now) {
@@ -486,20 +493,20 @@ impl<P: Platform> Shared<P> {
         }
         let mut reassembly = self.internet.reassembly.lock();
         let owed = reassembly.timeouts(now, counters);
-        self.internet.note(reassembly.next_deadline(), after);
+        self.internet.note(reassembly.next_deadline(), deferred);
         drop(reassembly);
         for datagram in owed {
-            self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, after);
+            self.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, deferred);
         }
-        self.address_timeouts(now, counters, after);
+        self.address_timeouts(now, counters, deferred);
         let mut lost = SmallVec::new();
         for interface in 0..self.interfaces.len() {
             let mut neighbours = self.internet.neighbours(interface);
             let effects = neighbours.timeouts(now, counters);
-            self.internet.note(neighbours.next_deadline(), after);
+            self.internet.note(neighbours.next_deadline(), deferred);
             self.internet.note_doubts(interface, &neighbours);
             drop(neighbours);
-            lost.extend(self.neighbour_effects(interface, effects, now, counters, after));
+            lost.extend(self.neighbour_effects(interface, effects, now, counters, deferred));
         }
         lost
     }

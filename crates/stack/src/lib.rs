@@ -6,39 +6,37 @@
 //! |---|---|
 //! | `stack.rs` | [`Stack`]: interfaces, architecture and drivers put together; the control plane; `stack/switching.rs`: another architecture |
 //! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures part |
-//! | `arch.rs`, `arch/` | the [`Architecture`](arch::Architecture) trait; one file for each; `select.rs` knows the names |
+//! | `arch.rs`, `arch/` | the [`RunningArchitecture`](arch::RunningArchitecture) trait; one file for each; `select.rs` knows the names |
 //! | `connections/` | what happens to a connection, written once over a [`Place`](place::Place) |
 //! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/connection.rs` has the slab in which they lie; `place/pcb/` a PCB behind one, two or six locks |
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
-//! | `after.rs` | effects that wait until the last guard has dropped |
+//! | `deferred.rs` | effects that wait until the last guard has dropped |
 //! | `interface.rs` | interfaces over ports (`path`): addresses on one side, devices on the other |
 //! | `tx.rs` | from a segment to the device, in the order of its making |
 //! | `route_cache.rs`, `recent_routes.rs` | what connections, and cells, remember of the way there |
-//! | `table/`, `timers.rs`, `replicas.rs` | keyed index of connections, timer wheel, bound sockets |
+//! | `table/`, `timers.rs`, `bound_sockets.rs` | keyed index of connections, timer wheel, bound sockets |
 //! | `handshakes.rs` | where half-open connections are kept, and the way of a SYN; its rules are in [`tcp::handshake`] |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
-//! | `containment.rs` | panics: how far they spread, and who is told |
+//! | `containment.rs` | panics: how far they spread, and who is notified |
 //! | `internet.rs` | neighbours, fragments, path MTUs behind their locks |
 //! | `shared.rs`, `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | what all cells share |
 //!
 //! # What is absent
-//! No file but those under `arch/` and `place/` says how a thread comes to hold a connection. No file under `arch/` says
-//! what a segment means. There is no system call and no wire offset in this crate
-//! (`cargo xtask rules`).
+//! No file but those under `arch/` and `place/` says how a thread comes to hold a connection. No file under `arch/`
+//! says what a segment means. There is no system call and no wire offset in this crate (`cargo xtask rules`).
 
 #![forbid(unsafe_code)]
 
 mod account;
 pub mod addresses;
-pub mod after;
 pub mod alarm;
 pub mod arch;
 mod attempt;
 pub mod call;
-pub mod census;
 pub mod clock;
 pub mod connections;
 pub mod containment;
+pub mod deferred;
 pub mod fast_open;
 pub mod flow;
 pub mod handoff;
@@ -46,12 +44,13 @@ pub mod handshakes;
 mod icmp;
 pub mod interface;
 pub mod internet;
+pub mod stats;
 
+pub mod bound_sockets;
 pub mod pings;
 pub mod place;
 pub mod ports;
 pub mod recent_routes;
-pub mod replicas;
 pub mod route_cache;
 pub mod rx;
 pub mod secrets;
@@ -66,10 +65,9 @@ pub mod udp_table;
 
 pub use addresses::Addressing;
 pub use arch::declaration::Properties;
-pub use arch::select::{ALL as ALL_PLANS, Plan, UnknownPlan};
-pub use census::Census;
+pub use arch::select::{ALL as ALL_ARCHITECTURES, Architecture, UnknownArchitecture};
 pub use clock::{Clock, StoppableClock, VirtualClock};
-pub use containment::{Casualty, Failure};
+pub use containment::{Failure, FaultScope};
 pub use ip::autoconf::AddressEvent;
 pub use ip::interface::AddressError;
 pub use ip::{Cidr, ParseCidrError, ParseRouteError, Route, RouteAttributes, RouteName};
@@ -78,3 +76,4 @@ pub use shared::SetKnobError;
 pub use stack::{
     BindRefused, BuildError, ConnectRefused, InterfaceConfig, InterfaceOverPorts, JoinRefused, Stack, StackConfig,
 };
+pub use stats::StackStats;

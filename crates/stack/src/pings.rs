@@ -22,7 +22,7 @@ pub struct Pings<P: Platform> {
 /// A reply to an echo request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoReply {
-    /// Who answered.
+    /// The address that answered.
     pub from: IpAddr,
     /// Bytes of data that came back.
     pub len: usize,
@@ -53,7 +53,7 @@ impl<P: Platform> Pings<P> {
         self.replies.lock().insert((ident, seq), None);
     }
 
-    /// A reply has come. Replies that nobody expects are ignored.
+    /// A reply has come. A reply that no caller waits for is ignored.
     pub fn arrived(&self, datagram: &ip::Datagram, ident: u16, seq: u16, now: Time) {
         let reply = EchoReply { from: datagram.src, len: datagram.buf.len(), ttl: datagram.ttl, at: now };
         let mut replies = self.replies.lock();

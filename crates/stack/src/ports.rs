@@ -51,7 +51,7 @@ impl<P: Platform> Ports<P> {
     }
 
     /// So many candidates were passed over before one was free: the next search begins behind them, as the counter of
-    /// the RFC does. Otherwise every later search would try the same ports again in vain.
+    /// the RFC does. Otherwise every later search would try the same taken ports again.
     pub fn passed_over(&self, candidates: u32) {
         if candidates > 0 {
             self.counter.fetch_add(candidates, Ordering::Relaxed);

@@ -1,16 +1,18 @@
 //! Routes that new connections need not look up: those of the connections opened last.
 //!
-//! A server's next client often comes from where the last one came from. Kept in each cell beside its half-open connections.
+//! A server's next client often comes from where the last one came from. Kept in each cell beside its half-open
+//! connections.
 
 use std::net::IpAddr;
 
 use crate::route_cache::RouteCache;
 
-/// Destinations whose route is kept for the next connection there.
+/// Destinations of which the route is kept for the next connection.
 const RECENT_ROUTES: usize = 4;
 
 /// Routes as the connections opened last found them: a new connection to one of those destinations looks up neither
-/// route nor neighbour. Whether one is still good, its generation says when it is used. Of the thread that holds the cell.
+/// route nor neighbour. Whether one is still good, its generation says when it is used. Of the thread that holds the
+/// cell.
 #[derive(Default)]
 pub struct RecentRoutes {
     entries: [Option<(IpAddr, RouteCache)>; RECENT_ROUTES],

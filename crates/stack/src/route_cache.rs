@@ -1,15 +1,16 @@
 //! What a connection remembers of its way: the link header of its next hop, and when the way was looked up.
 //!
-//! Filled and used by [`tx`](crate::tx), kept with the connection. It is good while its generation is that of the routes and
-//! neighbours ([`Shared::generation`](crate::shared::Shared::generation)); nobody tells a connection that it has gone stale.
+//! Filled and used by [`tx`](crate::tx), kept with the connection. It is good while its generation is that of the
+//! routes and neighbours ([`Shared::generation`](crate::shared::Shared::generation)); a connection is not notified when
+//! it becomes stale.
 
 use ip::LinkHeader;
 
 /// What a connection remembers of its route: the header that its frames begin with. 24 bytes.
 #[derive(Clone, Copy, Default)]
 pub struct RouteCache {
-    /// Of routes and neighbours when the way was looked up; 0: never. Less by one if `link` could not be kept, so that it
-    /// is looked up each time: generations are odd.
+    /// Of routes and neighbours when the way was looked up; 0: never. Less by one if `link` could not be kept, so that
+    /// it is looked up each time: generations are odd.
     pub(crate) generation: u32,
     /// The port that it leaves by.
     pub(crate) port: u16,
@@ -23,7 +24,7 @@ pub struct RouteCache {
 const _: () = assert!(size_of::<RouteCache>() == 24);
 
 impl RouteCache {
-    /// Nothing is known of the way, but what was said of the path when the routes were of this generation.
+    /// No route yet, only what was known of the path when the routes were of this generation.
     pub fn as_of(generation: u32) -> RouteCache {
         RouteCache { generation: generation ^ 1, ..RouteCache::default() }
     }

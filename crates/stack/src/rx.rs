@@ -18,17 +18,18 @@ use tcp::Verify;
 use wire::rss::Toeplitz;
 use wire::{FourTuple, Framing};
 
-use crate::after::After;
-use crate::arch::Architecture;
+use crate::arch::RunningArchitecture;
 use crate::arch::running::Slot;
 use crate::attempt::{Panic, attempt};
 use crate::call::{Control, Datagram, Ingress, Segment};
-use crate::containment::{Casualty, PANICS_IN_A_ROW};
+use crate::containment::{FaultScope, PANICS_IN_A_ROW};
+use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::interface::{Port, Ports};
 use crate::shared::Shared;
 
-/// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by default.
+/// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by
+/// default.
 const MOST_BATCHES: usize = 16;
 /// Connections that waited for room in a device and get a turn after each batch.
 const ROOM_TURNS: usize = 64;
@@ -66,13 +67,13 @@ impl<P: Platform> Inspected<P> {
         vector: &mut Vector,
         ports: &Ports<P>,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let bridged = &mut self.bridged;
         self.inspection.inspect(port, vector, bridged, counters);
         match &mut self.bridge {
             _ if bridged.is_empty() => {}
-            Some(bridge) => bridge.consume(port, bridged, &mut Emitter::new(ports, counters, after.dirty())),
+            Some(bridge) => bridge.consume(port, bridged, &mut Emitter::new(ports, counters, deferred.dirty())),
             None => {
                 counters.drop_many(DropReason::NotForUs, bridged.len() as u64);
                 bridged.clear();
@@ -96,7 +97,7 @@ pub struct Driver<P: Platform> {
     /// Where the architecture is found; a switch puts another one there.
     slot: Arc<Slot<P>>,
     /// What was found there when the latest batch began.
-    arch: Arc<dyn Architecture<P>>,
+    active: Arc<dyn RunningArchitecture<P>>,
     version: u32,
     /// See [`Properties::keeps_batches_together`](crate::Properties::keeps_batches_together).
     keeps_batches: bool,
@@ -108,7 +109,7 @@ pub struct Driver<P: Platform> {
     /// Empty between polls; kept for its memory.
     vector: Vector,
     /// Empty between polls; kept for its memory.
-    after: After<P>,
+    deferred: DeferredEffects<P>,
     counters: Arc<Counters>,
     idle: Arc<Idle<P>>,
     /// Ports whose device was found to have vanished.
@@ -121,7 +122,7 @@ pub struct Driver<P: Platform> {
     panics: u32,
 }
 
-/// Where a driver sleeps whose device has vanished: timers and callers still need it.
+/// Where a driver sleeps after its device has vanished: timers and callers still need it.
 struct Idle<P: Platform>(Parker<P>);
 
 impl<P: Platform> Wake for Idle<P> {
@@ -134,7 +135,7 @@ impl<P: Platform> Drop for Driver<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
             self.shared.alarms.leave(self.index);
-            self.slot.get().arch.retire();
+            self.slot.get().active.retire();
         }
     }
 }
@@ -154,15 +155,15 @@ impl<P: Platform> Driver<P> {
         Driver {
             shared: shared.clone(),
             slot: slot.clone(),
-            arch: running.arch.clone(),
+            active: running.active.clone(),
             version: running.version,
-            keeps_batches: running.plan.properties().keeps_batches_together,
+            keeps_batches: running.arch.properties().keeps_batches_together,
             rss: rss.clone(),
             index,
             has_devices: !sources.is_empty(),
             sources,
             vector: Vector::new(),
-            after: After::default(),
+            deferred: DeferredEffects::default(),
             counters: Arc::new(Counters::new()),
             idle,
             lost: Vec::new(),
@@ -172,9 +173,9 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    /// The life of a receive thread: batches while there are frames, sleep when there are none, until `stop` is set and the
-    /// thread woken. It outlives its devices: timers and, under `up`, callers still need it. `told` is called once, when
-    /// every device has vanished or been given up.
+    /// The loop of a receive thread: batches while there are frames, sleep when there are none, until `stop` is set and
+    /// the thread woken. It outlives its devices: timers and, under `up`, callers still need it. `told` is called once,
+    /// when every device has vanished or been given up.
     ///
     /// A panic costs what the thread was working on. Where panics follow each other with nothing done in between, the
     /// device that they come from is given up, as if it had been unplugged; if they come from no device, the thread is,
@@ -205,42 +206,42 @@ impl<P: Platform> Driver<P> {
     }
 
     /// Does one piece of work. `None`: it panicked.
-    fn contained<R>(&mut self, work: impl FnOnce(&mut Self, &mut After<P>) -> R) -> Option<R> {
-        let mut after = std::mem::take(&mut self.after);
-        let done = attempt(|| work(self, &mut after)).map_err(|panic| self.survive(panic, &mut after)).ok();
-        self.after = after;
+    fn contained<R>(&mut self, work: impl FnOnce(&mut Self, &mut DeferredEffects<P>) -> R) -> Option<R> {
+        let mut deferred = std::mem::take(&mut self.deferred);
+        let done = attempt(|| work(self, &mut deferred)).map_err(|panic| self.survive(panic, &mut deferred)).ok();
+        self.deferred = deferred;
         done
     }
 
     /// A piece of work has panicked: notes it, gives up what has panicked too often, and sees to what was done before.
     #[cold]
-    fn survive(&mut self, panic: Panic, after: &mut After<P>) {
+    fn survive(&mut self, panic: Panic, deferred: &mut DeferredEffects<P>) {
         // A frame was dealt with, however badly: the next one may be better.
         self.panics = if self.unserved > 0 { 0 } else { self.panics + 1 };
         let source = self.sources.get(self.at).map(|source| source.port);
-        let casualty = match source {
-            _ if self.panics < PANICS_IN_A_ROW => Casualty::Work,
-            Some(port) => Casualty::Device(port),
-            None => Casualty::Thread,
+        let scope = match source {
+            _ if self.panics < PANICS_IN_A_ROW => FaultScope::Work,
+            Some(port) => FaultScope::Device(port),
+            None => FaultScope::Thread,
         };
-        self.shared.failures.note(panic, casualty.clone(), &self.shared.counters);
+        self.shared.failures.note(panic, scope.clone(), &self.shared.counters);
         Counters::drop_many(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
         // What the events before it have left to do is owed all the same.
         let rest = attempt(|| {
             self.shared.failures.settle();
-            after.perform(&self.shared);
-            self.arch.end_of_batch(after);
+            deferred.flush(&self.shared);
+            self.active.end_of_batch(deferred);
         });
         if rest.is_err() {
-            *after = After::default();
+            *deferred = DeferredEffects::default();
         }
-        match casualty {
-            Casualty::Device(_) => {
+        match scope {
+            FaultScope::Device(_) => {
                 let source = self.sources.remove(self.at);
                 self.take_down(source);
                 self.panics = 0;
             }
-            Casualty::Thread => {
+            FaultScope::Thread => {
                 while let Some(source) = self.sources.pop() {
                     self.take_down(source);
                 }
@@ -251,20 +252,20 @@ impl<P: Platform> Driver<P> {
         self.at = self.sources.len();
     }
 
-    /// Nothing goes by this device any more: if it was its interface's last, connections that went there end, and nothing is
-    /// opened by way of it.
+    /// Nothing goes by this device any more: if it was its interface's last, connections that went there end, and
+    /// nothing is opened by way of it.
     fn take_down(&self, Source { port, interface, queue, .. }: Source<P>) {
         let _ = attempt(|| drop(queue));
         let last = self.shared.set_port_down(port, interface, true);
         if let Some(interface) = interface.filter(|_| last) {
-            let _ = attempt(|| self.arch.control(Control::LinkDown(interface)));
+            let _ = attempt(|| self.active.control(Control::LinkDown(interface)));
         }
     }
 
     /// The calling thread stops polling for a while: what it owns may be used by others meanwhile.
     pub fn rest(&mut self) {
         self.find_architecture();
-        self.arch.retire();
+        self.active.retire();
     }
 
     /// Looks whether the stack has been switched to another architecture.
@@ -272,14 +273,14 @@ impl<P: Platform> Driver<P> {
     fn find_architecture(&mut self) {
         let running = self.slot.get();
         if running.version != self.version {
-            self.arch = running.arch.clone();
+            self.active = running.active.clone();
             self.version = running.version;
-            self.keeps_batches = running.plan.properties().keeps_batches_together;
+            self.keeps_batches = running.arch.properties().keeps_batches_together;
         }
     }
 
-    /// From now on what this driver receives by `port` is inspected before IP sees it, and what is for a bridge given to
-    /// `bridge`, which may transmit by every port of the stack. Without a bridge such frames are dropped, counted as
+    /// From now on what this driver receives by `port` is inspected before IP sees it, and what is for a bridge given
+    /// to `bridge`, which may transmit by every port of the stack. Without a bridge such frames are dropped, counted as
     /// [`DropReason::NotForUs`]. False: the driver serves no queue of that port. Between polls.
     pub fn inspect(
         &mut self,
@@ -307,45 +308,45 @@ impl<P: Platform> Driver<P> {
     /// Takes one batch from each queue and brings it to where it belongs; runs timers that are due. Returns the number
     /// of frames.
     pub fn poll(&mut self) -> usize {
-        let mut after = std::mem::take(&mut self.after);
-        let frames = self.turn(&mut after);
-        self.after = after;
+        let mut deferred = std::mem::take(&mut self.deferred);
+        let frames = self.turn(&mut deferred);
+        self.deferred = deferred;
         frames
     }
 
     #[inline]
-    fn turn(&mut self, after: &mut After<P>) -> usize {
+    fn turn(&mut self, deferred: &mut DeferredEffects<P>) -> usize {
         self.find_architecture();
         self.shared.alarms.run_here(self.index);
-        let mut taken = self.take(after);
+        let mut taken = self.take(deferred);
         if taken.full {
-            self.catch_up(&mut taken, after);
+            self.catch_up(&mut taken, deferred);
         }
         if taken.frames == 0 {
             self.look_for_devices();
         }
-        self.housekeeping(taken.now, after);
+        self.housekeeping(taken.now, deferred);
         taken.frames
     }
 
-    /// A queue has given a whole batch, and may hold more that arrived before a deadline that is over now: that comes first,
-    /// or a thread that was away for a while would act on a silence that was none. Not for ever: what arrives in the
-    /// meantime has no end where frames come as fast as they are dealt with.
+    /// A queue has given a whole batch, and may hold more that arrived before a deadline that is over now: that comes
+    /// first, or a thread that was away for a while would act on a silence that was none. Not for ever: what arrives in
+    /// the meantime has no end where frames come as fast as they are dealt with.
     #[cold]
-    fn catch_up(&mut self, taken: &mut Taken, after: &mut After<P>) {
+    fn catch_up(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
         for _ in 0..MOST_BATCHES {
-            let due = self.arch.next_deadline().is_some_and(|deadline| deadline <= taken.now);
+            let due = self.active.next_deadline().is_some_and(|deadline| deadline <= taken.now);
             if !due || !taken.full {
                 return;
             }
-            let more = self.take(after);
+            let more = self.take(deferred);
             *taken = Taken { frames: taken.frames + more.frames, ..more };
         }
     }
 
     /// Takes one batch from each queue.
     #[inline]
-    fn take(&mut self, after: &mut After<P>) -> Taken {
+    fn take(&mut self, deferred: &mut DeferredEffects<P>) -> Taken {
         let now = self.shared.clock.now();
         self.shared.begin_batch(now);
         let mut taken = Taken { now, frames: 0, full: false };
@@ -362,12 +363,12 @@ impl<P: Platform> Driver<P> {
             }
             taken.full |= count == VECTOR_LEN;
             if let Some(inspected) = inspected {
-                inspected.inspect(*port, &mut vector, &self.shared.ports, &self.counters, after);
+                inspected.inspect(*port, &mut vector, &self.shared.ports, &self.counters, deferred);
             }
             if let Some(interface) = interface {
                 self.unserved = vector.len() as u64;
                 for frame in vector.drain() {
-                    self.ingress(interface, frame.ingress(framing), now, after);
+                    self.ingress(interface, frame.ingress(framing), now, deferred);
                     self.unserved -= 1;
                 }
             } else {
@@ -377,8 +378,8 @@ impl<P: Platform> Driver<P> {
             self.vector = vector;
         }
         self.at = self.sources.len();
-        after.perform(&self.shared);
-        self.arch.end_of_batch(after);
+        deferred.flush(&self.shared);
+        self.active.end_of_batch(deferred);
         taken
     }
 
@@ -390,7 +391,7 @@ impl<P: Platform> Driver<P> {
                 self.lost.push(*port);
                 let last = self.shared.set_port_down(*port, *interface, true);
                 if let Some(interface) = interface.filter(|_| last) {
-                    self.arch.control(Control::LinkDown(interface));
+                    self.active.control(Control::LinkDown(interface));
                 }
             } else if known && !gone {
                 self.lost.retain(|lost| lost != port);
@@ -399,31 +400,31 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    fn housekeeping(&mut self, now: Time, after: &mut After<P>) {
-        self.arch.tick(now);
+    fn housekeeping(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
+        self.active.tick(now);
         self.shared.failures.settle();
         self.shared.weigh_memory(now);
         if self.shared.internet.deadline() <= now {
-            for error in self.shared.internet_timeouts(now, &self.counters, after) {
+            for error in self.shared.internet_timeouts(now, &self.counters, deferred) {
                 let hash = self.rss.hash_tcp(&error.tuple);
-                self.arch.post(&mut Ingress::IcmpError { hash, error }, now, after);
+                self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
             }
-            self.arch.end_of_batch(after);
+            self.active.end_of_batch(deferred);
         }
         for address in self.shared.addresses.take_lost() {
             // It may be on another interface as well.
             if !self.shared.is_local(address) {
-                self.arch.control(Control::AddressLost(address));
+                self.active.control(Control::AddressLost(address));
             }
         }
         for port in 0..self.shared.ports.iter().len() {
-            self.serve_waiting(port, now, after);
+            self.serve_waiting(port, now, deferred);
         }
-        after.perform(&self.shared);
+        deferred.flush(&self.shared);
     }
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
-    fn serve_waiting(&self, port: usize, now: Time, after: &mut After<P>) {
+    fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
         for queue in self.looked_after(&self.shared.ports[port]) {
             if queue.drain() {
                 queue.flush();
@@ -433,14 +434,14 @@ impl<P: Platform> Driver<P> {
                     break;
                 }
                 let Some(target) = queue.next_with_room() else { break };
-                self.arch.post(&mut Ingress::TransmitReady(target), now, after);
+                self.active.post(&mut Ingress::TransmitReady(target), now, deferred);
             }
         }
-        self.arch.end_of_batch(after);
+        self.active.end_of_batch(deferred);
     }
 
-    /// When it next has something to do that no frame and no call brings: a timer, a frame that a device hands out late,
-    /// a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
+    /// When it next has something to do that no frame and no call brings: a timer, a frame that a device hands out
+    /// late, a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
         let now = self.shared.clock.now();
         if self.transmit_queues().any(|queue| queue.has_blocked()) {
@@ -448,18 +449,18 @@ impl<P: Platform> Driver<P> {
         }
         let nap = self.waits_for_room().then(|| now + ROOM_NAP);
         let devices = self.sources.iter().filter_map(|source| source.queue.next_due());
-        let others = devices.chain(nap).chain(self.slot.get().arch.next_deadline()).min().unwrap_or(Time::MAX);
+        let others = devices.chain(nap).chain(self.slot.get().active.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
     }
 
-    /// Sleeps until a frame comes, a timer is due, somebody calls for the driver, or `limit` has passed.
+    /// Sleeps until a frame comes, a timer is due, the driver is woken, or `limit` has passed.
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         self.find_architecture();
         let now = self.shared.clock.now();
-        let until = self.shared.alarms.lie_down(self.index, || self.looks_again(now));
+        let until = self.shared.alarms.park(self.index, || self.looks_again(now));
         let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();
         let outcome = self.sleep(timeout);
-        self.shared.alarms.get_up(self.index);
+        self.shared.alarms.unpark(self.index);
         outcome
     }
 
@@ -467,13 +468,13 @@ impl<P: Platform> Driver<P> {
     fn looks_again(&self, now: Time) -> Time {
         // With several devices the first is slept on; the others are looked at often enough.
         let nap = (self.sources.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
-        let others = nap.into_iter().chain(self.arch.next_deadline()).min().unwrap_or(Time::MAX);
+        let others = nap.into_iter().chain(self.active.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet.deadline())
     }
 
     fn sleep(&mut self, timeout: Option<Duration>) -> WaitOutcome {
-        // Waiting on a queue that is gone returns at once. That a device has vanished is told at once, too; only then
-        // is there nothing left to wait for but timers, callers, and a device that comes back.
+        // Waiting on a queue that is gone returns at once. That a device has vanished is reported at once, too; only
+        // then is there nothing left to wait for but timers, callers, and a device that comes back.
         if self.gone() {
             let now = self.shared.clock.now();
             let back = self.sources.iter().filter_map(|source| source.queue.next_due()).map(|due| due - now).min();
@@ -512,80 +513,92 @@ impl<P: Platform> Driver<P> {
     }
 
     #[inline]
-    fn ingress(&mut self, interface: usize, ingress: path::Ingress, now: Time, after: &mut After<P>) {
+    fn ingress(&mut self, interface: usize, ingress: path::Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         match ingress {
-            path::Ingress::Frame(frame) => self.frame(interface, frame, now, after),
-            path::Ingress::Packet(packet) => self.packet(interface, packet, now, after),
+            path::Ingress::Frame(frame) => self.frame(interface, frame, now, deferred),
+            path::Ingress::Packet(packet) => self.packet(interface, packet, now, deferred),
         }
     }
 
     /// A packet from a link without headers.
     #[inline(never)]
-    fn packet(&mut self, interface: usize, packet: Frame, now: Time, after: &mut After<P>) {
+    fn packet(&mut self, interface: usize, packet: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
         let view = self.shared.interfaces[interface].view.get();
         let input = ip::input::without_link(packet.buffer, view, &self.counters);
-        self.input(interface, (input, packet.followed), now, after);
+        self.input(interface, (input, packet.followed), now, deferred);
     }
 
     #[inline]
-    fn frame(&mut self, interface: usize, frame: Frame, now: Time, after: &mut After<P>) {
+    fn frame(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
         let Frame { buffer, headers, followed } = frame;
         let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
         let segment = |datagram| {
-            Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
+            Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
             None
         };
         match ip::input::ethernet_to(buffer, headers, view, counters, segment, Some) {
             None => {}
-            Some(Other::Ipv6(frame)) => self.ipv6(interface, (frame, followed), now, after),
-            Some(Other::Input(input)) => self.input(interface, (input, followed), now, after),
+            Some(Other::Ipv6(frame)) => self.ipv6(interface, (frame, followed), now, deferred),
+            Some(Other::Input(input)) => self.input(interface, (input, followed), now, deferred),
         }
     }
 
     /// The same for IPv6, in a function of its own: IPv4 has the same code whether there is IPv6 or not.
     #[inline(never)]
-    fn ipv6(&mut self, interface: usize, (frame, followed): (Ipv6Frame, bool), now: Time, after: &mut After<P>) {
+    fn ipv6(
+        &mut self,
+        interface: usize,
+        (frame, followed): (Ipv6Frame, bool),
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) {
         let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
         let segment = |datagram| {
-            Self::tcp(&self.shared, &*self.arch, &self.rss, counters, (datagram, followed), now, after);
+            Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
             None
         };
         if let Some(input) = ip::input::ipv6_to(frame, view, counters, segment, Some) {
-            self.input(interface, (input, followed), now, after);
+            self.input(interface, (input, followed), now, deferred);
         }
     }
 
-    /// What a frame is that is no plain segment. `followed`: text of the same connection stands right behind it.
+    /// What a frame is that is no plain segment. `followed`: data of the same connection stands right behind it.
     #[inline(never)]
-    fn input(&mut self, interface: usize, (input, followed): (Input, bool), now: Time, after: &mut After<P>) {
+    fn input(
+        &mut self,
+        interface: usize,
+        (input, followed): (Input, bool),
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) {
         match input {
             Input::Tcp(datagram) => {
-                Self::tcp(&self.shared, &*self.arch, &self.rss, &self.counters, (datagram, followed), now, after);
+                Self::tcp(&self.shared, &*self.active, &self.rss, &self.counters, (datagram, followed), now, deferred);
             }
-            Input::Udp(datagram) => self.udp(datagram, now, after),
-            Input::Icmp(datagram) => self.icmp(interface, datagram, now, after),
+            Input::Udp(datagram) => self.udp(datagram, now, deferred),
+            Input::Icmp(datagram) => self.icmp(interface, datagram, now, deferred),
             Input::Igmp(datagram) => match ip::igmp::receive(&datagram, &self.counters) {
-                Ok(query) => self.shared.group_query_arrives(interface, &query, now, &self.counters, after),
+                Ok(query) => self.shared.group_query_arrives(interface, &query, now, &self.counters, deferred),
                 Err(reason) => Counters::drop(&self.counters, reason),
             },
             Input::Fragment(fragment) => {
-                if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, after) {
-                    self.input(interface, (ip::input::reassembled(whole), false), now, after);
+                if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, deferred) {
+                    self.input(interface, (ip::input::reassembled(whole), false), now, deferred);
                 }
             }
-            Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, after),
+            Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, deferred),
             Input::Elsewhere { packet, src, dst } => match self.shared.owner_of(dst) {
                 Some(owner) if !self.shared.is_local(src) => {
                     let view = self.shared.interfaces[owner].view.get();
                     let input = ip::input::for_another(packet, view, &self.counters);
-                    self.input(owner, (input, followed), now, after);
+                    self.input(owner, (input, followed), now, deferred);
                 }
                 _ => Counters::drop(&self.counters, DropReason::NotForUs),
             },
             Input::Refused(refused) => {
                 Counters::drop(&self.counters, refused.reason);
-                self.shared.refuse(&refused.datagram, refused.error, &self.counters, after);
+                self.shared.refuse(&refused.datagram, refused.error, &self.counters, deferred);
             }
             Input::Drop(reason) => Counters::drop(&self.counters, reason),
         }
@@ -595,12 +608,12 @@ impl<P: Platform> Driver<P> {
     #[inline(always)]
     fn tcp(
         shared: &Shared<P>,
-        arch: &dyn Architecture<P>,
+        active: &dyn RunningArchitecture<P>,
         rss: &Toeplitz,
         counters: &Counters,
         (datagram, followed): (ip::Datagram, bool),
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;
@@ -621,10 +634,10 @@ impl<P: Platform> Driver<P> {
         if known.is_none() {
             ingress.rehash(rss);
         }
-        arch.post(&mut ingress, now, after);
+        active.post(&mut ingress, now, deferred);
     }
 
-    fn udp(&mut self, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
+    fn udp(&mut self, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
         let Ok(header) = wire::udp::parse(&datagram.buf) else {
             return Counters::drop(&self.counters, DropReason::UdpBadLength);
         };
@@ -634,15 +647,15 @@ impl<P: Platform> Driver<P> {
             remote_addr: datagram.src,
             remote_port: header.src_port,
         };
-        self.arch.post(&mut Ingress::Datagram(Datagram { tuple, datagram }), now, after);
+        self.active.post(&mut Ingress::Datagram(Datagram { tuple, datagram }), now, deferred);
     }
 
-    fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, after: &mut After<P>) {
+    fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
         let view = self.shared.interfaces[interface].view.get();
         let (local, protocol) = (datagram.dst, datagram.protocol);
         match ip::icmp::receive(datagram, view, &self.counters) {
             Received::Reply { packet, destination } => {
-                self.shared.send_fragmented(packet, local, destination, protocol, &self.counters, after);
+                self.shared.send_fragmented(packet, local, destination, protocol, &self.counters, deferred);
             }
             Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
             Received::Error(error) if self.shared.is_settled(&error) => {
@@ -650,19 +663,19 @@ impl<P: Platform> Driver<P> {
             }
             Received::Error(error) => {
                 let hash = self.rss.hash_tcp(&error.tuple);
-                self.arch.post(&mut Ingress::IcmpError { hash, error }, now, after);
+                self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
             }
             Received::Neighbour(discovery) => {
-                self.shared.discovery_arrives(interface, &discovery, now, &self.counters, after);
+                self.shared.discovery_arrives(interface, &discovery, now, &self.counters, deferred);
             }
             Received::RouterAdvert { from, advert } => {
-                self.shared.router_advert_arrives(interface, (from, &advert), now, &self.counters, after);
+                self.shared.router_advert_arrives(interface, (from, &advert), now, &self.counters, deferred);
             }
             Received::ListenerQuery(query) => {
-                self.shared.group_query_arrives(interface, &query, now, &self.counters, after);
+                self.shared.group_query_arrives(interface, &query, now, &self.counters, deferred);
             }
             Received::Redirect(redirect) => {
-                self.shared.redirect_arrives(interface, &redirect, now, &self.counters, after);
+                self.shared.redirect_arrives(interface, &redirect, now, &self.counters, deferred);
             }
             Received::Nothing => {}
         }

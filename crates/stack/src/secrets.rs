@@ -49,9 +49,9 @@ impl Secrets {
 
     /// The keyed hash of a connection's tuple: what the connection tables are indexed by.
     ///
-    /// SipHash-1-3 and not something linear, which takes a third of that: nothing that leaves this machine is derived from it,
-    /// but with a linear hash an attacker who found two tuples that share a bucket could compute any number of others from
-    /// their difference.
+    /// SipHash-1-3 and not something linear, which takes a third of that: nothing that leaves this machine is derived
+    /// from it, but with a linear hash an attacker who found two tuples that share a bucket could compute any number of
+    /// others from their difference.
     #[inline]
     pub fn table_hash(&self, tuple: &FourTuple) -> u64 {
         siphash_1_3(self.table, tuple)
@@ -67,8 +67,8 @@ impl Secrets {
         &self.handshake
     }
 
-    /// What spreads the first messages of interface `index` over time, so that stations that start together do not speak
-    /// together.
+    /// What spreads the first messages of interface `index` over time, so that stations that start together do not
+    /// speak together.
     pub fn timing_seed(&self, index: usize) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.timing.0, self.timing.1);
         hasher.write_usize(index);

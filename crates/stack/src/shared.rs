@@ -11,16 +11,16 @@ use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
 use ip::{Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::{Counter, Counters, DropReason, PerThreadCounters, Time};
-use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, Published, TooManyVersions};
-use tcp::{ConnectionOptions, OpenParams, Outbox, PathNews, RouteChanged};
+use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions, Versioned};
+use tcp::{ConnectionOptions, OpenParams, Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
 use crate::account::{Account, Resource};
 use crate::addresses::Addresses;
-use crate::after::After;
 use crate::alarm::Alarms;
 use crate::clock::Clock;
 use crate::containment::Failures;
+use crate::deferred::DeferredEffects;
 use crate::fast_open::Destinations;
 use crate::flow::Flow;
 use crate::interface::{Interface, Ports};
@@ -45,7 +45,7 @@ pub struct Shared<P: Platform> {
     /// Kind of the locks that the architecture uses.
     pub lock_kind: LockKind,
     /// TCP's parameters; see [`Shared::tcp`].
-    tcp: Published<tcp::Config, P>,
+    tcp: Versioned<tcp::Config, P>,
     /// The hash by which devices and cells are chosen, for what is sent outside a connection.
     pub rss: Toeplitz,
     /// Interfaces by index.
@@ -58,7 +58,7 @@ pub struct Shared<P: Platform> {
     pub routes: Lock<RouteTable, P>,
     /// Some route says something of its path.
     describes_paths: P::AtomicBool,
-    /// Who is on our links, packets in pieces, what routers said.
+    /// Neighbours, fragments, and what routers reported.
     pub internet: Internet<P>,
     /// Addresses that look after themselves.
     pub addresses: Addresses<P>,
@@ -156,7 +156,7 @@ impl<P: Platform> Shared<P> {
             clock,
             secrets,
             lock_kind,
-            tcp: Published::new(tcp),
+            tcp: Versioned::new(tcp),
             rss,
             interfaces,
             describes_paths: P::AtomicBool::new(routes.has_attributes()),
@@ -284,7 +284,8 @@ impl<P: Platform> Shared<P> {
         (0..self.interfaces.len()).filter(brings).all(|interface| self.is_down(interface))
     }
 
-    /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not unspecified.
+    /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not
+    /// unspecified.
     pub fn may_be_host(&self, address: IpAddr) -> bool {
         let broadcast = |address| self.interfaces.iter().any(|interface| interface.view.get().is_broadcast(address));
         ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
@@ -304,7 +305,7 @@ impl<P: Platform> Shared<P> {
         self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
     }
 
-    /// The largest TCP text towards `destination` without options: path MTU less headers.
+    /// The largest TCP data towards `destination` without options: path MTU less headers.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
     //# where MMS_R is the maximum size for a transport-layer message that can be received (and reassembled at the IP
     //# layer) (MUST-67).
@@ -343,8 +344,8 @@ impl<P: Platform> Shared<P> {
         Some(ip::path_mtu::estimate(destination, reported, error.sent, current))
     }
 
-    /// Whether routers may fragment what is sent to `destination`: its route says so, or a router has said that the path
-    /// is narrower than any that is believed.
+    /// Whether routers may fragment what is sent to `destination`: its route allows it, or a router has reported an MTU
+    /// below the least that is accepted.
     #[cold]
     pub fn may_be_fragmented(&self, destination: IpAddr, now: Time) -> bool {
         destination.is_ipv4()
@@ -352,7 +353,7 @@ impl<P: Platform> Shared<P> {
                 || self.internet.path_mtu.lock().fragments(destination, now))
     }
 
-    /// The largest TCP text without options that the link towards `destination` takes, whatever lies behind it.
+    /// The largest TCP data without options that the link towards `destination` takes, whatever lies behind it.
     #[cold]
     fn link_mss(&self, destination: IpAddr) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
@@ -380,7 +381,7 @@ impl<P: Platform> Shared<P> {
         self.with_routes(|routes| routes.remove_named(named))
     }
 
-    /// Changes the table of routes. Everyone who remembers a way looks it up again.
+    /// Changes the table of routes. Every cached route becomes invalid.
     pub(crate) fn with_routes<R>(&self, change: impl FnOnce(&mut RouteTable) -> R) -> R {
         let mut routes = self.routes.lock();
         let result = change(&mut routes);
@@ -390,17 +391,23 @@ impl<P: Platform> Shared<P> {
         result
     }
 
-    /// Something has come to light of a connection's path to `remote` ([`PathNews`]): IP is told, and what the connection must
-    /// be told, if anything, is returned.
+    /// A connection has learnt something about its path to `remote` ([`PathUpdate`]): IP records it; what the
+    /// connection in turn must be told, if anything, is returned.
     #[cold]
-    pub fn path_news(&self, remote: IpAddr, news: PathNews, now: Time, after: &mut After<P>) -> Option<RouteChanged> {
+    pub fn path_news(
+        &self,
+        remote: IpAddr,
+        news: PathUpdate,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<RouteChanged> {
         let (suspect, lost) = match news {
-            PathNews::None => (false, None),
-            PathNews::Suspect => (true, None),
-            PathNews::Changed { lost, suspect } => (suspect, Some(lost)),
+            PathUpdate::None => (false, None),
+            PathUpdate::Suspect => (true, None),
+            PathUpdate::Changed { lost, suspect } => (suspect, Some(lost)),
         };
         if suspect {
-            self.suspect_path(remote, after);
+            self.suspect_path(remote, deferred);
         }
         lost.map(|lost| RouteChanged { mss: self.route(remote).map(|_| self.route_mss(remote, now)), lost })
     }
@@ -451,7 +458,7 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Answers a segment of no connection with a reset, if it deserves one and the worker's limits allow it.
-    pub fn reset(&self, flow: &Flow, segment: &tcp::Segment, counters: &Counters, after: &mut After<P>) {
+    pub fn reset(&self, flow: &Flow, segment: &tcp::Segment, counters: &Counters, deferred: &mut DeferredEffects<P>) {
         if let Some(reset) = tcp::closed::segment_arrives(segment) {
             if !self.internet.may_reset(flow, self.batch_now()) {
                 return counters.drop(DropReason::RateLimited);
@@ -461,7 +468,7 @@ impl<P: Platform> Shared<P> {
             let mut route = RouteCache::default();
             let mut out = self.outbox(flow, &route, counters);
             out.segments.push(reset);
-            self.emit(flow, &mut route, &mut out, after);
+            self.emit(flow, &mut route, &mut out, deferred);
         }
     }
 }

@@ -15,18 +15,18 @@ use tcp::config::ConnectionOptions;
 use wire::FourTuple;
 
 use crate::account::Resource;
-use crate::after::After;
-use crate::arch::Architecture;
-use crate::arch::select::{Plan, Staffing};
+use crate::arch::RunningArchitecture;
+use crate::arch::select::{Architecture, ThreadConfig};
 use crate::call::{Call, Control, Reply};
-use crate::census::Census;
 use crate::clock::Clock;
 use crate::containment::Failure;
+use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
 use crate::pings::EchoReply;
 use crate::ports::{Ports, Transport};
 use crate::shared::Shared;
 use crate::socket::ListenerShared;
+use crate::stats::StackStats;
 
 pub use build::{BuildError, InterfaceConfig, InterfaceOverPorts};
 pub use datagrams::JoinRefused;
@@ -39,12 +39,12 @@ use crate::arch::running::Slot;
 /// How a stack is to be built.
 pub struct StackConfig<P: Platform> {
     /// The process architecture.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// The kind of lock it uses.
     pub lock_kind: LockKind,
     /// CPUs to spread cells and threads over; at least 1.
     pub cpus: usize,
-    /// Whether an architecture with threads of its own starts them (see [`Staffing`]).
+    /// Whether an architecture with threads of its own starts them (see [`ThreadConfig`]).
     pub own_threads: bool,
     /// TCP's parameters.
     pub tcp: tcp::Config,
@@ -52,8 +52,9 @@ pub struct StackConfig<P: Platform> {
     pub clock: Clock<P>,
     /// A seed for the secrets, for runs that must repeat; `None` draws them.
     pub seed: Option<u64>,
-    /// Resets that each CPU may send in a second to segments of no connection, a quarter of them to one peer; at least 16.
-    /// A flood of strays must not double itself; who scans ports sees no difference; a peer that is not told waits for its own time-outs.
+    /// Resets that each CPU may send in a second to segments of no connection, a quarter of them to one peer; at least
+    /// 16. The limit keeps a flood of stray segments from causing as many resets; a port scanner learns nothing from
+    /// it; a peer that gets no reset waits for its own time-outs.
     pub resets_per_second: u32,
     /// Whether a panic in the stack ends one connection, or loses one piece of work, and not the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
@@ -61,10 +62,10 @@ pub struct StackConfig<P: Platform> {
 }
 
 impl<P: Platform> StackConfig<P> {
-    /// The plan on the platform's clock, with Linux-like TCP parameters.
-    pub fn new(plan: Plan) -> Self {
+    /// The architecture on the platform's clock, with Linux-like TCP parameters.
+    pub fn new(arch: Architecture) -> Self {
         StackConfig {
-            plan,
+            arch,
             lock_kind: LockKind::default(),
             cpus: 1,
             own_threads: true,
@@ -93,7 +94,7 @@ struct Core<P: Platform> {
     running: Arc<Slot<P>>,
     /// A thread is switching.
     switching: P::AtomicBool,
-    staffing: Staffing,
+    staffing: ThreadConfig,
     ports: Ports<P>,
     /// Datagram sockets made so far.
     datagrams: P::AtomicU32,
@@ -103,21 +104,21 @@ struct Core<P: Platform> {
 impl<P: Platform> Drop for Core<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
-            self.running.get().arch.shutdown();
+            self.running.get().active.shutdown();
         }
     }
 }
 
 impl<P: Platform> Stack<P> {
     /// The architecture it runs under.
-    pub fn plan(&self) -> Plan {
-        self.core.running.get().plan
+    pub fn architecture(&self) -> Architecture {
+        self.core.running.get().arch
     }
 
     /// The architecture itself, until the next switch.
     #[inline(always)]
-    fn arch(&self) -> &dyn Architecture<P> {
-        &*self.core.running.get().arch
+    fn active(&self) -> &dyn RunningArchitecture<P> {
+        &*self.core.running.get().active
     }
 
     /// Configuration, interfaces, counters.
@@ -126,11 +127,11 @@ impl<P: Platform> Stack<P> {
     }
 
     /// What is alive in it, and its counters: cells and common work together. Exact at rest.
-    pub fn census(&self) -> Census {
-        let mut census = self.arch().census();
-        census.counters = census.counters.clone() + self.core.shared.counters.snapshot();
-        census.time_wait = self.core.shared.account.sum(Resource::TimeWaits) as usize;
-        census
+    pub fn stats(&self) -> StackStats {
+        let mut stats = self.active().stats();
+        stats.counters = stats.counters.clone() + self.core.shared.counters.snapshot();
+        stats.time_wait = self.core.shared.account.sum(Resource::TimeWaits) as usize;
+        stats
     }
 
     /// The latest panics that were contained, oldest first.
@@ -140,15 +141,15 @@ impl<P: Platform> Stack<P> {
 
     /// Whether nothing that was posted is still waiting to be run.
     pub fn is_quiescent(&self) -> bool {
-        self.arch().is_quiescent()
+        self.active().is_quiescent()
     }
 
-    /// Sets the MTU of an interface's link, in octets, within what the device carries. Open connections take it when they
-    /// next send, new ones announce it.
+    /// Sets the MTU of an interface's link, in bytes, within what the device carries. Open connections take it when
+    /// they next send, new ones announce it.
     pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
-        let (shared, mut after) = (self.shared(), After::default());
-        shared.set_link_mtu(interface, mtu, &mut after);
-        after.perform(shared);
+        let (shared, mut deferred) = (self.shared(), DeferredEffects::default());
+        shared.set_link_mtu(interface, mtu, &mut deferred);
+        deferred.flush(shared);
     }
 
     /// The flow of a connection between two addresses as this stack sees it.
@@ -166,7 +167,7 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn call(&self, target: &Target, mut call: Call<P>) -> Reply {
         let mut reply = Reply::Gone;
-        self.arch().call(target, &mut call, &mut reply);
+        self.active().call(target, &mut call, &mut reply);
         reply
     }
 
@@ -174,11 +175,11 @@ impl<P: Platform> Stack<P> {
     /// nothing. What `reply` holds before is dropped.
     #[inline]
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        self.arch().call(target, call, reply);
+        self.active().call(target, call, reply);
     }
 
-    /// Index of the driver whose queue the device gives the segments of `flow` to; `None` if no route leads to its peer any
-    /// more. Where several machines share a device by other rules than the hash of the flow, they decide.
+    /// Index of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
+    /// its peer any more. Where several machines share a device by other rules than the hash of the flow, they decide.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
         let (interface, _) = self.core.shared.route(flow.tuple.remote_addr)?;
         let port = self.core.shared.port_of(interface, flow.hash)?;
@@ -200,13 +201,13 @@ impl<P: Platform> Stack<P> {
         //# MUST NOT affect any previously created connection record (MUST-41).
         let local = self.bind(Transport::Tcp, address)?;
         let listener = ListenerShared::new(local, backlog, self.core.shared.tcp().syn_backlog as usize, options);
-        self.arch().control(Control::Listen(listener.clone()));
+        self.active().control(Control::Listen(listener.clone()));
         Ok(listener)
     }
 
-    /// Stops listening. Complete when no cell can reach the listener; connections that nobody accepted are reset.
+    /// Stops listening. Complete when no cell can reach the listener; connections that were not accepted are reset.
     pub fn unlisten(&self, listener: &Arc<ListenerShared<P>>) {
-        self.arch().control(Control::Unlisten(listener.clone()));
+        self.active().control(Control::Unlisten(listener.clone()));
         for child in listener.close() {
             self.call(&child.target(), Call::Abort(tcp::Abort));
         }
@@ -239,9 +240,9 @@ impl<P: Platform> Stack<P> {
         shared.pings.expect(ident, seq);
         let protocol = if destination.is_ipv4() { wire::protocol::ICMP } else { wire::protocol::ICMPV6 };
         let sent = shared.clock.now();
-        let mut after = After::default();
-        shared.send_fragmented(request, source, destination, protocol, &shared.counters, &mut after);
-        after.perform(shared);
+        let mut deferred = DeferredEffects::default();
+        shared.send_fragmented(request, source, destination, protocol, &shared.counters, &mut deferred);
+        deferred.flush(shared);
         Ok(shared.pings.wait(ident, seq, timeout).map(|reply| (reply, reply.at - sent)))
     }
 

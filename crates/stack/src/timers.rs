@@ -4,8 +4,8 @@
 //! later leaves it where it is, and the connection finds out, when woken early, that nothing is due (invariant G8: a
 //! stale timer has no effect). So an ACK that pushes the retransmission deadline out costs nothing here.
 //!
-//! An entry names its connection by slot. The connection has a [`Timer`], which says where its entry is: four bytes for a
-//! connection without one. It is checked against the entry, so one that has become stale does no harm.
+//! An entry names its connection by slot. The connection has a [`Timer`], which says where its entry is: four bytes for
+//! a connection without one. It is checked against the entry, so one that has become stale does no harm.
 //!
 //! Owned by one cell (or, under a shared table, by one lock). Arming costs a few stores; a tick costs a bit scan of
 //! one word per level. No allocation but the growth of the entries.
@@ -103,8 +103,9 @@ impl Wheel {
         self.armed == 0
     }
 
-    /// Sees to it that the connection in `slot` is woken no later than one tick after `deadline`; `timer` is that connection's.
-    /// An earlier entry is kept, and the answer is then `u64::MAX`; otherwise it is when the new one is due, in nanoseconds.
+    /// Sees to it that the connection in `slot` is woken no later than one tick after `deadline`; `timer` is that
+    /// connection's. An earlier entry is kept, and the answer is then `u64::MAX`; otherwise it is when the new one is
+    /// due, in nanoseconds.
     pub fn arm(&mut self, timer: &mut Timer, slot: u32, deadline: Time) -> u64 {
         // Rounded up: a wake before the deadline would only find nothing due.
         let ticks = deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT;
@@ -180,8 +181,8 @@ impl Wheel {
         Some(Time::from_nanos(best << TICK_SHIFT))
     }
 
-    /// Moves the wheel to `now` and appends the slots that are due to `due`, unarmed, in deadline order by tick. What their
-    /// connections have as [`Timer`] is stale then.
+    /// Moves the wheel to `now` and appends the slots that are due to `due`, unarmed, in deadline order by tick. What
+    /// their connections have as [`Timer`] is stale then.
     pub fn expire(&mut self, now: Time, due: &mut Vec<u32>) {
         self.turn(now, due);
         self.earliest = self.next_deadline().map_or(u64::MAX, Time::as_nanos);

@@ -16,9 +16,9 @@ use path::{Dirty, Emitter};
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::Platform;
-use tcp::{Outbox, PathNews};
+use tcp::{Outbox, PathUpdate};
 
-use crate::after::After;
+use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
 use crate::route_cache::RouteCache;
 use crate::rx::ROOM_NAP;
@@ -55,14 +55,14 @@ fn headers(segment: &mut PktBuf, flow: &Flow, link: &LinkHeader) {
     link.prepend(segment);
 }
 
-/// Whether a path carries a segment, of at most `most` octets with the TCP header, by way of a device that cuts up to `cuts`
-/// octets of text. What has no text has no other size.
+/// Whether a path carries a segment, of at most `most` bytes with the TCP header, by way of a device that cuts up to
+/// `cuts` bytes of data. What has no data has no other size.
 fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
     let header = wire::tcp::header_len(segment);
-    let text = segment.len().saturating_sub(header);
+    let data = segment.len().saturating_sub(header);
     match usize::from(segment.meta().segment_size) {
-        0 => text == 0 || segment.len() <= most,
-        size => text <= cuts && header + size <= most,
+        0 => data == 0 || segment.len() <= most,
+        size => data <= cuts && header + size <= most,
     }
 }
 
@@ -81,19 +81,19 @@ fn transmit_all<P: Platform>(
 impl<P: Platform> Shared<P> {
     /// Emits the segments that an event of `flow` left in its outbox. Phase *inside*.
     #[inline]
-    pub fn emit(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) {
+    pub fn emit(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, deferred: &mut DeferredEffects<P>) {
         if out.segments.is_empty() {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
-        if route.generation != out.routes && !self.resolve(flow, route, out, after) {
-            return self.emit_unresolved(flow, &mut out.segments, out.counters, after);
+        if route.generation != out.routes && !self.resolve(flow, route, out, deferred) {
+            return self.emit_unresolved(flow, &mut out.segments, out.counters, deferred);
         }
         let (segments, counters) = (&mut out.segments, out.counters);
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let port = usize::from(route.port);
-        let mut emitter = Emitter::new(&self.ports, counters, after.dirty());
+        let mut emitter = Emitter::new(&self.ports, counters, deferred.dirty());
         // Most events send one segment, and loops cost more than that.
         if segments.len() == 1
             && let Some(mut segment) = segments.pop()
@@ -108,29 +108,35 @@ impl<P: Platform> Shared<P> {
     /// Fills the route cache if the next hop's link address is known. Notes in `out` whether there is no route, and
     /// whether routes have changed since the connection last sent; what is too large then is dropped.
     ///
-    /// While the neighbour is in doubt every emission comes this way, for five seconds at most. That the acknowledgement
-    /// number moves from one emission to the next means that new text has come from a peer who hears us: the neighbour
-    /// is there, and need not be asked (RFC 4861 section 7.3.1).
+    /// Every emission runs this code while the neighbour's reachability is in doubt, for five seconds at most. An
+    /// acknowledgement number that has advanced since the last emission means that new data has come from a peer that
+    /// receives ours: the neighbour is reachable and need not be probed (RFC 4861 section 7.3.1).
     #[cold]
-    fn resolve(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, after: &mut After<P>) -> bool {
+    fn resolve(
+        &self,
+        flow: &Flow,
+        route: &mut RouteCache,
+        out: &mut Outbox<'_>,
+        deferred: &mut DeferredEffects<P>,
+    ) -> bool {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
         let generation = self.generation();
         // What one event makes is all made for the path as it was, though it may leave piece by piece.
         let (again, lost, suspect) = match out.path {
-            PathNews::None => (false, false, false),
-            PathNews::Suspect => (false, false, true),
-            PathNews::Changed { lost, suspect } => (true, lost, suspect),
+            PathUpdate::None => (false, false, false),
+            PathUpdate::Suspect => (false, false, true),
+            PathUpdate::Changed { lost, suspect } => (true, lost, suspect),
         };
         let changed = again || route.generation != 0 && route.generation | 1 != generation;
         (route.generation, route.link) = (generation ^ 1, None);
         let remote = flow.tuple.remote_addr;
         let Some((interface, next_hop)) = self.route(remote) else {
-            out.path = PathNews::Changed { lost, suspect };
+            out.path = PathUpdate::Changed { lost, suspect };
             return false;
         };
         let Some(port) = self.port_of(interface, flow.hash) else { return false };
         if changed {
-            out.path = PathNews::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
+            out.path = PathUpdate::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
         }
         route.port = port as u16;
         if self.may_be_fragmented(remote, self.batch_now()) {
@@ -140,15 +146,15 @@ impl<P: Platform> Shared<P> {
         let acknowledged =
             out.segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
-        let found = self.link_header_in_use(interface, next_hop, remote, progress, after);
+        let found = self.link_header_in_use(interface, next_hop, remote, progress, deferred);
         let Some((link, in_doubt)) = found else { return false };
         let generation = if in_doubt || changed { generation ^ 1 } else { generation };
         *route = RouteCache { generation, port: port as u16, acknowledged, link: Some(link), in_doubt };
         true
     }
 
-    /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not. Whether
-    /// there were any.
+    /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not.
+    /// Whether there were any.
     fn drop_oversized(&self, remote: IpAddr, port: usize, out: &mut Outbox<'_>) -> bool {
         let most = usize::from(self.route_mss(remote, self.batch_now())) + wire::tcp::HEADER_LEN;
         let cuts = self.ports[port].capabilities().segmentation.unwrap_or(0);
@@ -159,14 +165,15 @@ impl<P: Platform> Shared<P> {
         dropped > 0
     }
 
-    /// The neighbour is not known yet: the frames wait in its entry, and it is asked for. Or packets may be cut on their way.
+    /// The neighbour is not known yet: the frames wait in its entry, and it is asked for. Or packets may be cut on
+    /// their way.
     #[cold]
     fn emit_unresolved(
         &self,
         flow: &Flow,
         segments: &mut SmallVec<[PktBuf; 8]>,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         for mut segment in segments.drain(..) {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
@@ -178,7 +185,7 @@ impl<P: Platform> Shared<P> {
                 }
                 _ => ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, hops),
             }
-            self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, after);
+            self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, deferred);
         }
     }
 
@@ -189,13 +196,13 @@ impl<P: Platform> Shared<P> {
         destination: IpAddr,
         hash: u32,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         let Some((interface, next_hop)) = self.route(destination) else {
             return counters.drop(DropReason::NoRoute);
         };
-        let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, after);
-        self.send_frames(interface, hash, &mut frames, counters, after);
+        let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, deferred);
+        self.send_frames(interface, hash, &mut frames, counters, deferred);
     }
 
     /// Sends complete frames out of one interface.
@@ -205,19 +212,19 @@ impl<P: Platform> Shared<P> {
         hash: u32,
         frames: &mut SmallVec<[PktBuf; 8]>,
         counters: &Counters,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) {
         if frames.is_empty() {
             return;
         }
         match self.port_of(interface, hash) {
-            Some(port) => Emitter::new(&self.ports, counters, after.dirty()).transmit(port, hash, frames.drain(..)),
+            Some(port) => Emitter::new(&self.ports, counters, deferred.dirty()).transmit(port, hash, frames.drain(..)),
             None => frames.drain(..).for_each(|_| counters.drop(DropReason::InterfaceDown)),
         }
     }
 
-    /// How many data segments an event of `flow` may emit now, how much text its device cuts into segments, and in which region it
-    /// wants them made.
+    /// How many data segments an event of `flow` may emit now, how much data its device cuts into segments, and in
+    /// which region it wants them made.
     #[inline(always)]
     pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize, Option<RegionId>) {
         // Without any device nothing is sent, and nothing waits for room.
@@ -228,12 +235,12 @@ impl<P: Platform> Shared<P> {
 
     /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
     #[cold]
-    pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, after: &mut After<P>) {
+    pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, deferred: &mut DeferredEffects<P>) {
         let Some(port) = self.ports.get(route.port.into()) else { return };
         let queue = port.queue(flow.hash);
         queue.wait_for_room(target);
         // The thread that notifies looks whether the driver sleeps.
-        after.dirty().mark(queue.number());
+        deferred.dirty().mark(queue.number());
     }
 
     /// Notifies the receivers of what was given to devices. The caller holds no guard.
@@ -242,8 +249,8 @@ impl<P: Platform> Shared<P> {
         self.ports.notify(dirty, |index, mail| self.look_for_room(index, mail));
     }
 
-    /// The driver of this index has to look whether there is room in its queue, and may be asleep. With `mail`, the thread that
-    /// has claimed the queue has to, whichever driver it runs.
+    /// The driver of this index has to look whether there is room in its queue, and may be asleep. With `mail`, the
+    /// thread that has claimed the queue has to, whichever driver it runs.
     #[cold]
     #[inline(never)]
     fn look_for_room(&self, index: usize, mail: bool) {

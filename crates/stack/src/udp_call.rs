@@ -1,5 +1,5 @@
-//! What a user asks of a datagram socket, as values, and the answers: they can be run here, or sent to the thread that uses the
-//! socket's home.
+//! What a user asks of a datagram socket, as values, and the answers: they can be run here, or sent to the thread that
+//! uses the socket's home.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

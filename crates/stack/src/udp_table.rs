@@ -1,7 +1,7 @@
 //! The datagram sockets of a place, by port. Exclusive use is the place's business.
 //!
-//! All sockets of one port have their home in one place, whatever their addresses and peers: a datagram finds the best of them
-//! without asking another. What may never happen: a socket in two tables.
+//! All sockets of one port have their home in one place, whatever their addresses and peers: a datagram finds the best
+//! of them without asking another. What may never happen: a socket in two tables.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -14,9 +14,9 @@ use sync::{Platform, Writers};
 use udp::UdpPcb;
 use wire::FourTuple;
 
+use crate::bound_sockets::Spread;
 use crate::flow::UdpName;
 use crate::recent_routes::RecentRoutes;
-use crate::replicas::Spread;
 use crate::shared::Shared;
 use crate::socket::UdpShared;
 

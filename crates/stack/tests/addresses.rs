@@ -1,5 +1,5 @@
-//! A whole stack whose addresses look after themselves: tested before they are used, formed from what routers say, given
-//! up when contested; and redirects.
+//! A whole stack whose addresses look after themselves: tested before they are used, formed from what routers say,
+//! given up when contested; and redirects.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use ip::autoconf::AddressEvent;
 use observe::{Counter, DropReason};
 use stack::call::{Call, Reply};
 use stack::socket::Readiness;
-use stack::{Addressing, Plan};
+use stack::{Addressing, Architecture};
 use sync::Real;
 use testbed::frames::{
     Ends, Frame, PEER, PEER_MAC, Packet, Payload, STACK, STACK_MAC, Segment, is_arp, neighbour_discovery, tcp_of,
 };
-use testbed::node::{Node, Terms};
+use testbed::node::{Node, NodeConfig};
 use wire::arp::{self, Operation};
 use wire::ethernet::{self, EtherType, MacAddr};
 use wire::icmpv6::{Message, PrefixInfo, RouterAdvert};
@@ -79,7 +79,7 @@ fn listen(node: &mut Node<Real>, span: Duration) -> Vec<Vec<u8>> {
 }
 
 fn node(addresses: Vec<(IpAddr, u8)>, addressing: Addressing) -> Node<Real> {
-    Node::new(Terms { addresses, addressing, ..Terms::new(Plan::named("connp-l:4")) })
+    Node::new(NodeConfig { addresses, addressing, ..NodeConfig::new(Architecture::named("connp-l:4")) })
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
     let sent = node.answers(&neighbour_discovery(ROUTER, own, &reply));
     let (header, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("the SYN-ACK");
     assert!(header.flags.contains(TcpFlags::SYN | TcpFlags::ACK));
-    assert_eq!(node.stack.census().counters.get(Counter::RouterAdvertsIn), 0, "the driver counts what it hears");
+    assert_eq!(node.stack.stats().counters.get(Counter::RouterAdvertsIn), 0, "the driver counts what it hears");
     assert_eq!(node.driver.counters().get(Counter::RouterAdvertsIn), 1);
 }
 
@@ -159,7 +159,8 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
     for redirects_v4 in [false, true] {
         let addressing = Addressing { redirects_v4, ..Addressing::default() };
         let gateways = vec![IpAddr::V4(PEER), IpAddr::V6(ROUTER)];
-        let mut node = Node::<Real>::introduced(Terms { addressing, gateways, ..Terms::new(Plan::named("up")) });
+        let mut node =
+            Node::<Real>::introduced(NodeConfig { addressing, gateways, ..NodeConfig::new(Architecture::named("up")) });
         let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().route(to).map(|(_, hop)| hop);
         let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
         // The quoted packet is one of ours to the far host.
@@ -197,11 +198,11 @@ fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
 /// An address that is given up takes its connections and handshakes with it; nothing leaves from it any more.
 #[test]
 fn connections_from_an_address_that_is_given_up_end() {
-    for plan in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Plan>().expect("a plan")) {
-        let mut node = Node::<Real>::introduced(Terms {
+    for arch in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Architecture>().expect("a plan")) {
+        let mut node = Node::<Real>::introduced(NodeConfig {
             addresses: vec![(STACK.into(), 24)],
             addressing: Addressing { checked: true, ..Addressing::default() },
-            ..Terms::new(plan)
+            ..NodeConfig::new(arch)
         });
         let listener = node.listen(80, 8);
         listen(&mut node, Duration::from_secs(9));
@@ -214,18 +215,18 @@ fn connections_from_an_address_that_is_given_up_end() {
         node.settle();
         // One more handshake, which nobody completes.
         node.answers(&Segment::syn(3001, 80).frame());
-        assert_eq!(node.stack.census().connections, 2, "{plan:?}");
+        assert_eq!(node.stack.stats().connections, 2, "{arch:?}");
         let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
         node.put(&claim(other, STACK));
         node.settle();
         node.put(&claim(other, STACK));
-        assert!(node.settle().iter().all(|frame| tcp_of(frame).is_none()), "{plan:?}");
+        assert!(node.settle().iter().all(|frame| tcp_of(frame).is_none()), "{arch:?}");
         let child = listener.accept().expect("it was established before");
-        assert!(child.ready.get().contains(Readiness::ERROR | Readiness::CLOSED), "{plan:?}");
+        assert!(child.ready.get().contains(Readiness::ERROR | Readiness::CLOSED), "{arch:?}");
         let failure = node.call(&child, Call::TakeError(tcp::TakeError));
-        assert!(matches!(failure, Reply::Failure(Some(tcp::Error::NetworkDown))), "{plan:?}");
+        assert!(matches!(failure, Reply::Failure(Some(tcp::Error::NetworkDown))), "{arch:?}");
         // The connection waits for its user; nothing else is left, and nothing more is sent.
-        assert_eq!(node.stack.census().connections, 1, "{plan:?}");
-        assert!(listen(&mut node, Duration::from_secs(9)).iter().all(|frame| tcp_of(frame).is_none()), "{plan:?}");
+        assert_eq!(node.stack.stats().connections, 1, "{arch:?}");
+        assert!(listen(&mut node, Duration::from_secs(9)).iter().all(|frame| tcp_of(frame).is_none()), "{arch:?}");
     }
 }

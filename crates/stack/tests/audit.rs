@@ -1,12 +1,12 @@
-//! Requirements of RFC 9293 that a packet script has no words for: addresses of the Internet and link layers, checksums,
-//! options octet by octet. Written from the RFC's sentences, over both families and under every architecture.
+//! Requirements of RFC 9293 that a packet script has no words for: addresses of the Internet and link layers,
+//! checksums, options byte by byte. Written from the RFC's sentences, over both families and under every architecture.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::Real;
@@ -15,7 +15,7 @@ use testbed::frames::{
     Checksum, Ends, Extension, PEER6, Packet, STACK, STACK_MAC, STACK6, Segment, TcpOptions, neighbour_solicitation,
     tcp_of,
 };
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 use wire::ethernet::MacAddr;
 use wire::protocol;
 use wire::tcp::{Header, TcpFlags};
@@ -30,9 +30,9 @@ fn syn(port: u16) -> Segment<'static> {
 }
 
 /// A stack with an address of each family, which knows the peer by both, and listens at port 80.
-fn node(plan: Plan) -> Node<Real> {
+fn node(arch: Architecture) -> Node<Real> {
     let addresses = vec![(STACK.into(), 24), (STACK6.into(), 64)];
-    let mut node = Node::introduced(Terms { ring_frames: 4096, addresses, ..Terms::new(plan) });
+    let mut node = Node::introduced(NodeConfig { ring_frames: 4096, addresses, ..NodeConfig::new(arch) });
     assert_eq!(node.answers(&neighbour_solicitation()).len(), 1, "the stack tells its link address");
     node
 }
@@ -59,8 +59,8 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
 //# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a broadcast or multicast
 //# address [(MUST-57)].
 #[every_arch]
-fn a_syn_to_many_is_met_with_silence(plan: Plan) {
-    let mut node = node(plan);
+fn a_syn_to_many_is_met_with_silence(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 64);
     let four = ["224.0.0.1", "224.0.0.251", "239.1.2.3", "255.255.255.255", "10.0.0.255"];
     let six = ["ff02::1", "ff02::2", "ff02::1:ff00:1", "ff05::1:3", "ff0e::7"];
@@ -86,8 +86,8 @@ fn a_syn_to_many_is_met_with_silence(plan: Plan) {
 //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
 //# Section 3.2.1.3).
 #[every_arch]
-fn a_syn_from_nobody_is_met_with_silence(plan: Plan) {
-    let mut node = node(plan);
+fn a_syn_from_nobody_is_met_with_silence(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 64);
     let four =
         ["0.0.0.0", "0.1.2.3", "127.0.0.1", "224.0.0.1", "239.1.2.3", "240.0.0.1", "255.255.255.255", "10.0.0.255"];
@@ -111,8 +111,8 @@ fn a_syn_from_nobody_is_met_with_silence(plan: Plan) {
 //= type=test
 //# and the receiver MUST check it (MUST-3).
 #[every_arch]
-fn a_wrong_checksum_is_met_with_silence(plan: Plan) {
-    let mut node = node(plan);
+fn a_wrong_checksum_is_met_with_silence(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 64);
     for v6 in [false, true] {
         for (port, spoilt_by) in (2000..).zip([1, 0x80, 0x100, 0x8000, 0xfffe]) {
@@ -133,8 +133,8 @@ fn a_wrong_checksum_is_met_with_silence(plan: Plan) {
 //# All TCP Options except End of Option List Option (EOL) and No-Operation (NOP) MUST have length fields, including all
 //# future options (MUST-68).
 #[every_arch]
-fn an_option_that_nobody_knows_is_stepped_over(plan: Plan) {
-    let mut node = node(plan);
+fn an_option_that_nobody_knows_is_stepped_over(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 64);
     let stamp = [8, 10, 1, 2, 3, 4, 0, 0, 0, 0];
     let unknown: [&[u8]; 6] = [
@@ -163,8 +163,8 @@ fn an_option_that_nobody_knows_is_stepped_over(plan: Plan) {
 //# TCP implementations MUST be prepared to handle an illegal option length (e.g., zero); a suggested procedure is to reset
 //# the connection and log the error cause (MUST-7).
 #[every_arch]
-fn illegal_lengths_of_options_do_no_harm(plan: Plan) {
-    let mut node = node(plan);
+fn illegal_lengths_of_options_do_no_harm(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 64);
     let illegal: [&[u8]; 10] = [
         &[2, 0, 5, 0xb4],
@@ -193,8 +193,8 @@ fn illegal_lengths_of_options_do_no_harm(plan: Plan) {
 //# When received options are passed up to TCP from the IP layer, a TCP implementation MUST ignore options that it does
 //# not understand (MUST-50).
 #[every_arch]
-fn options_of_ip_that_nobody_understands_are_ignored(plan: Plan) {
-    let mut node = node(plan);
+fn options_of_ip_that_nobody_understands_are_ignored(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 64);
     let four: [&[u8]; 5] = [
         &[94, 4, 1, 2],
@@ -246,8 +246,8 @@ fn is_solicitation(frame: &[u8]) -> bool {
 //# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer, when
 //# it sends segments on the connection (SHLD-22).
 #[every_arch]
-fn what_a_user_chooses_stands_in_the_header_of_ipv6(plan: Plan) {
-    let mut node = node(plan);
+fn what_a_user_chooses_stands_in_the_header_of_ipv6(arch: Architecture) {
+    let mut node = node(arch);
     let socket = connected(&mut node, STACK6);
     let mut chosen = |class, hops| {
         for option in [SocketOption::NoDelay(true), SocketOption::TrafficClass(class), SocketOption::HopLimit(hops)] {
@@ -270,11 +270,11 @@ fn what_a_user_chooses_stands_in_the_header_of_ipv6(plan: Plan) {
 //= type=test
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
 #[every_arch]
-fn at_r1_the_neighbour_is_asked_over_ipv6(plan: Plan) {
-    let mut node = node(plan);
+fn at_r1_the_neighbour_is_asked_over_ipv6(arch: Architecture) {
+    let mut node = node(arch);
     let socket = connected(&mut node, STACK6);
     node.call(&socket, send(&[5; 400]));
-    assert_eq!(node.settle().len(), 1, "the text and no question");
+    assert_eq!(node.settle().len(), 1, "the data and no question");
     let mut asked = None;
     for tens in 1..=300 {
         node.clock.advance(Duration::from_millis(10));
@@ -294,12 +294,12 @@ fn at_r1_the_neighbour_is_asked_over_ipv6(plan: Plan) {
 //# At all other times, a previous segment has either been sent or received on this connection, and TCP implementations
 //# MUST use the same local address that was used in those previous segments (MUST-45).
 #[every_arch]
-fn ip_chooses_the_address_of_an_open_over_ipv6(plan: Plan) {
+fn ip_chooses_the_address_of_an_open_over_ipv6(arch: Architecture) {
     let second: Ipv6Addr = "fd00::7".parse().expect("an address");
     let far: Ipv6Addr = "fd01::1".parse().expect("an address");
     let mut addresses: Vec<(IpAddr, u8)> = [STACK6, second, far].map(|address| (address.into(), 64)).to_vec();
     addresses.push((STACK.into(), 24));
-    let mut node = Node::introduced(Terms { addresses, ..Terms::new(plan) });
+    let mut node = Node::introduced(NodeConfig { addresses, ..NodeConfig::new(arch) });
     node.answers(&neighbour_solicitation());
     for (remote, ours) in [(PEER6, [STACK6, second]), ("fd01::9".parse().expect("an address"), [far, far])] {
         let remote = SocketAddr::new(remote.into(), 80);
@@ -316,6 +316,6 @@ fn ip_chooses_the_address_of_an_open_over_ipv6(plan: Plan) {
         sources.extend(ours.map(|frame| ipv6_of(frame).src));
         node.clock.advance(Duration::from_millis(10));
     }
-    assert!(sources.len() >= 3, "the text and retransmissions");
+    assert!(sources.len() >= 3, "the data and retransmissions");
     assert!(sources.iter().all(|source| *source == second), "{sources:?}");
 }

@@ -1,14 +1,14 @@
-//! A device that wants its frames in memory of its own gets them there: TCP makes its segments in the device's region, and in the
-//! heap while the region has no free chunk.
+//! A device that wants its frames in memory of its own gets them there: TCP makes its segments in the device's region,
+//! and in the heap while the region has no free chunk.
 
 use dev::{Capabilities, Device, QueuePair};
 use every_arch::every_arch;
 use pktbuf::{PktBuf, Region, RegionId, RegionLayout, Released};
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Reply;
 use sync::Real;
 use testbed::frames::{self, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 
 const LAYOUT: RegionLayout = RegionLayout { first: 64, stride: 2111, chunk: 2048, count: 6 };
 
@@ -30,12 +30,12 @@ impl Device for WithRegion {
     }
 }
 
-/// The frames with text that the stack has sent, as they lie in memory.
-fn with_text(node: &mut Node<Real>) -> Vec<PktBuf> {
+/// The frames with data that the stack has sent, as they lie in memory.
+fn with_data(node: &mut Node<Real>) -> Vec<PktBuf> {
     let mut sent = Vec::new();
     while node.driver.poll() > 0 {}
     while node.far.rx.receive(&mut sent, 64) > 0 {}
-    sent.retain(|frame| tcp_of(frame).is_some_and(|(_, text)| !text.is_empty()));
+    sent.retain(|frame| tcp_of(frame).is_some_and(|(_, data)| !data.is_empty()));
     sent
 }
 
@@ -44,9 +44,9 @@ fn homes(frames: &[PktBuf]) -> Vec<Option<RegionId>> {
 }
 
 #[every_arch]
-fn segments_are_made_where_the_device_wants_them(plan: Plan) {
+fn segments_are_made_where_the_device_wants_them(arch: Architecture) {
     let region = Region::zeroed(LAYOUT, Released::Free).expect("the layout is sound");
-    let mut node = Node::<Real>::with_device(Terms::new(plan), |inner| {
+    let mut node = Node::<Real>::with_device(NodeConfig::new(arch), |inner| {
         let capabilities = Capabilities { region: Some(region.id()), ..inner.capabilities().clone() };
         Box::new(WithRegion { inner, capabilities })
     });
@@ -63,19 +63,19 @@ fn segments_are_made_where_the_device_wants_them(plan: Plan) {
         assert!(matches!(node.call(&socket, send(&vec![7; bytes])), Reply::Sent(Ok(_))));
     };
     say(&node, 1000);
-    let first = with_text(&mut node);
+    let first = with_data(&mut node);
     assert_eq!(homes(&first), [Some(region.id()); 2], "two segments of 536 bytes at most");
     assert!(first.iter().all(|frame| frame.offset_in_region().is_some_and(|at| at >= 64)));
 
     // The other side keeps what it has; when nothing is free the heap serves, and the device copies.
     let kept: Vec<PktBuf> = std::iter::from_fn(|| PktBuf::alloc_in(region.id(), 1)).collect();
     say(&node, 536);
-    let second = with_text(&mut node);
+    let second = with_data(&mut node);
     assert_eq!(homes(&second), [None]);
 
     drop((first, kept));
     say(&node, 536);
-    let third = with_text(&mut node);
+    let third = with_data(&mut node);
     assert_eq!(homes(&third), [Some(region.id())], "chunks that came home are used again");
     drop(third);
     drop((node, second));

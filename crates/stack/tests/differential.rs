@@ -18,7 +18,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use tcp::SocketOption;
 use testbed::frames::{self, Segment, tcp_of};
 use testbed::subject::{Outcome, Step, Subject, differ, name};
@@ -100,7 +100,7 @@ impl Play {
     fn new(seed: u64) -> Play {
         Play {
             dice: Dice(seed ^ 0x9e37_79b9_7f4a_7c15),
-            subject: Subject::new(Plan::named("up"), seed),
+            subject: Subject::new(Architecture::named("up"), seed),
             other: Subject::opposite(seed + 1),
             to_other: Wire::default(),
             to_subject: Wire::default(),
@@ -171,13 +171,13 @@ impl Play {
     fn strange(&mut self) -> Option<Vec<u8>> {
         let dice = &mut self.dice;
         let from = STRANGE + dice.below(2000) as u16;
-        let (header, text) = tcp_of(&self.last)?;
+        let (header, data) = tcp_of(&self.last)?;
         let v4 = self.last[12..14] == [8, 0];
         let spoof = |flags, seq, ack| {
             let ports = (header.dst_port, header.src_port);
-            Segment { flags, text: b"nonsense", ..Segment::ack(ports, seq, ack) }.frame()
+            Segment { flags, data: b"nonsense", ..Segment::ack(ports, seq, ack) }.frame()
         };
-        let next = header.seq.0.wrapping_add(text.len() as u32);
+        let next = header.seq.0.wrapping_add(data.len() as u32);
         Some(match dice.below(8) {
             0 | 1 => Segment::syn(from, PORTS[dice.below(3)]).frame(),
             2 => Segment { flags: TcpFlags::ACK, ..Segment::syn(from, PORTS[dice.below(3)]) }.frame(),
@@ -241,8 +241,8 @@ fn record(seed: u64) -> Trace {
         }
         play.pass(Duration::from_millis(500));
     }
-    let census = play.subject.node.stack.census();
-    Trace { seed, steps: play.steps, counters: census.counters, connections: census.connections }
+    let stats = play.subject.node.stack.stats();
+    Trace { seed, steps: play.steps, counters: stats.counters, connections: stats.connections }
 }
 
 /// Plays a trace into a stack; where it first does something else than was recorded.
@@ -273,27 +273,28 @@ fn hash(trace: &Trace) -> u64 {
 static TRACES: LazyLock<Vec<Trace>> = LazyLock::new(|| vec![record(11), record(12)]);
 
 #[every_arch]
-fn the_same_input_gives_the_same_bytes(plan: Plan) {
+fn the_same_input_gives_the_same_bytes(arch: Architecture) {
     for trace in &*TRACES {
-        let mut subject = Subject::new(plan, trace.seed);
+        let mut subject = Subject::new(arch, trace.seed);
         if let Err(difference) = replay(trace, &mut subject) {
-            panic!("trace {}, {plan}, {difference}", trace.seed);
+            panic!("trace {}, {arch}, {difference}", trace.seed);
         }
-        let census = subject.node.stack.census();
-        assert_eq!(census.counters, trace.counters, "what {plan} counted, and what `up` counted");
-        assert_eq!(census.connections, trace.connections, "connections left");
+        let stats = subject.node.stack.stats();
+        assert_eq!(stats.counters, trace.counters, "what {arch} counted, and what `up` counted");
+        assert_eq!(stats.connections, trace.connections, "connections left");
     }
 }
 
-/// A walk that begins at the reference architecture and goes over every ordered pair of architectures once (Hierholzer 1873).
-fn every_switch() -> Vec<Plan> {
-    let plans: Vec<Plan> = Plan::all().collect();
-    let mut left: Vec<usize> = vec![0; plans.len()];
-    let start = plans.iter().position(|plan| *plan == Plan::reference()).expect("it is one of them");
+/// A walk that begins at the reference architecture and goes over every ordered pair of architectures once (Hierholzer
+/// 1873).
+fn every_switch() -> Vec<Architecture> {
+    let architectures: Vec<Architecture> = Architecture::all().collect();
+    let mut left: Vec<usize> = vec![0; architectures.len()];
+    let start = architectures.iter().position(|arch| *arch == Architecture::reference()).expect("it is one of them");
     let (mut path, mut walk) = (vec![start], Vec::new());
     while let Some(&at) = path.last() {
-        if left[at] == plans.len() {
-            walk.push(plans[at]);
+        if left[at] == architectures.len() {
+            walk.push(architectures[at]);
             path.pop();
         } else {
             left[at] += 1;
@@ -304,32 +305,32 @@ fn every_switch() -> Vec<Plan> {
     walk
 }
 
-/// Invariant G9 in any state that the trace comes through: the stack is switched from every architecture to every other, and to itself,
-/// while the trace is played.
+/// Invariant G9 in any state that the trace comes through: the stack is switched from every architecture to every
+/// other, and to itself, while the trace is played.
 #[test]
 fn switches_on_the_way_change_no_byte() {
     let walk = every_switch();
-    assert_eq!(walk.len(), Plan::all().count().pow(2) + 1);
+    assert_eq!(walk.len(), Architecture::all().count().pow(2) + 1);
     for trace in &*TRACES {
         let mut subject = Subject::new(walk[0], trace.seed);
         let every = trace.steps.len() / walk.len();
         for (number, (step, expected)) in trace.steps.iter().enumerate() {
             if number % every == 0
-                && let Some(plan) = walk.get(number / every)
+                && let Some(arch) = walk.get(number / every)
             {
-                let refused = subject.node.stack.switch(*plan).err();
-                assert_eq!(refused, None, "trace {}, step {number}, to {plan}", trace.seed);
+                let refused = subject.node.stack.switch(*arch).err();
+                assert_eq!(refused, None, "trace {}, step {number}, to {arch}", trace.seed);
             }
             let outcome = subject.step(step);
             if let Some(difference) = differ(step, &outcome, expected) {
-                let plan = subject.node.stack.plan();
-                panic!("trace {}, {plan}, at {:?}, step {number} {difference}", trace.seed, subject.node.clock.now());
+                let arch = subject.node.stack.architecture();
+                panic!("trace {}, {arch}, at {:?}, step {number} {difference}", trace.seed, subject.node.clock.now());
             }
         }
-        assert_eq!(subject.node.stack.plan(), walk[walk.len() - 1], "the whole walk was made");
-        let census = subject.node.stack.census();
-        assert_eq!(census.counters, trace.counters, "what was counted, and what `up` counted");
-        assert_eq!(census.connections, trace.connections, "connections left");
+        assert_eq!(subject.node.stack.architecture(), walk[walk.len() - 1], "the whole walk was made");
+        let stats = subject.node.stack.stats();
+        assert_eq!(stats.counters, trace.counters, "what was counted, and what `up` counted");
+        assert_eq!(stats.connections, trace.connections, "connections left");
     }
 }
 
@@ -343,7 +344,7 @@ fn the_same_seed_gives_the_same_trace() {
 #[test]
 fn another_seed_is_told_apart() {
     let trace = &TRACES[0];
-    assert!(replay(trace, &mut Subject::new(Plan::named("up"), trace.seed + 100)).is_err());
+    assert!(replay(trace, &mut Subject::new(Architecture::named("up"), trace.seed + 100)).is_err());
 }
 
 /// The trace is worth replaying: what it is meant to contain happened in it.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use stack::Plan;
+use stack::Architecture;
 use sync::Real;
 use testbed::frames::{Body, Datagram, Ends, Fragment, Icmp, Packet};
-use testbed::node::{Node, Terms};
+use testbed::node::{Node, NodeConfig};
 use wire::ethernet::{self, EtherType};
 
 const L3: usize = ethernet::HEADER_LEN;
@@ -13,7 +13,8 @@ const L3: usize = ethernet::HEADER_LEN;
 /// R4 with a stack around it: junk fragments hold no more than their share, and a ping in pieces gets its answer.
 #[test]
 fn junk_fragments_leave_room_for_a_ping_in_pieces() {
-    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, ..Terms::new(Plan::named("up")) });
+    let mut node =
+        Node::<Real>::introduced(NodeConfig { ring_frames: 4096, ..NodeConfig::new(Architecture::named("up")) });
     let (ends, before) = (Ends::PEER_TO_STACK, pktbuf::live());
     for n in 0..60_000u32 {
         // More fragments, at an offset of its own: no packet is ever whole.
@@ -32,7 +33,7 @@ fn junk_fragments_leave_room_for_a_ping_in_pieces() {
     }
     node.settle();
     let held = (pktbuf::live() - before) * 256;
-    assert!(held <= ip::reassembly::MEMORY_CAP + (1 << 20), "{held} octets at least");
+    assert!(held <= ip::reassembly::MEMORY_CAP + (1 << 20), "{held} bytes at least");
     node.clock.advance(ip::reassembly::LIFETIME_V6);
     node.settle();
     assert_eq!(pktbuf::live(), before, "all of it is given back");

@@ -6,20 +6,20 @@ use std::time::Duration;
 use every_arch::every_arch;
 use observe::{Counter, DropReason};
 
-use stack::Plan;
-use stack::after::After;
+use stack::Architecture;
 use stack::call::Call;
+use stack::deferred::DeferredEffects;
 use sync::Real;
 use testbed::frames::{self, Datagram, Ends, PEER, Payload, STACK, STACK_MAC, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 use wire::ethernet::{self, MacAddr};
 use wire::tcp::TcpFlags;
 use wire::{icmpv4, ipv4};
 
 const L3: usize = ethernet::HEADER_LEN;
 
-fn node(plan: Plan) -> Node<Real> {
-    Node::introduced(Terms { ring_frames: 4096, ..Terms::new(plan) })
+fn node(arch: Architecture) -> Node<Real> {
+    Node::introduced(NodeConfig { ring_frames: 4096, ..NodeConfig::new(arch) })
 }
 
 /// P6 with transports behind the Internet layer: no SYN-ACK, no reset, no error.
@@ -32,8 +32,8 @@ fn node(plan: Plan) -> Node<Real> {
 //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
 //# Section 3.2.1.3).
 #[every_arch]
-fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) {
-    let mut node = node(plan);
+fn impossible_senders_and_misdirected_segments_are_met_with_silence(arch: Architecture) {
+    let mut node = node(arch);
     let _listener = node.listen(80, 8);
     let (unicast, broadcast) = (STACK_MAC, MacAddr::BROADCAST);
     let v4 = Ipv4Addr::new;
@@ -65,12 +65,16 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(plan: Plan) 
     assert_eq!(node.answers(&Segment::syn(3000, 80).frame()).len(), 1, "the control");
 }
 
-/// T8: neither ICMP errors nor a worker's resets beyond a thousand a second, no more than a quarter of either to one, none
-/// longer than its cause.
+/// T8: neither ICMP errors nor a worker's resets beyond a thousand a second, no more than a quarter of either to one,
+/// none longer than its cause.
 #[test]
 fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
     let gateways = vec![PEER.into()];
-    let mut node = Node::<Real>::introduced(Terms { ring_frames: 4096, gateways, ..Terms::new(Plan::named("up")) });
+    let mut node = Node::<Real>::introduced(NodeConfig {
+        ring_frames: 4096,
+        gateways,
+        ..NodeConfig::new(Architecture::named("up"))
+    });
     let from = |host: u8| Ends::PEER_TO_STACK.from(Ipv4Addr::new(192, 168, 7, host));
     let noisy: Vec<_> = (0..8).map(|host| Datagram::new(2000, 99, &[7; 64]).frame_over(from(host))).collect();
     let stray = Segment { flags: TcpFlags::ACK, ..Segment::syn(2000, 81) };
@@ -98,7 +102,7 @@ fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
     assert!((1600..=2000).contains(&resets), "{resets} resets in a second");
     assert!((800..=1000).contains(&errors), "{errors} errors in a second");
     assert!(to_one.iter().all(|count| (50..=250).contains(count)), "{to_one:?} of them to one");
-    let limited = node.stack.census().counters.dropped(DropReason::RateLimited);
+    let limited = node.stack.stats().counters.dropped(DropReason::RateLimited);
     let counted = limited + node.driver.counters().dropped(DropReason::RateLimited);
     assert_eq!(counted, 40_000 - resets - errors, "every one that was withheld is counted");
 }
@@ -107,15 +111,15 @@ fn connected(node: &mut Node<Real>, port: u16) -> (std::sync::Arc<stack::socket:
     let listener = node.listen(80, 8);
     let answers = node.answers(&Segment::syn(port, 80).frame());
     let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&text(port, 0, theirs, b"").frame());
+    node.answers(&data(port, 0, theirs, b"").frame());
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     (socket, theirs)
 }
 
-fn text(port: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+fn data(port: u16, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
     let seq = frames::ISS.wrapping_add(1).wrapping_add(at);
-    Segment { text, ..Segment::ack((port, 80), seq, ack) }.and(TcpFlags::PSH)
+    Segment { data, ..Segment::ack((port, 80), seq, ack) }.and(TcpFlags::PSH)
 }
 
 /// T7: an error about a segment that was never sent is not believed; one about a real one narrows the path, but not
@@ -129,12 +133,12 @@ fn text(port: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
 //# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
 //# (MUST-56),
 #[every_arch]
-fn icmp_errors_are_believed_only_of_what_is_in_flight(plan: Plan) {
-    let mut node = node(plan);
+fn icmp_errors_are_believed_only_of_what_is_in_flight(arch: Architecture) {
+    let mut node = node(arch);
     let (socket, next) = connected(&mut node, 2000);
     node.call(&socket, send(&[5; 400]));
     let sent = node.settle();
-    let segment = sent.iter().find(|frame| tcp_of(frame).is_some()).expect("the text").clone();
+    let segment = sent.iter().find(|frame| tcp_of(frame).is_some()).expect("the data").clone();
     let too_big = |mtu| icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu };
     let mut old = segment.clone();
     let before = next.wrapping_sub(1_000_000).to_be_bytes();
@@ -153,15 +157,15 @@ fn icmp_errors_are_believed_only_of_what_is_in_flight(plan: Plan) {
     ));
     node.answers(&frames::icmp_error(too_big(68), &segment));
     assert_eq!(known(&node), Some(552), "68 is not taken");
-    node.answers(&text(2000, 0, next.wrapping_add(400), b"still here").frame());
+    node.answers(&data(2000, 0, next.wrapping_add(400), b"still here").frame());
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
-    assert_eq!(testbed::node::received(got).map(|(text, _)| text), Some(b"still here".to_vec()));
+    assert_eq!(testbed::node::received(got).map(|(data, _)| data), Some(b"still here".to_vec()));
 }
 
-/// T7: a path that is said to be narrower than the floor gets segments of the size of the floor, and routers may fragment
-/// them; any other path gets segments that say that they must not. After ten minutes the path is tried again.
+/// T7: a path that is said to be narrower than the floor gets segments of the size of the floor, and routers may
+/// fragment them; any other path gets segments that say that they must not. After ten minutes the path is tried again.
 #[every_arch]
-fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(plan: Plan) {
+fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(arch: Architecture) {
     for (reported, least, whole) in [
         (0, 512, false),
         (1, 512, false),
@@ -172,41 +176,41 @@ fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(plan: Pl
         (552, 512, true),
         (560, 520, true),
     ] {
-        let mut node = node(plan);
+        let mut node = node(arch);
         let (socket, next) = connected(&mut node, 2000);
         node.call(&socket, send(&[5; 536]));
-        let segment = node.settle().into_iter().find(|frame| tcp_of(frame).is_some()).expect("the text");
+        let segment = node.settle().into_iter().find(|frame| tcp_of(frame).is_some()).expect("the data");
         let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: reported };
         let again = node.answers(&frames::icmp_error(too_big, &segment));
-        assert_eq!(tcp_of(&again[0]).map(|(_, text)| text.len()), Some(least), "{reported}");
-        node.answers(&text(2000, 0, next.wrapping_add(536), b"").frame());
+        assert_eq!(tcp_of(&again[0]).map(|(_, data)| data.len()), Some(least), "{reported}");
+        node.answers(&data(2000, 0, next.wrapping_add(536), b"").frame());
         node.call(&socket, send(&[5; 1000]));
         let later = node.settle();
-        assert_eq!(tcp_of(&later[0]).map(|(_, text)| text.len()), Some(least), "{reported}");
+        assert_eq!(tcp_of(&later[0]).map(|(_, data)| data.len()), Some(least), "{reported}");
         for frame in &later {
             let header = ipv4::parse(&frame[L3..]).expect("IPv4");
             assert_eq!(header.dont_fragment, whole, "{reported}");
         }
-        node.answers(&text(2000, 0, next.wrapping_add(1536), b"").frame());
+        node.answers(&data(2000, 0, next.wrapping_add(1536), b"").frame());
         node.pass(Duration::from_secs(700), Duration::from_secs(10));
-        node.answers(&text(2000, 0, next.wrapping_add(1536), b"!").frame());
+        node.answers(&data(2000, 0, next.wrapping_add(1536), b"!").frame());
         node.pass(Duration::from_secs(1), Duration::from_millis(100));
         node.call(&socket, send(&[5; 536]));
         let later = node.settle();
-        let frame = later.iter().find(|frame| tcp_of(frame).is_some()).expect("the text");
-        assert_eq!(tcp_of(frame).map(|(_, text)| text.len()), Some(536), "{reported}: as before");
+        let frame = later.iter().find(|frame| tcp_of(frame).is_some()).expect("the data");
+        assert_eq!(tcp_of(frame).map(|(_, data)| data.len()), Some(536), "{reported}: as before");
         assert!(ipv4::parse(&frame[L3..]).expect("IPv4").dont_fragment, "{reported}: as before");
     }
 }
 
-/// T7: a UDP socket is told the same estimate as TCP: what the router says, no less than the floor, or the plateau below the
-/// length of its datagram. Nothing is remembered: anybody who guesses two ports could have sent the report.
+/// T7: a UDP socket is told the same estimate as TCP: what the router says, no less than the floor, or the plateau
+/// below the length of its datagram. Nothing is remembered: anybody who guesses two ports could have sent the report.
 #[every_arch]
-fn a_udp_socket_is_told_no_less_than_the_floor(plan: Plan) {
+fn a_udp_socket_is_told_no_less_than_the_floor(arch: Architecture) {
     for (reported, told) in
         [(0, 1006), (1, 552), (67, 552), (68, 552), (300, 552), (551, 552), (552, 552), (576, 576), (1400, 1400)]
     {
-        let mut node = node(plan);
+        let mut node = node(arch);
         let socket = node.stack.bind_udp((STACK, 4000).into()).expect("a free port");
         node.stack.connect_udp(&socket, (PEER, 99).into()).expect("a route");
         let send = |node: &Node<Real>| {
@@ -224,7 +228,7 @@ fn a_udp_socket_is_told_no_less_than_the_floor(plan: Plan) {
 /// T9: what may not be fragmented has identification zero and says so.
 #[test]
 fn segments_are_atomic_and_have_no_identification() {
-    let mut node = node(Plan::named("connp-l:4"));
+    let mut node = node(Architecture::named("connp-l:4"));
     let (socket, _) = connected(&mut node, 2000);
     node.call(&socket, send(&[5; 4000]));
     let sent = node.settle();
@@ -237,13 +241,13 @@ fn segments_are_atomic_and_have_no_identification() {
 
 /// A busy connection keeps its neighbour confirmed, so nobody is asked; an idle one that speaks up again has it asked.
 #[every_arch]
-fn progress_spares_the_question_whether_the_neighbour_is_there(plan: Plan) {
-    let mut node = node(plan);
+fn progress_spares_the_question_whether_the_neighbour_is_there(arch: Architecture) {
+    let mut node = node(arch);
     let (socket, next) = connected(&mut node, 2000);
     let mut asked = 0;
     // A question and an answer each second for three minutes: four reachable times at least.
     for second in 0..180u32 {
-        node.put(&text(2000, second, next.wrapping_add(second), b"?").frame());
+        node.put(&data(2000, second, next.wrapping_add(second), b"?").frame());
         let mut sent = node.settle();
         node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
         node.call(&socket, send(b"!"));
@@ -261,17 +265,17 @@ fn progress_spares_the_question_whether_the_neighbour_is_there(plan: Plan) {
     assert!(one_sided.count() > 0, "text that is never acknowledged proves nothing");
 }
 
-/// Text that is acknowledged proves as much, though the peer says nothing of its own; and one lossy path does not have the
-/// neighbour asked that others are reached through.
+/// Data that is acknowledged proves as much, though the peer says nothing of its own; and one lossy path does not have
+/// the neighbour asked that others are reached through.
 #[every_arch]
-fn acknowledgements_spare_the_question_too(plan: Plan) {
-    let mut node = node(plan);
+fn acknowledgements_spare_the_question_too(arch: Architecture) {
+    let mut node = node(arch);
     let (socket, next) = connected(&mut node, 2000);
     let mut asked = 0;
     for second in 0..180u32 {
         node.call(&socket, send(b"!"));
         let mut sent = node.settle();
-        node.put(&text(2000, 0, next.wrapping_add(second + 1), b"").frame());
+        node.put(&data(2000, 0, next.wrapping_add(second + 1), b"").frame());
         sent.extend(node.settle());
         node.clock.advance(Duration::from_secs(1));
         sent.extend(node.settle());
@@ -279,17 +283,18 @@ fn acknowledgements_spare_the_question_too(plan: Plan) {
         asked += questions.len();
         questions.iter().for_each(|reply| node.put(reply));
         if second % 20 == 10 {
-            node.stack.shared().suspect_path(PEER.into(), &mut After::default());
+            node.stack.shared().suspect_path(PEER.into(), &mut DeferredEffects::default());
         }
     }
-    // The peer's own request made the entry, unconfirmed: that is checked once, and a suspicion long after the last proof.
+    // The peer's own request made the entry, unconfirmed: that is checked once, and a suspicion long after the last
+    // proof.
     assert!(asked <= 4, "asked {asked} times");
 }
 
 /// Nobody answers for the address: the handshake hears of it in seconds, not after all its retransmissions.
 #[test]
 fn a_neighbour_that_does_not_exist_is_reported() {
-    let mut node = node(Plan::named("connp-l:4"));
+    let mut node = node(Architecture::named("connp-l:4"));
     let nobody = std::net::SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 99)), 80);
     let socket = node.stack.connect(None, nobody, &Default::default()).expect("a port is free");
     let mut questions = 0;

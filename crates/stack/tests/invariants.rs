@@ -10,11 +10,11 @@ use observe::Counter;
 use stack::call::{Call, Reply};
 use stack::socket::readiness::Watch;
 use stack::socket::{Readiness, TcpSocket};
-use stack::{Plan, Stack};
+use stack::{Architecture, Stack};
 use sync::Real;
 use testbed::frames::{ISS, Segment, tcp_of};
 use testbed::limit::{HANG, within};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
@@ -30,34 +30,34 @@ fn open(node: &mut Node<Real>, peer: u16) -> (Arc<TcpSocket<Real>>, u32) {
     (socket, theirs)
 }
 
-/// The peer's text `at` octets into its stream.
-fn segment(peer: u16, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+/// The peer's data `at` bytes into its stream.
+fn segment(peer: u16, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
     let seq = ISS.wrapping_add(1).wrapping_add(at);
-    Segment { text, ..Segment::ack((peer, PORT), seq, ack) }.and(TcpFlags::PSH)
+    Segment { data, ..Segment::ack((peer, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
 
-/// The retransmission timer of text that has been acknowledged is still in the wheel. It fires and finds nothing.
+/// The retransmission timer of data that has been acknowledged is still in the wheel. It fires and finds nothing.
 #[every_arch]
-fn a_timer_that_was_overtaken_has_no_effect(plan: Plan) {
-    let mut node = Node::<Real>::introduced(Terms::new(plan));
+fn a_timer_that_was_overtaken_has_no_effect(arch: Architecture) {
+    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
     let (socket, next) = open(&mut node, 2000);
     node.call(&socket, send(b"text"));
     assert_eq!(node.settle().len(), 1);
-    assert_eq!(node.stack.census().timers, 1, "the retransmission timer");
+    assert_eq!(node.stack.stats().timers, 1, "the retransmission timer");
     assert!(node.answers(&segment(2000, 0, next.wrapping_add(4), b"").frame()).is_empty());
-    assert_eq!(node.stack.census().timers, 1, "its entry is left where it is");
-    let before = node.stack.census().counters;
+    assert_eq!(node.stack.stats().timers, 1, "its entry is left where it is");
+    let before = node.stack.stats().counters;
     assert!(node.pass(Duration::from_secs(10), Duration::from_millis(1)).is_empty(), "nothing is sent");
-    let counted = node.stack.census().counters - before;
+    let counted = node.stack.stats().counters - before;
     let names: Vec<Counter> = Counter::ALL.iter().copied().filter(|counter| counted.get(*counter) != 0).collect();
     assert_eq!(names, [Counter::TimersFired], "nothing is counted but that the entry fired");
-    assert_eq!(node.stack.census().timers, 0, "nothing is armed");
+    assert_eq!(node.stack.stats().timers, 0, "nothing is armed");
 }
 
 /// A connection dies with a timer pending, and another takes its slot before that fires.
 #[every_arch]
-fn a_timer_does_not_outlive_its_connection(plan: Plan) {
-    let mut node = Node::<Real>::introduced(Terms { cpus: 1, ..Terms::new(plan) });
+fn a_timer_does_not_outlive_its_connection(arch: Architecture) {
+    let mut node = Node::<Real>::introduced(NodeConfig { cpus: 1, ..NodeConfig::new(arch) });
     let (first, _) = open(&mut node, 2000);
     node.call(&first, send(b"never acknowledged"));
     node.call(&first, Call::Abort(tcp::Abort));
@@ -66,12 +66,12 @@ fn a_timer_does_not_outlive_its_connection(plan: Plan) {
     let (second, _) = open(&mut node, 2000);
     assert_eq!(first.target().key.slot, second.target().key.slot, "the slot is used again");
     assert_ne!(first.target().key.generation, second.target().key.generation);
-    let sent = node.stack.census().counters.get(Counter::SegmentsOut);
+    let sent = node.stack.stats().counters.get(Counter::SegmentsOut);
     assert!(node.pass(Duration::from_secs(30), Duration::from_millis(1)).is_empty());
-    let census = node.stack.census();
-    assert_eq!((census.connections, census.timers), (1, 0));
-    assert_eq!(census.counters.get(Counter::SegmentsOut), sent);
-    assert_eq!(census.counters.get(Counter::Retransmits), 0);
+    let stats = node.stack.stats();
+    assert_eq!((stats.connections, stats.timers), (1, 0));
+    assert_eq!(stats.counters.get(Counter::SegmentsOut), sent);
+    assert_eq!(stats.counters.get(Counter::Retransmits), 0);
     assert!(matches!(node.call(&first, Call::Status(tcp::Status)), Reply::Gone), "the old name finds nothing");
     assert!(matches!(node.call(&second, Call::Status(tcp::Status)), Reply::Status(_)));
 }
@@ -80,7 +80,7 @@ fn a_timer_does_not_outlive_its_connection(plan: Plan) {
 struct Reader {
     stack: Stack<Real>,
     socket: Arc<TcpSocket<Real>>,
-    text: Mutex<Vec<u8>>,
+    data: Mutex<Vec<u8>>,
     told: AtomicUsize,
     heard: Mutex<mpsc::Sender<usize>>,
 }
@@ -94,10 +94,10 @@ impl Watch for Reader {
         }
         let reply = self.stack.call(&self.socket.target(), Call::Receive(tcp::Receive { max: 1000 }));
         if let Reply::Received(Ok(got)) = reply {
-            let text: Vec<u8> = got.data.iter().flat_map(|data| data.to_vec()).collect();
-            self.stack.call(&self.socket.target(), send(&text));
-            let mut whole = self.text.lock().unwrap();
-            whole.extend(text);
+            let data: Vec<u8> = got.data.iter().flat_map(|data| data.to_vec()).collect();
+            self.stack.call(&self.socket.target(), send(&data));
+            let mut whole = self.data.lock().unwrap();
+            whole.extend(data);
             // Nobody may listen any more.
             let _ = self.heard.lock().unwrap().send(whole.len());
         }
@@ -107,23 +107,23 @@ impl Watch for Reader {
 fn reader(node: &Node<Real>, socket: &Arc<TcpSocket<Real>>) -> (Arc<Reader>, mpsc::Receiver<usize>) {
     let (heard, hears) = mpsc::channel();
     let (stack, socket) = (node.stack.clone(), socket.clone());
-    let reader = Reader { stack, socket, text: Mutex::default(), told: AtomicUsize::new(0), heard: Mutex::new(heard) };
+    let reader = Reader { stack, socket, data: Mutex::default(), told: AtomicUsize::new(0), heard: Mutex::new(heard) };
     (Arc::new(reader), hears)
 }
 
 /// An event that a segment causes is told by the thread that ran the segment; calling back from there does not wait for
 /// the answer of the very thread that waits.
 #[every_arch]
-fn a_call_to_oneself_does_not_deadlock(plan: Plan) {
+fn a_call_to_oneself_does_not_deadlock(arch: Architecture) {
     within(move || {
-        let mut node = Node::<Real>::introduced(Terms::new(plan));
+        let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
         let (socket, next) = open(&mut node, 2000);
         let (reader, _) = reader(&node, &socket);
         socket.ready.watch(reader.clone());
         let echoed = node.answers(&segment(2000, 0, next, b"one ").frame());
-        assert!(echoed.iter().filter_map(|frame| tcp_of(frame)).any(|(_, text)| text == b"one "));
+        assert!(echoed.iter().filter_map(|frame| tcp_of(frame)).any(|(_, data)| data == b"one "));
         node.answers(&segment(2000, 4, next.wrapping_add(4), b"two").frame());
-        assert_eq!(*reader.text.lock().unwrap(), b"one two");
+        assert_eq!(*reader.data.lock().unwrap(), b"one two");
         assert!(reader.told.load(Ordering::Relaxed) >= 2);
         socket.ready.deregister();
     });
@@ -131,9 +131,9 @@ fn a_call_to_oneself_does_not_deadlock(plan: Plan) {
 
 /// The same where the event is caused by another thread's call, which the owner runs among its messages.
 #[every_arch]
-fn a_call_from_within_a_call_does_not_deadlock(plan: Plan) {
+fn a_call_from_within_a_call_does_not_deadlock(arch: Architecture) {
     within(move || {
-        let mut node = Node::<Real>::introduced(Terms::new(plan));
+        let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
         let (socket, _) = open(&mut node, 2000);
         let (reader, _) = reader(&node, &socket);
         socket.ready.watch(reader.clone());
@@ -153,9 +153,9 @@ fn a_call_from_within_a_call_does_not_deadlock(plan: Plan) {
 
 /// The same with the architecture's own threads: the protocol thread or worker is the one that is told.
 #[every_arch]
-fn a_protocol_thread_may_call_itself(plan: Plan) {
+fn a_protocol_thread_may_call_itself(arch: Architecture) {
     within(move || {
-        let mut node = Node::<Real>::introduced(Terms { own_threads: true, ..Terms::new(plan) });
+        let mut node = Node::<Real>::introduced(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
         let listener = node.listen(PORT, 8);
         node.put(&Segment::syn(2000, PORT).frame());
         let next = expect(&mut node, |header, _| header.flags.contains(TcpFlags::SYN)).wrapping_add(1);
@@ -168,7 +168,7 @@ fn a_protocol_thread_may_call_itself(plan: Plan) {
         node.put(&segment(2000, 0, next, b"text").frame());
         node.driver.poll();
         assert_eq!(hears.recv_timeout(HANG), Ok(4));
-        expect(&mut node, |_, text| text == b"text");
+        expect(&mut node, |_, data| data == b"text");
         socket.ready.deregister();
     });
 }
@@ -179,7 +179,7 @@ fn expect(node: &mut Node<Real>, like: impl Fn(&wire::tcp::Header, &[u8]) -> boo
         node.driver.poll();
         let mut sent = Vec::new();
         node.collect(&mut sent);
-        let found = sent.iter().filter_map(|frame| tcp_of(frame)).find(|(header, text)| like(header, text));
+        let found = sent.iter().filter_map(|frame| tcp_of(frame)).find(|(header, data)| like(header, data));
         if let Some((header, _)) = found {
             return header.seq.0;
         }

@@ -1,26 +1,27 @@
-//! A driver that was away for a while, and finds both a deadline that is over and a queue full of frames: what has arrived is
-//! looked at first, however many batches that takes, and only then is it judged that something has not arrived.
+//! A driver that was away for a while, and finds both a deadline that is over and a queue full of frames: what has
+//! arrived is looked at first, however many batches that takes, and only then is it judged that something has not
+//! arrived.
 
 use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::{Counter, CounterSnapshot};
-use stack::Plan;
+use stack::Architecture;
 use sync::Real;
 use testbed::frames::{ISS, Segment, datagram, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 
 const PORTS: (u16, u16) = (5000, 80);
 /// Frames that stand before the acknowledgement: several batches, and fewer than the queue holds.
 const BEFORE: usize = 400;
 
 fn counters(node: &Node<Real>) -> CounterSnapshot {
-    node.stack.census().counters
+    node.stack.stats().counters
 }
 
-/// A connection whose user has sent some text; the acknowledgement that the peer owes.
-fn waits_for_an_acknowledgement(plan: Plan) -> (Node<Real>, Vec<u8>) {
-    let mut node = Node::<Real>::introduced(Terms::new(plan));
+/// A connection whose user has sent some data; the acknowledgement that the peer owes.
+fn waits_for_an_acknowledgement(arch: Architecture) -> (Node<Real>, Vec<u8>) {
+    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
     let listener = node.listen(PORTS.1, 4);
     let answers = node.answers(&Segment::syn(PORTS.0, PORTS.1).frame());
     let iss = tcp_of(&answers[0]).expect("a SYN,ACK").0.seq.0;
@@ -28,13 +29,13 @@ fn waits_for_an_acknowledgement(plan: Plan) -> (Node<Real>, Vec<u8>) {
     node.answers(&ack(iss.wrapping_add(1)));
     let socket = listener.accept().expect("the handshake is complete");
     node.call(&socket, send(b"text"));
-    assert_eq!(node.settle().len(), 1, "the text leaves");
+    assert_eq!(node.settle().len(), 1, "the data leaves");
     (node, ack(iss.wrapping_add(5)))
 }
 
 #[every_arch]
-fn what_has_arrived_comes_before_what_is_due(plan: Plan) {
-    let (mut node, ack) = waits_for_an_acknowledgement(plan);
+fn what_has_arrived_comes_before_what_is_due(arch: Architecture) {
+    let (mut node, ack) = waits_for_an_acknowledgement(arch);
     for _ in 0..BEFORE {
         node.put(&datagram(9, 9, b"in the way"));
     }
@@ -47,8 +48,8 @@ fn what_has_arrived_comes_before_what_is_due(plan: Plan) {
 }
 
 #[every_arch]
-fn without_the_acknowledgement_the_time_out_comes(plan: Plan) {
-    let (mut node, _) = waits_for_an_acknowledgement(plan);
+fn without_the_acknowledgement_the_time_out_comes(arch: Architecture) {
+    let (mut node, _) = waits_for_an_acknowledgement(arch);
     for _ in 0..BEFORE {
         node.put(&datagram(9, 9, b"in the way"));
     }

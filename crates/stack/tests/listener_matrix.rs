@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::{Counter, DropReason};
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Call;
 use stack::socket::{ListenerShared, TcpSocket};
 use sync::Real;
 use testbed::frames::{ISS, Segment, tcp_of};
-use testbed::node::{Node, Terms, received, send};
+use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 /// Peers enough that some hash to each of the two cells, or to most of the many groups.
 const PEERS: std::ops::Range<u16> = 2000..2064;
 
-fn node(plan: Plan) -> Node<Real> {
-    Node::introduced(Terms::new(plan))
+fn node(arch: Architecture) -> Node<Real> {
+    Node::introduced(NodeConfig::new(arch))
 }
 
 /// The flags of the one segment that answers `frame`.
@@ -59,7 +59,7 @@ fn refused(node: &mut Node<Real>, port: u16) {
 
 fn at_rest(node: &Node<Real>, listener: &ListenerShared<Real>, connections: usize) {
     assert_eq!(listener.occupancy(), (0, 0), "handshakes counted, children waiting");
-    assert_eq!(node.stack.census().connections, connections, "connections");
+    assert_eq!(node.stack.stats().connections, connections, "connections");
     assert!(node.stack.is_quiescent());
 }
 
@@ -69,8 +69,8 @@ fn close(node: &mut Node<Real>, socket: &Arc<TcpSocket<Real>>) {
 }
 
 #[every_arch]
-fn a_syn_before_listen_is_refused_and_after_it_answered(plan: Plan) {
-    let mut node = node(plan);
+fn a_syn_before_listen_is_refused_and_after_it_answered(arch: Architecture) {
+    let mut node = node(arch);
     for peer in PEERS {
         refused(&mut node, peer);
     }
@@ -87,20 +87,20 @@ fn a_syn_before_listen_is_refused_and_after_it_answered(plan: Plan) {
 }
 
 #[every_arch]
-fn after_unlisten_no_cell_answers_a_syn(plan: Plan) {
-    let mut node = node(plan);
+fn after_unlisten_no_cell_answers_a_syn(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 128);
     node.stack.unlisten(&listener);
     for peer in PEERS {
         refused(&mut node, peer);
     }
     at_rest(&node, &listener, 0);
-    assert_eq!(node.stack.census().counters.get(Counter::SynAcksOut), 0);
+    assert_eq!(node.stack.stats().counters.get(Counter::SynAcksOut), 0);
 }
 
 #[every_arch]
-fn close_between_syn_and_ack_resets_the_peer(plan: Plan) {
-    let mut node = node(plan);
+fn close_between_syn_and_ack_resets_the_peer(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 128);
     let half: Vec<u32> = PEERS.map(|peer| half_open(&mut node, peer)).collect();
     assert_eq!(listener.occupancy(), (PEERS.len(), 0));
@@ -116,8 +116,8 @@ fn close_between_syn_and_ack_resets_the_peer(plan: Plan) {
 
 /// The peer never completes: what is left of the handshake ends by itself.
 #[every_arch]
-fn close_after_a_syn_that_nobody_completes(plan: Plan) {
-    let mut node = node(plan);
+fn close_after_a_syn_that_nobody_completes(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 128);
     for peer in PEERS {
         half_open(&mut node, peer);
@@ -125,32 +125,32 @@ fn close_after_a_syn_that_nobody_completes(plan: Plan) {
     node.stack.unlisten(&listener);
     node.pass(Duration::from_secs(200), Duration::from_millis(250));
     at_rest(&node, &listener, 0);
-    assert_eq!(node.stack.census().timers, 0, "timers of connections that are gone");
+    assert_eq!(node.stack.stats().timers, 0, "timers of connections that are gone");
 }
 
 #[every_arch]
-fn an_accepted_child_outlives_its_listener(plan: Plan) {
-    let mut node = node(plan);
+fn an_accepted_child_outlives_its_listener(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 128);
     let seq = open(&mut node, 2000);
     let child = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     assert!(node.settle().is_empty(), "nobody is told");
     at_rest(&node, &listener, 1);
-    let text = Segment { text: b"still here?", flags: TcpFlags::ACK | TcpFlags::PSH, ..ack(2000, seq) };
-    node.answers(&text.frame());
+    let data = Segment { data: b"still here?", flags: TcpFlags::ACK | TcpFlags::PSH, ..ack(2000, seq) };
+    node.answers(&data.frame());
     let reply = node.call(&child, Call::Receive(tcp::Receive { max: 100 }));
     assert_eq!(received(reply), Some((b"still here?".to_vec(), false)));
     node.call(&child, send(b"yes"));
     let sent = node.settle();
-    assert!(sent.iter().filter_map(|frame| tcp_of(frame)).any(|(_, text)| text == b"yes"));
+    assert!(sent.iter().filter_map(|frame| tcp_of(frame)).any(|(_, data)| data == b"yes"));
     close(&mut node, &child);
     at_rest(&node, &listener, 0);
 }
 
 #[every_arch]
-fn children_that_nobody_accepted_are_reset(plan: Plan) {
-    let mut node = node(plan);
+fn children_that_nobody_accepted_are_reset(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 128);
     for peer in PEERS {
         open(&mut node, peer);
@@ -169,8 +169,8 @@ fn children_that_nobody_accepted_are_reset(plan: Plan) {
 }
 
 #[every_arch]
-fn a_port_can_be_listened_on_again_at_once(plan: Plan) {
-    let mut node = node(plan);
+fn a_port_can_be_listened_on_again_at_once(arch: Architecture) {
+    let mut node = node(arch);
     let first = node.listen(PORT, 128);
     let waiting = half_open(&mut node, 2000);
     open(&mut node, 2001);
@@ -197,8 +197,8 @@ fn a_port_can_be_listened_on_again_at_once(plan: Plan) {
 //# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it MUST NOT
 //# affect any previously created connection record (MUST-41).
 #[every_arch]
-fn two_listeners_cannot_share_an_address(plan: Plan) {
-    let node = node(plan);
+fn two_listeners_cannot_share_an_address(arch: Architecture) {
+    let node = node(arch);
     let any = "[::]:80".parse().unwrap();
     let listener = node.listen(PORT, 1);
     let clash = node.stack.listen(any, 1, Default::default());
@@ -209,8 +209,8 @@ fn two_listeners_cannot_share_an_address(plan: Plan) {
 
 /// A peer that resets its half-open connection frees its place.
 #[every_arch]
-fn a_reset_during_the_handshake_frees_the_place(plan: Plan) {
-    let mut node = node(plan);
+fn a_reset_during_the_handshake_frees_the_place(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 128);
     for peer in PEERS {
         half_open(&mut node, peer);
@@ -222,9 +222,9 @@ fn a_reset_during_the_handshake_frees_the_place(plan: Plan) {
 
 /// More SYNs than the limit: memory stays bounded, and who comes when the flood is over is let in.
 #[every_arch]
-fn a_flood_fills_the_syn_queue_and_no_more(plan: Plan) {
+fn a_flood_fills_the_syn_queue_and_no_more(arch: Architecture) {
     const LIMIT: usize = 1024;
-    let mut terms = Terms::new(plan);
+    let mut terms = NodeConfig::new(arch);
     terms.tcp.syn_cookies = tcp::config::SynCookies::Never;
     terms.tcp.syn_backlog = LIMIT as u32;
     let mut node = Node::<Real>::introduced(terms);
@@ -234,14 +234,14 @@ fn a_flood_fills_the_syn_queue_and_no_more(plan: Plan) {
         let answers = node.answers(&Segment::syn(10_000 + n, PORT).frame());
         assert_eq!(answers.len(), usize::from(usize::from(n) < LIMIT), "SYN number {n}");
         if usize::from(n) == LIMIT {
-            bytes = node.stack.census().bytes;
+            bytes = node.stack.stats().bytes;
         }
     }
     assert_eq!(listener.occupancy(), (LIMIT, 0));
-    let census = node.stack.census();
-    assert_eq!(census.connections, LIMIT);
-    assert_eq!(census.bytes, bytes, "refused SYNs cost no memory");
-    assert_eq!(census.counters.dropped(DropReason::SynQueueFull), 3 * LIMIT as u64);
+    let stats = node.stack.stats();
+    assert_eq!(stats.connections, LIMIT);
+    assert_eq!(stats.bytes, bytes, "refused SYNs cost no memory");
+    assert_eq!(stats.counters.dropped(DropReason::SynQueueFull), 3 * LIMIT as u64);
     // The half-open connections time out.
     node.pass(Duration::from_secs(200), Duration::from_secs(1));
     at_rest(&node, &listener, 0);
@@ -252,15 +252,15 @@ fn a_flood_fills_the_syn_queue_and_no_more(plan: Plan) {
 
 /// A full accept queue turns a SYN away without a word, and takes it again when there is room.
 #[every_arch]
-fn the_accept_queue_is_bounded(plan: Plan) {
-    let mut node = node(plan);
+fn the_accept_queue_is_bounded(arch: Architecture) {
+    let mut node = node(arch);
     let listener = node.listen(PORT, 2);
     open(&mut node, 2000);
     open(&mut node, 2001);
     for _ in 0..2 {
         assert!(node.answers(&Segment::syn(2002, PORT).frame()).is_empty(), "the SYN is dropped: the peer repeats it");
     }
-    assert_eq!(node.stack.census().counters.dropped(DropReason::AcceptQueueFull), 2);
+    assert_eq!(node.stack.stats().counters.dropped(DropReason::AcceptQueueFull), 2);
     let first = listener.accept().expect("a child waits");
     assert_eq!(first.tuple().remote_port, 2000, "the one that has waited longest");
     open(&mut node, 2002);

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::{LockClass, Real};
 use testbed::frames::{ISS, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 
 const PORT: u16 = 80;
 const SEGMENTS: u32 = 32;
@@ -27,13 +27,13 @@ struct Connection {
     node: Node<Real>,
     socket: Arc<TcpSocket<Real>>,
     next: u32,
-    /// Octets that the peer has sent.
+    /// Bytes that the peer has sent.
     sent: u32,
 }
 
 impl Connection {
-    fn open(plan: Plan) -> Connection {
-        let mut node = Node::introduced(Terms::new(plan));
+    fn open(arch: Architecture) -> Connection {
+        let mut node = Node::introduced(NodeConfig::new(arch));
         let listener = node.listen(PORT, 8);
         let answers = node.answers(&Segment::syn(2000, PORT).frame());
         let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
@@ -49,11 +49,11 @@ impl Connection {
         connection
     }
 
-    /// The peer's next text arrives; everything that comes of it happens.
-    fn segment(&mut self, text: &[u8]) {
+    /// The peer's next data arrives; everything that comes of it happens.
+    fn segment(&mut self, data: &[u8]) {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
-        let segment = Segment { text, ..Segment::ack((2000, PORT), seq, self.next) };
-        self.sent += text.len() as u32;
+        let segment = Segment { data, ..Segment::ack((2000, PORT), seq, self.next) };
+        self.sent += data.len() as u32;
         self.node.answers(&segment.frame());
     }
 }
@@ -62,14 +62,15 @@ impl Connection {
 fn locks(work: impl FnOnce()) -> BTreeMap<LockClass, u64> {
     let before = sync::profile::snapshot();
     work();
-    let after = sync::profile::snapshot();
-    let taken = after.iter().zip(&before).map(|(after, before)| (after.class, after.acquired - before.acquired));
+    let deferred = sync::profile::snapshot();
+    let taken =
+        deferred.iter().zip(&before).map(|(deferred, before)| (deferred.class, deferred.acquired - before.acquired));
     taken.filter(|(_, count)| *count > 0).collect()
 }
 
 /// Data segments in, reads and writes: what each takes in all. Device queues are left out: they are the device's.
-fn data_path(plan: Plan) -> [BTreeMap<LockClass, u64>; 3] {
-    let mut connection = Connection::open(plan);
+fn data_path(arch: Architecture) -> [BTreeMap<LockClass, u64>; 3] {
+    let mut connection = Connection::open(arch);
     // The first acknowledgement looks its route up, and the connection remembers it.
     connection.segment(&[7; 1400]);
     let arriving = locks(|| (0..SEGMENTS).for_each(|_| connection.segment(&[7; 1400])));
@@ -89,42 +90,42 @@ fn data_path(plan: Plan) -> [BTreeMap<LockClass, u64>; 3] {
 
 /// Exactly one stack lock for each data segment and for each call.
 #[every_arch(only(connp_l_4, connp_l_128, connp_l_1024))]
-fn one_group_lock_for_each_event(plan: Plan) {
+fn one_group_lock_for_each_event(arch: Architecture) {
     let _turn = turn();
-    for taken in data_path(plan) {
+    for taken in data_path(arch) {
         assert_eq!(taken, BTreeMap::from([(LockClass::Group, u64::from(SEGMENTS))]));
     }
 }
 
 /// The owner takes no lock; who hands work to it, the mailbox's, and who waits for an answer, the slot's.
 #[every_arch(only(connp_t, connp_t_spsc))]
-fn protocol_threads_take_none(plan: Plan) {
+fn protocol_threads_take_none(arch: Architecture) {
     let _turn = turn();
     let allowed = [LockClass::Handoff, LockClass::SocketBuffer];
-    for taken in data_path(plan) {
+    for taken in data_path(arch) {
         assert!(taken.keys().all(|class| allowed.contains(class)), "{taken:?}");
     }
 }
 
 /// A ring needs no lock for a segment at all.
 #[every_arch(only(connp_t_spsc))]
-fn a_segment_crosses_the_ring_without_a_lock(plan: Plan) {
+fn a_segment_crosses_the_ring_without_a_lock(arch: Architecture) {
     let _turn = turn();
-    let [arriving, ..] = data_path(plan);
+    let [arriving, ..] = data_path(arch);
     assert_eq!(arriving, BTreeMap::new());
 }
 
 #[every_arch(only(up))]
-fn one_thread_takes_none(plan: Plan) {
+fn one_thread_takes_none(arch: Architecture) {
     let _turn = turn();
-    assert_eq!(data_path(plan), [const { BTreeMap::new() }; 3]);
+    assert_eq!(data_path(arch), [const { BTreeMap::new() }; 3]);
 }
 
 /// One table lock and one connection lock for each event: what MsgP is.
 #[every_arch(only(msgp_1, msgp_1_coupled))]
-fn table_then_connection(plan: Plan) {
+fn table_then_connection(arch: Architecture) {
     let _turn = turn();
-    for taken in data_path(plan) {
+    for taken in data_path(arch) {
         assert_eq!(taken.get(&LockClass::ConnTable), Some(&u64::from(SEGMENTS)), "{taken:?}");
         assert_eq!(taken.get(&LockClass::PcbHeaderIn), Some(&u64::from(SEGMENTS)), "{taken:?}");
         let rest: Vec<_> =
@@ -135,39 +136,39 @@ fn table_then_connection(plan: Plan) {
 
 /// A call takes the flag of a free shard and gives it back, whatever the mode: nobody is handed anything.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
-fn a_call_enters_a_free_shard_in_every_mode(plan: Plan) {
+fn a_call_enters_a_free_shard_in_every_mode(arch: Architecture) {
     let _turn = turn();
-    let [_, reading, writing] = data_path(plan);
+    let [_, reading, writing] = data_path(arch);
     for taken in [reading, writing] {
         assert_eq!(taken, BTreeMap::from([(LockClass::Squeue, 2 * u64::from(SEGMENTS))]));
     }
 }
 
 /// Segments left to the worker while so many arrive at a free shard.
-fn handed_over(plan: Plan) -> u64 {
-    let mut connection = Connection::open(plan);
+fn handed_over(arch: Architecture) -> u64 {
+    let mut connection = Connection::open(arch);
     let before = sync::profile::handoffs().handoffs;
     (0..SEGMENTS).for_each(|_| connection.segment(b"text"));
     sync::profile::handoffs().handoffs - before
 }
 
 #[every_arch(only(squeue_fill))]
-fn fill_leaves_every_segment_to_the_worker(plan: Plan) {
+fn fill_leaves_every_segment_to_the_worker(arch: Architecture) {
     let _turn = turn();
-    assert_eq!(handed_over(plan), u64::from(SEGMENTS));
+    assert_eq!(handed_over(arch), u64::from(SEGMENTS));
 }
 
 #[every_arch(only(squeue_nodrain, squeue_process))]
-fn a_segment_enters_a_free_shard_in_the_other_modes(plan: Plan) {
+fn a_segment_enters_a_free_shard_in_the_other_modes(arch: Architecture) {
     let _turn = turn();
-    assert_eq!(handed_over(plan), 0);
+    assert_eq!(handed_over(arch), 0);
 }
 
 /// The count is of something: the same on an architecture with a lock around everything.
 #[every_arch(only(giant))]
-fn the_giant_lock_is_counted(plan: Plan) {
+fn the_giant_lock_is_counted(arch: Architecture) {
     let _turn = turn();
-    for taken in data_path(plan) {
+    for taken in data_path(arch) {
         assert!(taken[&LockClass::Group] >= u64::from(SEGMENTS), "{taken:?}");
     }
 }

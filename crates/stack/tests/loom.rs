@@ -33,8 +33,8 @@ fn an_earlier_deadline_wakes_a_sleeper() {
     }
 }
 
-/// The sleeper and the caller each write one word and then read the other's: without the fences between the two steps both
-/// may read what was there before.
+/// The sleeper and the caller each write one word and then read the other's: without the fences between the two steps
+/// both may read what was there before.
 #[test]
 fn a_sleeper_or_a_caller_without_a_fence_is_found() {
     for calls in [Calls::Any, Calls::One] {

@@ -1,22 +1,22 @@
-//! One thread owns the stack: what arrives, what its user asks for and what is sent for it take no lock of any class and execute no
-//! read-modify-write. Counted by the lock profile and by a platform that counts what its atomics are asked for
-//! ([`testbed::counting`]), over both families.
+//! One thread owns the stack: what arrives, what its user asks for and what is sent for it take no lock of any class
+//! and execute no read-modify-write. Counted by the lock profile and by a platform that counts what its atomics are
+//! asked for ([`testbed::counting`]), over both families.
 //!
-//! Peers are known and connections are open before anything is counted: the first packet to a destination looks up its route and
-//! its neighbour in tables that other threads may use.
+//! Peers are known and connections are open before anything is counted: the first packet to a destination looks up its
+//! route and its neighbour in tables that other threads may use.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use every_arch::every_arch;
 use pktbuf::PktBuf;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, TcpSocket, UdpShared};
 use sync::LockClass;
 use testbed::counting::{Counting, Spent, spent};
 use testbed::frames::{self, Datagram, Ends, ISS, Segment, tcp_of};
-use testbed::node::{Node, Terms, received, send};
+use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
@@ -26,8 +26,8 @@ const WARM: u32 = 4;
 const ROUNDS: u32 = 8;
 
 /// A node whose peer is known.
-fn node(plan: Plan) -> Node<Counting> {
-    let mut node = Node::<Counting>::introduced(Terms::new(plan));
+fn node(arch: Architecture) -> Node<Counting> {
+    let mut node = Node::<Counting>::introduced(NodeConfig::new(arch));
     node.answers(&frames::neighbour_solicitation());
     node
 }
@@ -52,9 +52,9 @@ impl Echo {
         Echo { ends, socket: listener.accept().expect("a child waits"), sent: 0, acknowledged }
     }
 
-    fn segment(_: Ends, at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+    fn segment(_: Ends, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
         let seq = ISS.wrapping_add(1).wrapping_add(at);
-        Segment { text, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
+        Segment { data, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
     }
 
     /// A segment arrives; its user, who is told, reads it, finds no more, and writes an answer, which leaves.
@@ -96,9 +96,9 @@ fn datagram_round(node: &mut Node<Counting>, socket: &UdpShared<Counting>, ends:
 }
 
 #[every_arch(only(up))]
-fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(plan: Plan) {
+fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut node = node(plan);
+        let mut node = node(arch);
         let mut echo = Echo::open(&mut node, ends);
         (0..WARM).for_each(|_| drop(echo.round(&mut node)));
         for _ in 0..ROUNDS {
@@ -108,9 +108,9 @@ fn the_owners_echo_over_tcp_takes_no_lock_and_no_read_modify_write(plan: Plan) {
 }
 
 #[every_arch(only(up))]
-fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(plan: Plan) {
+fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut node = node(plan);
+        let mut node = node(arch);
         let socket = node.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
         (0..WARM).for_each(|_| drop(datagram_round(&mut node, &socket, ends)));
         for _ in 0..ROUNDS {
@@ -121,9 +121,9 @@ fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(plan: Plan) {
 
 /// The counts are no constants: where threads share the stack, the same echo takes locks.
 #[every_arch(except(up))]
-fn others_pay_for_what_they_share(plan: Plan) {
+fn others_pay_for_what_they_share(arch: Architecture) {
     let ends = Ends::PEER_TO_STACK;
-    let mut node = node(plan);
+    let mut node = node(arch);
     let mut echo = Echo::open(&mut node, ends);
     let spent = echo.round(&mut node);
     assert!(spent.read_modify_writes > 0, "{spent:?}");

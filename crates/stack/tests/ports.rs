@@ -12,7 +12,8 @@ use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{
-    Addressing, BuildError, Clock, Driver, InterfaceConfig, InterfaceOverPorts, Plan, Stack, StackConfig, VirtualClock,
+    Addressing, Architecture, BuildError, Clock, Driver, InterfaceConfig, InterfaceOverPorts, Stack, StackConfig,
+    VirtualClock,
 };
 use sync::Real;
 
@@ -31,13 +32,13 @@ struct End {
 
 impl End {
     fn counter(&self, counter: Counter) -> u64 {
-        self.stack.census().counters.get(counter)
+        self.stack.stats().counters.get(counter)
     }
 }
 
-fn config(plan: Plan, clock: &Arc<VirtualClock<Real>>, seed: u64, cpus: usize) -> StackConfig<Real> {
+fn config(arch: Architecture, clock: &Arc<VirtualClock<Real>>, seed: u64, cpus: usize) -> StackConfig<Real> {
     let clock = Clock::Virtual(clock.clone());
-    StackConfig { own_threads: false, seed: Some(seed), clock, cpus, ..StackConfig::new(plan) }
+    StackConfig { own_threads: false, seed: Some(seed), clock, cpus, ..StackConfig::new(arch) }
 }
 
 fn over(ports: &[usize], address: Ipv4Addr) -> InterfaceOverPorts {
@@ -54,7 +55,7 @@ struct World {
 impl World {
     /// A client over all of its devices, and a server with these interfaces over its.
     fn new(
-        plan: Plan,
+        arch: Architecture,
         links: impl Fn(usize, mem::MemDevice, &Arc<VirtualClock<Real>>) -> Box<dyn Device>,
         (count, queues, cpus): (usize, usize, usize),
         server: Vec<InterfaceOverPorts>,
@@ -69,7 +70,7 @@ impl World {
         }
         let all: Vec<usize> = (0..count).collect();
         let end = |devices, interfaces, seed| {
-            let built = Stack::build_over_ports(config(plan, &clock, seed, cpus), devices, interfaces);
+            let built = Stack::build_over_ports(config(arch, &clock, seed, cpus), devices, interfaces);
             let (stack, drivers) = built.expect("the stack builds");
             End { stack, drivers }
         };
@@ -125,8 +126,8 @@ fn plain(_: usize, device: mem::MemDevice, _: &Arc<VirtualClock<Real>>) -> Box<d
 }
 
 #[every_arch]
-fn an_interface_without_ports_has_an_address_that_is_reached_by_others(plan: Plan) {
-    let mut world = World::new(plan, plain, (1, 1, 1), vec![over(&[0], SERVER), over(&[], INNER)]);
+fn an_interface_without_ports_has_an_address_that_is_reached_by_others(arch: Architecture) {
+    let mut world = World::new(arch, plain, (1, 1, 1), vec![over(&[0], SERVER), over(&[], INNER)]);
     let route = format!("{INNER}/32 via {SERVER}").parse().expect("a route");
     world.client.stack.shared().state_route(&route, 0);
     let listener = listen(&world.server, INNER);
@@ -138,13 +139,13 @@ fn an_interface_without_ports_has_an_address_that_is_reached_by_others(plan: Pla
     let lost = Ipv4Addr::new(192, 168, 9, 77);
     world.server.stack.connect(None, SocketAddr::new(lost.into(), 9), &Default::default()).expect("a route");
     world.pass(Duration::from_secs(2));
-    assert!(world.server.stack.census().counters.dropped(DropReason::InterfaceDown) > 0);
+    assert!(world.server.stack.stats().counters.dropped(DropReason::InterfaceDown) > 0);
 }
 
 #[every_arch]
-fn a_stack_without_any_device_keeps_time(plan: Plan) {
+fn a_stack_without_any_device_keeps_time(arch: Architecture) {
     let clock = VirtualClock::new(Time::from_secs(1));
-    let built = Stack::build_over_ports(config(plan, &clock, 1, 1), vec![], vec![over(&[], INNER)]);
+    let built = Stack::build_over_ports(config(arch, &clock, 1, 1), vec![], vec![over(&[], INNER)]);
     let (stack, mut drivers) = built.expect("the stack builds");
     let lost = SocketAddr::new(IpAddr::from([192, 168, 9, 77]), 9);
     stack.connect(None, lost, &Default::default()).expect("a route");
@@ -153,17 +154,17 @@ fn a_stack_without_any_device_keeps_time(plan: Plan) {
         clock.advance(Duration::from_millis(10));
         while drivers[0].poll() > 0 {}
     }
-    assert!(stack.census().counters.get(Counter::Retransmits) >= 1, "the SYN was repeated");
+    assert!(stack.stats().counters.get(Counter::Retransmits) >= 1, "the SYN was repeated");
 }
 
 #[every_arch]
-fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(plan: Plan) {
+fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(arch: Architecture) {
     let links = |link, device, clock: &Arc<VirtualClock<Real>>| -> Box<dyn Device> {
         let clock = clock.clone();
         let faults = if link == 0 { "unplug 3s" } else { "" };
         Box::new(Fault::new(Box::new(device), faults.parse().expect("a plan"), move || clock.now()))
     };
-    let mut world = World::new(plan, links, (2, 1, 1), vec![over(&[0, 1], SERVER)]);
+    let mut world = World::new(arch, links, (2, 1, 1), vec![over(&[0, 1], SERVER)]);
     let listener = listen(&world.server, SERVER);
     let pairs: Vec<_> = (0..16).map(|_| world.open(&listener, SERVER)).collect();
     let port_of = |world: &World, socket: &Socket| world.client.stack.shared().port_of(0, socket.target().hash);
@@ -179,7 +180,7 @@ fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(plan: Plan)
     assert_eq!(down, [true, false], "the first link was pulled out");
     assert!(pairs.iter().all(|(client, _)| port_of(&world, client) == Some(1)));
     assert!(through(&mut world), "all arrives by the link that is left");
-    assert_eq!(world.server.stack.census().counters.get(Counter::ResetsOut), 0);
+    assert_eq!(world.server.stack.stats().counters.get(Counter::ResetsOut), 0);
 }
 
 #[test]
@@ -187,7 +188,8 @@ fn a_port_belongs_to_one_interface() {
     let clock = VirtualClock::new(Time::from_secs(1));
     let build = |interfaces| {
         let (device, _far) = mem::pair::<Real>(mem::MemConfig::default());
-        Stack::build_over_ports(config(Plan::named("giant"), &clock, 1, 1), vec![Box::new(device)], interfaces).err()
+        Stack::build_over_ports(config(Architecture::named("giant"), &clock, 1, 1), vec![Box::new(device)], interfaces)
+            .err()
     };
     let twice = build(vec![over(&[0], CLIENT), over(&[0], INNER)]);
     assert!(matches!(twice, Some(BuildError::Port(0))));
@@ -199,11 +201,12 @@ fn a_port_belongs_to_one_interface() {
 /// As many queues, cells and owners as this; more than a word has bits.
 const MANY: usize = 70;
 
-/// 70 queue pairs and 70 cells: each connection's frames are polled by the driver of its own queue, and its segments run in
-/// its own cell. A notification that went to another queue or cell, or to none, would leave frames or messages behind.
+/// 70 queue pairs and 70 cells: each connection's frames are polled by the driver of its own queue, and its segments
+/// run in its own cell. A notification that went to another queue or cell, or to none, would leave frames or messages
+/// behind.
 #[every_arch]
-fn seventy_queues_and_cells_serve_their_own_flows(plan: Plan) {
-    let mut world = World::new(plan, plain, (1, MANY, MANY), vec![over(&[0], SERVER)]);
+fn seventy_queues_and_cells_serve_their_own_flows(arch: Architecture) {
+    let mut world = World::new(arch, plain, (1, MANY, MANY), vec![over(&[0], SERVER)]);
     assert_eq!(world.server.drivers.len(), MANY);
     let listener = listen(&world.server, SERVER);
     let pairs: Vec<_> = (0..200).map(|_| world.open(&listener, SERVER)).collect();
@@ -227,7 +230,7 @@ fn the_usual_interface_has_the_port_of_its_number() {
         InterfaceConfig { device: Box::new(device), addresses, gateways: vec![], addressing: Addressing::default() }
     };
     let interfaces = vec![interface(CLIENT), interface(INNER)];
-    let (stack, _) = Stack::build(config(Plan::named("giant"), &clock, 1, 1), interfaces).expect("it builds");
+    let (stack, _) = Stack::build(config(Architecture::named("giant"), &clock, 1, 1), interfaces).expect("it builds");
     let ports = |interface: usize| stack.shared().interfaces[interface].ports().to_vec();
     assert_eq!([ports(0), ports(1)], [[0], [1]]);
     assert_eq!([0, 1].map(|port| stack.shared().interface_of(port)), [Some(0), Some(1)]);

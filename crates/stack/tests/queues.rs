@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use dev::{Capabilities, Device, QueuePair, TxQueue, mem};
 use pktbuf::PktBuf;
-use stack::{Addressing, InterfaceConfig, Plan, Stack, StackConfig};
+use stack::{Addressing, Architecture, InterfaceConfig, Stack, StackConfig};
 use sync::Real;
 use testbed::frames::{PEER, STACK, arp_reply, is_arp};
 use wire::{ethernet, ipv4};
@@ -64,7 +64,7 @@ fn datagrams_and_their_fragments_leave_by_their_flows_queue() {
     let device = Box::new(Logged(near, log.clone()));
     let addresses = vec![(STACK.into(), 24)];
     let interface = InterfaceConfig { device, addresses, gateways: vec![], addressing: Addressing::default() };
-    let mut config = StackConfig::<Real>::new(Plan::named("giant"));
+    let mut config = StackConfig::<Real>::new(Architecture::named("giant"));
     config.seed = Some(3);
     let (stack, mut drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
     let mut far = far.take_queues();

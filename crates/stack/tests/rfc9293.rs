@@ -1,5 +1,5 @@
-//! What RFC 9293 requires of TCP and IP together: addresses of OPEN, what ICMP says, advice to IP, and the fields of the
-//! IP header that are the user's.
+//! What RFC 9293 requires of TCP and IP together: addresses of OPEN, what ICMP says, advice to IP, and the fields of
+//! the IP header that are the user's.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use every_arch::every_arch;
 use observe::DropReason;
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, TcpSocket};
-use stack::{ConnectRefused, Plan};
+use stack::{Architecture, ConnectRefused};
 use sync::Real;
 use tcp::{SetOption, SocketOption, State, StatusReport};
 use testbed::frames::{self, PEER, STACK, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 use wire::tcp::TcpFlags;
 use wire::{ethernet, icmpv4, ipv4};
 
@@ -38,16 +38,16 @@ fn connected(node: &mut Node<Real>, port: u16) -> Arc<TcpSocket<Real>> {
     socket
 }
 
-/// The same with 400 octets out; the segment that they are in.
+/// The same with 400 bytes out; the segment that they are in.
 fn waiting(node: &mut Node<Real>) -> (Arc<TcpSocket<Real>>, Vec<u8>) {
     let socket = connected(node, 2000);
     node.call(&socket, send(&[5; 400]));
     let sent = node.settle();
-    (socket, sent.into_iter().find(|frame| tcp_of(frame).is_some()).expect("the text"))
+    (socket, sent.into_iter().find(|frame| tcp_of(frame).is_some()).expect("the data"))
 }
 
-fn introduced(plan: Plan) -> Node<Real> {
-    Node::introduced(Terms::new(plan))
+fn introduced(arch: Architecture) -> Node<Real> {
+    Node::introduced(NodeConfig::new(arch))
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
@@ -66,8 +66,8 @@ fn introduced(plan: Plan) -> Node<Real> {
 //= type=test
 //# The TTL value used to send TCP segments MUST be configurable (MUST-49).
 #[every_arch]
-fn what_a_user_chooses_stands_in_the_ip_header(plan: Plan) {
-    let mut node = introduced(plan);
+fn what_a_user_chooses_stands_in_the_ip_header(arch: Architecture) {
+    let mut node = introduced(arch);
     let socket = connected(&mut node, 2000);
     let mut chosen = |class, hops| {
         let set = |option| {
@@ -99,7 +99,7 @@ fn what_a_user_chooses_stands_in_the_ip_header(plan: Plan) {
 //# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
 //# (MUST-56),
 #[every_arch]
-fn soft_errors_reach_the_user_and_end_nothing(plan: Plan) {
+fn soft_errors_reach_the_user_and_end_nothing(arch: Architecture) {
     use icmpv4::Message;
     let unreachable = |code| Message::Unreachable { code, mtu: 0 };
     let messages = [
@@ -110,7 +110,7 @@ fn soft_errors_reach_the_user_and_end_nothing(plan: Plan) {
         (Message::ParamProblem { code: 0, pointer: 1 }, tcp::Error::HostUnreachable),
     ];
     for (message, error) in messages {
-        let mut node = introduced(plan);
+        let mut node = introduced(arch);
         let (socket, segment) = waiting(&mut node);
         assert_eq!(status(&node, &socket).soft_error, None);
         node.answers(&frames::icmp_error(message, &segment));
@@ -128,8 +128,8 @@ fn soft_errors_reach_the_user_and_end_nothing(plan: Plan) {
 //# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
 //# (MUST-56),
 #[every_arch]
-fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(plan: Plan) {
-    let mut node = Node::<Real>::new(Terms::new(plan));
+fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(arch: Architecture) {
+    let mut node = Node::<Real>::new(NodeConfig::new(arch));
     let listener = node.listen(80, 8);
     node.put(&Segment::syn(4000, 80).frame());
     let mut sent = node.settle();
@@ -156,14 +156,14 @@ fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(plan: Plan) {
 //= type=test
 //# TCP implementations MUST silently discard any received ICMP Source Quench messages (MUST-55).
 #[every_arch]
-fn a_source_quench_is_dropped_without_a_word(plan: Plan) {
-    let mut node = introduced(plan);
+fn a_source_quench_is_dropped_without_a_word(arch: Architecture) {
+    let mut node = introduced(arch);
     let (socket, segment) = waiting(&mut node);
     let before = status(&node, &socket);
     let quench = icmpv4::Message::Other { kind: 4, code: 0, rest: 0 };
     assert!(node.answers(&frames::icmp_error(quench, &segment)).is_empty());
-    let after = status(&node, &socket);
-    assert_eq!((after.cwnd, after.ssthresh, after.soft_error), (before.cwnd, before.ssthresh, None));
+    let deferred = status(&node, &socket);
+    assert_eq!((deferred.cwnd, deferred.ssthresh, deferred.soft_error), (before.cwnd, before.ssthresh, None));
     assert_eq!(node.driver.counters().dropped(DropReason::IcmpUnknownType), 1);
 }
 
@@ -177,8 +177,8 @@ fn a_source_quench_is_dropped_without_a_word(plan: Plan) {
 //# by the application; see the "Asynchronous Reports" section (Section 3.9.1.8)), when R1 is reached and before R2
 //# (SHLD-9).
 #[every_arch]
-fn when_nothing_is_heard_until_r1_the_neighbour_is_asked_whether_it_is_there(plan: Plan) {
-    let mut node = introduced(plan);
+fn when_nothing_is_heard_until_r1_the_neighbour_is_asked_whether_it_is_there(arch: Architecture) {
+    let mut node = introduced(arch);
     let (socket, _) = waiting(&mut node);
     let start = node.clock.now();
     let mut asked = None;
@@ -197,8 +197,8 @@ fn when_nothing_is_heard_until_r1_the_neighbour_is_asked_whether_it_is_there(pla
 
 /// Two things come to light at one emission: the routes have changed, and nothing was heard until R1.
 #[every_arch]
-fn routes_that_change_before_r1_do_not_hide_it(plan: Plan) {
-    let mut node = introduced(plan);
+fn routes_that_change_before_r1_do_not_hide_it(arch: Architecture) {
+    let mut node = introduced(arch);
     let _connection = waiting(&mut node);
     let start = node.clock.now();
     let mut asked = None;
@@ -223,8 +223,8 @@ fn routes_that_change_before_r1_do_not_hide_it(plan: Plan) {
 //# where MMS_R is the maximum size for a transport-layer message that can be received (and reassembled at the IP layer)
 //# (MUST-67).
 #[every_arch]
-fn the_mss_that_is_announced_follows_what_the_path_carries(plan: Plan) {
-    let mut node = introduced(plan);
+fn the_mss_that_is_announced_follows_what_the_path_carries(arch: Architecture) {
+    let mut node = introduced(arch);
     let announced = |node: &mut Node<Real>, port| {
         let listener = node.listen(80, 8);
         let answers = node.answers(&Segment::syn(port, 80).frame());
@@ -232,7 +232,7 @@ fn the_mss_that_is_announced_follows_what_the_path_carries(plan: Plan) {
         node.settle();
         tcp_of(&answers[0]).expect("a SYN-ACK").0.options.mss
     };
-    assert_eq!(announced(&mut node, 3000), Some(1460), "the interface takes 1500 octets");
+    assert_eq!(announced(&mut node, 3000), Some(1460), "the interface takes 1500 bytes");
     let (_socket, segment) = waiting(&mut node);
     let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: 560 };
     node.answers(&frames::icmp_error(too_big, &segment));
@@ -244,8 +244,8 @@ fn the_mss_that_is_announced_follows_what_the_path_carries(plan: Plan) {
 //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a broadcast
 //# or multicast address) (MUST-46).
 #[every_arch]
-fn an_open_to_what_is_no_host_is_an_error(plan: Plan) {
-    let mut node = introduced(plan);
+fn an_open_to_what_is_no_host_is_an_error(arch: Architecture) {
+    let mut node = introduced(arch);
     for remote in ["255.255.255.255", "10.0.0.255", "224.0.0.1", "239.1.2.3", "0.0.0.0", "ff02::1", "::"] {
         let remote = SocketAddr::new(remote.parse().expect("an address"), 80);
         let refused = node.stack.connect(None, remote, &Default::default()).err();
@@ -261,9 +261,9 @@ fn an_open_to_what_is_no_host_is_an_error(plan: Plan) {
 //# allow an application to LISTEN on a port while a connection block with the same local port is in SYN-SENT or
 //# SYN-RECEIVED state (MUST-42).
 #[every_arch]
-fn a_port_can_be_listened_on_while_a_connection_is_opened_from_it(plan: Plan) {
+fn a_port_can_be_listened_on_while_a_connection_is_opened_from_it(arch: Architecture) {
     for answered in [false, true] {
-        let mut node = introduced(plan);
+        let mut node = introduced(arch);
         let (ours, theirs) = (SocketAddr::new(STACK.into(), 80), SocketAddr::new(PEER.into(), 9));
         let opening = node.stack.connect(Some(ours), theirs, &Default::default()).expect("it is free");
         if answered {
@@ -295,11 +295,11 @@ fn source(frame: &[u8]) -> Ipv4Addr {
 //# At all other times, a previous segment has either been sent or received on this connection, and TCP implementations
 //# MUST use the same local address that was used in those previous segments (MUST-45).
 #[every_arch]
-fn ip_chooses_the_address_of_an_open_and_a_connection_keeps_its_own(plan: Plan) {
+fn ip_chooses_the_address_of_an_open_and_a_connection_keeps_its_own(arch: Architecture) {
     let other = Ipv4Addr::new(10, 0, 0, 7);
     let far = Ipv4Addr::new(10, 1, 0, 1);
     let addresses: [IpAddr; 3] = [other.into(), STACK.into(), far.into()];
-    let terms = Terms { addresses: addresses.map(|address| (address, 24)).to_vec(), ..Terms::new(plan) };
+    let terms = NodeConfig { addresses: addresses.map(|address| (address, 24)).to_vec(), ..NodeConfig::new(arch) };
     let mut node = Node::introduced(terms);
     for (remote, expected) in [(PEER, other), (Ipv4Addr::new(10, 1, 0, 9), far)] {
         let remote = SocketAddr::new(remote.into(), 80);

@@ -1,5 +1,5 @@
-//! Routes that change under open connections, seen from outside a whole stack: where the next segment goes, how large it
-//! is, and what the user learns when there is no route any more.
+//! Routes that change under open connections, seen from outside a whole stack: where the next segment goes, how large
+//! it is, and what the user learns when there is no route any more.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::DropReason;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::Real;
 use tcp::StatusReport;
 use testbed::frames::{self, PEER_MAC, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 use wire::ethernet::MacAddr;
 use wire::icmpv4::Message;
 use wire::tcp::TcpFlags;
@@ -34,8 +34,8 @@ struct Line {
 }
 
 impl Line {
-    fn new(plan: Plan) -> Line {
-        let mut node = Node::introduced(Terms::new(plan));
+    fn new(arch: Architecture) -> Line {
+        let mut node = Node::introduced(NodeConfig::new(arch));
         node.put(&introduction());
         node.settle();
         let (listener, theirs) = half_open(&mut node);
@@ -53,23 +53,23 @@ impl Line {
         assert!(taken.is_some(), "{named}");
     }
 
-    fn send(&mut self, octets: usize) -> Vec<Vec<u8>> {
-        let reply = self.node.call(&self.socket, send(&vec![7; octets]));
+    fn send(&mut self, bytes: usize) -> Vec<Vec<u8>> {
+        let reply = self.node.call(&self.socket, send(&vec![7; bytes]));
         assert!(matches!(reply, Reply::Sent(Ok(_))));
         self.node.settle()
     }
 
-    /// Sends text and has all of it acknowledged; how much each segment carried, none of it twice.
-    fn carry(&mut self, octets: usize) -> Vec<usize> {
-        let mut left = self.send(octets);
-        let (mut sizes, end) = (Vec::new(), self.theirs.wrapping_add(octets as u32));
+    /// Sends data and has all of it acknowledged; how much each segment carried, none of it twice.
+    fn carry(&mut self, bytes: usize) -> Vec<usize> {
+        let mut left = self.send(bytes);
+        let (mut sizes, end) = (Vec::new(), self.theirs.wrapping_add(bytes as u32));
         while self.theirs != end {
             assert!(!left.is_empty(), "{sizes:?} and no more");
             for frame in left.drain(..) {
-                let (header, text) = tcp_of(&frame).expect("a segment");
+                let (header, data) = tcp_of(&frame).expect("a segment");
                 assert_eq!(header.seq.0, self.theirs, "in order and once: {sizes:?}");
-                self.theirs = self.theirs.wrapping_add(text.len() as u32);
-                sizes.push(text.len());
+                self.theirs = self.theirs.wrapping_add(data.len() as u32);
+                sizes.push(data.len());
             }
             let ack = Segment { seq: self.ours, ..acknowledgement(self.theirs) };
             left = self.node.answers(&ack.frame());
@@ -77,15 +77,15 @@ impl Line {
         sizes
     }
 
-    /// The peer sends text, and has it acknowledged in time.
+    /// The peer sends data, and has it acknowledged in time.
     fn hear(&mut self) {
-        let text = Segment { seq: self.ours, text: b"any", ..acknowledgement(self.theirs) };
-        self.node.put(&text.frame());
+        let data = Segment { seq: self.ours, data: b"any", ..acknowledgement(self.theirs) };
+        self.node.put(&data.frame());
         self.ours += 3;
         self.node.pass(Duration::from_millis(300), Duration::from_millis(50));
     }
 
-    /// Sends some text and has it acknowledged; to which link address it went.
+    /// Sends some data and has it acknowledged; to which link address it went.
     fn hop(&mut self) -> MacAddr {
         let frames = self.send(10);
         let [frame] = &frames[..] else { panic!("{} frames", frames.len()) };
@@ -102,7 +102,7 @@ impl Line {
     }
 
     fn dropped(&self, reason: DropReason) -> u64 {
-        self.node.stack.census().counters.dropped(reason)
+        self.node.stack.stats().counters.dropped(reason)
     }
 }
 
@@ -127,8 +127,8 @@ fn acknowledgement(ack: u32) -> Segment<'static> {
 }
 
 #[every_arch]
-fn the_next_segment_goes_by_the_new_next_hop(plan: Plan) {
-    let mut line = Line::new(plan);
+fn the_next_segment_goes_by_the_new_next_hop(arch: Architecture) {
+    let mut line = Line::new(arch);
     assert_eq!(line.hop(), PEER_MAC);
     line.route("10.0.0.2 via 10.0.0.3");
     assert_eq!(line.hop(), GATEWAY_MAC);
@@ -138,8 +138,8 @@ fn the_next_segment_goes_by_the_new_next_hop(plan: Plan) {
 }
 
 #[every_arch]
-fn segments_shrink_with_the_mtu_of_the_route_and_grow_again(plan: Plan) {
-    let mut line = Line::new(plan);
+fn segments_shrink_with_the_mtu_of_the_route_and_grow_again(arch: Architecture) {
+    let mut line = Line::new(arch);
     assert_eq!(line.carry(3 * PEER_MSS), [PEER_MSS; 3]);
     line.route("10.0.0.0/24 mtu 300");
     // Those made for the old path do not leave.
@@ -159,8 +159,8 @@ fn segments_shrink_with_the_mtu_of_the_route_and_grow_again(plan: Plan) {
 }
 
 #[every_arch]
-fn without_a_route_a_connection_goes_on_and_says_so(plan: Plan) {
-    let mut line = Line::new(plan);
+fn without_a_route_a_connection_goes_on_and_says_so(arch: Architecture) {
+    let mut line = Line::new(arch);
     line.lose("10.0.0.0/24");
     assert!(line.send(100).is_empty());
     assert_eq!(line.status().soft_error, Some(tcp::Error::NetworkUnreachable));
@@ -169,15 +169,15 @@ fn without_a_route_a_connection_goes_on_and_says_so(plan: Plan) {
     assert!(line.dropped(DropReason::NoRoute) >= 3, "it goes on trying");
     line.route("10.0.0.0/24");
     let again = line.node.pass(Duration::from_secs(8), Duration::from_millis(100));
-    let (header, text) = tcp_of(&again[0]).expect("a segment");
-    assert_eq!((header.seq.0, text.len()), (line.theirs, 100));
+    let (header, data) = tcp_of(&again[0]).expect("a segment");
+    assert_eq!((header.seq.0, data.len()), (line.theirs, 100));
     line.hear();
     assert_eq!(line.status().soft_error, None, "the peer is heard");
 }
 
 #[every_arch]
-fn a_route_that_changes_during_the_handshake_is_not_missed(plan: Plan) {
-    let mut node = Node::introduced(Terms::new(plan));
+fn a_route_that_changes_during_the_handshake_is_not_missed(arch: Architecture) {
+    let mut node = Node::introduced(NodeConfig::new(arch));
     let (listener, theirs) = half_open(&mut node);
     node.stack.shared().state_route(&"10.0.0.0/24 mtu 300".parse().expect("a route"), 0);
     let again = node.pass(Duration::from_millis(1500), Duration::from_millis(100));
@@ -191,14 +191,15 @@ fn a_route_that_changes_during_the_handshake_is_not_missed(plan: Plan) {
     assert_eq!(line.dropped(DropReason::TooBigToSend), 1);
 }
 
-/// RFC 1191 section 6.3: what a router said of a path is forgotten after ten minutes, by connections that are open, too.
+/// RFC 1191 section 6.3: what a router said of a path is forgotten after ten minutes, by connections that are open,
+/// too.
 #[every_arch]
-fn what_a_router_said_of_the_path_is_forgotten_in_time(plan: Plan) {
-    let mut line = Line::new(plan);
+fn what_a_router_said_of_the_path_is_forgotten_in_time(arch: Architecture) {
+    let mut line = Line::new(arch);
     let first = line.send(PEER_MSS);
     let narrow = Message::Unreachable { code: 4, mtu: 560 };
     let again = line.node.answers(&frames::icmp_error(narrow, &first[0]));
-    assert_eq!(tcp_of(&again[0]).map(|(_, text)| text.len()), Some(520));
+    assert_eq!(tcp_of(&again[0]).map(|(_, data)| data.len()), Some(520));
     line.theirs = line.theirs.wrapping_add(PEER_MSS as u32);
     line.hear();
     line.route("192.0.2.0/24 via 10.0.0.3");

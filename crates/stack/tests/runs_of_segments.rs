@@ -1,14 +1,14 @@
-//! Segments that wait in a device's queue together are acknowledged together (RFC 9293 section 3.10.7.4), over IPv4 and over
-//! IPv6, in plain frames and in frames with a priority tag.
+//! Segments that wait in a device's queue together are acknowledged together (RFC 9293 section 3.10.7.4), over IPv4 and
+//! over IPv6, in plain frames and in frames with a priority tag.
 
 use std::net::{IpAddr, SocketAddr};
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::socket::TcpSocket;
 use sync::Real;
 use testbed::frames::{self, PEER, STACK, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 
 /// Segments that are queued together: as many as the first congestion window has.
 const SEGMENTS: usize = 10;
@@ -20,10 +20,10 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(plan: Plan) -> Ends {
-        let server = Node::new(Terms::new(plan));
+    fn new(arch: Architecture) -> Ends {
+        let server = Node::new(NodeConfig::new(arch));
         let addresses = vec![(PEER.into(), 24), ("fd00::2".parse().expect("an address"), 64)];
-        let client = Node::new(Terms { addresses, second: true, seed: 2, ..Terms::new(plan) });
+        let client = Node::new(NodeConfig { addresses, second: true, seed: 2, ..NodeConfig::new(arch) });
         Ends { client, server }
     }
 
@@ -64,10 +64,10 @@ fn tagged(frame: &[u8]) -> Vec<u8> {
 //# For example, if the TCP endpoint is processing a series of queued segments, it MUST process them all before sending
 //# any ACK segments (MUST-59).
 #[every_arch]
-fn ten_segments_queued_at_once_get_one_acknowledgement(plan: Plan) {
+fn ten_segments_queued_at_once_get_one_acknowledgement(arch: Architecture) {
     for to in [IpAddr::V4(STACK), "fd00::1".parse().expect("an address")] {
         for tag in [false, true] {
-            let mut ends = Ends::new(plan);
+            let mut ends = Ends::new(arch);
             let client = ends.connect(to);
             ends.client.call(&client, send(&[7; SEGMENTS * 1448]));
             let queued = ends.client.settle();
@@ -76,7 +76,7 @@ fn ten_segments_queued_at_once_get_one_acknowledgement(plan: Plan) {
             let end = queued
                 .iter()
                 .filter_map(|frame| tcp_of(frame))
-                .map(|(h, text)| h.seq.0.wrapping_add(text.len() as u32))
+                .map(|(h, data)| h.seq.0.wrapping_add(data.len() as u32))
                 .next_back();
             for frame in &queued {
                 ends.server.put(&if tag { tagged(frame) } else { frame.to_vec() });

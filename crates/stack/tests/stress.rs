@@ -3,7 +3,7 @@
 //!
 //! A panic of *any* thread fails the test: cells refuse a second runner (G1), debug builds check the order of the locks
 //! (G2) and that nobody sleeps with one held (G4), each by a panic. Then, at rest: the counters of all cells add up to
-//! what the devices saw (G6), the text of every connection left in the order in which it was assigned (G7), and no
+//! what the devices saw (G6), the data of every connection left in the order in which it was assigned (G7), and no
 //! segment was out of order when it came to TCP (O1). Nothing is sent twice, because the link is perfect and the timers
 //! are too slow to be wrong about that.
 
@@ -17,13 +17,13 @@ use every_arch::every_arch;
 use observe::Counter;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
-use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, StoppableClock};
+use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, StoppableClock};
 use sync::{LockKind, Real};
 use tcp::config::ConnectionOptions;
 use testbed::frames::{PEER, STACK};
 use testbed::limit::{LONG_HANG, within};
 use testbed::node::send;
-use testbed::witness::{Seen, Witness};
+use testbed::order_check::{OrderCheck, Seen};
 
 const CONNECTIONS: usize = 8;
 const WRITERS: usize = 2;
@@ -59,12 +59,12 @@ impl Host {
     fn start(
         device: mem::MemDevice,
         address: std::net::Ipv4Addr,
-        plan: Plan,
+        arch: Architecture,
         kind: LockKind,
         clock: Clock<Real>,
     ) -> Host {
-        let (device, seen) = Witness::new(device);
-        let mut config = StackConfig::new(plan);
+        let (device, seen) = OrderCheck::new(device);
+        let mut config = StackConfig::new(arch);
         config.lock_kind = kind;
         config.cpus = 2;
         config.clock = clock;
@@ -134,10 +134,10 @@ fn read(stack: &Stack<Real>, socket: &TcpSocket<Real>, mut take: impl FnMut(&[u8
     }
 }
 
-fn write(stack: &Stack<Real>, socket: &TcpSocket<Real>, text: &[u8]) {
+fn write(stack: &Stack<Real>, socket: &TcpSocket<Real>, data: &[u8]) {
     let mut written = 0;
-    while written < text.len() {
-        match stack.call(&socket.target(), send(&text[written..])) {
+    while written < data.len() {
+        match stack.call(&socket.target(), send(&data[written..])) {
             Reply::Sent(Ok(sent)) if sent.accepted > 0 => written += sent.accepted,
             Reply::Sent(Ok(_)) => {
                 socket.ready.wait(Readiness::WRITABLE, None);
@@ -153,11 +153,11 @@ fn end(stack: &Stack<Real>, socket: &TcpSocket<Real>) {
 }
 
 fn echo(stack: &Stack<Real>, socket: &TcpSocket<Real>) {
-    read(stack, socket, |text| write(stack, socket, text));
+    read(stack, socket, |data| write(stack, socket, data));
     stack.call(&socket.target(), Call::Close(tcp::Close));
 }
 
-/// Several threads write to one connection, each its own octet, and one reads what comes back.
+/// Several threads write to one connection, each its own byte, and one reads what comes back.
 fn client(stack: &Stack<Real>) {
     let options = ConnectionOptions { no_delay: true, ..Default::default() };
     let socket = stack.connect(None, SocketAddr::new(STACK.into(), 7), &options).expect("a connection");
@@ -175,18 +175,18 @@ fn client(stack: &Stack<Real>) {
             });
             end(stack, &socket);
         });
-        read(stack, &socket, |text| text.iter().for_each(|octet| counts[usize::from(*octet)] += 1));
+        read(stack, &socket, |data| data.iter().for_each(|byte| counts[usize::from(*byte)] += 1));
     });
     assert_eq!(counts, [LENGTH / PIECE * PIECE; WRITERS], "what comes back is what was sent");
     stack.call(&socket.target(), Call::Close(tcp::Close));
 }
 
-fn run(plan: Plan, kind: LockKind) {
+fn run(arch: Architecture, kind: LockKind) {
     watch_panics();
     let before = PANICS.load(Ordering::SeqCst);
     let clock = StoppableClock::<Real>::new();
     let (left, right) = mem::pair::<Real>(mem::MemConfig { queues: 2, ..Default::default() });
-    let host = |device, address| Host::start(device, address, plan, kind, Clock::Stoppable(clock.clone()));
+    let host = |device, address| Host::start(device, address, arch, kind, Clock::Stoppable(clock.clone()));
     let mut hosts = [host(left, STACK), host(right, PEER)];
     let listener = hosts[0].stack.listen(SocketAddr::new(STACK.into(), 7), 64, Default::default()).expect("a listener");
     thread::scope(|scope| {
@@ -200,8 +200,8 @@ fn run(plan: Plan, kind: LockKind) {
     clock.stop();
     rest(&mut hosts);
     let told: Vec<String> = hosts.iter().flat_map(differences).collect();
-    let counters = hosts.each_ref().map(|host| host.stack.census().counters);
-    assert!(told.is_empty(), "{plan}, {kind}: {told:#?}\nof {counters:#?}");
+    let counters = hosts.each_ref().map(|host| host.stack.stats().counters);
+    assert!(told.is_empty(), "{arch}, {kind}: {told:#?}\nof {counters:#?}");
     hosts[0].stack.unlisten(&listener);
     assert_eq!(PANICS.load(Ordering::SeqCst), before, "a thread has panicked");
 }
@@ -224,7 +224,7 @@ fn rest(hosts: &mut [Host; 2]) {
 
 /// What a host counted that it should not have, at rest on a perfect link.
 fn differences(host: &Host) -> Vec<String> {
-    let counters = host.stack.census().counters;
+    let counters = host.stack.stats().counters;
     let seen = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::SeqCst);
     let pairs = [
         ("segments sent again", counters.get(Counter::Retransmits), 0),
@@ -239,26 +239,26 @@ fn differences(host: &Host) -> Vec<String> {
 }
 
 #[every_arch]
-fn order_counters_and_exclusion(plan: Plan) {
-    within(move || run(plan, LockKind::Blocking));
+fn order_counters_and_exclusion(arch: Architecture) {
+    within(move || run(arch, LockKind::Blocking));
 }
 
 /// The other kinds of lock, where threads share locks that are not always the same.
 #[every_arch(only(giant, msgp_1, msgp_6, connp_l_4, squeue_process))]
-fn every_kind_of_lock(plan: Plan) {
+fn every_kind_of_lock(arch: Architecture) {
     for kind in [LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::Mcs, LockKind::SpinPark] {
-        within(move || run(plan, kind));
+        within(move || run(arch, kind));
     }
 }
 
 /// Listeners open and close while clients keep coming: a client is served or refused, never left alone; and nobody is
 /// let in once `unlisten` has returned.
-fn churn(plan: Plan) {
+fn churn(arch: Architecture) {
     const ROUNDS: usize = 30;
     watch_panics();
     let before = PANICS.load(Ordering::SeqCst);
     let (left, right) = mem::pair::<Real>(mem::MemConfig { queues: 2, ..Default::default() });
-    let host = |device, address| Host::start(device, address, plan, LockKind::Blocking, Clock::Platform);
+    let host = |device, address| Host::start(device, address, arch, LockKind::Blocking, Clock::Platform);
     let mut hosts = [host(left, STACK), host(right, PEER)];
     let remote = SocketAddr::new(STACK.into(), 7);
     let over = AtomicBool::new(false);
@@ -298,6 +298,6 @@ fn churn(plan: Plan) {
 }
 
 #[every_arch]
-fn listeners_come_and_go(plan: Plan) {
-    within(move || churn(plan));
+fn listeners_come_and_go(arch: Architecture) {
+    within(move || churn(arch));
 }

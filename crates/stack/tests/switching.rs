@@ -1,9 +1,9 @@
 //! A stack goes on under another architecture, at rest (invariant G9): no byte is lost or altered, and what it sends
 //! afterwards is what it would have sent.
 //!
-//! A scene is recorded once, under the reference architecture and without a switch: connections in many states, then what
-//! becomes of them. It is played into a stack for every ordered pair of architectures, with the switch in the middle. (`differential.rs` walks over
-//! all pairs in one run, with random traffic.)
+//! A scene is recorded once, under the reference architecture and without a switch: connections in many states, then
+//! what becomes of them. It is played into a stack for every ordered pair of architectures, with the switch in the
+//! middle. (`differential.rs` walks over all pairs in one run, with random traffic.)
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,11 +16,11 @@ use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{Readiness, UdpShared};
 use stack::stack::SwitchRefused;
-use stack::{Census, Plan};
+use stack::{Architecture, StackStats};
 use sync::slab::Key;
 use sync::{LockKind, Real};
 use testbed::frames::{self, Datagram, Ends, ISS, Icmp, Segment, tcp_of};
-use testbed::node::{Node, Terms, received, send};
+use testbed::node::{Node, NodeConfig, received, send};
 use testbed::subject::{Outcome, Step, Subject, differ};
 use wire::tcp::TcpFlags;
 
@@ -53,20 +53,20 @@ impl Stage {
     }
 
     /// A segment of the peer's, whose frames it hears.
-    fn segment(&mut self, peer: &mut Peer, flags: TcpFlags, text: &[u8]) {
+    fn segment(&mut self, peer: &mut Peer, flags: TcpFlags, data: &[u8]) {
         let ends = ((peer.port, PORT), ISS.wrapping_add(peer.sent), peer.expects);
-        let segment = Segment { text, ..Segment::ack(ends.0, ends.1, ends.2) }.and(flags);
-        peer.sent += text.len() as u32 + u32::from(flags.contains(TcpFlags::FIN));
+        let segment = Segment { data, ..Segment::ack(ends.0, ends.1, ends.2) }.and(flags);
+        peer.sent += data.len() as u32 + u32::from(flags.contains(TcpFlags::FIN));
         let outcome = self.happen(Step::Frame(segment.frame()));
         Self::hear(peer, &outcome);
     }
 
     /// The peer takes what was sent to it, in order.
     fn hear(peer: &mut Peer, outcome: &Outcome) {
-        for (header, text) in outcome.frames.iter().filter_map(|frame| tcp_of(frame)) {
+        for (header, data) in outcome.frames.iter().filter_map(|frame| tcp_of(frame)) {
             if header.dst_port == peer.port {
                 let ends = header.flags.contains(TcpFlags::SYN) || header.flags.contains(TcpFlags::FIN);
-                peer.expects = header.seq.0.wrapping_add(text.len() as u32 + u32::from(ends));
+                peer.expects = header.seq.0.wrapping_add(data.len() as u32 + u32::from(ends));
             }
         }
     }
@@ -105,8 +105,8 @@ impl Stage {
 struct Scene {
     before: Vec<(Step, Outcome)>,
     /// At the switch.
-    then: Census,
-    after: Vec<(Step, Outcome)>,
+    then: StackStats,
+    deferred: Vec<(Step, Outcome)>,
     counters: CounterSnapshot,
     connections: usize,
 }
@@ -115,7 +115,7 @@ static SCENE: LazyLock<Scene> = LazyLock::new(record);
 
 fn record() -> Scene {
     let none = TcpFlags::NONE;
-    let mut stage = Stage { subject: Subject::new(Plan::reference(), SEED), steps: Vec::new() };
+    let mut stage = Stage { subject: Subject::new(Architecture::reference(), SEED), steps: Vec::new() };
     stage.happen(Step::Frame(frames::arp_request()));
     stage.happen(Step::Listen { port: PORT, backlog: 8 });
     stage.happen(Step::Bind(5000));
@@ -151,14 +151,14 @@ fn record() -> Scene {
     stage.user(&mut last_ack, Step::Close(socket));
     // SYN-SENT.
     stage.happen(Step::Connect { v6: false, port: 9 });
-    // In the accept queue, with text; and two handshakes that are not complete, the second with a repeated SYN-ACK.
+    // In the accept queue, with data; and two handshakes that are not complete, the second with a repeated SYN-ACK.
     let mut queued = stage.open(2007);
     stage.segment(&mut queued, TcpFlags::PSH, b"waits to be accepted");
     let mut half_open = stage.syn(2008);
     stage.pass(Duration::from_millis(40));
     let mut later = stage.syn(2009);
     stage.pass(Duration::from_millis(35));
-    let (before, then) = (std::mem::take(&mut stage.steps), stage.subject.node.stack.census());
+    let (before, then) = (std::mem::take(&mut stage.steps), stage.subject.node.stack.stats());
 
     stage.segment(&mut half_open, TcpFlags::PSH, b"the handshake is complete");
     stage.happen(Step::Receive { socket: busy_socket, max: 5 });
@@ -195,8 +195,8 @@ fn record() -> Scene {
     stage.happen(Step::Frame(Segment::syn(2011, PORT).frame()));
     // TIME-WAIT ends, and what nobody answers is given up.
     (0..100).for_each(|_| stage.pass(Duration::from_secs(2)));
-    let Census { counters, connections, .. } = stage.subject.node.stack.census();
-    Scene { before, then, after: stage.steps, counters, connections }
+    let StackStats { counters, connections, .. } = stage.subject.node.stack.stats();
+    Scene { before, then, deferred: stage.steps, counters, connections }
 }
 
 fn play(subject: &mut Subject, steps: &[(Step, Outcome)], what: &str) {
@@ -209,39 +209,39 @@ fn play(subject: &mut Subject, steps: &[(Step, Outcome)], what: &str) {
 }
 
 /// Of the connections that are still there, each lies where it lay.
-fn stay(before: &HashMap<Key, usize>, after: &HashMap<Key, usize>) -> usize {
-    let both = before.iter().filter_map(|(key, place)| Some((place, after.get(key)?)));
-    both.map(|(before, after)| assert_eq!(before, after, "a PCB has moved")).count()
+fn stay(before: &HashMap<Key, usize>, deferred: &HashMap<Key, usize>) -> usize {
+    let both = before.iter().filter_map(|(key, place)| Some((place, deferred.get(key)?)));
+    both.map(|(before, deferred)| assert_eq!(before, deferred, "a PCB has moved")).count()
 }
 
 /// One pair: the scene, with the switch in the middle.
-fn switches(from: Plan, to: Plan) {
+fn switches(from: Architecture, to: Architecture) {
     let mut subject = Subject::new(from, SEED);
     play(&mut subject, &SCENE.before, &format!("{from}"));
     let stack = subject.node.stack.clone();
     let names: Vec<Key> = subject.sockets.iter().map(|socket| socket.target().key).collect();
     let places = stack.switch(to).unwrap_or_else(|refused| panic!("{from} to {to}: {refused}"));
-    assert_eq!(stack.plan(), to);
+    assert_eq!(stack.architecture(), to);
     assert!(subject.sockets.iter().map(|socket| socket.target().key).eq(names), "{from} to {to}: names of sockets");
-    let census = stack.census();
-    assert_eq!(census.counters, SCENE.then.counters, "{from} to {to}: what was counted before the switch");
+    let stats = stack.stats();
+    assert_eq!(stats.counters, SCENE.then.counters, "{from} to {to}: what was counted before the switch");
     assert_eq!(
-        (census.connections, census.timers, census.time_wait),
+        (stats.connections, stats.timers, stats.time_wait),
         (SCENE.then.connections, SCENE.then.timers, SCENE.then.time_wait),
         "{from} to {to}"
     );
-    play(&mut subject, &SCENE.after[..20], &format!("{from} to {to}"));
+    play(&mut subject, &SCENE.deferred[..20], &format!("{from} to {to}"));
     let again = stack.switch(from).unwrap_or_else(|refused| panic!("{to} back to {from}: {refused}"));
     assert!(stay(&places, &again) >= 6, "{from} to {to}: {places:?} {again:?}");
-    play(&mut subject, &SCENE.after[20..], &format!("{from} to {to} and back"));
-    let census = stack.census();
-    assert_eq!(census.counters, SCENE.counters, "{from} to {to}: what was counted in the end");
-    assert_eq!(census.connections, SCENE.connections, "{from} to {to}");
+    play(&mut subject, &SCENE.deferred[20..], &format!("{from} to {to} and back"));
+    let stats = stack.stats();
+    assert_eq!(stats.counters, SCENE.counters, "{from} to {to}: what was counted in the end");
+    assert_eq!(stats.connections, SCENE.connections, "{from} to {to}");
 }
 
 #[every_arch]
-fn a_stack_goes_on_under_every_other_architecture(plan: Plan) {
-    Plan::all().for_each(|to| switches(plan, to));
+fn a_stack_goes_on_under_every_other_architecture(arch: Architecture) {
+    Architecture::all().for_each(|to| switches(arch, to));
 }
 
 /// The scene has what it is meant to have at the switch.
@@ -279,9 +279,9 @@ fn next(node: &Node<Real>, socket: &UdpShared<Real>) -> Result<(Vec<u8>, u16), u
 }
 
 /// Two datagram sockets with all that they can have, used under one architecture and then under the other.
-fn datagram_sockets_go_along(from: Plan, to: Plan, ends: Ends) {
+fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     let what = format!("{from} to {to}, {}", ends.dst);
-    let mut node = Node::<Real>::introduced(Terms::new(from));
+    let mut node = Node::<Real>::introduced(NodeConfig::new(from));
     node.answers(&frames::neighbour_solicitation());
     let v6 = ends.dst.is_ipv6();
     let group: IpAddr = if v6 { "ff15::77".parse().expect("a group") } else { [239, 1, 2, 3].into() };
@@ -336,9 +336,9 @@ fn datagram_sockets_go_along(from: Plan, to: Plan, ends: Ends) {
 }
 
 #[every_arch]
-fn datagram_sockets_go_on_under_every_other_architecture(plan: Plan) {
-    for (to, ends) in Plan::all().flat_map(|to| Ends::BOTH_FAMILIES.map(|ends| (to, ends))) {
-        datagram_sockets_go_along(plan, to, ends);
+fn datagram_sockets_go_on_under_every_other_architecture(arch: Architecture) {
+    for (to, ends) in Architecture::all().flat_map(|to| Ends::BOTH_FAMILIES.map(|ends| (to, ends))) {
+        datagram_sockets_go_along(arch, to, ends);
     }
 }
 
@@ -351,23 +351,23 @@ fn open(node: &mut Node<Real>) -> (Arc<stack::socket::TcpSocket<Real>>, u32) {
     (listener.accept().expect("a child waits"), next)
 }
 
-fn segment(at: u32, ack: u32, text: &[u8]) -> Segment<'_> {
+fn segment(at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
     let seq = ISS.wrapping_add(1).wrapping_add(at);
-    Segment { text, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
+    Segment { data, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
 
 /// Architectures with threads of their own end them and start them.
 #[every_arch]
-fn threads_end_and_begin_with_their_architecture(plan: Plan) {
-    let mut node = Node::<Real>::introduced(Terms { own_threads: true, ..Terms::new(plan) });
+fn threads_end_and_begin_with_their_architecture(arch: Architecture) {
+    let mut node = Node::<Real>::introduced(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
     let (socket, mut next) = open(&mut node);
     let mut at = 0;
-    for to in Plan::all().filter(|to| to.properties().own_threads).chain([plan]) {
-        node.stack.switch(to).unwrap_or_else(|refused| panic!("{plan} to {to}: {refused}"));
+    for to in Architecture::all().filter(|to| to.properties().own_threads).chain([arch]) {
+        node.stack.switch(to).unwrap_or_else(|refused| panic!("{arch} to {to}: {refused}"));
         assert!(!node.answers(&segment(at, next, b"text").frame()).is_empty() || node.stack.is_quiescent());
         at += 4;
-        let (text, _) = received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("text");
-        assert_eq!(text, b"text", "{plan} to {to}");
+        let (data, _) = received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("text");
+        assert_eq!(data, b"text", "{arch} to {to}");
         assert!(matches!(node.call(&socket, send(b"back")), Reply::Sent(Ok(_))));
         let sent = node.settle();
         assert_eq!(sent.iter().filter_map(|frame| tcp_of(frame)).next_back().expect("a segment").1, b"back");
@@ -379,7 +379,7 @@ fn threads_end_and_begin_with_their_architecture(plan: Plan) {
 /// A thread that polls, and so owns the one cell of the reference architecture, has not rested.
 #[test]
 fn a_stack_whose_driver_has_not_rested_is_not_switched() {
-    let Node { stack, mut driver, .. } = Node::<Real>::introduced(Terms::new(Plan::reference()));
+    let Node { stack, mut driver, .. } = Node::<Real>::introduced(NodeConfig::new(Architecture::reference()));
     driver.rest();
     let (to_poller, orders) = mpsc::channel::<bool>();
     let (done, reports) = mpsc::channel();
@@ -397,10 +397,10 @@ fn a_stack_whose_driver_has_not_rested_is_not_switched() {
         reports.recv_timeout(PATIENCE).expect("the poller polls");
     };
     poll(false);
-    assert_eq!(stack.switch(Plan::named("giant")), Err(SwitchRefused::NotAtRest));
-    assert_eq!(stack.plan(), Plan::reference());
+    assert_eq!(stack.switch(Architecture::named("giant")), Err(SwitchRefused::NotAtRest));
+    assert_eq!(stack.architecture(), Architecture::reference());
     poll(true);
-    assert_eq!(stack.switch(Plan::named("giant")), Ok(HashMap::new()));
+    assert_eq!(stack.switch(Architecture::named("giant")), Ok(HashMap::new()));
     poll(false);
     drop(to_poller);
     poller.join().expect("no panic");
@@ -408,7 +408,7 @@ fn a_stack_whose_driver_has_not_rested_is_not_switched() {
 
 #[test]
 fn a_lock_that_never_waits_is_not_taken_to_threads_that_share_it() {
-    let mut config = stack::StackConfig::new(Plan::reference());
+    let mut config = stack::StackConfig::new(Architecture::reference());
     config.lock_kind = LockKind::Null;
     let (near, _far) = dev::mem::pair::<Real>(Default::default());
     let interface = stack::InterfaceConfig {
@@ -418,7 +418,7 @@ fn a_lock_that_never_waits_is_not_taken_to_threads_that_share_it() {
         addressing: Default::default(),
     };
     let (stack, _drivers) = stack::Stack::<Real>::build(config, vec![interface]).expect("the stack builds");
-    let giant = Plan::named("giant");
+    let giant = Architecture::named("giant");
     assert_eq!(stack.switch(giant), Err(SwitchRefused::NullLock(giant)));
-    assert_eq!(stack.switch(Plan::reference()), Ok(HashMap::new()));
+    assert_eq!(stack.switch(Architecture::reference()), Ok(HashMap::new()));
 }

@@ -24,7 +24,7 @@ fn tuple(n: u32) -> FourTuple {
     }
 }
 
-/// Chi-squared of the top octets against equal shares.
+/// Chi-squared of the top bytes against equal shares.
 fn spread(values: impl Iterator<Item = u32>) -> f64 {
     let mut counts = [0u32; CELLS];
     let mut total = 0;
@@ -49,14 +49,14 @@ fn sequence_numbers_of_neighbouring_tuples_have_nothing_in_common() {
 
 #[test]
 fn sequence_numbers_of_one_tuple_follow_the_clock_and_a_restart_changes_all() {
-    let (before, after) = (Secrets::from_seed(11), Secrets::from_seed(12));
+    let (before, deferred) = (Secrets::from_seed(11), Secrets::from_seed(12));
     for n in 0..1000 {
         let isn = |secrets: &Secrets, ms| {
             secrets.isn().beginning(&tuple(n), Time::from_secs(5) + Duration::from_millis(ms)).0.0
         };
         // 250 000 a second: an incarnation never begins below what the last one can have used in a quiet time.
         assert_eq!(isn(&before, 100).wrapping_sub(isn(&before, 0)), 25_000);
-        assert_ne!(isn(&before, 0), isn(&after, 0));
+        assert_ne!(isn(&before, 0), isn(&deferred, 0));
     }
 }
 

@@ -1,14 +1,14 @@
-//! The step before IP: what a rule gives to a bridge or drops never reaches the stack, what it leaves to the stack does, and
-//! captures see all of it.
+//! The step before IP: what a rule gives to a bridge or drops never reaches the stack, what it leaves to the stack
+//! does, and captures see all of it.
 
 use every_arch::every_arch;
 use observe::DropReason;
 use path::{Consume, Emitter, Frame, Inspection, Vector, Verdict, capture};
-use stack::Plan;
+use stack::Architecture;
 use stack::flow::Target;
 use sync::Real;
 use testbed::frames::{self, Datagram, Ends, Segment, tcp_of};
-use testbed::node::{Node, Terms};
+use testbed::node::{Node, NodeConfig};
 
 /// Sends everything back where it came from.
 struct Mirror;
@@ -29,8 +29,8 @@ fn rule(frame: &Frame) -> Verdict {
 }
 
 #[every_arch]
-fn the_stack_sees_what_the_rule_leaves_to_it_and_captures_see_all(plan: Plan) {
-    let mut node = Node::<Real>::new(Terms::new(plan));
+fn the_stack_sees_what_the_rule_leaves_to_it_and_captures_see_all(arch: Architecture) {
+    let mut node = Node::<Real>::new(NodeConfig::new(arch));
     let (near, mut captured) = capture(64);
     assert!(node.driver.inspect(0, Inspection::new(rule).with_capture(near), Some(Box::new(Mirror))));
     assert!(!node.driver.inspect(1, Inspection::transparent(), None), "there is one port");

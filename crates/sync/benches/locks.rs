@@ -1,5 +1,5 @@
-//! What a pair costs: lock and unlock, uncontended, per kind and against the standard library's mutex; push and pop; the
-//! exclusive cells. Prints the best of several rounds in nanoseconds, because every disturbance only adds.
+//! What a pair costs: lock and unlock, uncontended, per kind and against the standard library's mutex; push and pop;
+//! the exclusive cells. Prints the best of several rounds in nanoseconds, because every disturbance only adds.
 //!
 //! `--smoke` runs each once, briefly: does it still run, not how fast.
 
@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use sync::ring::{Mpsc, spsc};
-use sync::{Lock, LockClass, LockKind, OwnerCell, Parker, Platform, Real};
+use sync::{Lock, LockClass, LockKind, Parker, Platform, Real, ThreadOwned};
 
 struct Bench {
     rounds: u32,
@@ -40,7 +40,7 @@ fn locks(bench: &Bench) {
 }
 
 fn cells(bench: &Bench) {
-    let owned: OwnerCell<u64> = OwnerCell::new(0);
+    let owned: ThreadOwned<u64> = ThreadOwned::new(0);
     bench.report("owner cell", || {
         let _ = black_box(&owned).with(|value| *value += 1);
     });

@@ -1,19 +1,20 @@
-//! A value behind a lock, which a thread may claim for itself: from then on that thread uses it without any lock, and the lock
-//! lets nobody in.
+//! A value behind a lock, which a thread may claim for itself: from then on that thread uses it without any lock, and
+//! the lock lets nobody in.
 //!
-//! For what belongs to one thread by structure while a stack is used by one thread, and to all threads otherwise: the transmit
-//! queue of a device. It differs from a [`OwnerCell`](crate::OwnerCell) in that it has a state without an owner in which a lock
-//! excludes, and from a lock that is reserved for its main user ([`raw::Reserved`](crate::raw::Reserved)) in that others cannot
-//! end the claim: they are refused, and have to hand their work to the claimant.
+//! For what belongs to one thread by structure while a stack is used by one thread, and to all threads otherwise: the
+//! transmit queue of a device. It differs from a [`ThreadOwned`](crate::ThreadOwned) in that it has a state without an
+//! owner in which a lock excludes, and from a lock that is reserved for its main user
+//! ([`raw::Reserved`](crate::raw::Reserved)) in that others cannot end the claim: they are refused, and have to hand
+//! their work to the claimant.
 //!
 //! | state | the claimant | any other thread |
 //! |---|---|---|
 //! | nobody's | - | takes the lock |
 //! | claimed | compares its index: two loads, two stores to a line of its own | is refused |
 //!
-//! What may never happen, in any build: two references to the value alive at once. A claim begins under the lock, so nobody is
-//! inside by the lock then, and whoever takes the lock later sees the claim; only the claimant ends it, while it does not use
-//! the value.
+//! What may never happen, in any build: two references to the value alive at once. A claim begins under the lock, so
+//! nobody is inside by the lock then, and whoever takes the lock later sees the claim; only the claimant ends it, while
+//! it does not use the value.
 
 use std::cell::Cell;
 use std::fmt;
@@ -36,8 +37,9 @@ pub struct ClaimLock<T, P: Platform = Real> {
     value: P::Cell<T>,
 }
 
-// SAFETY: `busy` is touched by the claimant only, and a claim passes from thread to thread with Release and Acquire. The value is
-// touched by the claimant, or under the lock while there is none; a `T: Send` may be used by one thread after another.
+// SAFETY: `busy` is touched by the claimant only, and a claim passes from thread to thread with Release and Acquire.
+// The value is touched by the claimant, or under the lock while there is none; a `T: Send` may be used by one thread
+// after another.
 unsafe impl<T: Send, P: Platform> Sync for ClaimLock<T, P> {}
 // SAFETY: as above; moving the lock moves the value.
 unsafe impl<T: Send, P: Platform> Send for ClaimLock<T, P> {}
@@ -58,8 +60,8 @@ impl<T, P: Platform> Deref for ClaimGuard<'_, T, P> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the guard's thread is the claimant and has set `busy`, which admits no other use; or it holds the lock and has
-        // seen under it that there is no claimant, and no claim begins while it holds it.
+        // SAFETY: the guard's thread is the claimant and has set `busy`, which admits no other use; or it holds the
+        // lock and has seen under it that there is no claimant, and no claim begins while it holds it.
         self.of.value.with(|value| unsafe { &*value })
     }
 }
@@ -115,8 +117,8 @@ impl<T, P: Platform> ClaimLock<T, P> {
         Ok(ClaimGuard { of: self, by_lock, _stays_on_its_thread: PhantomData })
     }
 
-    /// The calling thread is the only one to use the value from now on, until it gives it up. Waits for the lock. Whether it has
-    /// the claim; another thread may have it.
+    /// The calling thread is the only one to use the value from now on, until it gives it up. Waits for the lock.
+    /// Whether it has the claim; another thread may have it.
     pub fn claim(&self) -> bool {
         let me = P::thread_index();
         let guard = self.lock.lock();

@@ -1,8 +1,8 @@
 //! A condition variable for [`Lock`](crate::Lock): the mutex-and-condvar message queue that ConnP-T was built on.
 //!
-//! A waiter counts itself while it still holds the lock. Whoever changes the condition under the same lock therefore
-//! either comes first, and the waiter sees the change, or comes later, and sees the waiter; a notification that finds
-//! none costs one read. What may never happen: the condition changed without the lock.
+//! A waiter counts itself while it still holds the lock. A thread that changes the condition under the same lock
+//! therefore either runs first, and the waiter sees the change, or runs later, and sees the waiter; a notification that
+//! finds none costs one read. What may never happen: the condition changed without the lock.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Condvar<P: Platform = Real> {
 }
 
 impl<P: Platform> Condvar<P> {
-    /// Nobody waits.
+    /// No thread waits.
     pub fn new() -> Self {
         Self { epoch: P::AtomicU32::new(0), waiters: P::AtomicU32::new(0) }
     }

@@ -1,4 +1,4 @@
-//! Waking a reader that sleeps in `poll`: ring only when it has said that it sleeps.
+//! Waking a reader that sleeps in `poll`: ring only after the reader has announced that it sleeps.
 //!
 //! A doorbell has two halves: the [`Armed`] word, which decides whether a ring is needed and is the same on every
 //! platform (and so can be model-checked), and the platform's way of making a sleeper's `poll` return.
@@ -16,7 +16,7 @@ use crate::{Atomic, Platform, profile};
 
 /// What a platform's doorbell does. See the head of this file for the protocol.
 pub trait DoorbellLike: Send + Sync + Sized + 'static {
-    /// A doorbell that nobody listens to yet.
+    /// A doorbell without a listener.
     ///
     /// # Errors
     /// When the machine has no descriptor left for it.
@@ -31,7 +31,7 @@ pub trait DoorbellLike: Send + Sync + Sized + 'static {
     fn fd(&self) -> Option<RawFd>;
 }
 
-/// Whether a sleeper waits to be told.
+/// Whether a sleeper waits to be woken.
 pub struct Armed<P: Platform> {
     armed: P::AtomicU32,
 }

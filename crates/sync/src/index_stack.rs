@@ -1,8 +1,8 @@
 //! A lock-free stack of small numbers: the free list of an array whose places any thread takes and gives back.
 //!
-//! Treiber's stack over an array of links (IBM RJ 5118, 1986). The head carries a tag that every change raises, so a thread that slept
-//! between its look at the head and its exchange is refused even if the same number is on top again. What may never
-//! happen: a number that two threads hold at once, or one that is lost.
+//! Treiber's stack over an array of links (IBM RJ 5118, 1986). The head carries a tag that every change raises, so a
+//! thread that slept between its look at the head and its exchange is refused even if the same number is on top again.
+//! What may never happen: a number that two threads hold at once, or one that is lost.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -35,8 +35,8 @@ impl<P: Platform> IndexStack<P> {
     /// Puts `index` on top.
     ///
     /// # Panics
-    /// If `index` is not below the bound. A number that is on the stack already must not be pushed: the stack would hand
-    /// it out twice.
+    /// If `index` is not below the bound. A number that is on the stack already must not be pushed: the stack would
+    /// hand it out twice.
     pub fn push(&self, index: u32) {
         let link = &self.links[index as usize];
         let mut head = self.head.load(Relaxed);

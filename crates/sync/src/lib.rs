@@ -3,7 +3,7 @@
 //! The crate knows no protocol. Each primitive is generic over [`Platform`], so that the code which ships is the code
 //! that a model checker explores and that the virtual multiprocessor charges for:
 //!
-//! | platform | atomics | who schedules |
+//! | platform | atomics | scheduler |
 //! |---|---|---|
 //! | [`Real`] | the machine's | the kernel |
 //! | `loom::Loom` (feature `loom`) | C11 memory model, every allowed reordering | loom, exhaustively within a bound |
@@ -15,12 +15,12 @@
 //! | need | type | file |
 //! |---|---|---|
 //! | exclusive use, kind chosen at run time | [`Lock`], [`LockKind`], [`LockClass`] | `lock/` |
-//! | exclusive use by structure (one thread) | [`OwnerCell`] | `owner_cell.rs` |
+//! | exclusive use by structure (one thread) | [`ThreadOwned`] | `thread_owned.rs` |
 //! | very many values, each used by one owner at a time, never moved | [`slab`] | `slab.rs` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
 //! | read without a lock what a writer frees later | [`Qsbr`] | `qsbr.rs` |
-//! | read at every turn what hardly ever changes | [`Published`] | `published.rs` |
+//! | read at every turn what hardly ever changes | [`Versioned`] | `versioned.rs` |
 //! | a part that few of very many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
 //! | take and give back places of an array | [`IndexStack`] | `index_stack.rs` |
@@ -40,12 +40,10 @@ mod lock_class;
 pub mod lock_order;
 #[cfg(feature = "loom")]
 pub mod loom;
-mod owner_cell;
 mod parker;
 mod per_thread;
 mod platform;
 pub mod profile;
-mod published;
 mod qsbr;
 pub mod real;
 pub mod ring;
@@ -53,7 +51,9 @@ mod share_count;
 #[cfg(feature = "shuttle")]
 pub mod shuttle;
 pub mod slab;
+mod thread_owned;
 mod use_count;
+mod versioned;
 pub mod walk;
 
 pub use cache_padded::CachePadded;
@@ -63,16 +63,16 @@ pub use doorbell::{Armed, DoorbellLike, Silent};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::LockClass;
-/// A box that is made once, in 8 octets: `OnceLock<Box<T>>` takes 16. Of two that are made at once one is dropped, so that nobody
-/// waits.
+/// A box that is made once, in 8 bytes: `OnceLock<Box<T>>` takes 16. If two threads make it at once, one of the two
+/// values is dropped, so that no thread waits.
 pub use once_cell::race::OnceBox;
-pub use owner_cell::{NotOwner, OwnerCell, OwnerGuard};
 pub use parker::Parker;
 pub use per_thread::{PerThread, Writers};
 pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
-pub use published::{Published, TooManyVersions};
 pub use qsbr::{Qsbr, Reader};
 pub use real::{Doorbell, Real};
 pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;
+pub use thread_owned::{NotOwner, OwnerGuard, ThreadOwned};
 pub use use_count::UseCount;
+pub use versioned::{TooManyVersions, Versioned};

@@ -28,8 +28,8 @@ macro_rules! lock_classes {
 lock_classes! {
     /// A process' table of descriptors: its numbers and its parts, nested by index. Nothing else is taken under it.
     Descriptors = "descriptors",
-    /// An open file description: what its socket has become and what was set on it. Held while the stack is asked to open,
-    /// to listen or to shut down, and while it is asked for a datagram.
+    /// An open file description: what its socket has become and what was set on it. Held while the stack is asked to
+    /// open, to listen or to shut down, and while it is asked for a datagram.
     OpenFile = "open-file",
     /// What a user's handle keeps of a connection: data handed over and not read to its end. Held while the stack is
     /// asked for more.

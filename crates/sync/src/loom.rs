@@ -1,8 +1,9 @@
 //! The platform of the model checker loom: every interleaving and every reordering that C11 allows, within a bound.
 //!
-//! Valid inside `loom::model` only. Tracked by loom: atomics, [`Cell`]s, the futex, joins. Not tracked, so that they add
-//! no ordering which the real machine does not give: thread numbers, clock, random numbers. What may never happen here:
-//! state kept outside the model that steers the code under test, for loom replays executions and expects the same steps.
+//! Valid inside `loom::model` only. Tracked by loom: atomics, [`Cell`]s, the futex, joins. Not tracked, so that they
+//! add no ordering which the real machine does not give: thread numbers, clock, random numbers. What may never happen
+//! here: state kept outside the model that steers the code under test, for loom replays executions and expects the same
+//! steps.
 
 use std::cell::Cell as Plain;
 use std::time::Duration;

@@ -2,13 +2,13 @@
 //!
 //! | word | meaning | `unpark` makes it | `park` makes it |
 //! |---|---|---|---|
-//! | 0 `EMPTY` | no permit, nobody sleeps | `PERMIT` | `ASLEEP` |
+//! | 0 `EMPTY` | no permit, no sleeper | `PERMIT` | `ASLEEP` |
 //! | 1 `PERMIT` | a permit waits | `PERMIT` | `EMPTY`, returns |
 //! | 2 `ASLEEP` | the owner sleeps | `PERMIT`, wakes it | |
 //!
 //! `unpark` swaps, so that the `park` that takes the permit sees all that every earlier `unpark` published, and it
-//! enters the kernel only when the owner has said that it sleeps. What may never happen: a permit is given and the
-//! owner sleeps on; or two threads park on one parker, which would share one permit.
+//! enters the kernel only when the owner has announced that it sleeps. What may never happen: a permit is given and the
+//! owner stays asleep; or two threads park on one parker and share one permit.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! A value per thread, found by the platform's thread index: counters that never share a cache line.
 //!
-//! Written by its own thread, read by any thread that wants the sum. A slot is made when its thread first asks for it and
-//! lives as long as the table, so a total still counts threads that have ended. What may never happen: two live threads
-//! that are both told to be the only writer of one slot.
+//! Written by its own thread, read by any thread that wants the sum. A slot is made when its thread first asks for it
+//! and lives as long as the table, so a total still counts threads that have ended. What may never happen: two live
+//! threads that both count as the only writer of one slot.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -28,8 +28,8 @@ pub enum Writers {
 
 /// A `T` for each thread. The table grows with the largest index that asks.
 ///
-/// Pointers to slots are written once per thread index, which no checker needs to explore; so they are plain atomics and
-/// only `T` is the platform's business.
+/// Pointers to slots are written once per thread index, which no checker needs to explore; so they are plain atomics
+/// and only `T` is the platform's business.
 pub struct PerThread<T, P: Platform = Real> {
     direct: [Slot<T>; DIRECT],
     blocks: [AtomicPtr<Slot<T>>; BLOCKS],
@@ -45,8 +45,8 @@ unsafe impl<T: Send + Sync, P: Platform> Sync for PerThread<T, P> {}
 unsafe impl<T: Send + Sync, P: Platform> Send for PerThread<T, P> {}
 
 impl<T, P: Platform> PerThread<T, P> {
-    /// Indices below this have a slot each: 4,194,304, as many threads as Linux can number. Threads without a proper index
-    /// (a checker's thread that is tearing down its locals) share one more slot, made for [`Writers::Many`].
+    /// Indices below this have a slot each: 4,194,304, as many threads as Linux can number. Threads without a proper
+    /// index (a checker's thread that is tearing down its locals) share one more slot, made for [`Writers::Many`].
     pub const LIMIT: usize = DIRECT << BLOCKS;
 
     /// An empty table whose slots are filled by `make` when first used.
@@ -154,7 +154,7 @@ impl<T, P: Platform> Drop for PerThread<T, P> {
         for slot in self.direct.iter().chain(far).chain([&self.common]) {
             let found = slot.load(Ordering::Relaxed);
             if !found.is_null() {
-                // SAFETY: the table owns its boxes and nobody else can reach them any more.
+                // SAFETY: the table owns its boxes and no other reference to them is left.
                 drop(unsafe { Box::from_raw(found) });
             }
         }

@@ -90,7 +90,8 @@ fn update<T: Copy + PartialEq, A: Atomic<T> + ?Sized>(word: &A, order: Ordering,
     }
 }
 
-/// Plain memory shared between threads under somebody else's ordering, seen by a checker where there is one.
+/// Plain memory shared between threads whose accesses are ordered by other means; a model checker, if there is one,
+/// sees the accesses.
 ///
 /// The closures receive raw pointers: the caller's unsafe block says why the access is exclusive (or shared and free
 /// of writers) for as long as the reference it makes lives.
@@ -148,8 +149,8 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// Gives the processor to another runnable thread, if there is one.
     fn yield_now();
 
-    /// Nanoseconds since a fixed, arbitrary start; never goes backwards on one thread, and between threads by less than a
-    /// microsecond.
+    /// Nanoseconds since a fixed, arbitrary start; never goes backwards on one thread, and between threads by less than
+    /// a microsecond.
     fn now() -> u64;
 
     /// 64 random bits: unpredictable on [`Real`](crate::Real) (fit for seeds and secrets), a function of the schedule
@@ -160,14 +161,14 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// handed to a new thread after its owner has ended.
     fn thread_index() -> usize;
 
-    /// [`Platform::thread_index`] if the calling thread has been given one, else `usize::MAX`. Never calls anything, so that
-    /// a comparison with it costs two loads.
+    /// [`Platform::thread_index`] if the calling thread has been given one, else `usize::MAX`. Never calls anything, so
+    /// that a comparison with it costs two loads.
     #[inline]
     fn known_thread_index() -> usize {
         Self::thread_index()
     }
 
-    /// Bytes of memory that the process may use: the machine's, or less where it is limited. `None` where nobody knows.
+    /// Bytes of memory that the process may use: the machine's, or less where it is limited. `None` if that is unknown.
     fn memory() -> Option<u64> {
         None
     }
@@ -175,14 +176,15 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// As [`std::sync::atomic::fence`].
     fn fence(order: Ordering);
 
-    /// A full fence against [`Platform::heavy_fence`] alone, for the side that comes here often: of two threads that store,
-    /// fence and load, one light and one heavy, at least one sees the other's store. Two light ones order nothing.
+    /// A full fence against [`Platform::heavy_fence`] alone, for the side that comes here often: of two threads that
+    /// store, fence and load, one light and one heavy, at least one sees the other's store. Two light ones order
+    /// nothing.
     #[inline]
     fn light_fence() {
         Self::fence(Ordering::SeqCst);
     }
 
-    /// The other side of [`Platform::light_fence`], for who is about to sleep: may cost a system call.
+    /// The other side of [`Platform::light_fence`], for a thread that is about to sleep: may cost a system call.
     #[inline]
     fn heavy_fence() {
         Self::fence(Ordering::SeqCst);
@@ -202,9 +204,10 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     }
 }
 
-/// Whether a checker has found a fault and is unwinding out of the model. Destructors then touch nothing that it tracks:
-/// the execution is over, and a second panic would abort the process and hide the first. Guards leave their locks and their
-/// places on the list of held ones as they are, so that a lock taken now would never come. Always false on real machines.
+/// Whether a checker has found a fault and is unwinding out of the model. Destructors then touch nothing that it
+/// tracks: the execution is over, and a second panic would abort the process and hide the first. Guards leave their
+/// locks and their places on the list of held ones as they are, so that a lock taken now would never come. Always false
+/// on real machines.
 #[inline(always)]
 pub fn model_is_over<P: Platform>() -> bool {
     P::EXPLORED && std::thread::panicking()

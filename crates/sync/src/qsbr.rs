@@ -1,15 +1,17 @@
 //! Read-side sections without a lock: quiescent-state-based reclamation.
 //!
-//! *Model.* A reader says now and then that it holds nothing from before ([`Reader::quiescent`]), typically once per batch
-//! of packets. A writer unlinks a value, waits until every reader has said so once since ([`Qsbr::synchronize`]), and
-//! then frees it or uses its place again. A read is one load, without fence or read-modify-write; a change costs a grace
-//! period. NetBSD's pserialize takes a context switch on every CPU for the quiescent state; here it is the batch.
+//! *Model.* A reader reports now and then that it holds no older reference ([`Reader::quiescent`]), typically once per
+//! batch of packets. A writer unlinks a value, waits until every reader has reported so once since
+//! ([`Qsbr::synchronize`]), and then frees it or reuses its place. A read is one load, without fence or
+//! read-modify-write; a change costs a grace period. NetBSD's pserialize takes a context switch on every CPU for the
+//! quiescent state; here it is the batch.
 //!
-//! *Lifetimes.* A type that is built on this gives out references that borrow a [`Reader`]; `quiescent` and `offline` take
-//! the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be away (asleep, or
-//! waiting for a lock) goes [`offline`](Reader::offline), or it would hold up every writer.
+//! *Lifetimes.* A type that is built on this gives out references that borrow a [`Reader`]; `quiescent` and `offline`
+//! take the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be away
+//! (asleep, or waiting for a lock) goes [`offline`](Reader::offline), or it would hold up every writer.
 //!
-//! *User.* The reclamation of the bridge and the exchange of a running architecture, which are the next rooms to be built.
+//! *User.* The reclamation of the bridge and the exchange of a running architecture, which are the next rooms to be
+//! built.
 //!
 //! *What may never happen.* A value freed while a reader can hold it; a writer that waits for its own thread (it panics
 //! with a message that says so).
@@ -21,7 +23,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, Lock, LockClass, LockKind, Platform, Real};
 
-/// A set of readers, for whose reads writers wait.
+/// A set of readers that writers wait for.
 pub struct Qsbr<P: Platform = Real> {
     /// Grace periods begun, plus 1.
     epoch: P::AtomicU64,
@@ -62,7 +64,8 @@ impl<P: Platform> Qsbr<P> {
     /// # Panics
     /// If a reader of the calling thread is online: the thread would wait for itself.
     pub fn synchronize(&self) {
-        // Asked first: whoever had this number before us has ended, so its readers are seen as offline from here on.
+        // Read first: the thread that had this number before has ended, so its readers are seen as offline from here
+        // on.
         let me = P::thread_index();
         // Pairs with the fence in `online`: either that reader sees what the caller put in place, or we see it online.
         P::fence(SeqCst);

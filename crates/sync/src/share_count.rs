@@ -1,7 +1,8 @@
 //! How many hold a thing together, so that the last one may free it: the count of `Arc`, without its pointer.
 //!
-//! For things whose place is managed elsewhere (a packet buffer's header has room for a word and not for an allocation). What
-//! may never happen: two holders that are both told to be the last, or a last one that does not see what the others did.
+//! For values whose memory is managed elsewhere (a packet buffer's header has room for a word and not for an
+//! allocation). What may never happen: two holders that both count as the last, or a last one that does not see the
+//! writes of the others.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -1,21 +1,23 @@
 //! Values in one store, each used by one owner at a time, never moved while they live.
 //!
-//! *Model.* A [`Slab`] belongs to many threads. An [`Owner`] is a licence to use some of its entries; there is one owner for
-//! each thing that excludes threads from each other (a cell, a lock), and it is kept behind that exclusion. An entry states the
-//! number of its owner. [`Owner::get_mut`] compares that word with its own number and borrows the owner for as long as the
-//! value: no two references to a value can exist, whatever index the caller passes. The check is one comparison, in the line
-//! in which the value begins.
+//! *Model.* A [`Slab`] belongs to many threads. An [`Owner`] is a licence to use some of its entries; there is one
+//! owner for each thing that excludes threads from each other (a cell, a lock), and it is kept behind that exclusion.
+//! An entry states the number of its owner. [`Owner::get_mut`] compares that word with its own number and borrows the
+//! owner for as long as the value: no two references to a value can exist, whatever index the caller passes. The check
+//! is one comparison, in the line in which the value begins.
 //!
 //! *Passing on.* An entry changes its owner by [`Owner::detach`], which makes it a [`Detached`], the only way to its
-//! value, and [`Owner::attach`]. The value stays where it is, and so does its [`Key`]. A [`Detached`] is also how a value
-//! has a lock of its own; [`Slab::detached`] makes one. [`Detached::take`] moves the value out and leaves the entry [`Reserved`]: its key remains in use, and
-//! [`Reserved::fill`] puts a value back.
+//! value, and [`Owner::attach`]. The value stays where it is, and so does its [`Key`]. A [`Detached`] is also how a
+//! value has a lock of its own; [`Slab::detached`] makes one. [`Detached::take`] moves the value out and leaves the
+//! entry [`Reserved`]: its key remains in use, and [`Reserved::fill`] puts a value back.
 //!
-//! *Free entries.* Each owner keeps up to two runs of [`RUN`] free entries; runs go to and come from a depot behind a lock. So
-//! to put a value in, or to take one out, costs no shared atomic operation nearly always, and free memory finds its way from
-//! one owner to another. Memory is allocated in chunks of one run, and kept until the slab is dropped.
+//! *Free entries.* Each owner keeps up to two runs of [`RUN`] free entries; runs go to and come from a depot behind a
+//! lock. So to put a value in, or to take one out, costs no shared atomic operation nearly always, and free memory
+//! finds its way from one owner to another. Memory is allocated in chunks of one run, and kept until the slab is
+//! dropped.
 //!
-//! *What may never happen.* A value reached by two owners, or after it was dropped; an entry in two lists; a value that moves.
+//! *What may never happen.* A value reached by two owners, or after it was dropped; an entry in two lists; a value that
+//! moves.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,9 +39,9 @@ const NONE: u32 = u32::MAX;
 
 /// In the place of an owner's number: the entry holds no value and is in a list of free entries, or on its way there.
 const FREE: u32 = 0;
-/// The same, but its key is in use; somebody has its [`Reserved`].
+/// The same, but its key is in use; a [`Reserved`] exists for it.
 const RESERVED: u32 = 1;
-/// Somebody has its [`Detached`].
+/// A [`Detached`] exists for it.
 const DETACHED: u32 = 2;
 /// The number of the first owner.
 const FIRST_OWNER: u32 = 3;
@@ -96,8 +98,8 @@ impl<T> Inner<T> {
 
 /// See the head of this file. Made by [`Slab::new`]; used through owners.
 pub struct Slab<T, P: Platform = Real> {
-    /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order nothing but the first contents of what they point
-    /// to, and nothing is reclaimed before the slab is dropped.
+    /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order nothing but the first contents of what they
+    /// point to, and nothing is reclaimed before the slab is dropped.
     tables: [AtomicPtr<AtomicPtr<Entry<T, P>>>; TABLES],
     depot: Lock<Depot, P>,
 }
@@ -125,8 +127,9 @@ impl List {
     const EMPTY: List = List { head: NONE, len: 0 };
 }
 
-// SAFETY: a value is reached by `&mut` through the one owner or `Detached` that has its entry, and by `&` through a shared
-// borrow of that; all else in an entry is touched by the thread that has it. Values pass between threads: `T: Send`.
+// SAFETY: a value is reached by `&mut` through the one owner or `Detached` that has its entry, and by `&` through a
+// shared borrow of that; all else in an entry is touched by the thread that has it. Values pass between threads: `T:
+// Send`.
 unsafe impl<T: Send, P: Platform> Sync for Slab<T, P> {}
 // SAFETY: as above.
 unsafe impl<T: Send, P: Platform> Send for Slab<T, P> {}
@@ -275,7 +278,7 @@ impl<T, P: Platform> Slab<T, P> {
         // First, so that a value whose drop panics is not reached again; its entry is then lost.
         entry.owner.store(FREE, Ordering::Relaxed);
         entry.inner.with_mut(|inner| {
-            // SAFETY: the caller has the entry, and its word said that it holds a value.
+            // SAFETY: the caller has the entry, whose state word was that of an entry with a value.
             let inner = unsafe { &mut *inner };
             inner.generation = inner.generation.wrapping_add(1);
             // SAFETY: as above; the word says `FREE` now, so the value is dropped once.
@@ -320,8 +323,8 @@ impl<T, P: Platform> fmt::Debug for Slab<T, P> {
     }
 }
 
-/// A licence to use entries of a [`Slab`]: those that state its number. What it still owns when it is dropped is dropped with
-/// the slab.
+/// A licence to use entries of a [`Slab`]: those that state its number. What it still owns when it is dropped is
+/// dropped with the slab.
 pub struct Owner<T, P: Platform = Real> {
     slab: Arc<Slab<T, P>>,
     id: u32,
@@ -340,8 +343,8 @@ impl<T, P: Platform> Owner<T, P> {
     #[inline(always)]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         let entry = self.owned(index)?;
-        // SAFETY: the entry states this owner, so it holds a value, which is reached through this owner alone; the result
-        // borrows the owner mutably, and no other owner has its number.
+        // SAFETY: the entry states this owner, so it holds a value, which is reached through this owner alone; the
+        // result borrows the owner mutably, and no other owner has its number.
         Some(entry.inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() }))
     }
 
@@ -385,7 +388,8 @@ impl<T, P: Platform> Owner<T, P> {
         &self.slab
     }
 
-    /// Relaxed is enough: the word says this owner's number only if it was written through this owner, which the caller has.
+    /// Relaxed is enough: the word says this owner's number only if it was written through this owner, which the caller
+    /// has.
     #[inline(always)]
     fn owned(&self, index: u32) -> Option<&Entry<T, P>> {
         let entry = self.slab.entry(index)?;
@@ -422,7 +426,7 @@ impl<T, P: Platform> Owner<T, P> {
         Some(value)
     }
 
-    /// As [`Owner::remove`] for a value that nobody wants any more: it is dropped where it stands. False: there is none.
+    /// As [`Owner::remove`] for a value that is not needed any more: it is dropped in place. False: there is none.
     pub fn free(&mut self, index: u32) -> bool {
         let Some(entry) = self.owned(index) else { return false };
         Slab::clear(entry);
@@ -431,7 +435,7 @@ impl<T, P: Platform> Owner<T, P> {
         true
     }
 
-    /// Gives a value up to be used, or owned, by somebody else.
+    /// Gives a value up, so that another owner can use or own it.
     pub fn detach(&mut self, index: u32) -> Option<Detached<T, P>> {
         let entry = self.owned(index)?;
         entry.owner.store(DETACHED, Ordering::Relaxed);
@@ -440,7 +444,7 @@ impl<T, P: Platform> Owner<T, P> {
         Some(Detached { slab: self.slab.clone(), entry, index })
     }
 
-    /// Owns a value that nobody owns; its key is what it was.
+    /// Takes ownership of a detached value; its key stays the same.
     ///
     /// # Errors
     /// The value is one of another slab, and comes back.
@@ -535,7 +539,7 @@ impl<T, P: Platform> Detached<T, P> {
         Slab::key(self.entry(), self.index)
     }
 
-    /// The entry has somebody else to answer for it: it is not freed. Returns the slab.
+    /// Another handle is responsible for the entry now: it is not freed. Returns the slab.
     fn forget(self) -> Arc<Slab<T, P>> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is neither dropped nor used again.

@@ -1,8 +1,9 @@
 //! Uses of a thing that may be closed: no use begins after closing, and the thread that ends the last one learns of it.
 //!
-//! One word holds the generation of the thing, whether it is open, and how many uses there are, so a place in a static table
-//! can hold one thing after another and a user with an old name is refused. A refused attempt counts for a moment, so
-//! "closed and unused" may be reported twice: the thread that frees the thing asks again under a lock of its own.
+//! One word holds the generation of the thing, whether it is open, and how many uses there are, so a place in a static
+//! table can hold one thing after another and a user with an old name is refused. A refused attempt counts for a
+//! moment, so "closed and unused" may be reported twice: the thread that frees the thing asks again under a lock of its
+//! own.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -28,7 +29,8 @@ impl<P: Platform> UseCount<P> {
         Self(P::AtomicU64::new(0))
     }
 
-    /// Opens the next generation and returns its number (1 to 65,535, then 1 again); `None` if the word is open or in use.
+    /// Opens the next generation and returns its number (1 to 65,535, then 1 again); `None` if the word is open or in
+    /// use.
     pub fn open(&self) -> Option<u16> {
         let seen = self.0.load(Relaxed);
         if seen & (OPEN | USES) != 0 {

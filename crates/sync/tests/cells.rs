@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use sync::{ClaimLock, Claimed, LockClass, LockKind, NotOwner, OwnerCell, PerThread, Platform, Real, Writers};
+use sync::{ClaimLock, Claimed, LockClass, LockKind, NotOwner, PerThread, Platform, Real, ThreadOwned, Writers};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
 #[test]
 fn the_first_user_owns_and_others_are_refused() {
-    let cell: OwnerCell<u32> = OwnerCell::new(1);
+    let cell: ThreadOwned<u32> = ThreadOwned::new(1);
     assert_eq!(cell.owner(), None);
     assert_eq!(cell.with(|value| std::mem::replace(value, 2)), Ok(1));
     let owner = Real::thread_index();
@@ -31,7 +31,7 @@ fn the_first_user_owns_and_others_are_refused() {
 
 #[test]
 fn ownership_moves_only_by_release() {
-    let cell: OwnerCell<u32> = OwnerCell::new(0);
+    let cell: ThreadOwned<u32> = ThreadOwned::new(0);
     cell.bind_here().expect("nobody owns it");
     cell.with(|value| *value = 5).expect("ours");
     cell.release().expect("ours");
@@ -42,7 +42,7 @@ fn ownership_moves_only_by_release() {
 
 #[test]
 fn reentry_is_refused_also_after_a_panic_inside() {
-    let cell: OwnerCell<u32> = OwnerCell::new(0);
+    let cell: ThreadOwned<u32> = ThreadOwned::new(0);
     let inner = cell.with(|_| (cell.with(|_| ()), cell.release())).expect("ours");
     assert_eq!(inner, (Err(NotOwner::Reentered), Err(NotOwner::Reentered)));
     assert!(catch_unwind(AssertUnwindSafe(|| cell.with(|_| panic!("inside")))).is_err());
@@ -162,7 +162,8 @@ fn a_claimed_value_is_its_claimants_until_that_gives_it_up() {
     assert_eq!(refused(&value), (None, true), "anybody's, and then the other thread's, which has ended");
 }
 
-/// One thread claims and gives up, the others come by the lock: no increment is lost, whether they are let in or refused.
+/// One thread claims and gives up, the others come by the lock: no increment is lost, whether they are let in or
+/// refused.
 #[test]
 fn a_claim_excludes() {
     const THREADS: usize = 3;

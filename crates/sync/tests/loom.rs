@@ -106,7 +106,8 @@ fn a_reservation_ends_without_letting_two_in() {
 
 #[test]
 fn a_reservation_is_not_passed_on() {
-    // After three turns the other would have it. The former owner is interrupted before its store and after it, the other between its look and its store.
+    // After three turns the other would have it. The former owner is interrupted before its store and after it, the
+    // other between its look and its store.
     explore_to(3, || models::reservation::<Loom>(3)).expect("the model holds");
 }
 

@@ -15,7 +15,7 @@ use wire::{FourTuple, SeqNumber};
 
 const ISS: u32 = 1000;
 const IRS: u32 = 5000;
-const TEXT: usize = 1448;
+const DATA: usize = 1448;
 
 fn tuple() -> FourTuple {
     FourTuple {
@@ -80,13 +80,13 @@ impl Bench {
         pcb
     }
 
-    /// In-order text, read in batches of 16; every second segment is acknowledged.
+    /// In-order data, read in batches of 16; every second segment is acknowledged.
     fn receive(&self, n: u32, with_event: bool) -> f64 {
         let mut pcb = self.established();
         let now = Time::from_secs(1);
         let start = Instant::now();
         for i in 0..n {
-            let segment = arriving(IRS + 1 + i.wrapping_mul(TEXT as u32), ISS + 1, TcpFlags::ACK, TEXT, stamps());
+            let segment = arriving(IRS + 1 + i.wrapping_mul(DATA as u32), ISS + 1, TcpFlags::ACK, DATA, stamps());
             if with_event {
                 let mut out = Outbox::new(&self.config, &self.counters);
                 let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), &mut out, now));
@@ -100,13 +100,13 @@ impl Bench {
         start.elapsed().as_nanos() as f64 / f64::from(n)
     }
 
-    /// Acknowledgements of two segments each, and the two segments of new text that they let out.
+    /// Acknowledgements of two segments each, and the two segments of new data that they let out.
     fn acknowledge(&self, n: u32, with_event: bool) -> f64 {
         let mut pcb = self.established();
         let now = Time::from_secs(1);
         let mut out = Outbox::new(&self.config, &self.counters);
         static PAGE: [u8; 64 << 10] = [7; 64 << 10];
-        let mut buf = vec![0; TEXT];
+        let mut buf = vec![0; DATA];
         let start = Instant::now();
         let mut ack = ISS + 1;
         for i in 0..n {
@@ -114,7 +114,7 @@ impl Bench {
             let mut out = Outbox::new(&self.config, &self.counters);
             if with_event {
                 if i % 16 == 0 {
-                    let chunks = [Chunk::Static(&PAGE[..TEXT * 32])].into_iter().collect();
+                    let chunks = [Chunk::Static(&PAGE[..DATA * 32])].into_iter().collect();
                     let _ = black_box(Send { chunks }.run(&mut pcb.parts(), &mut out, now));
                 }
                 let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), &mut out, now));
@@ -123,8 +123,8 @@ impl Bench {
                 black_box(segment);
                 // What making two segments costs whoever makes them: two buffers, copied and summed.
                 for _ in 0..2 {
-                    let mut segment = PktBuf::alloc(TEXT).expect("a buffer");
-                    let _ = black_box(pktbuf::copy_and_sum(segment.append(TEXT), &PAGE[..TEXT]));
+                    let mut segment = PktBuf::alloc(DATA).expect("a buffer");
+                    let _ = black_box(pktbuf::copy_and_sum(segment.append(DATA), &PAGE[..DATA]));
                     black_box(&mut buf);
                     out.segments.push(segment);
                 }
@@ -144,7 +144,7 @@ fn main() {
     let smoke = std::env::args().any(|arg| arg == "--smoke");
     let (n, rounds) = if smoke { (64, 1) } else { (200_000, 9) };
     let bench = Bench { config: Config::default(), counters: Counters::new() };
-    println!("PCB: {} octets", size_of::<Pcb>());
+    println!("PCB: {} bytes", size_of::<Pcb>());
     for (name, f) in [
         ("text in order", Bench::receive as fn(&Bench, u32, bool) -> f64),
         ("ACK, two segments out", Bench::acknowledge),

@@ -19,7 +19,7 @@ use wire::{FourTuple, SeqNumber};
 const ISS: u32 = 1000;
 const IRS: u32 = 5000;
 const CALLS: u32 = 1000;
-/// Text of a request or an answer.
+/// Data of a request or an answer.
 const SMALL: usize = 64;
 
 fn tuple() -> FourTuple {
@@ -133,11 +133,11 @@ fn receiver(config: &Config, counters: &Counters) {
 
 /// A client of small requests: each leaves at once, is acknowledged, and is answered.
 fn requester(config: &Config, counters: &Counters) {
-    static TEXT: [u8; SMALL] = [7; SMALL];
+    static DATA: [u8; SMALL] = [7; SMALL];
     let now = Time::from_secs(1);
     let (mut pcb, mut out) = established(config, counters, now);
     for i in 1..=CALLS {
-        let chunks = [Chunk::Pooled(PktBuf::from_slice(&TEXT).expect("a buffer"))].into_iter().collect();
+        let chunks = [Chunk::Pooled(PktBuf::from_slice(&DATA).expect("a buffer"))].into_iter().collect();
         send_and_segment_out(&mut pcb, chunks, &mut out, now);
         out.segments.clear();
         let segment = parse(frame(IRS + 1, ISS + 1 + i * SMALL as u32, TcpFlags::ACK, 0, stamps()));

@@ -43,7 +43,7 @@ pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     header.emit(buf.push_front(len));
     let sum = pseudo_header(tuple.local_addr, tuple.remote_addr, PROTOCOL, len as u32).add(pktbuf::sum(&buf));
     buf[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.finish().to_be_bytes());
-    buf.meta_mut().flow_hash = segment.text.meta().flow_hash;
+    buf.meta_mut().flow_hash = segment.data.meta().flow_hash;
     Some(buf)
 }
 

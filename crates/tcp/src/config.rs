@@ -11,7 +11,7 @@ use wire::tcp::OptionOrder;
 use wire::{FourTuple, SeqNumber};
 
 pub use features::{Ecn, EcnOption, FastOpenMode, SynCookies};
-pub use share::TextShare;
+pub use share::DataShare;
 
 pub use crate::window_rule::WindowRule;
 
@@ -32,7 +32,7 @@ pub enum ChecksumPlacement {
     Inside,
 }
 
-/// Sizes of a socket buffer in octets; a buffer starts at `initial` and grows to `max` as the connection proves that it
+/// Sizes of a socket buffer in bytes; a buffer starts at `initial` and grows to `max` as the connection proves that it
 /// can use it. No memory is reserved: these are limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
@@ -47,15 +47,15 @@ pub struct BufferSizes {
 /// What counts against the send buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendAccounting {
-    /// The octets of text that are not acknowledged, and never more than the buffer's size. A writer that found no room is
-    /// woken when more than a third is free.
-    Octets,
-    /// Memory, as Linux counts it: text is kept in runs of up to half of the peer's largest window, 64 KiB at most, each of
-    /// which costs `overhead` octets more. A run is begun while the buffer is not full and may then be filled, so that up
-    /// to one run more than the buffer's size is taken. A writer is told of room when what is free is at least half of what
-    /// is used, and what is unsent less than half of the mark of unsent text.
+    /// The bytes of data that are not acknowledged, and never more than the buffer's size. A writer that found no room
+    /// is woken when more than a third is free.
+    Bytes,
+    /// Memory, as Linux counts it: data is kept in runs of up to half of the peer's largest window, 64 KiB at most,
+    /// each of which costs `overhead` bytes more. A run is begun while the buffer is not full and may then be filled,
+    /// so that up to one run more than the buffer's size is taken. A writer is notified of room when the free part is
+    /// at least half of the used part, and the unsent data is less than half of the mark of unsent data.
     Runs {
-        /// Octets beside the text of each run.
+        /// Bytes beside the data of each run.
         overhead: u32,
     },
 }
@@ -96,17 +96,17 @@ impl core::fmt::Debug for FastOpenKeys {
     }
 }
 
-/// Memory of the buffers of all connections together, sent and received, in bytes, as `tcp_mem` of Linux has it. A buffer counts
-/// with its whole block; of memory shared with the application counts what waits to be sent.
+/// Memory of the buffers of all connections together, sent and received, in bytes, as `tcp_mem` of Linux has it. A
+/// buffer counts with its whole block; of memory shared with the application counts what waits to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Pressure that began at `pressure` ends here.
     pub low: u64,
     /// From here on buffers stop growing.
     pub pressure: u64,
-    /// From here on receive buffers shrink to the least as their windows are used up, text out of order is given up, text is
-    /// turned away where as much as the least buffer is unread, send buffers take no more than the least, and no new
-    /// connection is begun.
+    /// From here on receive buffers shrink to the least as their windows are used up, data out of order is given up,
+    /// data is turned away where as much as the least buffer is unread, send buffers take no more than the least, and
+    /// no new connection is begun.
     pub high: u64,
 }
 
@@ -114,16 +114,16 @@ impl MemoryLimits {
     /// No limit.
     pub const UNLIMITED: MemoryLimits = MemoryLimits { low: u64::MAX, pressure: u64::MAX, high: u64::MAX };
 
-    /// Linux's for a machine with so many bytes of memory: pressure begins at a sixteenth, the limit is one and a half times
-    /// that, and pressure ends at three quarters of it; 512 KiB at least.
+    /// Linux's for a machine with so many bytes of memory: pressure begins at a sixteenth, the limit is one and a half
+    /// times that, and pressure ends at three quarters of it; 512 KiB at least.
     pub const fn of_machine(bytes: u64) -> MemoryLimits {
         let pressure = if bytes / 16 > 512 << 10 { bytes / 16 } else { 512 << 10 };
         let low = pressure / 4 * 3;
         MemoryLimits { low, pressure, high: 2 * low }
     }
 
-    /// How short memory is when `used` octets are in use and it was `before`.
-    pub fn judge(&self, used: u64, before: Pressure) -> Pressure {
+    /// How short memory is when `used` bytes are in use and it was `before`.
+    pub fn classify(&self, used: u64, before: Pressure) -> Pressure {
         if used > self.high {
             Pressure::Severe
         } else if used > self.pressure || before != Pressure::None && used > self.low {
@@ -137,14 +137,14 @@ impl MemoryLimits {
 /// When a sender does without ICMP in finding what the path carries (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuProbing {
-    /// Never: ICMP alone tells.
+    /// Never: the path MTU is learnt from ICMP alone.
     #[default]
     Off,
-    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black hole, and
-    /// larger segments are searched for from there.
+    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black
+    /// hole, and larger segments are searched for from there.
     AfterBlackHole,
-    /// Every connection begins with [`Config::base_mss`], unless [`Config::trust_route_mtu`] says otherwise, and searches
-    /// upwards.
+    /// Every connection begins with [`Config::base_mss`], unless [`Config::trust_route_mtu`] says otherwise, and
+    /// searches upwards.
     Always,
 }
 
@@ -159,14 +159,14 @@ pub struct Pacing {
     pub avoidance: u16,
 }
 
-/// Parameters of TCP for a whole stack. [`crate::Profile`] makes whole sets of them; [`crate::knobs`] names most of them as
-/// Linux's sysctls do.
+/// Parameters of TCP for a whole stack. [`crate::Profile`] makes whole sets of them; [`crate::knobs`] names most of
+/// them as Linux's sysctls do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Receive buffer limits, in octets of text: the largest windows.
+    /// Receive buffer limits, in bytes of data: the largest windows.
     pub receive_buffer: BufferSizes,
-    /// What part of the memory of a receive buffer its text is.
-    pub receive_share: TextShare,
+    /// What part of the memory of a receive buffer its data is.
+    pub receive_share: DataShare,
     /// Send buffer limits.
     pub send_buffer: BufferSizes,
     /// What counts against the send buffer.
@@ -177,16 +177,18 @@ pub struct Config {
     pub congestion: Kind,
     /// Initial window in segments (RFC 6928: 10).
     pub initial_window: u8,
-    /// Octets that the initial window has at most, if they are more than two segments (RFC 5681 section 3.1: 4,380; RFC 6928
-    /// section 2: 14,600, which Linux does not count). `u32::MAX`: no bound. A window that a user or a route asks for has none.
-    pub initial_window_octets: u32,
+    /// Bytes that the initial window has at most, if they are more than two segments (RFC 5681 section 3.1: 4,380; RFC
+    /// 6928 section 2: 14,600, which Linux does not count). `u32::MAX`: no bound. A window that a user or a route asks
+    /// for has none.
+    pub initial_window_bytes: u32,
     /// Offer and accept timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and FreeBSD
-    /// take them, for the sake of devices on the path that strip it.
+    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and
+    /// FreeBSD take them, for the sake of devices on the path that strip it.
     pub strict_timestamps: bool,
-    /// By how many ticks of the peer's clock a timestamp may be older than one that was taken before without being refused
-    /// (PAWS, RFC 7323 section 5.3, which says none). Linux has one, for the sake of paths that reorder; FreeBSD none.
+    /// By how many ticks of the peer's clock a timestamp may be older than one that was taken before without being
+    /// refused (PAWS, RFC 7323 section 5.3, which says none). Linux has one, for the sake of paths that reorder;
+    /// FreeBSD none.
     pub paws_window: u8,
     /// Offer and accept window scaling (RFC 7323).
     pub window_scaling: bool,
@@ -200,8 +202,8 @@ pub struct Config {
     pub fast_open_keys: FastOpenKeys,
     /// Return to the initial window after an idle RTO (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
-    /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 2 a reordering window that D-SACKs do not widen, 4 no entry into
-    /// recovery for three SACKed segments alone. 1 is RACK itself, which cannot be done without.
+    /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 2 a reordering window that D-SACKs do not widen, 4 no entry
+    /// into recovery for three SACKed segments alone. 1 is RACK itself, which cannot be done without.
     pub recovery: u8,
     /// A loss leaves CUBIC a share of the congestion window instead of what is in flight. Both are RFC 9438's (section
     /// 4.6), since a window that is not used does not grow; the first is what Linux and FreeBSD do.
@@ -212,8 +214,8 @@ pub struct Config {
     pub frto: u8,
     /// Longest time for which an acknowledgement is held back (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack: Duration,
-    /// Longest time for which a peer is believed to hold back the acknowledgement of a single segment; a tail loss probe
-    /// waits as much longer (RFC 8985 section 7.2, TLP.max_ack_delay).
+    /// Longest time for which a peer is believed to hold back the acknowledgement of a single segment; a tail loss
+    /// probe waits as much longer (RFC 8985 section 7.2, TLP.max_ack_delay).
     pub peer_ack_delay: Duration,
     /// Segments at the start of a connection that are acknowledged at once, so that the peer's slow start is not held
     /// back by the delay.
@@ -239,53 +241,56 @@ pub struct Config {
     pub orphan_retries: u8,
     /// Keep-alive timing of connections that switch it on without their own.
     pub keep_alive: KeepAlive,
-    /// Least and longest user time-out that a peer can make a connection adopt (RFC 5482 section 3.1: L_LIMIT, U_LIMIT).
+    /// Least and longest user time-out that a peer can make a connection adopt (RFC 5482 section 3.1: L_LIMIT,
+    /// U_LIMIT).
     pub user_timeout_limits: (Duration, Duration),
     /// Connections without a user that wait for the peer, at most; one more is reset.
     pub max_orphans: u32,
     /// Connections in TIME-WAIT, at most; one more is closed at once.
     pub max_time_wait: u32,
-    /// An active open may take over a tuple in TIME-WAIT: 0 never; 1 if timestamps allow it (RFC 6191); 2 on loopback only,
-    /// which this stack does not have, so as 0.
+    /// An active open may take over a tuple in TIME-WAIT: 0 never; 1 if timestamps allow it (RFC 6191); 2 on loopback
+    /// only, which this stack does not have, so as 0.
     pub reuse_time_wait: u8,
     /// Least time between two challenge acknowledgements of one connection (RFC 5961 section 7). Nothing is shared
     /// between connections: a shared limit would be a side channel.
     pub challenge_ack_interval: Duration,
-    /// Smallest MSS that a peer or a path-MTU report can force upon us, in octets of text and options.
+    /// Smallest MSS that a peer or a path-MTU report can force upon us, in bytes of data and options.
     pub min_mss: u16,
     /// Probing for the path's MTU.
     pub mtu_probing: MtuProbing,
-    /// MSS that passes nearly everywhere, in octets of text and options.
+    /// MSS that passes nearly everywhere, in bytes of data and options.
     pub base_mss: u16,
-    /// A connection that a peer opened begins with what its route carries, though it searches, as Linux's do: it looks for
-    /// more when the route does. Off, both ends begin with `base_mss`.
+    /// A connection that a peer opened begins with what its route carries, though it searches, as Linux's do: it looks
+    /// for more when the route does. Off, both ends begin with `base_mss`.
     pub trust_route_mtu: bool,
-    /// Smallest MSS to which black holes drive a connection that searches, in octets of text and options.
+    /// Smallest MSS to which black holes drive a connection that searches, in bytes of data and options.
     pub mtu_probe_floor: u16,
-    /// The search ends when two sizes are closer than this, in octets.
+    /// The search ends when two sizes are closer than this, in bytes.
     pub mtu_probe_threshold: u16,
     /// Time after which a search that has ended begins anew: the path may be another one.
     pub mtu_probe_interval: Duration,
     /// Pacing.
     pub pacing: Pacing,
-    /// Text that may wait unsent before a writer counts as blocked, in octets (`TCP_NOTSENT_LOWAT`); `u32::MAX`: no limit.
+    /// Data that may wait unsent before a writer counts as blocked, in bytes (`TCP_NOTSENT_LOWAT`); `u32::MAX`: no
+    /// limit.
     pub not_sent_low_water: u32,
     /// Whether receive buffers grow by themselves.
     pub receive_growth: bool,
-    /// Memory of the buffers of all connections; `None`: a part of the machine's memory ([`MemoryLimits::of_machine`]), which
-    /// the stack fills in when it is built.
+    /// Memory of the buffers of all connections; `None`: a part of the machine's memory ([`MemoryLimits::of_machine`]),
+    /// which the stack fills in when it is built.
     pub memory: Option<MemoryLimits>,
-    /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) and of how fast
-    /// its text is delivered (`tcpi_delivery_rate`). Costs some
-    /// memory per connection and a few instructions per segment.
+    /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) and of
+    /// how fast its data is delivered (`tcpi_delivery_rate`). Costs some memory per connection and a few instructions
+    /// per segment.
     pub measure_limits: bool,
-    /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does not).
+    /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does
+    /// not).
     pub reset_on_timeout: bool,
-    /// Let an ICMP error that reports a missing service end an established connection too, if it quotes what is in flight
-    /// (RFC 9293 SHLD-26). Off, such an error only explains a time-out, because it is easily forged (RFC 5927).
+    /// Let an ICMP error that reports a missing service end an established connection too, if it quotes what is in
+    /// flight (RFC 9293 SHLD-26). Off, such an error only explains a time-out, because it is easily forged (RFC 5927).
     pub hard_errors_abort: bool,
-    /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that gathers segments hands
-    /// over what belongs together. Off, PSH stands only where the text ends.
+    /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that gathers segments
+    /// hands over what belongs together. Off, PSH stands only where the data ends.
     pub push_super_segments: bool,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
     pub tx_checksum_offload: bool,
@@ -303,13 +308,14 @@ pub struct Config {
     pub ecn_option: EcnOption,
     /// A SYN that is not answered is sent again without the request for ECN (RFC 3168 section 6.1.1.1).
     pub ecn_fallback: bool,
-    /// Acknowledgements without text are sent as capable of ECN on connections with accurate ECN
+    /// Acknowledgements without data are sent as capable of ECN on connections with accurate ECN
     /// (draft-ietf-tcpm-generalized-ecn section 3.2.3, "ECN++").
     pub ecn_pure_acks: bool,
     /// Fast Open.
     pub fast_open: FastOpenMode,
-    /// A destination that let a SYN with Fast Open go unanswered gets none for so long, and for twice as long each further time:
-    /// the path may drop such SYNs (RFC 7413 sections 4.1.3.1 and 7.1). 0: the next SYN has the option again.
+    /// A destination that let a SYN with Fast Open go unanswered gets none for so long, and for twice as long each
+    /// further time: the path may drop such SYNs (RFC 7413 sections 4.1.3.1 and 7.1). 0: the next SYN has the option
+    /// again.
     pub fast_open_black_hole_timeout: Duration,
 }
 
@@ -318,13 +324,13 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             receive_buffer: BufferSizes { min: 2 << 10, initial: 64 << 10, max: 3 << 20 },
-            receive_share: TextShare::HALF,
+            receive_share: DataShare::HALF,
             send_buffer: BufferSizes { min: 4 << 10, initial: 256 << 10, max: 4 << 20 },
             send_accounting: SendAccounting::Runs { overhead: 1280 },
             rto: RttConfig::default(),
             congestion: Kind::Cubic,
             initial_window: 10,
-            initial_window_octets: u32::MAX,
+            initial_window_bytes: u32::MAX,
             timestamps: true,
             strict_timestamps: false,
             paws_window: 1,
@@ -407,8 +413,8 @@ impl Config {
         self.reuse_time_wait == 1
     }
 
-    /// Shift with which our windows are scaled: the least that lets 16 bits express the memory of the largest receive buffer,
-    /// at most 14 (RFC 7323 section 2.3).
+    /// Shift with which our windows are scaled: the least that lets 16 bits express the memory of the largest receive
+    /// buffer, at most 14 (RFC 7323 section 2.3).
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
     //# Thus, the shift count MUST be limited to 14 (which allows windows of 2^30 = 1 GiB).
     pub fn window_shift(&self) -> u8 {
@@ -430,22 +436,23 @@ pub struct ConnectionOptions {
     pub cork: bool,
     /// Probe an idle peer.
     pub keep_alive: Option<KeepAlive>,
-    /// Fixed send buffer in octets; switches its growth off.
+    /// Fixed send buffer in bytes; switches its growth off.
     pub send_buffer: Option<u32>,
-    /// Fixed receive buffer in octets of text; switches its growth off.
+    /// Fixed receive buffer in bytes of data; switches its growth off.
     pub receive_buffer: Option<u32>,
     /// Congestion control.
     pub congestion: Option<Kind>,
     /// Upper bound of the MSS that we announce and use.
     pub max_segment: Option<u16>,
-    /// The MSS that we announce, in octets, but no more than `max_segment`; what is sent may be larger or smaller. The caller
-    /// that sets it must ensure that the link takes as much (RFC 9293, MUST-67). `None`: as much as the path carries.
+    /// The MSS that we announce, in bytes, but no more than `max_segment`; what is sent may be larger or smaller. The
+    /// caller that sets it must ensure that the link takes as much (RFC 9293, MUST-67). `None`: as much as the path
+    /// carries.
     pub announced_mss: Option<u16>,
     /// Initial congestion window in segments; 0 counts as `None`.
     pub initial_window: Option<u8>,
     /// Upper bound of the window of our SYN, in segments of the MSS that we announce.
     pub initial_receive_window: Option<u16>,
-    /// Upper bound of the window that we announce, in octets.
+    /// Upper bound of the window that we announce, in bytes.
     pub window_clamp: Option<u32>,
     /// Time without progress after which the connection is given up (USER_TIMEOUT of RFC 5482).
     pub user_timeout: Option<Duration>,
@@ -458,11 +465,11 @@ pub struct ConnectionOptions {
     pub fin_wait_2: Option<Duration>,
     /// Retransmissions of the SYN before an active open fails.
     pub syn_retries: Option<u8>,
-    /// Text in octets from which on the connection counts as readable; at least 1.
+    /// Data in bytes from which on the connection counts as readable; at least 1.
     pub receive_low_water: Option<u32>,
-    /// Text that may wait unsent before a writer counts as blocked, in octets.
+    /// Data that may wait unsent before a writer counts as blocked, in bytes.
     pub not_sent_low_water: Option<u32>,
-    /// Upper bound of the pacing rate in octets per second; switches pacing on.
+    /// Upper bound of the pacing rate in bytes per second; switches pacing on.
     pub max_pacing_rate: Option<u64>,
     /// Differentiated Services field of what is sent, in the high six bits; the low two are not used.
     pub traffic_class: u8,
@@ -481,7 +488,7 @@ pub struct OpenParams {
     pub ts_offset: u32,
     /// Flow hash copied to every segment's `Meta::flow_hash`, if the stack has one.
     pub flow_hash: Option<u32>,
-    /// Largest segment text that the route carries, in octets: MTU - IP header - 20.
+    /// Largest segment data that the route carries, in bytes: MTU - IP header - 20.
     pub mss: u16,
     /// Options of this connection.
     pub options: ConnectionOptions,
@@ -490,17 +497,17 @@ pub struct OpenParams {
 /// What a listener hands to each child (RFC 9293 section 3.10.7.2).
 #[derive(Clone, Copy, Debug)]
 pub struct ListenParams<'o> {
-    /// Largest segment text that the route carries, in octets: MTU - IP header - 20.
+    /// Largest segment data that the route carries, in bytes: MTU - IP header - 20.
     pub mss: u16,
     /// Options that children inherit.
     pub options: &'o ConnectionOptions,
     /// Until the SYN-ACK has timed out so often, a bare acknowledgement opens no connection: it is not worth its user's
-    /// attention before there is text (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
+    /// attention before there is data (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
     pub defer_accept: u8,
 }
 
-/// The SYN-ACK's time-outs in `time`, which begins with the first one of a second and doubles: how `TCP_DEFER_ACCEPT` counts
-/// seconds.
+/// The SYN-ACK's time-outs in `time`, which begins with the first one of a second and doubles: how `TCP_DEFER_ACCEPT`
+/// counts seconds.
 pub fn time_outs_in(time: Duration, config: &Config) -> u8 {
     let (mut count, mut spent, mut next) = (0, Duration::ZERO, config.rto.initial_rto.max(Duration::from_millis(1)));
     while spent < time && count < u8::MAX {

@@ -4,14 +4,14 @@
 //! |---|---|---|
 //! | SYN | ECE, CWR | AE, CWR, ECE |
 //! | SYN-ACK | ECE | the mark that the SYN arrived with |
-//! | receiver | ECE from a mark until CWR | the number of marks modulo 8 in AE, CWR, ECE; octets by mark in an option |
+//! | receiver | ECE from a mark until CWR | the number of marks modulo 8 in AE, CWR, ECE; bytes by mark in an option |
 //! | sender | one cut per window, signalled by CWR | one cut per window |
-//! | segments without text | not capable | capable if the configuration says so (draft-ietf-tcpm-generalized-ecn) |
+//! | segments without data | not capable | capable if the configuration says so (draft-ietf-tcpm-generalized-ecn) |
 //!
-//! The state is a box that only connections with ECN have, in the header-out part; segments that concern it take all parts
-//! at once ([`HeaderIn::judge`](crate::pcb::HeaderIn)), so the established path knows nothing of it but two octets of the
-//! header template. What may never happen: text marked as capable of ECN on a path that was seen to change marks, or two
-//! cuts of the congestion window for one window of text.
+//! The state is a box that only connections with ECN have, in the header-out part; segments that concern it take all
+//! parts at once ([`HeaderIn::classify`](crate::pcb::HeaderIn)), so the established path knows nothing of it but two
+//! bytes of the header template. What may never happen: data marked as capable of ECN on a path that was seen to change
+//! marks, or two cuts of the congestion window for one window of data.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -19,7 +19,7 @@ use wire::tcp::{EcnCounters, RareOptions, TcpFlags};
 
 use crate::access::PcbMut;
 use crate::config::{Config, Ecn, EcnOption};
-use crate::ecn_state::{CE, ECT_0, ECT_1, EcnState, FIRST_COUNT, FIRST_OCTETS, Marks, NOT_ECT};
+use crate::ecn_state::{CE, ECT_0, ECT_1, EcnState, FIRST_BYTES, FIRST_COUNT, Marks, NOT_ECT};
 pub use crate::ecn_state::{EcnCounts, EcnMode};
 use crate::outbox::Outbox;
 use crate::pcb::{HeaderOut, SendWindow};
@@ -104,7 +104,7 @@ pub(crate) fn syn_ack_flags(mode: EcnMode, mark: u8) -> TcpFlags {
 /// The option of a SYN-ACK: nothing was counted yet.
 pub(crate) fn syn_ack_option(mode: EcnMode, config: &Config) -> Option<EcnCounters> {
     let sent = mode == EcnMode::Accurate && config.ecn_option != EcnOption::Never;
-    sent.then(|| EcnCounters::new(FIRST_OCTETS, 0, FIRST_OCTETS, 3, true))
+    sent.then(|| EcnCounters::new(FIRST_BYTES, 0, FIRST_BYTES, 3, true))
 }
 
 /// A count in the bits of the header.
@@ -125,7 +125,7 @@ impl HeaderOut {
         self.marks.set_echo(syn_ack_flags(mode, mark));
     }
 
-    /// The option of accurate ECN for the first segment of text that a client sends.
+    /// The option of accurate ECN for the first segment of data that a client sends.
     #[cold]
     pub(crate) fn first_ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
         self.marks.0 &= !Marks::OPTION;
@@ -135,7 +135,7 @@ impl HeaderOut {
         self.ecn_option(config)
     }
 
-    /// The option of accurate ECN for a segment without text.
+    /// The option of accurate ECN for a segment without data.
     #[cold]
     pub(crate) fn ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
         let ecn = self.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate && ecn.option)?;
@@ -144,7 +144,7 @@ impl HeaderOut {
             EcnOption::Sparing => ecn.news,
             EcnOption::Always => true,
         };
-        let [ect0, ce, ect1] = ecn.octets_in;
+        let [ect0, ce, ect1] = ecn.bytes_in;
         due.then(|| {
             ecn.news = false;
             EcnCounters::new(ect0, ce, ect1, 3, true)
@@ -175,7 +175,7 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
     parts.header_out.marks.set_echo(told(segment.ecn()));
     if option {
         // RFC 9768 section 3.2.3.2.1: the acknowledgement of the SYN-ACK has the option and may be lost, so the first
-        // text has it as well.
+        // data has it as well.
         parts.header_out.marks.0 |= Marks::OPTION;
     }
     if heard == told(CE) {
@@ -214,9 +214,9 @@ pub(crate) fn established(parts: &mut PcbMut<'_>, config: &Config) {
     }
 }
 
-/// The first segment behind the SYN. Of a handshake that we answered, with accurate ECN, its bits tell the mark of our SYN-ACK
-/// if it is a pure acknowledgement without SACK blocks (RFC 9768 section 3.2.2.1, table 4). Whether they did, and so are
-/// no count.
+/// The first segment behind the SYN. Of a handshake that we answered, with accurate ECN, its bits tell the mark of our
+/// SYN-ACK if it is a pure acknowledgement without SACK blocks (RFC 9768 section 3.2.2.1, table 4). Whether they did,
+/// and so are no count.
 fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &Config) -> bool {
     let heard = segment.header.flags.intersection(ACE);
     let handshake = passive && segment.seq_len() == 0 && segment.header.options.sack.is_empty();
@@ -254,12 +254,12 @@ impl Before {
     pub(crate) fn of(parts: &PcbMut<'_>) -> Option<Before> {
         parts.header_out.ecn.as_ref()?;
         let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
-        Some(Before { una: sw.una, delivered: sw.delivered_octets(), ts_recent: rw.ts_recent })
+        Some(Before { una: sw.una, delivered: sw.delivered_bytes(), ts_recent: rw.ts_recent })
     }
 
     fn progress(self, parts: &PcbMut<'_>) -> Progress {
         let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
-        let delivered = sw.delivered_octets().wrapping_sub(self.delivered) as i32;
+        let delivered = sw.delivered_bytes().wrapping_sub(self.delivered) as i32;
         Progress {
             acked: (sw.una - self.una).max(0) as u32,
             delivered: delivered.max(0) as u32,
@@ -271,9 +271,9 @@ impl Before {
 /// What an acknowledgement has brought.
 #[derive(Clone, Copy)]
 struct Progress {
-    /// Octets of sequence space that it acknowledged for the first time.
+    /// Bytes of sequence space that it acknowledged for the first time.
     acked: u32,
-    /// Octets of text that are known to have arrived since, acknowledged or SACKed.
+    /// Bytes of data that are known to have arrived since, acknowledged or SACKed.
     delivered: u32,
     /// Its timestamp is the latest so far.
     later: bool,
@@ -289,14 +289,14 @@ impl Progress {
 /// Marks that must be reported to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// Text arrived with a mark: it is acknowledged at once.
+    /// Data arrived with a mark: it is acknowledged at once.
     pub(crate) now: bool,
-    /// Enough segments without text arrived with a mark to report it although there is nothing to acknowledge.
+    /// Enough segments without data arrived with a mark to report it although there is nothing to acknowledge.
     pub(crate) pure: bool,
 }
 
-/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `before`: how things
-/// stood when it arrived.
+/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `before`: how
+/// things stood when it arrived.
 #[inline(never)]
 pub(crate) fn arrives(
     segment: &Segment,
@@ -325,7 +325,7 @@ fn classic(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'
         ecn.seen = true;
         parts.header_in.notice(CE);
     }
-    if !segment.text.is_empty() {
+    if !segment.data.is_empty() {
         // RFC 3168 section 6.1.3: CWR ends the echo, and a mark on the same segment begins it again.
         if flags.contains(TcpFlags::CWR) {
             ho.marks.set_echo(TcpFlags::NONE);
@@ -375,8 +375,8 @@ fn accurate(segment: &Segment, progress: Progress, parts: &mut PcbMut<'_>, out: 
 }
 
 impl EcnState {
-    /// A segment without text has arrived with a mark. RFC 9768 section 3.2.2.5.1: the third since we last sent anything must
-    /// be answered, though it acknowledges nothing.
+    /// A segment without data has arrived with a mark. RFC 9768 section 3.2.2.5.1: the third since we last sent
+    /// anything must be answered, though it acknowledges nothing.
     fn owes_answer(&mut self, segments_out: u32) -> bool {
         let (sent, marks) = self.unanswered;
         let marks = if sent == segments_out { marks + 1 } else { 1 };
@@ -384,16 +384,16 @@ impl EcnState {
         marks >= 3
     }
 
-    /// How many marks an acknowledgement tells of, whose bits say `marks` modulo eight. It is the first to tell of `packets`
-    /// segments, and its option of `told` marked octets. The bits may have come full circle behind acknowledgements that
-    /// were lost: then the safest likely case is taken (RFC 9768 section 3.2.2.5.2, appendix A.2).
+    /// How many marks an acknowledgement reports, if its bits are `marks` modulo eight. It newly acknowledges `packets`
+    /// segments, and its option reports `told` marked bytes. The bits may have wrapped during lost acknowledgements:
+    /// then the safest likely case is assumed (RFC 9768 section 3.2.2.5.2, appendix A.2).
     fn safest(&self, marks: u32, packets: u32, told: Option<u32>, mss: u32) -> u32 {
         if packets < CIRCLE {
             return marks;
         }
         let safer = packets - (packets - marks) % CIRCLE;
         let plain = match told {
-            Some(octets) => octets <= marks.saturating_mul(mss) && octets < safer.saturating_mul(mss) / 2,
+            Some(bytes) => bytes <= marks.saturating_mul(mss) && bytes < safer.saturating_mul(mss) / 2,
             // Where acknowledgements usually cover many segments a large one says nothing of lost ones.
             None => self.usual_ack >= 16 * CIRCLE / 2,
         };
@@ -412,16 +412,16 @@ impl EcnState {
     }
 }
 
-/// Count the mark of a segment and its octets. True if it was marked.
+/// Count the mark of a segment and its bytes. True if it was marked.
 fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> bool {
-    let len = segment.text.len() as u32;
-    let octets = match segment.ecn() {
-        ECT_0 => &mut ecn.octets_in[0],
-        CE => &mut ecn.octets_in[1],
-        ECT_1 => &mut ecn.octets_in[2],
+    let len = segment.data.len() as u32;
+    let bytes = match segment.ecn() {
+        ECT_0 => &mut ecn.bytes_in[0],
+        CE => &mut ecn.bytes_in[1],
+        ECT_1 => &mut ecn.bytes_in[2],
         _ => return false,
     };
-    *octets = octets.wrapping_add(len) & 0x00ff_ffff;
+    *bytes = bytes.wrapping_add(len) & 0x00ff_ffff;
     ecn.seen = true;
     ecn.news |= len > 0;
     let marked = segment.ecn() == CE;
@@ -442,22 +442,22 @@ fn heard(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) ->
     if ecn.deaf || progress.may_be_old() {
         return false;
     }
-    let told = counters.and_then(|counters| heard_octets(ecn, &counters));
+    let told = counters.and_then(|counters| heard_bytes(ecn, &counters));
     let packets = progress.delivered.div_ceil(mss.max(1));
     ecn.note_ack(packets);
     let marks = ace_count(segment.header.flags).wrapping_sub(ecn.marks_out) % CIRCLE;
     let marks = ecn.safest(marks, packets, told.filter(|_| known), mss);
     ecn.marks_out = ecn.marks_out.wrapping_add(marks);
-    marks > 0 || told.is_some_and(|octets| octets > 0)
+    marks > 0 || told.is_some_and(|bytes| bytes > 0)
 }
 
-/// What the option says of our octets; how many more have met congestion, if it says.
-fn heard_octets(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
+/// What the option says of our bytes; how many more have met congestion, if it says.
+fn heard_bytes(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
     let mut marked = None;
     for (index, told) in [counters.ect0(), counters.ce(), counters.ect1()].into_iter().enumerate() {
         let Some(told) = told else { continue };
         // Those of an option that was overtaken would seem to be far ahead.
-        let known = &mut ecn.octets_out[index];
+        let known = &mut ecn.bytes_out[index];
         let new = told.wrapping_sub(*known) & 0x00ff_ffff;
         let new = if new < 1 << 23 { new } else { 0 };
         *known = known.wrapping_add(new) & 0x00ff_ffff;
@@ -468,21 +468,21 @@ fn heard_octets(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
     marked
 }
 
-/// The SYN or SYN-ACK that we sent met congestion: the first window is treated as one whose text has.
+/// The SYN or SYN-ACK that we sent met congestion: the first window is treated as if its data had met congestion.
 fn cut_first_window(sw: &mut SendWindow, out: &Outbox<'_>, now: Time) {
     let window = sw.congestion.cwnd();
     sw.congestion.on_ecn(window, window, now);
     out.count(Counter::CongestionEvents, 1);
 }
 
-/// Cut the congestion window, unless that was done for this window of text. What the same segment acknowledged, `acked`
-/// octets, was in flight when it met congestion, and counts. True if it was cut.
+/// Cut the congestion window, unless that was done for this window of data. What the same segment acknowledged, `acked`
+/// bytes, was in flight when it met congestion, and counts. True if it was cut.
 fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, now: Time) -> bool {
     let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
     if ecn.cut_until.is_some_and(|until| sw.bytes_acked < until) {
         return false;
     }
-    ecn.cut_until = Some(sw.bytes_acked + u64::from(sw.sent_text()));
+    ecn.cut_until = Some(sw.bytes_acked + u64::from(sw.sent_data()));
     // In recovery the window was cut already; the mark is still echoed to the peer.
     if !sw.mode.recovers() {
         let (flight, mss) = (sw.flight() + acked, u32::from(sw.mss));
@@ -535,7 +535,7 @@ mod tests {
             sw.bytes_acked += since;
             sw.una += since as u32;
             sw.nxt += since as u32;
-            assert!(cut(sw, ho, 0, &out, Time::ZERO), "{since} octets later");
+            assert!(cut(sw, ho, 0, &out, Time::ZERO), "{since} bytes later");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a connection knows of congestion marks: the ECN field, the bits that its headers carry, and its counts of marks. The rules are
-//! in [`crate::ecn`].
+//! What a connection knows of congestion marks: the ECN field, the bits that its headers carry, and its counts of
+//! marks. The rules are in [`crate::ecn`].
 
 use wire::tcp::TcpFlags;
 
@@ -7,28 +7,28 @@ use wire::tcp::TcpFlags;
 pub(crate) const NOT_ECT: u8 = 0;
 /// ECT(1).
 pub(crate) const ECT_1: u8 = 1;
-/// ECT(0): what our text is sent with.
+/// ECT(0): what our data is sent with.
 pub(crate) const ECT_0: u8 = 2;
 /// Congestion experienced.
 pub(crate) const CE: u8 = 3;
 
 /// Marks counted before there were any (RFC 9768 section 3.2.1): zero would look like a path that clears the bits.
 pub(crate) const FIRST_COUNT: u32 = 5;
-/// The same for octets that arrived marked ECT(0) or ECT(1).
-pub(crate) const FIRST_OCTETS: u32 = 1;
-/// What headers say of ECN, in one octet: the bits that our SYN asked with, later those of every segment with ACK; and what
-/// new text adds. The bits keep their places, those of the ECN field of the IP header too.
+/// The same for bytes that arrived marked ECT(0) or ECT(1).
+pub(crate) const FIRST_BYTES: u32 = 1;
+/// What headers say of ECN, in one byte: the bits that our SYN asked with, later those of every segment with ACK; and
+/// what new data adds. The bits keep their places, those of the ECN field of the IP header too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(pub(crate) u8);
 
 impl Marks {
-    /// CWR on the next new text: the congestion window was cut (RFC 3168 section 6.1.2).
+    /// CWR on the next new data: the congestion window was cut (RFC 3168 section 6.1.2).
     pub(crate) const REDUCED: u8 = 4;
     /// The bits count marks (RFC 9768).
     pub(crate) const COUNT: u8 = 8;
-    /// The next new text carries the option.
+    /// The next new data carries the option.
     pub(crate) const OPTION: u8 = 0x10;
-    /// Segments without text are capable of ECN, too, as long as text is.
+    /// Segments without data are capable of ECN, too, as long as data is.
     pub(crate) const PURE: u8 = 0x20;
     const ECHO: u8 = TcpFlags::ECE.0 as u8 | TcpFlags::CWR.0 as u8 | 1;
 
@@ -43,19 +43,19 @@ impl Marks {
         self.0 = self.0 & !Self::ECHO | (flags.0 & 0xc0) as u8 | (flags.0 >> 8 & 1) as u8;
     }
 
-    /// ECN field of new text.
+    /// ECN field of new data.
     #[inline]
     pub(crate) fn class(self) -> u8 {
         self.0 & ECT_0
     }
 
-    /// ECN field of a segment without text.
+    /// ECN field of a segment without data.
     #[inline]
     pub(crate) fn pure_class(self) -> u8 {
         if self.0 & Self::PURE == 0 { NOT_ECT } else { self.class() }
     }
 
-    /// Must the next new text have the option of accurate ECN?
+    /// Must the next new data have the option of accurate ECN?
     pub(crate) fn tells_counters(self) -> bool {
         self.0 & Self::OPTION != 0
     }
@@ -70,18 +70,18 @@ impl Marks {
         self.0 & (Self::REDUCED | Self::COUNT) == 0
     }
 
-    /// Does the next new text tell anything but what all text tells?
+    /// Whether the next new data carries any ECN signal beyond that of all data.
     #[inline]
     pub(crate) fn tells_news(self) -> bool {
         self.0 & (Self::REDUCED | Self::OPTION) != 0
     }
 
-    /// Must the next new text have CWR?
+    /// Must the next new data have CWR?
     pub(crate) fn tells_reduction(self) -> bool {
         self.0 & Self::REDUCED != 0
     }
 
-    /// New text has left.
+    /// New data has left.
     pub(crate) fn reduction_told(&mut self) {
         self.0 &= !Self::REDUCED;
     }
@@ -103,7 +103,7 @@ pub enum EcnMode {
 #[derive(Debug)]
 pub(crate) struct EcnState {
     pub(crate) mode: EcnMode,
-    /// Text may be sent as capable of ECN.
+    /// Data may be sent as capable of ECN.
     pub(crate) capable: bool,
     /// The acknowledgement that completes the handshake (as a server), or the first segment after it, is still awaited.
     pub(crate) first: bool,
@@ -119,17 +119,17 @@ pub(crate) struct EcnState {
     pub(crate) usual_ack: u32,
     /// Segments that we had sent when the last mark arrived, and how many marks have arrived since the last of them.
     pub(crate) unanswered: (u32, u32),
-    /// No further cut until so many octets of text are acknowledged in all. Not a sequence number: those return after
-    /// 2^32 octets, and no segment may have come here meanwhile.
+    /// No further cut until so many bytes of data are acknowledged in all. Not a sequence number: those return after
+    /// 2^32 bytes, and no segment may have come here meanwhile.
     pub(crate) cut_until: Option<u64>,
     /// Segments of the peer that arrived marked (r.cep).
     pub(crate) marks_in: u32,
-    /// Octets of text that arrived with ECT(0), marked, with ECT(1) (r.e0b, r.ceb, r.e1b).
-    pub(crate) octets_in: [u32; 3],
+    /// Bytes of data that arrived with ECT(0), marked, with ECT(1) (r.e0b, r.ceb, r.e1b).
+    pub(crate) bytes_in: [u32; 3],
     /// Our segments that arrived marked, as far as we know (s.cep).
     pub(crate) marks_out: u32,
-    /// The peer's counts of octets that arrived there with ECT(0), marked, with ECT(1) (s.e0b, s.ceb, s.e1b).
-    pub(crate) octets_out: [u32; 3],
+    /// The peer's counts of bytes that arrived there with ECT(0), marked, with ECT(1) (s.e0b, s.ceb, s.e1b).
+    pub(crate) bytes_out: [u32; 3],
 }
 
 impl EcnState {
@@ -146,13 +146,13 @@ impl EcnState {
             unanswered: (0, 0),
             cut_until: None,
             marks_in: FIRST_COUNT,
-            octets_in: [FIRST_OCTETS, 0, FIRST_OCTETS],
+            bytes_in: [FIRST_BYTES, 0, FIRST_BYTES],
             marks_out: FIRST_COUNT,
-            octets_out: [FIRST_OCTETS, 0, FIRST_OCTETS],
+            bytes_out: [FIRST_BYTES, 0, FIRST_BYTES],
         }
     }
 
-    /// Was the window cut, and none of the first `acked` octets of text left later?
+    /// Was the window cut, and none of the first `acked` bytes of data left later?
     pub(crate) fn reduced(&self, acked: u64) -> bool {
         self.cut_until.is_some_and(|until| acked <= until)
     }
@@ -165,21 +165,21 @@ impl EcnState {
     /// For status reports.
     pub(crate) fn counts(&self) -> EcnCounts {
         let counted = |[ect0, ce, ect1]: [u32; 3]| {
-            [ect0.wrapping_sub(FIRST_OCTETS), ce, ect1.wrapping_sub(FIRST_OCTETS)].map(|octets| octets & 0x00ff_ffff)
+            [ect0.wrapping_sub(FIRST_BYTES), ce, ect1.wrapping_sub(FIRST_BYTES)].map(|bytes| bytes & 0x00ff_ffff)
         };
         EcnCounts {
             mode: self.mode,
             seen: self.seen,
             delivered_ce: self.marked(),
-            delivered_octets: counted(self.octets_out),
+            delivered_bytes: counted(self.bytes_out),
             received_ce: self.marks_in.wrapping_sub(FIRST_COUNT),
-            received_octets: counted(self.octets_in),
+            received_bytes: counted(self.bytes_in),
             option_seen: self.option,
         }
     }
 }
 
-/// What a connection has counted of marks. Octets are modulo 2^24, and counted by accurate ECN alone.
+/// What a connection has counted of marks. Bytes are modulo 2^24, and counted by accurate ECN alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EcnCounts {
     /// What both ends speak.
@@ -188,12 +188,12 @@ pub struct EcnCounts {
     pub seen: bool,
     /// Segments of ours that met congestion, as far as the peer has reported.
     pub delivered_ce: u32,
-    /// Octets of ours that arrived with ECT(0), with a mark of congestion, with ECT(1), as far as the peer has reported.
-    pub delivered_octets: [u32; 3],
+    /// Bytes of ours that arrived with ECT(0), with a mark of congestion, with ECT(1), as far as the peer has reported.
+    pub delivered_bytes: [u32; 3],
     /// Segments of the peer's that met congestion.
     pub received_ce: u32,
-    /// Octets that arrived with ECT(0), with a mark of congestion, with ECT(1).
-    pub received_octets: [u32; 3],
+    /// Bytes that arrived with ECT(0), with a mark of congestion, with ECT(1).
+    pub received_bytes: [u32; 3],
     /// The peer's option with its counters was seen.
     pub option_seen: bool,
 }

@@ -14,13 +14,13 @@ pub enum Error {
     TimedOut,
     /// The connection was aborted on this side.
     Aborted,
-    /// An ICMP error said that the host cannot be reached.
+    /// An ICMP error reported that the host cannot be reached.
     HostUnreachable,
-    /// An ICMP error said that the network cannot be reached.
+    /// An ICMP error reported that the network cannot be reached.
     NetworkUnreachable,
     /// The interface that led to the peer has vanished, or the address of this side is no longer ours.
     NetworkDown,
-    /// No answer, although text was retransmitted several times; retransmission goes on (R1, RFC 9293 section 3.8.3).
+    /// No answer, although data was retransmitted several times; retransmission goes on (R1, RFC 9293 section 3.8.3).
     Unanswered,
     /// The connection is not (or no longer) established.
     NotConnected,

@@ -1,9 +1,9 @@
-//! `TCP_INFO`: a connection's report in the layout of Linux's `struct tcp_info` (6.18: 280 octets), for programs and
+//! `TCP_INFO`: a connection's report in the layout of Linux's `struct tcp_info` (6.18: 280 bytes), for programs and
 //! scripts that expect it.
 //!
-//! The struct is declared once, by a macro that also knows how to write it out octet by octet, so that nothing here needs
-//! to look at memory. Fields that mean nothing here (`rehash`, forward acknowledgement) are 0. Linux counts the flight in
-//! segments where we count octets: such fields are octets divided by the MSS, rounded up.
+//! The struct is declared once, by a macro that also knows how to write it out byte by byte, so that nothing here needs
+//! to look at memory. Fields that mean nothing here (`rehash`, forward acknowledgement) are 0. Linux counts the flight
+//! in segments where we count bytes: such fields are bytes divided by the MSS, rounded up.
 
 use core::time::Duration;
 
@@ -19,7 +19,8 @@ pub const TCP_INFO_LEN: usize = 280;
 
 macro_rules! tcp_info {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        /// See the head of the file. Numbers are in the machine's byte order, times in microseconds unless said otherwise.
+        /// See the head of the file. Numbers are in the machine's byte order, times in microseconds unless said
+        /// otherwise.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct TcpInfo {
@@ -27,7 +28,7 @@ macro_rules! tcp_info {
         }
 
         impl TcpInfo {
-            /// The octets that `getsockopt` would copy out.
+            /// The bytes that `getsockopt` would copy out.
             pub fn to_bytes(&self) -> [u8; TCP_INFO_LEN] {
                 let mut bytes = [0; TCP_INFO_LEN];
                 let mut rest = &mut bytes[..];
@@ -45,7 +46,7 @@ macro_rules! tcp_info {
                 [$((stringify!($name), u64::from(self.$name)),)*].into_iter()
             }
 
-            /// Octets before each field, in order.
+            /// Bytes before each field, in order.
             #[cfg(test)]
             fn offsets() -> Vec<(&'static str, usize)> {
                 vec![$((stringify!($name), core::mem::offset_of!(TcpInfo, $name)),)*]
@@ -108,11 +109,11 @@ tcp_info! {
     flags: u8,
     /// Retransmission time-out.
     rto: u32,
-    /// Delay of acknowledgements; 0 until text has arrived.
+    /// Delay of acknowledgements; 0 until data has arrived.
     ato: u32,
-    /// Text of a segment of ours, octets.
+    /// Data of a segment of ours, bytes.
     snd_mss: u32,
-    /// Text of a segment of the peer's, octets, as far as seen.
+    /// Data of a segment of the peer's, bytes, as far as seen.
     rcv_mss: u32,
     /// Segments sent and not acknowledged.
     unacked: u32,
@@ -124,17 +125,17 @@ tcp_info! {
     retrans: u32,
     /// Always 0, as in Linux today.
     fackets: u32,
-    /// Milliseconds since text was sent.
+    /// Milliseconds since data was sent.
     last_data_sent: u32,
     /// Always 0, as in Linux.
     last_ack_sent: u32,
-    /// Milliseconds since text arrived.
+    /// Milliseconds since data arrived.
     last_data_recv: u32,
     /// Milliseconds since an acknowledgement arrived.
     last_ack_recv: u32,
-    /// Path MTU, octets.
+    /// Path MTU, bytes.
     pmtu: u32,
-    /// Limit of our window's growth, octets.
+    /// Limit of our window's growth, bytes.
     rcv_ssthresh: u32,
     /// Smoothed round-trip time.
     rtt: u32,
@@ -144,39 +145,39 @@ tcp_info! {
     snd_ssthresh: u32,
     /// Congestion window, segments.
     snd_cwnd: u32,
-    /// MSS that we announced, less what timestamps take of every segment, octets: the text that we expect in one.
+    /// MSS that we announced, less what timestamps take of every segment, bytes: the data that we expect in one.
     advmss: u32,
     /// Reordering, segments.
     reordering: u32,
     /// Round-trip time as the receiver sees it.
     rcv_rtt: u32,
-    /// Receive buffer space that growth is measured by, octets.
+    /// Receive buffer space that growth is measured by, bytes.
     rcv_space: u32,
     /// Segments sent again, in all.
     total_retrans: u32,
-    /// Pacing rate, octets per second; all ones for none.
+    /// Pacing rate, bytes per second; all ones for none.
     pacing_rate: u64,
     /// Largest pacing rate that the user allows.
     max_pacing_rate: u64,
-    /// Octets acknowledged (RFC 4898 tcpEStatsAppHCThruOctetsAcked).
+    /// Bytes acknowledged (RFC 4898 tcpEStatsAppHCThruOctetsAcked).
     bytes_acked: u64,
-    /// Octets received in order (tcpEStatsAppHCThruOctetsReceived).
+    /// Bytes received in order (tcpEStatsAppHCThruOctetsReceived).
     bytes_received: u64,
     /// Segments sent.
     segs_out: u32,
     /// Segments received.
     segs_in: u32,
-    /// Octets queued and never sent.
+    /// Bytes queued and never sent.
     notsent_bytes: u32,
     /// Smallest round-trip time; all ones before the first sample.
     min_rtt: u32,
-    /// Segments received with text.
+    /// Segments received with data.
     data_segs_in: u32,
-    /// Segments sent with text.
+    /// Segments sent with data.
     data_segs_out: u32,
-    /// Rate of delivery, octets per second.
+    /// Rate of delivery, bytes per second.
     delivery_rate: u64,
-    /// Time with text to send.
+    /// Time with data to send.
     busy_time: u64,
     /// Of this, limited by the peer's window.
     rwnd_limited: u64,
@@ -186,9 +187,9 @@ tcp_info! {
     delivered: u32,
     /// Of these, with a mark of congestion.
     delivered_ce: u32,
-    /// Octets of text sent, again or not.
+    /// Bytes of data sent, again or not.
     bytes_sent: u64,
-    /// Octets of text sent again.
+    /// Bytes of data sent again.
     bytes_retrans: u64,
     /// D-SACK blocks received.
     dsack_dups: u32,
@@ -196,9 +197,9 @@ tcp_info! {
     reord_seen: u32,
     /// Segments received out of order.
     rcv_ooopack: u32,
-    /// The peer's window, octets.
+    /// The peer's window, bytes.
     snd_wnd: u32,
-    /// Our window, octets.
+    /// Our window, bytes.
     rcv_wnd: u32,
     /// Always 0: flow labels are not changed.
     rehash: u32,
@@ -210,13 +211,13 @@ tcp_info! {
     total_rto_time: u32,
     /// Segments received with a mark of congestion (RFC 9768).
     received_ce: u32,
-    /// Octets delivered with ECT(1), by the peer's count.
+    /// Bytes delivered with ECT(1), by the peer's count.
     delivered_e1_bytes: u32,
     /// The same with ECT(0).
     delivered_e0_bytes: u32,
     /// The same with CE.
     delivered_ce_bytes: u32,
-    /// Octets received with ECT(1).
+    /// Bytes received with ECT(1).
     received_e1_bytes: u32,
     /// The same with ECT(0).
     received_e0_bytes: u32,
@@ -239,7 +240,7 @@ pub const OPTION_ECN: u8 = 8;
 /// `TCPI_OPT_ECN_SEEN`.
 pub const OPTION_ECN_SEEN: u8 = 16;
 /// `TCPI_OPT_SYN_DATA`.
-pub const OPTION_TEXT_ON_SYN: u8 = 32;
+pub const OPTION_DATA_ON_SYN: u8 = 32;
 
 /// Bit of [`TcpInfo::flags`]: the user limited the rate of delivery.
 const RATE_LIMITED: u8 = 1;
@@ -271,7 +272,7 @@ impl TcpInfo {
             | bit(report.window_scaling, OPTION_WINDOW_SCALE)
             | bit(report.ecn != EcnMode::Off, OPTION_ECN)
             | bit(report.marks.seen, OPTION_ECN_SEEN)
-            | bit(report.text_on_syn, OPTION_TEXT_ON_SYN);
+            | bit(report.data_on_syn, OPTION_DATA_ON_SYN);
         self.flags = bit(report.traffic.rate.limited, RATE_LIMITED)
             | report.fast_open_failure.map_or(0, |failure| failure as u8) << FAST_OPEN_FAILURE_SHIFT;
         self.wscale = report.send_shift & 15 | report.receive_shift << 4;
@@ -352,8 +353,8 @@ impl TcpInfo {
         self.delivered_ce = marks.delivered_ce;
         if marks.mode == EcnMode::Accurate {
             self.received_ce = marks.received_ce;
-            [self.received_e0_bytes, self.received_ce_bytes, self.received_e1_bytes] = marks.received_octets;
-            [self.delivered_e0_bytes, self.delivered_ce_bytes, self.delivered_e1_bytes] = marks.delivered_octets;
+            [self.received_e0_bytes, self.received_ce_bytes, self.received_e1_bytes] = marks.received_bytes;
+            [self.delivered_e0_bytes, self.delivered_ce_bytes, self.delivered_e1_bytes] = marks.delivered_bytes;
             self.accecn_opt_seen = if marks.option_seen { ACCECN_COUNTERS_SEEN } else { 0 };
         }
     }
@@ -450,9 +451,9 @@ mod tests {
         assert_eq!(size_of::<TcpInfo>(), TCP_INFO_LEN);
     }
 
-    /// Octets written one field after the other lie where the compiler lays the fields out: there is no padding.
+    /// Bytes written one field after the other lie where the compiler lays the fields out: there is no padding.
     #[test]
-    fn octets_are_the_structs() {
+    fn bytes_are_the_structs() {
         let info = TcpInfo {
             state: 1,
             wscale: 0x87,

@@ -1,9 +1,9 @@
 //! Knobs: parameters of [`Config`] by the names that Linux gives them under `/proc/sys/net/ipv4`.
 //!
-//! One table ([`KNOBS`]) says of each knob what it means, which values it takes, and how it is read from and written to a
-//! [`Config`]; everything else (command line, directories of files, packet scripts, `heddle knobs`) goes through it. Names
-//! may be given as `tcp_sack`, `net.ipv4.tcp_sack` or `/proc/sys/net/ipv4/tcp_sack`. A knob of Linux that has nothing to
-//! turn here is accepted, checked and marked ([`Knob::idle`]), so that scripts written for Linux run.
+//! One table ([`KNOBS`]) says of each knob what it means, which values it takes, and how it is read from and written to
+//! a [`Config`]; everything else (command line, directories of files, packet scripts, `heddle knobs`) goes through it.
+//! Names may be given as `tcp_sack`, `net.ipv4.tcp_sack` or `/proc/sys/net/ipv4/tcp_sack`. A knob of Linux that has
+//! nothing to turn here is accepted, checked and marked ([`Knob::idle`]), so that scripts written for Linux run.
 
 mod table;
 

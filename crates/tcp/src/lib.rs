@@ -27,15 +27,15 @@
 //!
 //! | RFC | here | meaning |
 //! |---|---|---|
-//! | SND.UNA | `SendWindow::una` | oldest octet not yet acknowledged |
-//! | SND.NXT | `SendWindow::nxt` | next octet to send for the first time; never moves back |
-//! | SND.WND | `SendWindow::wnd` | the peer's window in octets, scaled |
-//! | RCV.NXT | `ReceiveWindow::nxt` | next octet expected |
+//! | SND.UNA | `SendWindow::una` | oldest byte not yet acknowledged |
+//! | SND.NXT | `SendWindow::nxt` | next byte to send for the first time; never moves back |
+//! | SND.WND | `SendWindow::wnd` | the peer's window in bytes, scaled |
+//! | RCV.NXT | `ReceiveWindow::nxt` | next byte expected |
 //! | RCV.NXT + RCV.WND | `ReceiveWindow::edge` | right edge of the window, as the peer may know it |
 //! | TS.Recent | `ReceiveWindow::ts_recent` | the timestamp to echo (RFC 7323) |
 //! | Last.ACK.sent | `ReceiveWindow::last_ack_sent` | RCV.NXT of the last acknowledgement known to be sent |
 //! | RecoveryPoint | `Loss::recover` | SND.NXT when loss recovery began (RFC 6675) |
-//! | HighRxt | `Loss::high_rxt` | end of the highest octet retransmitted in this recovery (RFC 6675) |
+//! | HighRxt | `Loss::high_rxt` | end of the highest byte retransmitted in this recovery (RFC 6675) |
 
 #![forbid(unsafe_code)]
 
@@ -80,7 +80,7 @@ pub use event::{
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;
 pub use isn::{Isn, IsnKey};
-pub use outbox::{Outbox, PathNews, Readiness, TableChange};
+pub use outbox::{Outbox, PathUpdate, Readiness, TableChange};
 pub use pcb::Pcb;
 pub use pcb::Rate;
 pub use pcb::shaping::Limited;

@@ -20,15 +20,15 @@ pub struct Readiness(pub u16);
 impl Readiness {
     /// Nothing.
     pub const NONE: Readiness = Readiness(0);
-    /// Text (or the end of the stream) can be received.
+    /// Data (or the end of the stream) can be received.
     pub const READABLE: Readiness = Readiness(1);
-    /// Text can be sent.
+    /// Data can be sent.
     pub const WRITABLE: Readiness = Readiness(2);
     /// An active open is complete.
     pub const CONNECTED: Readiness = Readiness(4);
     /// A child of a listener became established.
     pub const ACCEPTABLE: Readiness = Readiness(8);
-    /// The peer's FIN was reached: no more text will come.
+    /// The peer's FIN was reached: no more data will come.
     pub const PEER_CLOSED: Readiness = Readiness(16);
     /// The connection failed; the status says why.
     pub const ERROR: Readiness = Readiness(32);
@@ -100,19 +100,19 @@ pub enum TableChange {
 
 /// What has come to light of the path to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PathNews {
+pub enum PathUpdate {
     /// Nothing.
     #[default]
     None,
     /// The peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look for
     /// another.
     Suspect,
-    /// Routes have changed since the connection last sent, or there is none: found when the segments are emitted, or by a
-    /// connection that searches for its path's MTU and has to know before it sends. Run [`crate::RouteChanged`].
+    /// Routes have changed since the connection last sent, or there is none: found when the segments are emitted, or by
+    /// a connection that searches for its path's MTU and has to know before it sends. Run [`crate::RouteChanged`].
     Changed {
         /// Segments were too large for the path as it is now and were not sent.
         lost: bool,
-        /// As [`PathNews::Suspect`]: that was found out before, by the same event.
+        /// As [`PathUpdate::Suspect`]: that was found out before, by the same event.
         suspect: bool,
     },
 }
@@ -123,15 +123,15 @@ pub struct Outbox<'c> {
     pub config: &'c Config,
     /// Where this thread counts.
     pub counters: &'c Counters,
-    /// Frames that the device queue still takes; segments with text stop at 0, acknowledgements and resets do not.
+    /// Frames that the device queue still takes; segments with data stop at 0, acknowledgements and resets do not.
     pub credit: u32,
-    /// Set when text could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
-    pub starved: bool,
+    /// Set when data could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
+    pub tx_blocked: bool,
     /// What the event, or the emission of its segments, has found out about the path.
-    pub path: PathNews,
-    /// Set when text of ours was acknowledged: the path works, both ways.
+    pub path: PathUpdate,
+    /// Set when data of ours was acknowledged: the path works, both ways.
     pub progress: bool,
-    /// Phase INSIDE: whole TCP segments (header and text, checksum done or `Checksum::Partial`) with at least 64 octets
+    /// Phase INSIDE: whole TCP segments (header and data, checksum done or `Checksum::Partial`) with at least 64 bytes
     /// of headroom, in the order in which they were made.
     pub segments: SmallVec<[PktBuf; 8]>,
     /// Phase AFTER: readiness bits that rose.
@@ -140,12 +140,12 @@ pub struct Outbox<'c> {
     pub deadline: Option<Time>,
     /// Phase AFTER: change of the connection tables.
     pub table: TableChange,
-    /// Text octets that the device splits by itself; 0 for one MSS at a time.
+    /// Data bytes that the device splits by itself; 0 for one MSS at a time.
     pub prefer_super_segments: usize,
     /// The region in which the device wants segments to be made; `None`: the heap.
     pub region: Option<RegionId>,
-    /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search for
-    /// their path's MTU ask what it carries now before they try more; 0: the caller cannot say.
+    /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search
+    /// for their path's MTU ask what it carries now before they try more; 0: the caller cannot say.
     pub routes: u32,
     /// What is scarce in the stack as the event finds it.
     pub scarcity: Scarcity,
@@ -162,16 +162,16 @@ impl<'c> Outbox<'c> {
         Self::for_device(config, counters, u32::MAX, 0)
     }
 
-    /// An empty outbox for a device that takes `credit` frames with text now, and splits super-segments of so many octets of
-    /// text (0: none). All at once, so that it is built where it is used and not moved there.
+    /// An empty outbox for a device that takes `credit` frames with data now, and splits super-segments of so many
+    /// bytes of data (0: none). All at once, so that it is built where it is used and not moved there.
     #[inline(always)]
     pub fn for_device(config: &'c Config, counters: &'c Counters, credit: u32, prefer_super_segments: usize) -> Self {
         Outbox {
             config,
             counters,
             credit,
-            starved: false,
-            path: PathNews::None,
+            tx_blocked: false,
+            path: PathUpdate::None,
             progress: false,
             segments: SmallVec::new(),
             ready: Readiness::NONE,
@@ -218,8 +218,8 @@ impl<'c> Outbox<'c> {
     /// The path is in doubt, regardless of what else is known about it.
     pub(crate) fn suspect_path(&mut self) {
         self.path = match self.path {
-            PathNews::Changed { lost, .. } => PathNews::Changed { lost, suspect: true },
-            PathNews::None | PathNews::Suspect => PathNews::Suspect,
+            PathUpdate::Changed { lost, .. } => PathUpdate::Changed { lost, suspect: true },
+            PathUpdate::None | PathUpdate::Suspect => PathUpdate::Suspect,
         };
     }
 
@@ -227,8 +227,8 @@ impl<'c> Outbox<'c> {
     #[cold]
     pub(crate) fn ask_for_path(&mut self) {
         self.path = match self.path {
-            PathNews::None => PathNews::Changed { lost: false, suspect: false },
-            PathNews::Suspect => PathNews::Changed { lost: false, suspect: true },
+            PathUpdate::None => PathUpdate::Changed { lost: false, suspect: false },
+            PathUpdate::Suspect => PathUpdate::Changed { lost: false, suspect: true },
             changed => changed,
         };
     }
@@ -256,14 +256,14 @@ mod tests {
         let (config, counters) = (Config::default(), Counters::new());
         let mut out = Outbox::new(&config, &counters);
         out.suspect_path();
-        assert_eq!(out.path, PathNews::Suspect);
-        out.path = PathNews::Changed { lost: true, suspect: false };
+        assert_eq!(out.path, PathUpdate::Suspect);
+        out.path = PathUpdate::Changed { lost: true, suspect: false };
         out.suspect_path();
-        assert_eq!(out.path, PathNews::Changed { lost: true, suspect: true });
+        assert_eq!(out.path, PathUpdate::Changed { lost: true, suspect: true });
         out.ask_for_path();
-        assert_eq!(out.path, PathNews::Changed { lost: true, suspect: true }, "it is being asked for");
-        out.path = PathNews::Suspect;
+        assert_eq!(out.path, PathUpdate::Changed { lost: true, suspect: true }, "it is being asked for");
+        out.path = PathUpdate::Suspect;
         out.ask_for_path();
-        assert_eq!(out.path, PathNews::Changed { lost: false, suspect: true });
+        assert_eq!(out.path, PathUpdate::Changed { lost: false, suspect: true });
     }
 }

@@ -1,9 +1,9 @@
-//! Output: what leaves of a connection, and when (RFC 9293 sections 3.7 and 3.8). The segments are made in `segments.rs`, and
-//! nowhere else.
+//! Output: what leaves of a connection, and when (RFC 9293 sections 3.7 and 3.8). The segments are made in
+//! `segments.rs`, and nowhere else.
 //!
 //! Called under the send side and the header-out part, it decides what may leave now: first what must be
-//! sent again, then new text as far as the peer's window, the congestion window, Nagle's rule, the device's credit and
-//! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new octets
+//! sent again, then new data as far as the peer's window, the congestion window, Nagle's rule, the device's credit and
+//! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new bytes
 //! that leave in another order than that of their sequence numbers, or an ACK number that moves back.
 
 mod probe_mtu;
@@ -22,16 +22,16 @@ use crate::pcb::{Ack, Awaited, Doubt, HeaderOut, IDLE_CHECK, Limit, Mode, Retran
 use crate::tick::Tick;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
-use segments::{COUNTERS, Draft, emit_text, emit_text_with_counters, text_draft};
+use segments::{COUNTERS, Draft, data_draft, emit_data, emit_data_with_counters};
 pub(crate) use segments::{fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack, tell_user_timeout};
 
-/// Text octets of a super-segment at most: what remains of 65 535 behind the longest IP and TCP headers.
+/// Data bytes of a super-segment at most: what remains of 65 535 behind the longest IP and TCP headers.
 const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 
 /// What an emission advertised about the receive side, if that had changed.
-pub(crate) type Told = Option<(SeqNumber, SeqNumber)>;
+pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
 
 /// Send all that may be sent now, and an acknowledgement if `ack` asks for one.
 pub(crate) fn transmit(
@@ -41,7 +41,7 @@ pub(crate) fn transmit(
     out: &mut Outbox<'_>,
     now: Time,
     ack: Ack,
-) -> Told {
+) -> Advertised {
     transmit_inlined(sw, rq, ho, out, now, ack)
 }
 
@@ -54,40 +54,41 @@ pub(crate) fn transmit_inlined(
     out: &mut Outbox<'_>,
     now: Time,
     ack: Ack,
-) -> Told {
+) -> Advertised {
     let news = ho.has_news();
     let before = out.segments.len();
     if ack == Ack::Pure {
         pure_ack(sw, ho, out, now);
     }
     if sw.has_work(rq) {
-        send_text(sw, rq, ho, out, now, false);
+        send_data(sw, rq, ho, out, now, false);
     }
     let sent = out.segments.len() > before;
-    // Between two hold-sets another thread may have advertised all of it. The peer would take a repetition for a sign of loss.
+    // Between two hold-sets another thread may have advertised all of it. The peer would take a repetition for a sign
+    // of loss.
     if ack == Ack::Now && !sent && news {
         pure_ack(sw, ho, out, now);
     }
-    (news && out.segments.len() > before).then_some((ho.acked, ho.told_edge))
+    (news && out.segments.len() > before).then_some((ho.acked, ho.advertised_edge))
 }
 
 impl SendWindow {
-    /// Were all text and the FIN, if the user has closed, sent at least once?
+    /// Were all data and the FIN, if the user has closed, sent at least once?
     #[inline]
     fn nothing_unsent(&self, rq: &RetransmitQueue) -> bool {
-        rq.len == self.sent_text() && self.fin_sent == self.fin_queued
+        rq.len == self.sent_data() && self.fin_sent == self.fin_queued
     }
 
-    /// Is there text or a FIN to send, or to send again?
+    /// Is there data or a FIN to send, or to send again?
     #[inline]
     pub(crate) fn has_work(&self, rq: &RetransmitQueue) -> bool {
         self.state.may_transmit() && (!self.nothing_unsent(rq) || self.mode.recovers())
     }
 }
 
-/// Send text and FIN as far as they may leave. `push`: the silly-window rule, Nagle's and the cork are overridden,
+/// Send data and FIN as far as they may leave. `push`: the silly-window rule, Nagle's and the cork are overridden,
 /// because their time is over.
-pub(crate) fn send_text(
+pub(crate) fn send_data(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,
@@ -118,7 +119,7 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
         out.ready |= Readiness::WRITABLE;
     }
     let (waits, unsent, progress) = (sw.flight() > 0 || rq.len > 0, !sw.nothing_unsent(rq), sw.progress);
-    let (blocked, una, nxt, delivered) = (sw.awaited.contains(Awaited::ROOM), sw.una, sw.nxt, sw.delivered_octets());
+    let (blocked, una, nxt, delivered) = (sw.awaited.contains(Awaited::ROOM), sw.una, sw.nxt, sw.delivered_bytes());
     let Some(shaping) = sw.shaping.as_mut() else { return };
     if let Some(rate) = &mut shaping.rate {
         if nxt != from {
@@ -144,7 +145,7 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
     }
 }
 
-/// New octets left from `from` on: remember when.
+/// New bytes left from `from` on: remember when.
 #[inline(always)]
 fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
     if sw.nxt == from {
@@ -157,7 +158,7 @@ fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &m
     }
 }
 
-/// Why no (more) new text left.
+/// Why no (more) new data left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     /// There is none.
@@ -201,7 +202,7 @@ fn send_new(
         match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push }) {
             // Mostly that was all there is.
             Ok(_) if sw.nothing_unsent(rq) => return Hold::Empty,
-            Ok(octets) => pipe += octets,
+            Ok(bytes) => pipe += bytes,
             Err(hold) => return hold,
         }
     }
@@ -210,12 +211,12 @@ fn send_new(
 /// What limits the next new segment, beside what the send window knows.
 #[derive(Clone, Copy)]
 struct Room {
-    /// Octets that the congestion window has room for.
+    /// Bytes that the congestion window has room for.
     congestion: u32,
     push: bool,
 }
 
-/// Send one new segment (or super-segment); its octets of sequence space.
+/// Send one new segment (or super-segment); its bytes of sequence space.
 #[inline]
 fn send_one_new(
     sw: &mut SendWindow,
@@ -225,7 +226,7 @@ fn send_one_new(
     now: Time,
     mut room: Room,
 ) -> Result<u32, Hold> {
-    let mut unsent = rq.len - sw.sent_text();
+    let mut unsent = rq.len - sw.sent_data();
     let mut fin = sw.fin_queued && !sw.fin_sent;
     if unsent == 0 && !fin {
         return Err(Hold::Empty);
@@ -254,23 +255,23 @@ fn send_one_new(
     let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
         sw.cwnd_limited |= hold == Hold::Congestion;
     })?;
-    // The FIN takes an octet of window, too.
+    // The FIN takes a byte of window, too.
     let fin = fin && len == unsent && (window > len || room.push);
     if len == 0 && !fin {
         return Err(Hold::Window);
     }
     if len > 0 && out.credit == 0 {
-        out.starved = true;
+        out.tx_blocked = true;
         return Err(Hold::Starved);
     }
-    // Text that its user did not push is pushed when its time is over, or by the FIN.
+    // Data that its user did not push is pushed when its time is over, or by the FIN.
     let pushed = sw.hold.is_pushed() || room.push || fin;
-    put_new(sw, rq, ho, out, now, NewText { len, fin, pushed: len == unsent && pushed, whole: false })
+    put_new(sw, rq, ho, out, now, NewData { len, fin, pushed: len == unsent && pushed, whole: false })
 }
 
-/// New text that is to leave as one segment, or one super-segment.
+/// New data that is to leave as one segment, or one super-segment.
 #[derive(Clone, Copy)]
-struct NewText {
+struct NewData {
     len: u32,
     fin: bool,
     /// Nothing else waits, and the user wants it to be seen.
@@ -279,7 +280,7 @@ struct NewText {
     whole: bool,
 }
 
-/// Make a segment of new text, and note that it left; its octets of sequence space.
+/// Make a segment of new data, and note that it left; its bytes of sequence space.
 #[inline(always)]
 fn put_new(
     sw: &mut SendWindow,
@@ -287,7 +288,7 @@ fn put_new(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    NewText { len, fin, pushed, whole }: NewText,
+    NewData { len, fin, pushed, whole }: NewData,
 ) -> Result<u32, Hold> {
     let mut flags = ACK;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
@@ -302,7 +303,7 @@ fn put_new(
     if fin {
         flags.insert(TcpFlags::FIN);
     }
-    let mut draft = text_draft(sw, ho, sw.nxt, len, flags, now);
+    let mut draft = data_draft(sw, ho, sw.nxt, len, flags, now);
     if whole {
         draft.segment_size = 0;
     }
@@ -315,13 +316,14 @@ fn put_new(
             return put_news(sw, rq, ho, out, now, (draft, fin));
         }
     }
-    if !emit_text(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
+    if !emit_data(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
         return Err(Hold::Starved);
     }
     Ok(note_new(sw, out, (len, fin), now))
 }
 
-/// New text that tells something of ECN once: CWR, or the first counters of a client, which take room from the text.
+/// New data with an ECN signal that is sent once: CWR, or the first counters of a client, which take room from the
+/// data.
 #[cold]
 fn put_news(
     sw: &mut SendWindow,
@@ -343,23 +345,23 @@ fn put_news(
     }
     let (len, small_end) = (draft.len, sw.small_end);
     let fill = |dst: &mut [u8], sum| rq.copy_unsent(dst, sum);
-    let sent = if counters { emit_text_with_counters(ho, out, draft, fill) } else { emit_text(ho, out, draft, fill) };
+    let sent = if counters { emit_data_with_counters(ho, out, draft, fill) } else { emit_data(ho, out, draft, fill) };
     if !sent {
         return Err(Hold::Starved);
     }
     ho.marks.reduction_told();
-    let octets = note_new(sw, out, (len, fin), now);
+    let bytes = note_new(sw, out, (len, fin), now);
     if cut {
         // The option made it small, and not its user: Nagle's rule does not wait for it.
         sw.small_end = small_end;
     }
-    Ok(octets)
+    Ok(bytes)
 }
 
-/// A segment of new text has left; its octets of sequence space.
+/// A segment of new data has left; its bytes of sequence space.
 #[inline(always)]
 fn note_new(sw: &mut SendWindow, out: &mut Outbox<'_>, (len, fin): (u32, bool), now: Time) -> u32 {
-    out.count(Counter::TextBytesOut, u64::from(len));
+    out.count(Counter::DataBytesOut, u64::from(len));
     advance(sw, len, fin, now);
     if sw.shaping.is_some() {
         let rate = sw.pacing_rate(out.config);
@@ -382,7 +384,7 @@ fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time, unsent: u32) -> Re
     }
 }
 
-/// Note that `len` new octets (and the FIN) left.
+/// Note that `len` new bytes (and the FIN) left.
 #[inline]
 fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     if sw.flight() == 0 {
@@ -413,7 +415,7 @@ fn pieces(sw: &SendWindow, len: u32) -> u32 {
     len.div_ceil(u32::from(sw.mss))
 }
 
-/// How many octets of text the next new segment carries; 0 for a FIN alone.
+/// How many bytes of data the next new segment carries; 0 for a FIN alone.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28) to improve performance
 //# (see Section 3.8.6.2.1).
@@ -444,7 +446,8 @@ fn next_len(sw: &SendWindow, unsent: u32, window: u32, room: Room, super_segment
     Ok(len)
 }
 
-/// Less than a segment fits although there is more: the sender's silly-window rule (RFC 9293 section 3.8.6.2.1, case 3).
+/// Less than a segment fits although there is more: the sender's silly-window rule (RFC 9293 section 3.8.6.2.1, case
+/// 3).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
 //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
 #[cold]
@@ -459,8 +462,8 @@ fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u3
     }
 }
 
-/// May a segment leave that is not full: the cork, and Nagle's rule as modified by Minshall (it waits only while another
-/// such segment is unacknowledged).
+/// May a segment leave that is not full: the cork, and Nagle's rule as modified by Minshall (it waits only while
+/// another such segment is unacknowledged).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# When an application issues a series of SEND calls without setting the PUSH flag, the TCP implementation MAY
 //# aggregate the data internally without sending it (MAY-16).
@@ -497,7 +500,7 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
         match hold {
             // The stack continues a starved connection with `TransmitReady`; no answer of the peer is awaited.
             Hold::Starved if sw.timer_kind == Timer::Persist => sw.stop_timer(),
-            // A device that never takes anything again must not hold text for ever: see `user_timeout`.
+            // A device that never takes anything again must not hold data for ever: see `user_timeout`.
             Hold::Starved if sw.timer_kind == Timer::Off => sw.set_timer(Timer::Cork, sw.rtt.deadline(now)),
             Hold::Starved => {}
             // The answer comes with the next event, and at once.

@@ -1,7 +1,7 @@
 //! Whole sets of parameters: what a stack looks like from the wire.
 //!
-//! A profile decides everything that a peer, a packet script or a fingerprinting tool could tell apart. It is a starting
-//! point: every value can be set afterwards, by field or by [`crate::knobs`].
+//! A profile decides everything that a peer, a packet script or a fingerprinting tool could tell apart. It is a
+//! starting point: every value can be set afterwards, by field or by [`crate::knobs`].
 
 use core::fmt;
 use core::str::FromStr;
@@ -9,22 +9,22 @@ use core::time::Duration;
 
 use wire::tcp::OptionOrder;
 
-use crate::config::{BufferSizes, Config, Ecn, FastOpenMode, KeepAlive, SendAccounting, TextShare, WindowRule};
+use crate::config::{BufferSizes, Config, DataShare, Ecn, FastOpenMode, KeepAlive, SendAccounting, WindowRule};
 use crate::rtt::{RtoFloor, RttConfig};
 
 /// The stack whose wire image this one has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers that
-    /// grow to 6 and 4 MiB (window scale 7), half of the first for text: windows from 64 KiB to 3 MiB.
+    /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers
+    /// that grow to 6 and 4 MiB (window scale 7), half of the first for data: windows from 64 KiB to 3 MiB.
     #[default]
     Linux,
-    /// FreeBSD 14: its order of options, minimum RTO 30 ms on top of the smoothed round trip, every second segment acknowledged, 64 KiB buffers
-    /// that grow to 2 MiB (window scale 6).
+    /// FreeBSD 14: its order of options, minimum RTO 30 ms on top of the smoothed round trip, every second segment
+    /// acknowledged, 64 KiB buffers that grow to 2 MiB (window scale 6).
     FreeBsd,
-    /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window of 2 to 4 segments (5681), delay 200 ms and no quick
-    /// acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for (9293 SHLD-8), hard
-    /// ICMP errors believed of established connections (9293 SHLD-26).
+    /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window of 2 to 4 segments (5681), delay
+    /// 200 ms and no quick acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for
+    /// (9293 SHLD-8), hard ICMP errors believed of established connections (9293 SHLD-26).
     Rfc,
 }
 
@@ -60,12 +60,12 @@ impl From<Profile> for Config {
 fn freebsd() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 2 << 20 },
-        receive_share: TextShare::ALL,
+        receive_share: DataShare::ALL,
         send_buffer: BufferSizes { min: 4 << 10, initial: 32 << 10, max: 2 << 20 },
-        send_accounting: SendAccounting::Octets,
+        send_accounting: SendAccounting::Bytes,
         rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
         quick_acks: 0,
-        initial_window_octets: 14_600,
+        initial_window_bytes: 14_600,
         retries: 12,
         syn_retries: 12,
         syn_ack_retries: 3,
@@ -83,12 +83,12 @@ fn freebsd() -> Config {
 fn rfc() -> Config {
     Config {
         receive_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
-        receive_share: TextShare::ALL,
+        receive_share: DataShare::ALL,
         send_buffer: BufferSizes { min: 4 << 10, initial: 64 << 10, max: 4 << 20 },
-        send_accounting: SendAccounting::Octets,
+        send_accounting: SendAccounting::Bytes,
         rto: RttConfig { min_rto: Duration::from_secs(1), floor: RtoFloor::Total, ..RttConfig::default() },
         initial_window: 4,
-        initial_window_octets: 4380,
+        initial_window_bytes: 4380,
         window_rule: WindowRule::Rfc,
         trust_route_mtu: false,
         delayed_ack: Duration::from_millis(200),

@@ -1,8 +1,8 @@
 //! RACK (RFC 8985): loss found by time. A segment is lost if one that was sent sufficiently later has arrived.
 //!
 //! This file owns what RACK remembers of a connection: the most recently sent segment that was delivered, how much
-//! reordering the path shows, and the reordering window that follows from it. When segments left is known to the send log
-//! (first transmissions) and to `pcb/loss.rs` (those sent again), which apply the rule [`Rack::is_overdue`]; the
+//! reordering the path shows, and the reordering window that follows from it. When segments left is known to the send
+//! log (first transmissions) and to `pcb/loss.rs` (those sent again), which apply the rule [`Rack::is_overdue`]; the
 //! acknowledgement step feeds it with deliveries and duplicates. Times are microseconds modulo 2^32.
 //!
 //! What may never happen: a retransmission whose acknowledgement may be that of the original counts as delivered.
@@ -31,7 +31,7 @@ pub(crate) const NO_DUP_THRESH: u8 = 4;
 pub(crate) struct Sent {
     /// When it left.
     pub(crate) at: u32,
-    /// One past its last octet.
+    /// One past its last byte.
     pub(crate) end: SeqNumber,
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    /// Section 6.2, step 2: `sent` was delivered at `now`. Of a segment sent again, `again`, only a delivery that cannot
-    /// be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and it must
-    /// have taken the least round-trip time.
+    /// Section 6.2, step 2: `sent` was delivered at `now`. Of a segment sent again, `again`, only a delivery that
+    /// cannot be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and
+    /// it must have taken the least round-trip time.
     pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
         let rtt = since(now, sent.at);
         if again && rtt < min_rtt || rtt >= LONGEST_US {
@@ -141,8 +141,8 @@ impl Rack {
         now.wrapping_sub(self.rtt).wrapping_sub(window)
     }
 
-    /// Has something arrived by `now` that left after the retransmission `sent`? What left together went by sequence number
-    /// only if both were retransmissions.
+    /// Has something arrived by `now` that left after the retransmission `sent`? What left together went by sequence
+    /// number only if both were retransmissions.
     pub(crate) fn overtook(&self, sent: Sent, now: u32) -> bool {
         self.newest.is_some_and(|newest| newest.is_after_at(sent, now) && (self.newest_again || newest.at != sent.at))
     }
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(rack.settles_in(12_500, 51_000), 12_500);
     }
 
-    /// Found by the soak: after a jump of the clock by an hour each acknowledgement had everything sent again, and each of
-    /// those brought an acknowledgement.
+    /// Found by the soak: after a jump of the clock by an hour each acknowledgement had everything sent again, and each
+    /// of those brought an acknowledgement.
     #[test]
     fn a_delivery_from_long_ago_does_not_make_overdue_what_leaves_now() {
         const HOUR: u32 = 3_600_000_000;

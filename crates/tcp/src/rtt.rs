@@ -1,9 +1,9 @@
 //! The retransmission time-out of one connection: RFC 6298, with the per-sample gain of RFC 7323 appendix G.
 //!
-//! This file owns SRTT, RTTVAR, the back-off exponent, the measurement under way and nothing else. The send side calls it with round-trip samples
-//! that already obey Karn's rule (never from a retransmitted segment, unless its timestamp echo tells which copy was
-//! acknowledged), and reads [`RttEstimator::rto`] whenever it arms the timer. When the timer expires it calls
-//! [`RttEstimator::backoff`].
+//! This file owns SRTT, RTTVAR, the back-off exponent, the measurement under way and nothing else. The send side calls
+//! it with round-trip samples that already obey Karn's rule (never from a retransmitted segment, unless its timestamp
+//! echo tells which copy was acknowledged), and reads [`RttEstimator::rto`] whenever it arms the timer. When the timer
+//! expires it calls [`RttEstimator::backoff`].
 //!
 //! All state is in microseconds in 32 bits, 28 bytes in all. What may never happen: an RTO below the configured minimum
 //! or above the configured maximum, whatever the samples.
@@ -26,8 +26,8 @@ const MAX_BACKOFF: u8 = 31;
 pub enum RtoFloor {
     /// RTO = max(minimum, SRTT + 4 * RTTVAR): RFC 6298 section 2.4.
     Total,
-    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux and FreeBSD do: never below what RFC 6298 asks, and safe against a
-    /// peer that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
+    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux and FreeBSD do: never below what RFC 6298 asks, and safe against
+    /// a peer that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
     #[default]
     Variance,
 }
@@ -87,9 +87,9 @@ pub struct RttEstimator {
     timing: bool,
 }
 
-/// The least sample of a window of time, in the manner of Kathleen Nichols' filter, with two samples instead of three: the
-/// least, and the least of those since half a window after it, which takes its place when it is too old. The result is the
-/// least over a period between half a window and a whole window.
+/// The least sample of a window of time, in the manner of Kathleen Nichols' filter, with two samples instead of three:
+/// the least, and the least of those since half a window after it, which takes its place when it is too old. The result
+/// is the least over a period between half a window and a whole window.
 #[derive(Clone, Debug)]
 struct Least {
     /// Microseconds; `u32::MAX` before the first sample.
@@ -189,8 +189,8 @@ impl RttEstimator {
 
     /// Takes one of about `expected` samples per round trip, at `now`, and ends any back-off.
     ///
-    /// With timestamps every acknowledgement yields a sample; dividing the gains by their number keeps the memory of the
-    /// filter at the round trips that RFC 6298 meant (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS),
+    /// With timestamps every acknowledgement yields a sample; dividing the gains by their number keeps the memory of
+    /// the filter at the round trips that RFC 6298 meant (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS),
     /// rounded up; 0 counts as 1.
     pub fn sample_one_of(&mut self, rtt: Duration, expected: u32, now: Time, config: &RttConfig) {
         self.take(micros(rtt), expected, now, config);
@@ -293,8 +293,8 @@ impl RttEstimator {
         if self.has_sample() { self.least.us } else { 0 }
     }
 
-    /// When a tail loss probe is due for what leaves or is acknowledged at `now`: after two round trips and `ack_delay`,
-    /// but not after the retransmission time-out (RFC 8985 section 7.2).
+    /// When a tail loss probe is due for what leaves or is acknowledged at `now`: after two round trips and
+    /// `ack_delay`, but not after the retransmission time-out (RFC 8985 section 7.2).
     #[inline]
     pub(crate) fn probe_deadline(&self, now: Time, ack_delay: Duration) -> Time {
         let rto = self.rto_us();
@@ -306,7 +306,8 @@ impl RttEstimator {
         Time::from_nanos(now.as_nanos().saturating_add(us.min(rto * 1000)))
     }
 
-    /// Whether two probes, each after two round trips and `slack` later in all, come before the retransmission time-out would.
+    /// Whether two probes, each after two round trips and `slack` later in all, come before the retransmission time-out
+    /// would.
     pub(crate) fn has_time_for_two_probes(&self, slack: Duration) -> bool {
         self.has_sample() && u64::from(self.srtt8 >> 1) + slack.as_micros() as u64 <= self.rto_us()
     }
@@ -354,8 +355,8 @@ impl RttEstimator {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
-    /// Ends the back-off without a sample: it was that of window probes, and the window has opened. After a retransmission
-    /// only a sample ends it (section 5, Karn's rule), even if new data is acknowledged before.
+    /// Ends the back-off without a sample: it was that of window probes, and the window has opened. After a
+    /// retransmission only a sample ends it (section 5, Karn's rule), even if new data is acknowledged before.
     #[inline]
     pub fn reset_backoff(&mut self) {
         self.backoff = 0;
@@ -367,8 +368,8 @@ impl RttEstimator {
         u32::from(self.backoff)
     }
 
-    /// The handshake is complete, but its SYN had to be sent again: begins data transmission with an RTO of at least 3 s
-    /// (section 5.7), until the first sample.
+    /// The handshake is complete, but its SYN had to be sent again: begins data transmission with an RTO of at least 3
+    /// s (section 5.7), until the first sample.
     //= https://www.rfc-editor.org/rfc/rfc6298#section-5
     //# If the timer expires awaiting the ACK of a SYN segment and the TCP implementation is using an RTO less than 3
     //# seconds, the RTO MUST be re-initialized to 3 seconds when data transmission begins (i.e., after the three-way

@@ -1,4 +1,4 @@
-//! The sender's SACK scoreboard: which octets between SND.UNA and SND.NXT the peer says it holds (RFC 2018), and the
+//! The sender's SACK scoreboard: which bytes between SND.UNA and SND.NXT the peer says it holds (RFC 2018), and the
 //! reading of D-SACK blocks (RFC 2883).
 //!
 //! The acknowledgement step calls [`Scoreboard::update`] with the blocks of every acceptable acknowledgement and
@@ -7,21 +7,21 @@
 //! that took back what it had reported is found out by [`Scoreboard::ack_to`].
 //!
 //! Ranges are disjoint, never adjacent, sorted by sequence number, and at most [`MAX_RANGES`]. The work per block is
-//! one binary search and one move of at most 2 KiB, whatever the peer sends (CVE-2019-11477 and its relatives). What may
-//! never happen: an octet at SND.UNA counts as received, for then it would never be sent again.
+//! one binary search and one move of at most 2 KiB, whatever the peer sends (CVE-2019-11477 and its relatives). What
+//! may never happen: a byte at SND.UNA counts as received, for then it would never be sent again.
 
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
-/// The most ranges remembered. A block that would need one more is ignored, which is safe: the octets count as not
+/// The most ranges remembered. A block that would need one more is ignored, which is safe: the bytes count as not
 /// received and are at worst sent twice.
 pub const MAX_RANGES: usize = 256;
 
-/// DupThresh: so many duplicate acknowledgements (RFC 5681), or SACKed segments (RFC 8985), leave no doubt that something
-/// is lost, as long as the path was not seen to reorder.
+/// DupThresh: so many duplicate acknowledgements (RFC 5681), or SACKed segments (RFC 8985), leave no doubt that
+/// something is lost, as long as the path was not seen to reorder.
 pub const DUP_THRESH: u32 = 3;
 
-/// Octets `[left, right)`.
+/// Bytes `[left, right)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     left: SeqNumber,
@@ -35,7 +35,7 @@ impl Range {
     }
 }
 
-/// Octets from `left` to `right`; the caller knows that `left` is not after `right`.
+/// Bytes from `left` to `right`; the caller knows that `left` is not after `right`.
 #[inline]
 fn distance(left: SeqNumber, right: SeqNumber) -> u32 {
     (right - left) as u32
@@ -46,19 +46,19 @@ fn distance(left: SeqNumber, right: SeqNumber) -> u32 {
 pub struct Scoreboard {
     ranges: Vec<Range>,
     /// Sum of the lengths of `ranges`.
-    octets: u32,
+    bytes: u32,
 }
 
 impl Scoreboard {
     /// Nothing SACKed.
     pub const fn new() -> Scoreboard {
-        Scoreboard { ranges: Vec::new(), octets: 0 }
+        Scoreboard { ranges: Vec::new(), bytes: 0 }
     }
 
-    /// Forgets everything the peer said.
+    /// Forgets all of the peer's information.
     pub fn clear(&mut self) {
         self.ranges.clear();
-        self.octets = 0;
+        self.bytes = 0;
     }
 
     /// Gives heap memory back if nothing is SACKed.
@@ -68,16 +68,16 @@ impl Scoreboard {
         }
     }
 
-    /// Whether no octet is SACKed.
+    /// Whether no byte is SACKed.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Number of octets SACKed.
+    /// Number of bytes SACKed.
     #[inline]
-    pub fn sacked_octets(&self) -> u32 {
-        self.octets
+    pub fn sacked_bytes(&self) -> u32 {
+        self.bytes
     }
 
     /// Number of discontiguous ranges SACKed.
@@ -86,14 +86,14 @@ impl Scoreboard {
         self.ranges.len()
     }
 
-    /// One past the highest octet SACKed.
+    /// One past the highest byte SACKed.
     #[inline]
     pub fn highest(&self) -> Option<SeqNumber> {
         self.ranges.last().map(|r| r.right)
     }
 
-    /// Takes the blocks of an acknowledgement; `una` and `nxt` are SND.UNA after that acknowledgement, and SND.NXT. Tells
-    /// `newly` every run of octets `[left, right)` that became SACKed, and returns their number.
+    /// Takes the blocks of an acknowledgement; `una` and `nxt` are SND.UNA after that acknowledgement, and SND.NXT.
+    /// Tells `newly` every run of bytes `[left, right)` that became SACKed, and returns their number.
     ///
     /// Blocks at or below `una` (D-SACK, or older than the acknowledgement), above `nxt` (nonsense) or empty are
     /// ignored. So is one that begins at `una` itself: it contradicts the acknowledgement that it came with.
@@ -104,14 +104,14 @@ impl Scoreboard {
         nxt: SeqNumber,
         mut newly: impl FnMut(SeqNumber, SeqNumber),
     ) -> u32 {
-        let before = self.octets;
+        let before = self.bytes;
         for (left, right) in blocks.iter() {
             // Both ends against SND.NXT: what is half the sequence space away compares as it likes.
             if left.gt(una) && left.lt(nxt) && left.lt(right) && right.le(nxt) {
                 self.insert(Range { left, right }, &mut newly);
             }
         }
-        self.octets - before
+        self.bytes - before
     }
 
     /// Adds one range, merged with every range that it touches.
@@ -122,7 +122,7 @@ impl Scoreboard {
         if first == end {
             if ranges.len() < MAX_RANGES {
                 ranges.insert(first, new);
-                self.octets += new.len();
+                self.bytes += new.len();
                 newly(new.left, new.right);
             }
             return;
@@ -131,19 +131,19 @@ impl Scoreboard {
         for known in &ranges[first..end] {
             if from.lt(known.left) {
                 newly(from, known.left);
-                self.octets += distance(from, known.left);
+                self.bytes += distance(from, known.left);
             }
             from = from.max(known.right);
         }
         if from.lt(new.right) {
             newly(from, new.right);
-            self.octets += distance(from, new.right);
+            self.bytes += distance(from, new.right);
         }
         ranges[first] = Range { left: ranges[first].left.min(new.left), right: from.max(new.right) };
         ranges.drain(first + 1..end);
     }
 
-    /// SND.UNA has moved to `una`: forgets what lies below. True if the peer reneged: it had reported the octet `una`,
+    /// SND.UNA has moved to `una`: forgets what lies below. True if the peer reneged: it had reported the byte `una`,
     /// and would have acknowledged further if it still held it. Its range goes whole then.
     pub fn ack_to(&mut self, una: SeqNumber) -> bool {
         let passed = self.ranges.partition_point(|r| r.left.le(una));
@@ -151,29 +151,29 @@ impl Scoreboard {
             return false;
         }
         let reneged = self.ranges[passed - 1].right.gt(una);
-        self.octets -= self.ranges[..passed].iter().map(|r| r.len()).sum::<u32>();
+        self.bytes -= self.ranges[..passed].iter().map(|r| r.len()).sum::<u32>();
         self.ranges.drain(..passed);
         reneged
     }
 
-    /// Whether every octet of `[left, right)` is SACKed.
+    /// Whether every byte of `[left, right)` is SACKed.
     #[inline]
     pub fn is_sacked(&self, left: SeqNumber, right: SeqNumber) -> bool {
         let i = self.ranges.partition_point(|r| r.right.le(left));
         self.ranges.get(i).is_some_and(|r| r.left.le(left) && r.right.ge(right))
     }
 
-    /// Number of octets SACKed below `seq`.
+    /// Number of bytes SACKed below `seq`.
     pub fn sacked_below(&self, seq: SeqNumber) -> u32 {
         if self.highest().is_none_or(|highest| highest.le(seq)) {
-            return self.octets;
+            return self.bytes;
         }
         let whole = self.ranges.partition_point(|r| r.right.le(seq));
         let sum: u32 = self.ranges[..whole].iter().map(|r| r.len()).sum();
         sum + self.ranges.get(whole).map_or(0, |r| if r.left.lt(seq) { distance(r.left, seq) } else { 0 })
     }
 
-    /// The first octets of `[from, to)` that are not SACKed, up to the next that are, or to `to`.
+    /// The first bytes of `[from, to)` that are not SACKed, up to the next that are, or to `to`.
     pub fn hole_from(&self, from: SeqNumber, to: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
         let i = self.ranges.partition_point(|r| r.right.le(from));
         let inside = self.ranges.get(i).filter(|r| r.left.le(from));
@@ -199,7 +199,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// The sequence space of the tests begins here and wraps after 1000 octets.
+    /// The sequence space of the tests begins here and wraps after 1000 bytes.
     const UNA: SeqNumber = SeqNumber(u32::MAX - 999);
 
     fn at(offset: u32) -> SeqNumber {
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(update(&mut b, &[(50, 450)]), 200);
         assert_eq!(b.ranges(), 1);
         assert_eq!(update(&mut b, &[(450, 500)]), 50);
-        assert_eq!((b.ranges(), b.sacked_octets(), b.highest()), (1, 450, Some(at(500))));
+        assert_eq!((b.ranges(), b.sacked_bytes(), b.highest()), (1, 450, Some(at(500))));
         assert_eq!(told, [(100, 200), (300, 400), (50, 100), (200, 300), (400, 450), (450, 500)]);
         assert!(b.is_sacked(at(50), at(500)) && !b.is_sacked(at(49), at(101)) && !b.is_sacked(at(499), at(501)));
     }
@@ -254,7 +254,7 @@ mod tests {
         for i in 0..100_000 {
             b.update(&blocks(&[(2 * i + 1, 2 * i + 2)]), UNA, at(200_001), |_, _| {});
         }
-        assert_eq!((b.ranges(), b.sacked_octets()), (MAX_RANGES, MAX_RANGES as u32));
+        assert_eq!((b.ranges(), b.sacked_bytes()), (MAX_RANGES, MAX_RANGES as u32));
         assert_eq!(b.update(&blocks(&[(1, 1000)]), UNA, at(200_001), |_, _| {}), 999 - MAX_RANGES as u32);
         assert!(!b.ack_to(at(1000)));
         b.shrink();
@@ -265,9 +265,9 @@ mod tests {
     fn a_cumulative_acknowledgement_removes_what_it_passes_and_finds_a_peer_that_reneges() {
         let mut b = board(&[(100, 200), (300, 400), (500, 600)]);
         assert!(b.ack_to(at(100)), "it had 100..200");
-        assert_eq!((b.ranges(), b.sacked_octets()), (2, 200));
+        assert_eq!((b.ranges(), b.sacked_bytes()), (2, 200));
         assert!(b.ack_to(at(350)), "and 350..400");
-        assert_eq!((b.ranges(), b.sacked_octets()), (1, 100));
+        assert_eq!((b.ranges(), b.sacked_bytes()), (1, 100));
         assert!(!b.ack_to(at(600)));
         assert!(b.is_empty());
     }
@@ -311,7 +311,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set_of_octets(steps in proptest::collection::vec(step(), 1..20), at_octet in 0u32..320) {
+        fn agrees_with_a_set_of_bytes(steps in proptest::collection::vec(step(), 1..20), at_byte in 0u32..320) {
             const NXT: u32 = 320;
             let una_at = |offset: u32| at(offset + 900);
             let blocks = |ranges: &[(u32, u32)]| -> SackBlocks {
@@ -340,16 +340,16 @@ mod tests {
                         prop_assert_eq!(b.ack_to(una_at(una)), end > una);
                     }
                 }
-                prop_assert_eq!(b.sacked_octets() as usize, model.len());
+                prop_assert_eq!(b.sacked_bytes() as usize, model.len());
                 prop_assert_eq!(b.is_empty(), model.is_empty());
                 for o in una..NXT {
                     prop_assert_eq!(b.is_sacked(una_at(o), una_at(o + 1)), model.contains(&o));
                 }
-                prop_assert_eq!(b.sacked_below(una_at(at_octet)) as usize, model.range(..at_octet).count());
+                prop_assert_eq!(b.sacked_below(una_at(at_byte)) as usize, model.range(..at_byte).count());
                 let open = |o: &u32| !model.contains(o);
-                let first = (una..at_octet).find(open);
-                let hole = first.map(|l| (una_at(l), una_at((l..at_octet).find(|o| !open(o)).unwrap_or(at_octet))));
-                prop_assert_eq!(b.hole_from(una_at(una), una_at(at_octet.max(una))), hole);
+                let first = (una..at_byte).find(open);
+                let hole = first.map(|l| (una_at(l), una_at((l..at_byte).find(|o| !open(o)).unwrap_or(at_byte))));
+                prop_assert_eq!(b.hole_from(una_at(una), una_at(at_byte.max(una))), hole);
             }
         }
     }

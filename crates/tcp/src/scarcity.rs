@@ -1,9 +1,9 @@
-//! What connections of one stack share, as values: an event is told how scarce it is ([`Scarcity`], sampled when the event
-//! begins), and leaves in its outbox what it has taken or given back ([`Outbox::memory`](crate::Outbox::memory),
+//! What connections of one stack share, as values: an event receives how scarce it is ([`Scarcity`], sampled when the
+//! event begins), and leaves in its outbox what it has taken or given back ([`Outbox::memory`](crate::Outbox::memory),
 //! [`Outbox::standing`](crate::Outbox::standing)). The stack keeps the account.
 //!
-//! What may never happen: an event that reads a sum which another connection changes meanwhile. The same PCB, event, time,
-//! configuration and scarcity give the same result.
+//! What may never happen: an event that reads a sum which another connection changes meanwhile. The same PCB, event,
+//! time, configuration and scarcity give the same result.
 
 use pktbuf::{Chunk, PktBuf};
 
@@ -25,7 +25,8 @@ pub enum Standing {
     /// Against none of them.
     #[default]
     Free,
-    /// Its user has closed it, and it still waits for its peer, TIME-WAIT apart ([`Config::max_orphans`](crate::Config)).
+    /// Its user has closed it, and it still waits for its peer, TIME-WAIT apart
+    /// ([`Config::max_orphans`](crate::Config)).
     Orphan,
     /// It is in TIME-WAIT ([`Config::max_time_wait`](crate::Config)).
     TimeWait,
@@ -42,7 +43,8 @@ impl Scarcity {
     /// Nothing is.
     pub const NONE: Scarcity = Scarcity(0);
 
-    /// `orphans`: there are as many orphans as the configuration allows; `time_waits`: as many connections in TIME-WAIT.
+    /// `orphans`: there are as many orphans as the configuration allows; `time_waits`: as many connections in
+    /// TIME-WAIT.
     pub const fn new(memory: Pressure, orphans: bool, time_waits: bool) -> Scarcity {
         Scarcity(memory as u32 | if orphans { ORPHANS } else { 0 } | if time_waits { TIME_WAITS } else { 0 })
     }
@@ -92,7 +94,8 @@ pub(crate) fn of_buffer(buffer: &PktBuf) -> u32 {
     buffer.memory() as u32
 }
 
-/// Bytes of memory that `chunk` keeps from other uses; of memory shared with the application the part that waits to be sent.
+/// Bytes of memory that `chunk` keeps from other uses; of memory shared with the application the part that waits to be
+/// sent.
 #[inline(always)]
 pub(crate) fn of_chunk(chunk: &Chunk) -> u32 {
     match chunk {

@@ -1,4 +1,4 @@
-//! A received segment: header as a value, text as the buffer it came in.
+//! A received segment: header as a value, data as the buffer it came in.
 
 use core::net::IpAddr;
 
@@ -32,11 +32,11 @@ pub struct Checked {
 pub struct Segment {
     /// The header.
     pub header: Header,
-    /// The text; the header's octets still stand in front of it, in its headroom.
-    pub text: PktBuf,
+    /// The data; the header's bytes still stand in front of it, in its headroom.
+    pub data: PktBuf,
     /// Both ends, as our connection names them.
     pub tuple: FourTuple,
-    /// The next frame of the batch has text of the same connection, as the receive path found. One acknowledgement
+    /// The next frame of the batch has data of the same connection, as the receive path found. One acknowledgement
     /// is enough for both.
     pub followed: bool,
     /// Sum of the header and the pseudo-header, until the checksum is checked.
@@ -44,7 +44,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Parse the segment in `buf`, which begins at the TCP header and ends with the text. `local` is the address it was
+    /// Parse the segment in `buf`, which begins at the TCP header and ends with the data. `local` is the address it was
     /// sent to, `remote` the one it came from.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Segment {
         Ok(Segment::assemble(local, remote, buf, checked, false))
     }
 
-    /// The first half of [`Segment::parse`]: checks the segment in `buf` and advances it to the text. For callers that
+    /// The first half of [`Segment::parse`]: checks the segment in `buf` and advances it to the data. For callers that
     /// construct the segment in place, with [`Segment::assemble`].
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Segment {
         let pseudo = |len: usize| pseudo_header(remote, local, PROTOCOL, len as u32);
         let unchecked = match (buf.meta().checksum, verify) {
             (Checksum::None, Verify::Now) => {
-                // Header and text in one pass.
+                // Header and data in one pass.
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
                 //# and the receiver MUST check it (MUST-3).
                 if !pktbuf::sum(buf).add(pseudo(buf.len())).is_valid() {
@@ -84,7 +84,7 @@ impl Segment {
 
     /// The second half of [`Segment::parse`]; `followed` as in the segment.
     #[inline(always)]
-    pub fn assemble(local: IpAddr, remote: IpAddr, text: PktBuf, checked: Checked, followed: bool) -> Segment {
+    pub fn assemble(local: IpAddr, remote: IpAddr, data: PktBuf, checked: Checked, followed: bool) -> Segment {
         let Checked { header, unchecked } = checked;
         let tuple = FourTuple {
             local_addr: local,
@@ -92,7 +92,7 @@ impl Segment {
             local_port: header.dst_port,
             remote_port: header.src_port,
         };
-        Segment { header, text, tuple, followed, unchecked }
+        Segment { header, data, tuple, followed, unchecked }
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.
@@ -104,25 +104,25 @@ impl Segment {
         Segment::parse(local, remote, buf, Verify::Later)
     }
 
-    /// Is the checksum right? Free if it was checked before, by us or by the device; else a pass over the text.
+    /// Is the checksum right? Free if it was checked before, by us or by the device; else a pass over the data.
     #[inline]
     pub fn checksum_holds(&self) -> bool {
-        // The header's length is even, so the text's sum joins without a byte swap.
-        self.unchecked.is_none_or(|header| header.add(pktbuf::sum(&self.text)).is_valid())
+        // The header's length is even, so the data's sum joins without a byte swap.
+        self.unchecked.is_none_or(|header| header.add(pktbuf::sum(&self.data)).is_valid())
     }
 
-    /// The options that few segments carry, read from the header's octets; none once these are gone.
+    /// The options that few segments carry, read from the header's bytes; none once these are gone.
     #[cold]
     pub fn rare_options(&self) -> RareOptions {
         let options = usize::from(self.header.header_len).saturating_sub(HEADER_LEN);
-        self.text.before(options).map_or(RareOptions::NONE, RareOptions::parse)
+        self.data.before(options).map_or(RareOptions::NONE, RareOptions::parse)
     }
 
-    /// SEG.LEN: octets of sequence space, SYN and FIN included.
+    /// SEG.LEN: bytes of sequence space, SYN and FIN included.
     #[inline]
     pub fn seq_len(&self) -> u32 {
         let flags = self.header.flags;
-        self.text.len() as u32 + u32::from(flags.contains(TcpFlags::SYN)) + u32::from(flags.contains(TcpFlags::FIN))
+        self.data.len() as u32 + u32::from(flags.contains(TcpFlags::SYN)) + u32::from(flags.contains(TcpFlags::FIN))
     }
 
     /// The SYN has been taken: what remains begins behind it.
@@ -138,10 +138,10 @@ impl Segment {
     /// 3 congestion met. A segment to send says its own in [`pktbuf::Meta::traffic_class`] of the buffer.
     #[inline]
     pub fn ecn(&self) -> u8 {
-        self.text.meta().ecn()
+        self.data.meta().ecn()
     }
 
-    /// The sequence number after the last octet.
+    /// The sequence number after the last byte.
     #[inline]
     pub fn end(&self) -> SeqNumber {
         self.header.seq + self.seq_len()

@@ -1,8 +1,8 @@
 //! The states of a connection and the table of transitions (RFC 9293 section 3.3.2), as data.
 //!
 //! The authority for a connection's state is `HeaderIn::state`; the receive window and the send window carry copies,
-//! because their hold-sets must be able to judge alone. All three change together, in `PcbMut::enter`, which is the only
-//! place where a state is assigned after a PCB was made.
+//! because their hold-sets must be able to judge alone. All three change together, in `PcbMut::enter`, which is the
+//! only place where a state is assigned after a PCB was made.
 //!
 //! Figure 5 of the RFC, with LISTEN drawn although no PCB is ever in it (a listener is a [`crate::ListenParams`]):
 //!
@@ -162,7 +162,7 @@ impl State {
 
     /// Is text from the peer taken?
     #[inline]
-    pub const fn accepts_text(self) -> bool {
+    pub const fn accepts_data(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 

@@ -1,7 +1,8 @@
-//! A moment in 4 octets, for what a connection remembers and never waits for.
+//! A moment in 4 bytes, for what a connection remembers and never waits for.
 //!
 //! Deadlines are [`Time`]s, because the stack compares them across connections. What only answers "how long ago?" does
-//! not need 64 bits in every PCB. What may never happen: a deadline kept as a tick, which would come back after 50 days.
+//! not need 64 bits in every PCB. What may never happen: a deadline kept as a tick, which would come back after 50
+//! days.
 
 use core::time::Duration;
 
@@ -16,7 +17,7 @@ const SKEW_US: u32 = 10_000_000;
 
 /// `time` in units of 2^20 ns, about a millisecond, modulo 2^32: a shift, for what is noted with every segment.
 #[inline]
-pub(crate) fn mebinanos(time: Time) -> u32 {
+pub(crate) fn ticks_of_2_20_ns(time: Time) -> u32 {
     (time.as_nanos() >> 20) as u32
 }
 
@@ -58,8 +59,8 @@ pub(crate) fn since(later: u32, earlier: u32) -> u32 {
     if elapsed > u32::MAX - SKEW_US { 0 } else { elapsed }
 }
 
-/// When something leaves at `now` that leaves after what left at `noted`: a thread whose clock reading is older than that of
-/// another may get at the connection later, and RACK must not think that what it sends left first.
+/// When something leaves at `now` that leaves after what left at `noted`: a thread whose clock reading is older than
+/// that of another may get at the connection later, and RACK must not think that what it sends left first.
 #[inline]
 pub(crate) fn not_before(now: u32, noted: u32) -> u32 {
     if now.wrapping_sub(noted) > u32::MAX - SKEW_US { noted } else { now }

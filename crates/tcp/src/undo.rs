@@ -1,9 +1,9 @@
 //! Taking back a reduction of the congestion window that turns out to have been without cause: by the timestamp of the
-//! first acknowledgement after the first retransmission (the Eifel algorithm, RFC 3522, response after RFC 4015), or when
-//! every octet that was sent again is reported as a duplicate (D-SACK, RFC 2883 and 3708).
+//! first acknowledgement after the first retransmission (the Eifel algorithm, RFC 3522, response after RFC 4015), or
+//! when every byte that was sent again is reported as a duplicate (D-SACK, RFC 2883 and 3708).
 //!
-//! Armed by the acknowledgement step and the time-outs when they cut the window; `output` reports retransmissions to it.
-//! What may never happen: a cut taken back of which one retransmission was needed.
+//! Armed by the acknowledgement step and the time-outs when they cut the window; `output` reports retransmissions to
+//! it. What may never happen: a cut taken back of which one retransmission was needed.
 
 use crate::congestion::Saved;
 
@@ -14,14 +14,14 @@ const MAX_AGE_MS: u32 = 1 << 22;
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
     saved: Option<Saved>,
-    /// Octets sent again since the cut, and not reported as duplicates.
+    /// Bytes sent again since the cut, and not reported as duplicates.
     outstanding: u32,
     /// Value of our timestamp clock in the first retransmission, ms; `None` before it, and after the one
     /// acknowledgement that may be judged by it, and where that answers something else.
     stamp: Option<u32>,
     /// Something was sent again since the cut.
     any: bool,
-    /// Octets whose transmission again is known to have been needless, and that are not reported as duplicates yet: the
+    /// Bytes whose transmission again is known to have been needless, and that are not reported as duplicates yet: the
     /// echo of a timestamp tells sooner than the report.
     late: u32,
 }
@@ -33,12 +33,12 @@ impl Undo {
         *self = Undo { saved: Some(saved), late: self.late, ..Undo::default() };
     }
 
-    /// `octets` were sent again; in a segment with timestamp `stamp` if it is the first of the flight. Where what is sent
-    /// again first since the cut is not, the hole before it was sent again earlier, and the acknowledgement that moves
-    /// SND.UNA answers that.
-    pub(crate) fn sent_again(&mut self, octets: u32, stamp: Option<u32>) {
+    /// `bytes` were sent again; in a segment with timestamp `stamp` if it is the first of the flight. Where what is
+    /// sent again first since the cut is not, the hole before it was sent again earlier, and the acknowledgement that
+    /// moves SND.UNA answers that.
+    pub(crate) fn sent_again(&mut self, bytes: u32, stamp: Option<u32>) {
         if self.saved.is_some() {
-            self.outstanding = self.outstanding.saturating_add(octets);
+            self.outstanding = self.outstanding.saturating_add(bytes);
             if !self.any {
                 self.any = true;
                 self.stamp = stamp;
@@ -54,14 +54,14 @@ impl Undo {
         matches!((stamp, echo), (Some(stamp), Some(echo)) if (1..MAX_AGE_MS).contains(&stamp.wrapping_sub(echo)))
     }
 
-    /// The peer reported `octets` as duplicate. True: with them all that was sent again was needless.
-    pub(crate) fn duplicate(&mut self, octets: u32) -> bool {
-        let known = octets.min(self.late);
+    /// The peer reported `bytes` as duplicate. True: with them all that was sent again was needless.
+    pub(crate) fn duplicate(&mut self, bytes: u32) -> bool {
+        let known = bytes.min(self.late);
         self.late -= known;
-        if !self.any || self.outstanding == 0 || known == octets {
+        if !self.any || self.outstanding == 0 || known == bytes {
             return false;
         }
-        self.outstanding = self.outstanding.saturating_sub(octets);
+        self.outstanding = self.outstanding.saturating_sub(bytes);
         self.outstanding == 0
     }
 

@@ -1,10 +1,10 @@
-//! The user time-out as the two ends tell it to each other (RFC 5482): the option on our SYN, on the first segment behind
-//! it and whenever the user changes what is told; and what becomes of the peer's.
+//! The user time-out as the two ends advertise it to each other (RFC 5482): the option on our SYN, on the first segment
+//! after it and whenever the user changes the value; and the use of the peer's.
 //!
-//! The RFC's variables: ADV_UTO is [`Exchange::told`], ENABLED is that there is one, CHANGEABLE is that the user has not set
-//! a user time-out, and USER_TIMEOUT is `Settings::user_timeout`. The option is advice, and may be lost: nothing waits for
-//! it. What may never happen: that a peer shortens or lengthens what our user asked for, or moves anything beyond the limits
-//! of the configuration.
+//! The RFC's variables: ADV_UTO is [`Exchange::told`], ENABLED is that there is one, CHANGEABLE is that the user has
+//! not set a user time-out, and USER_TIMEOUT is `UserSettings::user_timeout`. The option is advice, and may be lost:
+//! nothing waits for it. What may never happen: that a peer shortens or lengthens what our user asked for, or moves
+//! anything beyond the limits of the configuration.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ fn told(header_in: &HeaderIn) -> Option<UserTimeout> {
     header_in.settings.as_ref().and_then(|settings| settings.exchange.told)
 }
 
-/// What a SYN of ours tells.
+/// The option of a SYN of ours.
 pub(crate) fn of_syn(header_in: &HeaderIn) -> RareOptions {
     RareOptions { user_timeout: told(header_in), ..RareOptions::NONE }
 }
@@ -62,7 +62,7 @@ pub(crate) fn announce(
     Ok(())
 }
 
-/// A segment has been accepted: if it tells the peer's user time-out, find the one for both.
+/// A segment has been accepted: if it carries the peer's user time-out, compute the one for both.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
 //# Under the RECOMMENDED scheme, and when CHANGEABLE is true, each end SHOULD compute the local USER TIMEOUT for a
 //# connection according to this formula:

@@ -1,25 +1,25 @@
 //! How much of the free space in the receive buffer is announced: three answers to the receiver's silly-window syndrome
 //! (RFC 9293 section 3.8.6.2.2). Profiles choose among them, because peers see them in every acknowledgement.
 //!
-//! Pure arithmetic for `receive_window`, which asks at each segment of text and at each read. What is chosen here may be
-//! less than what the peer has been told; that the edge never moves back is the caller's affair.
+//! Pure arithmetic for `receive_window`, which calls it at each segment of data and at each read. The result may be
+//! less than what was advertised to the peer; the caller ensures that the edge never moves back.
 
 /// How the receive window is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WindowRule {
     /// The edge stays until it can move by a segment, or by half of the buffer (RFC 9293 section 3.8.6.2.2).
     Rfc,
-    /// As Linux: all that is free where windows are scaled, and multiples of the peer's segment where they are not, the first
-    /// window among these; nothing where less than half is free and of that less than a segment or a sixteenth of the
-    /// buffer. Where Linux lets the window stay because no segment more would fit, it opens nonetheless to more than half of
-    /// the buffer: a peer whose segments are larger than that (Linux sends none such) would wait for ever.
+    /// As Linux: all that is free where windows are scaled, and multiples of the peer's segment where they are not, the
+    /// first window among these; nothing where less than half is free and of that less than a segment or a sixteenth of
+    /// the buffer. Where Linux lets the window stay because no segment more would fit, it opens nonetheless to more
+    /// than half of the buffer: a peer whose segments are larger than that (Linux sends none such) would wait for ever.
     #[default]
     Linux,
     /// As FreeBSD: all that is free; nothing where that is less than a segment and than a quarter of the buffer.
     FreeBsd,
 }
 
-/// What there is to choose from, in octets.
+/// What there is to choose from, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Free, and not beyond what the window field can say or the user allows.
@@ -53,7 +53,7 @@ impl WindowRule {
         }
     }
 
-    /// The window of a SYN, of `space` octets in the buffer, where text comes in segments of `mss`.
+    /// The window of a SYN, of `space` bytes in the buffer, where data comes in segments of `mss`.
     pub(crate) fn first(self, space: u32, mss: u16) -> u32 {
         match self {
             WindowRule::Linux if space > u32::from(mss) && mss > 0 => space - space % u32::from(mss),

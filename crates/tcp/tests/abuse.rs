@@ -1,5 +1,5 @@
-//! Whatever a peer sends and a user calls, in whatever order: no panic, no overflow, no busy timer, bounded answers, and
-//! no memory left behind. What is read is always a prefix of what the peer's stream holds.
+//! Whatever a peer sends and a user calls, in whatever order: no panic, no overflow, no busy timer, bounded answers,
+//! and no memory left behind. What is read is always a prefix of what the peer's stream holds.
 
 mod support;
 
@@ -131,7 +131,7 @@ impl Attacker {
                 assert!(self.t.us.sent.len() - before <= 4000, "an answer without bound");
             }
             Act::Send(len) => {
-                let _ = self.t.us.try_send(&support::text(0, usize::from(len)), self.t.now);
+                let _ = self.t.us.try_send(&support::data(0, usize::from(len)), self.t.now);
             }
             Act::Read(max) => {
                 self.t.us.read_up_to(usize::from(max), self.t.now);
@@ -190,7 +190,7 @@ fn run(setup: Setup, modern: bool, passive: bool, acts: &[Act]) {
     }
     let mut got = attacker.t.us.received.clone();
     got.truncate(1 << 20);
-    assert_eq!(got, support::text(1, got.len()), "what is read is what the peer's stream holds");
+    assert_eq!(got, support::data(1, got.len()), "what is read is what the peer's stream holds");
     drop(attacker);
     assert_eq!(pktbuf::live(), live, "buffers left behind");
 }

@@ -72,7 +72,7 @@ fn opened(bits: u16, mark: u8) -> Script {
 
 #[test]
 fn every_answer_to_a_request_for_accurate() {
-    // RFC 9768 table 2, from the client's side: the bits, what both speak, and whether text may be marked.
+    // RFC 9768 table 2, from the client's side: the bits, what both speak, and whether data may be marked.
     for (bits, mode, capable) in [
         (0b010, EcnMode::Accurate, true),
         (0b011, EcnMode::Accurate, false),
@@ -194,7 +194,7 @@ fn marks_are_counted_and_told_with_every_segment() {
         seq += 100;
         let ack = sent(&mut t);
         assert_eq!((u32::from(ack[0].ace), ack[0].mark), ((5 + n) % 8, NOT_ECT));
-        assert_eq!(ack[0].counters, Some((1, n * 100, 1)), "octets by mark");
+        assert_eq!(ack[0].counters, Some((1, n * 100, 1)), "bytes by mark");
     }
     t.inject(with(peer("P.").seq(seq).len(50), 5).marked(ECT_0));
     t.inject(with(peer("P.").seq(seq + 50).len(70), 5).marked(ECT_1));
@@ -206,7 +206,7 @@ fn marks_are_counted_and_told_with_every_segment() {
 }
 
 #[test]
-fn a_count_that_rises_cuts_the_window_once_per_window_of_text() {
+fn a_count_that_rises_cuts_the_window_once_per_window_of_data() {
     let mut t = accepted(0b010, true);
     t.send(20_000);
     assert!(sent(&mut t).iter().all(|sent| sent.mark == ECT_0 && sent.ace == 5 && sent.len == 1000));
@@ -287,7 +287,7 @@ fn a_request_is_tried_twice_and_then_given_up() {
 }
 
 #[test]
-fn text_queued_before_the_handshake_follows_its_last_segment() {
+fn data_queued_before_the_handshake_follows_its_last_segment() {
     let mut t = Script::new(setup(Ecn::Accurate));
     t.us.open(t.now);
     t.send(1500);

@@ -93,7 +93,7 @@ fn challenges_are_limited_per_connection() {
 //= type=test
 //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
 #[test]
-fn text_with_an_impossible_acknowledgement_is_never_read() {
+fn data_with_an_impossible_acknowledgement_is_never_read() {
     for ack in [2, 70_000, 1u32.wrapping_sub(70_000), 1u32.wrapping_add(1 << 31), 0u32.wrapping_sub(1 << 30)] {
         let mut t = plain();
         t.inject(peer("P.").ack(ack).len(4));
@@ -107,8 +107,8 @@ fn text_with_an_impossible_acknowledgement_is_never_read() {
     assert_eq!(t.read(), 4);
 }
 
-/// What lies before the initial sequence number was never sent, and nobody can acknowledge it, however large the window that
-/// the peer once offered: not while nothing, some or all of our text is acknowledged, nor when our FIN is.
+/// What lies before the initial sequence number was never sent, and nobody can acknowledge it, however large the window
+/// that the peer once offered: not while nothing, some or all of our data is acknowledged, nor when our FIN is.
 //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
 //= type=test
 //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
@@ -147,7 +147,7 @@ fn nothing_before_the_beginning_is_acknowledged() {
 }
 
 #[test]
-fn text_without_ack_is_dropped() {
+fn data_without_ack_is_dropped() {
     let mut t = plain();
     t.inject(peer("P").len(4));
     assert_eq!((t.read(), dropped(&t)), (0, Some(DropReason::TcpNoAck)));
@@ -231,7 +231,7 @@ fn every_combination_of_flags_in_every_state() {
                 assert!(sent.len() <= 2, "one segment is answered by {sent:?}");
                 let syn = bits & 2 != 0;
                 let rst = bits & 4 != 0;
-                // What was established falls only to an exact reset, or to text after close.
+                // What was established falls only to an exact reset, or to data after close.
                 if before.is_synchronised() && t.state() == State::Closed && !rst {
                     assert!(matches!(before, State::FinWait1 | State::FinWait2 | State::LastAck), "{before} {bits:#x}");
                 }
@@ -244,7 +244,7 @@ fn every_combination_of_flags_in_every_state() {
     }
 }
 
-/// A forged segment in the window whose acknowledgement is impossible leaves no trace: not its text, and not its
+/// A forged segment in the window whose acknowledgement is impossible leaves no trace: not its data, and not its
 /// timestamp either, or PAWS would refuse the peer's own from then on.
 #[test]
 fn an_impossible_acknowledgement_does_not_move_the_timestamp() {
@@ -257,7 +257,7 @@ fn an_impossible_acknowledgement_does_not_move_the_timestamp() {
     assert_eq!(t.read(), 100, "the peer's own text is taken");
 }
 
-/// What is sent after an acknowledgement without text echoes its timestamp (RFC 7323 section 4.3).
+/// What is sent after an acknowledgement without data echoes its timestamp (RFC 7323 section 4.3).
 #[test]
 fn the_timestamp_of_an_acknowledgement_is_echoed() {
     let mut t = Script::accepted(Setup::default(), |syn| syn.ts(700, 0));

@@ -88,7 +88,7 @@ fn fin_and_acknowledgement_of_ours_in_one_segment() {
 }
 
 #[test]
-fn fin_on_the_last_text_segment() {
+fn fin_on_the_last_data_segment() {
     let mut t = plain();
     t.us.credit = 0;
     t.send(1500);
@@ -102,7 +102,7 @@ fn fin_on_the_last_text_segment() {
 }
 
 #[test]
-fn a_fin_out_of_order_waits_for_the_text_before_it() {
+fn a_fin_out_of_order_waits_for_the_data_before_it() {
     for staged in [false, true] {
         let mut t = Script::connected(Setup { staged, ..Setup::default() }, |syn| syn);
         t.inject(peer("F.").seq(1001).len(500));
@@ -111,7 +111,7 @@ fn a_fin_out_of_order_waits_for_the_text_before_it() {
         assert_eq!(t.state(), State::CloseWait);
         assert_eq!(t.take().last().unwrap(), ". 1:1(0) ack 1502 win 64034");
         assert_eq!(t.read(), 1500);
-        assert_eq!(t.us.received, support::text(1, 1500));
+        assert_eq!(t.us.received, support::data(1, 1500));
     }
 }
 
@@ -192,7 +192,7 @@ fn time_wait_ignores_a_reset_and_gives_way_to_a_new_syn() {
 //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new data is
 //# received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost (SHLD-3).
 #[test]
-fn closing_with_unread_text_resets() {
+fn closing_with_unread_data_resets() {
     let mut t = plain();
     t.inject(peer("P.").len(10));
     t.take();
@@ -202,7 +202,7 @@ fn closing_with_unread_text_resets() {
 }
 
 #[test]
-fn text_after_close_is_answered_with_a_reset() {
+fn data_after_close_is_answered_with_a_reset() {
     let mut t = plain();
     t.run(Close);
     t.inject(peer(".").ack(2));

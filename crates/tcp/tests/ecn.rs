@@ -25,7 +25,7 @@ fn bits(peer: Peer, flags: TcpFlags) -> Peer {
     Peer { flags, ..peer }
 }
 
-/// What was sent since the last look: ECN bits of the TCP header, ECN field of the IP header, octets of text.
+/// What was sent since the last look: ECN bits of the TCP header, ECN field of the IP header, bytes of data.
 fn marks(t: &mut Script) -> Vec<(TcpFlags, u8, usize)> {
     let sent = core::mem::take(&mut t.us.sent);
     let mask = TcpFlags::AE | TcpFlags::CWR | TcpFlags::ECE;
@@ -122,7 +122,7 @@ fn a_mark_is_echoed_until_the_peer_has_reduced() {
 //= type=test
 //# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 #[test]
-fn an_echo_cuts_the_window_once_per_window_of_text() {
+fn an_echo_cuts_the_window_once_per_window_of_data() {
     let mut t = connected();
     t.send(20_000);
     let before = t.us.status().cwnd;
@@ -136,7 +136,7 @@ fn an_echo_cuts_the_window_once_per_window_of_text() {
     let sent = marks(&mut t);
     assert_eq!(sent.iter().filter(|sent| sent.0 == CWR).count(), 1, "told once: {sent:?}");
     assert_eq!(sent[0], (CWR, ECT_0, 1000), "by the next new text");
-    // The next window of text.
+    // The next window of data.
     let end = t.us.status().unacknowledged + 5001;
     t.inject(peer(".").ack(end));
     t.send(20_000);

@@ -34,7 +34,7 @@ fn option(t: &mut Script) -> (Option<FastOpen>, String) {
     (found, t.take().remove(0))
 }
 
-/// Opens early for a SYN with `text`; `given`: a new cookie for the peer.
+/// Opens early for a SYN with `data`; `given`: a new cookie for the peer.
 fn accept(setup: Setup, syn: Peer, given: Option<FastOpen>) -> Script {
     let mut t = Script::new(setup);
     let segment = t.segment(&syn);
@@ -53,12 +53,12 @@ fn accept(setup: Setup, syn: Peer, given: Option<FastOpen>) -> Script {
 }
 
 fn early() -> Script {
-    let mut t = accept(plain(), peer("S").seq(0).win(60_000).mss(1000).text(b"request"), None);
+    let mut t = accept(plain(), peer("S").seq(0).win(60_000).mss(1000).data(b"request"), None);
     t.expect(&["S. 0:0(0) ack 8 win 65528 <mss 1460>"]);
     t
 }
 
-/// Opens actively with `len` octets of text.
+/// Opens actively with `len` bytes of data.
 fn open(setup: Setup, offer: Offer, len: usize) -> Script {
     open_with(setup, offer, len, false)
 }
@@ -75,9 +75,9 @@ fn open_with(setup: Setup, offer: Offer, len: usize, more: bool) -> Script {
         options: Default::default(),
     };
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
-    let text = PktBuf::from_slice(&support::text(0, len)).expect("a buffer");
-    let text = tcp::Chunks::from_iter([Chunk::Pooled(text)]);
-    let pcb = Pcb::open_fast(&params, Start { offer, text, more }, &mut out, t.now);
+    let data = PktBuf::from_slice(&support::data(0, len)).expect("a buffer");
+    let data = tcp::Chunks::from_iter([Chunk::Pooled(data)]);
+    let pcb = Pcb::open_fast(&params, Start { offer, data, more }, &mut out, t.now);
     let (wake, segments) = (out.deadline, out.segments.drain(..).collect());
     drop(out);
     t.us.sent = segments;
@@ -88,13 +88,13 @@ fn open_with(setup: Setup, offer: Offer, len: usize, more: bool) -> Script {
 }
 
 fn offered() -> Offer {
-    Offer { option: Some(cookie(b"12345678")), max_text: 1000 }
+    Offer { option: Some(cookie(b"12345678")), max_data: 1000 }
 }
 
-/// RFC 7413 section 4.2.2: the text is acknowledged with the SYN, can be read, and may be answered before the handshake is
-/// complete.
+/// RFC 7413 section 4.2.2: the data is acknowledged with the SYN, can be read, and may be answered before the handshake
+/// is complete.
 #[test]
-fn text_of_a_syn_is_read_and_answered_at_once() {
+fn data_of_a_syn_is_read_and_answered_at_once() {
     let mut t = early();
     assert_eq!(t.state(), State::SynReceived);
     assert_eq!(t.read(), 7);
@@ -107,7 +107,7 @@ fn text_of_a_syn_is_read_and_answered_at_once() {
     assert_eq!(t.us.count(Counter::ConnectionsEstablished), 1);
     assert_eq!(t.us.status().unacknowledged, 0);
     t.expect(&[]);
-    t.inject(peer("P.").seq(8).ack(1501).text(b" more"));
+    t.inject(peer("P.").seq(8).ack(1501).data(b" more"));
     assert_eq!(t.read(), 5);
 }
 
@@ -118,14 +118,14 @@ fn an_acknowledgement_of_the_syn_alone_completes_the_handshake() {
     t.expect(&["P. 1:501(500) ack 8 win 65528"]);
     t.inject(peer(".").seq(8).ack(1));
     assert_eq!((t.state(), t.us.status().unacknowledged), (State::Established, 500));
-    assert!(t.until_sent(Duration::from_secs(4)).is_some(), "the text has a timer");
+    assert!(t.until_sent(Duration::from_secs(4)).is_some(), "the data has a timer");
     t.expect(&["P. 1:501(500) ack 8 win 65528"]);
     t.inject(peer(".").seq(8).ack(501));
     t.pass(Duration::from_secs(100));
     t.expect(&[]);
 }
 
-/// Only the SYN-ACK is sent again before it is acknowledged, by the timer and for a SYN that comes again without text.
+/// Only the SYN-ACK is sent again before it is acknowledged, by the timer and for a SYN that comes again without data.
 #[test]
 fn the_syn_ack_of_an_early_connection_is_sent_again() {
     let mut t = early();
@@ -139,7 +139,7 @@ fn the_syn_ack_of_an_early_connection_is_sent_again() {
     assert!(t.until_sent(Duration::from_secs(10)).is_some());
     t.expect(&["P. 1:501(500) ack 8 win 65528"]);
     t.read();
-    assert_eq!(t.us.received, b"request", "the text was taken once");
+    assert_eq!(t.us.received, b"request", "the data was taken once");
 }
 
 #[test]
@@ -196,27 +196,27 @@ fn an_early_connection_can_be_closed() {
 #[test]
 fn a_new_cookie_is_on_the_first_syn_ack_only() {
     let given = cookie(b"newcook!");
-    let mut t = accept(plain(), peer("S").seq(0).mss(1000).text(b"x"), Some(given));
+    let mut t = accept(plain(), peer("S").seq(0).mss(1000).data(b"x"), Some(given));
     let syn_ack = "S. 0:0(0) ack 2 win 65534 <mss 1460>";
     assert_eq!(option(&mut t), (Some(given), syn_ack.to_owned()));
     t.until_sent(Duration::from_secs(2));
     assert_eq!(option(&mut t), (None, syn_ack.to_owned()));
 }
 
-/// A listener that grants no Fast Open acknowledges the SYN and not its text.
+/// A listener that grants no Fast Open acknowledges the SYN and not its data.
 #[test]
-fn text_of_a_plain_syn_is_left_to_be_sent_again() {
+fn data_of_a_plain_syn_is_left_to_be_sent_again() {
     let mut t = Script::new(plain());
     t.us.listening = true;
-    t.inject(peer("S").seq(0).mss(1000).text(b"request"));
+    t.inject(peer("S").seq(0).mss(1000).data(b"request"));
     t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
     assert_eq!(t.us.counters.dropped(DropReason::TcpFastOpenRefused), 1);
-    t.inject(peer("P.").seq(1).ack(1).text(b"request"));
+    t.inject(peer("P.").seq(1).ack(1).data(b"request"));
     assert_eq!((t.state(), t.read()), (State::Established, 7));
 }
 
 #[test]
-fn a_syn_carries_a_cookie_and_as_much_text_as_was_offered() {
+fn a_syn_carries_a_cookie_and_as_much_data_as_was_offered() {
     let mut t = open(plain(), offered(), 1500);
     assert_eq!(option(&mut t), (offered().option, "S 0:1000(1000) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1001).mss(1000));
@@ -230,9 +230,9 @@ fn a_syn_carries_a_cookie_and_as_much_text_as_was_offered() {
     t.expect(&[]);
 }
 
-/// RFC 7413 section 4.2.2: text that the SYN-ACK does not acknowledge is sent again with the acknowledgement.
+/// RFC 7413 section 4.2.2: data that the SYN-ACK does not acknowledge is sent again with the acknowledgement.
 #[test]
-fn text_that_was_not_taken_leaves_again_at_once() {
+fn data_that_was_not_taken_leaves_again_at_once() {
     for taken in [0, 300] {
         let mut t = open(plain(), offered(), 1000);
         t.take();
@@ -249,8 +249,8 @@ fn text_that_was_not_taken_leaves_again_at_once() {
 }
 
 #[test]
-fn without_a_cookie_one_is_asked_for_and_text_follows_the_handshake() {
-    let request = Offer { option: Some(cookie(b"")), max_text: 0 };
+fn without_a_cookie_one_is_asked_for_and_data_follows_the_handshake() {
+    let request = Offer { option: Some(cookie(b"")), max_data: 0 };
     let mut t = open(plain(), request, 100);
     assert_eq!(option(&mut t), (request.option, "S 0:0(0) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
@@ -274,7 +274,7 @@ fn the_acknowledgement_waits_for_a_user_who_waits() {
     t.expect(&[]);
     t.send(200);
     t.expect(&["P. 1001:1201(200) ack 1 win 65535"]);
-    assert!(t.us.status().text_on_syn);
+    assert!(t.us.status().data_on_syn);
 
     let mut t = open_with(plain(), offered(), 1000, true);
     t.take();
@@ -285,7 +285,7 @@ fn the_acknowledgement_waits_for_a_user_who_waits() {
 
 #[test]
 fn a_cookie_that_nobody_asked_for_is_none() {
-    let mut t = open(plain(), Offer { option: None, max_text: 1000 }, 1000);
+    let mut t = open(plain(), Offer { option: None, max_data: 1000 }, 1000);
     t.take();
     let mut answer = peer("S.").seq(0).ack(1001).mss(1000);
     answer.rare.fast_open = Some(cookie(b"87654321"));
@@ -293,9 +293,9 @@ fn a_cookie_that_nobody_asked_for_is_none() {
     assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome: Outcome::Taken }));
 }
 
-/// A router that cannot pass the SYN with its text is no reason to wait.
+/// A router that cannot pass the SYN with its data is no reason to wait.
 #[test]
-fn a_syn_that_is_too_large_leaves_again_without_text() {
+fn a_syn_that_is_too_large_leaves_again_without_data() {
     let mut t = open(plain(), offered(), 1000);
     t.take();
     let seq = Some(SeqNumber(t.us.setup.iss));
@@ -303,11 +303,11 @@ fn a_syn_that_is_too_large_leaves_again_without_text() {
     t.expect(&["S 0:0(0) <mss 900>"]);
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
     t.expect(&[". 1:901(900) ack 1 win 65535", "P. 901:1001(100) ack 1 win 65535"]);
-    assert!(!t.us.status().text_on_syn);
+    assert!(!t.us.status().data_on_syn);
 }
 
-/// A SYN with an offer that is not answered is sent again without, and the destination is suspected; a late answer to the
-/// first still counts.
+/// A SYN with an offer that is not answered is sent again without, and the destination is suspected; a late answer to
+/// the first still counts.
 #[test]
 fn silence_falls_back_to_a_plain_syn() {
     for (ack, rest) in [(1, vec!["P. 1:501(500) ack 1 win 65535"]), (501, vec![". 501:501(0) ack 1 win 65535"])] {
@@ -325,9 +325,9 @@ fn silence_falls_back_to_a_plain_syn() {
     }
 }
 
-/// Both SYNs cross: the text rides on ours, and the peer acknowledges it or not.
+/// Both SYNs cross: the data rides on ours, and the peer acknowledges it or not.
 #[test]
-fn a_simultaneous_open_with_text() {
+fn a_simultaneous_open_with_data() {
     for taken in [0, 500] {
         let mut t = open(plain(), offered(), 500);
         t.take();
@@ -335,15 +335,15 @@ fn a_simultaneous_open_with_text() {
         t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
         t.inject(peer("S.").seq(0).ack(1 + taken).mss(1000));
         assert_eq!(t.state(), State::Established);
-        let text = if taken == 0 { vec!["P. 1:501(500) ack 1 win 65535".to_owned()] } else { vec![] };
-        assert_eq!(t.take(), text);
+        let data = if taken == 0 { vec!["P. 1:501(500) ack 1 win 65535".to_owned()] } else { vec![] };
+        assert_eq!(t.take(), data);
         t.inject(peer(".").seq(1).ack(501));
         assert_eq!(t.us.status().send_queue, 0);
     }
 }
 
 #[test]
-fn a_reset_refuses_an_open_with_text() {
+fn a_reset_refuses_an_open_with_data() {
     let mut t = open(plain(), offered(), 500);
     t.take();
     t.inject(peer("R.").seq(0).ack(501));

@@ -41,7 +41,7 @@ fn modern() -> Script {
 }
 
 #[test]
-fn text_in_order_allocates_nothing() {
+fn data_in_order_allocates_nothing() {
     let mut t = modern();
     t.us.sent.reserve(1000);
     t.us.received.reserve(1 << 20);
@@ -63,7 +63,7 @@ fn text_in_order_allocates_nothing() {
 }
 
 #[test]
-fn acknowledgements_and_the_text_they_let_out_allocate_nothing() {
+fn acknowledgements_and_the_data_they_let_out_allocate_nothing() {
     let mut t = modern();
     t.us.sent.reserve(1000);
     let mut during = 0;

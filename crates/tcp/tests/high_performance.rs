@@ -1,4 +1,4 @@
-//! Window scaling, timestamps and PAWS (RFC 7323): what neither opening nor receiving text in order shows.
+//! Window scaling, timestamps and PAWS (RFC 7323): what neither opening nor receiving data in order shows.
 
 mod support;
 
@@ -95,12 +95,12 @@ fn no_shift_is_above_fourteen() {
 //= type=test
 //# Implementations MUST ensure that they handle a shrinking window, as specified in Section 4.2.2.16 of [RFC1122].
 #[test]
-fn a_window_that_shrinks_below_what_is_out_holds_new_text_and_loses_none() {
+fn a_window_that_shrinks_below_what_is_out_holds_new_data_and_loses_none() {
     let mut t = Script::connected(Setup::default(), |syn| syn);
     t.send(12_000);
     assert_eq!(t.ranges().len(), 10);
     t.inject(peer(".").ack(1001).win(2000));
-    assert_eq!(t.ranges(), [""; 0], "7000 octets are beyond the edge");
+    assert_eq!(t.ranges(), [""; 0], "7000 bytes are beyond the edge");
     // What was sent beyond it is lost, and is sent again all the same.
     let mut acked = 1001;
     for _ in 0..40 {
@@ -119,7 +119,7 @@ fn a_window_that_shrinks_below_what_is_out_holds_new_text_and_loses_none() {
 //# The receiver MUST honor, as in window, any segment that would have been in window for any <ACK> sent by the
 //# receiver.
 #[test]
-fn text_within_what_the_window_field_said_is_taken() {
+fn data_within_what_the_window_field_said_is_taken() {
     let mut setup = delayed();
     setup.options.receive_buffer = Some(8000);
     let mut t = Script::connected(setup, |syn| syn.scale(0));
@@ -133,7 +133,7 @@ fn text_within_what_the_window_field_said_is_taken() {
         t.inject(peer(".").seq(seq).len(len as usize));
         seq += len;
     }
-    assert_eq!(t.read(), edge as usize - 1, "every octet that the peer was told it may send");
+    assert_eq!(t.read(), edge as usize - 1, "every byte that the peer was told it may send");
 }
 
 /// ACK number and right edge of every acknowledgement since the last look, with windows in units of 128.
@@ -146,7 +146,7 @@ fn edges(t: &mut Script) -> Vec<(u32, u32)> {
     t.take().into_iter().map(edge).collect()
 }
 
-/// The peer sends segments of `len` octets until the window has no room for another, or `most` octets have come; the
+/// The peer sends segments of `len` bytes until the window has no room for another, or `most` bytes have come; the
 /// user reads now and then if it `reads`. ACK numbers and edges that the peer saw.
 fn seen(rule: WindowRule, len: u32, most: u32, reads: bool) -> Vec<(u32, u32)> {
     let mut setup = Setup::default();
@@ -232,7 +232,7 @@ fn once_agreed_upon_every_segment_carries_timestamps() {
     t.us.open(t.now);
     t.inject(peer("S.").seq(0).win(2000).mss(1000).ts(100, 1000));
     t.send(1900);
-    // Retransmissions, the acknowledgement of text that comes twice, a probe, new text, and the FIN.
+    // Retransmissions, the acknowledgement of data that comes twice, a probe, new data, and the FIN.
     t.pass(ms(1000));
     t.inject(peer("P.").len(10).ack(1901).ts(101, 1000).win(0));
     t.inject(peer("P.").seq(1).len(10).ack(1901).ts(101, 1000).win(0));
@@ -338,7 +338,7 @@ fn an_old_timestamp_is_found_before_the_place_in_the_window_is_looked_at() {
 //# It is important to note that the timestamp MUST be checked only when a segment first arrives at the receiver,
 //# regardless of whether it is in sequence or it must be queued for later delivery.
 #[test]
-fn text_that_waited_for_a_hole_is_not_checked_again() {
+fn data_that_waited_for_a_hole_is_not_checked_again() {
     let mut t = with_timestamps();
     t.inject(peer(".").ts(110, 1000).seq(501).len(500));
     t.inject(peer(".").ts(900, 1000).seq(1).len(500));

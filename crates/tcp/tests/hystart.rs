@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::endpoint::Setup;
 use support::link::{Faults, World};
-use support::{ms, text};
+use support::{data, ms};
 use tcp::State;
 use tcp::congestion::Kind;
 
@@ -20,7 +20,7 @@ fn slow_start(kind: Kind) -> (u32, u32) {
     setup.config.receive_buffer.max = 8 << 20;
     let faults = Faults { delay: ms(20), rate: 12_500_000, ..Faults::default() };
     let mut world = World::pair(setup, faults);
-    let block = text(0, 64 << 10);
+    let block = data(0, 64 << 10);
     let mut largest = 0;
     world.run_until(
         Duration::from_secs(100),

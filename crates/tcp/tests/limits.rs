@@ -1,4 +1,4 @@
-//! Limits of time and memory: user time-outs whatever holds the text up, black holes, and what happens when memory is
+//! Limits of time and memory: user time-outs whatever holds the data up, black holes, and what happens when memory is
 //! short.
 
 mod support;
@@ -23,14 +23,14 @@ fn a_user_timeout_runs_while_the_device_takes_nothing() {
     t.us.credit = 0;
     t.send(500);
     t.pass(ms(4900));
-    assert_eq!(t.state(), State::Established, "the time began with the text, not with the last acknowledgement");
+    assert_eq!(t.state(), State::Established, "the time began with the data, not with the last acknowledgement");
     t.pass(ms(150));
     assert_eq!(t.us.status().error, Some(Error::TimedOut));
     assert!(t.take().is_empty(), "nobody is told by a device that takes nothing");
 }
 
 #[test]
-fn a_user_timeout_before_a_closed_window_counts_from_the_text() {
+fn a_user_timeout_before_a_closed_window_counts_from_the_data() {
     let mut t = connected(|_| {});
     t.run(SetOption(SocketOption::UserTimeout(Some(ms(3000))))).expect("set");
     t.inject(peer(".").win(0));
@@ -132,7 +132,7 @@ fn a_receive_buffer_stops_growing_under_pressure_and_shrinks_without_taking_a_wi
 }
 
 #[test]
-fn text_out_of_order_is_given_up_when_memory_is_short_and_never_called_a_duplicate() {
+fn data_out_of_order_is_given_up_when_memory_is_short_and_never_called_a_duplicate() {
     let mut t = Script::connected(Setup::default(), |syn| syn.sack_permitted());
     for n in 1..6 {
         t.inject(peer("P.").seq(1 + n * 1000).len(1000));
@@ -151,7 +151,7 @@ fn text_out_of_order_is_given_up_when_memory_is_short_and_never_called_a_duplica
     assert!(t.take().iter().all(|ack| !ack.contains("sack 1001:") && !ack.contains("sack 2001:")));
 }
 
-/// A connection with much text to send, whose segments begin small.
+/// A connection with much data to send, whose segments begin small.
 fn searching(options: impl Fn(Peer) -> Peer) -> Script {
     let mut setup = Setup::default();
     setup.config.mtu_probing = MtuProbing::Always;
@@ -164,7 +164,7 @@ fn searching(options: impl Fn(Peer) -> Peer) -> Script {
     t
 }
 
-/// RFC 8899: probes of text in flight find the largest segment that the path carries, and all that follow are as large.
+/// RFC 8899: probes of data in flight find the largest segment that the path carries, and all that follow are as large.
 #[test]
 fn larger_segments_are_searched_for_and_used() {
     let mut t = searching(Peer::sack_permitted);
@@ -183,7 +183,7 @@ fn larger_segments_are_searched_for_and_used() {
     assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::CongestionEvents)), (0, 0));
 }
 
-/// A probe that is lost is no congestion, with SACK and without: its text goes again in two segments, the window stays.
+/// A probe that is lost is no congestion, with SACK and without: its data goes again in two segments, the window stays.
 #[test]
 fn a_probe_that_is_lost_costs_nothing_but_itself() {
     for sack in [true, false] {

@@ -37,9 +37,9 @@ fn small_segments_share_a_buffer() {
         t.inject(peer(".").seq(1 + i).len(1));
         t.us.sent.clear();
     }
-    assert!(pktbuf::live() - before <= 2, "{} blocks for 200 octets", pktbuf::live() - before);
+    assert!(pktbuf::live() - before <= 2, "{} blocks for 200 bytes", pktbuf::live() - before);
     assert_eq!(t.read(), 200);
-    assert_eq!(t.us.received, support::text(1, 200));
+    assert_eq!(t.us.received, support::data(1, 200));
 }
 
 fn nothing_is_held_by_an_idle_connection() {
@@ -73,7 +73,7 @@ fn linger_zero_drops_what_is_queued() {
     assert_eq!(pktbuf::live(), before);
 }
 
-fn out_of_order_text_goes_with_the_connection() {
+fn out_of_order_data_goes_with_the_connection() {
     let before = pktbuf::live();
     let mut t = plain();
     for i in 1..100 {
@@ -92,5 +92,5 @@ fn buffers_are_shared_and_given_back() {
     small_segments_share_a_buffer();
     nothing_is_held_by_an_idle_connection();
     linger_zero_drops_what_is_queued();
-    out_of_order_text_goes_with_the_connection();
+    out_of_order_data_goes_with_the_connection();
 }

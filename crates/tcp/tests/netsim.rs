@@ -1,5 +1,5 @@
-//! A table of throughput over a simulated link of 12.5 MB/s, by congestion control, receive buffer, delay and loss. It is
-//! committed: a change of behaviour shows as a change of the table. To take over a wanted change, run this test with
+//! A table of throughput over a simulated link of 12.5 MB/s, by congestion control, receive buffer, delay and loss. It
+//! is committed: a change of behaviour shows as a change of the table. To take over a wanted change, run this test with
 //! `UPDATE_SNAPSHOTS=1`.
 
 mod support;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::endpoint::Setup;
 use support::link::{Faults, World};
-use support::{ms, text};
+use support::{data, ms};
 use tcp::congestion::Kind;
 use tcp::{Close, State};
 
@@ -32,7 +32,7 @@ fn throughput_of(kind: Kind, buffer: Option<u32>, delay: u64, loss: u32, seed: u
     let faults = Faults { delay: ms(delay), loss, rate: RATE, seed, ..Faults::default() };
     let mut world = World::pair(setup, faults);
     let total = if loss > 0 { 1_000_000 } else { 8_000_000 };
-    let block = text(0, 64 << 10);
+    let block = data(0, 64 << 10);
     let start = world.now;
     let (mut written, mut finish) = (0, start);
     world.run_until(
@@ -62,20 +62,20 @@ fn throughput_of(kind: Kind, buffer: Option<u32>, delay: u64, loss: u32, seed: u
 }
 
 fn table() -> String {
-    let mut text = String::from("kB/s over a link of 12 500 kB/s, queue without limit\n");
+    let mut data = String::from("kB/s over a link of 12 500 kB/s, queue without limit\n");
     for kind in Kind::ALL {
-        let _ = writeln!(text, "\n{kind:<8} {:>8} | loss 0     0.1%       1%       5%", "buffer");
+        let _ = writeln!(data, "\n{kind:<8} {:>8} | loss 0     0.1%       1%       5%", "buffer");
         for (buffer, name) in [(Some(16 << 10), "16 KiB"), (Some(64 << 10), "64 KiB"), (None, "grows")] {
             for delay in [1, 10, 50] {
-                let _ = write!(text, "{:>5} ms {name:>8} |", 2 * delay);
+                let _ = write!(data, "{:>5} ms {name:>8} |", 2 * delay);
                 for loss in [0, 1, 10, 50] {
-                    let _ = write!(text, " {:>8}", throughput(kind, buffer, delay, loss));
+                    let _ = write!(data, " {:>8}", throughput(kind, buffer, delay, loss));
                 }
-                text.push('\n');
+                data.push('\n');
             }
         }
     }
-    text
+    data
 }
 
 #[test]

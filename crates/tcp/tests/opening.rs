@@ -159,16 +159,16 @@ fn simultaneous_open_segment_by_segment() {
     assert!(!t.us.accepted, "an active open is not accepted");
 }
 
-/// "If there are other controls or text in the segment, queue them for processing after the ESTABLISHED state has been
-/// reached" (RFC 9293 section 3.10.7.3): text, its urgent mark and a FIN of a SYN that crosses ours.
+/// "If there are other controls or data in the segment, queue them for processing after the ESTABLISHED state has been
+/// reached" (RFC 9293 section 3.10.7.3): data, its urgent mark and a FIN of a SYN that crosses ours.
 #[test]
-fn a_syn_that_crosses_ours_keeps_its_text() {
+fn a_syn_that_crosses_ours_keeps_its_data() {
     for (flags, end, state) in [("S", 101, State::Established), ("SFU", 102, State::CloseWait)] {
         for answer in ["S.", "."] {
             let mut t = Script::new(Setup::default());
             t.us.open(t.now);
             t.take();
-            // The pointer counts from the SYN: the octet behind the text.
+            // The pointer counts from the SYN: the byte behind the data.
             t.inject(peer(flags).seq(0).len(101).urgent(101).mss(1000));
             t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
             assert_eq!((t.state(), t.read()), (State::SynReceived, 0));
@@ -188,7 +188,7 @@ fn a_syn_that_crosses_ours_keeps_its_text() {
 /// The SYN comes again before the handshake is over, and what it brought is taken once; a reset, or a CLOSE, ends
 /// it with nothing left.
 #[test]
-fn text_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {
+fn data_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {
     let opening = || {
         let mut t = Script::new(Setup::default());
         t.us.open(t.now);
@@ -206,7 +206,7 @@ fn text_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {
     let mut t = opening();
     t.inject(peer("R").seq(1));
     assert_eq!((t.state(), t.read()), (State::Closed, 0));
-    // Text that its user will never read: the peer must know.
+    // Data that its user will never read: the peer must know.
     let mut t = opening();
     t.run(tcp::Close);
     t.expect(&["R. 1:1(0) ack 1 win 0"]);
@@ -340,11 +340,11 @@ fn no_connection_at_all() {
 }
 
 #[test]
-fn text_and_fin_on_the_syn_ack_count() {
+fn data_and_fin_on_the_syn_ack_count() {
     let mut t = Script::new(Setup::default());
     t.us.open(t.now);
     t.take();
-    // The pointer counts from the SYN: the octet behind the text.
+    // The pointer counts from the SYN: the byte behind the data.
     t.inject(peer("SFU.").seq(0).mss(1000).len(4).urgent(5));
     t.expect(&[". 1:1(0) ack 6 win 65530"]);
     assert!(t.us.ready.contains(Readiness::URGENT));
@@ -400,7 +400,7 @@ fn an_answer_in_a_batch_that_is_older_than_a_syn_is_ours() {
 }
 
 #[test]
-fn text_queued_before_the_connection_is_established_follows_the_handshake() {
+fn data_queued_before_the_connection_is_established_follows_the_handshake() {
     let mut t = Script::new(Setup::default());
     t.us.open(t.now);
     t.send(1500);
@@ -482,9 +482,9 @@ fn a_lost_syn_ack_means_one_segment_to_begin_with() {
     assert_eq!(t.us.status().cwnd, 1000);
 }
 
-/// `TCP_DEFER_ACCEPT`: the listener hears of a connection that has text.
+/// `TCP_DEFER_ACCEPT`: the listener hears of a connection that has data.
 #[test]
-fn a_listener_may_wait_for_text() {
+fn a_listener_may_wait_for_data() {
     let setup = Setup { defer_accept: 3, ..Setup::default() };
     let mut t = Script::new(setup);
     t.us.listening = true;
@@ -503,7 +503,7 @@ fn a_listener_may_wait_for_text() {
 }
 
 #[test]
-fn a_listener_does_not_wait_for_text_for_ever() {
+fn a_listener_does_not_wait_for_data_for_ever() {
     let setup = Setup { defer_accept: 2, ..Setup::default() };
     let mut t = Script::new(setup);
     t.us.listening = true;
@@ -524,7 +524,7 @@ fn a_listener_does_not_wait_for_text_for_ever() {
 }
 
 #[test]
-fn seconds_of_waiting_for_text_are_counted_in_time_outs() {
+fn seconds_of_waiting_for_data_are_counted_in_time_outs() {
     let config = tcp::Config::default();
     let count = |seconds| tcp::config::time_outs_in(Duration::from_secs(seconds), &config);
     assert_eq!([0, 1, 2, 3, 4, 7, 8].map(count), [0, 1, 2, 2, 3, 3, 4]);
@@ -555,8 +555,8 @@ fn what_is_known_of_the_path_bounds_the_syn_and_the_first_flight() {
     assert_eq!(t.us.status().unacknowledged, 3 * 1460);
 }
 
-/// RFC 5681 section 3.1 and RFC 6928 section 2 count octets too: large segments are fewer. A window that a user asks for is as
-/// large as he says.
+/// RFC 5681 section 3.1 and RFC 6928 section 2 count bytes too: large segments are fewer. A window that a user asks for
+/// is as large as he says.
 #[test]
 fn the_initial_window_of_large_segments_is_what_the_profile_allows() {
     let segments = [536, 1460, 2190, 2200, 8960];

@@ -87,7 +87,7 @@ fn a_lost_retransmission_is_sent_again_without_a_time_out() {
     t.inject(peer(".").ack(1).sack(&[(1001, 5001)]));
     assert_eq!(t.ranges(), ["1:1001"]);
     t.pass(ms(1));
-    // The rest of the first flight arrives; new text leaves after the retransmission.
+    // The rest of the first flight arrives; new data leaves after the retransmission.
     t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
     let new = t.ranges();
     assert!(new.len() >= 2 && new[0] == "10001:11001", "{new:?}");
@@ -98,8 +98,8 @@ fn a_lost_retransmission_is_sent_again_without_a_time_out() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::FastRetransmits)), (0, 1));
 }
 
-/// Found by the soak: as long as SND.UNA stands, the peer echoes the timestamp of before the hole. What is SACKed meanwhile
-/// left later all the same, and shows that the first retransmission is lost, too.
+/// Found by the soak: as long as SND.UNA stands, the peer echoes the timestamp of before the hole. What is SACKed
+/// meanwhile left later all the same, and shows that the first retransmission is lost, too.
 #[test]
 fn a_lost_retransmission_is_found_although_the_echo_stands_still() {
     let mut setup = Setup::default();
@@ -119,8 +119,8 @@ fn a_lost_retransmission_is_found_although_the_echo_stands_still() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::TailLossProbes)), (0, 0));
 }
 
-/// Found by the soak: a peer that talks and acknowledges nothing put the time-out off with each of its segments, on a path
-/// that had shown reordering: nothing was SACKed, and still the reordering window had the timer.
+/// Found by the soak: a peer that talks and acknowledges nothing put the time-out off with each of its segments, on a
+/// path that had shown reordering: nothing was SACKed, and still the reordering window had the timer.
 #[test]
 fn a_peer_that_talks_does_not_put_off_the_time_out_behind_a_probe() {
     let mut t = ten_out();
@@ -166,7 +166,7 @@ fn once_reordering_was_seen_the_window_applies_whatever_the_count() {
 }
 
 #[test]
-fn a_reordering_window_that_ends_after_the_text_arrived_does_nothing() {
+fn a_reordering_window_that_ends_after_the_data_arrived_does_nothing() {
     let mut t = ten_out();
     t.inject(peer(".").ack(1).sack(&[(1001, 2001)]));
     t.pass(ms(10));
@@ -198,8 +198,8 @@ fn a_peer_that_takes_back_what_it_had_is_found_out_by_its_acknowledgement() {
     assert_eq!((t.us.status().unacknowledged, t.us.count(Counter::Timeouts)), (0, 0));
 }
 
-/// Two threads take turns on a connection, and the second has the older clock reading: what it sends leaves later all the
-/// same, and is not lost because what left before it has arrived.
+/// Two threads take turns on a connection, and the second has the older clock reading: what it sends leaves later all
+/// the same, and is not lost because what left before it has arrived.
 #[test]
 fn what_left_last_left_last_whatever_the_clock_of_its_thread_says() {
     let mut t = connected();
@@ -214,9 +214,9 @@ fn what_left_last_left_last_whatever_the_clock_of_its_thread_says() {
     assert_eq!(t.ranges(), ["1:1001"]);
     t.now = read + ms(105);
     t.inject(peer(".").ack(1).sack(&[(1001, 6001)]));
-    assert_eq!(t.ranges(), [""; 0], "it was sent behind the text that has arrived");
+    assert_eq!(t.ranges(), [""; 0], "it was sent behind the data that has arrived");
     assert_eq!(t.us.status().resent, 1000, "under way");
-    // And new text behind a retransmission.
+    // And new data behind a retransmission.
     let mut t = connected();
     t.send(5000);
     t.pass(ms(100));
@@ -236,9 +236,9 @@ fn what_left_last_left_last_whatever_the_clock_of_its_thread_says() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.status().recovery), (0, RecoveryState::Open));
 }
 
-/// With text to send a silent recovery is probed by that: its acknowledgement tells, and nothing is sent in vain.
+/// With data to send a silent recovery is probed by that: its acknowledgement tells, and nothing is sent in vain.
 #[test]
-fn silence_in_recovery_is_probed_with_new_text_first() {
+fn silence_in_recovery_is_probed_with_new_data_first() {
     let mut t = ten_out_over(40);
     t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
     assert_eq!(t.ranges(), ["1:1001"]);
@@ -255,7 +255,7 @@ fn silence_in_recovery_is_probed_with_new_text_first() {
     assert_eq!(t.us.count(Counter::Timeouts), 0);
 }
 
-/// If new text is not answered either, the first segment leaves once more, later; and then the time-out decides.
+/// If new data is not answered either, the first segment leaves once more, later; and then the time-out decides.
 #[test]
 fn silence_after_the_first_probe_of_recovery_repeats_what_is_lost() {
     let mut t = ten_out_over(40);
@@ -291,7 +291,7 @@ fn silence_in_recovery_is_probed_before_the_time_out() {
     }
 }
 
-/// Where the time-out would come before two probes there is one, of what was sent again: with text to send, too.
+/// Where the time-out would come before two probes there is one, of what was sent again: with data to send, too.
 #[test]
 fn a_long_path_has_time_for_one_probe_of_recovery() {
     let mut t = ten_out();
@@ -322,8 +322,8 @@ fn what_was_only_just_overtaken_is_waited_for() {
     assert_eq!(t.ranges(), ["10001:11001"]);
 }
 
-/// What was sent again arrives before its retransmission can have: it was overtaken. From then on what is overtaken is waited
-/// for, also in the same recovery.
+/// What was sent again arrives before its retransmission can have: it was overtaken. From then on what is overtaken is
+/// waited for, also in the same recovery.
 #[test]
 fn a_needless_retransmission_shows_that_the_path_reorders() {
     let mut t = ten_out();
@@ -366,8 +366,8 @@ fn five_sent_again() -> Script {
     t
 }
 
-/// What arrives behind the hole does not tell RACK that the repetition in it was lost: each of them came sooner than the
-/// least round trip, and may be the original. Nor does it put off the time-out.
+/// What arrives behind the hole does not tell RACK that the repetition in it was lost: each of them came sooner than
+/// the least round trip, and may be the original. Nor does it put off the time-out.
 #[test]
 fn selective_acknowledgements_do_not_put_off_the_time_out_of_the_first_segment() {
     let mut t = five_sent_again();

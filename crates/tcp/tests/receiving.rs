@@ -1,4 +1,4 @@
-//! Receiving: acknowledgements and their delay, windows, order, SACK blocks, PAWS, urgent text.
+//! Receiving: acknowledgements and their delay, windows, order, SACK blocks, PAWS, urgent data.
 
 mod support;
 
@@ -93,7 +93,7 @@ fn a_quarter_of_the_buffer_is_acknowledged_whatever_is_behind() {
 }
 
 #[test]
-fn text_carries_the_delayed_acknowledgement() {
+fn data_carries_the_delayed_acknowledgement() {
     let mut t = plain();
     t.inject(peer("P.").len(100));
     t.send(5);
@@ -152,7 +152,7 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
         t.inject(peer(".").seq(1 + 1000 * i).len(1000));
     }
     assert_eq!(t.take().last().unwrap(), ". 1:1(0) ack 4001 win 0");
-    // A probe of one octet.
+    // A probe of one byte.
     t.inject(peer(".").seq(4001).len(1));
     t.expect(&[". 1:1(0) ack 4001 win 0"]);
     assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpZeroWindow))));
@@ -162,10 +162,10 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
     t.us.read_up_to(1000, t.now);
     t.expect(&[". 1:1(0) ack 4001 win 2000"]);
     t.read();
-    assert_eq!(t.us.received, support::text(1, 4000));
+    assert_eq!(t.us.received, support::data(1, 4000));
 }
 
-/// Its buffer is larger than the unscaled window of a SYN can say, and the first acknowledgement of text tells.
+/// Its buffer is larger than the unscaled window of a SYN can say, and the first acknowledgement of data tells.
 #[test]
 fn a_short_dialogue_has_no_window_update() {
     for open in [Script::connected, Script::accepted] {
@@ -234,7 +234,7 @@ fn the_window_clamp_holds() {
 //# A TCP implementation MAY send an ACK segment acknowledging RCV.NXT when a valid segment arrives that is in the
 //# window but not at the left window edge (MAY-13).
 #[test]
-fn out_of_order_text_is_reported_and_delivered_in_order() {
+fn out_of_order_data_is_reported_and_delivered_in_order() {
     let mut t = Script::connected(delayed(), modern);
     t.inject(peer(".").seq(1001).len(1000));
     t.expect(&[". 1:1(0) ack 1 win 512 <sack 1001:2001>"]);
@@ -246,7 +246,7 @@ fn out_of_order_text_is_reported_and_delivered_in_order() {
     t.inject(peer(".").seq(2001).len(1000));
     assert_eq!(t.take(), [". 1:1(0) ack 4001 win 482"]);
     t.read();
-    assert_eq!(t.us.received, support::text(1, 4000));
+    assert_eq!(t.us.received, support::data(1, 4000));
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_duplicate_is_reported_with_a_d_sack_block() {
     let answer = t.take();
     assert!(answer[0].contains("ack 2501") && answer[0].contains("sack 1501:2001"), "{answer:?}");
     t.read();
-    assert_eq!(t.us.received, support::text(1, 2500));
+    assert_eq!(t.us.received, support::data(1, 2500));
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn without_sack_there_are_only_duplicate_acknowledgements() {
 }
 
 #[test]
-fn text_beyond_the_window_is_cut() {
+fn data_beyond_the_window_is_cut() {
     let mut setup = delayed();
     setup.options.receive_buffer = Some(1500);
     let mut t = Script::connected(setup, |syn| syn);
@@ -288,7 +288,7 @@ fn text_beyond_the_window_is_cut() {
     t.expect(&[". 1:1(0) ack 1501 win 0"]);
     assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpOutOfWindow))));
     t.read();
-    assert_eq!(t.us.received, support::text(1, 1500));
+    assert_eq!(t.us.received, support::data(1, 1500));
 }
 
 //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
@@ -343,8 +343,8 @@ fn an_old_timestamp_is_refused() {
     assert_eq!(t.read(), 200);
 }
 
-/// A retransmission may overtake the text that left just before it. How much older that may be is the profile's; whether
-/// text may come without a timestamp is another question.
+/// A retransmission may overtake the data that left just before it. How much older that may be is the profile's;
+/// whether data may come without a timestamp is another question.
 #[test]
 fn a_timestamp_may_be_older_by_as_many_ticks_as_the_profile_says() {
     for (profile, value, taken) in [
@@ -366,7 +366,7 @@ fn a_timestamp_may_be_older_by_as_many_ticks_as_the_profile_says() {
         // TS.Recent never goes back.
         t.inject(peer(".").ts(value.min(198), 1000).seq(201).len(100));
         assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpPaws))));
-        // That is the tolerance alone: text without any timestamp is `strict_timestamps`' to judge.
+        // That is the tolerance alone: data without any timestamp is `strict_timestamps`' to judge.
         t.inject(peer(".").seq(201).len(100));
         let missing = matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpMissingTimestamp)));
         assert_eq!(missing, profile == Profile::Rfc, "{profile}");
@@ -381,7 +381,7 @@ fn a_timestamp_may_be_older_by_as_many_ticks_as_the_profile_says() {
 //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to be
 //# read from the connection, or at least to determine whether more urgent data remains to be read [19].
 #[test]
-fn urgent_text_stays_in_line_and_its_mark_is_kept() {
+fn urgent_data_stays_in_line_and_its_mark_is_kept() {
     let mut t = plain();
     t.us.ready = Readiness::NONE;
     t.inject(peer("PU.").len(10).urgent(4));
@@ -390,7 +390,7 @@ fn urgent_text_stays_in_line_and_its_mark_is_kept() {
     assert_eq!((received.data[0].len(), received.urgent), (10, Some(4)));
     t.inject(peer("P.").seq(11).len(10));
     assert_eq!(t.run(Receive { max: 100 }).unwrap().urgent, None);
-    // A pointer beyond the text: the mark lies ahead.
+    // A pointer beyond the data: the mark lies ahead.
     t.inject(peer("PU.").seq(21).len(10).urgent(15));
     assert_eq!(t.run(Receive { max: 100 }).unwrap().urgent, Some(15));
     t.inject(peer("P.").seq(31).len(10));
@@ -405,7 +405,7 @@ fn any_urgent_pointer_is_harmless() {
         t.inject(peer("PU.").len(10).urgent(pointer));
         t.inject(peer("PU.").seq(5).len(10).urgent(pointer));
         t.read();
-        assert_eq!(t.us.received, support::text(1, 14), "pointer {pointer}");
+        assert_eq!(t.us.received, support::data(1, 14), "pointer {pointer}");
     }
 }
 
@@ -433,14 +433,14 @@ fn what_is_left_of_a_packet_takes_room_until_it_is_read() {
     }
     assert!(t.take().last().is_some_and(|last| last.ends_with("ack 5001 win 0")));
     let received = t.run(Receive { max: 100 }).unwrap();
-    assert_eq!((received.data.len(), received.pinched), (1, true));
-    t.run(Keep { octets: 1000 });
+    assert_eq!((received.data.len(), received.window_clamped), (1, true));
+    t.run(Keep { bytes: 1000 });
     t.expect(&[]);
-    assert_eq!(t.us.status().receive_window, 0, "1500 octets are less than a segment of the peer, and than half");
-    t.run(Keep { octets: 0 });
+    assert_eq!(t.us.status().receive_window, 0, "1500 bytes are less than a segment of the peer, and than half");
+    t.run(Keep { bytes: 0 });
     t.expect(&[". 1:1(0) ack 5001 win 2500"]);
     let received = t.run(Receive { max: usize::MAX }).unwrap();
-    assert_eq!((received.data.len(), received.pinched), (1, false));
+    assert_eq!((received.data.len(), received.window_clamped), (1, false));
     t.expect(&[]);
     assert_eq!(t.us.status().receive_window, 5000, "half of the window was left: the next acknowledgement says so");
 }
@@ -453,10 +453,10 @@ fn the_next_read_says_that_the_packet_before_is_used_up() {
     let mut t = Script::connected(setup, |syn| syn);
     t.inject(peer(".").len(2000));
     let received = t.run(Receive { max: 500 }).unwrap();
-    assert_eq!((received.data.len(), received.pinched), (1, false));
+    assert_eq!((received.data.len(), received.window_clamped), (1, false));
     t.inject(peer(".").seq(2001).len(1000));
     let status = t.us.status();
-    assert_eq!((status.receive_queue, status.receive_window), (1000, 7000), "500 octets are no reason to open it");
+    assert_eq!((status.receive_queue, status.receive_window), (1000, 7000), "500 bytes are no reason to open it");
     assert!(t.run(Receive { max: 1000 }).is_ok());
     t.inject(peer("P.").seq(3001).len(1000));
     assert_eq!(t.us.status().receive_window, 9000);
@@ -486,12 +486,12 @@ fn the_receiver_s_round_trip_and_space_are_measured() {
         t.pass(ms(50));
     }
     let (rtt, space) = info(&mut t);
-    assert!((45_000..=51_000).contains(&rtt) && space >= 40_000, "{rtt} us, {space} octets");
+    assert!((45_000..=51_000).contains(&rtt) && space >= 40_000, "{rtt} us, {space} bytes");
     assert!(t.us.status().receive_buffer >= 2 * space, "{}", t.us.status().receive_buffer);
 }
 
 #[test]
-fn text_out_of_order_does_not_close_the_window() {
+fn data_out_of_order_does_not_close_the_window() {
     let mut setup = delayed();
     setup.options.receive_buffer = Some(10_000);
     let mut t = Script::connected(setup, |syn| syn);

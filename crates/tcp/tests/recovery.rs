@@ -37,7 +37,7 @@ fn ranges(t: &mut Script) -> Vec<String> {
 //# For non-SACK-enabled connections, instead of subtracting out bytes SACKed in the SACK scoreboard, senders MUST
 //# subtract out: min(RecoverFS, 1 SMSS for each preceding duplicate ACK in the fast recovery episode)
 #[test]
-fn the_third_duplicate_sends_again_and_the_first_two_send_new_text() {
+fn the_third_duplicate_sends_again_and_the_first_two_send_new_data() {
     let mut t = without_sack();
     t.send(20_000);
     assert_eq!(t.take().len(), 10);
@@ -156,8 +156,9 @@ fn sack_fills_exactly_the_holes() {
     assert_eq!(t.us.count(Counter::Retransmits), 3);
 }
 
-/// What leaves within a part of the smoothed round trip must still be told apart by the least one: else a retransmission that
-/// arrives hides the losses of all that left in that time, and they wait for a time-out that is as long.
+/// What leaves within a part of the smoothed round trip must still be told apart by the least one: else a
+/// retransmission that arrives hides the losses of all that left in that time, and they wait for a time-out that is as
+/// long.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-4
 //= type=test
 //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
@@ -183,12 +184,12 @@ fn a_loss_shows_though_a_round_trip_was_long_once() {
 }
 
 #[test]
-fn one_ack_with_enough_sacked_octets_is_enough() {
+fn one_ack_with_enough_sacked_bytes_is_enough() {
     let mut t = with_sack();
     t.send(10_000);
     t.take();
     t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
-    assert_eq!(ranges(&mut t), ["1:1001"], "RFC 6675: lost by octets, not by the count of acknowledgements");
+    assert_eq!(ranges(&mut t), ["1:1001"], "RFC 6675: lost by bytes, not by the count of acknowledgements");
 }
 
 #[test]
@@ -303,7 +304,7 @@ fn with_timestamps_what_was_sent_twice_gives_a_sample() {
 }
 
 #[test]
-fn after_a_time_out_sacked_text_is_not_sent_again() {
+fn after_a_time_out_sacked_data_is_not_sent_again() {
     let mut t = with_sack();
     t.send(8000);
     t.take();
@@ -448,7 +449,7 @@ fn without_sack_duplicates_of_the_recovery_point_start_no_second_recovery() {
     let recover = 12_001;
     t.inject(peer(".").ack(recover));
     assert!(!t.us.status().recovering);
-    // Answers to text that was sent again without need: they may not count as a loss (RFC 6582 section 3.2 step 2).
+    // Answers to data that was sent again without need: they may not count as a loss (RFC 6582 section 3.2 step 2).
     (0..4).for_each(|_| t.inject(peer(".").ack(recover)));
     assert_eq!(t.us.count(Counter::FastRetransmits), 1);
     t.inject(peer(".").ack(recover + 1000));
@@ -505,7 +506,7 @@ fn an_acknowledgement_that_advances_begins_the_count_of_duplicates_anew() {
 #[test]
 fn after_a_time_out_no_recovery_begins_before_all_that_was_out_is_acknowledged() {
     let mut t = with_sack();
-    // Else the text that arrives would say that the time-out was needless.
+    // Else the data that arrives would say that the time-out was needless.
     t.us.setup.config.frto = 0;
     t.send(20_000);
     t.take();

@@ -1,4 +1,4 @@
-//! What RFC 9293 requires of one connection and no test of a subject shows: windows that shrink, urgent text of any
+//! What RFC 9293 requires of one connection and no test of a subject shows: windows that shrink, urgent data of any
 //! length, the limits R1 and R2, keep-alive as it is by default, soft errors, and what goes into the IP header.
 
 mod support;
@@ -23,7 +23,7 @@ fn set(t: &mut Script, option: SocketOption) {
     t.run(SetOption(option)).expect("the value is in range");
 }
 
-/// Octets of text that were sent since the last look, and where they end.
+/// Bytes of data that were sent since the last look, and where they end.
 fn sent(t: &mut Script) -> (usize, u32) {
     let iss = t.us.setup.iss;
     let segments = core::mem::take(&mut t.us.sent);
@@ -88,7 +88,7 @@ fn shrunk() -> Script {
 //# However, a sending TCP peer MUST be robust against window shrinking, which may cause the "usable window" (see
 //# Section 3.8.6.2.1) to become negative (MUST-34).
 #[test]
-fn a_window_that_shrinks_below_what_is_out_stops_new_text_and_nothing_else() {
+fn a_window_that_shrinks_below_what_is_out_stops_new_data_and_nothing_else() {
     let mut t = shrunk();
     t.send(3000);
     t.expect(&[]);
@@ -109,7 +109,7 @@ fn a_window_that_shrinks_below_what_is_out_stops_new_text_and_nothing_else() {
 //= type=test
 //# The sender MAY also retransmit old data beyond SND.UNA+SND.WND (MAY-7),
 #[test]
-fn text_beyond_a_window_that_shrank_is_sent_again_and_never_times_the_connection_out() {
+fn data_beyond_a_window_that_shrank_is_sent_again_and_never_times_the_connection_out() {
     let mut t = plain();
     t.send(2000);
     t.take();
@@ -171,14 +171,14 @@ fn reset_and_urgent_pointer_count_though_the_window_is_closed() {
 //= type=test
 //# TCP implementations SHOULD allow a received RST segment to include data (SHLD-2).
 #[test]
-fn a_reset_with_text_resets() {
+fn a_reset_with_data_resets() {
     let mut t = plain();
-    t.inject(peer("R").text(b"why it was"));
+    t.inject(peer("R").data(b"why it was"));
     assert_eq!(t.us.status().error, Some(Error::Reset));
     assert_eq!(t.read(), 0, "and its text is none of the stream");
 }
 
-/// URG and the octet that each segment points at, relative to our first.
+/// URG and the byte that each segment points at, relative to our first.
 fn pointers(t: &mut Script) -> Vec<Option<u32>> {
     let iss = t.us.setup.iss;
     let segments = core::mem::take(&mut t.us.sent);
@@ -192,7 +192,7 @@ fn pointers(t: &mut Script) -> Vec<Option<u32>> {
 
 fn urgently(t: &mut Script, len: usize) {
     let mut chunks = tcp::Chunks::new();
-    chunks.push(pktbuf::Chunk::shared(support::text(0, len).into()));
+    chunks.push(pktbuf::Chunk::shared(support::data(0, len).into()));
     assert_eq!(t.run(SendUrgent(Send { chunks })).expect("it is open").accepted, len);
 }
 
@@ -200,7 +200,7 @@ fn urgently(t: &mut Script, len: usize) {
 //= type=test
 //# The urgent pointer MUST point to the sequence number of the octet following the urgent data (MUST-62).
 #[test]
-fn the_urgent_pointer_points_behind_urgent_text() {
+fn the_urgent_pointer_points_behind_urgent_data() {
     let mut t = plain();
     urgently(&mut t, 10);
     assert_eq!(pointers(&mut t), [Some(11)]);
@@ -213,7 +213,7 @@ fn the_urgent_pointer_points_behind_urgent_text() {
 //= type=test
 //# A TCP implementation MUST support a sequence of urgent data of any length (MUST-31) [19].
 #[test]
-fn urgent_text_may_be_longer_than_a_pointer_reaches() {
+fn urgent_data_may_be_longer_than_a_pointer_reaches() {
     let mut setup = Setup::default();
     setup.config.initial_window = 200;
     let mut t = Script::connected(setup, |syn| syn.scale(4));
@@ -232,7 +232,7 @@ fn urgent_text_may_be_longer_than_a_pointer_reaches() {
 //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously whenever it receives an urgent
 //# pointer and there was previously no pending urgent data, or whenever the urgent pointer advances in the data stream.
 #[test]
-fn the_user_hears_of_urgent_text_when_it_begins_and_whenever_it_grows() {
+fn the_user_hears_of_urgent_data_when_it_begins_and_whenever_it_grows() {
     let mut t = plain();
     for (seq, pointer, news) in [(1, 10, true), (11, 0, false), (21, 10, true), (31, 300, true), (41, 290, false)] {
         t.us.ready = Readiness::NONE;
@@ -316,7 +316,7 @@ fn no_profile_delays_an_acknowledgement_for_half_a_second() {
     }
 }
 
-/// How long the peer's silence lasts until the connection of this profile ends, with text or in the handshake.
+/// How long the peer's silence lasts until the connection of this profile ends, with data or in the handshake.
 fn patience(profile: Profile, established: bool) -> Duration {
     let setup = Setup { config: profile.config(), ..Setup::default() };
     let mut t = if established { Script::connected(setup, |syn| syn) } else { Script::new(setup) };
@@ -337,7 +337,7 @@ fn patience(profile: Profile, established: bool) -> Duration {
 //= type=test
 //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
 #[test]
-fn text_is_tried_for_at_least_100_seconds() {
+fn data_is_tried_for_at_least_100_seconds() {
     for profile in Profile::ALL {
         assert!(patience(profile, true) >= Duration::from_secs(100), "{profile}");
     }
@@ -456,7 +456,7 @@ fn keep_alive_is_switched_on_and_off_and_waits_for_two_hours() {
 //# Keep-alive packets MUST only be sent when no sent data is outstanding, and no data or acknowledgment packets have
 //# been received for the connection within an interval (MUST-26).
 #[test]
-fn keep_alive_does_not_probe_while_text_is_out() {
+fn keep_alive_does_not_probe_while_data_is_out() {
     let mut setup = Setup::default();
     setup.options.keep_alive = Some(KeepAlive { idle: ms(1000), interval: ms(1000), probes: 2 });
     let mut t = Script::connected(setup, |syn| syn);
@@ -472,7 +472,7 @@ fn keep_alive_does_not_probe_while_text_is_out() {
     assert_eq!(t.us.count(Counter::KeepAlivesOut), 0, "nor while the peer is heard");
 }
 
-/// A connection with text out, about which a router says this.
+/// A connection with data out, about which a router says this.
 fn told(kind: IcmpKind, reports: bool) -> Script {
     let mut t = plain();
     set(&mut t, SocketOption::ErrorReports(reports));

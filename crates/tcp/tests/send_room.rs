@@ -1,5 +1,6 @@
-//! What the send buffer takes when it is counted as memory (Linux's way): in runs of half of the peer's largest window, each
-//! with its overhead; when a writer is woken; how the buffer grows; and `MSG_MORE`, which ends a call without a push.
+//! What the send buffer takes when it is counted as memory (Linux's way): in runs of half of the peer's largest window,
+//! each with its overhead; when a writer is woken; how the buffer grows; and `MSG_MORE`, which ends a call without a
+//! push.
 
 mod support;
 
@@ -9,7 +10,7 @@ use support::ms;
 use support::script::{Script, peer};
 use tcp::{Readiness, Send, SendMore, SetOption, SocketOption};
 
-/// A peer with a window of 32 896 octets: a run is 16 segments.
+/// A peer with a window of 32 896 bytes: a run is 16 segments.
 fn connected(send_buffer: Option<u32>) -> Script {
     let mut setup = Setup::default();
     setup.options.send_buffer = send_buffer;
@@ -20,10 +21,10 @@ fn connected(send_buffer: Option<u32>) -> Script {
     t
 }
 
-static TEXT: [u8; 4096] = [7; 4096];
+static DATA: [u8; 4096] = [7; 4096];
 
 fn send_more(t: &mut Script, len: usize) -> usize {
-    let chunks = tcp::Chunks::from_iter([Chunk::Static(&TEXT[..len])]);
+    let chunks = tcp::Chunks::from_iter([Chunk::Static(&DATA[..len])]);
     t.run(SendMore(Send { chunks })).expect("it is open").accepted
 }
 
@@ -42,12 +43,12 @@ fn a_buffer_of_any_size_takes_one_run_and_its_writer_waits_for_a_third_of_it() {
     assert_eq!(t.send(100_000), 26_000);
     t.take();
     t.inject(peer(".").ack(10_001).win(257));
-    // All has left; 16 000 octets and the overhead of their run.
+    // All has left; 16 000 bytes and the overhead of their run.
     assert_eq!(t.take().len(), 16);
     t.inject(peer(".").ack(23_001).win(257));
     assert!(
         !t.us.ready.contains(Readiness::WRITABLE),
-        "3000 octets and their overhead are more than two thirds of 6000"
+        "3000 bytes and their overhead are more than two thirds of 6000"
     );
     t.inject(peer(".").ack(24_001).win(257));
     assert!(t.us.ready.contains(Readiness::WRITABLE));
@@ -63,12 +64,12 @@ fn runs_of_a_small_window_are_single_segments() {
     let mut setup = Setup::default();
     setup.options.send_buffer = Some(4608);
     let mut t = Script::connected(setup, |syn| syn.win(2000));
-    // As long as less than 4608 octets are used: 1000 and 1280, twice.
+    // As long as less than 4608 bytes are used: 1000 and 1280, twice.
     assert_eq!(t.send(10_000), 3000);
 }
 
 #[test]
-fn the_mark_of_unsent_text_stops_new_runs_and_wakes_at_half() {
+fn the_mark_of_unsent_data_stops_new_runs_and_wakes_at_half() {
     let mut t = connected(None);
     t.run(SetOption(SocketOption::NotSentLowWater(4000))).expect("any value is good");
     assert_eq!(t.send(59_000), 26_000);
@@ -76,7 +77,7 @@ fn the_mark_of_unsent_text_stops_new_runs_and_wakes_at_half() {
     for acked in [2001, 4001, 6001] {
         t.inject(peer(".").ack(acked).win(257));
         assert_eq!(t.take().len(), 4);
-        assert!(!t.us.ready.contains(Readiness::WRITABLE), "2000 octets or more are unsent");
+        assert!(!t.us.ready.contains(Readiness::WRITABLE), "2000 bytes or more are unsent");
     }
     t.inject(peer(".").ack(8001).win(257));
     assert!(t.us.ready.contains(Readiness::WRITABLE));
@@ -106,7 +107,7 @@ fn a_buffer_that_is_too_small_for_the_beginning_grows_at_once() {
     let mut setup = Setup::default();
     setup.config.send_buffer.initial = 4096;
     let mut t = Script::connected(setup, |syn| syn.win(2000));
-    // Ten segments of 1000 octets cost 2304 each, and there may be twice as many: 46 080.
+    // Ten segments of 1000 bytes cost 2304 each, and there may be twice as many: 46 080.
     assert_eq!(t.send(100_000), 21_000);
     assert_eq!(t.us.status().send_buffer, 46_080);
 }
@@ -115,7 +116,7 @@ fn a_buffer_that_is_too_small_for_the_beginning_grows_at_once() {
 //= type=test
 //# A TCP endpoint MAY implement PUSH flags on SEND calls (MAY-15).
 #[test]
-fn text_that_is_not_pushed_waits_in_its_own_call_and_leaves_without_psh() {
+fn data_that_is_not_pushed_waits_in_its_own_call_and_leaves_without_psh() {
     let mut t = connected(None);
     t.run(SetOption(SocketOption::NoDelay(true))).expect("any value is good");
     assert_eq!(send_more(&mut t, 2100), 2100);
@@ -130,7 +131,7 @@ fn text_that_is_not_pushed_waits_in_its_own_call_and_leaves_without_psh() {
 }
 
 #[test]
-fn text_that_is_never_pushed_leaves_with_psh_when_its_time_is_over() {
+fn data_that_is_never_pushed_leaves_with_psh_when_its_time_is_over() {
     let mut t = connected(None);
     assert_eq!(send_more(&mut t, 40), 40);
     let waited = t.until_sent(ms(1000)).expect("it is not held for ever");

@@ -14,10 +14,10 @@ fn plain() -> Script {
     Script::connected(Setup::default(), |syn| syn)
 }
 
-/// With a send buffer that holds so many octets of text and no more.
-fn by_octets() -> Setup {
+/// With a send buffer that holds so many bytes of data and no more.
+fn by_bytes() -> Setup {
     let mut setup = Setup::default();
-    setup.config.send_accounting = SendAccounting::Octets;
+    setup.config.send_accounting = SendAccounting::Bytes;
     setup
 }
 
@@ -30,7 +30,7 @@ fn by_octets() -> Setup {
 //# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28) to improve performance
 //# (see Section 3.8.6.2.1).
 #[test]
-fn text_is_cut_into_segments_and_the_last_has_psh() {
+fn data_is_cut_into_segments_and_the_last_has_psh() {
     let mut t = plain();
     t.send(2500);
     t.expect(&[
@@ -154,7 +154,7 @@ fn the_peers_window_limits() {
     let mut t = plain();
     t.inject(peer(".").win(2500));
     t.send(5000);
-    // 500 octets of window are left: less than a segment and less than half of the largest window.
+    // 500 bytes of window are left: less than a segment and less than half of the largest window.
     t.expect(&[". 1:1001(1000) ack 1 win 65535", ". 1001:2001(1000) ack 1 win 65535"]);
     t.inject(peer(".").ack(2001).win(3000));
     assert_eq!(t.take().len(), 3);
@@ -233,7 +233,7 @@ fn a_window_too_small_for_the_silly_window_rule_is_used_when_the_timer_expires()
 
 #[test]
 fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
-    let mut setup = by_octets();
+    let mut setup = by_bytes();
     setup.options.send_buffer = Some(5000);
     let mut t = Script::connected(setup, |syn| syn);
     t.us.ready = Readiness::NONE;
@@ -249,7 +249,7 @@ fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
 
 #[test]
 fn the_send_buffer_grows_with_the_congestion_window() {
-    let mut t = Script::connected(by_octets(), |syn| syn);
+    let mut t = Script::connected(by_bytes(), |syn| syn);
     let before = t.us.status().send_buffer;
     let mut acked = 1;
     for _ in 0..400 {
@@ -262,7 +262,7 @@ fn the_send_buffer_grows_with_the_congestion_window() {
     let status = t.us.status();
     assert!(status.cwnd <= 180_000, "the peer's window of 60 000 limits, so {} must not grow on", status.cwnd);
     assert!(status.send_buffer <= 2 * status.cwnd, "{}", status.send_buffer);
-    let mut t = Script::connected(by_octets(), |syn| syn.scale(10));
+    let mut t = Script::connected(by_bytes(), |syn| syn.scale(10));
     let mut acked = 1;
     for _ in 0..12 {
         t.send(3_000_000);
@@ -276,12 +276,12 @@ fn the_send_buffer_grows_with_the_congestion_window() {
 }
 
 #[test]
-fn without_credit_text_waits_and_acknowledgements_do_not() {
+fn without_credit_data_waits_and_acknowledgements_do_not() {
     let mut t = plain();
     t.us.credit = 1;
     t.send(3000);
     t.expect(&[". 1:1001(1000) ack 1 win 65535"]);
-    assert!(t.us.starved);
+    assert!(t.us.tx_blocked);
     t.inject(peer("P.").len(10));
     t.expect(&[". 1001:1001(0) ack 11 win 65525"]);
     t.us.credit = 10;
@@ -323,8 +323,8 @@ fn a_smaller_path_mtu_is_used_at_once() {
 fn of_what_is_in_flight_only_what_is_too_large_is_sent_again() {
     let mut t = plain();
     t.run(SetOption(SocketOption::NoDelay(true))).expect("it is known");
-    for octets in [400, 2000, 500] {
-        t.send(octets);
+    for bytes in [400, 2000, 500] {
+        t.send(bytes);
         t.take();
     }
     let quoted = SeqNumber(t.us.setup.iss + 401);
@@ -399,11 +399,11 @@ fn calls_out_of_place_say_so() {
 }
 
 #[test]
-fn text_that_waits_for_the_device_is_no_closed_window() {
+fn data_that_waits_for_the_device_is_no_closed_window() {
     let mut t = plain();
     t.us.credit = 0;
     t.send(3000);
-    assert!(t.us.starved);
+    assert!(t.us.tx_blocked);
     assert_eq!(t.until_sent(ms(600_000)), None, "no probe: the stack continues a starved connection");
     assert_eq!(t.us.count(Counter::WindowProbesOut), 0);
     t.us.credit = 10;
@@ -420,7 +420,7 @@ fn a_window_that_opens_while_the_device_is_full_is_probed_no_more() {
     t.take();
     t.us.credit = 0;
     t.inject(peer(".").win(1000));
-    assert!(t.us.starved);
+    assert!(t.us.tx_blocked);
     assert_eq!(t.until_sent(ms(600_000)), None);
     t.us.credit = 10;
     t.us.run(TransmitReady, t.now);
@@ -428,13 +428,13 @@ fn a_window_that_opens_while_the_device_is_full_is_probed_no_more() {
 }
 
 #[test]
-fn a_probe_with_text_waits_for_the_device() {
+fn a_probe_with_data_waits_for_the_device() {
     let mut t = plain();
     t.inject(peer(".").win(100));
     t.send(3000);
     t.us.credit = 0;
     assert_eq!(t.until_sent(ms(600_000)), None, "the window has room: a probe of it would learn nothing");
-    assert!(t.us.starved);
+    assert!(t.us.tx_blocked);
     t.us.credit = 10;
     t.us.run(TransmitReady, t.now);
     assert!(t.until_sent(ms(1000)).is_some());
@@ -488,12 +488,13 @@ fn a_month_of_silence_does_not_stop_the_timestamp_clock() {
     assert!(t.take()[0].contains(&format!("TS {value} ")), "a clock that stands still breaks the peer's PAWS");
 }
 
-/// No segment has text from both sides of the end of a record, and its last octets wait for nothing that could join them.
+/// No segment has data from both sides of the end of a record, and its last bytes wait for nothing that could join
+/// them.
 #[test]
 fn segments_end_where_records_end() {
     let mut t = Script::connected(Setup::default(), |syn| syn.mss(1000));
     let record = |t: &mut Script, len: usize| {
-        let chunks = tcp::Chunks::from_iter([pktbuf::Chunk::shared(support::text(0, len).into())]);
+        let chunks = tcp::Chunks::from_iter([pktbuf::Chunk::shared(support::data(0, len).into())]);
         assert_eq!(t.run(tcp::SendRecord(tcp::Send { chunks })).expect("it is open").accepted, len);
     };
     t.us.credit = 0;
@@ -510,9 +511,10 @@ fn segments_end_where_records_end() {
     assert_eq!(t.us.status().send_queue, 0);
 }
 
-/// Found by the soak: two ends that had each sent beyond the other's window refused each other's acknowledgements for ever.
+/// Found by the soak: two ends that had each sent beyond the other's window refused each other's acknowledgements for
+/// ever.
 #[test]
-fn text_that_fills_a_hole_moves_the_window_with_its_acknowledgement() {
+fn data_that_fills_a_hole_moves_the_window_with_its_acknowledgement() {
     let mut t = Script::connected(Setup::default(), |syn| syn);
     t.inject(peer(".").ack(1).win(3000));
     t.send(8000);

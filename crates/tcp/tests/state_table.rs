@@ -56,7 +56,7 @@ fn reach(state: State) -> (Script, u32) {
     (t, if after_fin { 2 } else { before_fin })
 }
 
-/// The RFC's table for a segment without text at RCV.NXT that acknowledges our SYN and nothing beyond it.
+/// The RFC's table for a segment without data at RCV.NXT that acknowledges our SYN and nothing beyond it.
 fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
     let has = |flag| flags.contains(flag);
     let (fin, syn) = (has(TcpFlags::FIN), has(TcpFlags::SYN));
@@ -80,8 +80,8 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         State::SynSent => (Answer::SynAck, State::SynReceived),
         // Section 3.10.7.4, and RFC 1337: the RST bit, the SYN bit, the ACK bit, the FIN bit.
         State::TimeWait if rst => nothing,
-        // RFC 6191: RCV.NXT is larger than the number of the FIN, so that the SYN begins a new connection, for which nobody
-        // listens.
+        // RFC 6191: RCV.NXT is larger than the number of the FIN, so that the SYN begins a new connection, for which
+        // nobody listens.
         _ if reopens(state, flags) => (Answer::Reset, State::Listen),
         State::SynReceived if rst => (Answer::Nothing, State::Listen),
         _ if rst => (Answer::Nothing, State::Closed),
@@ -123,8 +123,8 @@ fn answer(t: &mut Script) -> Answer {
     })
 }
 
-/// All control bits in these states, with a segment without text at RCV.NXT + `offset`: the answer and the next state are
-/// what `expected` says, if it says anything.
+/// All control bits in these states, with a segment without data at RCV.NXT + `offset`: the answer and the next state
+/// are what `expected` says, if it says anything.
 fn compare(states: &[State], offset: u32, expected: impl Fn(State, TcpFlags) -> Option<(Answer, State)>) {
     let mut differ = Vec::new();
     for &state in states {
@@ -163,8 +163,8 @@ fn reopens(state: State, flags: TcpFlags) -> bool {
     state == State::TimeWait && flags.contains(TcpFlags::SYN) && !flags.intersects(others)
 }
 
-/// First the sequence number: what is not acceptable is answered, unless it is a reset, and changes nothing. RCV.WND is at
-/// most 65 535 in all these states.
+/// First the sequence number: what is not acceptable is answered, unless it is a reset, and changes nothing. RCV.WND is
+/// at most 65 535 in all these states.
 //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
 //= type=test
 //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
@@ -222,7 +222,7 @@ fn sixty_four_combinations_inside_the_window() {
     }
 }
 
-/// Where the window ends, to the octet, and where it begins while an acknowledgement is delayed.
+/// Where the window ends, to the byte, and where it begins while an acknowledgement is delayed.
 //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
 //= type=test
 //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
@@ -232,7 +232,7 @@ fn a_reset_next_to_the_window_is_not_answered() {
     let mut setup = Setup::default();
     setup.config.quick_acks = 0;
     for (scaled, seq, answered) in [
-        // The peer was told 65 535 octets from 1 on in a SYN-ACK, then nothing more: 100 have come, unacknowledged.
+        // The peer was told 65 535 bytes from 1 on in a SYN-ACK, then nothing more: 100 have come, unacknowledged.
         (false, 65_535, true),
         (false, 65_536, false),
         (false, 65_537, false),
@@ -284,11 +284,11 @@ fn sixty_four_combinations_while_both_open() {
     }
 }
 
-/// Blind attackers (RFC 5961): whatever is in the window and not exact changes no state, and nobody reads forged text.
+/// Blind attackers (RFC 5961): whatever is in the window and not exact changes no state, and nobody reads forged data.
 #[test]
 fn blind_segments_change_nothing_in_any_synchronised_state() {
     for state in &STATES[3..] {
-        for (flags, offset, text) in [
+        for (flags, offset, data) in [
             ("R", 1, 0),
             ("R", 1000, 0),
             ("S", 0, 0),
@@ -302,7 +302,7 @@ fn blind_segments_change_nothing_in_any_synchronised_state() {
                 continue;
             }
             let (mut t, next) = reach(*state);
-            t.inject(peer(flags).seq(next + offset).len(text));
+            t.inject(peer(flags).seq(next + offset).len(data));
             assert_eq!(t.state(), *state, "{flags} at RCV.NXT + {offset}");
             assert!(t.take().len() <= 1);
             if t.us.driver.is_some() {

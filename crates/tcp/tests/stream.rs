@@ -1,5 +1,5 @@
 //! Whole streams over a bad link: whatever the link does, both users read exactly what the other wrote; and the staged
-//! driver sends, octet for octet, what the whole driver sends.
+//! driver sends, byte for byte, what the whole driver sends.
 
 mod support;
 
@@ -9,10 +9,10 @@ use observe::Counter;
 use proptest::prelude::*;
 use support::endpoint::{Endpoint, Setup};
 use support::link::{Faults, World};
-use support::{ms, text};
+use support::{data, ms};
 use tcp::{Close, Config, Shutdown, State};
 
-/// What both users do: write `len[i]` octets in writes of `write`, read everything, shut down writing at the end, and
+/// What both users do: write `len[i]` bytes in writes of `write`, read everything, shut down writing at the end, and
 /// close when the other end did.
 struct Users {
     len: [usize; 2],
@@ -35,7 +35,7 @@ impl Users {
             end.read(now);
             while self.written[i] < self.len[i] {
                 let n = self.write.min(self.len[i] - self.written[i]);
-                let accepted = end.send(&text((self.written[i] + 1000 * i) as u64, n), now);
+                let accepted = end.send(&data((self.written[i] + 1000 * i) as u64, n), now);
                 self.written[i] += accepted;
                 if accepted < n {
                     break;
@@ -62,7 +62,7 @@ fn transfer(setup: Setup, faults: Faults, len: [usize; 2], write: usize) -> Worl
         |ends| ends.iter().all(|end| end.removed),
     );
     for (i, len) in len.into_iter().enumerate() {
-        assert_eq!(world.ends[1 - i].received, text(1000 * i as u64, len), "the stream of end {i}");
+        assert_eq!(world.ends[1 - i].received, data(1000 * i as u64, len), "the stream of end {i}");
     }
     world
 }
@@ -116,7 +116,7 @@ fn timestamps_wrap() {
         |ends, now| users.act(ends, now),
         |ends| ends.iter().all(|end| end.removed),
     );
-    assert_eq!(world.ends[1].received, text(0, 400_000));
+    assert_eq!(world.ends[1].received, data(0, 400_000));
 }
 
 #[test]
@@ -139,26 +139,26 @@ fn super_segments() {
 fn a_device_with_little_credit() {
     let mut world = World::pair(Setup::default(), Faults::default());
     let mut users = Users::new([200_000, 0], 50_000);
-    let mut starved = 0;
+    let mut tx_blocked = 0;
     world.run_until(
         Duration::from_secs(1000),
         |ends, now| {
             ends[0].credit = 2;
-            if ends[0].starved {
-                starved += 1;
-                ends[0].starved = false;
+            if ends[0].tx_blocked {
+                tx_blocked += 1;
+                ends[0].tx_blocked = false;
                 ends[0].run(tcp::TransmitReady, now);
             }
             users.act(ends, now);
         },
         |ends| ends.iter().all(|end| end.removed),
     );
-    assert_eq!(world.ends[1].received, text(0, 200_000));
-    assert!(starved > 10);
+    assert_eq!(world.ends[1].received, data(0, 200_000));
+    assert!(tx_blocked > 10);
     assert_eq!(world.ends[0].count(Counter::Retransmits), 0);
 }
 
-/// Both worlds run the same input; every octet out, and when, must be equal (invariant G3).
+/// Both worlds run the same input; every byte out, and when, must be equal (invariant G3).
 fn differential(faults: Faults, len: [usize; 2], write: usize, change: impl Fn(&mut Config)) {
     let traces = [false, true].map(|staged| {
         let mut setup = Setup { staged, ..Setup::default() };
@@ -182,7 +182,7 @@ fn differential(faults: Faults, len: [usize; 2], write: usize, change: impl Fn(&
 }
 
 #[test]
-fn staged_and_whole_send_the_same_octets() {
+fn staged_and_whole_send_the_same_bytes() {
     differential(Faults::default(), [500_000, 300_000], 9_000, |_| {});
     differential(
         Faults { loss: 30, duplicate: 30, jitter: ms(3), ..Faults::default() },
@@ -216,7 +216,8 @@ proptest! {
         setup.config.timestamps = features & 1 != 0;
         setup.config.sack = features & 2 != 0;
         setup.options.no_delay = features & 4 != 0;
-        // Of the eight tries that a closed connection has, with both ways losing one in five, all fail once in 10 000 times.
+        // Of the eight tries that a closed connection has, with both ways losing one in five, all fail once in 10 000
+        // times.
         setup.config.orphan_retries = setup.config.retries;
         // Nor may it be luck whether one of seven SYNs gets through.
         (setup.config.syn_retries, setup.config.syn_ack_retries) = (60, 60);
@@ -236,8 +237,8 @@ proptest! {
     }
 }
 
-/// Invariant G7: new octets leave in the order of their sequence numbers.
-fn assert_new_octets_leave_in_order(trace: &[(observe::Time, usize, Vec<u8>)]) {
+/// Invariant G7: new bytes leave in the order of their sequence numbers.
+fn assert_new_bytes_leave_in_order(trace: &[(observe::Time, usize, Vec<u8>)]) {
     let mut next: [Option<wire::SeqNumber>; 2] = [None; 2];
     for (_, end, segment) in trace {
         let header = wire::tcp::parse(segment).expect("a good segment");
@@ -286,10 +287,10 @@ fn events_that_interleave_at_every_hold_set_lose_nothing() {
             |ends| ends.iter().all(|end| end.removed),
         );
         for i in 0..2 {
-            assert_eq!(world.ends[1 - i].received, text(1000 * i as u64, users.len[i]), "seed {seed}");
+            assert_eq!(world.ends[1 - i].received, data(1000 * i as u64, users.len[i]), "seed {seed}");
         }
         let trace = world.trace.unwrap();
-        assert_new_octets_leave_in_order(&trace);
+        assert_new_bytes_leave_in_order(&trace);
         assert_acknowledgements_only_advance(&trace);
         for end in &world.ends {
             if let Some(support::endpoint::Driver::Interleaved(pcb)) = &end.driver {

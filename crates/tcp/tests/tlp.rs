@@ -67,7 +67,7 @@ fn a_segment_alone_waits_for_a_delayed_acknowledgement_but_not_beyond_the_rto() 
 }
 
 #[test]
-fn new_text_is_the_better_probe_and_may_exceed_the_window() {
+fn new_data_is_the_better_probe_and_may_exceed_the_window() {
     let mut t = connected();
     t.send(15_000);
     assert_eq!(t.ranges().len(), 10);

@@ -19,7 +19,7 @@ fn stamped(syn: Peer) -> Peer {
     syn.sack_permitted().ts(1, 1000)
 }
 
-/// Our timestamp clock reads 1100 ms when the connection is open; text leaves then, and is answered at 1200 ms.
+/// Our timestamp clock reads 1100 ms when the connection is open; data leaves then, and is answered at 1200 ms.
 #[test]
 fn an_echo_from_before_the_retransmission_takes_the_cut_back() {
     for kind in Kind::ALL {
@@ -125,7 +125,7 @@ fn an_echo_from_nowhere_is_ignored() {
     assert_eq!(t.state(), tcp::State::Established);
 }
 
-/// Twenty segments of text, ten of them out, and then a time-out.
+/// Twenty segments of data, ten of them out, and then a time-out.
 fn timed_out(frto: u8, options: impl Fn(Peer) -> Peer) -> Script {
     let mut setup = Setup::default();
     setup.config.congestion = Kind::NewReno;
@@ -141,7 +141,7 @@ fn timed_out(frto: u8, options: impl Fn(Peer) -> Peer) -> Script {
 
 /// RFC 5682: after a needless time-out nothing but the first segment is sent twice, and the window is as before.
 #[test]
-fn new_text_after_a_time_out_shows_that_it_was_needless() {
+fn new_data_after_a_time_out_shows_that_it_was_needless() {
     for options in [Peer::sack_permitted as fn(Peer) -> Peer, |syn| syn] {
         let mut t = timed_out(2, options);
         t.pass(ms(10));
@@ -158,7 +158,7 @@ fn new_text_after_a_time_out_shows_that_it_was_needless() {
 }
 
 #[test]
-fn a_hole_behind_new_text_shows_that_the_time_out_was_needed() {
+fn a_hole_behind_new_data_shows_that_the_time_out_was_needed() {
     let mut t = timed_out(2, Peer::sack_permitted);
     t.pass(ms(100));
     t.inject(peer(".").ack(1001));
@@ -171,7 +171,7 @@ fn a_hole_behind_new_text_shows_that_the_time_out_was_needed() {
 }
 
 #[test]
-fn a_time_out_is_not_doubted_without_leave_nor_without_new_text() {
+fn a_time_out_is_not_doubted_without_leave_nor_without_new_data() {
     let mut t = timed_out(0, Peer::sack_permitted);
     t.inject(peer(".").ack(1001));
     assert_eq!(t.ranges(), ["1001:2001", "2001:3001"], "tcp_frto = 0");
@@ -193,8 +193,8 @@ fn what_one_retransmission_repairs_is_no_proof_without_sack() {
     assert_eq!(t.us.count(Counter::UndoneReductions), 0);
 }
 
-/// Two recoveries in a row: a hole that the first has sent again is filled after the second has sent another one again. The
-/// acknowledgement echoes what left before that, and proves nothing.
+/// Two recoveries in a row: a hole that the first has sent again is filled after the second has sent another one again.
+/// The acknowledgement echoes what left before that, and proves nothing.
 #[test]
 fn an_echo_of_what_an_earlier_recovery_sent_takes_nothing_back() {
     let mut t = over(Kind::Cubic, stamped);

@@ -254,7 +254,7 @@ fn where_it_is_off_a_segment_with_it_is_like_any_other() {
     assert_eq!(t.us.status().options.peer_user_timeout, None);
 }
 
-/// Octet by octet, both ways: kind, length, the granularity in the highest bit, fifteen bits without a sign.
+/// Byte by byte, both ways: kind, length, the granularity in the highest bit, fifteen bits without a sign.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
 //= type=test
 //# This MUST be 28, i.e., the TCP option number [RFC0793] that has been assigned by IANA (see Section 7).
@@ -271,7 +271,7 @@ fn where_it_is_off_a_segment_with_it_is_like_any_other() {
 //= type=test
 //# It MUST be interpreted as a 15-bit unsigned integer.
 #[test]
-fn the_field_octet_by_octet() {
+fn the_field_byte_by_byte() {
     let read = |high, low| RareOptions::parse(&[28, 4, high, low]).user_timeout.map(UserTimeout::duration);
     assert_eq!(read(0x00, 0x01), Some(s(1)));
     assert_eq!(read(0x01, 0x2c), Some(s(300)));

@@ -1,8 +1,8 @@
 //! The real machine, with a count of the read-modify-writes and of the locks of each thread.
 //!
-//! What the platform's atomics are asked for is counted, whatever the processor makes of it: an exchange, a compare-and-exchange
-//! and a fetch-and-something each are one. Loads, stores and fences are none. Atomics that are not the platform's, such as the
-//! count in an `Arc`, are not seen.
+//! What the platform's atomics are asked for is counted, whatever the processor makes of it: an exchange, a
+//! compare-and-exchange and a fetch-and-something each are one. Loads, stores and fences are none. Atomics that are not
+//! the platform's, such as the count in an `Arc`, are not seen.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};

@@ -54,7 +54,7 @@ pub fn is_arp(frame: &[u8]) -> bool {
     ethernet::parse(frame).is_ok_and(|(header, _)| header.ethertype == EtherType::Arp)
 }
 
-/// The TCP header and the text in an IPv4 or IPv6 frame.
+/// The TCP header and the data in an IPv4 or IPv6 frame.
 pub fn tcp_of(frame: &[u8]) -> Option<(tcp::Header, &[u8])> {
     let (header, start) = ethernet::parse(frame).ok()?;
     let transport = match header.ethertype {

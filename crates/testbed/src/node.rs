@@ -9,7 +9,7 @@ use observe::Time;
 use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
-use stack::{Addressing, Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
+use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::{LockKind, Platform};
 
 use crate::frames;
@@ -20,9 +20,9 @@ pub const START: Time = Time::from_nanos(1_000_000_000);
 
 /// What a node is to be like.
 #[derive(Clone)]
-pub struct Terms {
+pub struct NodeConfig {
     /// The process architecture.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// Seed of all secrets.
     pub seed: u64,
     /// Cells that an architecture with one per CPU has.
@@ -47,11 +47,11 @@ pub struct Terms {
     pub around: fn(Box<dyn Device>) -> Box<dyn Device>,
 }
 
-impl Terms {
+impl NodeConfig {
     /// The usual ones.
-    pub fn new(plan: Plan) -> Terms {
-        Terms {
-            plan,
+    pub fn new(arch: Architecture) -> NodeConfig {
+        NodeConfig {
+            arch,
             seed: 1,
             cpus: 2,
             own_threads: false,
@@ -82,16 +82,16 @@ pub struct Node<P: Platform> {
 
 impl<P: Platform> Node<P> {
     /// A stack on a link of its own.
-    pub fn new(terms: Terms) -> Node<P> {
+    pub fn new(terms: NodeConfig) -> Node<P> {
         Node::with_device(terms, |near| near)
     }
 
     /// As [`Node::new`], with what `wrap` makes of the stack's end of the link.
-    pub fn with_device(terms: Terms, wrap: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) -> Node<P> {
+    pub fn with_device(terms: NodeConfig, wrap: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) -> Node<P> {
         let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..Default::default() });
         let (near, mut far) = if terms.second { (b, a) } else { (a, b) };
         let clock = VirtualClock::new(START);
-        let mut config = StackConfig::new(terms.plan);
+        let mut config = StackConfig::new(terms.arch);
         config.cpus = terms.cpus;
         config.own_threads = terms.own_threads;
         config.tcp = terms.tcp;
@@ -112,7 +112,7 @@ impl<P: Platform> Node<P> {
     }
 
     /// As [`Node::new`], and the stack knows the peer's link address.
-    pub fn introduced(terms: Terms) -> Node<P> {
+    pub fn introduced(terms: NodeConfig) -> Node<P> {
         let mut node = Node::new(terms);
         node.put(&frames::arp_request());
         node.settle();
@@ -187,14 +187,14 @@ impl<P: Platform> Node<P> {
     }
 }
 
-/// A call that sends `text`.
-pub fn send<P: Platform>(text: &[u8]) -> Call<P> {
+/// A call that sends `data`.
+pub fn send<P: Platform>(data: &[u8]) -> Call<P> {
     let mut chunks = tcp::Chunks::new();
-    chunks.push(Chunk::shared(text.into()));
+    chunks.push(Chunk::shared(data.into()));
     Call::Send(tcp::Send { chunks })
 }
 
-/// The text that a call for data got, and whether the stream has ended; `None` if it would block.
+/// The data that a call for data got, and whether the stream has ended; `None` if it would block.
 pub fn received(reply: Reply) -> Option<(Vec<u8>, bool)> {
     match reply {
         Reply::Received(Ok(received)) => {

@@ -1,20 +1,22 @@
-//! A stack to which steps happen, one at a time, and what came of each: frames that it sent, answers that its users got.
+//! A stack to which steps happen, one at a time, and what came of each: frames that it sent, answers that its users
+//! got.
 //!
-//! The same steps under two architectures must give the same outcomes (invariant G3); [`differ`] says where two runs part.
+//! The same steps under two architectures must give the same outcomes (invariant G3); [`differ`] says where two runs
+//! part.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket, UdpShared};
 use sync::Real;
 use tcp::SocketOption;
 
 use crate::frames::{self, tcp_of};
-use crate::node::{Node, Terms, send};
+use crate::node::{Node, NodeConfig, send};
 
 /// Something that happens to the stack. Sockets are named by the order of their making.
 #[derive(Clone, Debug)]
@@ -45,24 +47,24 @@ pub enum Step {
     Send {
         /// On this connection.
         socket: usize,
-        /// So many octets.
+        /// So many bytes.
         len: usize,
     },
     /// A user reads.
     Receive {
         /// From this connection.
         socket: usize,
-        /// So many octets at most.
+        /// So many bytes at most.
         max: usize,
     },
     /// A user says how much of what it was handed is not read yet.
     Keep {
         /// Of this connection.
         socket: usize,
-        /// So many octets.
-        octets: usize,
+        /// So many bytes.
+        bytes: usize,
     },
-    /// No more text from this user.
+    /// No more data from this user.
     Shutdown(usize),
     /// A user sets an option.
     Set {
@@ -83,7 +85,7 @@ pub enum Step {
         socket: usize,
         /// To this port.
         port: u16,
-        /// So many octets.
+        /// So many bytes.
         len: usize,
     },
     /// A user joins or leaves a group.
@@ -133,17 +135,21 @@ pub struct Subject {
 
 impl Subject {
     /// The host at [`frames::STACK`].
-    pub fn new(plan: Plan, seed: u64) -> Subject {
-        Subject::on(Terms { seed, ..Terms::new(plan) }, "10.0.0.2", "fd00::2")
+    pub fn new(arch: Architecture, seed: u64) -> Subject {
+        Subject::on(NodeConfig { seed, ..NodeConfig::new(arch) }, "10.0.0.2", "fd00::2")
     }
 
     /// The other host, at [`frames::PEER`], under the reference architecture.
     pub fn opposite(seed: u64) -> Subject {
         let addresses = vec![(frames::PEER.into(), 24), ("fd00::2".parse().expect("an address"), 64)];
-        Subject::on(Terms { seed, addresses, second: true, ..Terms::new(Plan::reference()) }, "10.0.0.1", "fd00::1")
+        Subject::on(
+            NodeConfig { seed, addresses, second: true, ..NodeConfig::new(Architecture::reference()) },
+            "10.0.0.1",
+            "fd00::1",
+        )
     }
 
-    fn on(mut terms: Terms, v4: &str, v6: &str) -> Subject {
+    fn on(mut terms: NodeConfig, v4: &str, v6: &str) -> Subject {
         // Small, so that windows close.
         terms.tcp.receive_buffer = tcp::config::BufferSizes { min: 4 << 10, initial: 16 << 10, max: 32 << 10 };
         let remote = [v4, v6].map(|address| address.parse().expect("an address"));
@@ -198,12 +204,12 @@ impl Subject {
                 answer
             }
             Step::Send { socket, len } => {
-                let text: Vec<u8> = (0..len).map(|n| (self.written + n) as u8).collect();
+                let data: Vec<u8> = (0..len).map(|n| (self.written + n) as u8).collect();
                 self.written += len;
-                self.call(socket, send(&text))
+                self.call(socket, send(&data))
             }
             Step::Receive { socket, max } => self.call(socket, Call::Receive(tcp::Receive { max })),
-            Step::Keep { socket, octets } => self.call(socket, Call::Keep(tcp::Keep { octets })),
+            Step::Keep { socket, bytes } => self.call(socket, Call::Keep(tcp::Keep { bytes })),
             Step::Shutdown(socket) => self.call(socket, Call::Shutdown(tcp::Shutdown::Write)),
             Step::Set { socket, option } => self.call(socket, Call::SetOption(tcp::SetOption(option))),
             Step::Close(socket) => self.call(socket, Call::Close(tcp::Close)),
@@ -225,12 +231,12 @@ impl Subject {
             Step::Group { socket, group, joins: false } => {
                 format!("{:?}", stack.leave_group(&self.datagrams[socket], group, None))
             }
-            Step::Route(ref text) => {
-                let stated = text.parse().map(|route| stack.shared().state_route(&route, 0));
+            Step::Route(ref data) => {
+                let stated = data.parse().map(|route| stack.shared().state_route(&route, 0));
                 format!("{stated:?}")
             }
-            Step::Unroute(ref text) => {
-                format!("{:?}", text.parse().map(|route| stack.shared().remove_route(&route)))
+            Step::Unroute(ref data) => {
+                format!("{:?}", data.parse().map(|route| stack.shared().remove_route(&route)))
             }
             Step::Knob { name, ref value } => format!("{:?}", stack.shared().set_knob(name, value)),
             Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
@@ -257,7 +263,7 @@ impl Subject {
     }
 }
 
-/// Frames in order within each connection; what belongs to none (ARP, discovery, ICMP) in the order of its octets.
+/// Frames in order within each connection; what belongs to none (ARP, discovery, ICMP) in the order of its bytes.
 pub fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
     let mut sorted: Vec<_> = frames.iter().collect();
     sorted.sort_by_key(|frame| match tcp_of(frame) {
@@ -267,8 +273,8 @@ pub fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
     sorted
 }
 
-/// The frames without what numbers IPv4 packets that may be cut: identifications are given in the order in which packets
-/// leave (RFC 6864), and the header's checksum covers them.
+/// The frames without what numbers IPv4 packets that may be cut: identifications are given in the order in which
+/// packets leave (RFC 6864), and the header's checksum covers them.
 fn unnumbered(frames: &[&Vec<u8>]) -> Vec<Vec<u8>> {
     const LINK: usize = wire::ethernet::HEADER_LEN;
     let without = |frame: &&Vec<u8>| {
@@ -293,7 +299,7 @@ pub fn name(step: &Step) -> String {
 /// A frame in a line, as far as it is TCP.
 pub fn line(frame: &[u8]) -> String {
     match tcp_of(frame) {
-        Some((header, text)) => format!(
+        Some((header, data)) => format!(
             "{} > {}: {:?} seq {} ack {} window {} options {:?} text {}",
             header.src_port,
             header.dst_port,
@@ -302,16 +308,16 @@ pub fn line(frame: &[u8]) -> String {
             header.ack.0,
             header.window,
             header.options,
-            text.len(),
+            data.len(),
         ),
-        None => format!("{} octets, not TCP", frame.len()),
+        None => format!("{} bytes, not TCP", frame.len()),
     }
 }
 
 /// Where two outcomes of `step` are not the same, in words.
 ///
-/// When time passes and timers of several connections fire at one instant, which of them goes first is nobody's
-/// promise: frames are then compared in order within each connection, and without the numbers that follow from the order.
+/// When time passes and timers of several connections fire at one instant, their order is not specified: frames are
+/// then compared in order within each connection, and without the numbers that follow from the order.
 pub fn differ(step: &Step, here: &Outcome, there: &Outcome) -> Option<String> {
     let same = match step {
         Step::Pass(_) => unnumbered(&by_flow(&here.frames)) == unnumbered(&by_flow(&there.frames)),
@@ -320,9 +326,9 @@ pub fn differ(step: &Step, here: &Outcome, there: &Outcome) -> Option<String> {
     if same && here.answer == there.answer {
         return None;
     }
-    let text = |outcome: &Outcome| {
+    let data = |outcome: &Outcome| {
         let frames: String = outcome.frames.iter().map(|frame| format!("\n    {}", line(frame))).collect();
         format!("answered {:?} and sent{frames}", outcome.answer)
     };
-    Some(format!("({}): {}\nwhere {} {}", name(step), text(here), Plan::reference(), text(there)))
+    Some(format!("({}): {}\nwhere {} {}", name(step), data(here), Architecture::reference(), data(there)))
 }

@@ -1,11 +1,12 @@
 //! Two stacks on one link, on one thread, in virtual time: what happens is a function of the calls.
 //!
-//! Time jumps from one thing that is to happen to the next. It stands still while frames move: a link without delay takes no
-//! time at all. The link may have several queues, lose, delay, damage and reorder frames, and record them.
+//! Time jumps from one thing that is to happen to the next. It stands still while frames move: a link without delay
+//! takes no time at all. The link may have several queues, lose, delay, damage and reorder frames, and record them.
 //!
-//! The stacks are those of the crate `stack`, or what a caller makes of them ([`World::built_by`]): the tests of the library put
-//! its stacks there. Worlds of another kind stay where they are: `lab` runs real threads and measures them, `tcp` runs PCBs
-//! without a stack, `drill` reads what happens from a script, and [`Subject`](crate::subject::Subject)s are compared, not linked.
+//! The stacks are those of the crate `stack`, or what a caller makes of them ([`World::built_by`]): the tests of the
+//! library put its stacks there. Worlds of another kind stay where they are: `lab` runs real threads and measures them,
+//! `tcp` runs PCBs without a stack, `drill` reads what happens from a script, and [`Subject`](crate::subject::Subject)s
+//! are compared, not linked.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -16,7 +17,7 @@ use dev::fault::{Fault, FaultPlan};
 use dev::pcap::Tap;
 use dev::{Device, mem};
 use observe::{CounterSnapshot, Counters, Time};
-use stack::{Clock, Driver, InterfaceConfig, Plan, Stack, StackConfig, VirtualClock};
+use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::{Platform, Real};
 
 use crate::frames::{PEER, PEER6, STACK, STACK6};
@@ -28,9 +29,9 @@ const LEAST_STEP: Duration = Duration::from_micros(50);
 const OVERDUE: u32 = 100;
 
 /// What a world is like.
-pub struct Terms {
+pub struct WorldConfig {
     /// Architectures of `a` and of `b`.
-    pub plans: [Plan; 2],
+    pub architectures: [Architecture; 2],
     /// Parameters of TCP at both ends.
     pub tcp: tcp::Config,
     /// The link: its queues, its MTU, its offloads.
@@ -43,11 +44,11 @@ pub struct Terms {
     pub recorder: Option<Box<dyn Write + Send>>,
 }
 
-impl Terms {
+impl WorldConfig {
     /// A link without faults between two stacks with these architectures.
-    pub fn new(plans: [Plan; 2]) -> Terms {
+    pub fn new(architectures: [Architecture; 2]) -> WorldConfig {
         let (tcp, link, faults) = (tcp::Config::default(), mem::MemConfig::default(), FaultPlan::default());
-        Terms { plans, tcp, link, faults, seeds: [1, 2], recorder: None }
+        WorldConfig { architectures, tcp, link, faults, seeds: [1, 2], recorder: None }
     }
 }
 
@@ -58,7 +59,7 @@ pub struct End<P: Platform = Real> {
     /// Its IPv4 and its IPv6 address, with the lengths of their prefixes.
     pub addresses: [(IpAddr, u8); 2],
     /// Its architecture.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// Cells, where there is one for each CPU.
     pub cpus: usize,
     /// Parameters of TCP.
@@ -83,7 +84,7 @@ pub struct World<S, P: Platform = Real> {
     drivers: Vec<Driver<P>>,
     /// Queue pairs of each device.
     queues: usize,
-    /// Drivers that nobody polls any more.
+    /// Drivers that are not polled any more.
     silent: Vec<Driver<P>>,
     /// Steps in a row that found a deadline in the past.
     overdue: u32,
@@ -91,9 +92,9 @@ pub struct World<S, P: Platform = Real> {
 
 impl<P: Platform> World<Stack<P>, P> {
     /// Two stacks of the crate `stack`.
-    pub fn new(terms: Terms) -> World<Stack<P>, P> {
+    pub fn new(terms: WorldConfig) -> World<Stack<P>, P> {
         World::built_by(terms, |end: End<P>| {
-            let mut config = StackConfig::new(end.plan);
+            let mut config = StackConfig::new(end.arch);
             (config.cpus, config.own_threads, config.seed) = (end.cpus, false, Some(end.seed));
             (config.tcp, config.clock) = (end.tcp, Clock::Virtual(end.clock));
             let addresses = end.addresses.to_vec();
@@ -105,13 +106,13 @@ impl<P: Platform> World<Stack<P>, P> {
 
     /// What both stacks have counted, frames that reached no connection included.
     pub fn counters(&self) -> CounterSnapshot {
-        self.a.census().counters + self.b.census().counters + self.drivers_counters()
+        self.a.stats().counters + self.b.stats().counters + self.drivers_counters()
     }
 }
 
 impl<S, P: Platform> World<S, P> {
     /// Two stacks that `build` makes: `a`'s first.
-    pub fn built_by(terms: Terms, mut build: impl FnMut(End<P>) -> (S, Vec<Driver<P>>)) -> World<S, P> {
+    pub fn built_by(terms: WorldConfig, mut build: impl FnMut(End<P>) -> (S, Vec<Driver<P>>)) -> World<S, P> {
         let clock = VirtualClock::<P>::new(START);
         let queues = terms.link.queues;
         let (left, right) = mem::pair::<P>(terms.link);
@@ -130,8 +131,8 @@ impl<S, P: Platform> World<S, P> {
         let hosts: [[(IpAddr, u8); 2]; 2] =
             [[(STACK.into(), 24), (STACK6.into(), 64)], [(PEER.into(), 24), (PEER6.into(), 64)]];
         let mut end = |device, index: usize| {
-            let (plan, seed, addresses) = (terms.plans[index], terms.seeds[index], hosts[index]);
-            build(End { device, addresses, plan, cpus: 2, tcp: terms.tcp.clone(), seed, clock: clock.clone() })
+            let (arch, seed, addresses) = (terms.architectures[index], terms.seeds[index], hosts[index]);
+            build(End { device, addresses, arch, cpus: 2, tcp: terms.tcp.clone(), seed, clock: clock.clone() })
         };
         let (a, mut drivers) = end(left, 0);
         let (b, more) = end(Box::new(right), 1);

@@ -36,8 +36,8 @@ impl Datagram {
 
 /// Checks a packet that begins at its UDP header, from `src` to `dst` with type of service `tos`, and pulls the header.
 ///
-/// A checksum of zero means "none". It is legal over IPv4 (RFC 768), and over IPv6 only where the socket has asked for it
-/// (RFC 6936): the socket decides, so the datagram says. Bytes of the packet after the datagram's own length are cut
+/// A checksum of zero means "none". It is legal over IPv4 (RFC 768), and over IPv6 only where the socket has asked for
+/// it (RFC 6936): the socket decides, so the datagram says. Bytes of the packet after the datagram's own length are cut
 /// off: nobody vouches for them.
 ///
 /// # Errors

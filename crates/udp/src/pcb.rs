@@ -50,11 +50,11 @@ pub struct UdpPcb {
     pub ttl: u8,
     /// Time to live of what is sent to groups: 1 unless set, so that it stays on the link (RFC 1112 section 6.1).
     pub group_ttl: u8,
-    /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels whose
-    /// payload has a checksum of its own (RFC 6936 section 4), and the receiver must have asked for it.
+    /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels
+    /// whose payload has a checksum of its own (RFC 6936 section 4), and the receiver must have asked for it.
     pub omit_checksum: bool,
-    /// Take datagrams without checksum over IPv6, which are dropped otherwise (RFC 8200 section 8.1, RFC 6936 section 5):
-    /// Linux's `UDP_NO_CHECK6_RX`. Over IPv4 they are always legal (RFC 768).
+    /// Take datagrams without checksum over IPv6, which are dropped otherwise (RFC 8200 section 8.1, RFC 6936 section
+    /// 5): Linux's `UDP_NO_CHECK6_RX`. Over IPv4 they are always legal (RFC 768).
     pub accept_without_checksum: bool,
     pub(crate) queue: VecDeque<Datagram>,
     pub(crate) held: usize,

@@ -1,8 +1,8 @@
 //! What it costs to read and write headers, beside smoltcp's `Repr` on the same bytes.
 //!
 //! Prints nanoseconds per operation, the best of several rounds, and how many times longer smoltcp takes. It asserts
-//! nothing about time, only that both read the same. `--smoke` runs every measurement once, to show that it still runs; so does `cargo test --benches`,
-//! which passes no `--bench`.
+//! nothing about time, only that both read the same. `--smoke` runs every measurement once, to show that it still runs;
+//! so does `cargo test --benches`, which passes no `--bench`.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -2,9 +2,9 @@
 //!
 //! The one's-complement sum does not depend on byte order, so bytes are added as the machine reads them: 32-bit words
 //! into 64-bit sums, where no carry has to be looked at before 16 GiB and a compiler uses vector instructions; short
-//! runs as 64-bit words with their carry. Byte order is put right once, in [`Sum::finish`]. Since 65535 divides
-//! 2^64 - 1, the 64-bit sum with its carry wrapped round is congruent to the 16-bit sum, and a rotation by eight bits is
-//! the byte swap that an odd offset asks for.
+//! runs as 64-bit words with their carry. Byte order is put right once, in [`Sum::finish`]. Since 65535 divides 2^64 -
+//! 1, the 64-bit sum with its carry wrapped round is congruent to the 16-bit sum, and a rotation by eight bits is the
+//! byte swap that an odd offset asks for.
 
 use core::net::IpAddr;
 use core::ops::{Add, AddAssign};

@@ -116,17 +116,17 @@ impl FromStr for MacAddr {
     /// Six two-digit hexadecimal bytes separated by `:` or `-`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let mut parts = text.split([':', '-']);
-        let mut octets = [0u8; 6];
-        for octet in &mut octets {
+        let mut bytes = [0u8; 6];
+        for byte in &mut bytes {
             let part = parts.next().ok_or(MacAddrSyntaxError)?;
             // The radix parser takes a sign, which an address has not.
             if part.len() != 2 || part.starts_with('+') {
                 return Err(MacAddrSyntaxError);
             }
-            *octet = u8::from_str_radix(part, 16).map_err(|_| MacAddrSyntaxError)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| MacAddrSyntaxError)?;
         }
         match parts.next() {
-            None => Ok(Self(octets)),
+            None => Ok(Self(bytes)),
             Some(_) => Err(MacAddrSyntaxError),
         }
     }

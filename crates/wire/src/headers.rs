@@ -1,12 +1,12 @@
 //! Where the headers of a frame lie, found once and carried with the frame.
 //!
-//! Choosing a queue, the steps of IP input, TCP input and UDP input, merging and cutting of segments, and the hint that a
-//! segment is followed by another of its connection: all ask at which offsets a frame's headers and its data begin.
-//! [`Headers::of_frame`] answers from a few loads. It reads lengths and types only, never outside the frame, whatever the
-//! bytes say, and verifies no checksum and no address.
+//! Choosing a queue, the steps of IP input, TCP input and UDP input, merging and cutting of segments, and the hint that
+//! a segment is followed by another of its connection: all ask at which offsets a frame's headers and its data begin.
+//! [`Headers::of_frame`] answers from a few loads. It reads lengths and types only, never outside the frame, whatever
+//! the bytes say, and verifies no checksum and no address.
 //!
-//! A frame has a *flow* if it carries a whole TCP segment or UDP datagram: not a fragment, no IPv6 extension header, at most
-//! one tag, all lengths within the frame. Of any other frame only the network header is found.
+//! A frame has a *flow* if it carries a whole TCP segment or UDP datagram: not a fragment, no IPv6 extension header, at
+//! most one tag, all lengths within the frame. Of any other frame only the network header is found.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -210,8 +210,8 @@ impl Headers {
         self.0 & SHAPE == PLAIN_V6
     }
 
-    /// Offset of the network header, in bytes from the first of the frame: 14, or 18 behind a tag, or 0 of a packet without
-    /// link header. 0 if there is none.
+    /// Offset of the network header, in bytes from the first of the frame: 14, or 18 behind a tag, or 0 of a packet
+    /// without link header. 0 if there is none.
     #[inline]
     pub fn network(self) -> usize {
         usize::from((self.0 >> 32) as u8)
@@ -241,7 +241,8 @@ impl Headers {
         self.network() == ethernet::TAGGED_HEADER_LEN
     }
 
-    /// Source and destination address of the `frame` that these are the headers of, in that order; `None` without a flow.
+    /// Source and destination address of the `frame` that these are the headers of, in that order; `None` without a
+    /// flow.
     pub fn addresses(self, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
         let network = frame.get(self.network()..).filter(|_| self.has_flow())?;
         Some(if self.is_v6() {
@@ -255,8 +256,8 @@ impl Headers {
         })
     }
 
-    /// The flow of the `frame` that these are the headers of, as its receiver names it: local is the destination. `None` without
-    /// a flow.
+    /// The flow of the `frame` that these are the headers of, as its receiver names it: local is the destination.
+    /// `None` without a flow.
     pub fn receiver_tuple(self, frame: &[u8]) -> Option<FourTuple> {
         let (remote_addr, local_addr) = self.addresses(frame)?;
         let [a, b, c, d] = *frame.get(self.transport()..)?.first_chunk::<4>()?;
@@ -264,8 +265,8 @@ impl Headers {
         Some(FourTuple { local_addr, remote_addr, local_port, remote_port })
     }
 
-    /// Whether the frame `next` carries data of the same TCP connection, in the same direction, as the `frame` that these are
-    /// the headers of. A receiver that knows so acknowledges once for both (RFC 9293 section 3.10.7.4).
+    /// Whether the frame `next` carries data of the same TCP connection, in the same direction, as the `frame` that
+    /// these are the headers of. A receiver that knows so acknowledges once for both (RFC 9293 section 3.10.7.4).
     ///
     /// No more than "no" is said of what is not plain: options in the IP header, different tags.
     #[inline]

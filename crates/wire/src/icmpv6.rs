@@ -186,8 +186,8 @@ fn pseudo_header(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> checksum::Sum 
 }
 
 impl Message {
-    /// Whether this reports an error, and so must never be answered by another (RFC 4443 section 2.4 e). Redirects count
-    /// among them.
+    /// Whether this reports an error, and so must never be answered by another (RFC 4443 section 2.4 e). Redirects
+    /// count among them.
     pub const fn is_error(&self) -> bool {
         match self {
             Self::Unreachable { .. }
@@ -217,9 +217,9 @@ impl Message {
         HEADER_LEN + discovery::emitted_len(self)
     }
 
-    /// Writes the header (and options) over the first [`header_len`](Self::header_len) bytes of `message`, whose body is
-    /// in place already, and the checksum over all of `message`. Returns the number of bytes written, or 0 with nothing
-    /// written if `message` is shorter.
+    /// Writes the header (and options) over the first [`header_len`](Self::header_len) bytes of `message`, whose body
+    /// is in place already, and the checksum over all of `message`. Returns the number of bytes written, or 0 with
+    /// nothing written if `message` is shorter.
     pub fn emit(&self, src: Ipv6Addr, dst: Ipv6Addr, message: &mut [u8]) -> usize {
         let len = self.header_len();
         let (kind, code, rest) = self.fields();

@@ -1,5 +1,5 @@
-//! Group membership of IPv4 hosts: the queries of all three versions read (RFC 1112, RFC 2236, RFC 3376), and what a host
-//! says to them written. Source lists are read over and never sent: this stack joins groups from any source.
+//! Group membership of IPv4 hosts: the queries of all three versions read (RFC 1112, RFC 2236, RFC 3376), and what a
+//! host says to them written. Source lists are read over and never sent: this stack joins groups from any source.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -96,8 +96,8 @@ pub enum Message {
 /// Reads a message: checksum, and the form of a query, which its length tells (RFC 3376 section 7.1).
 ///
 /// # Errors
-/// [`ParseError::Truncated`] below 8 bytes, [`ParseError::BadChecksum`], [`ParseError::BadLength`] for a query of a length
-/// that no version has, [`ParseError::BadField`] if its group is neither unspecified nor a group.
+/// [`ParseError::Truncated`] below 8 bytes, [`ParseError::BadChecksum`], [`ParseError::BadLength`] for a query of a
+/// length that no version has, [`ParseError::BadField`] if its group is neither unspecified nor a group.
 pub fn parse(message: &[u8]) -> Result<Message, ParseError> {
     let (view, _) = View::ref_from_prefix(message).map_err(|_| ParseError::Truncated)?;
     if !checksum::sum(message).is_valid() {
@@ -120,8 +120,8 @@ pub fn parse(message: &[u8]) -> Result<Message, ParseError> {
     Ok(Message::Query(Query { group, max_response, version }))
 }
 
-/// A maximum response code of version 3 (section 4.1.1): from 128 on a floating point number, four bits of mantissa under a
-/// hidden one and three of exponent.
+/// A maximum response code of version 3 (section 4.1.1): from 128 on a floating point number, four bits of mantissa
+/// under a hidden one and three of exponent.
 fn expanded(code: u8) -> u32 {
     match code {
         0..0x80 => u32::from(code),
@@ -151,8 +151,8 @@ pub fn emit_report(records: &[(RecordKind, Ipv4Addr)], out: &mut [u8]) -> usize 
     len
 }
 
-/// Writes a message of version 1 or 2 about one group over the first [`MESSAGE_LEN`] bytes of `out`, checksum included, and
-/// returns their number: 0, with nothing written, if there is no room.
+/// Writes a message of version 1 or 2 about one group over the first [`MESSAGE_LEN`] bytes of `out`, checksum included,
+/// and returns their number: 0, with nothing written, if there is no room.
 pub fn emit_old(kind: u8, group: Ipv4Addr, out: &mut [u8]) -> usize {
     let Some(message) = out.get_mut(..MESSAGE_LEN) else { return 0 };
     let Ok((header, _)) = View::mut_from_prefix(message) else { return 0 };
@@ -168,7 +168,8 @@ fn sign(message: &mut [u8]) {
     }
 }
 
-/// The group of a message of version 1 or 2, or the records of a version 3 report, those that fit it: for tests and tools.
+/// The group of a message of version 1 or 2, or the records of a version 3 report, those that fit it: for tests and
+/// tools.
 pub fn parse_report(message: &[u8]) -> impl Iterator<Item = (u8, Ipv4Addr)> + '_ {
     let view = View::ref_from_prefix(message).ok().map(|(view, _)| view);
     let old = view.filter(|view| view.kind != V3_REPORT).map(|view| (view.kind, view.group.into()));

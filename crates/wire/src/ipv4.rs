@@ -86,8 +86,8 @@ pub fn parse(packet: &[u8]) -> Result<Header, ParseError> {
     Ok(header)
 }
 
-/// Reads a header without options whose version and lengths [`Headers`](crate::Headers) has found to be right, and checks its
-/// checksum.
+/// Reads a header without options whose version and lengths [`Headers`](crate::Headers) has found to be right, and
+/// checks its checksum.
 ///
 /// # Errors
 /// [`ParseError::BadChecksum`].

@@ -6,7 +6,8 @@
 //! and is what the other crates see. `parse` turns bytes into a value and is the only place where lengths, versions and
 //! option lengths are checked; `emit` turns a legal value into bytes.
 //!
-//! **Who calls it.** `pktbuf` (the checksum kernel), `ip`, `tcp` and `udp` (headers), `dev` (RSS), `stack` (four-tuples).
+//! **Who calls it.** `pktbuf` (the checksum kernel), `ip`, `tcp` and `udp` (headers), `dev` (RSS), `stack`
+//! (four-tuples).
 //!
 //! **What may never happen.** A panic, an allocation or an unbounded loop on any received bytes. No lock, no thread and
 //! no clock is named here. Work per header is bounded: at most 40 bytes of TCP options, 8 IPv6 extension headers in 256

@@ -1,5 +1,6 @@
-//! Multicast listener discovery for IPv6 (RFC 2710, RFC 3810): what a host needs of it, the queries of both versions read
-//! and the reports of both written. Source lists are read over and never sent: this stack joins groups from any source.
+//! Multicast listener discovery for IPv6 (RFC 2710, RFC 3810): what a host needs of it, the queries of both versions
+//! read and the reports of both written. Source lists are read over and never sent: this stack joins groups from any
+//! source.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -108,8 +109,8 @@ pub const fn report_len(records: usize) -> usize {
     REPORT_HEADER_LEN + RECORD_LEN * records
 }
 
-/// Writes a report over the first bytes of `out`, checksum included, and returns its length: 0, with nothing written, if
-/// there is no room or there are more than [`MAX_RECORDS`] records.
+/// Writes a report over the first bytes of `out`, checksum included, and returns its length: 0, with nothing written,
+/// if there is no room or there are more than [`MAX_RECORDS`] records.
 pub fn emit_report(src: Ipv6Addr, records: &[(RecordKind, Ipv6Addr)], out: &mut [u8]) -> usize {
     let len = report_len(records.len());
     let Some(message) = out.get_mut(..len).filter(|_| records.len() <= MAX_RECORDS) else { return 0 };

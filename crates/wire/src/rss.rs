@@ -41,8 +41,8 @@ pub const SYMMETRIC_KEY: [u8; KEY_LEN] = {
     key
 };
 
-/// A keyed hash with its tables: 36 KiB for a general key, of which IPv4 touches 12, and 2 KiB for one that repeats every
-/// 16 bits.
+/// A keyed hash with its tables: 36 KiB for a general key, of which IPv4 touches 12, and 2 KiB for one that repeats
+/// every 16 bits.
 #[derive(Clone)]
 pub struct Toeplitz {
     tables: Tables,

@@ -1,5 +1,6 @@
-//! SipHash (Aumasson, Bernstein 2012) of a four-tuple under a secret key: what an attacker off the path must not be able to
-//! compute about a connection. The connection tables, the initial sequence numbers and the choice of ports use it.
+//! SipHash (Aumasson, Bernstein 2012) of a four-tuple under a secret key: what an attacker off the path must not be
+//! able to compute about a connection. The connection tables, the initial sequence numbers and the choice of ports use
+//! it.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr};
@@ -38,8 +39,8 @@ fn words(local: Ipv4Addr, remote: Ipv4Addr, tuple: &FourTuple) -> [u64; 2] {
     [addresses, 12 << 56 | ports]
 }
 
-/// SipHash of two little-endian words, with `C` rounds for each word and `D` at the end, without the buffer that input of any
-/// length needs.
+/// SipHash of two little-endian words, with `C` rounds for each word and `D` at the end, without the buffer that input
+/// of any length needs.
 #[inline]
 fn sip<const C: usize, const D: usize>(key: (u64, u64), words: [u64; 2]) -> u64 {
     let mut v = [

@@ -1,8 +1,9 @@
 //! The TCP header and its options (RFC 9293 section 3.1).
 //!
-//! [`parse`] reads a segment from the network. Almost every data segment carries nothing, or the timestamp option behind
-//! two no-operations (RFC 7323 appendix A); those two shapes cost one comparison, every other is walked. [`Header::emit`]
-//! writes options in the order of a named sender, because a receiver's fast path and packet scripts know it.
+//! [`parse`] reads a segment from the network. Almost every data segment carries nothing, or the timestamp option
+//! behind two no-operations (RFC 7323 appendix A); those two shapes cost one comparison, every other is walked.
+//! [`Header::emit`] writes options in the order of a named sender, because a receiver's fast path and packet scripts
+//! know it.
 //!
 //! The checksum is not looked at here: it needs the pseudo-header and the text, and a device may have checked it.
 
@@ -100,8 +101,8 @@ fn parse_walked(view: &View, options: &[u8]) -> Header {
     view.header(Options::walk(options))
 }
 
-/// Reads the ports, in the order source, destination, and the sequence number of the first eight bytes of a segment: all
-/// that an ICMP error need quote (RFC 792).
+/// Reads the ports, in the order source, destination, and the sequence number of the first eight bytes of a segment:
+/// all that an ICMP error need quote (RFC 792).
 ///
 /// # Errors
 /// [`ParseError::Truncated`] below eight bytes.
@@ -117,8 +118,8 @@ pub fn parse_quoted(segment: &[u8]) -> Result<(u16, u16, SeqNumber), ParseError>
     Ok((view.src_port.get(), view.dst_port.get(), SeqNumber(view.seq.get())))
 }
 
-/// The acknowledgement number of a segment that the sender has made, if its ACK bit is set; `None` also where the header is cut
-/// short.
+/// The acknowledgement number of a segment that the sender has made, if its ACK bit is set; `None` also where the
+/// header is cut short.
 #[inline]
 pub fn acknowledgement(segment: &[u8]) -> Option<SeqNumber> {
     let (number, flags) = (segment.get(8..12)?, *segment.get(13)?);
@@ -173,8 +174,8 @@ impl Header {
         len
     }
 
-    /// [`emit_ordered`](Self::emit_ordered) with the checksum filled in: over the header, and over what `rest` is the sum
-    /// of, pseudo-header and text. A header with timestamps alone is written and summed from registers.
+    /// [`emit_ordered`](Self::emit_ordered) with the checksum filled in: over the header, and over what `rest` is the
+    /// sum of, pseudo-header and text. A header with timestamps alone is written and summed from registers.
     #[inline]
     pub fn emit_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
         match (self.options.only_timestamps(), out.first_chunk_mut::<USUAL_LEN>()) {
@@ -215,9 +216,9 @@ impl Header {
         HEADER_LEN + self.options.emitted_len_with(rare)
     }
 
-    /// [`emit_ordered`](Self::emit_ordered) with rarer options: the counters of accurate ECN stand where Linux puts them,
-    /// behind the timestamps, the cookie stands last. SACK blocks that find no room beside them are left out. Returns 0
-    /// and writes nothing if `out` is too short or they need more than 40 bytes.
+    /// [`emit_ordered`](Self::emit_ordered) with rarer options: the counters of accurate ECN stand where Linux puts
+    /// them, behind the timestamps, the cookie stands last. SACK blocks that find no room beside them are left out.
+    /// Returns 0 and writes nothing if `out` is too short or they need more than 40 bytes.
     pub fn emit_with(&self, order: OptionOrder, rare: &RareOptions, out: &mut [u8]) -> usize {
         let len = self.emitted_len_with(rare);
         if len > MAX_HEADER_LEN {

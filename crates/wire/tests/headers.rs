@@ -1,5 +1,6 @@
-//! What [`Headers`] finds is what the parsers of the crate find: for frames as they should be, for all their beginnings, for
-//! frames with bytes changed at random, and for noise; over both families, with and without a tag, and without a link.
+//! What [`Headers`] finds is what the parsers of the crate find: for frames as they should be, for all their
+//! beginnings, for frames with bytes changed at random, and for noise; over both families, with and without a tag, and
+//! without a link.
 
 use frames::{Body, Datagram, Ends, Frame, Icmp, Segment, TcpOptions};
 use proptest::collection::vec;
@@ -95,8 +96,8 @@ fn agree(frame: &[u8]) {
 
 const TAG: VlanTag = VlanTag { priority: 5, drop_eligible: false, id: 0 };
 
-/// Frames of every kind, over both families; behind them, where a link would have put it, padding; and what is behind their
-/// link headers.
+/// Frames of every kind, over both families; behind them, where a link would have put it, padding; and what is behind
+/// their link headers.
 fn all_kinds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for ends in Ends::BOTH_FAMILIES {

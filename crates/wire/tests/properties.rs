@@ -36,7 +36,7 @@ fn naive_toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     hash
 }
 
-fn octets(addr: IpAddr) -> Vec<u8> {
+fn image(addr: IpAddr) -> Vec<u8> {
     match addr {
         IpAddr::V4(a) => a.octets().to_vec(),
         IpAddr::V6(a) => a.octets().to_vec(),
@@ -58,8 +58,8 @@ fn tuple() -> impl Strategy<Value = FourTuple> {
 
 /// What a network card feeds to the hash.
 fn hash_input(tuple: &FourTuple) -> Vec<u8> {
-    let mut input = octets(tuple.remote_addr);
-    input.extend(octets(tuple.local_addr));
+    let mut input = image(tuple.remote_addr);
+    input.extend(image(tuple.local_addr));
     input.extend(tuple.remote_port.to_be_bytes());
     input.extend(tuple.local_port.to_be_bytes());
     input
@@ -131,8 +131,8 @@ proptest! {
 
     #[test]
     fn pseudo_header_is_its_bytes(tuple in tuple(), protocol in any::<u8>(), len in any::<u32>()) {
-        let mut bytes = octets(tuple.remote_addr);
-        bytes.extend(octets(tuple.local_addr));
+        let mut bytes = image(tuple.remote_addr);
+        bytes.extend(image(tuple.local_addr));
         bytes.extend(len.to_be_bytes());
         bytes.extend([0, 0, 0, protocol]);
         let sum = checksum::pseudo_header(tuple.remote_addr, tuple.local_addr, protocol, len);

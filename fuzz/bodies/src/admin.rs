@@ -1,7 +1,7 @@
 //! What administrators say while a stack runs: routes with what they say of their paths, and parameters of TCP.
 //!
-//! Nothing of the process: a limit of memory is weighed against the pool, which the two stacks of a run share, so that one
-//! of them would feel what the other does.
+//! Nothing of the process: a limit of memory is weighed against the pool, which the two stacks of a run share, so that
+//! one of them would feel what the other does.
 
 use arbitrary::{Result, Unstructured};
 use testbed::subject::Step;

@@ -118,6 +118,6 @@ pub fn captures(data: &[u8]) {
     let mut frames = 0;
     while let Ok(Some(_)) = reader.next_frame() {
         frames += 1;
-        assert!(frames <= data.len(), "more frames than octets");
+        assert!(frames <= data.len(), "more frames than bytes");
     }
 }

@@ -35,7 +35,7 @@ pub fn fill_checksum(message: &mut [u8], field: usize, src: IpAddr, dst: IpAddr,
     message[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Octets behind a link header.
+/// Bytes behind a link header.
 fn raw(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let ethertype = *u.choose(&[EtherType::Ipv4, EtherType::Ipv6, EtherType::Arp])?;
     let len = u.int_in_range(0..=120)?;
@@ -43,7 +43,7 @@ fn raw(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(Ends::PEER_TO_STACK.frame(Body::Other(ethertype, bytes)).bytes())
 }
 
-/// The stack's own frame, sent back to it with some octets changed.
+/// The stack's own frame, sent back to it with some bytes changed.
 fn mutated(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     let mut frame = last.to_vec();
     if let Some(link) = frame.get_mut(..12) {
@@ -68,22 +68,22 @@ fn opening(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
 
 /// A segment of the connection that the stack sent last on: near what it expects.
 fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
-    let Some((header, text)) = tcp_of(last) else { return opening(u) };
+    let Some((header, data)) = tcp_of(last) else { return opening(u) };
     let control = u32::from(header.flags.contains(TcpFlags::SYN)) + u32::from(header.flags.contains(TcpFlags::FIN));
-    let next = header.seq.0.wrapping_add(text.len() as u32).wrapping_add(control);
+    let next = header.seq.0.wrapping_add(data.len() as u32).wrapping_add(control);
     let len = u.int_in_range(0..=64)?;
-    let text = vec![b'f'; if u.ratio(1, 2)? { len } else { 0 }];
+    let data = vec![b'f'; if u.ratio(1, 2)? { len } else { 0 }];
     let flags = if u.ratio(7, 8)? { TcpFlags::ACK.0 } else { u.arbitrary::<u16>()? & 0x1ff };
     // Whoever is told of an end often has nothing more to say.
     let often = if header.flags.contains(TcpFlags::FIN) { 3 } else { 1 };
     let fin = if u.ratio(often, 6)? { TcpFlags::FIN.0 } else { 0 };
     let ports = (header.dst_port, header.src_port);
     let segment = Segment::ack(ports, near(u, header.ack.0)?, near(u, next)?);
-    let mut segment = Segment { flags: TcpFlags(flags | fin), text: &text, ..segment };
+    let mut segment = Segment { flags: TcpFlags(flags | fin), data: &data, ..segment };
     if u.ratio(1, 2)? {
         return with_options(u, segment);
     }
-    // What a peer would say: the timestamp that it saw, and text that came out of order.
+    // What a peer would say: the timestamp that it saw, and data that came out of order.
     let mut options = Vec::new();
     if let Some(stamps) = header.options.timestamps {
         options.extend_from_slice(&[1, 1, 8, 10]);
@@ -129,7 +129,7 @@ fn with_window(u: &mut Unstructured<'_>, mut segment: Segment<'_>) -> Result<Vec
     Ok(segment.frame())
 }
 
-/// Four octets of options: the beginning of a known one, or anything.
+/// Four bytes of options: the beginning of a known one, or anything.
 fn option_word(u: &mut Unstructured<'_>) -> Result<[u8; 4]> {
     let any: [u8; 4] = u.arbitrary()?;
     let known: [[u8; 4]; 8] = [

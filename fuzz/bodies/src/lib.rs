@@ -1,6 +1,6 @@
 //! What the fuzz targets do with their input, as ordinary functions: `cargo fuzz` calls them with what its engine finds
-//! (`fuzz/fuzz_targets`), and the test of this crate with bytes from a seeded generator, on the stable toolchain, so that
-//! every change is tried against them a little.
+//! (`fuzz/fuzz_targets`), and the test of this crate with bytes from a seeded generator, on the stable toolchain, so
+//! that every change is tried against them a little.
 //!
 //! A body may panic for one reason: what it looks at is wrong.
 //!

@@ -13,19 +13,19 @@ use crate::frame;
 /// Frames that one input may have: what a batch has, and no more.
 const MOST: usize = 32;
 
-/// Reads `data` as a batch of frames, most of them segments of one connection in sequence; merges them, and cuts what was
-/// merged. No text may be lost or made by that, and what is cut has good checksums.
+/// Reads `data` as a batch of frames, most of them segments of one connection in sequence; merges them, and cuts what
+/// was merged. No data may be lost or made by that, and what is cut has good checksums.
 pub fn offloads(data: &[u8]) {
     let mut batch = frames(&mut Unstructured::new(data)).unwrap_or_default();
-    let (before, count) = (texts(&batch), batch.len());
+    let (before, count) = (data_lens(&batch), batch.len());
     let merged = coalesce(&mut batch, 0);
     assert_eq!(batch.len() + merged, count, "frames are merged or stay");
-    assert_eq!(texts(&batch), before, "text was lost or made by merging");
+    assert_eq!(data_lens(&batch), before, "text was lost or made by merging");
     for mut frame in batch {
         if frame.meta().segment_size == 0 {
             continue;
         }
-        let whole = text(&frame);
+        let whole = data_len(&frame);
         layout::complete_checksum(&mut frame);
         let Ok(mut splitter) = Splitter::new(frame) else { panic!("a merged frame cannot be cut") };
         let (mut cut, pieces) = (0, splitter.remaining());
@@ -33,9 +33,9 @@ pub fn offloads(data: &[u8]) {
             let Some(Ok(piece)) = splitter.next_piece() else { panic!("a piece is missing") };
             let Some(layout) = Layout::of(&piece) else { panic!("a piece is no frame") };
             assert!(layout.checksum_is_good(&piece), "a piece's checksum is wrong");
-            cut += text(&piece);
+            cut += data_len(&piece);
         }
-        assert!(splitter.next_piece().is_none() && cut == whole, "{cut} octets of {whole} in {pieces} pieces");
+        assert!(splitter.next_piece().is_none() && cut == whole, "{cut} bytes of {whole} in {pieces} pieces");
     }
 }
 
@@ -74,14 +74,15 @@ fn look(frame: &[u8]) {
     }
 }
 
-/// A segment of the connection; now and then with other flags, another window, a number out of sequence or a bad checksum.
+/// A segment of the connection; now and then with other flags, another window, a number out of sequence or a bad
+/// checksum.
 fn segment(u: &mut Unstructured<'_>, seq: u32, len: usize) -> Result<Vec<u8>> {
     let seq = if u.ratio(1, 16)? { u.arbitrary()? } else { seq };
     let flags = if u.ratio(1, 8)? { u.arbitrary::<u8>()?.into() } else { TcpFlags::ACK.0 };
     let options = if u.ratio(1, 8)? { usize::from(u.int_in_range(0u8..=10)?) * 4 } else { 12 };
     let window = if u.ratio(1, 16)? { u.arbitrary()? } else { 0x100 };
-    let text = vec![seq as u8; len];
-    let mut segment = Segment { text: &text, ..Segment::ack((2000, 80), seq, 0) };
+    let data = vec![seq as u8; len];
+    let mut segment = Segment { data: &data, ..Segment::ack((2000, 80), seq, 0) };
     (segment.flags, segment.window) = (TcpFlags(flags), window);
     segment.options = TcpOptions::new(&[0; 40][..options]);
     if u.ratio(1, 32)? {
@@ -90,11 +91,11 @@ fn segment(u: &mut Unstructured<'_>, seq: u32, len: usize) -> Result<Vec<u8>> {
     Ok(segment.frame())
 }
 
-/// Octets of TCP text in a frame.
-fn text(frame: &[u8]) -> usize {
+/// Bytes of TCP data in a frame.
+fn data_len(frame: &[u8]) -> usize {
     Layout::of(frame).filter(|layout| layout.protocol == layout::TCP).map_or(0, |layout| layout.end - layout.data)
 }
 
-fn texts(batch: &[PktBuf]) -> usize {
-    batch.iter().map(|frame| text(frame)).sum()
+fn data_lens(batch: &[PktBuf]) -> usize {
+    batch.iter().map(|frame| data_len(frame)).sum()
 }

@@ -1,15 +1,16 @@
 //! Any sequence of frames, calls and time steps, to a whole stack under two architectures.
 //!
-//! The first is the reference, which runs on one thread without locks; the second is the input's choice. Invariants held:
-//! G1, G2 and G4 by the debug checks that both run with; G3 by comparing outcomes and counters; G5 and G8 at the end, when
-//! everything has been reset and all timers have had their time: no connection, no timer and no packet buffer may be left.
-//! One body runs at a time in a process: the pool of buffers is the process's. What administrators say while all that goes on is in `admin.rs`.
+//! The first is the reference, which runs on one thread without locks; the second is the input's choice. Invariants
+//! held: G1, G2 and G4 by the debug checks that both run with; G3 by comparing outcomes and counters; G5 and G8 at the
+//! end, when everything has been reset and all timers have had their time: no connection, no timer and no packet buffer
+//! may be left. One body runs at a time in a process: the pool of buffers is the process's. What administrators say
+//! while all that goes on is in `admin.rs`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use stack::Plan;
+use stack::Architecture;
 use tcp::SocketOption;
 use testbed::frames;
 use testbed::subject::{Outcome, Step, Subject, differ};
@@ -24,20 +25,24 @@ const LONGEST: usize = 200;
 /// Runs `data` under the reference and under one other architecture.
 pub fn stacks(data: &[u8]) {
     let mut u = Unstructured::new(data);
-    let Ok(choice) = u.choose_index(stack::ALL_PLANS.len()) else { return };
+    let Ok(choice) = u.choose_index(stack::ALL_ARCHITECTURES.len()) else { return };
     let rest = u.take_rest();
-    under(Plan::named(stack::ALL_PLANS[choice]), rest);
+    under(Architecture::named(stack::ALL_ARCHITECTURES[choice]), rest);
 }
 
-/// Runs `data` under the reference and under `plan`; what was counted meanwhile.
+/// Runs `data` under the reference and under `arch`; what was counted meanwhile.
 ///
 /// # Panics
 /// If the two differ, or something is left at the end.
-pub fn under(plan: Plan, data: &[u8]) -> observe::CounterSnapshot {
+pub fn under(arch: Architecture, data: &[u8]) -> observe::CounterSnapshot {
     let before = pktbuf::live();
     let counters = {
-        let mut pair =
-            Pair { reference: introduced(Plan::reference()), subject: introduced(plan), plan, last: Vec::new() };
+        let mut pair = Pair {
+            reference: introduced(Architecture::reference()),
+            subject: introduced(arch),
+            arch,
+            last: Vec::new(),
+        };
         let mut u = Unstructured::new(data);
         for _ in 0..LONGEST {
             if u.is_empty() {
@@ -50,15 +55,15 @@ pub fn under(plan: Plan, data: &[u8]) -> observe::CounterSnapshot {
             }
         }
         pair.end();
-        pair.subject.node.stack.census().counters
+        pair.subject.node.stack.stats().counters
     };
-    assert_eq!(pktbuf::live(), before, "packet buffers are left under {plan}");
+    assert_eq!(pktbuf::live(), before, "packet buffers are left under {arch}");
     counters
 }
 
 /// A stack that knows the peer's link address.
-fn introduced(plan: Plan) -> Subject {
-    let mut subject = Subject::new(plan, 1);
+fn introduced(arch: Architecture) -> Subject {
+    let mut subject = Subject::new(arch, 1);
     subject.step(&Step::Frame(frames::arp_request()));
     subject
 }
@@ -66,7 +71,7 @@ fn introduced(plan: Plan) -> Subject {
 struct Pair {
     reference: Subject,
     subject: Subject,
-    plan: Plan,
+    arch: Architecture,
     /// The last frame that the stack sent.
     last: Vec<u8>,
 }
@@ -76,7 +81,7 @@ impl Pair {
         let expected = self.reference.step(step);
         let found = self.subject.step(step);
         if let Some(difference) = differ(step, &found, &expected) {
-            panic!("{} at {:?} {difference}", self.plan, self.subject.node.clock.now());
+            panic!("{} at {:?} {difference}", self.arch, self.subject.node.clock.now());
         }
         self.remember(&expected);
     }
@@ -122,7 +127,7 @@ impl Pair {
                 let most = if u.ratio(1, 2)? { 100 } else { 1 << 16 };
                 Step::Receive { socket, max: 1 + usize::from(u.arbitrary::<u16>()?) % most }
             }
-            3 => Step::Keep { socket, octets: usize::from(u.arbitrary::<u16>()?) },
+            3 => Step::Keep { socket, bytes: usize::from(u.arbitrary::<u16>()?) },
             4 | 5 => Step::Shutdown(socket),
             6 => Step::Close(socket),
             7 => Step::Abort(socket),
@@ -159,9 +164,9 @@ impl Pair {
         for _ in 0..30 {
             self.happen(&Step::Pass(Duration::from_secs(10)));
         }
-        let (reference, census) = (self.reference.node.stack.census(), self.subject.node.stack.census());
-        assert_eq!(census.counters, reference.counters, "what {} counted, and what the reference counted", self.plan);
-        assert_eq!((census.connections, census.timers), (0, 0), "connections and timers left under {}", self.plan);
+        let (reference, stats) = (self.reference.node.stack.stats(), self.subject.node.stack.stats());
+        assert_eq!(stats.counters, reference.counters, "what {} counted, and what the reference counted", self.arch);
+        assert_eq!((stats.connections, stats.timers), (0, 0), "connections and timers left under {}", self.arch);
     }
 }
 

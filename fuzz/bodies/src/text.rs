@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Reads `text` as everything that the command line and the configuration read.
 pub fn texts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    comes_back::<stack::Plan>(text);
+    comes_back::<stack::Architecture>(text);
     comes_back::<tcp::congestion::Kind>(text);
     refuses_in_a_sentence::<heddle::Cidr>(text);
     refuses_in_a_sentence::<dev::fault::FaultPlan>(text);

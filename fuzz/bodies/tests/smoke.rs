@@ -1,4 +1,5 @@
-//! Every body with bytes from a seeded generator: a little of what `cargo fuzz` does for hours, on the stable toolchain.
+//! Every body with bytes from a seeded generator: a little of what `cargo fuzz` does for hours, on the stable
+//! toolchain.
 //!
 //! A failing input is printed as the number of its round, which alone makes it again.
 
@@ -25,7 +26,7 @@ fn rounds(rounds: u64, longest: usize, body: impl Fn(&[u8]) + std::panic::RefUnw
     for round in 0..rounds {
         let data = bytes(round + 1, 1 + (round as usize * 7919) % longest);
         if let Err(panic) = std::panic::catch_unwind(|| body(&data)) {
-            eprintln!("in round {round}, with {} octets", data.len());
+            eprintln!("in round {round}, with {} bytes", data.len());
             std::panic::resume_unwind(panic);
         }
     }
@@ -113,10 +114,10 @@ fn offloads() {
 /// Every architecture gets the same number of inputs.
 #[test]
 fn stacks() {
-    for (number, plan) in heddle::ALL_PLANS.iter().enumerate() {
-        let plan = plan.parse().expect("a plan of the list");
+    for (number, arch) in heddle::ALL_ARCHITECTURES.iter().enumerate() {
+        let arch = arch.parse().expect("a plan of the list");
         rounds(inputs(), 1500, |data| {
-            bodies::under(plan, &[&[number as u8], data].concat());
+            bodies::under(arch, &[&[number as u8], data].concat());
         });
     }
 }
@@ -127,7 +128,7 @@ fn stacks_are_reached() {
     use observe::Counter::*;
     let seen = Mutex::new(observe::CounterSnapshot::default());
     rounds(800, 1500, |data| {
-        let counters = bodies::under(heddle::Plan::named("up"), data);
+        let counters = bodies::under(heddle::Architecture::named("up"), data);
         *seen.lock().unwrap_or_else(PoisonError::into_inner) += &counters;
     });
     let seen = seen.into_inner().unwrap_or_else(PoisonError::into_inner);

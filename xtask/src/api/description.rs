@@ -1,7 +1,7 @@
 //! What rustdoc says of our crates, and how an item that one crate mentions is found in the crate that has it.
 //!
-//! An item has a number in each crate's description; across crates it is known by the path at which it is defined, which may
-//! lead through private modules.
+//! An item has a number in each crate's description; across crates it is known by the path at which it is defined,
+//! which may lead through private modules.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,10 +1,11 @@
-//! The public interface of the library `heddle`, one item a line, compared with `docs/api.txt`: a change of the interface is a
-//! change of that file, which a reviewer sees.
+//! The public interface of the library `heddle`, one item a line, compared with `docs/api.txt`: a change of the
+//! interface is a change of that file, which a reviewer sees.
 //!
-//! rustdoc describes each crate of ours as JSON, in the format of the pinned toolchain (`RUSTC_BOOTSTRAP` lets a stable rustdoc do
-//! so). [`surface`] walks from the root of `heddle` through its modules and re-exports, across crates; [`signature`] writes
-//! items as Rust does. What may never happen: a type of a crate behind `heddle` that a signature shows and no path of `heddle`
-//! names. Then a user could hold a value and not write its type, and the crate behind would be public after all.
+//! rustdoc describes each crate of ours as JSON, in the format of the pinned toolchain (`RUSTC_BOOTSTRAP` lets a stable
+//! rustdoc do so). [`surface`] walks from the root of `heddle` through its modules and re-exports, across crates;
+//! [`signature`] writes items as Rust does. What may never happen: a type of a crate behind `heddle` that a signature
+//! shows and no path of `heddle` names. Then a user could hold a value and not write its type, and the crate behind
+//! would be public after all.
 
 mod description;
 mod signature;

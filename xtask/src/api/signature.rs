@@ -74,8 +74,8 @@ impl<'a> Writer<'a> {
         (format!("{not}{}", at.path(&said["trait"])), at.a_type(&said["for"]))
     }
 
-    /// Whether an implementation is of a trait, or for a type, of ours that no path names: no user can tell. (That it is
-    /// listed at a type means only that it mentions it.)
+    /// Whether an implementation is of a trait, or for a type, of ours that no path names: no user can tell. (That it
+    /// is listed at a type means only that it mentions it.)
     pub fn is_hidden(&self, block: Item) -> bool {
         let said = &self.crates.item(block)["inner"]["impl"];
         let is_hidden = |id: &Value| {
@@ -111,7 +111,8 @@ fn is_open(item: &Value) -> bool {
     list(&item["attrs"]).any(|attribute| attribute == "non_exhaustive")
 }
 
-/// A path of another project, whatever part of it the source writes: its end, with the module where that alone tells what it is.
+/// A path of another project, whatever part of it the source writes: its end, with the module where that alone tells
+/// what it is.
 fn short(path: &str) -> String {
     let parts: Vec<&str> = path.split("::").collect();
     let kept = if matches!(parts.last(), Some(&("Result" | "Error"))) { 2 } else { 1 };

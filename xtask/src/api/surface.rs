@@ -174,7 +174,8 @@ impl Lister<'_> {
         self.line(&path, line);
     }
 
-    /// Methods of a type's own, in which case there is no more to say, or the trait that it has and what exactly has it.
+    /// Methods of a type's own, in which case there is no more to say, or the trait that it has and what exactly has
+    /// it.
     fn implementation(&mut self, block: Item, path: &str) -> Option<(String, String)> {
         let said = &self.crates.item(block)["inner"]["impl"];
         let of_trait = &said["trait"];
@@ -207,7 +208,8 @@ mod tests {
         json!({"function": {"sig": {"inputs": [], "output": output}, "generics": generics, "header": {}}})
     }
 
-    /// A library with a function `f` that returns the struct `T` of the crate behind, and the other items that are given.
+    /// A library with a function `f` that returns the struct `T` of the crate behind, and the other items that are
+    /// given.
     fn crates(items: &[(u64, Value)]) -> Crates {
         let t = json!({"resolved_path": {"path": "T", "id": 9, "args": null}});
         let mut index = json!({"1": public("f", function(&t))});

@@ -53,7 +53,8 @@ impl Graph {
         None
     }
 
-    /// One cycle for each set of modules that all reach each other: the shortest through the first of them, an import a line.
+    /// One cycle for each set of modules that all reach each other: the shortest through the first of them, an import a
+    /// line.
     pub fn cycles(&self) -> Vec<String> {
         let mut told = BTreeSet::new();
         let mut cycles = Vec::new();

@@ -1,8 +1,8 @@
 //! The modules of a crate, and which names which.
 //!
-//! A module is found by where its file lies. Paths in `use` items and in code are resolved as the compiler does it, as far as modules
-//! go: a name that a module has itself imported leads on to where it comes from; what is neither a child nor imported is defined in
-//! the module.
+//! A module is found by where its file lies. Paths in `use` items and in code are resolved as the compiler does it, as
+//! far as modules go: a name that a module has itself imported leads on to where it comes from; what is neither a child
+//! nor imported is defined in the module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -65,7 +65,8 @@ impl Crate {
         Crate { modules }
     }
 
-    /// The imports between the children of the module `within`, which itself is one of the nodes: `mod`, or `lib` for the crate.
+    /// The imports between the children of the module `within`, which itself is one of the nodes: `mod`, or `lib` for
+    /// the crate.
     pub fn graph(&self, within: &[&str]) -> Graph {
         let mut graph = Graph::default();
         for (names, module) in self.modules.iter().filter(|(names, _)| starts(names, within)) {
@@ -87,8 +88,8 @@ impl Crate {
         self.locate([names, &reference.inside].concat(), &reference.path, 0).0
     }
 
-    /// Where a path leads that stands in the module `at`: the module in which its end is defined, and whether the end is that module
-    /// itself. `depth` ends imports that go round.
+    /// Where a path leads that stands in the module `at`: the module in which its end is defined, and whether the end
+    /// is that module itself. `depth` ends imports that go round.
     fn locate(&self, mut at: Names, path: &[String], depth: usize) -> (Names, bool) {
         for (index, name) in path.iter().enumerate() {
             match name.as_str() {
@@ -193,7 +194,8 @@ fn is_public(tokens: &[Token<'_>]) -> bool {
     matches!(texts[..], ["pub", ..] | [")", _, "(", "pub"])
 }
 
-/// Reads the path at `at` and what branches off it in braces: each with the name that it has here, and its line. The index behind.
+/// Reads the path at `at` and what branches off it in braces: each with the name that it has here, and its line. The
+/// index behind.
 fn read_path(tokens: &[Token<'_>], mut at: usize, prefix: &[String], paths: &mut Vec<(Names, String, usize)>) -> usize {
     let mut path = prefix.to_vec();
     let mut line = 0;

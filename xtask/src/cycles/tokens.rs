@@ -1,4 +1,5 @@
-//! Rust's tokens as far as paths need them: words and single marks with their lines, without comments, literals and tests.
+//! Rust's tokens as far as paths need them: words and single marks with their lines, without comments, literals and
+//! tests.
 
 /// A word, or one mark; `::` is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-//! Does the fast path stay as fast as it is? Counts the instructions of its pieces under callgrind and compares them with
-//! the committed baseline, `docs/instructions.json`, piece by piece, as ratios.
+//! Does the fast path stay as fast as it is? Counts the instructions of its pieces under callgrind and compares them
+//! with the committed baseline, `docs/instructions.json`, piece by piece, as ratios.
 //!
-//! Instructions, because time means nothing on a shared machine. The example `instructions` of heddle-stack executes the
-//! same ones in every run: one thread, a clock moved by hand, fixed seeds. What is left of noise comes from outside:
-//! another compiler, another processor (AVX2 decides which loop adds up a checksum), another C library (`memcpy`,
-//! `malloc`). The first two stand in the baseline, and where they differ nothing is compared.
+//! Instructions, because time means nothing on a shared machine. The example `instructions` of heddle-stack executes
+//! the same ones in every run: one thread, a clock moved by hand, fixed seeds. What is left of noise comes from
+//! outside: another compiler, another processor (AVX2 decides which loop adds up a checksum), another C library
+//! (`memcpy`, `malloc`). The first two stand in the baseline, and where they differ nothing is compared.
 
 mod origin;
 mod page;

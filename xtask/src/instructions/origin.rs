@@ -1,8 +1,8 @@
 //! Which source a counted instruction comes from: reads callgrind's output file.
 //!
-//! Callgrind attributes each instruction to a source line, also where the compiler has inlined the function that the line belongs to.
-//! [`by_file`] adds the counts up by file; [`Origin`] says which crate of the workspace, or what else, a file belongs to.
-//! The format is documented in the Valgrind manual, "Callgrind Format Specification".
+//! Callgrind attributes each instruction to a source line, also where the compiler has inlined the function that the
+//! line belongs to. [`by_file`] adds the counts up by file; [`Origin`] says which crate of the workspace, or what else,
+//! a file belongs to. The format is documented in the Valgrind manual, "Callgrind Format Specification".
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -83,8 +83,8 @@ pub fn by_file(text: &str) -> Result<BTreeMap<String, u64>, String> {
     Ok(counts)
 }
 
-/// Resolves a compressed name, `(4) crates/tcp/src/lib.rs` the first time and `(4)` later. Only files are kept: other names
-/// have numbers of their own.
+/// Resolves a compressed name, `(4) crates/tcp/src/lib.rs` the first time and `(4)` later. Only files are kept: other
+/// names have numbers of their own.
 fn name<'a>(value: &'a str, names: &mut HashMap<&'a str, &'a str>, key: &str) -> &'a str {
     if !matches!(key, "fl" | "fi" | "fe" | "cfi" | "cfl") {
         return "";

@@ -1,7 +1,7 @@
 //! Writes the counted part of `docs/performance.md`: what each piece costs, and in which crate and file.
 //!
-//! `cargo xtask instructions --bless` writes it from the same counts as the baseline. A test compares the page's totals with
-//! `docs/instructions.json`, so that one is not committed without the other.
+//! `cargo xtask instructions --bless` writes it from the same counts as the baseline. A test compares the page's totals
+//! with `docs/instructions.json`, so that one is not committed without the other.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,8 +1,8 @@
-//! One connection: the far end is opened, and text carried both ways until both directions have ended.
+//! One connection: the far end is opened, and data carried both ways until both directions have ended.
 //!
-//! Each direction reads only what it has written on, so that a slow reader slows its writer down. The end of a stream is
-//! passed on as a half-close. An error at either end resets the other: also when that end is not being read at the
-//! moment, because its text cannot be written on or has ended.
+//! Each direction reads only what it has written on, so that a slow reader slows its writer down. The end of a stream
+//! is passed on as a half-close. An error at either end resets the other: also when that end is not being read at the
+//! moment, because its data cannot be written on or has ended.
 
 use std::cell::RefCell;
 use std::io;
@@ -44,7 +44,7 @@ impl<E: End> Drop for Held<E> {
     }
 }
 
-/// Opens the other half of `accepted` at `to` and carries text to the end.
+/// Opens the other half of `accepted` at `to` and carries data to the end.
 pub async fn connection(relay: &Relay, accepted: Accepted, to: Place) {
     let open = relay.totals.accepted();
     match accepted {
@@ -84,7 +84,7 @@ async fn both(relay: &Relay, mut near: Held<impl End>, far: Result<impl End, Str
     }
 }
 
-/// Carries text between two ends until both directions have ended, or one end has failed.
+/// Carries data between two ends until both directions have ended, or one end has failed.
 async fn carry(near: &impl End, far: &impl End, (forth, back): (&AtomicU64, &AtomicU64)) -> io::Result<()> {
     near.prompt();
     far.prompt();
@@ -93,7 +93,7 @@ async fn carry(near: &impl End, far: &impl End, (forth, back): (&AtomicU64, &Ato
     Ok(())
 }
 
-/// Carries text from one end to the other; `ended` is notified at its end, `other` tells of the other direction's.
+/// Carries data from one end to the other; `ended` is notified at its end, `other` tells of the other direction's.
 async fn direction(
     from: &impl End,
     to: &impl End,
@@ -165,7 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use clap::Parser;
-    use heddle::{ALL_PLANS, Stack};
+    use heddle::{ALL_ARCHITECTURES, Stack};
     use testbed::limit::HANG;
 
     use super::super::end::Door;
@@ -195,9 +195,9 @@ mod tests {
         far: heddle::TcpListener,
     }
 
-    fn rig(plan: &str) -> Rig {
+    fn rig(arch: &str) -> Rig {
         let words = ["heddle", "--listen", "0.0.0.0:1", "--to", "kernel:127.0.0.1:1", "--addr", "10.0.0.2/24"];
-        let words = words.iter().copied().chain(["--queues", "2", "--arch", plan]);
+        let words = words.iter().copied().chain(["--queues", "2", "--arch", arch]);
         let args = Line::parse_from(words).args;
         let (network, peer) = NetworkArgs::with_peer(&args.network, PEER.parse::<IpAddr>().unwrap()).unwrap();
         let far = heddle::TcpListener::bind(&peer, (PEER.parse::<IpAddr>().unwrap(), 80)).unwrap();
@@ -244,15 +244,15 @@ mod tests {
         (0..length).map(|n| ((n ^ seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
     }
 
-    /// Sends `text`, ends its direction, and reads what comes until that has ended.
-    fn talk<S: Read + Write + Sync>(mut stream: S, text: &[u8], finish: impl Fn(&S) + Sync) -> Vec<u8>
+    /// Sends `data`, ends its direction, and reads what comes until that has ended.
+    fn talk<S: Read + Write + Sync>(mut stream: S, data: &[u8], finish: impl Fn(&S) + Sync) -> Vec<u8>
     where
         for<'a> &'a S: Read + Write,
     {
         let mut heard = Vec::new();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                (&stream).write_all(text).unwrap();
+                (&stream).write_all(data).unwrap();
                 finish(&stream);
             });
             (&stream).read_to_end(&mut heard).unwrap();
@@ -263,20 +263,20 @@ mod tests {
     }
 
     #[test]
-    fn text_goes_both_ways_at_once_under_every_architecture() {
+    fn data_goes_both_ways_at_once_under_every_architecture() {
         let (up, down) = (pattern(1, 3 << 20), pattern(2, 2 << 20));
-        for plan in ALL_PLANS {
-            let rig = rig(plan);
+        for arch in ALL_ARCHITECTURES {
+            let rig = rig(arch);
             for (kernels, heddles) in [rig.out(), rig.back()] {
                 std::thread::scope(|scope| {
                     let kernels =
                         scope.spawn(|| talk(kernels, &up, |stream| stream.shutdown(Shutdown::Write).unwrap()));
                     let heard = talk(heddles, &down, |stream| stream.shutdown(Shutdown::Write).unwrap());
-                    assert!(heard == up, "{plan}: {} bytes", heard.len());
-                    assert!(kernels.join().unwrap() == down, "{plan}");
+                    assert!(heard == up, "{arch}: {} bytes", heard.len());
+                    assert!(kernels.join().unwrap() == down, "{arch}");
                 });
             }
-            assert_eq!(rig.at_rest(), (2, 0), "{plan}");
+            assert_eq!(rig.at_rest(), (2, 0), "{arch}");
         }
     }
 
@@ -286,25 +286,25 @@ mod tests {
         for (mut kernels, mut heddles) in [rig.out(), rig.back()] {
             kernels.write_all(b"a question").unwrap();
             kernels.shutdown(Shutdown::Write).unwrap();
-            let mut text = Vec::new();
-            heddles.read_to_end(&mut text).unwrap();
-            assert_eq!(text, b"a question");
+            let mut data = Vec::new();
+            heddles.read_to_end(&mut data).unwrap();
+            assert_eq!(data, b"a question");
             heddles.write_all(b"an answer").unwrap();
             drop(heddles);
-            text.clear();
-            kernels.read_to_end(&mut text).unwrap();
-            assert_eq!(text, b"an answer");
+            data.clear();
+            kernels.read_to_end(&mut data).unwrap();
+            assert_eq!(data, b"an answer");
         }
         for (mut kernels, mut heddles) in [rig.out(), rig.back()] {
             heddles.write_all(b"a question").unwrap();
             heddles.shutdown(Shutdown::Write).unwrap();
-            let mut text = Vec::new();
-            kernels.read_to_end(&mut text).unwrap();
-            kernels.write_all(&text).unwrap();
+            let mut data = Vec::new();
+            kernels.read_to_end(&mut data).unwrap();
+            kernels.write_all(&data).unwrap();
             drop(kernels);
-            text.clear();
-            heddles.read_to_end(&mut text).unwrap();
-            assert_eq!(text, b"a question");
+            data.clear();
+            heddles.read_to_end(&mut data).unwrap();
+            assert_eq!(data, b"a question");
         }
         assert_eq!(rig.at_rest(), (4, 0));
     }

@@ -1,4 +1,5 @@
-//! Sentences about connections that could not be carried: each said once, but never so many that they bury the rest.
+//! Sentences about connections that could not be carried: each is printed once, and never so many that they hide other
+//! output.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 5;
 const SPAN: Duration = Duration::from_secs(1);
 
-/// What was said lately.
+/// What was printed lately.
 #[derive(Default)]
 pub struct Complaints {
     state: Mutex<State>,
@@ -33,7 +34,7 @@ impl Complaints {
 }
 
 impl State {
-    /// `None`: be silent. Otherwise how many were not said since the last one.
+    /// `None`: print nothing. Otherwise how many were suppressed since the last one.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.since.is_none_or(|since| now - since >= SPAN) {
             (self.since, self.said) = (Some(now), 0);

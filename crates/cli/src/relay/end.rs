@@ -48,10 +48,10 @@ impl fmt::Display for Place {
 impl FromStr for Place {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
-        let (place, address): (fn(SocketAddr) -> Place, &str) = match text.strip_prefix("kernel:") {
+    fn from_str(data: &str) -> Result<Place, String> {
+        let (place, address): (fn(SocketAddr) -> Place, &str) = match data.strip_prefix("kernel:") {
             Some(address) => (Place::Kernel, address),
-            None => (Place::Heddle, text.strip_prefix("heddle:").unwrap_or(text)),
+            None => (Place::Heddle, data.strip_prefix("heddle:").unwrap_or(data)),
         };
         address.parse().map(place).map_err(|_| {
             "an end is ADDRESS:PORT on Heddle's stack, as in 10.0.0.2:80 or [fd00::2]:80, or kernel:ADDRESS:PORT on this \
@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn ends_are_read_as_they_are_written() {
-        for text in ["kernel:127.0.0.1:8080", "kernel:[::1]:0", "10.0.0.2:80", "[fd00::2]:80"] {
-            assert_eq!(text.parse::<Place>().unwrap().to_string(), text);
+        for data in ["kernel:127.0.0.1:8080", "kernel:[::1]:0", "10.0.0.2:80", "[fd00::2]:80"] {
+            assert_eq!(data.parse::<Place>().unwrap().to_string(), data);
         }
         assert_eq!("heddle:10.0.0.2:80".parse(), "10.0.0.2:80".parse::<Place>());
         for wrong in ["", "80", "kernel:80", "localhost:80", "kernel:", "10.0.0.2", "tap:10.0.0.2:80"] {

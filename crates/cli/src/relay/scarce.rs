@@ -1,5 +1,5 @@
-//! A relay in a process that may open no more files: connections that it cannot accept wait, the relay says so, and serves them when others have
-//! ended. The limit is a process's, so the relay is this test program again, as a child.
+//! A relay in a process that may open no more files: connections that it cannot accept wait, the relay says so, and
+//! serves them when others have ended. The limit is a process's, so the relay is this test program again, as a child.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -96,7 +96,7 @@ fn what_cannot_be_accepted_now_is_accepted_later() {
         client.shutdown(Shutdown::Write).expect("the end");
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).unwrap_or_else(|error| panic!("client {number}: {error}"));
-        assert!(answer == text, "client {number}: {} octets", answer.len());
+        assert!(answer == text, "client {number}: {} bytes", answer.len());
     }
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
     lines.map_while(Result::ok).for_each(drop);

@@ -88,14 +88,14 @@ impl Totals {
                 "connections_reset": get(&self.reset),
                 "bytes_forth": get(&self.forth),
                 "bytes_back": get(&self.back),
-                "counters": counters_by_name(&stack.census()),
+                "counters": counters_by_name(&stack.stats()),
             });
             println!("{ended}");
             return;
         }
         println!();
         println!(
-            "{} connections ({} found nobody at the far end, {} were reset), {} there, {} back in {:.1} s",
+            "{} connections ({} found no server at the far end, {} were reset), {} there, {} back in {:.1} s",
             get(&self.accepted),
             get(&self.not_opened),
             get(&self.reset),
@@ -103,6 +103,6 @@ impl Totals {
             indicatif::BinaryBytes(get(&self.back)),
             after.as_secs_f64()
         );
-        print!("{}", counter_lines(&stack.census()));
+        print!("{}", counter_lines(&stack.stats()));
     }
 }

@@ -1,8 +1,8 @@
 //! How much of a service one client may have: connections at a time, and new ones in a second.
 //!
-//! A client is an IPv4 address, or an IPv6 network of 64 bits, which is what one host has to itself; an IPv4-mapped address
-//! is the IPv4 one. A connection counts from the moment when it is accepted until it has been served. Limits are off
-//! unless they are asked for: thousands of people may share one address behind a translator.
+//! A client is an IPv4 address, or an IPv6 network of 64 bits, which is what one host has to itself; an IPv4-mapped
+//! address is the IPv4 one. A connection counts from the moment when it is accepted until it has been served. Limits
+//! are off unless they are asked for: thousands of people may share one address behind a translator.
 //!
 //! What is remembered of a client goes once it has no connection and may open as many at once as a new one, which is
 //! after a second at most. So the table is as large as the number of clients of the last second, and those connected.

@@ -57,8 +57,8 @@ impl Site {
     }
 }
 
-/// Serves one connection until the client has enough, fails, or the service is `quitting`: then the response under way is
-/// finished first.
+/// Serves one connection until the client has enough, fails, or the service is `quitting`: then the response under way
+/// is finished first.
 pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch::Receiver<()>) {
     let pieces = SharedPieces::default();
     let totals = site.totals.clone();
@@ -120,11 +120,11 @@ fn allowed(status: StatusCode) -> Response<Body> {
 
 /// A response of a few words.
 fn plain(status: StatusCode, text: impl Into<String>) -> Response<Body> {
-    with_text(status, "text/plain; charset=utf-8", text.into())
+    with_data(status, "text/plain; charset=utf-8", text.into())
 }
 
 /// A response whose content is at hand. No content where the status forbids it.
-fn with_text(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
+fn with_data(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
     let empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let text = if empty { String::new() } else { text };
     let length = text.len();

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use heddle::{Census, Counter, Stack};
+use heddle::{Counter, Stack, StackStats};
 
 use super::clients::Refusal;
 use crate::failure::Failure;
@@ -32,14 +32,14 @@ impl Ending {
 }
 
 /// The stack's counters that are not 0, for a JSON object.
-pub fn counters_by_name(census: &Census) -> serde_json::Map<String, serde_json::Value> {
-    let counted = census.counters.iter().filter(|(_, value)| *value > 0);
+pub fn counters_by_name(stats: &StackStats) -> serde_json::Map<String, serde_json::Value> {
+    let counted = stats.counters.iter().filter(|(_, value)| *value > 0);
     counted.map(|(name, value)| (name.to_owned(), value.into())).collect()
 }
 
 /// The stack's counters that are not 0, one a line.
-pub fn counter_lines(census: &Census) -> String {
-    let counted = census.counters.iter().filter(|(_, value)| *value > 0);
+pub fn counter_lines(stats: &StackStats) -> String {
+    let counted = stats.counters.iter().filter(|(_, value)| *value > 0);
     counted.map(|(name, value)| format!("  {name:<32} {value:>14}\n")).collect()
 }
 
@@ -125,8 +125,8 @@ impl Totals {
 
     fn object(&self, stack: &Stack, after: Duration) -> serde_json::Map<String, serde_json::Value> {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let census = stack.census();
-        let (bytes_in, bytes_out) = self.bytes(&census);
+        let stats = stack.stats();
+        let (bytes_in, bytes_out) = self.bytes(&stats);
         let fields = serde_json::json!({
             "seconds": after.as_secs_f64(),
             "connections": get(&self.connections),
@@ -137,11 +137,11 @@ impl Totals {
             "requests_refused": get(&self.requests_refused),
             "bytes_in": bytes_in,
             "bytes_out": bytes_out,
-            "live": census.live(),
-            "time_wait": census.time_wait,
-            "timers": census.timers,
-            "table_bytes": census.bytes,
-            "counters": counters_by_name(&census),
+            "live": stats.live(),
+            "time_wait": stats.time_wait,
+            "timers": stats.timers,
+            "table_bytes": stats.bytes,
+            "counters": counters_by_name(&stats),
         });
         match fields {
             serde_json::Value::Object(fields) => fields,
@@ -151,8 +151,8 @@ impl Totals {
 
     fn text(&self, stack: &Stack, after: Duration) -> String {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let census = stack.census();
-        let (bytes_in, bytes_out) = self.bytes(&census);
+        let stats = stack.stats();
+        let (bytes_in, bytes_out) = self.bytes(&stats);
         let mut text = format!(
             "{} connections ({} cut off by the client), {} requests ({} refused), {} received, {} sent in {:.1} s\n",
             get(&self.connections),
@@ -170,21 +170,21 @@ impl Totals {
         }
         text += &format!(
             "{} connections are live, {} in TIME-WAIT; {} timers; {} of tables\n",
-            census.live(),
-            census.time_wait,
-            census.timers,
-            indicatif::BinaryBytes(census.bytes as u64)
+            stats.live(),
+            stats.time_wait,
+            stats.timers,
+            indicatif::BinaryBytes(stats.bytes as u64)
         );
-        text + &counter_lines(&census)
+        text + &counter_lines(&stats)
     }
 
     /// Received, and sent.
-    fn bytes(&self, census: &Census) -> (u64, u64) {
+    fn bytes(&self, stats: &StackStats) -> (u64, u64) {
         let datagrams = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let text = |counter| census.counters.get(counter);
+        let text = |counter| stats.counters.get(counter);
         (
-            text(Counter::TextBytesIn) + datagrams(&self.datagram_bytes_in),
-            text(Counter::TextBytesOut) + datagrams(&self.datagram_bytes_out),
+            text(Counter::DataBytesIn) + datagrams(&self.datagram_bytes_in),
+            text(Counter::DataBytesOut) + datagrams(&self.datagram_bytes_out),
         )
     }
 }

@@ -83,8 +83,8 @@ pub fn stumbles(file: &str, excused: &str) -> Vec<String> {
     frames(file, &format!("({} || _ws.malformed) && !({excused})", analysis()))
 }
 
-/// Window updates and keep-alives are no fault, and neither is it when a writer is faster than its reader, which is what
-/// a full or closed window says.
+/// Window updates and keep-alives are no fault, and neither is it when a writer is faster than its reader, which is
+/// what a full or closed window says.
 fn analysis() -> String {
     const HARMLESS: [&str; 7] = [
         "window_update",

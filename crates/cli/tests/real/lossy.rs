@@ -27,7 +27,7 @@ fn files_arrive_whole_through_a_relay_on_a_bad_network() {
     in_namespace(&["curl", "nginx", "rsync", "ssh", "ssh-keygen", "sshd"], |space| {
         let site = space.site(if full() { 32 * MIB } else { 2 * MIB });
         let (nginx, ssh) = (programs::nginx(&site), Ssh::start(space));
-        let archs = if full() { &heddle::ALL_PLANS[..] } else { &["msgp:2", "connp-t"] };
+        let archs = if full() { &heddle::ALL_ARCHITECTURES[..] } else { &["msgp:2", "connp-t"] };
         for arch in archs {
             let relaying = Relaying::start(space, nginx.port, arch, &["--fault", FAULTS]);
             for target in relaying.targets() {
@@ -52,7 +52,7 @@ fn files_arrive_whole_through_a_relay_on_a_bad_network() {
 /// What a receiver saw of a transfer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Segments with text.
+    /// Segments with data.
     segments: usize,
     /// Of those, how many the receiver had acknowledged before.
     spurious: usize,
@@ -65,14 +65,14 @@ fn fetch(space: &Namespace, bytes: usize) -> Seen {
     let mut stream = TcpStream::connect((OURS_V4, 80)).expect("a connection");
     stream.set_read_timeout(Some(HANG)).expect("a time-out");
     stream.write_all(b"GET /big HTTP/1.0\r\n\r\n").expect("asked");
-    let mut text = Vec::with_capacity(bytes + 1000);
-    stream.read_to_end(&mut text).expect("the answer");
-    assert!(text.len() >= bytes, "{} octets of {bytes}", text.len());
+    let mut data = Vec::with_capacity(bytes + 1000);
+    stream.read_to_end(&mut data).expect("the answer");
+    assert!(data.len() >= bytes, "{} bytes of {bytes}", data.len());
     drop(stream);
     let file = capture.stop();
     let of_sender = format!("ip.src == {OURS_V4} && tcp.len > 0");
     let segments = frames(&file, &of_sender).len();
-    assert!(segments >= bytes / 1460, "{segments} segments for {bytes} octets");
+    assert!(segments >= bytes / 1460, "{segments} segments for {bytes} bytes");
     Seen { segments, spurious: frames(&file, &format!("{of_sender} && tcp.analysis.spurious_retransmission")).len() }
 }
 

@@ -1,8 +1,8 @@
 //! The binary against this machine's own kernel and other people's unmodified programs: curl, wrk, ping, python's HTTP
 //! server and nginx, over a TAP interface in a network namespace that each test makes for itself.
 //!
-//! This needs root and `/dev/net/tun`; where they are missing a test says so in one line and passes, and so it does for a
-//! program that is not installed. Everything is bounded in time and ends with the test, whatever the test's end.
+//! This needs root and `/dev/net/tun`; where they are missing a test says so in one line and passes, and so it does for
+//! a program that is not installed. Everything is bounded in time and ends with the test, whatever the test's end.
 //! `HEDDLE_REAL=full` runs everything with the large file, under every architecture, or under those that
 //! `HEDDLE_REAL_ARCH` names (`up,connp-t`), and says how fast the transfers with faults were.
 
@@ -22,7 +22,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
 use std::time::Instant;
 
-use heddle::ALL_PLANS;
+use heddle::ALL_ARCHITECTURES;
 use heddle::device::pcap::Reader;
 use testbed::limit::HANG;
 
@@ -48,7 +48,7 @@ fn size(arch: &str) -> usize {
 #[test]
 fn curl_fetches_and_uploads_under_every_architecture() {
     in_namespace(&["curl", "ping"], |space| {
-        for arch in ALL_PLANS {
+        for arch in ALL_ARCHITECTURES {
             let site = space.site(size(arch));
             let serving = Serving::start(space, &site, arch, &[]);
             for host in [OURS_V4, OURS_V6] {
@@ -71,7 +71,7 @@ fn curl_fetches_and_uploads_under_every_architecture() {
 fn sixty_four_curls_at_once_under_every_architecture() {
     in_namespace(&["curl"], |space| {
         let site = space.site(MIB);
-        for arch in ALL_PLANS {
+        for arch in ALL_ARCHITECTURES {
             let serving = Serving::start(space, &site, arch, &[]);
             let urls = [serving.url(OURS_V4, "big"), serving.url(OURS_V6, "big")];
             serving::many_curls(64, &urls, &site.big);
@@ -84,7 +84,7 @@ fn sixty_four_curls_at_once_under_every_architecture() {
 fn chosen() -> Vec<&'static str> {
     let wanted = std::env::var("HEDDLE_REAL_ARCH").unwrap_or_default();
     let chosen = |arch: &&str| wanted.is_empty() || wanted.split(',').any(|name| name == *arch);
-    ALL_PLANS.into_iter().filter(chosen).collect()
+    ALL_ARCHITECTURES.into_iter().filter(chosen).collect()
 }
 
 /// Fetches the site's large file, and says how fast that went if everything is run.
@@ -122,7 +122,7 @@ fn every_hash_agrees_in_spite_of_loss_reordering_and_duplicates() {
 fn wrk_sees_no_failed_request() {
     in_namespace(&["wrk"], |space| {
         let site = space.site(MIB);
-        let archs = if full() { &ALL_PLANS[..] } else { &THOROUGH[..1] };
+        let archs = if full() { &ALL_ARCHITECTURES[..] } else { &THOROUGH[..1] };
         for arch in archs {
             let serving = Serving::start(space, &site, arch, &[]);
             let report = output(&["wrk", "-t", "2", "-c", "256", "-d", "10s", &serving.url(OURS_V4, "index.html")]);
@@ -139,7 +139,7 @@ fn get_fetches_from_other_peoples_servers() {
         let site = space.site(64 * MIB);
         let servers = [serving::python(&site), serving::nginx(&site)];
         for (_server, port) in servers.iter().flatten() {
-            for arch in ALL_PLANS {
+            for arch in ALL_ARCHITECTURES {
                 let host = if arch.contains(':') { namespace::KERNEL_V6 } else { namespace::KERNEL_V4 };
                 let file = site.path("fetched");
                 let url = format!("http://{}:{port}/big", serving::bracketed(host));

@@ -36,7 +36,8 @@ pub fn installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Runs `test` on a thread of its own in a new network namespace, if that can be had and the programs it needs are there.
+/// Runs `test` on a thread of its own in a new network namespace, if that can be had and the programs it needs are
+/// there.
 pub fn in_namespace(programs: &[&str], test: impl FnOnce(&Namespace) + Send + 'static) {
     let missing: Vec<&str> =
         ["ip", "setpriv", "timeout"].iter().chain(programs).copied().filter(|program| !installed(program)).collect();

@@ -4,7 +4,7 @@
 //! Each pair takes a second or two, under one architecture that differs from pair to pair; `HEDDLE_REAL=full` takes all
 //! architectures and more of everything. Where files move their SHA-256 is compared.
 
-use heddle::ALL_PLANS;
+use heddle::ALL_ARCHITECTURES;
 use serde_json::Value;
 
 use crate::namespace::{KERNEL_V4, KERNEL_V6, Namespace, OURS_V4, OURS_V6, in_namespace};
@@ -16,7 +16,7 @@ use crate::{MIB, full};
 
 /// The architectures for the pair number `pair`.
 fn archs(pair: usize) -> Vec<&'static str> {
-    if full() { ALL_PLANS.to_vec() } else { vec![ALL_PLANS[pair * 5 % ALL_PLANS.len()]] }
+    if full() { ALL_ARCHITECTURES.to_vec() } else { vec![ALL_ARCHITECTURES[pair * 5 % ALL_ARCHITECTURES.len()]] }
 }
 
 /// Seconds that a load lasts.
@@ -80,7 +80,8 @@ fn h2load_against_heddle_and_over_http2_through_the_relay() {
         let site = site(space);
         let number = if full() { "50000" } else { "2000" };
         let succeeded = format!("{number} succeeded, 0 failed, 0 errored, 0 timeout");
-        // h2load writes IPv6 addresses into `:authority`, and so into Host, without their brackets: that is no valid host.
+        // h2load writes IPv6 addresses into `:authority`, and so into Host, without their brackets: that is no valid
+        // host.
         let authority = ["-H", ":authority: heddle.example"];
         for arch in archs(2) {
             let serving = Serving::start(space, &site, arch, &[]);
@@ -194,7 +195,8 @@ fn iperf3_through_the_relay() {
     });
 }
 
-/// By amount and not by time: it arrives however busy the machine is, but for what buffers hold when the sender is done.
+/// By amount and not by time: it arrives however busy the machine is, but for what buffers hold when the sender is
+/// done.
 fn measure(target: &Target, direction: &[&str], arch: &str) {
     let (port, amount) = (target.port.to_string(), if full() { "256M" } else { "64M" });
     let words = ["iperf3", "-c", target.host, "-p", &port, "-J", "-P", "2", "-n", amount, "--connect-timeout", "60000"];
@@ -302,8 +304,8 @@ print(*hashes)
 
 #[test]
 fn a_thousand_connections_at_once_through_the_relay() {
-    // All of them stand before the first asks, and each gets an answer: those that `ab` opens may have nothing left to do
-    // before the relay has taken them.
+    // All of them stand before the first asks, and each gets an answer: those that `ab` opens may have nothing left to
+    // do before the relay has taken them.
     const CLIENT: &str = "\
 import resource, socket, sys
 host, port, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -73,9 +73,9 @@ fn ask_again(stream: &mut TcpStream, path: &str) -> Vec<u8> {
     body
 }
 
-/// A client asks for far more than the service may have memory, over and over, and reads nothing. The process does not come to its end
-/// (an allocation that fails would), a connection that was there before gets what it asks for meanwhile, and when the client is gone
-/// everybody is served again.
+/// A client asks for far more than the service may have memory, over and over, and reads nothing. The process does not
+/// come to its end (an allocation that fails would), a connection that was there before gets what it asks for
+/// meanwhile, and when the client is gone everybody is served again.
 #[test]
 fn with_little_memory_a_client_that_does_not_read_takes_nothing_from_others() {
     const ATTEMPTS: usize = 1500;
@@ -181,7 +181,7 @@ fn a_small_mtu_serves_over_ipv4() {
 #[test]
 fn totals_count_what_was_sent_and_not_what_was_promised() {
     in_namespace(&[], |space| {
-        for arch in heddle::ALL_PLANS {
+        for arch in heddle::ALL_ARCHITECTURES {
             let site = space.site(16 * MIB);
             let serving = Serving::start(space, &site, arch, &[]);
             let request = "GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -209,7 +209,7 @@ fn totals_count_what_was_sent_and_not_what_was_promised() {
 #[test]
 fn a_running_service_tells_its_counters() {
     in_namespace(&["curl"], |space| {
-        for arch in heddle::ALL_PLANS {
+        for arch in heddle::ALL_ARCHITECTURES {
             let site = space.site(100_000);
             let serving = Serving::start(space, &site, arch, &[]);
             let url = serving.url(OURS_V4, "big");
@@ -267,8 +267,8 @@ fn one_client_has_so_many_connections_and_no_more() {
     });
 }
 
-/// How many within which time is tested with a clock that is moved (`serve/clients.rs`). Here: a client that is too fast is refused,
-/// is served again later, and both are counted. How long that takes decides nothing.
+/// How many within which time is tested with a clock that is moved (`serve/clients.rs`). Here: a client that is too
+/// fast is refused, is served again later, and both are counted. How long that takes decides nothing.
 #[test]
 fn a_client_that_opens_connections_too_fast_is_refused_for_a_while() {
     in_namespace(&[], |space| {
@@ -303,7 +303,7 @@ fn a_client_that_opens_connections_too_fast_is_refused_for_a_while() {
 #[test]
 fn with_user_root_is_given_up() {
     in_namespace(&["curl"], |space| {
-        for arch in heddle::ALL_PLANS {
+        for arch in heddle::ALL_ARCHITECTURES {
             let site = space.site(MIB);
             run(&["chmod", "-R", "a+rX", &space.directory("")]);
             let serving = Serving::start(space, &site, arch, &["--user", "65534:65533"]);

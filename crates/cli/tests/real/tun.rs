@@ -1,4 +1,5 @@
-//! A TUN interface: bare packets between Heddle and the kernel's TCP and UDP, over both families, with offloads and without.
+//! A TUN interface: bare packets between Heddle and the kernel's TCP and UDP, over both families, with offloads and
+//! without.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -6,7 +7,7 @@ use std::thread;
 
 use heddle::device::{Device, Framing};
 use heddle::tap::{Offloads, Tap, TapOptions};
-use heddle::{ALL_PLANS, Interface, Stack};
+use heddle::{ALL_ARCHITECTURES, Interface, Stack};
 use testbed::limit::HANG;
 
 use crate::namespace::in_namespace;
@@ -26,8 +27,7 @@ fn stack(arch: &str, offloads: Offloads) -> Stack {
     run(&["ip", "addr", "add", &format!("{}/64", KERNEL[1]), "dev", INTERFACE, "nodad"]);
     let interface = Interface::new(tun).address(format!("{}/24", OURS[0]).as_str()).expect("an address");
     let interface = interface.address(format!("{}/64", OURS[1]).as_str()).expect("an address");
-    let architecture = arch.parse().expect("an architecture");
-    Stack::builder().interface(interface).plan(architecture).cpus(2).build().expect("the stack builds")
+    Stack::builder().interface(interface).architecture(arch).cpus(2).build().expect("the stack builds")
 }
 
 fn pattern() -> Vec<u8> {
@@ -93,7 +93,7 @@ fn talk(stack: &Stack, kernel: IpAddr, ours: IpAddr) {
 #[test]
 fn the_kernels_tcp_and_udp_are_reached_by_bare_packets() {
     in_namespace(&[], |_| {
-        for (at, arch) in ALL_PLANS.iter().enumerate() {
+        for (at, arch) in ALL_ARCHITECTURES.iter().enumerate() {
             let offloads = [Offloads::All, Offloads::None, Offloads::Checksum][at % 3];
             let stack = stack(arch, offloads);
             for family in 0..2 {

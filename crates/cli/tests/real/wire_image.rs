@@ -1,13 +1,13 @@
 //! What other people see of us on the wire: on a link without loss tshark finds nothing to remark, neither in Heddle's
 //! own recording nor in tcpdump's on the other side.
 //!
-//! One queue, no offloads: frames as they are on a cable, in one order. With two queues, and with offloads, the other side's
-//! recording alone can be judged, and not all of it; what is left out is said where it is.
+//! One queue, no offloads: frames as they are on a cable, in one order. With two queues, and with offloads, the other
+//! side's recording alone can be judged, and not all of it; what is left out is said where it is.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 
-use heddle::ALL_PLANS;
+use heddle::ALL_ARCHITECTURES;
 
 use crate::capture::{Capture, complaints, frames, stumbles};
 use crate::lossy::{cable, carry, queues};
@@ -26,11 +26,11 @@ const fn cabled(queues: &'static str, offload: &'static str) -> [&'static str; 1
 const LOOKED_AT: [&str; 4] = ["connp-l:128", "connp-t:spsc", "msgp:6", "squeue:process"];
 
 fn archs() -> &'static [&'static str] {
-    if full() { &ALL_PLANS } else { &LOOKED_AT }
+    if full() { &ALL_ARCHITECTURES } else { &LOOKED_AT }
 }
 
-/// Has the kernel wait ten seconds before it believes that something was lost of which nobody says so: a tail loss probe,
-/// or a time-out of 200 ms on a busy machine, tells only that Heddle was not running on a CPU.
+/// Has the kernel wait ten seconds before it believes that something was lost of which nobody says so: a tail loss
+/// probe, or a time-out of 200 ms on a busy machine, tells only that Heddle was not running on a CPU.
 fn patient() {
     namespace::set("ipv4/tcp_early_retrans", "0");
     // IPv6 prefers the route of the lower metric; of IPv4 there can be no lower one.
@@ -40,13 +40,13 @@ fn patient() {
     }
 }
 
-/// Asserts that tshark has no remark on a recording, which must have at least `least` frames with text.
+/// Asserts that tshark has no remark on a recording, which must have at least `least` frames with data.
 fn spotless(file: &str, least: usize, what: &str) {
     let remarks = complaints(file);
     let shown = remarks.iter().take(20).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(remarks.is_empty(), "{what}: {file}: {} remarks:\n{shown}", remarks.len());
-    let text = frames(file, "tcp.len > 0").len();
-    assert!(text >= least, "{what}: {file}: {text} frames with text");
+    let data = frames(file, "tcp.len > 0").len();
+    assert!(data >= least, "{what}: {file}: {data} frames with text");
 }
 
 // A namespace for each architecture: a new process has new initial sequence numbers, and must not meet what the kernel
@@ -67,10 +67,11 @@ fn tshark_has_no_remark_on_our_server() {
     }
 }
 
-/// The kernel opens a connection on two queues: it learns which one is ours from the SYN,ACK, but only after it has answered
-/// that. The request may then overtake the end of the handshake, which, being old by then, is answered with a duplicate ACK.
-/// (In Heddle's own recording the two stand in the other order.) The thread of that other queue has nothing else to do for
-/// the connection: rarely, with more to do than processors, it gets to it in the middle of an upload.
+/// The kernel opens a connection on two queues: it learns which one is ours from the SYN,ACK, but only after it has
+/// answered that. The request may then overtake the end of the handshake, which, being old by then, is answered with a
+/// duplicate ACK. (In Heddle's own recording the two stand in the other order.) The thread of that other queue has
+/// nothing else to do for the connection: rarely, with more to do than processors, it gets to it in the middle of an
+/// upload.
 #[test]
 fn tshark_has_one_remark_on_two_queues() {
     for arch in SEVERAL {
@@ -131,8 +132,9 @@ fn exercise(serving: &Serving, site: &Site, arch: &str) -> String {
     capture.stop()
 }
 
-/// Heddle leaves checksums and segmentation to the kernel, which must do them on the way to an interface that cannot: over a
-/// bridge, to the kernel of a second namespace at the end of a cable. There every frame is looked at, of either side.
+/// Heddle leaves checksums and segmentation to the kernel, which must do them on the way to an interface that cannot:
+/// over a bridge, to the kernel of a second namespace at the end of a cable. There every frame is looked at, of either
+/// side.
 #[test]
 fn tshark_has_no_remark_on_what_is_left_to_the_kernel() {
     for arch in SEVERAL {

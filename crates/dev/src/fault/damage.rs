@@ -1,4 +1,4 @@
-//! What rules do to the octets of a frame. Plain functions on one frame; each leaves the frame such that its receiver
+//! What rules do to the bytes of a frame. Plain functions on one frame; each leaves the frame such that its receiver
 //! checks it as it would check what came from a wire.
 
 use pktbuf::{Checksum, PktBuf};
@@ -9,7 +9,7 @@ use crate::layout::{self, Layout};
 
 /// How often [`forge`] looks for two words that differ before it takes the text to be uniform.
 const FORGE_TRIES: usize = 32;
-/// The most octets that [`pad`] puts behind a frame: what Ethernet's minimum leaves for a packet of no length.
+/// The most bytes that [`pad`] puts behind a frame: what Ethernet's minimum leaves for a packet of no length.
 const MOST_PADDING: usize = 46;
 
 /// Makes the frame's checksum what it would be on a wire, and the receiver check it.
@@ -20,7 +20,7 @@ fn distrust(framing: Framing, frame: &mut PktBuf) {
     meta.flow_hash = None;
 }
 
-/// Octets behind the link header of an IP packet; none of anything else. What is spared, link headers and ARP, relies
+/// Bytes behind the link header of an IP packet; none of anything else. What is spared, link headers and ARP, relies
 /// on the link's own check sequence: Ethernet hands out no frame in which it is wrong.
 fn behind_link_header(framing: Framing, frame: &PktBuf) -> usize {
     let headers = Headers::of(framing, frame);
@@ -44,17 +44,17 @@ pub fn corrupt(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -
     all > 0
 }
 
-/// Replaces `octets` octets in a row behind the link header by random ones that differ. False: there are none.
-pub fn scramble(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, octets: u32) -> bool {
+/// Replaces `bytes` bytes in a row behind the link header by random ones that differ. False: there are none.
+pub fn scramble(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bytes: u32) -> bool {
     distrust(framing, frame);
     let all = behind_link_header(framing, frame) as u32;
-    let octets = octets.min(all);
-    if octets == 0 {
+    let bytes = bytes.min(all);
+    if bytes == 0 {
         return false;
     }
-    let start = framing.header_len() + rng.below(all - octets + 1) as usize;
-    for octet in &mut frame[start..start + octets as usize] {
-        *octet ^= 1 + rng.below(255) as u8;
+    let start = framing.header_len() + rng.below(all - bytes + 1) as usize;
+    for byte in &mut frame[start..start + bytes as usize] {
+        *byte ^= 1 + rng.below(255) as u8;
     }
     true
 }
@@ -81,20 +81,20 @@ pub fn forge(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
     false
 }
 
-/// Cuts the frame anywhere behind its first octet.
+/// Cuts the frame anywhere behind its first byte.
 pub fn truncate(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) {
     distrust(framing, frame);
     let len = 1 + rng.below(frame.len().saturating_sub(1) as u32);
     frame.truncate(len as usize);
 }
 
-/// Puts random octets behind the frame, which may become `longest` octets long. False: there was no room.
+/// Puts random bytes behind the frame, which may become `longest` bytes long. False: there was no room.
 pub fn pad(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
     distrust(framing, frame);
     let room = longest.saturating_sub(frame.len()).min(MOST_PADDING).min(frame.tailroom());
     let len = (1 + rng.below(MOST_PADDING as u32) as usize).min(room);
     let mut padding = [0; MOST_PADDING];
-    padding.iter_mut().for_each(|octet| *octet = rng.next_u32() as u8);
+    padding.iter_mut().for_each(|byte| *byte = rng.next_u32() as u8);
     len > 0 && frame.extend_from_slice(&padding[..len])
 }
 
@@ -102,7 +102,7 @@ pub fn pad(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, longest: usize) 
 /// or ECT(1) becomes CE). False: it does not.
 pub fn mark(framing: Framing, frame: &mut PktBuf) -> bool {
     let Some(Layout { l3, l4, v6, .. }) = Layout::framed(framing, frame) else { return false };
-    // IPv6 has the class in the low half of the first octet and the high half of the second.
+    // IPv6 has the class in the low half of the first byte and the high half of the second.
     let shift = if v6 { 4 } else { 0 };
     let field = (frame[l3 + 1] >> shift) & 0b11;
     if field == 0b00 || field == 0b11 {

@@ -7,16 +7,16 @@
 //!
 //! # Time
 //!
-//! Delays run on the caller's [`Clock`]: virtual in tests, the machine's in a run. Nobody else drives a device, so
-//! frames that are being delayed move when the queues are used. The receive queue does it for both directions: each
-//! [`receive`](RxQueue::receive) sends off transmitted frames that have come due, and
-//! [`wait`](RxQueue::wait) does not sleep past the next one. The out-path is therefore shared by the two queues of a
-//! pair, under a lock of class `Pool`: the class innermost, since a stack may use a queue under locks of its own.
+//! Delays run on the caller's [`Clock`]: virtual in tests, the machine's in a run. A device has no thread of its own,
+//! so delayed frames move when the queues are used. The receive queue does it for both directions: each
+//! [`receive`](RxQueue::receive) sends off transmitted frames that have come due, and [`wait`](RxQueue::wait) does not
+//! sleep past the next one. The out-path is therefore shared by the two queues of a pair, under a lock of class `Pool`:
+//! the class innermost, since a stack may use a queue under locks of its own.
 //!
 //! # What may never happen
 //!
-//! A frame is not handed out before it is due, and (without `reorder`) not before an earlier one of its queue.
-//! A frame is not lost without a count: `FaultInjected` for what a rule takes, the reasons of a real device for the rest.
+//! A frame is not handed out before it is due, and (without `reorder`) not before an earlier one of its queue. A frame
+//! is not lost without a count: `FaultInjected` for what a rule takes, the reasons of a real device for the rest.
 
 mod damage;
 mod path;
@@ -492,7 +492,7 @@ impl<P: Platform> RxQueue for FaultRx<P> {
         due_in.into_iter().chain(due_out).chain(changes).chain(self.rx.next_due()).min()
     }
 
-    /// The wrapped queue's descriptor, unless frames may be held here: no descriptor tells when those come due.
+    /// The wrapped queue's descriptor, unless frames may be held here: no descriptor signals when those become due.
     fn pollable(&self) -> Option<std::os::fd::RawFd> {
         if self.holds { None } else { self.rx.pollable() }
     }

@@ -93,8 +93,8 @@ struct Link {
 }
 
 impl Link {
-    /// Rules of the chain, each with a stream that depends on its kind and on how many of its kind come before it: a rule
-    /// that is added to a plan does not move what the others hit.
+    /// Rules of the chain, each with a stream that depends on its kind and on how many of its kind come before it: a
+    /// rule that is added to a plan does not move what the others hit.
     fn chain(rules: &[Rule], stream: impl Fn(u64) -> Pcg) -> Vec<Link> {
         let earlier = |index: usize| {
             let same = |other: &&Rule| std::mem::discriminant(*other) == std::mem::discriminant(&rules[index]);
@@ -223,9 +223,9 @@ impl<P: Platform> Path<P> {
                 Counter::FaultsCorrupted,
                 link.rng.chance(chance) && damage::corrupt(framing, frame, &mut link.rng, bits),
             ),
-            Rule::Scramble { chance, octets } => (
+            Rule::Scramble { chance, bytes } => (
                 Counter::FaultsCorrupted,
-                link.rng.chance(chance) && damage::scramble(framing, frame, &mut link.rng, octets),
+                link.rng.chance(chance) && damage::scramble(framing, frame, &mut link.rng, bytes),
             ),
             Rule::Forge(chance) => {
                 (Counter::FaultsForged, link.rng.chance(chance) && damage::forge(framing, frame, &mut link.rng))

@@ -1,8 +1,8 @@
 //! What goes wrong: the plan of a [`Fault`](super::Fault) device as values. Its text form is in `text.rs`.
 //!
-//! A plan has one chain of [`Rule`]s for each direction. A frame meets the rules in their order; what a rule makes of it
-//! (changed, doubled, gone) is what the next one sees. Then comes [`Timing`]: which frames are held back, and the delay of the link.
-//! Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`Trouble`].
+//! A plan has one chain of [`Rule`]s for each direction. A frame meets the rules in their order; what a rule makes of
+//! it (changed, doubled, gone) is what the next one sees. Then comes [`Timing`]: which frames are held back, and the
+//! delay of the link. Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`Trouble`].
 
 use std::fmt;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub enum Rule {
     Loss(Ppm),
     /// Frames are lost in bursts.
     Burst(Burst),
-    /// Frames with more than so many octets behind the link header vanish, without any word.
+    /// Frames with more than so many bytes behind the link header vanish, without any word.
     Mtu(usize),
     /// The link is up, then down, then up: what is sent while it is down is lost.
     Flap(Cycle),
@@ -75,21 +75,21 @@ pub enum Rule {
         /// How many bits; at least 1.
         bits: u32,
     },
-    /// So many octets in a row are replaced by random ones, anywhere behind the link header.
+    /// So many bytes in a row are replaced by random ones, anywhere behind the link header.
     Scramble {
         /// Chance per frame.
         chance: Ppm,
-        /// How many octets; at least 1.
-        octets: u32,
+        /// How many bytes; at least 1.
+        bytes: u32,
     },
     /// Two words of the text change places, so that the checksum stays right: no receiver can notice. The negative
     /// control of every test that compares what arrived with what was sent.
     Forge(Ppm),
     /// The frame loses its end.
     Truncate(Ppm),
-    /// Random octets are put behind the frame's end, as Ethernet pads short ones; not beyond the device's MTU.
+    /// Random bytes are put behind the frame's end, as Ethernet pads short ones; not beyond the device's MTU.
     Pad(Ppm),
-    /// A frame whose sender understands congestion notification is marked as having met congestion (RFC 3168).
+    /// A frame of an ECN-capable sender is marked as having met congestion (RFC 3168).
     Mark(Ppm),
     /// The frame goes on twice; each copy meets the rest of the chain for itself.
     Duplicate(Ppm),

@@ -1,8 +1,8 @@
 //! The text form of a plan: words with their values.
 //!
-//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` applies to both directions; `in` and `out` say that the words behind
-//! them concern received or transmitted frames only, `both` takes that back: `delay 10ms out loss 5% in dup 1%`. A plan
-//! prints itself in the same form, and what it prints parses to an equal plan.
+//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` applies to both directions; `in` and `out` say that the words
+//! behind them concern received or transmitted frames only, `both` takes that back: `delay 10ms out loss 5% in dup 1%`.
+//! A plan prints itself in the same form, and what it prints parses to an equal plan.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,10 +18,10 @@ and dup in the order in which they are written; then it is held back, delayed an
   burst P P [P]        Gilbert-Elliott: chance to enter a burst, to leave it, and of loss inside   burst 0.1% 30% 100%
   dup P                arrives twice                         dup 1%
   corrupt P [bits N]   N bits flipped (1)                    corrupt 0.1% bits 3
-  scramble P N         N octets in a row made random         scramble 0.1% 40
+  scramble P N         N bytes in a row made random         scramble 0.1% 40
   forge P              text changed, checksum still right    forge 0.1%
   truncate P           loses its end                         truncate 0.1%
-  pad P                gets octets behind its end            pad 5%
+  pad P                gets bytes behind its end            pad 5%
   ce P                 marked: congestion experienced        ce 2%
   mtu N                longer ones vanish (a black hole)     mtu 1400
   flap T T             link up for T, down for T             flap 10s 100ms
@@ -84,7 +84,7 @@ fn example(word: &str) -> String {
     let value = match word {
         "burst" => "0.1% 30% (chance to enter a burst, chance to leave it, and optionally the loss inside)",
         "corrupt" => "1% bits 3",
-        "scramble" => "1% 40 (chance, octets)",
+        "scramble" => "1% 40 (chance, bytes)",
         "distance" => "5",
         "delay" | "jitter" => "5ms",
         "unplug" | "back" => "2s",
@@ -153,7 +153,7 @@ impl Words<'_> {
             "corrupt" => Rule::Corrupt { chance: self.percent("corrupt")?, bits: 1 },
             "scramble" => {
                 let chance = self.percent("scramble")?;
-                Rule::Scramble { chance, octets: self.value("scramble", COUNT, count)? }
+                Rule::Scramble { chance, bytes: self.value("scramble", COUNT, count)? }
             }
             "forge" => Rule::Forge(self.percent("forge")?),
             "truncate" => Rule::Truncate(self.percent("truncate")?),
@@ -327,7 +327,7 @@ impl fmt::Display for Rule {
             Rule::Flap(cycle) => write!(f, "flap {cycle}"),
             Rule::Corrupt { chance, bits: 1 } => write!(f, "corrupt {chance}"),
             Rule::Corrupt { chance, bits } => write!(f, "corrupt {chance} bits {bits}"),
-            Rule::Scramble { chance, octets } => write!(f, "scramble {chance} {octets}"),
+            Rule::Scramble { chance, bytes } => write!(f, "scramble {chance} {bytes}"),
             Rule::Forge(chance) => write!(f, "forge {chance}"),
             Rule::Truncate(chance) => write!(f, "truncate {chance}"),
             Rule::Pad(chance) => write!(f, "pad {chance}"),

@@ -5,8 +5,8 @@
 //! whose received frames come from a capture.
 //!
 //! Recording is a bystander. All queues write through one buffer under one lock (class `Pool`, the innermost: nothing
-//! is called with it held but the writer), and when writing fails - a full disk - recording ends, the error is kept
-//! for [`Recording::take_error`], and every frame goes its way as if nobody had been watching.
+//! is called with it held but the writer), and when writing fails - a full disk - recording ends, the error is kept for
+//! [`Recording::take_error`], and every frame passes as if there were no recording.
 //!
 //! A frame is recorded as the stack sees it. With offloads on that is what a host's own capture shows too: transmitted
 //! super-segments, and checksums not yet completed.

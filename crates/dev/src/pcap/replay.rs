@@ -83,7 +83,8 @@ impl Replay {
         Replay::on_platform::<R, Real>(capture, config, clock)
     }
 
-    /// The same on platform `P`, for simulated machines: no part of the interface of `heddle`, which re-exports this type.
+    /// The same on platform `P`, for simulated machines: no part of the interface of `heddle`, which re-exports this
+    /// type.
     #[doc(hidden)]
     pub fn on_platform<R: Read, P: Platform>(
         capture: Reader<R>,

@@ -18,7 +18,7 @@ const FIRST_TIMEOUT: u64 = 200_000_000;
 
 /// What connections are like, the same for all of a peer.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct ConnectionConfig {
     /// Receive window in bytes.
     pub window: u32,
     /// MSS that is advertised, and that the link allows.
@@ -119,7 +119,7 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that has yet to send its SYN.
-    pub fn opening(tuple: FourTuple, iss: u32, terms: &Terms, now: u64) -> Connection {
+    pub fn opening(tuple: FourTuple, iss: u32, terms: &ConnectionConfig, now: u64) -> Connection {
         Connection {
             tuple,
             state: State::SynSent,
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     /// A connection that a SYN opens; its SYN-ACK is still to be sent.
-    pub fn opened_by(tuple: FourTuple, syn: &Header, iss: u32, terms: &Terms, now: u64) -> Connection {
+    pub fn opened_by(tuple: FourTuple, syn: &Header, iss: u32, terms: &ConnectionConfig, now: u64) -> Connection {
         let mut connection = Connection::opening(tuple, iss, terms, now);
         connection.state = State::SynReceived;
         connection.opened_here = false;
@@ -159,7 +159,7 @@ impl Connection {
     }
 
     /// Takes over what the other side's SYN says.
-    fn learn(&mut self, syn: &Header, terms: &Terms) {
+    fn learn(&mut self, syn: &Header, terms: &ConnectionConfig) {
         self.rcv_nxt = syn.seq.0.wrapping_add(1);
         // RFC 9293 section 3.7.1: 536 bytes unless told otherwise.
         self.mss = syn.options.mss.unwrap_or(536).min(terms.mss);
@@ -177,7 +177,14 @@ impl Connection {
     }
 
     /// Takes in a segment with `data` behind its header, `segments` of them if it was coalesced.
-    pub fn segment_arrives(&mut self, header: &Header, data: &[u8], segments: u32, terms: &Terms, now: u64) -> Answer {
+    pub fn segment_arrives(
+        &mut self,
+        header: &Header,
+        data: &[u8],
+        segments: u32,
+        terms: &ConnectionConfig,
+        now: u64,
+    ) -> Answer {
         let mut answer = Answer::default();
         if header.flags.contains(TcpFlags::RST) {
             self.refused = self.state == State::SynSent;
@@ -218,7 +225,7 @@ impl Connection {
         answer
     }
 
-    fn syn_ack_arrives(&mut self, header: &Header, terms: &Terms, now: u64, answer: &mut Answer) {
+    fn syn_ack_arrives(&mut self, header: &Header, terms: &ConnectionConfig, now: u64, answer: &mut Answer) {
         let is_syn_ack = header.flags.contains(TcpFlags::SYN.union(TcpFlags::ACK));
         if is_syn_ack && header.ack.0 == self.iss.wrapping_add(1) {
             self.learn(header, terms);
@@ -262,7 +269,14 @@ impl Connection {
         self.window = window;
     }
 
-    fn data_arrives(&mut self, header: &Header, data: &[u8], segments: u32, terms: &Terms, answer: &mut Answer) {
+    fn data_arrives(
+        &mut self,
+        header: &Header,
+        data: &[u8],
+        segments: u32,
+        terms: &ConnectionConfig,
+        answer: &mut Answer,
+    ) {
         let fin = header.flags.contains(TcpFlags::FIN);
         if data.is_empty() && !fin {
             return;
@@ -334,7 +348,7 @@ impl Connection {
     }
 
     /// Bytes of the stream from SND.NXT to its end.
-    fn left(&self, terms: &Terms) -> u64 {
+    fn left(&self, terms: &ConnectionConfig) -> u64 {
         let offset = self.una_offset + u64::from(self.snd_nxt.wrapping_sub(self.snd_una));
         match terms.send {
             // The stack closed: an endless source ends too.
@@ -345,12 +359,12 @@ impl Connection {
     }
 
     /// Whether a FIN follows the last byte: a finite source closes of itself, everybody else once the stack has.
-    fn will_close(&self, terms: &Terms) -> bool {
+    fn will_close(&self, terms: &ConnectionConfig) -> bool {
         terms.send.is_some_and(|total| total > 0) || self.fin_received
     }
 
     /// The next segment with data or FIN that the window allows, of at most `most` bytes of data.
-    pub fn next_segment(&mut self, most: usize, terms: &Terms, now: u64) -> Option<Outgoing> {
+    pub fn next_segment(&mut self, most: usize, terms: &ConnectionConfig, now: u64) -> Option<Outgoing> {
         if self.state != State::Established {
             return None;
         }
@@ -396,7 +410,7 @@ impl Connection {
     }
 
     /// Whether [`next_segment`](Connection::next_segment) may have something.
-    pub fn wants_to_send(&self, terms: &Terms) -> bool {
+    pub fn wants_to_send(&self, terms: &ConnectionConfig) -> bool {
         self.state == State::Established && !self.fin_is_out() && (self.left(terms) > 0 || self.will_close(terms))
     }
 
@@ -420,7 +434,7 @@ impl Connection {
     }
 
     /// The acknowledgment as things stand.
-    pub fn acknowledgment(&mut self, terms: &Terms, now: u64) -> Header {
+    pub fn acknowledgment(&mut self, terms: &ConnectionConfig, now: u64) -> Header {
         self.unacked = 0;
         self.header(TcpFlags::ACK, self.snd_nxt, terms, now)
     }
@@ -431,7 +445,7 @@ impl Connection {
     }
 
     /// The SYN or SYN-ACK of a connection that is being opened.
-    pub fn handshake(&self, terms: &Terms, now: u64) -> Header {
+    pub fn handshake(&self, terms: &ConnectionConfig, now: u64) -> Header {
         let flags = match self.state {
             State::SynSent => TcpFlags::SYN,
             _ => TcpFlags::SYN.union(TcpFlags::ACK),
@@ -443,7 +457,7 @@ impl Connection {
         header
     }
 
-    fn header(&self, flags: TcpFlags, seq: u32, terms: &Terms, now: u64) -> Header {
+    fn header(&self, flags: TcpFlags, seq: u32, terms: &ConnectionConfig, now: u64) -> Header {
         let shift = if self.scaling { window_shift(terms.window) } else { 0 };
         let timestamps = self.timestamps.map(|echo| Timestamps { value: (now / 1_000_000) as u32, echo });
         Header {

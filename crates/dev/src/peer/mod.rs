@@ -8,10 +8,10 @@
 //!
 //! # Who runs it
 //!
-//! Nobody but the callers of the queues: there is no thread. What the stack transmits crosses the rings of
-//! [`mem`] to the receive queue on which the connection's answers arrive; that queue's
-//! [`receive`](crate::RxQueue::receive) takes it in, works out what the remote end would do, and hands that out. So every
-//! connection belongs to one receive queue, and needs no lock. A stack that does not receive gets no acknowledgments.
+//! The callers of the queues: there is no thread. What the stack transmits crosses the rings of [`mem`] to the receive
+//! queue on which the connection's answers arrive; that queue's [`receive`](crate::RxQueue::receive) takes it in, works
+//! out what the remote end would do, and hands that out. So every connection belongs to one receive queue, and needs no
+//! lock. A stack that does not receive gets no acknowledgments.
 //!
 //! # What may never happen
 //!
@@ -35,7 +35,7 @@ use wire::rss::Toeplitz;
 
 pub use self::frames::pattern;
 
-use self::connection::Terms;
+use self::connection::ConnectionConfig;
 use self::remote::RemoteEnds;
 use crate::mem::{self, MemConfig, Sending};
 use crate::rss::Rss;
@@ -103,9 +103,9 @@ impl PeerConfig {
         }
     }
 
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> ConnectionConfig {
         let headers = if self.address.is_ipv4() { 40 } else { 60 };
-        Terms {
+        ConnectionConfig {
             window: self.window.min(1 << 30),
             mss: (self.link.mtu - headers).min(65_535) as u16,
             timestamps: self.timestamps,

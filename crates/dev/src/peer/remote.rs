@@ -1,11 +1,11 @@
 //! The remote ends of the connections whose frames arrive on one receive queue.
 //!
-//! [`RemoteEnds`] is that receive queue: it takes in what the stack transmitted, lets each [`Connection`] say what
-//! follows, and hands out the frames. It belongs to the thread that polls the queue; only the totals are shared.
+//! [`RemoteEnds`] is that receive queue: it takes in what the stack transmitted, lets each [`Connection`] produce its
+//! frames, and hands them out. It belongs to the thread that polls the queue; only the totals are shared.
 //!
-//! A connection's place in the table is named by two lists (those that may send, those that have an acknowledgment to send).
-//! A place is used again only when the connection is closed and neither list names it, so a list never reaches
-//! somebody else's connection.
+//! A connection's place in the table is named by two lists (those that may send, those that have an acknowledgment to
+//! send). A place is used again only when the connection is closed and neither list names it, so a list never reaches
+//! another connection.
 
 use core::net::IpAddr;
 use std::collections::{HashMap, VecDeque};
@@ -19,7 +19,7 @@ use sync::Platform;
 use wire::tcp::{Header, Options, TcpFlags};
 use wire::{FourTuple, SeqNumber, arp, ethernet, icmpv6, tcp};
 
-use super::connection::{Answer, Connection, State, Terms};
+use super::connection::{Answer, Connection, ConnectionConfig, State};
 use super::frames::{self, Frames, pattern};
 use super::{PeerConfig, PeerTotals, Published};
 use crate::layout::{self, Layout};
@@ -35,8 +35,8 @@ const SCAN_EVERY: u64 = 50_000_000;
 /// How long a refused connection waits before it is tried again, in nanoseconds.
 const REFUSED_WAIT: u64 = 10_000_000;
 
-/// Hashes four-tuples by multiply and fold. The tuples are of our own making or of the stack under test; nobody aims
-/// collisions at a benchmark driver.
+/// Hashes four-tuples by multiply and fold. The tuples are of our own making or of the stack under test; a benchmark
+/// driver has no attacker.
 #[derive(Default)]
 struct FoldHasher(u64);
 
@@ -64,7 +64,7 @@ pub struct RemoteEnds<P: Platform> {
     /// What the stack transmitted.
     from_stack: MemRx<P>,
     address: IpAddr,
-    terms: Terms,
+    terms: ConnectionConfig,
     frames: Frames,
     /// Most data bytes in one frame; above the MSS with super-segments.
     most_data: usize,

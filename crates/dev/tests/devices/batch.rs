@@ -1,5 +1,5 @@
-//! A batch is what its frames are one by one, for every device: the same frames cross, the same are refused, in the same
-//! order, and a recording has the same in it.
+//! A batch is what its frames are one by one, for every device: the same frames cross, the same are refused, in the
+//! same order, and a recording has the same in it.
 
 use std::collections::VecDeque;
 use std::time::Duration;

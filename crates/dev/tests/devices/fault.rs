@@ -43,7 +43,8 @@ fn bench(plan: &str) -> Bench {
 }
 
 impl Bench {
-    /// Sends frames 0..count from the plain end; returns what the faulty end received, driving time by `step` per frame.
+    /// Sends frames 0..count from the plain end; returns what the faulty end received, driving time by `step` per
+    /// frame.
     fn receive(&mut self, count: u32, step: Duration) -> Vec<pktbuf::PktBuf> {
         let mut received = Vec::new();
         for seq in 0..count {
@@ -314,7 +315,7 @@ fn a_forged_text_keeps_its_checksum_and_a_scrambled_one_does_not() {
         assert_eq!(injected(&bench, Counter::FaultsForged), 1);
         let (after, before, bench) = one("scramble 100% 9", flow, &text);
         let changed: Vec<usize> = (0..before.len()).filter(|at| after[*at] != before[*at]).collect();
-        assert_eq!((changed.len(), changed[8] - changed[0]), (9, 8), "nine octets in a row");
+        assert_eq!((changed.len(), changed[8] - changed[0]), (9, 8), "nine bytes in a row");
         assert!(changed[0] >= 14, "the link header is spared");
         assert_eq!(injected(&bench, Counter::FaultsCorrupted), 1);
     }
@@ -337,17 +338,17 @@ fn only_willing_packets_are_marked() {
     for (flow, at, willing, marked) in
         [(Flow::v4(1), 15, 0b10, 0b11), (Flow::v4(1), 15, 0b01, 0b11), (Flow::v6(1), 15, 0b10_0000, 0b11_0000)]
     {
-        for octet in [0, willing] {
+        for byte in [0, willing] {
             let mut bench = bench("ce 100%");
-            let segment = Segment { text: b"text", ..Segment::ack((1, 80), 1, 77) };
+            let segment = Segment { data: b"data", ..Segment::ack((1, 80), 1, 77) };
             let mut packet = flow.packet(segment);
-            packet.tos = if packet.src.is_ipv6() { octet >> 4 } else { octet };
+            packet.tos = if packet.src.is_ipv6() { byte >> 4 } else { byte };
             bench.plain.tx.transmit(flow.frame(packet)).expect("room");
             let after = drain(&mut bench.fault).pop().expect("it arrives");
-            assert_eq!(after[at], if octet == 0 { 0 } else { marked });
+            assert_eq!(after[at], if byte == 0 { 0 } else { marked });
             let layout = Layout::of(&after).expect("a segment");
             assert!(layout.checksum_is_good(&after), "the header's checksum is made anew");
-            assert_eq!(injected(&bench, Counter::FaultsMarked), u64::from(octet != 0));
+            assert_eq!(injected(&bench, Counter::FaultsMarked), u64::from(byte != 0));
         }
     }
 }

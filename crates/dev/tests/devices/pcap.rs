@@ -131,7 +131,8 @@ fn classic_captures_of_either_byte_order_and_resolution_are_read() {
     }
 }
 
-/// A big-endian section with a microsecond interface at an offset, an enhanced and a simple packet and an unknown block.
+/// A big-endian section with a microsecond interface at an offset, an enhanced and a simple packet and an unknown
+/// block.
 fn big_endian_section() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut block = |kind: u32, body: &[u32]| {

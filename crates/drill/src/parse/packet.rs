@@ -31,7 +31,7 @@ impl Parser {
         } else if self.eat_word("udp") {
             let ports = self.ports()?;
             self.want('(')?;
-            let len = self.number("octets of payload", U16)? as u16;
+            let len = self.number("bytes of payload", U16)? as u16;
             self.want(')')?;
             Body::Udp { ports, len }
         } else {
@@ -100,7 +100,7 @@ impl Parser {
         if self.eat('<') {
             let line = self.line();
             spec.options = self.options()?;
-            frame::option_octets(spec.options.as_deref().unwrap_or_default())
+            frame::option_bytes(spec.options.as_deref().unwrap_or_default())
                 .map_err(|message| ScriptError::new(line, message))?;
             if spec.options.is_none() && direction == Direction::Inbound {
                 return Err(self.error("<...> leaves a choice: only for packets that are expected"));
@@ -171,7 +171,7 @@ impl Parser {
         self.want(':')?;
         let end = self.number("a sequence number", U32)? as u32;
         self.want('(')?;
-        let len = self.number("octets of text", U16)? as u32;
+        let len = self.number("bytes of text", U16)? as u32;
         self.want(')')?;
         if seq.wrapping_add(len) != end {
             return Err(ScriptError::new(line, format!("{seq}:{end}({len}) does not add up")));
@@ -238,12 +238,12 @@ impl Parser {
             Some(Kind::Word(text) | Kind::Integer(_, text)) => text.clone(),
             _ => return Ok(Vec::new()),
         };
-        let octets = text.as_bytes().chunks(2).map(|pair| {
+        let bytes = text.as_bytes().chunks(2).map(|pair| {
             let pair = std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?;
             u8::from_str_radix(pair, 16).ok()
         });
-        let cookie = octets.collect::<Option<Vec<u8>>>();
-        let cookie = cookie.ok_or_else(|| self.error(format!("`{text}` is not a cookie of hexadecimal octets")))?;
+        let cookie = bytes.collect::<Option<Vec<u8>>>();
+        let cookie = cookie.ok_or_else(|| self.error(format!("`{text}` is not a cookie of hexadecimal bytes")))?;
         self.at += 1;
         Ok(cookie)
     }
@@ -283,7 +283,7 @@ impl Parser {
     fn quoted(&mut self) -> Parsed<Quoted> {
         let quoted = if self.eat_word("udp") {
             self.want('(')?;
-            let len = self.number("octets of payload", U16)? as u16;
+            let len = self.number("bytes of payload", U16)? as u16;
             self.want(')')?;
             Quoted::Udp(len)
         } else {

@@ -24,9 +24,9 @@ use arguments::{field, missing};
 pub(super) struct Done {
     /// Its value.
     pub value: i64,
-    /// Octets that it received.
+    /// Bytes that it received.
     pub data: Vec<u8>,
-    /// The octets were left where they are.
+    /// The bytes were left where they are.
     pub peeked: bool,
     /// The value is a new descriptor.
     pub descriptor: bool,
@@ -195,7 +195,7 @@ impl Runner {
         Ok(())
     }
 
-    /// What is read must be what came, octet by octet. The pattern of each datagram begins anew.
+    /// What is read must be what came, byte by byte. The pattern of each datagram begins anew.
     fn check_received(&mut self, fd: i32, data: &[u8], peeked: bool) -> Ran<()> {
         let in_place = peeked || self.sockets.is_datagram(fd);
         let stream = self.streams.entry(fd).or_default();
@@ -203,11 +203,11 @@ impl Runner {
         if !in_place {
             stream.read = read.wrapping_add(data.len() as u32);
         }
-        let wrong = data.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(read.wrapping_add(*n)));
+        let wrong = data.iter().zip(0_u32..).find(|(byte, n)| **byte != pattern(read.wrapping_add(*n)));
         match wrong {
-            Some((octet, n)) if !unchecked => {
+            Some((byte, n)) if !unchecked => {
                 let place = read.wrapping_add(n);
-                Err(self.error(format!("octet {place} was read as {octet:#04x}, came as {:#04x}", pattern(place))))
+                Err(self.error(format!("byte {place} was read as {byte:#04x}, came as {:#04x}", pattern(place))))
             }
             _ => Ok(()),
         }
@@ -420,7 +420,7 @@ impl Runner {
         }))
     }
 
-    /// The octets that `fd` sends are not the pattern's any more.
+    /// The bytes that `fd` sends are not the pattern's any more.
     fn unchecked(&mut self, fd: i32) {
         for connection in self.connections.iter_mut().filter(|connection| connection.fd == Some(fd)) {
             connection.unchecked = true;

@@ -37,7 +37,8 @@ pub(super) struct Connection {
     pub isn: u32,
     /// The number of the script's own first SYN, which is the live one, too.
     pub remote_isn: Option<u32>,
-    /// Live numbers of the latest SYNs that began a connection, the stack's and the script's: their text begins behind them.
+    /// Live numbers of the latest SYNs that began a connection, the stack's and the script's: their data begins behind
+    /// them.
     pub own_syn: u32,
     pub peer_syn: u32,
     /// Timestamps of the stack: the script's value to the live one.
@@ -46,9 +47,9 @@ pub(super) struct Connection {
     pub first_timestamp: Option<(Time, u32, u32)>,
     /// Sequence and acknowledgement number that a reset of the peer's would have.
     pub last: Option<(u32, u32)>,
-    /// The last segment of the stack's that was compared: when it left, where it ends, its octets of text.
+    /// The last segment of the stack's that was compared: when it left, where it ends, its bytes of data.
     pub previous: Option<(Time, u32, u32)>,
-    /// The octets are not the pattern's.
+    /// The bytes are not the pattern's.
     pub unchecked: bool,
 }
 
@@ -72,8 +73,8 @@ impl Connection {
         }
     }
 
-    /// A live sequence number of the stack's as the script counts: from the SYN, which itself has a number of the script's
-    /// choice.
+    /// A live sequence number of the stack's as the script counts: from the SYN, which itself has a number of the
+    /// script's choice.
     pub(super) fn to_script(&self, seq: u32, syn: bool) -> u32 {
         seq.wrapping_sub(self.live_isn.unwrap_or(0)).wrapping_add(if syn { self.isn } else { 0 })
     }
@@ -99,14 +100,15 @@ impl Connection {
 
 impl Runner {
     /// The connection that a packet is about. `ports` are the stack's and the script's, if the packet names them;
-    /// `opens` says that it is a SYN to the stack: with ports of nobody it begins a connection. Without ports a packet is about
-    /// the connection under test also after its descriptor was closed: a SYN may meet it in TIME-WAIT.
+    /// `opens` says that it is a SYN to the stack: with ports of no known connection it begins one. Without ports a
+    /// packet is about the connection under test also after its descriptor was closed: a SYN may meet it in TIME-WAIT.
     pub(super) fn connection(&mut self, ports: Option<(u16, u16)>, opens: bool) -> Ran<usize> {
         if let Some((local, remote)) = ports {
             let known = self.connections.iter().rposition(|c| c.local.port() == local && c.remote.port() == remote);
             return match (known, self.under_test) {
                 (Some(index), _) => Ok(index),
-                // Ports of nobody: the packet counts as the connection under test does, and that stays what it is.
+                // Ports of no known connection: the packet counts as one of the connection under test, which does not
+                // change.
                 (None, UnderTest::Connection(index)) if !opens => {
                     let stranger = self.add_connection(local, remote);
                     self.under_test = UnderTest::Connection(index);
@@ -209,7 +211,7 @@ impl Runner {
                 window: 0,
                 urgent: 0,
                 options: Vec::new(),
-                text: Vec::new(),
+                data: Vec::new(),
             };
             let ip = self.inbound_ip(index, 0, 64);
             if let Ok(frame) = frame::tcp(self.host.macs, &ip, &reset) {

@@ -36,10 +36,10 @@ impl Runner {
         let at = self.script_time(first.at);
         match (&wanted.body, &first.payload) {
             (Body::Tcp(spec), Payload::Tcp(_)) => self.compare_segment(index, wanted, spec, first, (when, from, to))?,
-            (Body::Udp { len, .. }, Payload::Udp { text, ports }) => {
-                let actual = Body::Udp { ports: Some(*ports), len: text.len() as u16 };
+            (Body::Udp { len, .. }, Payload::Udp { data, ports }) => {
+                let actual = Body::Udp { ports: Some(*ports), len: data.len() as u16 };
                 let actual = Packet { direction: Direction::Outbound, ip: IpInfo::default(), body: actual };
-                let wrong = if text.len() != usize::from(*len) { vec!["length"] } else { Vec::new() };
+                let wrong = if data.len() != usize::from(*len) { vec!["length"] } else { Vec::new() };
                 let late = self.timing(when, from, to, at);
                 self.verdict(wanted, &actual, wrong, &first.ip, late)?;
             }
@@ -78,7 +78,7 @@ impl Runner {
                     |i| self.in_script(i, &segment, &spec).to_string(),
                 )
             }
-            Payload::Udp { text, .. } => format!("udp ({})", text.len()),
+            Payload::Udp { data, .. } => format!("udp ({})", data.len()),
             Payload::Icmp(icmp) => icmp.to_string(),
             Payload::Other(protocol) => format!("protocol {protocol}"),
         };
@@ -127,7 +127,7 @@ impl Runner {
     /// What a reset of the peer's must say after this packet.
     fn note(&mut self, index: usize, payload: &Payload) {
         let Payload::Tcp(tcp) = payload else { return };
-        let end = tcp.text.len() as u32 + u32::from(tcp.flags & flag::SYN != 0) + u32::from(tcp.flags & flag::FIN != 0);
+        let end = tcp.data.len() as u32 + u32::from(tcp.flags & flag::SYN != 0) + u32::from(tcp.flags & flag::FIN != 0);
         let connection = &mut self.connections[index];
         let seq = if tcp.flags & flag::ACK != 0 { tcp.ack } else { 0 };
         connection.last = (tcp.flags & flag::RST == 0).then(|| (seq, tcp.seq.wrapping_add(end)));
@@ -198,33 +198,33 @@ impl Runner {
         let ip = first.ip;
         let Payload::Tcp(mut segment) = first.payload else { return Err(self.error("not a TCP segment")) };
         self.learn_sequence(index, spec, &segment);
-        self.check_text(index, &segment)?;
+        self.check_data(index, &segment)?;
         let mut late = self.timing(when, from, to, at);
         let mut several = false;
-        // A scripted segment may stand for several in a row, as a device would have cut it, and for an acknowledgement right
-        // in front of it, as in packetdrill.
-        while !self.settings.strict_segments && may_go_on(&segment) && (segment.text.len() as u32) < spec.len {
+        // A scripted segment may stand for several in a row, as a device would have cut it, and for an acknowledgement
+        // right in front of it, as in packetdrill.
+        while !self.settings.strict_segments && may_go_on(&segment) && (segment.data.len() as u32) < spec.len {
             let latest = self.live(to.max(at)) + Duration::from_nanos(tolerance(&self.settings, to - self.last) as u64);
             let Ok(next) = self.next_packet(index, wanted, latest) else { break };
             let Payload::Tcp(more) = next.payload else { break };
             if !continues(&segment, &more) {
-                let actual = self.in_script(index, if segment.text.is_empty() { &segment } else { &more }, spec);
+                let actual = self.in_script(index, if segment.data.is_empty() { &segment } else { &more }, spec);
                 return Err(self.error(format!("expected {wanted}, got {actual} in the middle of it")));
             }
-            self.check_text(index, &more)?;
+            self.check_data(index, &more)?;
             let script_time = self.script_time(next.at);
             late = late.or_else(|| self.timing(when, from, to, script_time));
             segment.flags |= more.flags & (flag::PSH | flag::FIN);
-            several |= !segment.text.is_empty();
-            segment.text.extend(more.text);
+            several |= !segment.data.is_empty();
+            segment.data.extend(more.data);
         }
-        let end = segment.seq.wrapping_add(segment.text.len() as u32);
+        let end = segment.seq.wrapping_add(segment.data.len() as u32);
         if several || self.ends_super_segment(index, first.at, &segment, end) {
-            // Linux pushes every super-segment, so that the receiver's merging ends there; one segment at a time has no such
-            // reason.
+            // Linux pushes every super-segment, so that the receiver's merging ends there; one segment at a time has no
+            // such reason.
             segment.flags |= spec.flags & flag::PSH;
         }
-        self.connections[index].previous = Some((first.at, end, segment.text.len() as u32));
+        self.connections[index].previous = Some((first.at, end, segment.data.len() as u32));
         let actual = self.in_script(index, &segment, spec);
         let mut wrong = self.differences(index, spec, &segment, &actual, at);
         if spec.ports.is_some_and(|ports| ports != segment.ports) {
@@ -235,23 +235,23 @@ impl Runner {
         Ok(())
     }
 
-    /// May this be the last of a super-segment that the script lists piece by piece? It follows one of the same length, and
-    /// more text follows it, all at once.
+    /// May this be the last of a super-segment that the script lists piece by piece? It follows one of the same length,
+    /// and more data follows it, all at once.
     fn ends_super_segment(&self, index: usize, at: Time, segment: &Tcp, end: u32) -> bool {
         let connection = &self.connections[index];
-        let alike = Some((at, segment.seq, segment.text.len() as u32));
-        !segment.text.is_empty()
+        let alike = Some((at, segment.seq, segment.data.len() as u32));
+        !segment.data.is_empty()
             && connection.previous == alike
             && self.host.sent.iter().any(|(left, bytes)| match frame::read(bytes) {
                 Ok((ip, Payload::Tcp(next))) => {
-                    *left == at && connection.owns(&ip, next.ports) && next.seq == end && !next.text.is_empty()
+                    *left == at && connection.owns(&ip, next.ports) && next.seq == end && !next.data.is_empty()
                 }
                 _ => false,
             })
     }
 
-    /// The stack's first SYN says where its numbers begin. They go on counting from there when another SYN begins another
-    /// connection between the same ports.
+    /// The stack's first SYN says where its numbers begin. They go on counting from there when another SYN begins
+    /// another connection between the same ports.
     fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
         let connection = &mut self.connections[index];
         if segment.flags & flag::SYN != 0 {
@@ -300,7 +300,7 @@ impl Runner {
             ports: spec.ports.map(|_| segment.ports),
             flags: segment.flags,
             seq: connection.to_script(segment.seq, syn),
-            len: segment.text.len() as u32,
+            len: segment.data.len() as u32,
             ack: (segment.flags & flag::ACK != 0).then(|| remote(segment.ack)),
             window: spec.window.map(|_| segment.window),
             urgent: (segment.flags & flag::URG != 0).then_some(segment.urgent),
@@ -355,20 +355,20 @@ impl Runner {
         i64::from(got.wrapping_sub(wanted) as i32).abs() <= slack
     }
 
-    /// The text of a segment must be what was written, wherever it was cut and however often it was sent.
-    fn check_text(&self, index: usize, segment: &Tcp) -> Ran<()> {
+    /// The data of a segment must be what was written, wherever it was cut and however often it was sent.
+    fn check_data(&self, index: usize, segment: &Tcp) -> Ran<()> {
         let connection = &self.connections[index];
-        if connection.unchecked || segment.text.is_empty() || connection.live_isn.is_none() {
+        if connection.unchecked || segment.data.is_empty() || connection.live_isn.is_none() {
             return Ok(());
         }
-        // The first octet follows the SYN.
+        // The first byte follows the SYN.
         let first =
             segment.seq.wrapping_sub(connection.own_syn).wrapping_sub(u32::from(segment.flags & flag::SYN == 0));
-        let wrong = segment.text.iter().zip(0_u32..).find(|(octet, n)| **octet != pattern(first.wrapping_add(*n)));
+        let wrong = segment.data.iter().zip(0_u32..).find(|(byte, n)| **byte != pattern(first.wrapping_add(*n)));
         match wrong {
             None => Ok(()),
-            Some((octet, n)) => Err(self.error(format!(
-                "octet {} of the stream was sent as {octet:#04x}, written as {:#04x} (in a segment {})",
+            Some((byte, n)) => Err(self.error(format!(
+                "byte {} of the stream was sent as {byte:#04x}, written as {:#04x} (in a segment {})",
                 first.wrapping_add(n),
                 pattern(first.wrapping_add(n)),
                 notation::flags(segment.flags),
@@ -377,18 +377,18 @@ impl Runner {
     }
 }
 
-/// Whether a segment may be the beginning of what the script writes as one: it has text, or says nothing but how far its
-/// sender has received.
+/// Whether a segment may be the beginning of what the script writes as one: it has data, or says nothing but how far
+/// its sender has received.
 fn may_go_on(segment: &Tcp) -> bool {
-    !segment.text.is_empty() || segment.flags == flag::ACK
+    !segment.data.is_empty() || segment.flags == flag::ACK
 }
 
-/// Whether `next` continues `segment`. An acknowledgement must say the same as the text behind it.
+/// Whether `next` continues `segment`. An acknowledgement must say the same as the data behind it.
 fn continues(segment: &Tcp, next: &Tcp) -> bool {
     let says = |segment: &Tcp| (segment.ack, segment.window, segment.options.len());
-    next.seq == segment.seq.wrapping_add(segment.text.len() as u32)
+    next.seq == segment.seq.wrapping_add(segment.data.len() as u32)
         && segment.flags & flag::FIN == 0
-        && (!segment.text.is_empty() || !next.text.is_empty() && says(segment) == says(next))
+        && (!segment.data.is_empty() || !next.data.is_empty() && says(segment) == says(next))
 }
 
 fn timestamps(options: Option<&[TcpOption]>) -> Option<(u32, u32)> {

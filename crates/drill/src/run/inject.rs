@@ -10,21 +10,21 @@ use super::{Ran, Runner};
 
 const TTL: u8 = 64;
 
-/// The segments that `whole` was: `size` octets of text each, FIN and PSH at the end.
+/// The segments that `whole` was: `size` bytes of data each, FIN and PSH at the end.
 fn cut(whole: Tcp, size: u16) -> Vec<Tcp> {
     let size = usize::from(size);
-    let parts = whole.text.len().div_ceil(size);
-    let part = |(n, text): (usize, &[u8])| {
+    let parts = whole.data.len().div_ceil(size);
+    let part = |(n, data): (usize, &[u8])| {
         let last = n + 1 == parts;
         Tcp {
             seq: whole.seq.wrapping_add((n * size) as u32),
             flags: if last { whole.flags } else { whole.flags & !(flag::FIN | flag::PSH) },
             options: whole.options.clone(),
-            text: text.to_vec(),
+            data: data.to_vec(),
             ..whole
         }
     };
-    whole.text.chunks(size).enumerate().map(part).collect()
+    whole.data.chunks(size).enumerate().map(part).collect()
 }
 
 impl Runner {
@@ -42,7 +42,7 @@ impl Runner {
                 let ip = Ip { flow_label: packet.ip.flow_label.unwrap_or(0), ..self.inbound_ip(index, tos, ttl) };
                 let whole = self.segment(index, spec);
                 let size =
-                    self.settings.segment.map(NonZeroU16::get).filter(|size| whole.text.len() > usize::from(*size));
+                    self.settings.segment.map(NonZeroU16::get).filter(|size| whole.data.len() > usize::from(*size));
                 let segments = match size {
                     Some(size) if self.settings.unmerged => cut(whole, size),
                     _ => vec![whole],
@@ -60,8 +60,8 @@ impl Runner {
                 let index = self.connection(ports.map(|(from, to)| (to, from)), false)?;
                 let connection = &self.connections[index];
                 let ports = ports.unwrap_or((connection.remote.port(), connection.local.port()));
-                let text: Vec<u8> = (0..u32::from(*len)).map(pattern).collect();
-                frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &text)
+                let data: Vec<u8> = (0..u32::from(*len)).map(pattern).collect();
+                frame::udp(self.host.macs, &self.inbound_ip(index, tos, ttl), ports, &data)
             }
             Body::Icmp(spec) => self.icmp(spec, tos, ttl)?,
         };
@@ -84,7 +84,7 @@ impl Runner {
         Ok(index)
     }
 
-    /// A SYN within such a connection begins nothing, and no octet counts from it.
+    /// A SYN within such a connection begins nothing, and no byte counts from it.
     fn is_synchronised(&mut self, index: usize) -> bool {
         let info = self.connections[index].fd.and_then(|fd| self.sockets.tcp_info(fd).ok());
         let state = info.and_then(|info| info.field("state"));
@@ -114,7 +114,7 @@ impl Runner {
             other => other,
         });
         let seq = spec.seq.wrapping_add(connection.base(syn));
-        // The first octet of text follows the SYN.
+        // The first byte of data follows the SYN.
         let first = seq.wrapping_sub(connection.peer_syn).wrapping_sub(u32::from(!syn));
         Tcp {
             ports: spec.ports.unwrap_or((connection.remote.port(), connection.local.port())),
@@ -124,7 +124,7 @@ impl Runner {
             window: spec.window.unwrap_or(0),
             urgent: spec.urgent.unwrap_or(0),
             options: options.collect(),
-            text: (0..spec.len).map(|n| pattern(first.wrapping_add(n))).collect(),
+            data: (0..spec.len).map(|n| pattern(first.wrapping_add(n))).collect(),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::script::{Nanos, Setting};
 use super::Ran;
 
 /// What they say.
-pub(super) struct Settings {
+pub(super) struct ScriptSettings {
     /// Least tolerance of times.
     pub tolerance: Nanos,
     /// What one step of the timestamp clock is, if timestamps are to be checked.
@@ -24,7 +24,7 @@ pub(super) struct Settings {
     /// Sockets are of IPv6 and speak IPv4: their addresses are IPv4-mapped.
     pub mapped: bool,
     pub mtu: usize,
-    /// What comes with more text than this was merged by the device from segments of so much.
+    /// What comes with more data than this was merged by the device from segments of so much.
     pub segment: Option<NonZeroU16>,
     /// The device merges nothing: such segments come one behind the other, at once.
     pub unmerged: bool,
@@ -57,9 +57,9 @@ const IGNORED: [&str; 21] = [
     "is_anyip",
 ];
 
-impl Settings {
-    pub(super) fn read(options: &[Setting], family: Family, mtu: Option<u16>) -> Ran<Settings> {
-        let mut settings = Settings {
+impl ScriptSettings {
+    pub(super) fn read(options: &[Setting], family: Family, mtu: Option<u16>) -> Ran<ScriptSettings> {
+        let mut settings = ScriptSettings {
             tolerance: 4_000_000,
             tick: None,
             strict_segments: false,

@@ -1,4 +1,4 @@
-//! Octets of streams, and the names in assertions.
+//! Bytes of streams, and the names in assertions.
 
 use posix::{Errno, TcpInfo};
 
@@ -12,12 +12,12 @@ use super::Runner;
 pub(super) struct Stream {
     pub written: u32,
     pub read: u32,
-    /// What is read is not compared any more: octets were left out.
+    /// What is read is not compared any more: bytes were left out.
     pub unchecked: bool,
 }
 
-/// The octet at a place in a stream: what is written and what comes is made of these, so that both directions can be
-/// compared octet by octet. 251 is prime: no segment size makes it repeat.
+/// The byte at a place in a stream: what is written and what comes is made of these, so that both directions can be
+/// compared byte by byte. 251 is prime: no segment size makes it repeat.
 pub(super) fn pattern(place: u32) -> u8 {
     (place % 251) as u8
 }

@@ -1,6 +1,7 @@
 //! A connection in two, for a task that reads and one that writes.
 //!
-//! The borrowed halves cost nothing and end with the borrow; the owned ones share the connection, and go to tasks of their own.
+//! The borrowed halves cost nothing and end with the borrow; the owned ones share the connection, and go to tasks of
+//! their own.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -23,8 +24,8 @@ pub struct WriteHalf<'a>(pub(super) &'a TcpStream);
 #[derive(Debug)]
 pub struct OwnedReadHalf(Arc<TcpStream>);
 
-/// The writing half of [`TcpStream::into_split`]. Dropping it ends the direction of sending; [`OwnedWriteHalf::forget`] does
-/// not.
+/// The writing half of [`TcpStream::into_split`]. Dropping it ends the direction of sending; [`OwnedWriteHalf::forget`]
+/// does not.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     /// `None` once it is forgotten or reunited.

@@ -14,7 +14,7 @@ use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::BindError;
 
-/// Accepts TCP connections. Dropping it stops listening; connections that nobody accepted are reset.
+/// Accepts TCP connections. Dropping it stops listening; connections that were not accepted are reset.
 pub struct TcpListener {
     attachment: Attachment<ListenerShared<Real>, Crowd>,
     listener: crate::TcpListener,

@@ -146,7 +146,8 @@ impl TcpStream {
         (ReadHalf(self), WriteHalf(self))
     }
 
-    /// Two halves that share the connection, for two tasks. Dropping the half that writes ends the direction of sending.
+    /// Two halves that share the connection, for two tasks. Dropping the half that writes ends the direction of
+    /// sending.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         halves::into_split(self)
     }
@@ -263,8 +264,8 @@ impl TcpStream {
         poll_fn(|cx| try_twice(cx, &self.attachment.wakers().read, || self.stream.try_peek(out))).await
     }
 
-    /// Waits until the connection has failed: a reset came, or no answer for too long. For whoever does not read at the
-    /// moment; it waits in the place of [`TcpStream::readable`], so that both belong into one task.
+    /// Waits until the connection has failed: a reset came, or no answer for too long. For a task that does not read at
+    /// the moment; it uses the same waker slot as [`TcpStream::readable`], so both belong in one task.
     pub async fn failed(&self) {
         // It never fails: the closure does not.
         let failed = || Ok(self.stream.readiness().intersects(Readiness::ERROR).then_some(()));
@@ -313,7 +314,7 @@ impl TcpStream {
     }
 }
 
-/// Tries, and if nothing is to be had leaves the waker and tries again.
+/// Tries; if there is nothing, registers the waker and tries again.
 fn try_twice<T>(
     cx: &mut Context<'_>,
     waker: &AtomicWaker,

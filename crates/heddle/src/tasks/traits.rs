@@ -1,4 +1,5 @@
-//! The traits of tokio and of futures-io, for whole connections and for halves. All of them stand on the same few polls.
+//! The traits of tokio and of futures-io, for whole connections and for halves. All of them stand on the same few
+//! polls.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

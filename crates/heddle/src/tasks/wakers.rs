@@ -21,7 +21,7 @@ pub(super) struct Attachment<S: Pollable<Real>, W: Watch> {
 }
 
 impl<S: Pollable<Real>, W: Watch + Default> Attachment<S, W> {
-    /// Attaches new wakers to `socket`; whoever was attached before hears nothing more.
+    /// Attaches new wakers to `socket`; those attached before are not called any more.
     pub fn new(socket: &Arc<S>) -> Self {
         let wakers = Arc::new(W::default());
         socket.ready_state().watch(wakers.clone());

@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 use heddle::device::fault::{FaultPlan, Pcg};
-use heddle::{ALL_PLANS, Plan};
+use heddle::{ALL_ARCHITECTURES, Architecture};
 
 /// What the cell makes wrap around in the middle of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ pub enum Wrap {
 #[derive(Clone, Debug)]
 pub struct Cell {
     /// Architectures of the server and of the client.
-    pub plans: [Plan; 2],
+    pub architectures: [Architecture; 2],
     pub v6: bool,
     /// Queue pairs of each device, and connections, each on a queue of its own.
     pub queues: usize,
-    /// Of the link, in octets behind the link header.
+    /// Of the link, in bytes behind the link header.
     pub mtu: usize,
     /// Half of it is added to each direction's way.
     pub rtt: Duration,
@@ -39,15 +39,15 @@ pub struct Cell {
     /// So far the clock jumps when half of the data has arrived.
     pub jump: Duration,
     /// Data each way of a connection.
-    pub octets: usize,
+    pub bytes: usize,
     /// Of the data and of the faults.
     pub seed: u64,
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cell { plans: [a, b], mtu, rtt, octets, faults, .. } = self;
-        write!(f, "{b} to {a}, IPv{}, mtu {mtu}, rtt {rtt:?}, {octets} octets", if self.v6 { 6 } else { 4 })?;
+        let Cell { architectures: [a, b], mtu, rtt, bytes, faults, .. } = self;
+        write!(f, "{b} to {a}, IPv{}, mtu {mtu}, rtt {rtt:?}, {bytes} bytes", if self.v6 { 6 } else { 4 })?;
         if self.queues > 1 {
             write!(f, ", {} queues", self.queues)?;
         }
@@ -69,15 +69,15 @@ impl fmt::Display for Cell {
     }
 }
 
-pub fn plan(index: usize) -> Plan {
-    ALL_PLANS[index % ALL_PLANS.len()].parse().expect("a plan that is listed")
+pub fn architecture(index: usize) -> Architecture {
+    ALL_ARCHITECTURES[index % ALL_ARCHITECTURES.len()].parse().expect("a plan that is listed")
 }
 
 impl Cell {
     /// A link without faults on which nothing special happens.
     pub fn plain(seed: u64) -> Cell {
         Cell {
-            plans: [plan(0); 2],
+            architectures: [architecture(0); 2],
             v6: false,
             queues: 1,
             mtu: 1500,
@@ -86,7 +86,7 @@ impl Cell {
             faults: String::new(),
             wrap: Wrap::Nothing,
             jump: Duration::ZERO,
-            octets: 100_000,
+            bytes: 100_000,
             seed,
         }
     }
@@ -115,8 +115,9 @@ impl Cell {
     }
 
     /// Whether the clock jumps while nothing is under way. A jump of half the timestamps' circle is one that only a
-    /// connection without traffic can meet: TS.Recent is no longer believed after it (RFC 7323 section 5.5), so that what
-    /// is in flight across it, even a probe of a closed window, would be taken for the newest, and all that follows for old.
+    /// connection without traffic can meet: TS.Recent is no longer believed after it (RFC 7323 section 5.5), so that
+    /// what is in flight across it, even a probe of a closed window, would be taken for the newest, and all that
+    /// follows for old.
     pub fn jumps_in_silence(&self) -> bool {
         self.jump == HALF_CIRCLE
     }
@@ -185,15 +186,15 @@ pub fn grid() -> Vec<Cell> {
     for window in [1, 2, 100, 536, 1460, 5000, 65_535, 1 << 20, 16 << 20] {
         add(&|cell| {
             cell.window = Some(window);
-            cell.octets = (window as usize * 200).min(cell.octets);
+            cell.bytes = (window as usize * 200).min(cell.bytes);
         });
         add(&|cell| {
             cell.window = Some(window);
-            cell.octets = (window as usize * 100).min(cell.octets);
+            cell.bytes = (window as usize * 100).min(cell.bytes);
             cell.faults = "loss 5%".to_owned();
         });
     }
-    for (v6, mtu, octets) in [
+    for (v6, mtu, bytes) in [
         (false, 68, 20_000),
         (false, 296, 50_000),
         (false, 576, 100_000),
@@ -204,7 +205,7 @@ pub fn grid() -> Vec<Cell> {
         (true, 65_535, 1_000_000),
     ] {
         for faults in ["", "loss 2%"] {
-            add(&|cell| (cell.v6, cell.mtu, cell.octets, cell.faults) = (v6, mtu, octets, faults.to_owned()));
+            add(&|cell| (cell.v6, cell.mtu, cell.bytes, cell.faults) = (v6, mtu, bytes, faults.to_owned()));
         }
     }
     for rtt in [0, 1, 100, 600] {
@@ -239,8 +240,7 @@ pub fn on_several_queues() -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |change: &dyn Fn(&mut Cell)| {
         let seed = 0x9000 + cells.len() as u64;
-        let mut cell =
-            Cell { queues: 2 << (seed % 2), v6: seed.is_multiple_of(3), octets: 30_000, ..Cell::plain(seed) };
+        let mut cell = Cell { queues: 2 << (seed % 2), v6: seed.is_multiple_of(3), bytes: 30_000, ..Cell::plain(seed) };
         change(&mut cell);
         cells.push(cell);
     };
@@ -263,7 +263,7 @@ pub fn on_several_queues() -> Vec<Cell> {
         add(&|cell| cell.faults = faults.to_owned());
     }
     for window in [100, 1460, 1 << 20] {
-        add(&|cell| (cell.window, cell.octets, cell.faults) = (Some(window), 10_000, "loss 5%".to_owned()));
+        add(&|cell| (cell.window, cell.bytes, cell.faults) = (Some(window), 10_000, "loss 5%".to_owned()));
     }
     add(&|cell| (cell.wrap, cell.faults) = (Wrap::Sequence(1000), "loss 5% reorder 5% distance 4".to_owned()));
     add(&|cell| (cell.v6, cell.mtu, cell.faults) = (false, 68, "loss 2%".to_owned()));
@@ -277,12 +277,12 @@ const JUMPS: [Duration; 3] = [Duration::from_secs(3600), Duration::from_millis(1
 const HALF_CIRCLE: Duration = Duration::from_millis(1 << 31);
 
 impl Cell {
-    /// The cell that a seed means, always the same. Its low octet is the pair of architectures.
+    /// The cell that a seed means, always the same. Its low byte is the pair of architectures.
     pub fn draw(seed: u64) -> Cell {
         let mut rng = Pcg::new(seed, 1);
         let mut cell = Cell::plain(seed);
         let pair = (seed & 0xff) as usize;
-        cell.plans = [plan(pair % 16), plan(pair / 16)];
+        cell.architectures = [architecture(pair % 16), architecture(pair / 16)];
         cell.v6 = rng.below(2) == 1;
         if rng.below(3) == 0 {
             let sizes: &[usize] =
@@ -304,9 +304,9 @@ impl Cell {
             cell.jump = JUMPS[rng.below(3) as usize];
         }
         let most = (cell.window.unwrap_or(u32::MAX) as usize).saturating_mul(200).min(cell.mtu * 400);
-        cell.octets = 1 + rng.below(most.min(2_000_000) as u32) as usize;
+        cell.bytes = 1 + rng.below(most.min(2_000_000) as u32) as usize;
         cell.queues = [1, 1, 2, 4][rng.below(4) as usize];
-        cell.octets = cell.octets.div_ceil(cell.queues);
+        cell.bytes = cell.bytes.div_ceil(cell.queues);
         cell
     }
 }
@@ -324,19 +324,19 @@ fn draw_faults(rng: &mut Pcg) -> String {
             continue;
         }
         if let 5 | 6 = kind {
-            // A bit and an octet in one packet can cancel each other, for which no checksum is to blame.
+            // A bit and a byte in one packet can cancel each other, for which no checksum is to blame.
             (drawn[5], drawn[6]) = (true, true);
         }
         let fault = match kind {
             0 => format!("loss {}", percent(rng, 30)),
-            // A burst is counted in frames, of which a connection that has nothing else to send sends one for each time-out:
-            // were it long, the last retransmission would fall into it as well.
+            // A burst is counted in frames, of which a connection that has nothing else to send sends one for each
+            // time-out: were it long, the last retransmission would fall into it as well.
             1 => format!("burst 0.{}% {}%", 1 + rng.below(9), 40 + rng.below(30)),
             2 => format!("reorder {} distance {}", percent(rng, 25), 1 + rng.below(300)),
             3 => format!("reorder {}ms", 1 + rng.below(30)),
             4 => format!("dup {}", percent(rng, 50)),
             5 => format!("corrupt {}", percent(rng, 5)),
-            // One octet: what is longer can be right by chance, once in 65,536 times.
+            // One byte: what is longer can be right by chance, once in 65,536 times.
             6 => format!("scramble {} 1", percent(rng, 5)),
             7 => format!("truncate {}", percent(rng, 5)),
             8 => format!("pad {} ce {}", percent(rng, 50), percent(rng, 20)),

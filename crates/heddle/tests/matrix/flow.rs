@@ -1,5 +1,5 @@
-//! One direction of a connection of the matrix: random data of random lengths, hashed as it leaves and as it arrives, and
-//! how long it stood still.
+//! One direction of a connection of the matrix: random data of random lengths, hashed as it leaves and as it arrives,
+//! and how long it stood still.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -44,15 +44,15 @@ pub struct Signs {
     pub segments: [u32; 2],
     /// Its retransmission time-out, back-off included.
     pub time_out: Duration,
-    /// It has text that is not acknowledged.
-    pub has_text: bool,
+    /// It has data that is not acknowledged.
+    pub has_data: bool,
 }
 
 impl Flow {
-    pub fn new(seed: u64, stream: u64, octets: usize, now: Time) -> Flow {
+    pub fn new(seed: u64, stream: u64, bytes: usize, now: Time) -> Flow {
         Flow {
             rng: Pcg::new(seed, stream),
-            left: octets,
+            left: bytes,
             held_back: 0,
             pending: Vec::new(),
             sent: Sha256::new(),
@@ -117,7 +117,7 @@ impl Flow {
                     self.arrived += count;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) => return Err(format!("read after {} octets: {error}", self.arrived)),
+                Err(error) => return Err(format!("read after {} bytes: {error}", self.arrived)),
             }
             moved = true;
         }
@@ -128,9 +128,9 @@ impl Flow {
         Ok(moved)
     }
 
-    /// Whether all of `octets` has arrived but what waits for the clock to jump.
-    pub fn waits_for_the_jump(&self, octets: usize) -> bool {
-        self.held_back > 0 && self.arrived + self.held_back == octets
+    /// Whether all of `bytes` has arrived but what waits for the clock to jump.
+    pub fn waits_for_the_jump(&self, bytes: usize) -> bool {
+        self.held_back > 0 && self.arrived + self.held_back == bytes
     }
 
     pub fn pause(&self, now: Time) -> Duration {
@@ -143,10 +143,11 @@ impl Flow {
         self.sign_at = now;
     }
 
-    /// Judges a pause. It may last for `tries` of the sender's longest time-outs meanwhile: a segment that is lost again
-    /// after each sign of life of its neighbours never comes to larger time-outs, so that tries add up and do not double. And
-    /// a sender that has text may not be silent for two time-outs in a row: the probe of a tail and the time-out that it puts
-    /// off. Outages of the link come on top, as what leaves at the end of one may be lost, and the next try fall into another.
+    /// Judges a pause. It may last for `tries` of the sender's longest time-outs meanwhile: a segment that is lost
+    /// again after each sign of life of its neighbours never comes to larger time-outs, so that tries add up and do not
+    /// double. And a sender that has data may not be silent for two time-outs in a row: the probe of a tail and the
+    /// time-out that it puts off. Outages of the link come on top, as what leaves at the end of one may be lost, and
+    /// the next try fall into another.
     ///
     /// # Errors
     /// What is wrong, in a few words.
@@ -154,15 +155,15 @@ impl Flow {
         self.time_out = self.time_out.max(signs.time_out);
         let pause = self.pause(now);
         if pause > PAUSE.max(self.time_out * tries) + 3 * outage {
-            return Err(format!("nothing arrives for {pause:?} after {} octets", self.arrived));
+            return Err(format!("nothing arrives for {pause:?} after {} bytes", self.arrived));
         }
         if signs.segments != self.signs.segments {
             self.sign_at = now;
         }
         self.signs = signs;
         let silence = now - self.sign_at.max(self.last_progress);
-        if signs.has_text && silence > PAUSE + 2 * signs.time_out + outage {
-            return Err(format!("the sender does nothing for {silence:?} after {} octets", self.arrived));
+        if signs.has_data && silence > PAUSE + 2 * signs.time_out + outage {
+            return Err(format!("the sender does nothing for {silence:?} after {} bytes", self.arrived));
         }
         Ok(())
     }
@@ -182,7 +183,7 @@ mod tests {
     fn stands_still(seconds: u32, every: u32, time_out: Duration, tries: u32) -> Result<(), String> {
         let mut flow = Flow::new(1, 1, 100, Time::ZERO);
         (1..=seconds).try_for_each(|second| {
-            let signs = Signs { segments: [second / every, 0], time_out, has_text: true };
+            let signs = Signs { segments: [second / every, 0], time_out, has_data: true };
             flow.judge(signs, tries, Duration::ZERO, after(second))
         })
     }
@@ -191,19 +192,19 @@ mod tests {
     fn a_sender_may_try_as_often_as_luck_lets_it() {
         assert_eq!(stands_still(40, 2, 2 * SECOND, 20), Ok(()));
         let wrong = stands_still(41, 2, 2 * SECOND, 20).expect_err("one try too many");
-        assert!(wrong.starts_with("nothing arrives for 41s after 0 octets"), "{wrong}");
+        assert!(wrong.starts_with("nothing arrives for 41s after 0 bytes"), "{wrong}");
     }
 
     #[test]
     fn a_sender_that_does_nothing_is_found_before_its_tries_are_used_up() {
         let wrong = stands_still(1000, 2000, 2 * SECOND, 1000).expect_err("it never tries");
-        assert!(wrong.starts_with("the sender does nothing for 8s after 0 octets"), "{wrong}");
+        assert!(wrong.starts_with("the sender does nothing for 8s after 0 bytes"), "{wrong}");
     }
 
     #[test]
     fn a_jump_of_the_clock_is_nobodys_silence() {
         let mut flow = Flow::new(1, 1, 100, Time::ZERO);
-        let signs = Signs { has_text: true, ..Signs::default() };
+        let signs = Signs { has_data: true, ..Signs::default() };
         flow.excuse(after(1_000_000));
         assert_eq!(flow.judge(signs, 4, Duration::ZERO, after(1_000_001)), Ok(()));
     }

@@ -1,11 +1,11 @@
-//! How many tries of a connection may fail in a row by the link's chances alone: what tells a connection that is stuck from
-//! one that was unlucky.
+//! How many tries of a connection may fail in a row by the link's chances alone: what tells a connection that is stuck
+//! from one that was unlucky.
 //!
 //! A try is a segment and what must come back for it; it fails if either is lost. Losses that do not come singly are a
-//! chain of two states for each way (Gilbert 1960, Elliott 1963), and a run of failed tries gets less likely with each by
-//! the largest eigenvalue of both chains together, restricted to what fails. A connection that tries every two minutes has
-//! its neighbours' addresses confirmed before it sends, which takes one answer of three, at either end. What may never
-//! happen: a bound below what the chances of a drawn cell allow, which would make the soak cry wolf.
+//! chain of two states for each way (Gilbert 1960, Elliott 1963), and a run of failed tries gets less likely with each
+//! by the largest eigenvalue of both chains together, restricted to what fails. A connection that tries every two
+//! minutes has its neighbours' addresses confirmed before it sends, which takes one answer of three, at either end.
+//! What may never happen: a bound below what the chances of a drawn cell allow, which would make the soak cry wolf.
 
 use heddle::device::fault::{Faults, Ppm, Rule};
 
@@ -79,8 +79,8 @@ fn failing([there, back]: [Way; 2]) -> f64 {
     factor
 }
 
-/// How many tries in a row may fail in `cell`: all together are less likely than one false alarm in 10^9 cells, wherever in
-/// the cell they begin.
+/// How many tries in a row may fail in `cell`: all together are less likely than one false alarm in 10^9 cells,
+/// wherever in the cell they begin.
 pub fn tries_in_a_row(cell: &Cell) -> u32 {
     let plan = cell.fault_plan();
     let failing = failing([Way::of(&plan.inbound), Way::of(&plan.outbound)]);
@@ -90,7 +90,7 @@ pub fn tries_in_a_row(cell: &Cell) -> u32 {
         return LEAST_TRIES;
     }
     let segment = cell.mtu.saturating_sub(60).max(8).min(cell.window.map_or(usize::MAX, |window| window as usize));
-    let beginnings = 2 * cell.queues * (cell.octets / segment + 16);
+    let beginnings = 2 * cell.queues * (cell.bytes / segment + 16);
     let tries = (FALSE_ALARM / beginnings as f64).ln() / failing.ln();
     (tries.ceil() as u32).clamp(LEAST_TRIES, MOST_TRIES.into())
 }

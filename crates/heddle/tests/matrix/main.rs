@@ -1,6 +1,6 @@
 //! The fault matrix: random data both ways through everything that a link can do to it, in virtual time, under every
-//! architecture at either end. `cargo xtask soak` draws cells without end; here is every level of every fault, each cell
-//! under four pairs of architectures, such that every architecture meets every cell's neighbours.
+//! architecture at either end. `cargo xtask soak` draws cells without end; here is every level of every fault, each
+//! cell under four pairs of architectures, such that every architecture meets every cell's neighbours.
 
 #[path = "../world/mod.rs"]
 mod world;
@@ -14,7 +14,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 
 use every_arch::every_arch;
-use heddle::{ALL_PLANS, Plan};
+use heddle::{ALL_ARCHITECTURES, Architecture};
 
 use cell::Cell;
 
@@ -22,15 +22,18 @@ use cell::Cell;
 const SHARE: usize = 4;
 
 /// The cells that are one architecture's, with another at the client's end each.
-fn share(plan: Plan, cells: Vec<Cell>) -> impl Iterator<Item = Cell> {
-    let index = ALL_PLANS.iter().position(|name| *name == plan.to_string()).expect("a listed plan");
+fn share(arch: Architecture, cells: Vec<Cell>) -> impl Iterator<Item = Cell> {
+    let index = ALL_ARCHITECTURES.iter().position(|name| *name == arch.to_string()).expect("a listed plan");
     let share = cells.into_iter().enumerate().filter(move |(number, _)| (number + index) % SHARE == 0);
-    share.map(move |(number, cell)| Cell { plans: [plan, cell::plan(index + 1 + 5 * (number / SHARE))], ..cell })
+    share.map(move |(number, cell)| Cell {
+        architectures: [arch, cell::architecture(index + 1 + 5 * (number / SHARE))],
+        ..cell
+    })
 }
 
 /// What the whole matrix rests on: a change that no receiver can see is seen by the comparison.
 #[test]
-fn a_forged_text_is_found_by_the_comparison() {
+fn a_forged_data_is_found_by_the_comparison() {
     let cell = Cell { faults: "out forge 5%".to_owned(), ..Cell::plain(1) };
     let wrong = run::run(&cell, None).err().expect("the data was changed");
     assert_eq!(wrong, "server to client: what arrived is not what was sent");
@@ -84,12 +87,12 @@ fn all_survive(cells: impl Iterator<Item = Cell>) {
 }
 
 #[every_arch]
-fn data_survives(plan: Plan) {
-    all_survive(share(plan, cell::grid()));
+fn data_survives(arch: Architecture) {
+    all_survive(share(arch, cell::grid()));
 }
 
 /// Devices of two and four queue pairs, each with a driver of its own and a connection that is hashed to it.
 #[every_arch]
-fn data_survives_on_several_queues(plan: Plan) {
-    all_survive(share(plan, cell::on_several_queues()));
+fn data_survives_on_several_queues(arch: Architecture) {
+    all_survive(share(arch, cell::on_several_queues()));
 }

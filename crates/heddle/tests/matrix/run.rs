@@ -1,5 +1,6 @@
-//! What is done in a cell: a connection is opened for each queue pair, data goes both ways at once, both ends close, and the
-//! world is left alone until nothing remains. On the way it must never stand still for longer than TCP's time-outs explain.
+//! What is done in a cell: a connection is opened for each queue pair, data goes both ways at once, both ends close,
+//! and the world is left alone until nothing remains. On the way it must never stand still for longer than TCP's
+//! time-outs explain.
 
 #![allow(dead_code)] // the test and the soak use their parts
 
@@ -17,20 +18,20 @@ use wire::FourTuple;
 use crate::cell::{Cell, Wrap};
 use crate::flow::{Flow, Signs};
 use crate::luck::{self, MOST_TRIES};
-use crate::world::{Terms, World};
+use crate::world::{World, WorldConfig};
 
 /// Shorter pauses are not looked at.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
-/// In this time everything must be gone after the last octet: TIME-WAIT, and the FINs that are lost before it.
+/// In this time everything must be gone after the last byte: TIME-WAIT, and the FINs that are lost before it.
 const AFTERMATH: Duration = Duration::from_secs(3600);
 const SERVER_PORT: u16 = 80;
 const CLIENT_PORT: u16 = 40_000;
 
 /// What a cell that went well has to tell.
 pub struct Outcome {
-    /// Virtual time from the first SYN to the last octet.
+    /// Virtual time from the first SYN to the last byte.
     pub took: Duration,
-    /// The longest time without an octet delivered, in either direction.
+    /// The longest time without a byte delivered, in either direction.
     pub longest_pause: Duration,
     /// Of both stacks.
     pub counters: CounterSnapshot,
@@ -71,7 +72,8 @@ pub fn run(cell: &Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Outco
 }
 
 fn config(cell: &Cell) -> Config {
-    // Where two of three tries fail, fifteen in a row do now and then: giving up then is right, and not what is tested here.
+    // Where two of three tries fail, fifteen in a row do now and then: giving up then is right, and not what is tested
+    // here.
     let [syn_retries, syn_ack_retries, retries] = [MOST_TRIES; 3];
     let mut config = Config { syn_retries, syn_ack_retries, retries, ..Config::default() };
     if let Some(window) = cell.window {
@@ -127,9 +129,9 @@ impl Conversation {
         let remote = SocketAddr::new(addresses(cell)[0], SERVER_PORT);
         let client = Connect::new().local(local).start(&world.b, remote).map_err(|error| error.to_string())?;
         let now = world.clock.now();
-        let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, 2 * number as u64 + stream, cell.octets, now));
+        let mut flows = [1, 2].map(|stream| Flow::new(cell.seed, 2 * number as u64 + stream, cell.bytes, now));
         if cell.jumps_in_silence() {
-            flows.iter_mut().for_each(|flow| flow.held_back = cell.octets.div_ceil(2));
+            flows.iter_mut().for_each(|flow| flow.held_back = cell.bytes.div_ceil(2));
         }
         Ok(Conversation { client, server: None, flows })
     }
@@ -160,7 +162,7 @@ impl Conversation {
         // Until there is a server's end, its data waits for the client's handshake.
         let senders = [&self.client, self.server.as_ref().unwrap_or(&self.client)];
         for (flow, sender) in self.flows.iter_mut().zip(senders) {
-            if flow.waits_for_the_jump(cell.octets) {
+            if flow.waits_for_the_jump(cell.bytes) {
                 flow.last_progress = now;
             }
             if flow.ended || flow.pause(now) < LEAST_PAUSE {
@@ -168,28 +170,28 @@ impl Conversation {
             }
             let Some(status) = sender.status() else { return Err("the connection is gone".to_owned()) };
             let segments = [status.traffic.segments_out, status.traffic.segments_in];
-            let has_text = status.unacknowledged > 0 || status.send_queue > 0;
-            let judged = flow.judge(Signs { segments, time_out: status.rto, has_text }, tries, outage, now);
+            let has_data = status.unacknowledged > 0 || status.send_queue > 0;
+            let judged = flow.judge(Signs { segments, time_out: status.rto, has_data }, tries, outage, now);
             judged.map_err(|wrong| format!("{wrong}; the sender: {status:?}"))?;
         }
         Ok(())
     }
 
-    /// Whether nothing is left to send before the clock jumps, and all that was sent is acknowledged: then neither end has a
-    /// reason to speak. (With text that waits for a window it would probe that.)
+    /// Whether nothing is left to send before the clock jumps, and all that was sent is acknowledged: then neither end
+    /// has a reason to speak. (With data that waits for a window it would probe that.)
     fn is_at_rest(&self, cell: &Cell) -> bool {
         let at_rest = |stream: &TcpStream| {
             stream.status().is_some_and(|status| status.unacknowledged == 0 && status.send_queue == 0)
         };
-        self.flows.iter().all(|flow| flow.waits_for_the_jump(cell.octets))
+        self.flows.iter().all(|flow| flow.waits_for_the_jump(cell.bytes))
             && at_rest(&self.client)
             && self.server.as_ref().is_some_and(at_rest)
     }
 
     fn compare(&self, cell: &Cell) -> Result<(), String> {
         for (flow, name) in self.flows.iter().zip(["client to server", "server to client"]) {
-            if flow.arrived != cell.octets {
-                return Err(format!("{name}: {} of {} octets arrived", flow.arrived, cell.octets));
+            if flow.arrived != cell.bytes {
+                return Err(format!("{name}: {} of {} bytes arrived", flow.arrived, cell.bytes));
             }
             if flow.sent.clone().finalize() != flow.received.clone().finalize() {
                 return Err(format!("{name}: what arrived is not what was sent"));
@@ -202,8 +204,14 @@ impl Conversation {
 impl<'a> Transfer<'a> {
     fn open(cell: &'a Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Transfer<'a>, String> {
         let link = MemConfig { mtu: cell.mtu, queues: cell.queues, ..MemConfig::default() };
-        let terms = Terms { tcp: config(cell), link, faults: cell.fault_plan(), recorder, ..Terms::new(cell.plans) };
-        let mut world = World::on(Terms { seeds: [cell.seed, !cell.seed], ..terms });
+        let terms = WorldConfig {
+            tcp: config(cell),
+            link,
+            faults: cell.fault_plan(),
+            recorder,
+            ..WorldConfig::new(cell.architectures)
+        };
+        let mut world = World::on(WorldConfig { seeds: [cell.seed, !cell.seed], ..terms });
         let [server, client] = addresses(cell);
         let remote = SocketAddr::new(server, SERVER_PORT);
         let ports = ports(cell, &world.b, [server, client]);
@@ -264,7 +272,7 @@ impl<'a> Transfer<'a> {
 
     /// Lets the clock jump once half of the data has arrived.
     fn jump(&mut self, now: Time) {
-        let all = self.cell.octets * self.conversations.len();
+        let all = self.cell.bytes * self.conversations.len();
         let arrived: usize = self.flows().map(|flow| flow.arrived).sum();
         if self.jumped || self.cell.jump.is_zero() || arrived + self.cell.queues < all {
             return;
@@ -295,7 +303,7 @@ impl<'a> Transfer<'a> {
 /// Lets everything come to its end, and sees that nothing is left.
 fn aftermath(world: &mut World) -> Result<(), String> {
     let end = world.clock.now() + AFTERMATH;
-    let alive = |world: &World| world.a.census().connections + world.b.census().connections;
+    let alive = |world: &World| world.a.stats().connections + world.b.stats().connections;
     world.settle();
     while alive(world) > 0 && world.clock.now() < end {
         world.step(end);
@@ -303,9 +311,9 @@ fn aftermath(world: &mut World) -> Result<(), String> {
     // What is still on the link arrives, too.
     world.pass(Duration::from_secs(5));
     for (stack, name) in [(&world.a, "server"), (&world.b, "client")] {
-        let census = stack.census();
-        if census.connections != 0 || census.timers != 0 {
-            let (connections, timers) = (census.connections, census.timers);
+        let stats = stack.stats();
+        if stats.connections != 0 || stats.timers != 0 {
+            let (connections, timers) = (stats.connections, stats.timers);
             return Err(format!("{name}: {connections} connections and {timers} timers are left after an hour"));
         }
         if !stack.below().is_quiescent() {

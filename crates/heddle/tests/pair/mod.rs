@@ -2,15 +2,15 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-use heddle::{Interface, Plan, Stack, TcpListener, TcpStream, mem};
+use heddle::{Architecture, Interface, Stack, TcpListener, TcpStream, mem};
 
 /// Stacks at 10.0.0.1 and 10.0.0.2, with two queue pairs.
-pub fn stacks(plan: Plan) -> (Stack, Stack) {
+pub fn stacks(arch: Architecture) -> (Stack, Stack) {
     let (left, right) = mem::pair(mem::MemConfig { queues: 2, ..Default::default() });
     let build = |device, cidrs: [&str; 2]| {
         Stack::builder()
             .interface(Interface::new(device).addresses(cidrs).expect("addresses"))
-            .plan(plan)
+            .architecture(arch)
             .cpus(2)
             .build()
             .expect("the stack builds")

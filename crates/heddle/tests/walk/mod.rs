@@ -18,16 +18,16 @@ pub fn page() -> String {
          walk`).\nEach line is a source file and what happens there; [class] is a lock taken, /class its release. Under \
          connp-t the one\nthread of this recording plays caller, receive thread and protocol thread in turn.\n",
     );
-    for plan in PLANS {
-        let (received, written) = walk(plan);
-        let _ = write!(page, "\n== {plan}: a data segment arrives ==\n{}", render(&received));
-        let _ = write!(page, "\n== {plan}: write() of 100 bytes ==\n{}", render(&written));
+    for arch in PLANS {
+        let (received, written) = walk(arch);
+        let _ = write!(page, "\n== {arch}: a data segment arrives ==\n{}", render(&received));
+        let _ = write!(page, "\n== {arch}: write() of 100 bytes ==\n{}", render(&written));
     }
     page
 }
 
-fn walk(plan: &str) -> (Vec<Step>, Vec<Step>) {
-    let mut world = World::new(plan.parse().expect("a plan's name"));
+fn walk(arch: &str) -> (Vec<Step>, Vec<Step>) {
+    let mut world = World::new(arch.parse().expect("a plan's name"));
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").expect("a port");

@@ -9,7 +9,7 @@ use heddle::{Cidr, Interface, Polled, Stack, mem};
 use observe::CounterSnapshot;
 use testbed::world::{self, End};
 
-pub use testbed::world::Terms;
+pub use testbed::world::WorldConfig;
 
 pub const A: &str = "10.0.0.1";
 pub const B: &str = "10.0.0.2";
@@ -17,26 +17,26 @@ pub const B: &str = "10.0.0.2";
 pub struct World(world::World<Stack>);
 
 impl World {
-    pub fn new(plan: stack::Plan) -> World {
-        World::on(Terms::new([plan; 2]))
+    pub fn new(arch: stack::Architecture) -> World {
+        World::on(WorldConfig::new([arch; 2]))
     }
 
-    pub fn with(plan: stack::Plan, tune: impl Fn(&mut Config), link: mem::MemConfig) -> World {
-        let mut terms = Terms { link, ..Terms::new([plan; 2]) };
+    pub fn with(arch: stack::Architecture, tune: impl Fn(&mut Config), link: mem::MemConfig) -> World {
+        let mut terms = WorldConfig { link, ..WorldConfig::new([arch; 2]) };
         tune(&mut terms.tcp);
         World::on(terms)
     }
 
     /// On a link with faults in both directions.
-    pub fn lossy(plan: stack::Plan, faults: &str) -> World {
-        World::on(Terms { faults: faults.parse().expect("a fault plan"), ..Terms::new([plan; 2]) })
+    pub fn lossy(arch: stack::Architecture, faults: &str) -> World {
+        World::on(WorldConfig { faults: faults.parse().expect("a fault plan"), ..WorldConfig::new([arch; 2]) })
     }
 
-    pub fn on(terms: Terms) -> World {
-        World(world::World::built_by(terms, |End { device, addresses, plan, cpus, tcp, seed, clock }| {
+    pub fn on(terms: WorldConfig) -> World {
+        World(world::World::built_by(terms, |End { device, addresses, arch, cpus, tcp, seed, clock }| {
             let cidrs = addresses.map(|(address, prefix)| Cidr::new(address, prefix).expect("a prefix"));
             let interface = Interface::new(device).addresses(cidrs).expect("addresses");
-            let builder = Stack::builder().interface(interface).plan(plan).cpus(cpus).own_threads(false);
+            let builder = Stack::builder().interface(interface).architecture(arch).cpus(cpus).own_threads(false);
             let (stack, polled) = builder.tcp(tcp).seed(seed).clock(clock).build_polled().expect("the stack builds");
             (stack, polled.into_iter().map(Polled::into_driver).collect())
         }))
@@ -44,7 +44,7 @@ impl World {
 
     /// What both stacks have counted, frames that reached no connection included.
     pub fn counters(&self) -> CounterSnapshot {
-        self.a.census().counters + self.b.census().counters + self.drivers_counters()
+        self.a.stats().counters + self.b.stats().counters + self.drivers_counters()
     }
 }
 

@@ -53,13 +53,13 @@ pub(super) enum Origin {
 /// How far an address has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Asking whether somebody has it.
+    /// Asking whether another station has it.
     Probing,
-    /// In use, and the link is being told (IPv4).
+    /// In use, and being announced on the link (IPv4).
     Announcing,
     /// In use.
     Assigned,
-    /// Somebody has it.
+    /// Another station has it.
     Rejected,
 }
 
@@ -187,7 +187,7 @@ impl Autoconf {
         }
     }
 
-    /// Nobody objected: the address is in use from now on.
+    /// There was no objection: the address is in use from now on.
     fn assign(&mut self, at: usize, step: &mut Step<'_>) {
         let Tracked { address, prefix_len, origin, .. } = self.tracked[at];
         if let IpAddr::V6(address) = address {
@@ -216,7 +216,7 @@ impl Autoconf {
         }
     }
 
-    /// Tells the link whose the address is (RFC 5227 section 2.3).
+    /// Announces the address on the link (RFC 5227 section 2.3).
     fn announce(&mut self, at: usize, step: &mut Step<'_>) {
         let IpAddr::V4(address) = self.tracked[at].address else { return };
         step.changes.frames.extend(message::arp_announcement(self.view.mac, address, step.counters));
@@ -228,7 +228,7 @@ impl Autoconf {
         }
     }
 
-    /// Somebody has an address under test, or tests it too.
+    /// Another station has an address under test, or tests it too.
     pub(super) fn taken(&mut self, at: usize, by: Option<MacAddr>, step: &mut Step<'_>) {
         step.counters.increment(Counter::AddressesDuplicate);
         let address = self.tracked[at].address;

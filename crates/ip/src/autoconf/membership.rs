@@ -1,11 +1,11 @@
 //! Reports our group memberships to multicast routers and snooping switches: IGMP (RFC 3376, and RFC 2236 and RFC 1112
 //! where a querier is older) and MLD (RFC 3810, RFC 2710) as one machine.
 //!
-//! Needed even on a link without a multicast router: a switch that snoops forwards neighbour solicitations only to those
-//! who said that they listen to the solicited-node group. A change is reported at once and once more; a query is answered
-//! within the time it allows, at one moment for all groups that it asks about. While an older querier has been heard
-//! lately, reports are in its words ([`OLDER_QUERIER_PRESENT`]). Reports of other hosts are not listened to, so none of
-//! ours is suppressed by theirs: a switch that snoops wants to hear everybody (RFC 3376 appendix A.2).
+//! Needed even on a link without a multicast router: a switch that snoops forwards neighbour solicitations only to
+//! ports from which a report for the solicited-node group came. A change is reported at once and once more; a query is
+//! answered within the time it allows, at one moment for all groups that it asks about. While an older querier has been
+//! heard lately, reports are in its words ([`OLDER_QUERIER_PRESENT`]). Reports of other hosts are not listened to, so
+//! none of ours is suppressed by theirs: a switch that snoops wants to hear everybody (RFC 3376 appendix A.2).
 //!
 //! **Users.** Groups that sockets join are counted: the first joins, the last leaves. [`MAX_GROUPS`] on an interface.
 
@@ -28,8 +28,8 @@ pub const MAX_GROUPS: usize = 40;
 const REPORTS: u8 = 2;
 /// Longest time between two reports of a change (RFC 3376 section 8.11, RFC 3810 section 9.11).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// For so long after an older querier was heard it is spoken to in its version: twice the interval of its general queries,
-/// and the time in which one is answered (RFC 3376 section 8.12, RFC 3810 section 9.12).
+/// For so long after an older querier was heard it is spoken to in its version: twice the interval of its general
+/// queries, and the time in which one is answered (RFC 3376 section 8.12, RFC 3810 section 9.12).
 pub const OLDER_QUERIER_PRESENT: Duration = Duration::from_secs(260);
 /// Changes that wait to be reported, at most. What is not reported now is reported when a router asks.
 const MAX_CHANGES: usize = mld::MAX_RECORDS;
@@ -120,7 +120,7 @@ impl Reports {
         }
     }
 
-    /// An older querier is heard: what was to be said in a newer version is not said (RFC 3376 section 7.2.1).
+    /// An older querier was heard: pending reports of a newer version are dropped (RFC 3376 section 7.2.1).
     fn hear(&mut self, version: GroupVersion, now: Time) {
         if now >= self.version_until {
             self.version = GroupVersion::Current;
@@ -146,7 +146,7 @@ impl Reports {
         self.next_change.min(self.answer)
     }
 
-    /// Changes that are due; they are due again in a moment, or have been told often enough.
+    /// Changes that are due; they are due again in a moment, or have been reported often enough.
     fn due_changes(&mut self, now: Time, random: &mut u64) -> Option<Due> {
         if now < self.next_change {
             return None;
@@ -209,7 +209,7 @@ impl Membership {
         self.change(group, RecordKind::Joined, now);
     }
 
-    /// Nobody needs it any more.
+    /// There is no member any more.
     pub fn left(&mut self, group: IpAddr, now: Time) {
         self.change(group, RecordKind::Left, now);
     }
@@ -283,8 +283,8 @@ impl Membership {
     }
 }
 
-/// All groups but those that nobody reports: everybody's (RFC 3376 section 5, RFC 3810 section 6), and IPv6 ones that do not
-/// leave the host.
+/// All groups but those that are never reported: the all-nodes groups (RFC 3376 section 5, RFC 3810 section 6), and
+/// IPv6 ones that do not leave the host.
 fn is_reported(group: IpAddr) -> bool {
     match group {
         IpAddr::V4(group) => group != igmp::ALL_HOSTS,

@@ -14,8 +14,8 @@ use crate::interface::mask_v6;
 use crate::neighbour::message;
 use crate::route::RouteEntry;
 
-/// Between the first router solicitations (RFC 4861 section 10); doubled each time until [`MOST_SOLICITATION_INTERVAL`],
-/// for as long as no router answers (RFC 7559).
+/// Between the first router solicitations (RFC 4861 section 10); doubled each time until
+/// [`MOST_SOLICITATION_INTERVAL`], for as long as no router answers (RFC 7559).
 const SOLICITATION_INTERVAL: Duration = Duration::from_secs(4);
 const MOST_SOLICITATION_INTERVAL: Duration = Duration::from_secs(3600);
 /// A lifetime that a router shortens is not made shorter than this (RFC 4862 section 5.5.3 e).
@@ -53,7 +53,7 @@ struct OnLink {
     until: Time,
 }
 
-/// What routers have told of the link.
+/// What routers have advertised about the link.
 #[derive(Debug, Default)]
 pub(super) struct Routers {
     defaults: Vec<Router>,

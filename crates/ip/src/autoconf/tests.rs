@@ -21,7 +21,7 @@ struct Story {
 }
 
 impl Story {
-    fn begin(settings: Settings) -> Self {
+    fn begin(settings: AutoconfConfig) -> Self {
         let view = InterfaceView::new(0, OUR_MAC, 1500);
         let machine = Autoconf::new(settings, view);
         let now = Time::from_secs(1000);
@@ -100,8 +100,8 @@ const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xff);
 const LINK_LOCAL: &str = "fe80::ff:fe00:1";
 const FORMED: &str = "2001:db8:1::ff:fe00:1";
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> AutoconfConfig {
+    AutoconfConfig {
         addresses: Vec::new(),
         from_routers: true,
         identifiers: Identifiers::Eui64,
@@ -111,8 +111,8 @@ fn settings() -> Settings {
     }
 }
 
-fn with_v4() -> Settings {
-    Settings { addresses: vec![(ip("10.0.0.1"), 24)], from_routers: false, ..settings() }
+fn with_v4() -> AutoconfConfig {
+    AutoconfConfig { addresses: vec![(ip("10.0.0.1"), 24)], from_routers: false, ..settings() }
 }
 
 fn prefix(preferred: u32, valid: u32) -> PrefixInfo {
@@ -215,7 +215,7 @@ fn our_own_probe_handed_back_by_a_hub_is_no_objection() {
 #[test]
 fn a_contested_address_is_given_up_unless_it_must_be_kept() {
     for keep_contested in [false, true] {
-        let mut story = Story::begin(Settings { keep_contested, ..with_v4() });
+        let mut story = Story::begin(AutoconfConfig { keep_contested, ..with_v4() });
         story.pass(Duration::from_secs(20));
         let mut contest = |defended| {
             let (now, address) = (story.now, ip("10.0.0.1"));
@@ -290,7 +290,7 @@ fn objections_to_an_ipv6_address_under_test() {
 
 #[test]
 fn a_stable_identifier_gets_three_more_chances() {
-    let mut story = Story::begin(Settings { identifiers: Identifiers::Stable { key: [3; 16] }, ..settings() });
+    let mut story = Story::begin(AutoconfConfig { identifiers: Identifiers::Stable { key: [3; 16] }, ..settings() });
     let mut tried = Vec::new();
     for attempt in 0..4 {
         story.pass(Duration::from_millis(if attempt == 0 { 1 } else { 1010 }));

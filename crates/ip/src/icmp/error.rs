@@ -101,7 +101,7 @@ fn may_answer(kind: ErrorKind, cause: &Datagram) -> bool {
     cause.cast == Cast::Unicast || (cause.dst.is_ipv6() && to_groups_too)
 }
 
-/// Whether the packet is an ICMP message that reports an error, or cannot be told from one.
+/// Whether the packet is an ICMP message that reports an error, or cannot be distinguished from one.
 fn is_error(cause: &Datagram) -> bool {
     const ECHO_REPLY_V4: u8 = 0;
     const ECHO_V4: u8 = 8;

@@ -1,8 +1,8 @@
 //! How many ICMP errors and TCP resets may be sent: to everybody together, and to each destination.
 //!
 //! One bucket for all would let one station that provokes them use up what others are owed, and tell it from its own
-//! answers how many they provoke (CVE-2020-25705). So each destination has a bucket of its own, found by a keyed hash among
-//! [`DESTINATIONS`]; two that share one share its limit, and nobody can tell who shares with whom.
+//! answers how many they provoke (CVE-2020-25705). So each destination has a bucket of its own, found by a keyed hash
+//! among [`DESTINATIONS`]; two that share one share its limit, and an attacker cannot find out which ones share.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -33,8 +33,8 @@ impl PerDestination {
         Self::new(RateLimit::icmp(seed), (RATE - BURST, BURST), seed)
     }
 
-    /// The TCP resets of one worker to segments of no connection: `rate` (at least 16) in any second, a quarter of them to
-    /// one destination.
+    /// The TCP resets of one worker to segments of no connection: `rate` (at least 16) in any second, a quarter of them
+    /// to one destination.
     pub fn resets(rate: u32, seed: u64) -> Self {
         let quarter = rate / 4;
         Self::new(RateLimit::resets(rate, seed), (quarter - quarter / 4, quarter / 4), seed)

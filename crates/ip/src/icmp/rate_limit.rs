@@ -1,7 +1,7 @@
 //! How many packets a stranger may make us send: a token bucket with a blurred brim.
 //!
-//! A bucket of known size is an oracle: an attacker who empties it can tell from the next answer whether somebody else
-//! drew a token, and so whether a guessed port was open (CVE-2020-25705). The size therefore changes a little, under a
+//! A bucket of known size is an oracle: an attacker who empties it learns from the next answer whether another packet
+//! took a token, and so whether a guessed port was open (CVE-2020-25705). The size therefore changes a little, under a
 //! seeded generator, every time the bucket has run full.
 
 use core::time::Duration;
@@ -28,14 +28,14 @@ impl RateLimit {
         Self { interval, burst, tokens: burst, granted: Time::ZERO, random: seed | 1 }
     }
 
-    /// The limit for ICMP errors of one stack: 50 at once, and never more than 1,000 in any second (what Linux and gVisor
-    /// allow), because the rate and a full bucket together make no more.
+    /// The limit for ICMP errors of one stack: 50 at once, and never more than 1,000 in any second (what Linux and
+    /// gVisor allow), because the rate and a full bucket together make no more.
     pub fn icmp(seed: u64) -> Self {
         Self::new(1000 - 50, 50, seed)
     }
 
-    /// The limit for TCP resets to segments of no connection, for one worker: never more than `rate` (at least 4) in any
-    /// second, a quarter of them at once.
+    /// The limit for TCP resets to segments of no connection, for one worker: never more than `rate` (at least 4) in
+    /// any second, a quarter of them at once.
     pub fn resets(rate: u32, seed: u64) -> Self {
         Self::new(rate - rate / 4, rate / 4, seed)
     }

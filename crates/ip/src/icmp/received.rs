@@ -79,8 +79,8 @@ impl IcmpError {
         }
     }
 
-    /// Whether the peer's host reports that nothing serves the port or protocol: an error that ends an attempt to connect
-    /// and that a connected UDP socket reports as "connection refused" (RFC 1122 sections 4.1.3.3 and 4.2.3.9).
+    /// Whether the peer's host reports that nothing serves the port or protocol: an error that ends an attempt to
+    /// connect and that a connected UDP socket reports as "connection refused" (RFC 1122 sections 4.1.3.3 and 4.2.3.9).
     pub fn is_refusal(&self) -> bool {
         self.meaning() == IcmpMeaning::Refused
     }

@@ -36,7 +36,7 @@ pub struct Effects {
 pub struct Conflict {
     /// The address.
     pub address: IpAddr,
-    /// The other station, where it said its link address.
+    /// The other station, if it gave its link address.
     pub by: Option<MacAddr>,
     /// We have announced our ownership on the link; otherwise that was done within the last ten seconds.
     pub defended: bool,
@@ -68,7 +68,7 @@ impl Discovery {
         self.src
     }
 
-    /// The link address that it tells, if it does.
+    /// The link address that it carries, if any.
     pub fn mac(&self) -> Option<MacAddr> {
         self.mac
     }
@@ -174,8 +174,8 @@ impl NeighbourTable {
         self.apply(now, slot, Claim { mac: packet.sha, solicited, replaces }, effects, counters);
     }
 
-    /// Somebody claims an address of ours: say once in ten seconds whose it is, and otherwise keep calm, or two
-    /// stations would shout for ever (RFC 5227 section 2.4 b).
+    /// Another station claims an address of ours: defend it at most once in ten seconds, or two stations would answer
+    /// each other for ever (RFC 5227 section 2.4 b).
     fn defend(&mut self, now: Time, interface: &InterfaceView, packet: &arp::Packet, counters: &Counters) -> Effects {
         let address = IpAddr::V4(packet.spa);
         let mut effects = dropped(DropReason::ArpConflict, counters);
@@ -302,7 +302,7 @@ impl NeighbourTable {
         effects
     }
 
-    /// Another address, but told not to override: a proxy speaks. What we know becomes doubtful and no more.
+    /// Another link address without the override flag: a proxy's. The known address becomes doubtful and is kept.
     fn doubt_advert(&mut self, slot: u32, counters: &Counters) -> Effects {
         let entry = self.entry(slot);
         if entry.state != State::Reachable {

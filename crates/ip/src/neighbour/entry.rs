@@ -30,8 +30,8 @@ pub enum State {
 
 /// Worth of an entry that a request made us create and that was never confirmed.
 pub(super) const VALUE_STRANGER: u8 = 0;
-/// Worth of an entry that we ask for, or that was confirmed once and has been idle since: it goes when we ourselves need
-/// the room.
+/// Worth of an entry that we ask for, or that was confirmed once and has been idle since: it goes when we ourselves
+/// need the room.
 const VALUE_UNPROVEN: u8 = 1;
 /// Worth of an entry that was confirmed and used a short while ago: it goes when we ourselves need the room and nothing
 /// else is left.

@@ -57,7 +57,8 @@ fn discovery_packet(src: Ipv6Addr, dst: Ipv6Addr, message: &Message) -> Option<P
     Some(packet)
 }
 
-/// A neighbour solicitation for `target`, to its solicited-node group or to `unicast` alone (RFC 4861 sections 7.2.2 and 7.3.3).
+/// A neighbour solicitation for `target`, to its solicited-node group or to `unicast` alone (RFC 4861 sections 7.2.2
+/// and 7.3.3).
 pub(super) fn neighbour_solicit(
     mac: MacAddr,
     ours: Ipv6Addr,
@@ -73,7 +74,8 @@ pub(super) fn neighbour_solicit(
     Some(frame)
 }
 
-/// A solicitation that tests `target`, to its solicited-node group, from the unspecified address (RFC 4862 section 5.4.2).
+/// A solicitation that tests `target`, to its solicited-node group, from the unspecified address (RFC 4862 section
+/// 5.4.2).
 pub(crate) fn duplicate_solicit(mac: MacAddr, target: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     counters.increment(Counter::NeighbourSolicitsOut);
     let message = Message::NeighbourSolicit { target, source: None };

@@ -28,7 +28,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// The same with what a router has said, in milliseconds, brought within bounds; 0 says nothing.
+    /// The same with a router's values, in milliseconds, clamped to the bounds; 0 leaves a value unchanged.
     pub fn hearing(self, reachable: u32, retrans: u32) -> Timing {
         let said = |millis: u32, old: Duration, least: Duration, most: Duration| match millis {
             0 => old,

@@ -1,9 +1,9 @@
 //! How much of the table each source holds. One source's packets displace its own: a flood from one address finds
 //! a quarter of the memory, and the packets of others stay.
 //!
-//! An intrusive list for each source, oldest first, beside the one of all entries of a family; what is displaced is found
-//! without a search. In IPv6 a /64 counts as one source, because a host that has one address of it can use all of them; on the link
-//! itself every address counts for itself.
+//! An intrusive list for each source, oldest first, beside the one of all entries of a family; what is displaced is
+//! found without a search. In IPv6 a /64 counts as one source, because a host that has one address of it can use all of
+//! them; on the link itself every address counts for itself.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::collections::HashMap;

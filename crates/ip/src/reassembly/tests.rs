@@ -171,7 +171,7 @@ fn faulty_fragments_end_in_a_reason() {
     }
 }
 
-/// A host reads no header before the packet is whole, so a header in two pieces tricks nobody (RFC 3128 is for filters).
+/// A host reads no header before the packet is whole, so a header in two pieces does no harm (RFC 3128 is for filters).
 #[test]
 fn tiny_fragments_of_a_segment_are_legal_over_ipv4() {
     let (counters, mut table) = (Counters::new(), ReassemblyTable::new());

@@ -1,4 +1,5 @@
-//! T8, T9, R7: errors under flood, identifications that tell nothing, and the neighbour table under a million strangers.
+//! T8, T9, R7: errors under flood, identifications that tell nothing, and the neighbour table under a million
+//! strangers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -16,8 +17,8 @@ use wire::{ipv4, ipv6, protocol};
 
 use super::host::*;
 
-/// Twenty thousand datagrams a second to a port where nobody is: no second sees more than a thousand errors, of which no
-/// sender gets more than a quarter; the number is blurred, and what is sent is no longer than what caused it.
+/// Twenty thousand datagrams a second to a port where nobody is: no second sees more than a thousand errors, of which
+/// no sender gets more than a quarter; the number is blurred, and what is sent is no longer than what caused it.
 #[test]
 fn errors_under_flood() {
     let mut host = Host::new();

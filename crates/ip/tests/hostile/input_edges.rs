@@ -1,4 +1,5 @@
-//! Cases on the edge of a check of input, one for each: `cargo xtask mutants` found that nothing else tells these apart.
+//! Cases on the edge of a check of input, one for each: `cargo xtask mutants` found that nothing else tells these
+//! apart.
 
 use ip::input::{self, Input};
 use ip::{Cast, Datagram};
@@ -51,8 +52,8 @@ fn a_chain_of_headers_in_a_reassembled_packet_has_its_limit() {
     assert!(matches!(long, Input::Drop(DropReason::Ipv6ExtensionChainTooLong)), "{long:?}");
 }
 
-/// RFC 9293 section 3.9.2.3: "A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a broadcast or
-/// multicast address (MUST-57)", also where it comes in fragments. A datagram may be for a group.
+/// RFC 9293 section 3.9.2.3: "A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a
+/// broadcast or multicast address (MUST-57)", also where it comes in fragments. A datagram may be for a group.
 #[test]
 fn what_is_reassembled_for_a_group_is_no_segment() {
     for (cast, protocol, taken) in [
@@ -75,8 +76,8 @@ fn what_is_reassembled_for_a_group_is_no_segment() {
     }
 }
 
-/// RFC 4291 section 2.5.2: the unspecified address "must not be used as the source address" of what a router forwards or a node
-/// answers; no segment comes from it.
+/// RFC 4291 section 2.5.2: the unspecified address "must not be used as the source address" of what a router forwards
+/// or a node answers; no segment comes from it.
 #[test]
 fn no_segment_comes_from_the_unspecified_address() {
     let mut host = Host::new();

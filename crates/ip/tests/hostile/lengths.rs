@@ -162,8 +162,8 @@ fn extension_lengths() -> Vec<Mutant> {
     for kind in [protocol::HOP_BY_HOP, protocol::IPV6_ROUTING, protocol::IPV6_DESTINATION] {
         for len8 in [1u8, 3, 4, 5, 30, 31, 32, 255] {
             let payload = [&[protocol::UDP, len8, 1, 4, 0, 0, 0, 0][..], &udp(true, 28)].concat();
-            // Its own eight bytes and 32 of the datagram can be covered; then what is left is no longer a datagram. As a
-            // routing header it has four segments left, and is reported.
+            // Its own eight bytes and 32 of the datagram can be covered; then what is left is no longer a datagram. As
+            // a routing header it has four segments left, and is reported.
             let may = if kind == protocol::IPV6_ROUTING { May::Complain } else { May::Deliver };
             all.push(mutant(format!("header {kind} of {len8} units"), may, frame(true, kind, &payload), |_| {}));
         }

@@ -16,7 +16,7 @@ use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 
 use super::sockets::Pair;
 use super::{Ends, Params, SendMode};
-use crate::crew::{Tally, Work};
+use crate::worker_pool::{Sample, Work};
 
 /// Events taken in one call. At most this many messages pass between two looks at the clock.
 const BATCH: usize = 128;
@@ -104,7 +104,7 @@ impl Bulk {
         Ok(())
     }
 
-    fn step(&mut self, index: usize, tally: &mut Tally) -> io::Result<()> {
+    fn step(&mut self, index: usize, tally: &mut Sample) -> io::Result<()> {
         let moved = match &self.ends[index] {
             End::Sender(stream) => self.payload.send(stream),
             End::Receiver(stream) => receive(stream, &mut self.buffer, tally),
@@ -116,7 +116,7 @@ impl Bulk {
     }
 }
 
-fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Tally) -> io::Result<()> {
+fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Sample) -> io::Result<()> {
     let got = stream.read(buffer)?;
     if got == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the kernel closed a loopback connection"));
@@ -127,7 +127,7 @@ fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Tally) -> io::
 }
 
 impl Work for Bulk {
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
         let mut events = Vec::with_capacity(BATCH);
         while Instant::now() < deadline {
             events.clear();

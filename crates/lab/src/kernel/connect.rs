@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
 use super::sockets::{accept_from, listen};
-use crate::crew::{Tally, Work};
+use crate::worker_pool::{Sample, Work};
 
 const ADDRESSES: u8 = 16;
 /// Connections between two looks at the clock.
@@ -43,7 +43,7 @@ impl Connect {
 }
 
 impl Work for Connect {
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
         let mut dry = 0;
         while Instant::now() < deadline {
             for _ in 0..BATCH {

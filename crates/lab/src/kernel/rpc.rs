@@ -1,7 +1,7 @@
 //! Request/response through the kernel: one request outstanding on each connection, all the time.
 //!
-//! Both ends of a connection are on one thread. An end that has a whole message answers with the next, so a transaction is
-//! two messages of the same size. A message may arrive in pieces; what has come is remembered for each end.
+//! Both ends of a connection are on one thread. An end that has a whole message answers with the next, so a transaction
+//! is two messages of the same size. A message may arrive in pieces; what has come is remembered for each end.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use rustix::event::epoll;
 use super::Params;
 use super::bulk::wait;
 use super::sockets::Pair;
-use crate::crew::{Tally, Work};
+use crate::worker_pool::{Sample, Work};
 
 /// Events taken between two looks at the clock.
 const BATCH: usize = 256;
@@ -71,7 +71,7 @@ impl Rpc {
         Ok(())
     }
 
-    fn step(&mut self, index: usize, tally: &mut Tally) -> io::Result<()> {
+    fn step(&mut self, index: usize, tally: &mut Sample) -> io::Result<()> {
         let end = &mut self.ends[index];
         let wanted = self.message.len() - end.arrived;
         let got = match end.stream.read(&mut self.message[..wanted]) {
@@ -93,7 +93,7 @@ impl Rpc {
 }
 
 impl Work for Rpc {
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
         if !self.primed {
             self.prime()?;
         }

@@ -1,7 +1,7 @@
 //! Opening many loopback connections, and the limits in the way.
 //!
-//! An address of 127.0.0.0/8 gives about 28 000 connections, one for each ephemeral port, so the [`Opener`] goes on
-//! to the next address well before. Ends are non-blocking, without Nagle's delay, and closed without TIME-WAIT: the ports
+//! An address of 127.0.0.0/8 gives about 28 000 connections, one for each ephemeral port, so the [`Opener`] goes on to
+//! the next address well before. Ends are non-blocking, without Nagle's delay, and closed without TIME-WAIT: the ports
 //! must be free again for the next run.
 
 use std::io;
@@ -39,7 +39,7 @@ impl Pair {
 #[derive(Debug)]
 pub(super) struct Opener {
     listener: TcpListener,
-    last_octet: u8,
+    last_byte: u8,
     opened_here: u32,
     send_buffer: Option<usize>,
     receive_buffer: Option<usize>,
@@ -48,7 +48,7 @@ pub(super) struct Opener {
 impl Opener {
     pub(super) fn new(send_buffer: Option<usize>, receive_buffer: Option<usize>) -> io::Result<Opener> {
         let listener = listen(Ipv4Addr::LOCALHOST, receive_buffer)?;
-        Ok(Opener { listener, last_octet: 1, opened_here: 0, send_buffer, receive_buffer })
+        Ok(Opener { listener, last_byte: 1, opened_here: 0, send_buffer, receive_buffer })
     }
 
     /// One more connection.
@@ -69,8 +69,8 @@ impl Opener {
 
     fn next_address(&mut self) -> io::Result<()> {
         let out = || io::Error::new(io::ErrorKind::AddrNotAvailable, "no loopback port is left");
-        self.last_octet = self.last_octet.checked_add(1).ok_or_else(out)?;
-        self.listener = listen(Ipv4Addr::new(127, 0, 0, self.last_octet), self.receive_buffer)?;
+        self.last_byte = self.last_byte.checked_add(1).ok_or_else(out)?;
+        self.listener = listen(Ipv4Addr::new(127, 0, 0, self.last_byte), self.receive_buffer)?;
         self.opened_here = 0;
         Ok(())
     }
@@ -112,7 +112,8 @@ pub(super) fn accept_from(listener: &TcpListener, peer: SocketAddr) -> io::Resul
     }
 }
 
-/// Makes room for `more` file descriptors beside those that are open, raising the soft and, where allowed, the hard limit.
+/// Makes room for `more` file descriptors beside those that are open, raising the soft and, where allowed, the hard
+/// limit.
 pub(super) fn allow_descriptors(more: u64) -> Result<(), KernelError> {
     let open = std::fs::read_dir("/proc/self/fd").map_or(64, |entries| entries.count() as u64);
     let needed = open + more;
@@ -159,7 +160,7 @@ mod tests {
         opener.opened_here = PER_ADDRESS;
         let pair = opener.open().unwrap();
         assert_eq!(pair.server.local_addr().unwrap().ip(), Ipv4Addr::new(127, 0, 0, 2));
-        opener.last_octet = u8::MAX;
+        opener.last_byte = u8::MAX;
         opener.opened_here = PER_ADDRESS;
         assert_eq!(opener.open().unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
     }

@@ -1,8 +1,8 @@
 //! Which figures the rows of a result allow, each with its caption and where its numbers come from.
 //!
 //! The first three are the questions of Willmann et al. 2006: throughput against connections (their comparison of the
-//! organisations), the share of lock acquisitions that do not succeed at once (their table 1), and throughput against the
-//! number of groups. A figure for which nothing was measured is left out.
+//! organisations), the share of lock acquisitions that do not succeed at once (their table 1), and throughput against
+//! the number of groups. A figure for which nothing was measured is left out.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
 //! Which thread uses a connection: any, as in Willmann et al. 2006, or the one whose queue receives its segments.
 //!
-//! With affinity a thread opens connections from ports that the link's hash leads back to its own queue, and an accepted
-//! end goes to the thread whose queue receives it, as with a card that steers flows (aRFS) or a program that asks
-//! `SO_INCOMING_CPU`. The link's hash is symmetric, so both ends of a connection come to one thread, and every thread
-//! has as many as without affinity. What is left to share is what the architecture shares.
+//! With affinity a thread opens connections from ports that the link's hash leads back to its own queue, and an
+//! accepted end goes to the thread whose queue receives it, as with a card that steers flows (aRFS) or a program that
+//! asks `SO_INCOMING_CPU`. The link's hash is symmetric, so both ends of a connection come to one thread, and every
+//! thread has as many as without affinity. What is left to share is what the architecture shares.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

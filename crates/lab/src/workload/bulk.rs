@@ -8,7 +8,7 @@ use heddle::{Event, Polled, Poller, Source, TcpStream};
 
 use super::world::{End, Opener, World};
 use super::{Params, SendMode, drive};
-use crate::crew::{Tally, Work};
+use crate::worker_pool::{Sample, Work};
 
 /// Events taken from the poller at a time.
 const EVENTS: usize = 64;
@@ -50,7 +50,7 @@ impl Bulk {
     }
 
     /// Serves what is ready. Whether there was anything.
-    fn serve(&mut self, tally: &mut Tally) -> io::Result<bool> {
+    fn serve(&mut self, tally: &mut Sample) -> io::Result<bool> {
         if self.poller.try_wait(&mut self.events, EVENTS) == 0 {
             return Ok(false);
         }
@@ -83,7 +83,7 @@ fn send(stream: &TcpStream, payload: &Arc<[u8]>, mode: SendMode) -> io::Result<(
 }
 
 /// Reads until there is nothing left.
-fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Tally) -> io::Result<()> {
+fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Sample) -> io::Result<()> {
     loop {
         match stream.read(buffer) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "a sender closed")),
@@ -98,7 +98,7 @@ fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Tally) -> io::
 }
 
 impl Work for Bulk {
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
         // Apart for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || {

@@ -8,7 +8,7 @@ use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream};
 
 use super::world::World;
 use super::{Params, drive};
-use crate::crew::{Tally, Work};
+use crate::worker_pool::{Sample, Work};
 
 /// One thread's share: so many connections at a time, each opened, accepted, closed by the client, then by the server.
 pub(super) struct Connect {
@@ -40,7 +40,7 @@ impl Connect {
         }
     }
 
-    fn step(&mut self, tally: &mut Tally) -> io::Result<bool> {
+    fn step(&mut self, tally: &mut Sample) -> io::Result<bool> {
         let mut busy = false;
         while self.opening.len() < self.at_once {
             let local = SocketAddr::from(([10, 9, 0, 1 + self.source % self.addresses], 0));
@@ -82,7 +82,7 @@ impl Connect {
 }
 
 impl Work for Connect {
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
         // Apart for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || self.step(tally));

@@ -1,10 +1,11 @@
 //! Heddle under the same load as the kernel: two stacks on a pair of memory ports, both ends in this process.
 //!
-//! The shape is the parallel TCP benchmark of Willmann et al. 2006 (section 4): event-driven threads, one pinned to each
-//! processor, connections spread evenly over them. Each thread polls its queue pair of both stacks and runs the
-//! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is as
-//! a rule *not* received by the thread that uses it, and the architecture has to deal with that (unless
-//! [`Params::affinity`] is set). A [`Bench`] works in slices and rests in between; its clock stands while it rests, so no timer fires for want of care.
+//! The shape is the parallel TCP benchmark of Willmann et al. 2006 (section 4): event-driven threads, one pinned to
+//! each processor, connections spread evenly over them. Each thread polls its queue pair of both stacks and runs the
+//! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is as a
+//! rule *not* received by the thread that uses it, and the architecture has to deal with that (unless
+//! [`Params::affinity`] is set). A [`Bench`] works in slices and rests in between; its clock stands while it rests, so
+//! no timer fires merely because nothing polled.
 
 mod affinity;
 mod bulk;
@@ -17,11 +18,11 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use heddle::device::fault::FaultPlan;
-use heddle::{LockKind, Plan, Polled};
+use heddle::{Architecture, LockKind, Polled};
 
 use crate::cpu::Usage;
-use crate::crew::{Crew, Work};
 use crate::sampling::{Contender, Exact, LockCount, Slice, Wakes};
+use crate::worker_pool::{Work, WorkerPool};
 use world::World;
 
 pub use floor::Floor;
@@ -40,7 +41,7 @@ pub enum SendMode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// The process architecture.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// Kind of its locks.
     pub lock: LockKind,
     /// Connections, 1 or more.
@@ -69,11 +70,11 @@ pub struct Params {
 }
 
 impl Params {
-    /// Six connections under `plan`, one thread for each processor, 64 KiB messages, MTU 1500, 256 KiB buffers (the
+    /// Six connections under `arch`, one thread for each processor, 64 KiB messages, MTU 1500, 256 KiB buffers (the
     /// paper's), no offload.
-    pub fn new(plan: Plan) -> Params {
+    pub fn new(arch: Architecture) -> Params {
         Params {
-            plan,
+            arch,
             lock: LockKind::default(),
             connections: 6,
             threads: crate::machine::cores() as u32,
@@ -91,14 +92,14 @@ impl Params {
 
     /// Threads that will run.
     pub fn effective_threads(&self) -> u32 {
-        if self.plan.properties().single_thread { 1 } else { self.threads.max(1) }
+        if self.arch.properties().single_thread { 1 } else { self.threads.max(1) }
     }
 }
 
 /// A workload under one architecture, opened, with the threads that drive it.
 pub struct Bench {
     name: String,
-    crew: Crew,
+    worker_pool: WorkerPool,
     world: World,
     bytes_per_connection: Option<u64>,
 }
@@ -135,12 +136,12 @@ impl Bench {
     fn start(params: &Params, what: &str, work: impl Fn(&mut World, u32) -> Box<dyn Work>) -> io::Result<Bench> {
         let mut world = World::new(params)?;
         let work = (0..params.effective_threads()).map(|thread| work(&mut world, thread)).collect();
-        let name = format!("{}, {what}, {} connections", params.plan, params.connections);
-        let mut crew = Crew::start("heddle", work)?;
+        let name = format!("{}, {what}, {} connections", params.arch, params.connections);
+        let mut worker_pool = WorkerPool::start("heddle", work)?;
         let mut spent = Duration::ZERO;
         world.clock.go_on();
         while !world.is_open() {
-            spent += crew.run_slice(OPENING_SLICE)?.wall;
+            spent += worker_pool.run_slice(OPENING_SLICE)?.wall;
             if spent > OPENING {
                 return Err(io::Error::other(format!(
                     "{name}: only {} connections opened in a minute",
@@ -150,12 +151,12 @@ impl Bench {
         }
         world.clock.stop();
         let bytes_per_connection = world.bytes_per_connection();
-        Ok(Bench { name, crew, world, bytes_per_connection })
+        Ok(Bench { name, worker_pool, world, bytes_per_connection })
     }
 
     /// Counters of both stacks together, since they were built.
     pub fn counters(&self) -> observe::CounterSnapshot {
-        self.world.client.census().counters + self.world.server.census().counters
+        self.world.client.stats().counters + self.world.server.stats().counters
     }
 
     /// Memory of an open connection with both ends, in bytes: tables, PCBs and sockets, without queued data.
@@ -172,7 +173,7 @@ impl Contender for Bench {
     fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
         let before = Reading::take(&self.world)?;
         self.world.clock.go_on();
-        let mut slice = self.crew.run_slice(duration)?;
+        let mut slice = self.worker_pool.run_slice(duration)?;
         self.world.clock.stop();
         let after = Reading::take(&self.world)?;
         let used = after.usage - before.usage;

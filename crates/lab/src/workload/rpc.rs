@@ -7,7 +7,7 @@ use heddle::{Event, Polled, Poller, Source, TcpStream};
 
 use super::world::{End, Opener, World};
 use super::{Params, drive};
-use crate::crew::{Tally, Work};
+use crate::worker_pool::{Sample, Work};
 
 const EVENTS: usize = 64;
 /// One thread's share.
@@ -51,7 +51,7 @@ impl Rpc {
         })
     }
 
-    fn serve(&mut self, tally: &mut Tally) -> io::Result<bool> {
+    fn serve(&mut self, tally: &mut Sample) -> io::Result<bool> {
         if self.poller.try_wait(&mut self.events, EVENTS) == 0 {
             return Ok(false);
         }
@@ -111,7 +111,7 @@ fn complete(mut stream: &TcpStream, received: &mut usize, length: usize, buffer:
 }
 
 impl Work for Rpc {
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
         // Apart for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || {

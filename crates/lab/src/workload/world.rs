@@ -54,13 +54,14 @@ impl World {
         let (left, right) = mem::pair(link);
         let clock = StoppableClock::new();
         let mut left: Box<dyn Device> = Box::new(left);
-        if let Some(plan) = &params.fault {
+        if let Some(faults) = &params.fault {
             let time = clock.clone();
-            left = Box::new(Fault::new(left, plan.clone(), move || time.now()));
+            left = Box::new(Fault::new(left, faults.clone(), move || time.now()));
         }
         let build = |device: Box<dyn Device>, cidrs: Vec<Cidr>| {
             let interface = Interface::new(device).addresses(cidrs).map_err(io::Error::other)?;
-            let builder = Stack::builder().interface(interface).plan(params.plan).lock(params.lock).cpus(threads);
+            let builder =
+                Stack::builder().interface(interface).architecture(params.arch).lock(params.lock).cpus(threads);
             builder.tcp(tcp_config(params)).stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
         let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
@@ -128,19 +129,20 @@ impl World {
     }
 
     pub fn counter(&self, counter: Counter) -> u64 {
-        let both: CounterSnapshot = self.client.census().counters + self.server.census().counters;
+        let both: CounterSnapshot = self.client.stats().counters + self.server.stats().counters;
         both.get(counter)
     }
 
     pub fn bytes_per_connection(&self) -> Option<u64> {
-        let (client, server) = (self.client.census(), self.server.census());
+        let (client, server) = (self.client.stats(), self.server.stats());
         let connections = client.connections.min(server.connections) as u64;
         (connections > 0).then(|| (client.bytes + server.bytes) as u64 / connections)
     }
 }
 
 fn tcp_config(params: &Params) -> Config {
-    // A load's memory follows from its connections: a limit for all of them would be measured instead of the architecture.
+    // A load's memory follows from its connections: a limit for all of them would be measured instead of the
+    // architecture.
     let memory = Some(MemoryLimits::UNLIMITED);
     let mut config = Config { time_wait: TIME_WAIT, memory, ..Config::default() };
     if let Some(size) = params.buffer {

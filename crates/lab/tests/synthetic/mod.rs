@@ -1,5 +1,5 @@
-//! A result with plausible numbers, for tests of what is made from results. The shapes are those of Willmann et al. 2006;
-//! nothing here was measured.
+//! A result with plausible numbers, for tests of what is made from results. The shapes are those of Willmann et al.
+//! 2006; nothing here was measured.
 
 use std::time::Duration;
 

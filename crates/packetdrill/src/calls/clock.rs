@@ -32,18 +32,18 @@ pub(crate) unsafe extern "C" fn gettimeofday(userdata: UserData, time: *mut time
 pub(crate) unsafe extern "C" fn netdev_send(userdata: UserData, packet: *const c_void, count: usize) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    // SAFETY: the caller has `count` octets there, and nobody writes them meanwhile.
+    // SAFETY: the caller has `count` bytes there, and nobody writes them meanwhile.
     let packet = unsafe { std::slice::from_raw_parts(packet.cast::<u8>(), count) }.to_vec();
     plug.read_sysctls();
     let result = plug.with(move |machine| machine.inject(&packet));
     answer(result.map(|()| 0).map_err(|error| {
-        eprintln!("heddle: a packet of {count} octets was not taken: {error}");
+        eprintln!("heddle: a packet of {count} bytes was not taken: {error}");
         Errno::EINVAL
     })) as c_int
 }
 
-/// The next IP packet of the stack, cut to the room there is. None: a count of 0, which packetdrill reports and ends with;
-/// an error it would try again for ever.
+/// The next IP packet of the stack, cut to the room there is. None: a count of 0, which packetdrill reports and ends
+/// with; an error it would try again for ever.
 pub(crate) unsafe extern "C" fn netdev_receive(
     userdata: UserData,
     buffer: *mut c_void,
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn netdev_receive(
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
     let (at, packet) = plug.with(|machine| machine.next_packet().unwrap_or_default());
-    // SAFETY: the caller passes its room in `count`, which is writable as `time` is; no more octets are written.
+    // SAFETY: the caller passes its room in `count`, which is writable as `time` is; no more bytes are written.
     unsafe {
         let len = packet.len().min(*count);
         std::ptr::copy_nonoverlapping(packet.as_ptr(), buffer.cast::<u8>(), len);

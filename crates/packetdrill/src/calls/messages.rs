@@ -4,7 +4,7 @@ use std::mem::size_of;
 use std::ptr;
 
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, sockaddr, socklen_t};
-use posix::{Errno, Report, Transfer};
+use posix::{Errno, ErrorQueueEntry, Transfer};
 
 use crate::abi::UserData;
 use crate::calls::plug;
@@ -18,7 +18,7 @@ const TCP_CM_INQ: c_int = 36;
 /// A control message: level, type and data.
 type Control = (c_int, c_int, Vec<u8>);
 
-/// What a receive gave beside its octets.
+/// What a receive gave beside its bytes.
 #[derive(Default)]
 struct Received {
     count: usize,
@@ -28,37 +28,37 @@ struct Received {
     controls: Vec<Control>,
 }
 
-/// Where an entry of an error queue comes from, and what it says of the octets (`linux/errqueue.h`).
+/// Where an entry of an error queue comes from, and what it says of the bytes (`linux/errqueue.h`).
 const ORIGIN_TIMESTAMPING: u8 = 4;
 const ORIGIN_ZEROCOPY: u8 = 5;
 const ZEROCOPY_COPIED: u8 = 1;
 
 /// `struct sock_extended_err`, and an offender of no address.
 fn extended_error(v6: bool, errno: u32, (origin, code): (u8, u8), (info, data): (u32, u32)) -> Control {
-    let mut octets = errno.to_ne_bytes().to_vec();
-    octets.extend([origin, 0, code, 0]);
-    octets.extend(info.to_ne_bytes());
-    octets.extend(data.to_ne_bytes());
+    let mut bytes = errno.to_ne_bytes().to_vec();
+    bytes.extend([origin, 0, code, 0]);
+    bytes.extend(info.to_ne_bytes());
+    bytes.extend(data.to_ne_bytes());
     let (level, kind) =
         if v6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
-    octets.extend(vec![0; if v6 { size_of::<libc::sockaddr_in6>() } else { size_of::<libc::sockaddr_in>() }]);
-    (level, kind, octets)
+    bytes.extend(vec![0; if v6 { size_of::<libc::sockaddr_in6>() } else { size_of::<libc::sockaddr_in>() }]);
+    (level, kind, bytes)
 }
 
 /// What `recvmsg` makes of an entry of the error queue.
-fn reported(report: Report, v6: bool) -> Received {
+fn reported(report: ErrorQueueEntry, v6: bool) -> Received {
     match report {
-        Report::ZeroCopy { first, last } => {
+        ErrorQueueEntry::ZeroCopy { first, last } => {
             let error = extended_error(v6, 0, (ORIGIN_ZEROCOPY, ZEROCOPY_COPIED), (first, last));
             Received { flags: libc::MSG_ERRQUEUE, controls: vec![error], ..Received::default() }
         }
-        Report::Stamp { what, at, octet, alone } => {
+        ErrorQueueEntry::Stamp { what, at, byte, alone } => {
             let nanos = at.as_nanos();
             let mut stamps = ((nanos / 1_000_000_000) as i64).to_ne_bytes().to_vec();
             stamps.extend(((nanos % 1_000_000_000) as i64).to_ne_bytes());
             // Those of the device, in two forms: it has none.
             stamps.extend([0; 32]);
-            let error = extended_error(v6, libc::ENOMSG as u32, (ORIGIN_TIMESTAMPING, 0), (what as u32, octet));
+            let error = extended_error(v6, libc::ENOMSG as u32, (ORIGIN_TIMESTAMPING, 0), (what as u32, byte));
             let flags = libc::MSG_ERRQUEUE | if alone { 0 } else { libc::MSG_TRUNC };
             let controls = vec![(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, stamps), error];
             Received { flags, controls, ..Received::default() }
@@ -67,7 +67,7 @@ fn reported(report: Report, v6: bool) -> Received {
 }
 
 /// # Safety
-/// Each entry has as many writable octets as it says.
+/// Each entry has as many writable bytes as it says.
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
     let max = room(into);
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -78,15 +78,15 @@ unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Resul
     }
     let received =
         plug.call(Limit::Receiving(fd), move |sockets, expired| sockets.try_receive(fd, max, flags, expired))?;
-    // SAFETY: the caller's promise; no more than `max` octets were received.
+    // SAFETY: the caller's promise; no more than `max` bytes were received.
     unsafe { scatter(into, &received.data) };
     let posix::Received { count, peer, flags, waiting, .. } = received;
-    let waiting = waiting.map(|octets| (libc::IPPROTO_TCP, TCP_CM_INQ, octets.to_ne_bytes().to_vec()));
+    let waiting = waiting.map(|bytes| (libc::IPPROTO_TCP, TCP_CM_INQ, bytes.to_ne_bytes().to_vec()));
     Ok(Received { count, peer, flags, controls: waiting.into_iter().collect() })
 }
 
 /// # Safety
-/// Each entry has as many readable octets as it says.
+/// Each entry has as many readable bytes as it says.
 unsafe fn transmit(
     plug: &Plug,
     fd: c_int,
@@ -95,19 +95,19 @@ unsafe fn transmit(
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
     // SAFETY: the caller's promise.
-    let octets = unsafe { gather(from) };
-    send_octets(plug, fd, octets, flags, to)
+    let bytes = unsafe { gather(from) };
+    send_bytes(plug, fd, bytes, flags, to)
 }
 
 /// Sends through one of our descriptors.
-pub(crate) fn send_octets(
+pub(crate) fn send_bytes(
     plug: &Plug,
     fd: c_int,
-    octets: Vec<u8>,
+    bytes: Vec<u8>,
     flags: c_int,
     to: Option<std::net::SocketAddr>,
 ) -> Result<i64, Errno> {
-    let mut transfer = Transfer::new(octets);
+    let mut transfer = Transfer::new(bytes);
     let sent =
         plug.call(Limit::Sending(fd), move |sockets, expired| sockets.try_send(fd, &mut transfer, flags, to, expired));
     sent.map(|count| count as i64)
@@ -181,7 +181,7 @@ pub(crate) unsafe extern "C" fn recvmsg(userdata: UserData, fd: c_int, message: 
 /// Writes control messages, if there are any and room for all.
 ///
 /// # Safety
-/// `message.msg_control` has `message.msg_controllen` writable octets, aligned for control messages.
+/// `message.msg_control` has `message.msg_controllen` writable bytes, aligned for control messages.
 unsafe fn write_controls(message: &mut msghdr, controls: &[Control]) {
     let room = std::mem::replace(&mut message.msg_controllen, 0) as usize;
     if controls.is_empty() {
@@ -195,8 +195,9 @@ unsafe fn write_controls(message: &mut msghdr, controls: &[Control]) {
         return;
     }
     message.msg_controllen = total as _;
-    // SAFETY: there is room for all of them, which is made zero first so that no old length misleads, and aligned for the
-    // headers, so that neither the first is null nor any behind which another has its place; data may have any alignment.
+    // SAFETY: there is room for all of them, which is made zero first so that no old length misleads, and aligned for
+    // the headers, so that neither the first is null nor any behind which another has its place; data may have any
+    // alignment.
     unsafe {
         message.msg_control.cast::<u8>().write_bytes(0, total);
         let mut header = libc::CMSG_FIRSTHDR(message);

@@ -17,35 +17,35 @@ use crate::plug::Plug;
 const NONE: u32 = 0;
 
 /// # Safety
-/// `value` has `len` readable octets.
+/// `value` has `len` readable bytes.
 unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> Result<OptionValue, Errno> {
     if value.is_null() {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: not null, and the caller promises that many octets.
-    let octets = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
-    let number = |at: usize| octets.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes);
+    // SAFETY: not null, and the caller promises that many bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+    let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes);
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let (on, seconds) = number(0).zip(number(4)).ok_or(Errno::EINVAL)?;
             Ok(OptionValue::Linger(on != 0, seconds.max(0) as u32))
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) => {
-            let word = |at: usize| octets.get(at..at + 8)?.try_into().ok().map(i64::from_ne_bytes);
+            let word = |at: usize| bytes.get(at..at + 8)?.try_into().ok().map(i64::from_ne_bytes);
             let (seconds, micros) = word(0).zip(word(8)).ok_or(Errno::EINVAL)?;
             OptionValue::time(seconds, micros)
         }
         (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
-            let name = CStr::from_bytes_until_nul(octets).map_or(octets, CStr::to_bytes);
-            Ok(OptionValue::Octets(name.to_vec()))
+            let name = CStr::from_bytes_until_nul(bytes).map_or(bytes, CStr::to_bytes);
+            Ok(OptionValue::Bytes(name.to_vec()))
         }
-        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY) => Ok(OptionValue::Octets(octets.to_vec())),
-        (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) if octets.len() == 8 => {
-            let rate = octets.try_into().map_or(0, u64::from_ne_bytes);
+        (libc::IPPROTO_TCP, libc::TCP_FASTOPEN_KEY) => Ok(OptionValue::Bytes(bytes.to_vec())),
+        (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE) if bytes.len() == 8 => {
+            let rate = bytes.try_into().map_or(0, u64::from_ne_bytes);
             Ok(OptionValue::Int(rate.min(u32::MAX.into()) as i64))
         }
-        // Those of IP may be one octet.
-        (libc::IPPROTO_IP, _) if (1..4).contains(&octets.len()) => Ok(OptionValue::Int(octets[0].into())),
+        // Those of IP may be one byte.
+        (libc::IPPROTO_IP, _) if (1..4).contains(&bytes.len()) => Ok(OptionValue::Int(bytes[0].into())),
         _ => number(0).map(|number| OptionValue::Int(number.into())).ok_or(Errno::EINVAL),
     }
 }
@@ -65,14 +65,14 @@ pub(crate) unsafe extern "C" fn setsockopt(
 }
 
 /// What `getsockopt` copies out.
-fn option_octets(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
+fn option_bytes(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_MEMINFO) => memory(sockets, fd),
         // No congestion control here has more to say than TCP_INFO does.
         (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => sockets.tcp_info(fd).map(|_| Vec::new()),
         _ => Ok(match sockets.get_option(fd, level, name)? {
             OptionValue::Int(number) => (number as i32).to_ne_bytes().to_vec(),
-            OptionValue::Octets(octets) => octets,
+            OptionValue::Bytes(bytes) => bytes,
             OptionValue::Time(time) => {
                 [time.as_secs() as i64, i64::from(time.subsec_micros())].map(i64::to_ne_bytes).concat()
             }
@@ -84,17 +84,17 @@ fn option_octets(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) ->
     }
 }
 
-/// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: octets of text, as no kernel's memory
-/// is there to be counted.
+/// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: bytes of text, as no kernel's
+/// memory is there to be counted.
 fn memory(sockets: &Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
     let limit = |name| match sockets.get_option(fd, libc::SOL_SOCKET, name) {
-        Ok(OptionValue::Int(octets)) => Ok(octets as u32),
+        Ok(OptionValue::Int(bytes)) => Ok(bytes as u32),
         Ok(_) => Ok(NONE),
         Err(error) => Err(error),
     };
     let (receive, send) = (limit(libc::SO_RCVBUF)?, limit(libc::SO_SNDBUF)?);
     // A listener has neither.
-    let held = |request| sockets.ioctl(fd, request).map_or(NONE, |octets| octets as u32);
+    let held = |request| sockets.ioctl(fd, request).map_or(NONE, |bytes| bytes as u32);
     let (received, queued) = (held(libc::FIONREAD), held(libc::TIOCOUTQ));
     let numbers = [received, receive, queued, send, NONE, queued, NONE, NONE, NONE];
     Ok(numbers.iter().flat_map(|number| number.to_ne_bytes()).collect())
@@ -103,7 +103,7 @@ fn memory(sockets: &Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
 /// `getsockopt` of one of ours.
 ///
 /// # Safety
-/// `len` is null or writable, and at `value` there are as many writable octets as it says.
+/// `len` is null or writable, and at `value` there are as many writable bytes as it says.
 pub(crate) unsafe fn get_option(
     plug: &Plug,
     fd: c_int,
@@ -112,15 +112,15 @@ pub(crate) unsafe fn get_option(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    let got = plug.now(move |sockets| option_octets(sockets, fd, level, name));
-    let copied = got.and_then(|octets| {
+    let got = plug.now(move |sockets| option_bytes(sockets, fd, level, name));
+    let copied = got.and_then(|bytes| {
         if value.is_null() || len.is_null() {
             return Err(Errno::EFAULT);
         }
-        // SAFETY: neither is null; the caller promises as many octets as `len` says, and no more are written.
+        // SAFETY: neither is null; the caller promises as many bytes as `len` says, and no more are written.
         unsafe {
-            let count = octets.len().min(*len as usize);
-            ptr::copy_nonoverlapping(octets.as_ptr(), value.cast::<u8>(), count);
+            let count = bytes.len().min(*len as usize);
+            ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), count);
             *len = count as socklen_t;
         }
         Ok(0)

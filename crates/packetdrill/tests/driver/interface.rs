@@ -1,4 +1,5 @@
-//! The table as packetdrill's header declares it, written down a second time, and the library loaded as packetdrill loads it.
+//! The table as packetdrill's header declares it, written down a second time, and the library loaded as packetdrill
+//! loads it.
 
 use std::ffi::{CString, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::mem::{self, MaybeUninit};
@@ -82,23 +83,23 @@ pub fn library() -> PathBuf {
 }
 
 fn sockaddr(address: SocketAddr) -> Vec<u8> {
-    let mut octets = Vec::new();
+    let mut bytes = Vec::new();
     match address.ip() {
         IpAddr::V4(ip) => {
-            octets.extend((libc::AF_INET as u16).to_ne_bytes());
-            octets.extend(address.port().to_be_bytes());
-            octets.extend(ip.octets());
-            octets.resize(16, 0);
+            bytes.extend((libc::AF_INET as u16).to_ne_bytes());
+            bytes.extend(address.port().to_be_bytes());
+            bytes.extend(ip.octets());
+            bytes.resize(16, 0);
         }
         IpAddr::V6(ip) => {
-            octets.extend((libc::AF_INET6 as u16).to_ne_bytes());
-            octets.extend(address.port().to_be_bytes());
-            octets.extend([0; 4]);
-            octets.extend(ip.octets());
-            octets.resize(28, 0);
+            bytes.extend((libc::AF_INET6 as u16).to_ne_bytes());
+            bytes.extend(address.port().to_be_bytes());
+            bytes.extend([0; 4]);
+            bytes.extend(ip.octets());
+            bytes.resize(28, 0);
         }
     }
-    octets
+    bytes
 }
 
 impl Run {
@@ -168,7 +169,7 @@ impl Run {
         Ok((fd as i32, address))
     }
 
-    pub fn peer_octets(&self) -> Vec<u8> {
+    pub fn peer_bytes(&self) -> Vec<u8> {
         sockaddr(self.remote)
     }
 
@@ -181,27 +182,27 @@ impl Run {
     }
 
     pub fn read(&self, fd: i32, max: usize) -> Result<Vec<u8>, i32> {
-        let mut octets = vec![0; max];
+        let mut bytes = vec![0; max];
         // SAFETY: as above.
-        let count = unsafe { (self.interface.read)(self.interface.userdata, fd, octets.as_mut_ptr().cast(), max) };
-        octets.truncate(done(count as i64)? as usize);
-        Ok(octets)
+        let count = unsafe { (self.interface.read)(self.interface.userdata, fd, bytes.as_mut_ptr().cast(), max) };
+        bytes.truncate(done(count as i64)? as usize);
+        Ok(bytes)
     }
 
     pub fn recv(&self, fd: i32, max: usize, flags: c_int) -> Result<Vec<u8>, i32> {
-        let mut octets = vec![0; max];
+        let mut bytes = vec![0; max];
         let Interface { recv, userdata, .. } = self.interface;
         // SAFETY: as above.
-        let count = unsafe { recv(userdata, fd, octets.as_mut_ptr().cast(), max, flags) };
-        octets.truncate(done(count as i64)? as usize);
-        Ok(octets)
+        let count = unsafe { recv(userdata, fd, bytes.as_mut_ptr().cast(), max, flags) };
+        bytes.truncate(done(count as i64)? as usize);
+        Ok(bytes)
     }
 
-    /// `recvmsg` into two entries; the octets and the one control message.
+    /// `recvmsg` into two entries; the bytes and the one control message.
     pub fn receive_message(&self, fd: i32, rooms: [usize; 2]) -> Result<(Vec<u8>, Option<i32>), i32> {
-        let mut octets = [vec![0_u8; rooms[0]], vec![0_u8; rooms[1]]];
+        let mut bytes = [vec![0_u8; rooms[0]], vec![0_u8; rooms[1]]];
         let mut vector =
-            octets.each_mut().map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+            bytes.each_mut().map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
         let mut control = [0_u64; 8];
         // SAFETY: a message header without anything is all zeros.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
@@ -217,9 +218,9 @@ impl Run {
             let header = libc::CMSG_FIRSTHDR(&message);
             (!header.is_null()).then(|| libc::CMSG_DATA(header).cast::<c_int>().read_unaligned())
         };
-        let mut octets = octets.concat();
-        octets.truncate(count);
-        Ok((octets, waiting))
+        let mut bytes = bytes.concat();
+        bytes.truncate(count);
+        Ok((bytes, waiting))
     }
 
     /// `recvmsg` of the error queue: `msg_flags`, and the control messages.
@@ -246,10 +247,10 @@ impl Run {
         Ok((message.msg_flags, controls))
     }
 
-    pub fn write(&self, fd: i32, octets: &[u8]) -> Done {
+    pub fn write(&self, fd: i32, bytes: &[u8]) -> Done {
         let Interface { write, userdata, .. } = self.interface;
         // SAFETY: as above.
-        done(unsafe { write(userdata, fd, octets.as_ptr().cast(), octets.len()) } as i64)
+        done(unsafe { write(userdata, fd, bytes.as_ptr().cast(), bytes.len()) } as i64)
     }
 
     pub fn write_vector(&self, fd: i32, parts: &[&[u8]]) -> Done {
@@ -282,7 +283,7 @@ impl Run {
 
     pub fn set_option(&self, fd: i32, level: i32, name: i32, value: i32) -> Done {
         let Interface { setsockopt, userdata, .. } = self.interface;
-        // SAFETY: as above; the value is four octets long.
+        // SAFETY: as above; the value is four bytes long.
         done(unsafe { setsockopt(userdata, fd, level, name, (&raw const value).cast(), 4) }.into())
     }
 
@@ -350,31 +351,30 @@ impl Run {
     }
 
     /// A segment from the peer.
-    pub fn inject(&self, flags: u8, seq: u32, ack: u32, text: &[u8]) {
+    pub fn inject(&self, flags: u8, seq: u32, ack: u32, data: &[u8]) {
         let options = if flags & packet::SYN != 0 { vec![2, 4, 0x05, 0xb4, 4, 2, 1, 1] } else { Vec::new() };
         let ports = (self.remote.port(), self.local.port());
-        self.inject_segment(&Segment { ports, flags, seq, ack, options, text: text.to_vec() });
+        self.inject_segment(&Segment { ports, flags, seq, ack, options, data: data.to_vec() });
     }
 
     pub fn inject_segment(&self, segment: &Segment) {
-        let octets = packet::packet(self.remote.ip(), self.local.ip(), segment);
+        let bytes = packet::packet(self.remote.ip(), self.local.ip(), segment);
         // SAFETY: as above.
-        let sent =
-            unsafe { (self.interface.netdev_send)(self.interface.userdata, octets.as_ptr().cast(), octets.len()) };
+        let sent = unsafe { (self.interface.netdev_send)(self.interface.userdata, bytes.as_ptr().cast(), bytes.len()) };
         assert_eq!(sent, 0);
     }
 
     /// The next segment and its time; `None` when the library has given up.
     pub fn receive(&self) -> Option<(i64, Segment)> {
-        let mut octets = vec![0_u8; 4096];
-        let (mut count, mut time) = (octets.len(), 0);
+        let mut bytes = vec![0_u8; 4096];
+        let (mut count, mut time) = (bytes.len(), 0);
         // SAFETY: as above; there is as much room as is said.
         let result = unsafe {
-            let buffer = octets.as_mut_ptr().cast();
+            let buffer = bytes.as_mut_ptr().cast();
             (self.interface.netdev_receive)(self.interface.userdata, buffer, &mut count, &mut time)
         };
         assert_eq!(result, 0);
-        (count > 0).then(|| (time, packet::read(&octets[..count])))
+        (count > 0).then(|| (time, packet::read(&bytes[..count])))
     }
 
     pub fn expect(&self) -> (i64, Segment) {

@@ -1,5 +1,5 @@
-//! The plug-in is driven as packetdrill drives it: loaded, its table filled, called from the script's thread and from one for
-//! calls that block, with packets made by hand.
+//! The plug-in is driven as packetdrill drives it: loaded, its table filled, called from the script's thread and from
+//! one for calls that block, with packets made by hand.
 
 #[path = "interface.rs"]
 mod interface;
@@ -18,8 +18,8 @@ use packet::{ACK, FIN, PSH, RST, SYN, Segment};
 
 const MS: i64 = 1000;
 
-/// Runs `call` on a thread of its own, and returns when that thread sleeps in it: packetdrill looks at the same place. A test
-/// that fails meanwhile does not wait for the thread.
+/// Runs `call` on a thread of its own, and returns when that thread sleeps in it: packetdrill looks at the same place.
+/// A test that fails meanwhile does not wait for the thread.
 fn blocked<T: Send + 'static>(run: &Arc<Run>, call: impl FnOnce(&Run) -> T + Send + 'static) -> JoinHandle<T> {
     let (say, hear) = mpsc::channel();
     let run = run.clone();
@@ -29,11 +29,12 @@ fn blocked<T: Send + 'static>(run: &Arc<Run>, call: impl FnOnce(&Run) -> T + Sen
         call(&run)
     });
     let stat = format!("/proc/self/task/{}/stat", hear.recv().expect("a thread"));
-    // On its way into the call it may sleep for a moment, for the allocator's lock: looked at again and again it moves on.
+    // On its way into the call it may sleep for a moment, for the allocator's lock: looked at again and again it moves
+    // on.
     let mut looks = 0;
     while looks < 500 {
-        let text = fs::read_to_string(&stat).expect("the thread lives while its call blocks");
-        let sleeps = text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
+        let data = fs::read_to_string(&stat).expect("the thread lives while its call blocks");
+        let sleeps = data.rsplit(") ").next().is_some_and(|rest| rest.starts_with('S'));
         looks = if sleeps { looks + 1 } else { 0 };
         thread::yield_now();
     }
@@ -75,22 +76,22 @@ fn session(arch: &str) {
         assert!((100 * MS..101 * MS).contains(&(at - began)), "{arch}: accept was over after {} us", at - began);
         accepted.expect("accept")
     };
-    assert_eq!(peer, run.peer_octets());
+    assert_eq!(peer, run.peer_bytes());
 
-    let text = {
+    let data = {
         let read = blocked(&run, move |run| (run.read(fd, 1000), run.now()));
         run.usleep(Duration::from_millis(50));
         run.inject(ACK | PSH, 1, next, b"hello");
-        let (text, at) = read.join().expect("read");
+        let (data, at) = read.join().expect("read");
         assert!((157 * MS..158 * MS).contains(&(at - began)), "{arch}: read was over after {} us", at - began);
-        text.expect("read")
+        data.expect("read")
     };
-    assert_eq!(text, b"hello");
+    assert_eq!(data, b"hello");
     let (_, ack) = run.expect();
     assert_eq!((ack.flags, ack.ack), (ACK, 6));
-    assert_eq!(run.write(fd, &text), Ok(5));
+    assert_eq!(run.write(fd, &data), Ok(5));
     let (at, echo) = run.expect();
-    assert_eq!((echo.flags, echo.seq, &echo.text[..]), (ACK | PSH, next, &b"hello"[..]));
+    assert_eq!((echo.flags, echo.seq, &echo.data[..]), (ACK | PSH, next, &b"hello"[..]));
     // Not acknowledged: it comes again after the retransmission time-out, 200 ms and the round trip.
     let (again, echo) = run.expect();
     assert_eq!(echo.seq, next);
@@ -116,7 +117,7 @@ fn session(arch: &str) {
 
 #[test]
 fn a_session_is_the_same_under_every_architecture() {
-    for arch in stack::ALL_PLANS {
+    for arch in stack::ALL_ARCHITECTURES {
         session(arch);
     }
 }
@@ -145,7 +146,7 @@ fn a_connect_that_blocks_ends_when_the_peer_answers() {
 /// packetdrill waits for the time of a call that may block on the thread that makes it, while the other sleeps.
 #[test]
 fn the_thread_for_calls_that_block_moves_the_clock_too() {
-    for arch in stack::ALL_PLANS {
+    for arch in stack::ALL_ARCHITECTURES {
         let run = Run::begin(&format!("arch={arch}"));
         let (fd, next) = accepted(&run);
         run.write(fd, b"x").expect("write");
@@ -160,12 +161,12 @@ fn the_thread_for_calls_that_block_moves_the_clock_too() {
         let read = blocked(&run, move |run| (run.read(fd, 10), run.now()));
         run.usleep(Duration::from_millis(50));
         run.inject(ACK | PSH, 1, next, b"y");
-        let (text, over) = read.join().expect("read");
-        assert_eq!(text, Ok(b"y".to_vec()), "{arch}");
+        let (data, over) = read.join().expect("read");
+        assert_eq!(data, Ok(b"y".to_vec()), "{arch}");
         assert!((due + 50 * MS..due + 51 * MS).contains(&over), "{arch}: over at {over}, due at {due}");
         // Meanwhile timers ran when they were due.
         let (at, again) = run.expect();
-        assert_eq!((again.seq, &again.text[..]), (next, &b"x"[..]));
+        assert_eq!((again.seq, &again.data[..]), (next, &b"x"[..]));
         assert!((sent + 200 * MS..sent + 300 * MS).contains(&at), "{arch}: sent at {sent}, again at {at}");
         run.end();
     }
@@ -200,7 +201,7 @@ fn descriptors_are_the_kernels_and_calls_fail_as_linux_fails_them() {
 /// A program that peeks until a whole header has arrived.
 #[test]
 fn a_peek_shows_all_that_has_come_so_far() {
-    for arch in stack::ALL_PLANS {
+    for arch in stack::ALL_ARCHITECTURES {
         let run = Run::begin(&format!("arch={arch}"));
         let (fd, next) = accepted(&run);
         run.inject(ACK | PSH, 1, next, b"abcd");
@@ -216,7 +217,7 @@ fn a_peek_shows_all_that_has_come_so_far() {
 }
 
 #[test]
-fn what_became_of_octets_is_told_by_the_error_queue() {
+fn what_became_of_bytes_is_told_by_the_error_queue() {
     let run = Run::begin("arch=giant");
     let (fd, next) = accepted(&run);
     let asked = libc::SOF_TIMESTAMPING_TX_ACK | libc::SOF_TIMESTAMPING_SOFTWARE | libc::SOF_TIMESTAMPING_OPT_ID;
@@ -231,11 +232,11 @@ fn what_became_of_octets_is_told_by_the_error_queue() {
     assert_eq!(flags, libc::MSG_ERRQUEUE | libc::MSG_TRUNC);
     let [(level, kind, stamps), (ip, received, error)] = &controls[..] else { panic!("{controls:?}") };
     assert_eq!((*level, *kind), (libc::SOL_SOCKET, libc::SO_TIMESTAMPING));
-    let number = |at: usize| i64::from_ne_bytes(stamps[at..at + 8].try_into().expect("eight octets"));
+    let number = |at: usize| i64::from_ne_bytes(stamps[at..at + 8].try_into().expect("eight bytes"));
     let micros = number(0) * 1_000_000 + number(8) / 1000;
     assert!((0..MS).contains(&(now - micros)), "stamped {micros} at {now}");
     assert_eq!((*ip, *received), (libc::IPPROTO_IP, libc::IP_RECVERR));
-    // ENOMSG from the stamps, an acknowledgement, of the third octet.
+    // ENOMSG from the stamps, an acknowledgement, of the third byte.
     assert_eq!(error[..4], libc::ENOMSG.to_ne_bytes());
     assert_eq!((error[4], &error[8..12], &error[12..16]), (4, &2_u32.to_ne_bytes()[..], &2_u32.to_ne_bytes()[..]));
     run.end();
@@ -287,7 +288,7 @@ fn knobs_are_files_that_are_read_while_the_script_runs() {
     assert!(!has_option(&answer.options, SACK_PERMITTED), "{:?}", answer.options);
     fs::write(path.join("tcp_sack"), "1\n").expect("a file");
     let segment = Segment { ports: (51_001, 8080), flags: SYN, options: vec![2, 4, 5, 0xb4, 4, 2, 1, 1], ..answer };
-    run.inject_segment(&Segment { text: Vec::new(), ..segment });
+    run.inject_segment(&Segment { data: Vec::new(), ..segment });
     let answer = loop {
         let (_, answer) = run.expect();
         if answer.ports.1 == 51_001 {
@@ -321,7 +322,7 @@ fn preloaded() {
     };
     let info = ask(libc::IPPROTO_TCP, libc::TCP_INFO, 512);
     assert_eq!(info.len(), 280);
-    let tcpi_snd_cwnd = u32::from_ne_bytes(info[80..84].try_into().expect("four octets"));
+    let tcpi_snd_cwnd = u32::from_ne_bytes(info[80..84].try_into().expect("four bytes"));
     assert_eq!(tcpi_snd_cwnd, 10);
     assert_eq!(ask(libc::IPPROTO_TCP, libc::TCP_CC_INFO, 64).len(), 0);
     assert_eq!(ask(libc::SOL_SOCKET, libc::SO_MEMINFO, 36).len(), 36);
@@ -333,7 +334,7 @@ fn preloaded() {
     // SAFETY: both descriptors are open, and the offset is a number.
     let sent = unsafe { libc::sendfile(fd, std::os::fd::AsRawFd::as_raw_fd(&file), &mut offset, 100) };
     assert_eq!((sent, offset), (6, 10));
-    assert_eq!(run.expect().1.text, b"456789");
+    assert_eq!(run.expect().1.data, b"456789");
     run.inject(ACK, 1, next.wrapping_add(6), &[]);
     drop(file);
 
@@ -347,7 +348,8 @@ fn preloaded() {
 
 const CHILD: &str = "HEDDLE_PACKETDRILL_CHILD";
 
-/// What packetdrill asks the C library for, as for the figures in `%{ }%`, reaches the stack if the library was preloaded.
+/// What packetdrill asks the C library for, as for the figures in `%{ }%`, reaches the stack if the library was
+/// preloaded.
 #[test]
 fn the_congestion_window_is_told_through_the_preloaded_symbol() {
     if std::env::var_os(CHILD).is_some() {

@@ -19,13 +19,13 @@ pub struct Segment {
     pub seq: u32,
     pub ack: u32,
     pub options: Vec<u8>,
-    pub text: Vec<u8>,
+    pub data: Vec<u8>,
 }
 
 /// An IP packet with `segment`.
 pub fn packet(from: IpAddr, to: IpAddr, segment: &Segment) -> Vec<u8> {
-    let Segment { ports, flags, seq, ack, options, text } = segment;
-    let built = frames::Segment { flags: TcpFlags((*flags).into()), text, ..frames::Segment::ack(*ports, *seq, *ack) };
+    let Segment { ports, flags, seq, ack, options, data } = segment;
+    let built = frames::Segment { flags: TcpFlags((*flags).into()), data, ..frames::Segment::ack(*ports, *seq, *ack) };
     Packet::new(from, to, built.window(32_768).options(TcpOptions::new(options))).bytes()
 }
 
@@ -40,7 +40,7 @@ pub fn read(packet: &[u8]) -> Segment {
     let tcp = &packet[start..];
     let pseudo = sum(addresses, sum(&[0, 6], tcp.len() as u16));
     assert_eq!(sum(tcp, pseudo), 0xffff, "a wrong checksum: {packet:02x?}");
-    let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four octets"));
+    let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().expect("four bytes"));
     let header_len = usize::from(tcp[12] >> 4) * 4;
     Segment {
         ports: (u16::from_be_bytes([tcp[0], tcp[1]]), u16::from_be_bytes([tcp[2], tcp[3]])),
@@ -48,6 +48,6 @@ pub fn read(packet: &[u8]) -> Segment {
         seq: word(4),
         ack: word(8),
         options: tcp[20..header_len].to_vec(),
-        text: tcp[header_len..].to_vec(),
+        data: tcp[header_len..].to_vec(),
     }
 }

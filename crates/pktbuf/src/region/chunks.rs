@@ -1,7 +1,8 @@
 //! The chunks of one region: trusted headers, the state of each chunk, free lists.
 //!
-//! Every chunk is at one place: home, in a buffer, or lent. A place changes by one exchange of its state, so of two parties
-//! that claim a chunk one is refused. What may never happen: a header that is used without the chunk being in a buffer.
+//! Every chunk is at one place: home, in a buffer, or lent. A place changes by one exchange of its state, so of two
+//! parties that claim a chunk one is refused. What may never happen: a header that is used without the chunk being in a
+//! buffer.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -90,8 +91,8 @@ pub(crate) struct Chunks {
     _memory: Box<dyn Send + Sync>,
 }
 
-// SAFETY: a header is used by the owner of its chunk's buffer only, which `places` makes one at a time; `base` is not read
-// through here.
+// SAFETY: a header is used by the owner of its chunk's buffer only, which `places` makes one at a time; `base` is not
+// read through here.
 unsafe impl Sync for Chunks {}
 // SAFETY: as above; the memory itself is `Send`.
 unsafe impl Send for Chunks {}
@@ -149,8 +150,8 @@ impl Chunks {
     /// The block of a chunk that has just come into a buffer.
     fn block(&self, chunk: u32) -> Block {
         let header = NonNull::from(&self.headers[chunk as usize]).cast::<Header>();
-        // SAFETY: `UnsafeCell` has the layout of its content. The headers are kept while a chunk is out, by the use count
-        // of the region, and the exchange of the chunk's place has made the caller its only user.
+        // SAFETY: `UnsafeCell` has the layout of its content. The headers are kept while a chunk is out, by the use
+        // count of the region, and the exchange of the chunk's place has made the caller its only user.
         let mut block = unsafe { Block::with_header(header) };
         // SAFETY: as above.
         unsafe { block.header_mut() }.meta = Meta::default();

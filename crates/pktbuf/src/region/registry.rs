@@ -1,9 +1,9 @@
 //! The table of regions, by number: a few words that are never freed, so that an old number may be tried at any time.
 //!
-//! Each entry counts the chunks of its region that are not home, and whether the region is open; a region's chunks are freed
-//! when it is closed and that count is zero. The mutex is taken to register, to unregister and to free, never by an
-//! allocation or a release that finds the region open. What may never happen: chunks that are freed while one is out, or
-//! freed twice.
+//! Each entry counts the chunks of its region that are not home, and whether the region is open; a region's chunks are
+//! freed when it is closed and that count is zero. The mutex is taken to register, to unregister and to free, never by
+//! an allocation or a release that finds the region open. What may never happen: chunks that are freed while one is
+//! out, or freed twice.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicPtr;
@@ -52,7 +52,7 @@ pub(super) fn register(make: impl FnOnce(RegionId) -> Box<Chunks>) -> Result<(Re
     };
     let id = TABLE.iter().enumerate().find_map(open).ok_or(RegionError::TooMany)?;
     let chunks = NonNull::from(Box::leak(make(id)));
-    // The number is known to nobody else yet, so nothing has looked for the chunks.
+    // No other code knows the number yet, so the chunks have not been looked up.
     entry(id).chunks.store(chunks.as_ptr(), Release);
     Ok((id, chunks))
 }
@@ -138,8 +138,8 @@ fn free(entry: &Entry) {
         entry.chunks.swap(ptr::null_mut(), Acquire)
     };
     if let Some(chunks) = NonNull::new(chunks) {
-        // SAFETY: the pointer came from a box and was taken out of the table just now, by this thread alone. The region is
-        // closed and has no use, so no other thread has a reference.
+        // SAFETY: the pointer came from a box and was taken out of the table just now, by this thread alone. The region
+        // is closed and has no use, so no other thread has a reference.
         drop(unsafe { Box::from_raw(chunks.as_ptr()) });
     }
 }

@@ -1,7 +1,7 @@
 //! The one's-complement sum in vector instructions of x86.
 //!
-//! A vector is read as 64-bit words whose lower and upper halves are added to two sums of 64-bit lanes: no carry is lost
-//! before 16 GiB. Only `sum.rs` calls this, after it has looked what the processor has. What may never happen: a load
+//! A vector is read as 64-bit words whose lower and upper halves are added to two sums of 64-bit lanes: no carry is
+//! lost before 16 GiB. Only `sum.rs` calls this, after checking the processor's features. What may never happen: a load
 //! beyond the slice; the tail is left to the portable kernel (AVX2) or masked (AVX-512).
 
 use std::arch::x86_64::*;

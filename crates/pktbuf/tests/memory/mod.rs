@@ -18,8 +18,8 @@ unsafe impl<const FOREIGN: bool> Send for Pages<FOREIGN> {}
 // SAFETY: as above.
 unsafe impl<const FOREIGN: bool> Sync for Pages<FOREIGN> {}
 
-// SAFETY: the pages are mapped, hold zeros and stay until the drop. Under exclusive access the tests write chunks that are
-// lent, or all of them while no buffer is being used.
+// SAFETY: the pages are mapped, hold zeros and stay until the drop. Under exclusive access the tests write chunks that
+// are lent, or all of them while no buffer is being used.
 unsafe impl<const FOREIGN: bool> Memory for Pages<FOREIGN> {
     const ACCESS: Access = if FOREIGN { Access::Foreign } else { Access::Exclusive };
 

@@ -30,8 +30,8 @@ impl<P: Platform> Sockets<P> {
     /// `epoll_ctl(2)`. `interest` is not looked at by `EPOLL_CTL_DEL`.
     ///
     /// # Errors
-    /// `EBADF`; `EEXIST`, `ENOENT`; `EINVAL` if `epoll` is no instance or `fd` itself; `EPERM` for a file that is always
-    /// ready; `ELOOP` where instances would watch each other in a circle or more than five deep.
+    /// `EBADF`; `EEXIST`, `ENOENT`; `EINVAL` if `epoll` is no instance or `fd` itself; `EPERM` for a file that is
+    /// always ready; `ELOOP` where instances would watch each other in a circle or more than five deep.
     pub fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<(), Errno> {
         let (instance, file) = (self.file(epoll)?, self.file(fd)?);
         if matches!(file.object, Object::Zeros(_)) {

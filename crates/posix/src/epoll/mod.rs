@@ -1,16 +1,17 @@
 //! `epoll`: an instance has an interest list and a ready list (epoll(7)).
 //!
-//! A registration waits in the queue of the description that it watches. A wake-up there puts the registration into the ready
-//! list and wakes the threads that wait for the instance; `epoll_wait` takes registrations out of the list, asks each description
-//! what it is ready for, and reports those that are. What is level-triggered goes back into the list until it is found not
-//! ready; what is edge-triggered comes back with the next wake-up; what is one-shot with `EPOLL_CTL_MOD`.
+//! A registration waits in the queue of the description that it watches. A wake-up there puts the registration into the
+//! ready list and wakes the threads that wait for the instance; `epoll_wait` takes registrations out of the list, asks
+//! each description what it is ready for, and reports those that are. What is level-triggered goes back into the list
+//! until it is found not ready; what is edge-triggered comes back with the next wake-up; what is one-shot with
+//! `EPOLL_CTL_MOD`.
 //!
 //! A registration is named by the number of the descriptor and the description, so it outlives the descriptor if the
-//! description does: "a file descriptor is removed from an interest list only after all the file descriptors referring to the
-//! underlying open file description have been closed" (epoll(7)).
+//! description does: "a file descriptor is removed from an interest list only after all the file descriptors referring
+//! to the underlying open file description have been closed" (epoll(7)).
 //!
-//! What may never happen: a description is asked anything while a list is locked, or a wake-up that comes while it is asked is
-//! lost (the registration counts as taken out before it is asked).
+//! What may never happen: a description is asked anything while a list is locked, or a wake-up that comes while it is
+//! asked is lost (the registration counts as taken out before it is asked).
 
 mod calls;
 
@@ -47,8 +48,8 @@ impl Interest {
     }
 }
 
-/// A registration's name: number of the descriptor and address of the description, unique while it lives; and which of the
-/// registrations that ever had this name.
+/// A registration's name: number of the descriptor and address of the description, unique while it lives; and which of
+/// the registrations that ever had this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     fd: i32,
@@ -178,7 +179,7 @@ impl<P: Platform> Instance<P> {
         Ok(())
     }
 
-    /// Has the registration told of what happens to `file`, and lists it if that is ready already.
+    /// Subscribes the registration to the events of `file`, and queues it if that is ready already.
     fn watch(self: &Arc<Self>, key: Key, file: &Arc<Description<P>>, interest: Interest) {
         if interest.events & EDGE_TRIGGERED != 0
             && let Object::Tcp(socket) = &file.object

@@ -1,5 +1,5 @@
-//! close(2), socket(7): what becomes of a call that another thread has begun, and how long close itself waits. Of the first the man pages
-//! say that "it is probably unwise": what Linux does is the reference.
+//! close(2), socket(7): what becomes of a call that another thread has begun, and how long close itself waits. Of the
+//! first the man pages say that "it is probably unwise": what Linux does is the reference.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ kernel_and_stacks! {
     linger_time = a_linger_time_ends_the_wait_and_not_the_connection;
 }
 
-/// close(2): "the blocking I/O system call holds a reference to the underlying open file description, and this reference keeps the
-/// description open until the I/O system call completes."
+/// close(2): "the blocking I/O system call holds a reference to the underlying open file description, and this
+/// reference keeps the description open until the I/O system call completes."
 fn a_read_goes_on_after_the_close_of_its_descriptor(world: &World) {
     let (server, client) = world.connection();
     let reader = world.server.clone();
@@ -48,8 +48,8 @@ fn an_accept_goes_on_after_the_close_of_its_listener(world: &World) {
     assert_eq!(world.client.connect(second, address), Err(Errno::ECONNREFUSED));
 }
 
-/// poll(2): "POLLNVAL Invalid request: fd not open (only returned in revents; ignored in events)." The close wakes nobody; what happens to
-/// the description, which the call keeps open, does, and then the number means nothing.
+/// poll(2): "POLLNVAL Invalid request: fd not open (only returned in revents; ignored in events)." The close wakes
+/// nobody; what happens to the description, which the call keeps open, does, and then the number means nothing.
 fn a_poll_says_that_a_descriptor_is_gone_when_it_is_woken(world: &World) {
     let (server, client) = world.connection();
     let poller = world.server.clone();
@@ -91,9 +91,10 @@ fn drain(world: &World, server: i32) -> usize {
     }
 }
 
-/// socket(7), SO_LINGER: "When enabled, a close(2) or shutdown(2) will not return until all queued messages for the socket have been
-/// successfully sent or the linger timeout has been reached. Otherwise, the call returns immediately and the closing is done in the
-/// background." On Linux `shutdown` does not wait, and `close` waits whether the descriptor blocks or not.
+/// socket(7), SO_LINGER: "When enabled, a close(2) or shutdown(2) will not return until all queued messages for the
+/// socket have been successfully sent or the linger timeout has been reached. Otherwise, the call returns immediately
+/// and the closing is done in the background." On Linux `shutdown` does not wait, and `close` waits whether the
+/// descriptor blocks or not.
 fn close_waits_until_the_peer_has_everything(world: &World) {
     let (server, client) = world.connection();
     let sent = fill(world, client);
@@ -107,7 +108,8 @@ fn close_waits_until_the_peer_has_everything(world: &World) {
     assert_eq!(closes.join().expect("the thread"), Ok(()));
 }
 
-/// dup2(2): "If the file descriptor newfd was previously open, it is closed before being reused; the close is performed silently".
+/// dup2(2): "If the file descriptor newfd was previously open, it is closed before being reused; the close is performed
+/// silently".
 fn dup2_waits_for_the_connection_that_it_ends(world: &World) {
     let (server, client) = world.connection();
     let sent = fill(world, client);

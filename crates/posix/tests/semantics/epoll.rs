@@ -45,10 +45,10 @@ fn await_event(system: &dyn System, epoll: i32) -> u32 {
     events[0].events
 }
 
-/// epoll(7), of data of which half is read: "If the rfd file descriptor has been added to the epoll interface
-/// using the EPOLLET (edge-triggered) flag, the call to epoll_wait(2) done in step 5 will probably hang despite the available
-/// data still present in the file input buffer"; "by contrast, when used as a level-triggered interface (the default, when
-/// EPOLLET is not specified), epoll is simply a faster poll(2)".
+/// epoll(7), of data of which half is read: "If the rfd file descriptor has been added to the epoll interface using the
+/// EPOLLET (edge-triggered) flag, the call to epoll_wait(2) done in step 5 will probably hang despite the available
+/// data still present in the file input buffer"; "by contrast, when used as a level-triggered interface (the default,
+/// when EPOLLET is not specified), epoll is simply a faster poll(2)".
 fn a_level_lasts_and_an_edge_is_reported_once(world: &World) {
     let (server, client) = world.connection();
     let edge = watch(&*world.server, server, IN | ET);
@@ -66,7 +66,8 @@ fn a_level_lasts_and_an_edge_is_reported_once(world: &World) {
     assert_eq!(world.server.recv(server, 1, libc::MSG_DONTWAIT), Err(Errno::EAGAIN));
 }
 
-/// epoll(7): "Since even with edge-triggered epoll, multiple events can be generated upon receipt of multiple chunks of data".
+/// epoll(7): "Since even with edge-triggered epoll, multiple events can be generated upon receipt of multiple chunks of
+/// data".
 fn every_arrival_is_an_edge_although_data_is_unread(world: &World) {
     let (server, client) = world.connection();
     let epoll = watch(&*world.server, server, IN | ET);
@@ -77,9 +78,9 @@ fn every_arrival_is_an_edge_although_data_is_unread(world: &World) {
     }
 }
 
-/// epoll_ctl(2), EPOLLONESHOT: "after an event notified for the file descriptor by epoll_wait(2), the file descriptor is
-/// disabled in the interest list and no other events will be reported by the epoll interface. The user must call epoll_ctl()
-/// with EPOLL_CTL_MOD to rearm the file descriptor with a new event mask."
+/// epoll_ctl(2), EPOLLONESHOT: "after an event notified for the file descriptor by epoll_wait(2), the file descriptor
+/// is disabled in the interest list and no other events will be reported by the epoll interface. The user must call
+/// epoll_ctl() with EPOLL_CTL_MOD to rearm the file descriptor with a new event mask."
 fn a_one_shot_registration_is_disabled_until_it_is_modified(world: &World) {
     let (server, client) = world.connection();
     let epoll = watch(&*world.server, server, IN | ONESHOT);
@@ -95,9 +96,9 @@ fn a_one_shot_registration_is_disabled_until_it_is_modified(world: &World) {
     assert_eq!(look(&*world.server, epoll), 0);
 }
 
-/// epoll_ctl(2), EPOLLRDHUP: "Stream socket peer closed connection, or shut down writing half of connection". EPOLLHUP: "when
-/// reading from a channel such as a pipe or a stream socket, this event merely indicates that the peer closed its end of the
-/// channel"; "it is not necessary to set it in events".
+/// epoll_ctl(2), EPOLLRDHUP: "Stream socket peer closed connection, or shut down writing half of connection". EPOLLHUP:
+/// "when reading from a channel such as a pipe or a stream socket, this event merely indicates that the peer closed its
+/// end of the channel"; "it is not necessary to set it in events".
 fn the_peers_shutdown_is_reported(world: &World) {
     let (server, client) = world.connection();
     let epoll = watch(&*world.server, server, IN | RDHUP | ET);
@@ -109,8 +110,8 @@ fn the_peers_shutdown_is_reported(world: &World) {
     assert_ne!(both & libc::POLLHUP, 0);
 }
 
-/// epoll(7): "an application that employs the EPOLLET flag should use nonblocking file descriptors", and waits for an event
-/// "only after read(2) or write(2) return EAGAIN".
+/// epoll(7): "an application that employs the EPOLLET flag should use nonblocking file descriptors", and waits for an
+/// event "only after read(2) or write(2) return EAGAIN".
 fn room_to_write_is_an_edge_after_the_buffer_was_full(world: &World) {
     let (server, client) = world.connection();
     world.server.set_nonblocking(server, true).expect("O_NONBLOCK");
@@ -133,9 +134,9 @@ fn room_to_write_is_an_edge_after_the_buffer_was_full(world: &World) {
     assert_eq!(await_event(&*world.server, epoll), OUT);
 }
 
-/// epoll_ctl(2): "EEXIST op was EPOLL_CTL_ADD, and the supplied file descriptor fd is already registered"; "ENOENT op was
-/// EPOLL_CTL_MOD or EPOLL_CTL_DEL, and fd is not registered"; "EINVAL epfd is not an epoll file descriptor, or fd is the same as
-/// epfd"; "EBADF epfd or fd is not a valid file descriptor".
+/// epoll_ctl(2): "EEXIST op was EPOLL_CTL_ADD, and the supplied file descriptor fd is already registered"; "ENOENT op
+/// was EPOLL_CTL_MOD or EPOLL_CTL_DEL, and fd is not registered"; "EINVAL epfd is not an epoll file descriptor, or fd
+/// is the same as epfd"; "EBADF epfd or fd is not a valid file descriptor".
 fn wrong_uses_fail_as_the_manual_says(world: &World) {
     let system = &*world.server;
     let (fd, _) = world.listener();
@@ -154,8 +155,8 @@ fn wrong_uses_fail_as_the_manual_says(world: &World) {
     assert_eq!(system.epoll_wait(fd, 1, NOW), Err(Errno::EINVAL));
 }
 
-/// epoll(7): "Is the epoll file descriptor itself poll/epoll/selectable? Yes. If an epoll file descriptor has events waiting,
-/// then it will indicate as being readable."
+/// epoll(7): "Is the epoll file descriptor itself poll/epoll/selectable? Yes. If an epoll file descriptor has events
+/// waiting, then it will indicate as being readable."
 fn an_instance_is_readable_when_it_has_events(world: &World) {
     let system = &*world.server;
     let (reader, writer) = system.pipe().expect("pipe");
@@ -171,8 +172,8 @@ fn an_instance_is_readable_when_it_has_events(world: &World) {
     assert_eq!(look(system, inner), HUP, "asked for or not");
 }
 
-/// epoll_ctl(2): "ELOOP fd refers to an epoll instance and this EPOLL_CTL_ADD operation would result in a circular loop of epoll
-/// instances monitoring one another or a nesting depth of epoll instances greater than 5."
+/// epoll_ctl(2): "ELOOP fd refers to an epoll instance and this EPOLL_CTL_ADD operation would result in a circular loop
+/// of epoll instances monitoring one another or a nesting depth of epoll instances greater than 5."
 fn instances_may_not_watch_each_other_in_a_circle(world: &World) {
     let system = &*world.server;
     let made: Vec<_> = (0..3).map(|_| system.epoll_create().expect("epoll_create")).collect();
@@ -200,8 +201,8 @@ fn a_listener_is_readable_when_a_connection_waits(world: &World) {
     assert_eq!(look(&*world.server, epoll), 0);
 }
 
-/// epoll_wait(2): "If the number of ready file descriptors is greater than maxevents, then successive epoll_wait() calls will
-/// round robin through the set of ready file descriptors. This behavior helps avoid starvation scenarios".
+/// epoll_wait(2): "If the number of ready file descriptors is greater than maxevents, then successive epoll_wait()
+/// calls will round robin through the set of ready file descriptors. This behavior helps avoid starvation scenarios".
 fn all_ready_descriptors_get_their_turn(world: &World) {
     let system = &*world.server;
     let epoll = system.epoll_create().expect("epoll_create");
@@ -215,10 +216,10 @@ fn all_ready_descriptors_get_their_turn(world: &World) {
     assert_eq!(seen, [0, 1, 2, 3]);
 }
 
-/// poll(2): "POLLERR Error condition (only returned in revents; ignored in events)." The kernel's documentation of timestamping
-/// (`SOF_TIMESTAMPING_TX_ACK`): "Request tx timestamps when all data in the send buffer has been acknowledged"; "reading from the
-/// error queue is always a non-blocking operation. To block waiting on a timestamp, use poll or select. poll() will return POLLERR
-/// in pollfd.revents if any data is ready on the error queue."
+/// poll(2): "POLLERR Error condition (only returned in revents; ignored in events)." The kernel's documentation of
+/// timestamping (`SOF_TIMESTAMPING_TX_ACK`): "Request tx timestamps when all data in the send buffer has been
+/// acknowledged"; "reading from the error queue is always a non-blocking operation. To block waiting on a timestamp,
+/// use poll or select. poll() will return POLLERR in pollfd.revents if any data is ready on the error queue."
 fn an_entry_of_the_error_queue_wakes_who_waits(world: &World) {
     let (server, client) = world.connection();
     let flags = libc::SOF_TIMESTAMPING_TX_ACK | libc::SOF_TIMESTAMPING_SOFTWARE;

@@ -1,5 +1,6 @@
-//! What Linux's man pages say of sockets, as tests. Each quotes its sentence. The same body runs against the machine's kernel
-//! on loopback and against two stacks on a link under every process architecture: what the kernel does is the oracle.
+//! What Linux's man pages say of sockets, as tests. Each quotes its sentence. The same body runs against the machine's
+//! kernel on loopback and against two stacks on a link under every process architecture: what the kernel does is the
+//! oracle.
 
 // The test's own threads and locks are the machine's, as its kernel is.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -20,7 +21,7 @@ macro_rules! kernel_and_stacks {
     ($($(#[$doc:meta])* $name:ident = $body:ident;)+) => {$(
         mod $name {
             use every_arch::every_arch;
-            use stack::Plan;
+            use stack::Architecture;
             use $crate::world::World;
 
             $(#[$doc])*
@@ -30,8 +31,8 @@ macro_rules! kernel_and_stacks {
             }
 
             #[every_arch]
-            fn stacks(plan: Plan) {
-                super::$body(&World::stacks(plan));
+            fn stacks(arch: Architecture) {
+                super::$body(&World::stacks(arch));
             }
         }
     )+};

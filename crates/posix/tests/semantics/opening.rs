@@ -19,10 +19,10 @@ kernel_and_stacks! {
     names = both_ends_know_both_addresses;
 }
 
-/// connect(2): "EINPROGRESS The socket is nonblocking and the connection cannot be completed immediately. [...] It is possible
-/// to select(2) or poll(2) for completion by selecting the socket for writing. After select(2) indicates writability, use
-/// getsockopt(2) to read the SO_ERROR option at level SOL_SOCKET to determine whether connect() completed successfully (SO_ERROR
-/// is zero)"; "EISCONN The socket is already connected."
+/// connect(2): "EINPROGRESS The socket is nonblocking and the connection cannot be completed immediately. [...] It is
+/// possible to select(2) or poll(2) for completion by selecting the socket for writing. After select(2) indicates
+/// writability, use getsockopt(2) to read the SO_ERROR option at level SOL_SOCKET to determine whether connect()
+/// completed successfully (SO_ERROR is zero)"; "EISCONN The socket is already connected."
 fn a_nonblocking_connect_is_completed_by_polling(world: &World) {
     let (_listener, address) = world.listener();
     let client = world.client.socket(libc::SOCK_STREAM | libc::SOCK_NONBLOCK).expect("socket");
@@ -54,8 +54,8 @@ fn a_blocking_connect_returns_the_refusal(world: &World) {
     assert_eq!(world.client.connect(client, address), Err(Errno::ECONNREFUSED));
 }
 
-/// accept(2): "EINVAL Socket is not listening for connections". Linux wakes a thread that blocks in accept when another shuts
-/// the listener down.
+/// accept(2): "EINVAL Socket is not listening for connections". Linux wakes a thread that blocks in accept when another
+/// shuts the listener down.
 fn accept_on_a_socket_that_no_longer_listens_is_invalid(world: &World) {
     let (listener, _) = world.listener();
     let server = world.server.clone();
@@ -85,9 +85,10 @@ fn calls_on_the_wrong_socket_fail_as_the_manual_says(world: &World) {
     assert_eq!(system.close(999), Err(Errno::EBADF));
 }
 
-/// connect(2): "EALREADY The socket is nonblocking and a previous connection attempt has not yet been completed." The listener's
-/// queue is full, so the second connection is not completed. A blocking call waits for the attempt that is under way; when its
-/// time is over, "connect(2)" of its own attempt returns EINPROGRESS (socket(7)), and one that found an attempt EALREADY.
+/// connect(2): "EALREADY The socket is nonblocking and a previous connection attempt has not yet been completed." The
+/// listener's queue is full, so the second connection is not completed. A blocking call waits for the attempt that is
+/// under way; when its time is over, "connect(2)" of its own attempt returns EINPROGRESS (socket(7)), and one that
+/// found an attempt EALREADY.
 fn an_attempt_under_way_is_not_begun_again(world: &World) {
     let listener = world.server.socket(libc::SOCK_STREAM).expect("socket");
     world.server.bind(listener, SocketAddr::new(world.ip, 0)).expect("bind");
@@ -108,8 +109,8 @@ fn an_attempt_under_way_is_not_begun_again(world: &World) {
     assert_eq!(world.client.connect(first, address), Err(Errno::EINPROGRESS));
 }
 
-/// getsockname(2) "returns the current address to which the socket sockfd is bound", getpeername(2) "the address of the peer
-/// connected to the socket".
+/// getsockname(2) "returns the current address to which the socket sockfd is bound", getpeername(2) "the address of the
+/// peer connected to the socket".
 fn both_ends_know_both_addresses(world: &World) {
     let (server, client) = world.connection();
     assert_eq!(world.server.local(server), world.client.peer(client));

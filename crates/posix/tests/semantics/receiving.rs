@@ -21,8 +21,8 @@ kernel_and_stacks! {
     pipes = pipes_block_end_and_break;
 }
 
-/// recv(2), MSG_PEEK: "causes the receive operation to return data from the beginning of the receive queue without removing
-/// that data from the queue. Thus, a subsequent receive call will return the same data."
+/// recv(2), MSG_PEEK: "causes the receive operation to return data from the beginning of the receive queue without
+/// removing that data from the queue. Thus, a subsequent receive call will return the same data."
 fn a_peek_leaves_what_it_shows(world: &World) {
     let (server, client) = world.connection();
     world.client.send(client, b"hello", 0).expect("send");
@@ -33,9 +33,10 @@ fn a_peek_leaves_what_it_shows(world: &World) {
     assert_eq!(world.server.recv(server, 9, 0), Ok((3, b"llo".to_vec())));
 }
 
-/// tcp(7): "Since version 2.4, Linux supports the use of MSG_TRUNC in the flags argument of recv(2) (and recvmsg(2)). This flag
-/// causes the received bytes of data to be discarded, rather than passed back in a caller-supplied buffer." recv(2), of
-/// datagrams: "return the real length of the packet or datagram, even when it was longer than the passed buffer."
+/// tcp(7): "Since version 2.4, Linux supports the use of MSG_TRUNC in the flags argument of recv(2) (and recvmsg(2)).
+/// This flag causes the received bytes of data to be discarded, rather than passed back in a caller-supplied buffer."
+/// recv(2), of datagrams: "return the real length of the packet or datagram, even when it was longer than the passed
+/// buffer."
 fn truncation_is_said_by_the_value(world: &World) {
     let (server, client) = world.connection();
     world.client.send(client, b"hello", 0).expect("send");
@@ -52,8 +53,8 @@ fn truncation_is_said_by_the_value(world: &World) {
     assert_eq!(world.server.recv(here, 9, 0), Ok((4, b"next".to_vec())));
 }
 
-/// recv(2), MSG_WAITALL: "requests that the operation block until the full request is satisfied. However, the call may still
-/// return less data than requested if [...] an error or disconnect occurs".
+/// recv(2), MSG_WAITALL: "requests that the operation block until the full request is satisfied. However, the call may
+/// still return less data than requested if [...] an error or disconnect occurs".
 fn waitall_blocks_until_the_whole_request_is_satisfied(world: &World) {
     let (server, client) = world.connection();
     let reader = world.server.clone();
@@ -70,8 +71,9 @@ fn waitall_blocks_until_the_whole_request_is_satisfied(world: &World) {
     assert_eq!(rest, Ok((2, b"gh".to_vec())));
 }
 
-/// recv(2), MSG_DONTWAIT: "if the operation would block, the call fails with the error EAGAIN or EWOULDBLOCK. This provides
-/// similar behavior to setting the O_NONBLOCK flag [...], but differs in that MSG_DONTWAIT is a per-call option".
+/// recv(2), MSG_DONTWAIT: "if the operation would block, the call fails with the error EAGAIN or EWOULDBLOCK. This
+/// provides similar behavior to setting the O_NONBLOCK flag [...], but differs in that MSG_DONTWAIT is a per-call
+/// option".
 fn dontwait_is_for_one_call(world: &World) {
     let (server, client) = world.connection();
     assert_eq!(world.server.recv(server, 1, libc::MSG_DONTWAIT), Err(Errno::EAGAIN));
@@ -80,10 +82,10 @@ fn dontwait_is_for_one_call(world: &World) {
     assert_eq!(world.server.recv(server, 1, 0), Ok((1, b"x".to_vec())));
 }
 
-/// socket(7), SO_RCVTIMEO: "if no data has been transferred and the timeout has been reached, then -1 is returned with errno set
-/// to EAGAIN or EWOULDBLOCK [...] just as if the socket was specified to be nonblocking"; "if an input or output function
-/// blocks for this period of time, and data has been sent or received, the return value of that function will be the amount of
-/// data transferred".
+/// socket(7), SO_RCVTIMEO: "if no data has been transferred and the timeout has been reached, then -1 is returned with
+/// errno set to EAGAIN or EWOULDBLOCK [...] just as if the socket was specified to be nonblocking"; "if an input or
+/// output function blocks for this period of time, and data has been sent or received, the return value of that
+/// function will be the amount of data transferred".
 fn a_receive_times_out_as_if_it_did_not_block(world: &World) {
     let (server, client) = world.connection();
     world.server.set_receive_timeout(server, Duration::from_millis(1)).expect("SO_RCVTIMEO");
@@ -116,8 +118,8 @@ fn a_shutdown_wakes_a_thread_that_reads(world: &World) {
     assert_eq!(reads.join().expect("the thread"), Ok((0, Vec::new())));
 }
 
-/// send(2): "EPIPE The local end has been shut down on a connection oriented socket." A reset is told once: "ECONNRESET Connection
-/// reset by peer".
+/// send(2): "EPIPE The local end has been shut down on a connection oriented socket." A reset is told once: "ECONNRESET
+/// Connection reset by peer".
 fn a_write_after_the_peer_has_gone_fails(world: &World) {
     let (server, client) = world.connection();
     world.server.send(server, b"never read", 0).expect("send");
@@ -130,16 +132,17 @@ fn a_write_after_the_peer_has_gone_fails(world: &World) {
     assert_eq!(world.server.send(server, b"x", 0), Err(Errno::EPIPE));
 }
 
-/// recv(2): "If a message is too long to fit in the supplied buffer, excess bytes may be discarded depending on the type of socket
-/// the message is received from." connect(2), of datagrams: "sockfd is the address to which datagrams are sent by default".
+/// recv(2): "If a message is too long to fit in the supplied buffer, excess bytes may be discarded depending on the
+/// type of socket the message is received from." connect(2), of datagrams: "sockfd is the address to which datagrams
+/// are sent by default".
 fn datagrams_keep_their_boundaries(world: &World) {
     let here = world.server.socket(libc::SOCK_DGRAM).expect("socket");
     world.server.bind(here, (world.ip, 0).into()).expect("bind");
     let there = world.client.socket(libc::SOCK_DGRAM).expect("socket");
     assert_eq!(world.client.send(there, b"x", 0), Err(Errno::EDESTADDRREQ));
     world.client.connect(there, world.server.local(here).expect("getsockname")).expect("connect");
-    for text in [&b"one"[..], b"", b"three"] {
-        assert_eq!(world.client.send(there, text, 0), Ok(text.len()));
+    for data in [&b"one"[..], b"", b"three"] {
+        assert_eq!(world.client.send(there, data, 0), Ok(data.len()));
     }
     assert_eq!(world.server.recv(here, 2, 0), Ok((2, b"on".to_vec())));
     assert_eq!(world.server.recv(here, 9, 0), Ok((0, Vec::new())));
@@ -147,9 +150,9 @@ fn datagrams_keep_their_boundaries(world: &World) {
     assert_eq!(world.server.recv(here, 9, libc::MSG_DONTWAIT), Err(Errno::EAGAIN));
 }
 
-/// pipe(7): "If all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from the
-/// pipe will see end-of-file (read(2) will return 0)"; of the read end: "the write fails with the error EPIPE"; "the pipe
-/// capacity is [...] 65,536 bytes".
+/// pipe(7): "If all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2)
+/// from the pipe will see end-of-file (read(2) will return 0)"; of the read end: "the write fails with the error
+/// EPIPE"; "the pipe capacity is [...] 65,536 bytes".
 fn pipes_block_end_and_break(world: &World) {
     let system = &*world.server;
     let (reader, writer) = system.pipe().expect("pipe");

@@ -12,8 +12,8 @@ kernel_and_stacks! {
     numbers = the_lowest_free_number_is_taken;
 }
 
-/// dup(2): "After a successful return, the old and new file descriptors may be used interchangeably. Since the two file descriptors
-/// refer to the same open file description, they share file offset and file status flags".
+/// dup(2): "After a successful return, the old and new file descriptors may be used interchangeably. Since the two file
+/// descriptors refer to the same open file description, they share file offset and file status flags".
 fn duplicates_share_their_status_flags(world: &World) {
     let (server, client) = world.connection();
     let copy = world.server.dup(server).expect("dup");
@@ -26,8 +26,8 @@ fn duplicates_share_their_status_flags(world: &World) {
     assert_eq!(world.server.recv(server, 1, 0), Ok((1, b"b".to_vec())));
 }
 
-/// close(2): "If fd is the last file descriptor referring to the underlying open file description (see open(2)), the resources
-/// associated with the open file description are freed".
+/// close(2): "If fd is the last file descriptor referring to the underlying open file description (see open(2)), the
+/// resources associated with the open file description are freed".
 fn a_connection_ends_with_its_last_descriptor(world: &World) {
     let (server, client) = world.connection();
     let copy = world.server.dup(server).expect("dup");
@@ -40,9 +40,10 @@ fn a_connection_ends_with_its_last_descriptor(world: &World) {
     assert_eq!(world.client.recv(client, 1, 0), Ok((0, Vec::new())));
 }
 
-/// epoll(7): "Will closing a file descriptor cause it to be removed from all epoll interest lists? Yes, but be aware of the
-/// following point. A file descriptor is a reference to an open file description [...]. A file descriptor is removed from an
-/// interest list only after all the file descriptors referring to the underlying open file description have been closed."
+/// epoll(7): "Will closing a file descriptor cause it to be removed from all epoll interest lists? Yes, but be aware of
+/// the following point. A file descriptor is a reference to an open file description [...]. A file descriptor is
+/// removed from an interest list only after all the file descriptors referring to the underlying open file description
+/// have been closed."
 fn a_registration_outlives_its_descriptor_but_not_the_description(world: &World) {
     let (server, client) = world.connection();
     let copy = world.server.dup(server).expect("dup");
@@ -61,9 +62,10 @@ fn a_registration_outlives_its_descriptor_but_not_the_description(world: &World)
     assert_eq!(world.server.epoll_wait(epoll, 8, NOW), Ok(Vec::new()));
 }
 
-/// open(2), which socket(2) and dup(2) repeat: "the file descriptor returned by a successful call will be the lowest-numbered file
-/// descriptor not currently open for the process". The kernel's process has other threads that open files, so there only
-/// the number that was just closed is compared, and tried again if another thread was quicker.
+/// open(2), which socket(2) and dup(2) repeat: "the file descriptor returned by a successful call will be the
+/// lowest-numbered file descriptor not currently open for the process". The kernel's process has other threads that
+/// open files, so there only the number that was just closed is compared, and tried again if another thread was
+/// quicker.
 fn the_lowest_free_number_is_taken(world: &World) {
     let system = &*world.server;
     let taken = (0..1000).any(|_| {

@@ -1,5 +1,5 @@
-//! The system calls that the tests use, as a trait: the kernel of the machine has them, and so has a process' table over the
-//! stack.
+//! The system calls that the tests use, as a trait: the kernel of the machine has them, and so has a process' table
+//! over the stack.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;

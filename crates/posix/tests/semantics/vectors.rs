@@ -16,9 +16,9 @@ fn buffers<const N: usize>(sizes: [usize; N]) -> [Vec<u8>; N] {
     sizes.map(|size| vec![0; size])
 }
 
-/// readv(2): "Buffers are processed in array order. This means that readv() completely fills iov[0] before proceeding to iov[1], and so
-/// on. (If there is insufficient data, then not all buffers pointed to by iov may be filled.) Similarly, writev() writes out the
-/// entire contents of iov[0] before proceeding to iov[1], and so on."
+/// readv(2): "Buffers are processed in array order. This means that readv() completely fills iov[0] before proceeding
+/// to iov[1], and so on. (If there is insufficient data, then not all buffers pointed to by iov may be filled.)
+/// Similarly, writev() writes out the entire contents of iov[0] before proceeding to iov[1], and so on."
 fn buffers_are_filled_and_emptied_in_array_order(world: &World) {
     let (server, client) = world.connection();
     assert_eq!(world.client.writev(client, &[b"he", b"", b"l", b"lo, world"]), Ok(12));
@@ -55,9 +55,9 @@ fn a_datagram_is_gathered_and_scattered_whole(world: &World) {
     assert_eq!(parts, [b"n".to_vec(), b"ext\0\0\0\0\0\0".to_vec()]);
 }
 
-/// read(2): "If count is zero, read() may detect the errors described below. In the absence of any errors, or if read() does not check for
-/// errors, a read() with a count of 0 returns zero and has no other effects." On Linux that holds for `readv` and `writev`, too:
-/// no datagram is taken and none is sent.
+/// read(2): "If count is zero, read() may detect the errors described below. In the absence of any errors, or if read()
+/// does not check for errors, a read() with a count of 0 returns zero and has no other effects." On Linux that holds
+/// for `readv` and `writev`, too: no datagram is taken and none is sent.
 fn nothing_to_move_moves_nothing(world: &World) {
     let here = world.server.socket(libc::SOCK_DGRAM).expect("socket");
     world.server.bind(here, (world.ip, 0).into()).expect("bind");
@@ -76,8 +76,8 @@ fn nothing_to_move_moves_nothing(world: &World) {
     assert_eq!(world.server.writev(reader, &[]), Err(Errno::EBADF));
 }
 
-/// readv(2): "EINVAL The vector count, iovcnt, is less than zero or greater than the permitted maximum"; sendmsg(2): "EMSGSIZE [...] or
-/// the number of messages to be sent is too large". The maximum is 1024 ("IOV_MAX").
+/// readv(2): "EINVAL The vector count, iovcnt, is less than zero or greater than the permitted maximum"; sendmsg(2):
+/// "EMSGSIZE [...] or the number of messages to be sent is too large". The maximum is 1024 ("IOV_MAX").
 fn more_buffers_than_the_system_takes_are_refused(world: &World) {
     let (server, client) = world.connection();
     let bytes: Vec<&[u8]> = vec![b"x"; 1025];

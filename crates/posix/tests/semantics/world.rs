@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use posix::{LowestFree, PollFd, Sockets};
-use stack::{Clock, InterfaceConfig, Plan, Stack, StackConfig};
+use stack::{Architecture, Clock, InterfaceConfig, Stack, StackConfig};
 use sync::{Ordering, Platform, Real};
 
 use crate::kernel::Kernel;
@@ -49,8 +49,8 @@ impl Drop for Threads {
 
 impl Threads {
     /// A stack with `address` on `device`, its receive thread started.
-    fn start(&mut self, plan: Plan, device: dev::mem::MemDevice, address: Ipv4Addr) -> Arc<Sockets<Real>> {
-        let mut config = StackConfig::new(plan);
+    fn start(&mut self, arch: Architecture, device: dev::mem::MemDevice, address: Ipv4Addr) -> Arc<Sockets<Real>> {
+        let mut config = StackConfig::new(arch);
         config.cpus = 2;
         config.clock = Clock::Platform;
         let interface = InterfaceConfig {
@@ -82,12 +82,12 @@ impl World {
         World { server: kernel.clone(), client: kernel, ip: Ipv4Addr::LOCALHOST.into(), _threads: Threads::default() }
     }
 
-    /// Two stacks under `plan`.
-    pub(crate) fn stacks(plan: Plan) -> World {
+    /// Two stacks under `arch`.
+    pub(crate) fn stacks(arch: Architecture) -> World {
         let (a, b) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
         let mut threads = Threads::default();
-        let server = threads.start(plan, a, Ipv4Addr::new(10, 0, 0, 1));
-        let client = threads.start(plan, b, Ipv4Addr::new(10, 0, 0, 2));
+        let server = threads.start(arch, a, Ipv4Addr::new(10, 0, 0, 1));
+        let client = threads.start(arch, b, Ipv4Addr::new(10, 0, 0, 2));
         World { server, client, ip: Ipv4Addr::new(10, 0, 0, 1).into(), _threads: threads }
     }
 
@@ -122,8 +122,9 @@ pub(crate) fn until(system: &dyn System, fd: i32, events: i16) -> i16 {
     entry[0].revents
 }
 
-/// A thread that makes `call`, seen to sleep in it; or one that has ended, where the call does not wait. A call may sleep for a moment
-/// for the thread that owns a connection, so it counts as asleep when it has not run between many looks.
+/// A thread that makes `call`, seen to sleep in it; or one that has ended, where the call does not wait. A call may
+/// sleep for a moment for the thread that owns a connection, so it counts as asleep when it has not run between many
+/// looks.
 pub(crate) fn sleeping<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     const LOOKS: usize = 200;
     let (tell, told) = channel();

@@ -1,6 +1,6 @@
-//! Descriptors that one thread closes while others wait for them, under the randomised checker: every lock, permit and sleep of
-//! the socket layer is a scheduling point. A wake-up that is lost shows as a deadlock, because on [`Patient`] no sleep ends by
-//! itself. What is watched are pipes, which need no stack, so that the search is all about this layer.
+//! Descriptors that one thread closes while others wait for them, under the randomised checker: every lock, permit and
+//! sleep of the socket layer is a scheduling point. A wake-up that is lost shows as a deadlock, because on [`Patient`]
+//! no sleep ends by itself. What is watched are pipes, which need no stack, so that the search is all about this layer.
 
 #[path = "../../../stack/tests/shuttle/patient.rs"]
 mod patient;
@@ -16,7 +16,7 @@ use patient::Patient;
 use planted::{NoWake, Planted, outcome};
 use posix::{Errno, Interest, LowestFree, Sockets};
 use sync::Platform;
-use testbed::node::{Node, Terms};
+use testbed::node::{Node, NodeConfig};
 
 const RANDOM: usize = 1000;
 const PCT: usize = 300;
@@ -46,8 +46,8 @@ struct Process<P: Platform> {
 impl<P: Platform> Process<P> {
     /// The reading end of the first pipe is watched for `events`.
     fn start(events: u32) -> Arc<Self> {
-        let plan = "giant".parse().expect("a plan");
-        let sockets = Sockets::new(Node::<P>::new(Terms::new(plan)).stack, LowestFree::<P>::new(3, 16));
+        let arch = "giant".parse().expect("a plan");
+        let sockets = Sockets::new(Node::<P>::new(NodeConfig::new(arch)).stack, LowestFree::<P>::new(3, 16));
         let (reader, writer) = sockets.pipe(0).expect("pipe");
         let (stop_reader, stop) = sockets.pipe(0).expect("pipe");
         let epoll = sockets.epoll_create(0).expect("epoll_create");
@@ -87,8 +87,8 @@ fn join<P: Platform>(threads: impl IntoIterator<Item = P::JoinHandle>) {
     threads.into_iter().for_each(|thread| P::join(thread).expect("the thread ends well"));
 }
 
-/// One thread waits in `epoll_wait`, one closes the descriptor that it watches, one writes. Nobody waits for ever, and when
-/// `close` has returned and the writer has gone nothing is reported of the descriptor any more.
+/// One thread waits in `epoll_wait`, one closes the descriptor that it watches, one writes. Nobody waits for ever, and
+/// when `close` has returned and the writer has gone nothing is reported of the descriptor any more.
 fn close_against_epoll_wait<P: Platform>() {
     let process = Process::<P>::start(IN);
     let reported = Arc::new(<P::AtomicUsize as sync::Atomic<usize>>::new(0));
@@ -117,8 +117,8 @@ fn close_of_a_duplicate<P: Platform>() {
     assert_eq!(process.look(), []);
 }
 
-/// A thread that blocks in `read` on a descriptor that another closes: it has begun before the close and gets what is written, or
-/// it finds no descriptor.
+/// A thread that blocks in `read` on a descriptor that another closes: it has begun before the close and gets what is
+/// written, or it finds no descriptor.
 fn close_against_read<P: Platform>() {
     let process = Process::<P>::start(IN);
     let reads = process.spawn(|process| {

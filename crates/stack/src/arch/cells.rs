@@ -1,7 +1,7 @@
-//! Architectures whose unit of exclusion is a cell: what they have in common, written once.
+//! The common part of all architectures whose unit of exclusion is a cell.
 //!
-//! Such an architecture is one type that implements [`Exclusion`]: how one thread at a time uses a cell, and how work reaches
-//! that thread where another brings it. The axes are its items:
+//! Such an architecture is one type that implements [`Exclusion`]: how one thread at a time uses a cell, and how work
+//! reaches that thread where another brings it. The axes are its items:
 //!
 //! | axis | item | choices so far |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | threads | [`Exclusion::serve`] | none, one for each cell |
 //! | table | the number of cells | one for the stack, one for each shard or group |
 //!
-//! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every cell,
-//! in index order, one cell at a time.
+//! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every
+//! cell, in index order, one cell at a time.
 //!
 //! What may never happen: a caller sleeps for an answer while the cell's work is the caller's own to do.
 
@@ -21,16 +21,16 @@ use std::sync::Arc;
 use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
 
-use super::{Architecture, NotAtRest};
-use crate::after::After;
+use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::census::Census;
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
+use crate::deferred::DeferredEffects;
 use crate::flow::{self, Target, UdpName};
-use crate::handoff::{Asker, Message, ReplySlot};
+use crate::handoff::{Message, ReplySender, ReplySlot};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
 /// What surrounds the cells of an architecture.
@@ -42,8 +42,8 @@ pub struct Hub<P: Platform> {
     pub own_threads: bool,
 }
 
-/// How one thread at a time uses a cell, and how work reaches that thread; see the module documentation. All methods may be
-/// called by any thread.
+/// How one thread at a time uses a cell, and how work reaches that thread; see the module documentation. All methods
+/// may be called by any thread.
 pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// What the names of its threads begin with; empty: it has none.
     const THREAD: &'static str = "";
@@ -57,13 +57,13 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Runs `f` in the cell now, on the calling thread, if this may use it; `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
-    /// Whether an event that nobody waits for is run by the thread that brings it, if this may enter.
+    /// Whether an asynchronous event is run by the thread that brings it, if this thread may enter.
     fn takes_arrivals(&self) -> bool {
         true
     }
 
-    /// Leaves a message for the thread that uses the cell. With `announce` that thread is woken now, otherwise at the end of
-    /// the batch ([`Exclusion::announce`]), if it makes a difference.
+    /// Leaves a message for the thread that uses the cell. With `announce` that thread is woken now, otherwise at the
+    /// end of the batch ([`Exclusion::announce`]), if it makes a difference.
     ///
     /// # Errors
     /// The queue is full: the message comes back.
@@ -82,8 +82,8 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// When [`Exclusion::tick`] next has something to do, in nanoseconds; `u64::MAX`: nothing is armed. May be early.
     fn deadline(&self) -> u64;
 
-    /// Runs due timers and, where the calling thread does the cell's work, what waits for it. True: it may be worth another
-    /// look at all cells.
+    /// Runs due timers and, where the calling thread does the cell's work, what waits for it. True: it may be worth
+    /// another look at all cells.
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool;
 
     /// Whether nothing that was sent waits to be run.
@@ -134,7 +134,7 @@ impl<P: Platform, E: Exclusion<P>> Inner<P, E> {
         let shares = contents.split(count, |hash| flow::index(hash, count));
         for (cell, share) in self.cells.iter().zip(shares) {
             let installed = cell.seize(&self.hub, |cell| cell.install(share));
-            debug_assert!(installed.is_some(), "nobody uses a cell before the architecture is built");
+            debug_assert!(installed.is_some(), "no thread uses a cell before the architecture is built");
         }
     }
 }
@@ -171,22 +171,23 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
 
     /// Runs `f` in a cell, if the calling thread may use it, and performs what it left to be done.
     #[inline(always)]
-    fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut After<P>) -> R) -> Option<R> {
+    fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
         let hub = &self.inner.hub;
-        let mut after = After::default();
-        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut after));
-        after.perform(&hub.shared);
-        if after.is_plain() {
-            std::mem::forget(after);
+        let mut deferred = DeferredEffects::default();
+        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut deferred));
+        deferred.flush(&hub.shared);
+        if deferred.is_plain() {
+            std::mem::forget(deferred);
         }
         result
     }
 
-    /// Leaves an arrival for the thread that uses the cell. Not inlined, or its message would be built in the caller's frame.
+    /// Leaves an arrival for the thread that uses the cell. Not inlined, or its message would be built in the caller's
+    /// frame.
     #[inline(never)]
-    fn hand_over(&self, index: usize, ingress: &mut Ingress, after: &mut After<P>) {
+    fn hand_over(&self, index: usize, ingress: &mut Ingress, deferred: &mut DeferredEffects<P>) {
         let Inner { hub, cells, .. } = &*self.inner;
-        after.announce(index);
+        deferred.announce(index);
         if cells[index].send(hub, Message::Ingress(std::mem::take(ingress)), false).is_err() {
             hub.shared.counters.drop(DropReason::InputQueueFull);
         }
@@ -195,10 +196,10 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// Sends a request and sleeps until it is answered.
     #[cold]
     #[inline(never)]
-    fn ask(&self, index: usize, message: impl FnOnce(Asker<P>) -> Message<P>) -> Reply {
+    fn ask(&self, index: usize, message: impl FnOnce(ReplySender<P>) -> Message<P>) -> Reply {
         let Inner { hub, cells, .. } = &*self.inner;
         let slot = ReplySlot::new();
-        let mut message = message(Asker::new(&slot));
+        let mut message = message(ReplySender::new(&slot));
         while let Err(back) = cells[index].send(hub, message, true) {
             message = back;
             P::yield_now();
@@ -208,18 +209,19 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     }
 }
 
-impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
+impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     #[inline]
-    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
+    fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         let index = self.index(|| ingress.hash());
         let cell = &self.inner.cells[index];
-        if !cell.takes_arrivals() || cell.enter(&self.inner.hub, |cell| cell.ingress(ingress, now, after)).is_none() {
-            self.hand_over(index, ingress, after);
+        if !cell.takes_arrivals() || cell.enter(&self.inner.hub, |cell| cell.ingress(ingress, now, deferred)).is_none()
+        {
+            self.hand_over(index, ingress, deferred);
         }
     }
 
-    fn end_of_batch(&self, after: &mut After<P>) {
-        while let Some(cell) = after.next_announcement() {
+    fn end_of_batch(&self, deferred: &mut DeferredEffects<P>) {
+        while let Some(cell) = deferred.next_announcement() {
             self.inner.cells[cell].announce();
         }
     }
@@ -232,14 +234,14 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
             Call::Receive(_) if E::POLLED => shared.batch_now(),
             _ => shared.clock.now(),
         };
-        if self.hold(index, |cell, after| cell.call(target, call, now, after, reply)).is_none() {
+        if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
             *reply = self.ask(index, |asker| Message::Call(*target, call.take(), asker));
         }
     }
 
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
         let index = self.index(|| UdpName::home(call.name.port));
-        if let Some(reply) = self.hold(index, |cell, after| cell.udp_call(call, after)) {
+        if let Some(reply) = self.hold(index, |cell, deferred| cell.udp_call(call, deferred)) {
             return reply;
         }
         match self.ask(index, |asker| Message::Udp(call.take(), asker)) {
@@ -252,7 +254,7 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
         // Every cell has its replica before this returns: no thread finds a stale listener afterwards.
         for index in 0..self.inner.cells.len() {
             let now = self.inner.hub.shared.clock.now();
-            if self.hold(index, |cell, after| cell.control(change.clone(), now, after)).is_none() {
+            if self.hold(index, |cell, deferred| cell.control(change.clone(), now, deferred)).is_none() {
                 self.ask(index, |asker| Message::Control(change.clone(), asker));
             }
         }
@@ -288,14 +290,14 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
         self.inner.cells.iter().all(|cell| cell.is_quiescent())
     }
 
-    fn census(&self) -> Census {
-        let mut sum = Census::default();
+    fn stats(&self) -> StackStats {
+        let mut sum = StackStats::default();
         for index in 0..self.inner.cells.len() {
-            match self.hold(index, |cell, _| cell.census()) {
-                Some(census) => sum.add(&census),
+            match self.hold(index, |cell, _| cell.stats()) {
+                Some(stats) => sum.add(&stats),
                 None => {
-                    if let Reply::Census(census) = self.ask(index, Message::Census) {
-                        sum.add(&census);
+                    if let Reply::StackStats(stats) = self.ask(index, Message::StackStats) {
+                        sum.add(&stats);
                     }
                 }
             }
@@ -324,7 +326,7 @@ impl<P: Platform, E: Exclusion<P>> Architecture<P> for Cells<P, E> {
     fn shutdown(&self) {
         self.inner.cells.iter().for_each(|cell| cell.stop());
         for handle in std::mem::take(&mut *self.threads.lock()) {
-            // A thread that panicked has said so already.
+            // A thread that panicked has reported it already.
             let _ = P::join(handle);
         }
     }

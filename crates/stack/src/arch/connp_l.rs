@@ -9,12 +9,12 @@ use std::sync::Arc;
 use observe::Time;
 use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 
-use super::Architecture;
+use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Numbers, Properties, Row, Variant};
-use super::select::Staffing;
-use crate::after::After;
+use super::select::ThreadConfig;
 use crate::connections::Upkeep;
+use crate::deferred::DeferredEffects;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
@@ -60,9 +60,9 @@ struct Group<P: Platform> {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     groups: usize,
-    _: Staffing,
+    _: ThreadConfig,
     contents: Contents<P>,
-) -> Arc<dyn Architecture<P>> {
+) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, groups, false, contents, || Group {
         cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab, Writers::Many)),
@@ -73,9 +73,9 @@ pub fn new<P: Platform>(
 impl<P: Platform> Group<P> {
     #[inline(never)]
     fn run_timers(&self, hub: &Hub<P>, now: Time) {
-        let mut after = After::default();
-        self.enter(hub, |cell| cell.timers(now, &mut after));
-        after.perform(&hub.shared);
+        let mut deferred = DeferredEffects::default();
+        self.enter(hub, |cell| cell.timers(now, &mut deferred));
+        deferred.flush(&hub.shared);
     }
 }
 

@@ -6,22 +6,22 @@
 //! once: a synchronous call to oneself would never be answered.
 //!
 //! # Two kinds of queue
-//! [`QueueKind::Mutex`] is the paper's. [`QueueKind::Ring`] is the question that the papers left open: lock-free rings, and
-//! wakes held back to the end of a receive batch. Both are [`Mailbox`]es.
+//! [`QueueKind::Mutex`] is the paper's. [`QueueKind::Ring`] is the question that the papers left open: lock-free rings,
+//! and wakes held back to the end of a receive batch. Both are [`Mailbox`]es.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Ordering, OwnerCell, Platform, Writers};
+use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers};
 
-use super::Architecture;
+use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::mailbox::Mailbox;
-use super::select::Staffing;
-use crate::after::After;
+use super::select::ThreadConfig;
 use crate::connections::Upkeep;
+use crate::deferred::DeferredEffects;
 use crate::handoff::{Answer, Message};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -88,22 +88,22 @@ pub enum QueueKind {
 
 /// One protocol thread's cell and the way to it.
 struct Owner<P: Platform> {
-    cell: OwnerCell<Cell<P>, P>,
+    cell: ThreadOwned<Cell<P>, P>,
     mailbox: Mailbox<P>,
     deadline: P::AtomicU64,
     stop: P::AtomicBool,
 }
 
-/// A protocol thread for each CPU, or as many cells whose work the thread that ticks does.
+/// A protocol thread for each CPU, or as many cells whose work is done by the thread that ticks.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     kind: QueueKind,
-    Staffing { cpus, own_threads }: Staffing,
+    ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Contents<P>,
-) -> Arc<dyn Architecture<P>> {
+) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || Owner {
-        cell: OwnerCell::new(Cell::new(shared, &slab, Writers::Many)),
+        cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(),
             QueueKind::Ring => Mailbox::ring(),
@@ -120,25 +120,26 @@ impl<P: Platform> Owner<P> {
             self.mailbox.take(batch, ROUND);
         }
         let mut taken = self.mailbox.taken();
-        let mut after = After::default();
-        // Between two messages the cell is let go: the code that is told of the first may call this thread's cell from here.
+        let mut deferred = DeferredEffects::default();
+        // The cell is released between two messages: code that is notified of the first may call into this thread's
+        // cell from here.
         while let Some(message) = batch.pop_front() {
             taken.count += 1;
             sync::walk::note(file!(), "the protocol thread takes the message");
-            let answer = self.cell.with(|cell| message.run(cell, now, &mut after));
+            let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
             debug_assert!(answer.is_ok(), "only the owner runs its rounds");
-            after.perform(&hub.shared);
+            deferred.flush(&hub.shared);
             answer.ok().flatten().into_iter().for_each(Answer::give);
         }
         let ran = self.cell.with(|cell| {
             // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
             if cell.deadline_nanos() <= now.as_nanos() {
-                cell.timers(now, &mut after);
+                cell.timers(now, &mut deferred);
             }
             self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
         });
         debug_assert!(ran.is_ok(), "only the owner runs its rounds");
-        after.perform(&hub.shared);
+        deferred.flush(&hub.shared);
         taken.count != 0
     }
 }

@@ -1,15 +1,15 @@
 //! What an architecture states about itself: its name, its options, the variants that are tested, its properties.
 //!
 //! Each architecture's file has one `DECLARATION`. `select.rs` collects them; names are parsed and printed, tests are
-//! generated, the command line's list and the tables of the documents are written from nothing else. Code that has to treat
-//! architectures differently asks for a [`Properties`] field and never for a name.
+//! generated, the command line's list and the tables of the documents are written from nothing else. Code that has to
+//! treat architectures differently asks for a [`Properties`] field and never for a name.
 
-/// What one architecture declares. `T` is what its constructor takes: what tells its variants apart.
+/// What one architecture declares. `T` is the argument of its constructor, which distinguishes its variants.
 #[derive(Debug)]
 pub struct Declaration<T: 'static> {
     /// The name, without options: `msgp`.
     pub name: &'static str,
-    /// What may follow the name, as help texts write it: `[:1|2|6][+coupled]`.
+    /// What may follow the name, as help data write it: `[:1|2|6][+coupled]`.
     pub options: &'static str,
     /// The variants that `#[every_arch]` tests and `--list` shows, at least one.
     pub variants: &'static [Variant<T>],
@@ -30,7 +30,7 @@ pub struct Variant<T> {
     pub name: &'static str,
     /// Another spelling that is accepted.
     pub also: Option<&'static str>,
-    /// One line that says what it is, for help texts and reports.
+    /// One line that says what it is, for help data and reports.
     pub about: &'static str,
     /// What the constructor is given.
     pub parameter: T,
@@ -54,17 +54,18 @@ pub struct Numbers<T> {
 pub struct Properties {
     /// One thread runs everything: no lock is contended, and further receive threads would have nothing to do.
     pub single_thread: bool,
-    /// Connections are behind locks of the kind that the stack is configured with: to choose another kind changes something.
+    /// Connections are behind locks of the kind that the stack is configured with: to choose another kind changes
+    /// something.
     pub has_locks: bool,
     /// Its number counts groups of connections.
     pub groups: bool,
     /// It brings threads of its own besides receive threads and callers.
     pub own_threads: bool,
-    /// The segments of one flow that a thread posts from one batch are run in the order in which it posted them. Only then may
-    /// the last of them be left to acknowledge them all.
+    /// The segments of one flow that a thread posts from one batch are run in the order in which it posted them. Only
+    /// then may the last of them be left to acknowledge them all.
     pub keeps_batches_together: bool,
-    /// How much there is to understand, as a rank among architectures: 0 is the simplest. Where measurements cannot tell two
-    /// apart, the lab recommends the simpler.
+    /// How much there is to understand, as a rank among architectures: 0 is the simplest. Where measurements cannot
+    /// tell two apart, the lab recommends the simpler.
     pub complexity: u8,
 }
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use sync::Platform;
 
-use super::Architecture;
+use super::RunningArchitecture;
 use super::connp_l;
 use super::declaration::{Declaration, Properties, Row, Variant};
-use super::select::Staffing;
+use super::select::ThreadConfig;
 use crate::place::Contents;
 use crate::shared::Shared;
 
@@ -42,8 +42,8 @@ pub const DECLARATION: Declaration<()> = Declaration {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (): (),
-    staffing: Staffing,
+    staffing: ThreadConfig,
     contents: Contents<P>,
-) -> Arc<dyn Architecture<P>> {
+) -> Arc<dyn RunningArchitecture<P>> {
     connp_l::new(shared, 1, staffing, contents)
 }

@@ -1,9 +1,11 @@
 //! Messages from other threads for the one thread that uses a cell.
 //!
-//! [`Mailbox::list`] is the papers' message queue: a list under a mutex, a condition variable, a wake for every message that
-//! finds the thread asleep. [`Mailbox::ring`] is a lock-free ring, whose senders wake the receiver at the end of a batch.
+//! [`Mailbox::list`] is the papers' message queue: a list under a mutex, a condition variable, a wake for every message
+//! that finds the thread asleep. [`Mailbox::ring`] is a lock-free ring, whose senders wake the receiver at the end of a
+//! batch.
 //!
-//! What may never happen: a message in the mailbox, its receiver asleep in [`Mailbox::wait`], and nobody about to wake it.
+//! What may never happen: a message in the mailbox, its receiver asleep in [`Mailbox::wait`], and no thread about to
+//! wake it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,31 +14,31 @@ use observe::Time;
 use sync::ring::Mpsc;
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over};
 
-use crate::after::After;
 use crate::call::Reply;
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
+use crate::deferred::DeferredEffects;
 use crate::handoff::{Answer, Message};
 use crate::place::Cell;
 
 impl<P: Platform> Message<P> {
-    /// Runs the message in `cell`, which the caller holds exclusively. Returns the answer if somebody waits for one.
-    pub fn run(self, cell: &mut Cell<P>, now: Time, after: &mut After<P>) -> Option<Answer<P>> {
+    /// Runs the message in `cell`, which the caller holds exclusively. Returns the reply if a caller waits for one.
+    pub fn run(self, cell: &mut Cell<P>, now: Time, deferred: &mut DeferredEffects<P>) -> Option<Answer<P>> {
         let (reply, asker) = match self {
             Message::Ingress(mut ingress) => {
-                cell.ingress(&mut ingress, now, after);
+                cell.ingress(&mut ingress, now, deferred);
                 return None;
             }
             Message::Call(target, mut call, asker) => {
                 let mut reply = Reply::Gone;
-                cell.call(&target, &mut call, now, after, &mut reply);
+                cell.call(&target, &mut call, now, deferred, &mut reply);
                 (reply, asker)
             }
-            Message::Udp(mut call, asker) => (Reply::Udp(Box::new(cell.udp_call(&mut call, after))), asker),
+            Message::Udp(mut call, asker) => (Reply::Udp(Box::new(cell.udp_call(&mut call, deferred))), asker),
             Message::Control(change, asker) => {
-                cell.control(change, now, after);
+                cell.control(change, now, deferred);
                 (Reply::Done, asker)
             }
-            Message::Census(asker) => (Reply::Census(Box::new(cell.census())), asker),
+            Message::StackStats(asker) => (Reply::StackStats(Box::new(cell.stats())), asker),
         };
         Some(Answer::new(reply, asker))
     }
@@ -176,8 +178,8 @@ impl<P: Platform> Mailbox<P> {
         match &self.queue {
             Queue::List { list, arrived } => {
                 let list = list.lock();
-                // Looked at behind the lock as `wake` goes through it: the thread that sets `stop` is seen here, or sees
-                // this one asleep.
+                // Looked at behind the lock as `wake` goes through it: the thread that sets `stop` is seen here, or
+                // sees this one asleep.
                 if list.is_empty() && !stop.load(Ordering::Acquire) {
                     drop(match timeout {
                         Some(timeout) => arrived.wait_timeout(list, timeout),

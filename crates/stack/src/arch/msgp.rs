@@ -1,7 +1,7 @@
 //! Any thread, any connection, fine-grained locks (Willmann's MsgP, FreeBSD 5-7; Nahum's TCP-1, TCP-2, TCP-6).
 //!
-//! The locks and their order are those of [`Locked`]. The thread that brings an event runs it: nothing is handed over, and
-//! nothing waits in a queue.
+//! The locks and their order are those of [`Locked`]. The thread that brings an event runs it: nothing is handed over,
+//! and nothing waits in a queue.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use observe::Time;
 use sync::Platform;
 
 use super::declaration::{Declaration, Properties, Row, Variant};
-use super::select::Staffing;
-use super::{Architecture, NotAtRest};
-use crate::after::After;
+use super::select::ThreadConfig;
+use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, Control, Ingress, Reply};
-use crate::census::Census;
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
+use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::connection::Connections;
 use crate::place::pcb::LockPlan;
 use crate::place::{Contents, Locked, TablePolicy};
 use crate::shared::Shared;
+use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
 /// What it states about itself.
@@ -105,9 +105,9 @@ pub struct MsgP<P: Platform> {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (locks, policy): (LockPlan, TablePolicy),
-    _: Staffing,
+    _: ThreadConfig,
     contents: Contents<P>,
-) -> Arc<dyn Architecture<P>> {
+) -> Arc<dyn RunningArchitecture<P>> {
     let place = Locked::new(shared, &contents.slab, locks, policy);
     shared.alarms.timers_are_run_elsewhere(false);
     let slab = contents.slab.clone();
@@ -117,35 +117,35 @@ pub fn new<P: Platform>(
 
 impl<P: Platform> MsgP<P> {
     /// Runs `f`, and performs what it left to be done.
-    fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut After<P>) -> R) -> R {
-        let mut after = After::default();
-        let result = f(&mut &self.place, &mut after);
-        after.perform(&self.shared);
+    fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
+        let mut deferred = DeferredEffects::default();
+        let result = f(&mut &self.place, &mut deferred);
+        deferred.flush(&self.shared);
         result
     }
 }
 
-impl<P: Platform> Architecture<P> for MsgP<P> {
-    fn post(&self, ingress: &mut Ingress, now: Time, after: &mut After<P>) {
-        (&mut &self.place).ingress(ingress, now, after);
+impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
+    fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
+        (&mut &self.place).ingress(ingress, now, deferred);
     }
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         let now = self.shared.clock.now();
-        self.enter(|place, after| place.call(target, call, now, after, reply));
+        self.enter(|place, deferred| place.call(target, call, now, deferred, reply));
     }
 
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
-        self.enter(|place, after| place.udp_call(call, after))
+        self.enter(|place, deferred| place.udp_call(call, deferred))
     }
 
     fn control(&self, change: Control<P>) {
         let now = self.shared.clock.now();
-        self.enter(|place, after| place.control(change, now, after));
+        self.enter(|place, deferred| place.control(change, now, deferred));
     }
 
     fn tick(&self, now: Time) {
-        self.enter(|place, after| place.tick(now, after));
+        self.enter(|place, deferred| place.tick(now, deferred));
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -162,7 +162,7 @@ impl<P: Platform> Architecture<P> for MsgP<P> {
         Ok(contents)
     }
 
-    fn census(&self) -> Census {
-        (&mut &self.place).census()
+    fn stats(&self) -> StackStats {
+        (&mut &self.place).stats()
     }
 }

@@ -4,24 +4,24 @@
 
 use std::sync::Arc;
 
-use sync::{Platform, Published};
+use sync::{Platform, Versioned};
 
-use super::Architecture;
-use super::select::Plan;
+use super::RunningArchitecture;
+use super::select::Architecture;
 
 /// The architecture that a stack has now.
 pub struct Running<P: Platform> {
     /// What runs.
-    pub arch: Arc<dyn Architecture<P>>,
+    pub active: Arc<dyn RunningArchitecture<P>>,
     /// Its name.
-    pub plan: Plan,
+    pub arch: Architecture,
     /// Incremented by each switch.
     pub version: u32,
 }
 
 impl<P: Platform> Clone for Running<P> {
     fn clone(&self) -> Self {
-        Running { arch: self.arch.clone(), plan: self.plan, version: self.version }
+        Running { active: self.active.clone(), arch: self.arch, version: self.version }
     }
 }
 
@@ -32,4 +32,4 @@ impl<P: Platform> PartialEq for Running<P> {
 }
 
 /// Where drivers and callers find the architecture.
-pub(crate) type Slot<P> = Published<Running<P>, P>;
+pub(crate) type Slot<P> = Versioned<Running<P>, P>;

@@ -1,5 +1,5 @@
-//! The list of process architectures, and everything that is made from their declarations: names parsed and printed, help
-//! texts, tables for the documents, and the architecture itself.
+//! The list of process architectures, and everything that is made from their declarations: names parsed and printed,
+//! help texts, tables for the documents, and the architecture itself.
 //!
 //! A new architecture is one file with a `DECLARATION` and a constructor `new`, and its line in the list below. Nothing
 //! else in this file names one.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sync::Platform;
 
-use super::Architecture;
+use super::RunningArchitecture;
 use super::declaration::{Declared, Properties, Row};
 use crate::place::Contents;
 use crate::shared::Shared;
@@ -50,16 +50,16 @@ macro_rules! architectures {
             names
         };
 
-        /// Makes the architecture that `plan` names, with `contents` in it.
+        /// Makes the architecture that `arch` names, with `contents` in it.
         pub fn build<P: Platform>(
-            plan: Plan,
+            arch: Architecture,
             shared: &Arc<Shared<P>>,
-            staffing: Staffing,
+            staffing: ThreadConfig,
             contents: Contents<P>,
-        ) -> Arc<dyn Architecture<P>> {
-            match plan.family {
+        ) -> Arc<dyn RunningArchitecture<P>> {
+            match arch.family {
                 $(Family::$module => {
-                    let parameter = super::$module::DECLARATION.parameter(plan.option);
+                    let parameter = super::$module::DECLARATION.parameter(arch.option);
                     super::$module::new(shared, parameter, staffing, contents)
                 })*
             }
@@ -76,13 +76,13 @@ architectures! {
     squeue,
 }
 
-/// The architecture of a stack whose user chooses none.
+/// The architecture of a stack for which none was chosen.
 const DEFAULT: Family = Family::connp_l;
 
 /// A process architecture with its options. It is read from a name and printed as one; code that treats architectures
-/// differently asks for [`Plan::properties`].
+/// differently asks for [`Architecture::properties`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Plan {
+pub struct Architecture {
     family: Family,
     /// See [`Declared`].
     option: u16,
@@ -90,46 +90,47 @@ pub struct Plan {
 
 /// What an architecture may be given besides its name.
 #[derive(Clone, Copy, Debug)]
-pub struct Staffing {
+pub struct ThreadConfig {
     /// CPUs to spread cells and threads over, at least 1.
     pub cpus: usize,
-    /// Whether an architecture that has threads of its own starts them. Without, the thread that ticks does their work: the
-    /// same code on one thread, in an order that can be repeated.
+    /// Whether an architecture that has threads of its own starts them. Without, the thread that ticks does their work:
+    /// the same code on one thread, in an order that can be repeated.
     pub own_threads: bool,
 }
 
-impl Plan {
-    /// The plan of this name, for names that are written in a program.
+impl Architecture {
+    /// The architecture of this name, for names that are written in a program.
     ///
     /// # Panics
     /// If there is no such architecture.
     #[track_caller]
-    pub fn named(name: &str) -> Plan {
-        name.parse().unwrap_or_else(|unknown: UnknownPlan| panic!("{unknown}"))
+    pub fn named(name: &str) -> Architecture {
+        name.parse().unwrap_or_else(|unknown: UnknownArchitecture| panic!("{unknown}"))
     }
 
-    /// Reads a list of plans: one name on each line. Empty lines, and lines that begin with `#`, are comments.
+    /// Reads a list of architectures: one name on each line. Empty lines, and lines that begin with `#`, are comments.
     ///
     /// # Errors
     /// The first name that is not one of an architecture.
-    pub fn read_list(text: &str) -> Result<Vec<Plan>, UnknownPlan> {
+    pub fn read_list(text: &str) -> Result<Vec<Architecture>, UnknownArchitecture> {
         let lines = text.lines().map(str::trim);
         lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::parse).collect()
     }
 
     /// Every variant of [`ALL`], in that order.
-    pub fn all() -> impl Iterator<Item = Plan> + Clone {
-        ALL.into_iter().map(Plan::named)
+    pub fn all() -> impl Iterator<Item = Architecture> + Clone {
+        ALL.into_iter().map(Architecture::named)
     }
 
     /// The least complex of all variants that `wanted` accepts.
-    pub fn simplest(wanted: impl Fn(&Properties) -> bool) -> Option<Plan> {
-        Plan::all().filter(|plan| wanted(plan.properties())).min_by_key(|plan| plan.properties().complexity)
+    pub fn simplest(wanted: impl Fn(&Properties) -> bool) -> Option<Architecture> {
+        Architecture::all().filter(|arch| wanted(arch.properties())).min_by_key(|arch| arch.properties().complexity)
     }
 
-    /// The architecture with the least to it: one thread and no lock, where there is one. Other architectures are compared with it.
-    pub fn reference() -> Plan {
-        Plan::simplest(|properties| properties.single_thread).unwrap_or_default()
+    /// The architecture with the least to it: one thread and no lock, where there is one. Other architectures are
+    /// compared with it.
+    pub fn reference() -> Architecture {
+        Architecture::simplest(|properties| properties.single_thread).unwrap_or_default()
     }
 
     /// The architecture's name without its options: `msgp`.
@@ -154,7 +155,7 @@ impl Plan {
 
     /// One line for each variant, and one for each option that is a number: the name, and what it is.
     pub fn catalogue() -> String {
-        let listed = Plan::all().map(|plan| (plan.to_string(), plan.describe().to_owned()));
+        let listed = Architecture::all().map(|arch| (arch.to_string(), arch.describe().to_owned()));
         let numbered = FAMILIES.iter().filter_map(|family| family.declared().numbered());
         let mut text = String::new();
         for (name, about) in listed.chain(numbered) {
@@ -176,31 +177,53 @@ impl Plan {
     }
 }
 
-impl Default for Plan {
-    fn default() -> Plan {
-        Plan::named(DEFAULT.declared().name())
+impl Default for Architecture {
+    fn default() -> Architecture {
+        Architecture::named(DEFAULT.declared().name())
     }
 }
 
-impl FromStr for Plan {
-    type Err = UnknownPlan;
+impl FromStr for Architecture {
+    type Err = UnknownArchitecture;
 
-    fn from_str(name: &str) -> Result<Self, UnknownPlan> {
-        let mut plans = FAMILIES.iter().filter_map(|&family| {
+    fn from_str(name: &str) -> Result<Self, UnknownArchitecture> {
+        let mut architectures = FAMILIES.iter().filter_map(|&family| {
             let option = family.declared().parse(name)?;
-            Some(Plan { family, option })
+            Some(Architecture { family, option })
         });
-        plans.next().ok_or_else(|| UnknownPlan(name.to_owned()))
+        architectures.next().ok_or_else(|| UnknownArchitecture(name.to_owned()))
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.family.declared().print(self.option))
     }
 }
 
-impl fmt::Debug for Plan {
+impl TryFrom<&str> for Architecture {
+    type Error = UnknownArchitecture;
+
+    fn try_from(name: &str) -> Result<Architecture, UnknownArchitecture> {
+        name.parse()
+    }
+}
+
+impl TryFrom<&String> for Architecture {
+    type Error = UnknownArchitecture;
+
+    fn try_from(name: &String) -> Result<Architecture, UnknownArchitecture> {
+        name.parse()
+    }
+}
+
+impl From<std::convert::Infallible> for UnknownArchitecture {
+    fn from(never: std::convert::Infallible) -> UnknownArchitecture {
+        match never {}
+    }
+}
+
+impl fmt::Debug for Architecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Plan({self})")
     }
@@ -208,9 +231,9 @@ impl fmt::Debug for Plan {
 
 /// The name is not one of an architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownPlan(String);
+pub struct UnknownArchitecture(String);
 
-impl fmt::Display for UnknownPlan {
+impl fmt::Display for UnknownArchitecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let usages: Vec<String> = FAMILIES.iter().map(|family| family.declared().usage()).collect();
         let (last, others) = usages.split_last().ok_or(fmt::Error)?;
@@ -218,7 +241,7 @@ impl fmt::Display for UnknownPlan {
     }
 }
 
-impl std::error::Error for UnknownPlan {}
+impl std::error::Error for UnknownArchitecture {}
 
 #[cfg(test)]
 mod tests;

@@ -1,40 +1,43 @@
 //! Own it or queue for it: Solaris' serialisation queues (FireEngine; `squeue.c`).
 //!
 //! # Model
-//! A small lock guards the queue and nothing else; the *flag* is the ownership of the cell ([`OwnerCell`]), and changes hands under that lock. A thread that finds
-//! the flag free and the queue empty may run its own event at once; otherwise it queues the event behind the others. So all
-//! events of a shard, in both directions, run in the order of one queue.
+//! A small lock guards the queue and nothing else; the *flag* is the ownership of the cell ([`ThreadOwned`]), and
+//! changes hands under that lock. A thread that finds the flag free and the queue empty may run its own event at once;
+//! otherwise it queues the event behind the others. So all events of a shard, in both directions, run in the order of
+//! one queue.
 //!
 //! # Modes
-//! The mode says what a thread does that brings a segment, and nobody waits for. `fill` always queues it and leaves the
-//! work to the shard's worker. `nodrain` runs it if it can, and leaves what arrived meanwhile to the worker. `process`
-//! also drains what is in the queue, up to a bound in events and time, and leaves only the rest to the worker: what arrived
-//! while its own event ran, and, where it finds a queue and nobody running, that queue with its own event behind it.
+//! The mode decides what a thread does that brings a segment or another asynchronous event. `fill` always queues it and
+//! leaves the work to the shard's worker. `nodrain` runs it if it can, and leaves what arrived meanwhile to the worker.
+//! `process` also drains what is in the queue, up to a bound in events and time, and leaves only the rest to the
+//! worker: what arrived while its own event ran, and, where it finds a queue and no running thread, that queue with its
+//! own event at the end.
 //!
-//! A user's call is not of that kind: its caller sleeps until it is done. Solaris lets such operations past the queue in
-//! every mode (`squeue_synch_enter`): a caller that finds the flag free and the queue empty takes the flag and runs the call
-//! on the spot, and otherwise its call is queued. So does this file, `fill` included: there it is *asynchronous* events that
-//! always wait for the worker. The order is that of the queue all the same, because nothing passes what stands in it.
-//! A write is taken the same way, for its caller must be told how much of it was; Solaris would send it after the mode.
+//! A user's call is synchronous: its caller sleeps until it is done. Solaris lets such operations bypass the queue in
+//! every mode (`squeue_synch_enter`): a caller that finds the flag free and the queue empty takes the flag and runs the
+//! call on the spot, and otherwise its call is queued. So does this file, `fill` included: in that mode, *asynchronous*
+//! events always wait for the worker. The order is still that of the queue, because nothing overtakes a queued event. A
+//! write is synchronous too, because its caller must learn how much was accepted; Solaris would treat it according to
+//! the mode.
 //!
 //! # What may never happen
-//! The queue is not empty, nobody runs, and no wake of the worker is pending: every path that gives up the flag with
-//! work left wakes the worker first. A thread that is not the worker never drains more than the bound.
+//! The queue is not empty, no thread runs it, and no wake-up of the worker is pending: every path that gives up the
+//! flag with work left wakes the worker first. A thread that is not the worker never drains more than the bound.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, Ordering, OwnerCell, Parker, Platform, Writers, model_is_over};
+use sync::{Atomic, Lock, LockClass, Ordering, Parker, Platform, ThreadOwned, Writers, model_is_over};
 
-use super::Architecture;
+use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, Row, Variant};
-use super::select::Staffing;
-use crate::after::After;
+use super::select::ThreadConfig;
 use crate::attempt::attempt;
 use crate::connections::Upkeep;
+use crate::deferred::DeferredEffects;
 use crate::handoff::Message;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -54,7 +57,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
         Variant {
             name: "squeue:fill",
             also: None,
-            about: "serialisation queues; a worker runs what nobody waits for",
+            about: "serialisation queues; a worker runs asynchronous events",
             parameter: Mode::Fill,
         },
         Variant {
@@ -93,7 +96,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
 /// What the thread that brings an event does with the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Queue what nobody waits for, and leave it to the worker (`SQ_FILL`).
+    /// Queue asynchronous events and leave them to the worker (`SQ_FILL`).
     Fill,
     /// Run one's own event if the shard is free (`SQ_NODRAIN`).
     NoDrain,
@@ -105,7 +108,7 @@ struct Squeue<P: Platform> {
     mode: Mode,
     queue: Lock<Queue<P>, P>,
     /// The flag: the thread that owns the cell runs. It comes to own it, and gives it up, with the queue's lock held.
-    cell: OwnerCell<Cell<P>, P>,
+    cell: ThreadOwned<Cell<P>, P>,
     worker: Parker<P>,
     deadline: P::AtomicU64,
     stop: P::AtomicBool,
@@ -117,22 +120,22 @@ type Queue<P> = VecDeque<Message<P>>;
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     mode: Mode,
-    Staffing { cpus, own_threads }: Staffing,
+    ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Contents<P>,
-) -> Arc<dyn Architecture<P>> {
+) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || Squeue {
         mode,
         queue: Lock::new(shared.lock_kind, LockClass::Squeue, VecDeque::new()),
-        cell: OwnerCell::new(Cell::new(shared, &slab, Writers::Many)),
+        cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         worker: Parker::new(),
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
     }))
 }
 
-/// The flag, in the hands of a thread that is running something. If that panics, the flag is given up and the worker woken
-/// for what is left; otherwise nothing happens here, and the thread gives it up by [`Squeue::leave`].
+/// The flag, in the hands of a thread that is running something. If that panics, the flag is given up and the worker
+/// woken for what is left; otherwise nothing happens here, and the thread gives it up by [`Squeue::leave`].
 struct Running<'a, P: Platform> {
     squeue: &'a Squeue<P>,
     /// Taken from the queue and not run yet.
@@ -171,7 +174,7 @@ impl<P: Platform> Drop for Running<'_, P> {
 
 /// What events have left to do: done when the cell has been let go, also if the last of them panics.
 struct Owed<'a, P: Platform> {
-    after: After<P>,
+    deferred: DeferredEffects<P>,
     shared: &'a Shared<P>,
 }
 
@@ -182,9 +185,9 @@ impl<P: Platform> Drop for Owed<'_, P> {
             return;
         }
         if std::thread::panicking() {
-            let _ = attempt(|| self.after.perform(self.shared));
+            let _ = attempt(|| self.deferred.flush(self.shared));
         } else {
-            self.after.perform(self.shared);
+            self.deferred.flush(self.shared);
         }
     }
 }
@@ -208,7 +211,8 @@ impl<P: Platform> Squeue<P> {
         Some(result)
     }
 
-    /// Gives up the flag, after draining if the mode says so. Work that is left is the worker's, and the worker is woken.
+    /// Gives up the flag, after draining if the mode says so. Work that is left is the worker's, and the worker is
+    /// woken.
     fn leave(&self, hub: &Hub<P>) {
         let queue = self.queue.lock();
         if queue.is_empty() || self.mode != Mode::Process {
@@ -270,20 +274,20 @@ impl<P: Platform> Squeue<P> {
         }
     }
 
-    /// Runs a batch and due timers; the calling thread has the flag. The cell is let go only where a caller waits for an
-    /// answer, and at the end.
+    /// Runs a batch and due timers; the calling thread has the flag. The cell is let go only where a caller waits for
+    /// an answer, and at the end.
     fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
         loop {
-            let mut owed = Owed { after: After::default(), shared: &hub.shared };
+            let mut owed = Owed { deferred: DeferredEffects::default(), shared: &hub.shared };
             let answer = self.occupy(|cell| {
                 while let Some(message) = batch.pop_front() {
-                    if let Some(answer) = message.run(cell, now, &mut owed.after) {
+                    if let Some(answer) = message.run(cell, now, &mut owed.deferred) {
                         return Some(answer);
                     }
                 }
                 // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
                 if cell.deadline_nanos() <= now.as_nanos() {
-                    cell.timers(now, &mut owed.after);
+                    cell.timers(now, &mut owed.deferred);
                 }
                 None
             });
@@ -300,8 +304,8 @@ impl<P: Platform> Squeue<P> {
 impl<P: Platform> Exclusion<P> for Squeue<P> {
     const THREAD: &'static str = "heddle-sq";
 
-    /// Where the calling thread has the flag already, further up its stack, it is telling a user of an event, and that user calls:
-    /// it has left the cell for that.
+    /// Where the calling thread has the flag already, further up its stack, it is telling a user of an event, and that
+    /// user calls: it has left the cell for that.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         if self.cell.owner() == Some(P::thread_index()) {
             return self.occupy(f);

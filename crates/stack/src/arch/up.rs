@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use observe::Time;
-use sync::{Atomic, Ordering, OwnerCell, Platform, Writers, model_is_over};
+use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers, model_is_over};
 
-use super::Architecture;
+use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::mailbox::Mailbox;
-use super::select::Staffing;
-use crate::after::After;
+use super::select::ThreadConfig;
 use crate::connections::Upkeep;
+use crate::deferred::DeferredEffects;
 use crate::handoff::{Answer, Message};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -51,7 +51,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
 };
 
 struct Up<P: Platform> {
-    cell: OwnerCell<Cell<P>, P>,
+    cell: ThreadOwned<Cell<P>, P>,
     /// From other threads than the owner.
     mailbox: Mailbox<P>,
     /// A thread that polls found the cell in use. The thread that gives it up wakes the drivers.
@@ -62,20 +62,20 @@ struct Up<P: Platform> {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (): (),
-    _: Staffing,
+    _: ThreadConfig,
     contents: Contents<P>,
-) -> Arc<dyn Architecture<P>> {
+) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, 1, false, contents, || Up {
-        cell: OwnerCell::new(Cell::new(shared, &slab, Writers::One)),
+        cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::One)),
         mailbox: Mailbox::list(),
         turned_away: P::AtomicBool::new(false),
     }))
 }
 
 impl<P: Platform> Up<P> {
-    /// Uses the cell if nobody owns it yet, and then gives it up again: the thread that polls the devices is to be the owner,
-    /// and not the one that sets things up.
+    /// Uses the cell if it has no owner yet, and then releases it: the owner is to be the thread that polls the
+    /// devices, not the one that sets the stack up.
     #[cold]
     fn visit<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         if self.cell.owner().is_some() {
@@ -123,7 +123,8 @@ impl<P: Platform> Up<P> {
     }
 
     /// Whether there is mail and no owner, and the calling thread has become the owner. The fence before the call, here
-    /// and in `assist`, makes one of the two see the other: the thread that leaves mail, or the one that leaves the cell.
+    /// and in `assist`, makes one of the two see the other: the thread that leaves mail, or the one that leaves the
+    /// cell.
     fn adopts_mail(&self) -> bool {
         self.mailbox.pending() != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
@@ -137,11 +138,11 @@ impl<P: Platform> Up<P> {
             let mut taken = self.mailbox.taken();
             taken.count = 1;
             ran = true;
-            let mut after = After::default();
-            let answer = self.cell.with(|cell| message.run(cell, now, &mut after));
+            let mut deferred = DeferredEffects::default();
+            let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
             debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
             drop(taken);
-            after.perform(&hub.shared);
+            deferred.flush(&hub.shared);
             answer.ok().flatten().into_iter().for_each(Answer::give);
         }
         ran
@@ -203,9 +204,9 @@ impl<P: Platform> Exclusion<P> for Up<P> {
         }
         let ran = self.drain(hub, now);
         if self.deadline() <= now.as_nanos() {
-            let mut after = After::default();
-            self.enter(hub, |cell| cell.timers(now, &mut after));
-            after.perform(&hub.shared);
+            let mut deferred = DeferredEffects::default();
+            self.enter(hub, |cell| cell.timers(now, &mut deferred));
+            deferred.flush(&hub.shared);
         }
         ran
     }

@@ -1,46 +1,47 @@
-//! What nobody waits for arrives: a segment, a datagram, an ICMP error, room in a device.
+//! Asynchronous events arrive: a segment, a datagram, an ICMP error, room in a device.
 //!
-//! A segment is looked for among the connections, then among the half-open ones, then among the listeners; what nobody wants
-//! is answered as in CLOSED. The directory is held from the look that finds no connection to the entry of the new one.
+//! A segment is looked up among the connections, then among the half-open ones, then among the listeners; if none
+//! matches it is answered as in CLOSED. The directory is held from the look-up that finds no connection until the new
+//! one is inserted.
 
 use observe::{DropReason, Time};
 use tcp::TableChange;
 
 use super::datagrams::Datagrams;
-use super::events::{Doomed, Events};
-use crate::after::After;
+use super::events::{Events, ResetOnPanic};
+use crate::bound_sockets::Unmatched;
 use crate::call::{Ingress, Segment};
+use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::handshakes::Child;
-use crate::icmp::{Report, report};
+use crate::icmp::{IcmpReport, report};
 use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
-use crate::replicas::Unmatched;
 use crate::socket::{Admitted, TcpSocket};
 
 /// Arrivals; see the module documentation.
 pub trait Arrivals: Place {
-    /// Runs an event that came from a device or a timer. One copy of it for all architectures with cells: what they add is
-    /// then what can be counted (`cargo xtask exclusive`), and the processor's caches hold it once.
+    /// Runs an event that came from a device or a timer. One copy of it for all architectures with cells: what they add
+    /// is then what can be counted (`cargo xtask exclusive`), and the processor's caches hold it once.
     ///
     /// The event is taken from where it stands, and not moved on the way here.
     #[inline(never)]
-    fn ingress(&mut self, ingress: &mut Ingress, now: Time, after: &mut After<Self::Platform>) {
+    fn ingress(&mut self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
-            Ingress::Segment(arrival) => self.segment(arrival, now, after),
-            other => self.rarer(std::mem::take(other), now, after),
+            Ingress::Segment(arrival) => self.segment(arrival, now, deferred),
+            other => self.rarer(std::mem::take(other), now, deferred),
         }
     }
 
     /// Every arrival but a segment.
     #[inline(never)]
-    fn rarer(&mut self, ingress: Ingress, now: Time, after: &mut After<Self::Platform>) {
+    fn rarer(&mut self, ingress: Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
             Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
-            Ingress::Datagram(datagram) => self.datagram(datagram, after),
-            Ingress::IcmpError { error, hash } => self.icmp_error(&error, hash, now, after),
+            Ingress::Datagram(datagram) => self.datagram(datagram, deferred),
+            Ingress::IcmpError { error, hash } => self.icmp_error(&error, hash, now, deferred),
             Ingress::TransmitReady(target) => {
                 if let Some((id, held)) = self.find_key(target.key) {
-                    self.run_contained(&id, held, tcp::TransmitReady, now, after);
+                    self.run_contained(&id, held, tcp::TransmitReady, now, deferred);
                 }
             }
         }
@@ -48,30 +49,30 @@ pub trait Arrivals: Place {
 
     /// A segment arrives.
     #[inline(always)]
-    fn segment(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>) {
+    fn segment(&mut self, arrival: &mut Segment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
         match self.find(&segment.tuple, arrival.hash) {
             Ok((id, held)) => {
-                let doomed = Doomed { place: self, id: &id, now, after };
+                let doomed = ResetOnPanic { place: self, id: &id, now, deferred };
                 let event = tcp::SegmentArrives(&mut arrival.segment);
-                let reply = doomed.place.run(doomed.id, held, event, now, doomed.after);
+                let reply = doomed.place.run(doomed.id, held, event, now, doomed.deferred);
                 std::mem::forget(doomed);
                 if let Some(tcp::Disposition::Recycled(segment)) = reply {
-                    self.recycled(Segment { segment: Some(*segment), ..*arrival }, now, after);
+                    self.recycled(Segment { segment: Some(*segment), ..*arrival }, now, deferred);
                 }
             }
-            Err(missing) => self.unmatched(arrival, missing, now, after),
+            Err(missing) => self.unmatched(arrival, missing, now, deferred),
         }
     }
 
     /// A SYN for which a connection in TIME-WAIT was closed.
     #[cold]
-    fn recycled(&mut self, mut arrival: Segment, now: Time, after: &mut After<Self::Platform>) {
+    fn recycled(&mut self, mut arrival: Segment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
         // What the look-up keeps held is let go here: the next look-up takes it again.
         match self.find(&segment.tuple, arrival.hash).map(drop) {
-            Err(missing) => self.unmatched(&mut arrival, missing, now, after),
-            Ok(()) => self.appeared(&mut arrival, now, after),
+            Err(missing) => self.unmatched(&mut arrival, missing, now, deferred),
+            Ok(()) => self.appeared(&mut arrival, now, deferred),
         }
     }
 
@@ -82,50 +83,57 @@ pub trait Arrivals: Place {
         arrival: &mut Segment,
         missing: Self::Missing,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) {
         let Some(segment) = &arrival.segment else { return };
         let flow = Flow { tuple: segment.tuple, hash: arrival.hash };
         let (outcome, due) = self.with_directory(|directory, site| {
-            let outcome = unmatched(directory, site, (flow, missing), arrival, now, after);
+            let outcome = unmatched(directory, site, (flow, missing), arrival, now, deferred);
             (outcome, directory.half_open.cached_deadline())
         });
         match outcome {
             Outcome::Done => {}
-            Outcome::Adopted(adopted) => self.adopted(adopted, now, after),
+            Outcome::Adopted(adopted) => self.adopted(adopted, now, deferred),
             Outcome::Nobody => {
                 let (shared, counters) = (self.shared(), self.counters());
                 counters.drop(DropReason::TcpNoListener);
                 if let Some(segment) = &arrival.segment {
-                    shared.reset(&flow, segment, counters, after);
+                    shared.reset(&flow, segment, counters, deferred);
                 }
             }
-            Outcome::Appeared => self.appeared(arrival, now, after),
+            Outcome::Appeared => self.appeared(arrival, now, deferred),
         }
-        self.call_for(due, after);
+        self.call_for(due, deferred);
     }
 
     /// A connection has come into the table by its handshake: what is left to do outside the directory.
-    fn adopted(&mut self, adopted: Adopted<Self>, now: Time, after: &mut After<Self::Platform>) {
+    fn adopted(&mut self, adopted: Adopted<Self>, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Adopted { id, effects, admitted } = adopted;
-        self.settle(&id, effects, now, after);
+        self.settle(&id, effects, now, deferred);
         if let Some(admitted) = admitted {
-            self.admitted(&id, admitted, now, after);
+            self.admitted(&id, admitted, now, deferred);
         }
     }
 
-    /// An ICMP error arrives: it is for the connection, the half-open connection or the datagram socket that sent the packet it quotes.
+    /// An ICMP error arrives: it is for the connection, the half-open connection or the datagram socket that sent the
+    /// packet it quotes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
     //# TCP implementations MUST act on an ICMP error message passed up from the IP layer, directing it to the
     //# connection that created the error (MUST-54).
     #[cold]
-    fn icmp_error(&mut self, error: &ip::IcmpError, hash: u32, now: Time, after: &mut After<Self::Platform>) {
+    fn icmp_error(
+        &mut self,
+        error: &ip::IcmpError,
+        hash: u32,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) {
         if error.protocol == wire::protocol::UDP {
-            return self.datagram_error(error, after);
+            return self.datagram_error(error, deferred);
         }
         let flow = Flow { tuple: error.tuple, hash };
         let missing = match self.find(&flow.tuple, hash) {
-            Ok((id, held)) => return self.connection_error(&id, held, error, now, after),
+            Ok((id, held)) => return self.connection_error(&id, held, error, now, deferred),
             Err(missing) => missing,
         };
         self.with_directory(|directory, site| {
@@ -144,18 +152,18 @@ pub trait Arrivals: Place {
         held: Self::Held,
         error: &ip::IcmpError,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) {
         match report(error, |error, mtu| self.shared().estimate(error, mtu, now)) {
-            Report::Error(event) => {
-                self.run_contained(id, held, event, now, after);
+            IcmpReport::Error(event) => {
+                self.run_contained(id, held, event, now, deferred);
             }
-            Report::TooBig(event, path) => {
-                if self.run_contained(id, held, event, now, after) == Some(true) {
+            IcmpReport::TooBig(event, path) => {
+                if self.run_contained(id, held, event, now, deferred) == Some(true) {
                     self.shared().learn_path_mtu(error.tuple.remote_addr, path, now);
                 }
             }
-            Report::Nothing => {}
+            IcmpReport::Nothing => {}
         }
     }
 }
@@ -175,7 +183,7 @@ enum Outcome<L: Place> {
     Done,
     /// It completed a handshake, or opened a connection at once.
     Adopted(Adopted<L>),
-    /// Nobody wants it.
+    /// No socket takes it.
     Nobody,
     /// Its connection is in the table now: another thread has completed the handshake.
     Appeared,
@@ -189,27 +197,27 @@ fn unmatched<L: Place>(
     (flow, missing): (Flow, L::Missing),
     arrival: &mut Segment,
     now: Time,
-    after: &mut After<L::Platform>,
+    deferred: &mut DeferredEffects<L::Platform>,
 ) -> Outcome<L> {
     let Some(absent) = L::absent(directory, missing, &flow) else { return Outcome::Appeared };
     let (shared, counters) = (site.shared, site.counters);
     let half_open = &mut directory.half_open;
     let arrival = &mut arrival.segment;
     let child = if let Some(slot) = half_open.find(&flow, absent) {
-        shared.half_open_arrives(half_open, slot, arrival, now, (counters, &mut *after))
+        shared.half_open_arrives(half_open, slot, arrival, now, (counters, &mut *deferred))
     } else {
         let Some(segment) = arrival.as_ref() else { return Outcome::Done };
-        match directory.replicas.unmatched(segment, now) {
+        match directory.bound_sockets.unmatched(segment, now) {
             Unmatched::Listener(listener) => {
-                shared.syn_arrives(half_open, listener, (flow, absent), arrival, now, (counters, &mut *after))
+                shared.syn_arrives(half_open, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
             }
             Unmatched::Cookie(listener) => {
-                shared.cookie_arrives(listener, (flow, absent), arrival, now, (counters, &mut *after))
+                shared.cookie_arrives(listener, (flow, absent), arrival, now, (counters, &mut *deferred))
             }
             Unmatched::Nobody => return Outcome::Nobody,
         }
     };
-    child.map_or(Outcome::Done, |child| Outcome::Adopted(adopt(directory, site, child, after)))
+    child.map_or(Outcome::Done, |child| Outcome::Adopted(adopt(directory, site, child, deferred)))
 }
 
 /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
@@ -218,18 +226,19 @@ fn adopt<L: Place>(
     directory: &mut DirectoryOf<L>,
     site: &Site<'_, L>,
     child: Child<L::Platform>,
-    after: &mut After<L::Platform>,
+    deferred: &mut DeferredEffects<L::Platform>,
 ) -> Adopted<L> {
-    let Child { flow, pcb, route, admission, ready, deadline, path, table, starved, absent } = child;
+    let Child { flow, pcb, route, admission, ready, deadline, path, table, tx_blocked, absent } = child;
     let socket = TcpSocket::new(flow);
     socket.ready.begin(ready);
     let new = NewConnection { flow, pcb, route, socket: socket.clone() };
     let (id, key) = L::insert(directory, site, new, absent);
     socket.placed(key);
-    if starved {
-        site.shared.wait_for_room(&flow, &route, socket.target(), after);
+    if tx_blocked {
+        site.shared.wait_for_room(&flow, &route, socket.target(), deferred);
     }
-    // Nearly every child is complete when it comes here, and what it owes is paid before the directory is let go.
+    // Nearly every child is complete here, and its place is given back to the listener before the directory is
+    // released.
     let (admitted, table, rest) = match table {
         TableChange::Established => match admission.enter(&socket) {
             Admitted::New(listener, rest) => (Some(Admitted::New(listener, None)), TableChange::None, rest),

@@ -4,32 +4,32 @@ use observe::Time;
 use tcp::{Event, Outbox, PcbAccess};
 
 use super::events::Events;
-use crate::after::After;
 use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
+use crate::deferred::DeferredEffects;
 use crate::flow::{Key, Target};
 use crate::place::Place;
 use crate::socket::Readiness;
 
 /// Calls; see the module documentation.
 pub trait Calls: Place {
-    /// Runs a user's call and puts the answer into `reply`. Most calls are two, to send and to receive. They are large values,
-    /// as are their answers: the one is taken from where it stands, the other made where it is wanted.
+    /// Runs a user's call and puts the answer into `reply`. Most calls are two, to send and to receive. They are large
+    /// values, as are their answers: the one is taken from where it stands, the other made where it is wanted.
     #[inline(never)]
     fn call(
         &mut self,
         target: &Target,
         call: &mut Call<Self::Platform>,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
         reply: &mut Reply,
     ) {
         match call {
-            Call::Send(event) => self.send(target.key, event, now, after, reply),
+            Call::Send(event) => self.send(target.key, event, now, deferred, reply),
             Call::Receive(event) => match self.find_key(target.key) {
-                Some(found) => self.receive(found, *event, now, after, reply),
+                Some(found) => self.receive(found, *event, now, deferred, reply),
                 None => *reply = Reply::Gone,
             },
-            _ => *reply = self.rarer_call(target, call.take(), now, after),
+            _ => *reply = self.rarer_call(target, call.take(), now, deferred),
         }
     }
 
@@ -40,7 +40,7 @@ pub trait Calls: Place {
         key: Key,
         event: &mut tcp::Send,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
         reply: &mut Reply,
     ) {
         let Some((id, held)) = self.find_key(key) else {
@@ -48,7 +48,7 @@ pub trait Calls: Place {
             return;
         };
         self.before_call(&id, Readiness::WRITABLE);
-        let taken = self.run_contained(&id, held, &mut *event, now, after);
+        let taken = self.run_contained(&id, held, &mut *event, now, deferred);
         let exhausted = matches!(taken, Some(Ok(_))) && !event.chunks.is_empty();
         self.after_call(&id, Readiness::WRITABLE, exhausted);
         *reply = match taken {
@@ -66,14 +66,14 @@ pub trait Calls: Place {
         target: &Target,
         call: Call<Self::Platform>,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Reply {
         let call = match call {
-            Call::Open(request) => return Reply::Opened(self.open_actively(*request, now, after)),
+            Call::Open(request) => return Reply::Opened(self.open_actively(*request, now, deferred)),
             other => other,
         };
         match self.find_key(target.key) {
-            Some((id, held)) => self.serve(&id, held, call, now, after),
+            Some((id, held)) => self.serve(&id, held, call, now, deferred),
             None => Reply::Gone,
         }
     }
@@ -85,11 +85,11 @@ pub trait Calls: Place {
         held: Self::Held,
         call: Call<Self::Platform>,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Reply {
         let bit = call::level_of(&call);
         self.before_call(id, bit);
-        let reply = self.run_contained(id, held, Served(call), now, after);
+        let reply = self.run_contained(id, held, Served(call), now, deferred);
         self.after_call(id, bit, reply.as_ref().is_some_and(call::exhausted));
         reply.unwrap_or(Reply::Gone)
     }
@@ -100,22 +100,22 @@ pub trait Calls: Place {
         &mut self,
         mut request: OpenRequest<Self::Platform>,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Result<Key, OpenRefused> {
         let flow = request.flow();
         let mut found = self.find(&flow.tuple, flow.hash);
         if let Ok((id, held)) = found {
-            request.params.iss = self.reclaim(&id, held, now, after).ok_or(OpenRefused::TupleInUse)?;
+            request.params.iss = self.reclaim(&id, held, now, deferred).ok_or(OpenRefused::TupleInUse)?;
             found = self.find(&flow.tuple, flow.hash);
         }
         let Err(missing) = found else { return Err(OpenRefused::TupleInUse) };
         let opened = self.with_directory(|directory, site| {
             let absent = Self::absent(directory, missing, &flow).ok_or(OpenRefused::TupleInUse)?;
-            let opened = Self::open(directory, site, request, absent, now, after)?;
+            let opened = Self::open(directory, site, request, absent, now, deferred)?;
             directory.half_open.routes.note(flow.tuple.remote_addr, &opened.route);
             Ok(opened)
         })?;
-        self.settle(&opened.id, opened.effects, now, after);
+        self.settle(&opened.id, opened.effects, now, deferred);
         Ok(opened.key)
     }
 
@@ -126,12 +126,12 @@ pub trait Calls: Place {
         id: &Self::Id,
         held: Self::Held,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<wire::SeqNumber> {
         if !self.shared().tcp().reclaims_time_wait() {
             return None;
         }
-        self.run_contained(id, held, tcp::Reclaim, now, after).flatten()
+        self.run_contained(id, held, tcp::Reclaim, now, deferred).flatten()
     }
 }
 

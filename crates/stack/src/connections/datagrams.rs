@@ -1,9 +1,9 @@
 //! What happens to datagram sockets: a datagram or an ICMP error arrives, a user calls.
 //!
-//! A socket has a home, chosen by its port ([`UdpName::home`](crate::flow::UdpName::home)): the place that keeps its PCB, to
-//! which datagrams for the port are brought and calls are made. A queue of datagrams has one end, where its user takes them,
-//! so that replicas in every cell would have to meet in it again; with a home it is used like a connection, without a lock of
-//! its own.
+//! A socket has a home, chosen by its port ([`UdpName::home`](crate::flow::UdpName::home)): the place that keeps its
+//! PCB, to which datagrams for the port are brought and calls are made. A queue of datagrams has one end, where its
+//! user takes them, so that replicas in every cell would have to meet in it again; with a home it is used like a
+//! connection, without a lock of its own.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +13,8 @@ use sync::Platform;
 use udp::{Event, UdpPcb};
 use wire::FourTuple;
 
-use crate::after::After;
 use crate::call::Datagram;
+use crate::deferred::DeferredEffects;
 use crate::place::Place;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
@@ -25,13 +25,13 @@ use crate::udp_table::HeldSocket;
 /// Datagram sockets; see the module documentation.
 pub trait Datagrams: Place {
     /// A datagram arrives.
-    fn datagram(&mut self, datagram: Datagram, after: &mut After<Self::Platform>) {
+    fn datagram(&mut self, datagram: Datagram, deferred: &mut DeferredEffects<Self::Platform>) {
         let Datagram { tuple, datagram, .. } = datagram;
         let mut arriving = Some(datagram);
         let taken = self.with_socket_for(&tuple, |held| {
             if let Some(datagram) = arriving.take() {
                 match arrives(datagram, held.pcb, held.counters) {
-                    Ok(()) => after.wake_datagrams(held.socket, Readiness::READABLE, held.writers),
+                    Ok(()) => deferred.wake_datagrams(held.socket, Readiness::READABLE, held.writers),
                     Err(reason) => held.counters.drop(reason),
                 }
             }
@@ -40,13 +40,13 @@ pub trait Datagrams: Place {
             && let Some(datagram) = arriving
         {
             self.counters().drop(DropReason::UdpNoSocket);
-            self.shared().refuse(&datagram, ip::ErrorKind::PortUnreachable, self.counters(), after);
+            self.shared().refuse(&datagram, ip::ErrorKind::PortUnreachable, self.counters(), deferred);
         }
     }
 
     /// An ICMP error about a datagram of ours.
     #[cold]
-    fn datagram_error(&mut self, error: &ip::IcmpError, after: &mut After<Self::Platform>) {
+    fn datagram_error(&mut self, error: &ip::IcmpError, deferred: &mut DeferredEffects<Self::Platform>) {
         let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
         let event = match error.kind {
             IcmpErrorKind::PacketTooBig { mtu } => {
@@ -61,20 +61,24 @@ pub trait Datagrams: Place {
         self.with_socket_for(&error.tuple, |held| match event.run(held.pcb, &mut udp::Outbox::new(held.counters)) {
             Ok(()) => {
                 let bits = Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
-                after.wake_datagrams(held.socket, bits, held.writers);
+                deferred.wake_datagrams(held.socket, bits, held.writers);
             }
             Err(reason) => held.counters.drop(reason),
         });
     }
 
     /// Runs a user's call.
-    fn udp_call(&mut self, call: &mut UdpCall<Self::Platform>, after: &mut After<Self::Platform>) -> UdpReply {
+    fn udp_call(
+        &mut self,
+        call: &mut UdpCall<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) -> UdpReply {
         let UdpCall { name, request } = call.take();
         match request {
             UdpRequest::Bind(socket) => self.bind_socket(socket),
             UdpRequest::Unbind => self.unbind_socket(name),
             UdpRequest::Send { payload, to } => {
-                let sent = self.with_socket(name, |held| send(held, payload, to, after));
+                let sent = self.with_socket(name, |held| send(held, payload, to, deferred));
                 return UdpReply::Sent(sent.unwrap_or(Err(udp::SendError::Closed)));
             }
             other => return self.with_socket(name, |held| settled(other, held)).unwrap_or(UdpReply::Gone),
@@ -92,13 +96,13 @@ fn arrives(datagram: ip::Datagram, pcb: &mut UdpPcb, counters: &Counters) -> Res
     udp::DatagramArrives(datagram).run(pcb, &mut udp::Outbox::new(counters))
 }
 
-/// SEND. What the socket makes leaves while it is held, as segments do: datagrams of one socket in the order in which they were
-/// made. The way to the peer is looked up once for as long as routes and neighbours stay as they are.
+/// SEND. What the socket makes leaves while it is held, as segments do: datagrams of one socket in the order in which
+/// they were made. The way to the peer is looked up once for as long as routes and neighbours stay as they are.
 fn send<P: Platform>(
     held: HeldSocket<'_, P>,
     payload: pktbuf::PktBuf,
     to: Option<SocketAddr>,
-    after: &mut After<P>,
+    deferred: &mut DeferredEffects<P>,
 ) -> Result<usize, udp::SendError> {
     let HeldSocket { pcb, routes, socket, counters, shared, writers } = held;
     let destination = to.or(pcb.remote).ok_or(udp::SendError::NoDestination)?;
@@ -117,7 +121,7 @@ fn send<P: Platform>(
             remote_addr: datagram.dst,
             remote_port: destination.port(),
         };
-        shared.send_datagram(datagram, &mut route, shared.rss.hash_tcp(&tuple), counters, after);
+        shared.send_datagram(datagram, &mut route, shared.rss.hash_tcp(&tuple), counters, deferred);
     }
     routes.note(destination.ip(), &route);
     sent

@@ -1,15 +1,15 @@
-//! An event runs on a connection, and what it leaves to be done is done: timers, tables, listeners, destinations; and the
-//! containment of a panic, which ends the connection and nothing else.
+//! An event runs on a connection, and what it leaves to be done is done: timers, tables, listeners, destinations; and
+//! the containment of a panic, which ends the connection and nothing else.
 
 use std::sync::Arc;
 
 use observe::{Counter, Time};
 use sync::Writers;
-use tcp::{Event, PathNews, TableChange};
+use tcp::{Event, PathUpdate, TableChange};
 
-use crate::after::After;
 use crate::attempt::{Panic, attempt};
-use crate::containment::{CONDEMNED, Casualty};
+use crate::containment::{CONDEMNED, FaultScope};
+use crate::deferred::DeferredEffects;
 use crate::place::{Effects, Place};
 use crate::socket::{Admitted, TcpSocket};
 
@@ -23,14 +23,14 @@ pub trait Events: Place {
         held: Self::Held,
         event: E,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<E::Reply> {
-        let (reply, effects) = self.work(id, held, event, now, after)?;
-        self.settle(id, effects, now, after);
+        let (reply, effects) = self.work(id, held, event, now, deferred)?;
+        self.settle(id, effects, now, deferred);
         Some(reply)
     }
 
-    /// [`Events::run`], whose panic ends this connection and nothing else; `None` then.
+    /// [`Events::run`], but a panic ends this connection and nothing else; `None` then.
     #[inline(always)]
     fn run_contained<E: Event>(
         &mut self,
@@ -38,39 +38,39 @@ pub trait Events: Place {
         held: Self::Held,
         event: E,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<E::Reply> {
         let mut reply = None;
-        if let Err(panic) = attempt(|| reply = self.run(id, held, event, now, after)) {
+        if let Err(panic) = attempt(|| reply = self.run(id, held, event, now, deferred)) {
             reply = None;
-            self.contain(id, panic, now, after);
+            self.contain(id, panic, now, deferred);
         }
         reply
     }
 
-    /// An event of this connection has panicked: the panic is noted, the connection ends, its user is told.
+    /// An event of this connection has panicked: the panic is recorded, the connection ends, its user is notified.
     #[cold]
     #[inline(never)]
-    fn contain(&mut self, id: &Self::Id, panic: Panic, now: Time, after: &mut After<Self::Platform>) {
-        let casualty = self.flow(id).map_or(Casualty::Work, |flow| Casualty::Connection(flow.tuple));
-        self.shared().failures.note(panic, casualty, self.counters());
-        if let Some(socket) = self.condemn(id, now, after) {
-            after.wake(&socket, CONDEMNED, Writers::Many);
+    fn contain(&mut self, id: &Self::Id, panic: Panic, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+        let scope = self.flow(id).map_or(FaultScope::Work, |flow| FaultScope::Connection(flow.tuple));
+        self.shared().failures.note(panic, scope, self.counters());
+        if let Some(socket) = self.condemn(id, now, deferred) {
+            deferred.wake(&socket, CONDEMNED, Writers::Many);
         }
     }
 
-    /// Ends a connection whose event has panicked. A reset for the peer is tried; what is left of the PCB may panic again. A
-    /// thread that waits for the connection finds it closed.
+    /// Ends a connection of which an event has panicked. It tries to send a reset; the rest of the PCB may panic again.
+    /// A thread that waits for the connection finds it closed.
     #[cold]
     #[inline(never)]
     fn condemn(
         &mut self,
         id: &Self::Id,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<Arc<TcpSocket<Self::Platform>>> {
         let socket = self.socket(id)?;
-        let _ = attempt(|| self.work(id, Self::Held::default(), tcp::Abort, now, after));
+        let _ = attempt(|| self.work(id, Self::Held::default(), tcp::Abort, now, deferred));
         self.remove(id);
         socket.condemn();
         Some(socket)
@@ -78,46 +78,58 @@ pub trait Events: Place {
 
     /// Performs the effects of an event. Mostly there are none.
     #[inline(always)]
-    fn settle(&mut self, id: &Self::Id, effects: Effects, now: Time, after: &mut After<Self::Platform>) {
+    fn settle(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         if let Some(deadline) = effects.deadline {
             let due = self.arm(id, deadline);
-            self.call_for(due, after);
+            self.call_for(due, deferred);
         }
-        if effects.path != PathNews::None {
-            self.path_news(id, effects.path, now, after);
+        if effects.path != PathUpdate::None {
+            self.path_news(id, effects.path, now, deferred);
         }
         if effects.table != TableChange::None {
-            self.change(id, effects.table, now, after);
+            self.change(id, effects.table, now, deferred);
         }
     }
 
     /// Something is due at `nanos`, or nothing (`u64::MAX`): the thread that runs timers is to look then.
     #[inline]
-    fn call_for(&self, nanos: u64, after: &mut After<Self::Platform>) {
+    fn call_for(&self, nanos: u64, deferred: &mut DeferredEffects<Self::Platform>) {
         if nanos != u64::MAX && self.shared().alarms.run_timers() {
-            after.due(nanos);
+            deferred.due(nanos);
         }
     }
 
     /// The event learnt something of the connection's path.
     #[cold]
     #[inline(never)]
-    fn path_news(&mut self, id: &Self::Id, news: PathNews, now: Time, after: &mut After<Self::Platform>) {
+    fn path_news(
+        &mut self,
+        id: &Self::Id,
+        news: PathUpdate,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) {
         let Some(flow) = self.flow(id) else { return };
-        if let Some(changed) = self.shared().path_news(flow.tuple.remote_addr, news, now, after) {
-            self.run_contained(id, Self::Held::default(), changed, now, after);
+        if let Some(changed) = self.shared().path_news(flow.tuple.remote_addr, news, now, deferred) {
+            self.run_contained(id, Self::Held::default(), changed, now, deferred);
         }
     }
 
     /// The event changes what the table, a listener or the memory of destinations knows of the connection.
     #[inline(never)]
-    fn change(&mut self, id: &Self::Id, change: TableChange, now: Time, after: &mut After<Self::Platform>) {
+    fn change(
+        &mut self,
+        id: &Self::Id,
+        change: TableChange,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) {
         match change {
             TableChange::None => {}
-            TableChange::Established => self.established(id, now, after),
+            TableChange::Established => self.established(id, now, deferred),
             TableChange::Remove => self.remove(id),
             TableChange::Unfinished { reset, remove } => self.unfinished(id, (reset, remove), now),
-            TableChange::News => self.learn(id, now, after),
+            TableChange::News => self.learn(id, now, deferred),
         }
     }
 
@@ -138,9 +150,9 @@ pub trait Events: Place {
 
     /// A connection has learnt something of its destination.
     #[cold]
-    fn learn(&mut self, id: &Self::Id, now: Time, after: &mut After<Self::Platform>) {
+    fn learn(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(flow) = self.flow(id) else { return };
-        let news = self.run_contained(id, Self::Held::default(), tcp::TakeNews, now, after);
+        let news = self.run_contained(id, Self::Held::default(), tcp::TakeNews, now, deferred);
         if let Some(news) = news.flatten() {
             let shared = self.shared();
             let timeout = shared.tcp().fast_open_black_hole_timeout;
@@ -148,10 +160,10 @@ pub trait Events: Place {
         }
     }
 
-    /// The handshake of a connection that was opened with its SYN is complete: it enters the accept queue, if it has not, and
-    /// owes its listener nothing more.
+    /// The handshake of a connection that was opened with its SYN is complete: it enters the accept queue, if it has
+    /// not already, and gives its place in the backlog back.
     #[inline(never)]
-    fn established(&mut self, id: &Self::Id, now: Time, after: &mut After<Self::Platform>) {
+    fn established(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let admitted = self.with_directory(|directory, _| {
             let slot = Self::slot(directory, id)?;
             let admission = directory.owed(slot)?;
@@ -163,7 +175,7 @@ pub trait Events: Place {
             Some(admitted)
         });
         if let Some(admitted) = admitted {
-            self.admitted(id, admitted, now, after);
+            self.admitted(id, admitted, now, deferred);
         }
     }
 
@@ -174,16 +186,16 @@ pub trait Events: Place {
         id: &Self::Id,
         admitted: Admitted<Self::Platform>,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) {
         match admitted {
             Admitted::New(listener, _) => {
                 self.counters().add(Counter::ConnectionsAccepted, 1);
-                after.wake_listener(&listener);
+                deferred.wake_listener(&listener);
             }
             Admitted::Known => {}
             Admitted::Closed => {
-                self.run_contained(id, Self::Held::default(), tcp::Abort, now, after);
+                self.run_contained(id, Self::Held::default(), tcp::Abort, now, deferred);
             }
         }
     }
@@ -199,21 +211,22 @@ pub trait Events: Place {
 
 impl<L: Place> Events for L {}
 
-/// A segment is being run. If that panics, the connection is ended while the place is still held, and the code that contains
-/// the panic tells its user; otherwise it is forgotten. A guard costs nothing where catching the panic would cost a call.
-pub(super) struct Doomed<'a, L: Place> {
+/// A segment is being run. If that panics, the connection is ended while the place is still held, and the code that
+/// contains the panic notifies its user; otherwise the guard is disarmed. A guard costs nothing, while catching the
+/// panic would cost a call.
+pub(super) struct ResetOnPanic<'a, L: Place> {
     pub(super) place: &'a mut L,
     pub(super) id: &'a L::Id,
     pub(super) now: Time,
-    pub(super) after: &'a mut After<L::Platform>,
+    pub(super) deferred: &'a mut DeferredEffects<L::Platform>,
 }
 
-impl<L: Place> Drop for Doomed<'_, L> {
+impl<L: Place> Drop for ResetOnPanic<'_, L> {
     #[cold]
     fn drop(&mut self) {
         let shared = self.place.shared().clone();
         if shared.failures.contains() {
-            let condemned = attempt(|| self.place.condemn(self.id, self.now, self.after));
+            let condemned = attempt(|| self.place.condemn(self.id, self.now, self.deferred));
             condemned.ok().flatten().into_iter().for_each(|socket| shared.failures.owe(socket));
         }
     }

@@ -4,51 +4,51 @@ use observe::{Counter, Time};
 use tcp::Event;
 
 use super::events::Events;
-use crate::after::After;
 use crate::call::Control;
-use crate::census::Census;
+use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::place::Place;
+use crate::stats::StackStats;
 
 /// Upkeep; see the module documentation.
 pub trait Upkeep: Place {
     /// Runs the timers that are due.
-    fn timers(&mut self, now: Time, after: &mut After<Self::Platform>) {
-        self.connection_timers(now, after);
-        self.half_open_timers(now, after);
+    fn timers(&mut self, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+        self.connection_timers(now, deferred);
+        self.half_open_timers(now, deferred);
     }
 
     /// Runs the timers of connections that are due.
-    fn connection_timers(&mut self, now: Time, after: &mut After<Self::Platform>) {
+    fn connection_timers(&mut self, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let due = self.expire(now);
         self.counters().add(Counter::TimersFired, due.len() as u64);
         for slot in &due {
             if let Some((id, held)) = self.find_due(*slot) {
-                self.run_contained(&id, held, tcp::Timeouts, now, after);
+                self.run_contained(&id, held, tcp::Timeouts, now, deferred);
             }
         }
         self.recycle(due);
     }
 
     /// Runs the timers of half-open connections that are due.
-    fn half_open_timers(&mut self, now: Time, after: &mut After<Self::Platform>) {
+    fn half_open_timers(&mut self, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         self.with_directory(|directory, site| {
-            site.shared.half_open_timeouts(&mut directory.half_open, now, site.counters, after);
+            site.shared.half_open_timeouts(&mut directory.half_open, now, site.counters, deferred);
         });
     }
 
     /// Applies a change that every place must see.
-    fn control(&mut self, change: Control<Self::Platform>, now: Time, after: &mut After<Self::Platform>) {
+    fn control(&mut self, change: Control<Self::Platform>, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match change {
             Control::LinkDown(interface) => {
                 let shared = self.shared().clone();
-                self.each(|flow| shared.goes_by(flow, interface), tcp::LinkDown, now, after);
+                self.each(|flow| shared.goes_by(flow, interface), tcp::LinkDown, now, deferred);
             }
             Control::AddressLost(address) => {
                 self.with_directory(|directory, _| directory.half_open.abandon(address));
-                self.each(|flow| flow.tuple.local_addr == address, tcp::LinkDown, now, after);
+                self.each(|flow| flow.tuple.local_addr == address, tcp::LinkDown, now, deferred);
             }
-            other => self.with_directory(|directory, _| directory.replicas.apply(other)),
+            other => self.with_directory(|directory, _| directory.bound_sockets.apply(other)),
         }
     }
 
@@ -59,20 +59,20 @@ pub trait Upkeep: Place {
         concerns: impl Fn(&Flow) -> bool,
         event: E,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) {
         let all = self.with_directory(|directory, _| Self::all(directory));
         for (id, _) in all.iter().filter(|(_, flow)| concerns(flow)) {
-            self.run_contained(id, Self::Held::default(), event, now, after);
+            self.run_contained(id, Self::Held::default(), event, now, deferred);
         }
     }
 
     /// What is in the place.
-    fn census(&mut self) -> Census {
+    fn stats(&mut self) -> StackStats {
         let (timers, counters) = (self.armed(), self.counted());
         self.with_directory(|directory, _| {
             let ((connections, bytes), half_open) = (Self::tally(directory), directory.half_open.len());
-            Census {
+            StackStats {
                 counters,
                 connections: connections + half_open,
                 time_wait: 0,

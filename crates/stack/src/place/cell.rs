@@ -1,8 +1,8 @@
 //! A cell: connections that one runner at a time may touch, as plain data behind `&mut`.
 //!
-//! *How* a thread comes to hold that `&mut` (it owns the cell, took a lock, won a flag) is all that the architectures with
-//! exclusive cells differ in. Segments are emitted before an event returns, that is while the cell is still held; wake-ups
-//! are left in [`After`] for when it is not.
+//! *How* a thread comes to hold that `&mut` (it owns the cell, took a lock, won a flag) is all that the architectures
+//! with exclusive cells differ in. Segments are emitted before an event returns, that is while the cell is still held;
+//! wake-ups are left in [`DeferredEffects`] for when it is not.
 //!
 //! What may never happen here: a wait, a lock of another cell, a wake-up.
 
@@ -19,15 +19,15 @@ use super::connection::{Connection, Connections, OwnedTable};
 use super::contents::{Contents, Moving, Share};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
-use crate::after::After;
 use crate::attempt::attempt;
 use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
 use crate::connections::Events;
-use crate::containment::Casualty;
+use crate::containment::FaultScope;
+use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
-use crate::table::index::Absent;
+use crate::table::index::VacantEntry;
 use crate::timers::Wheel;
 use crate::udp_table::{Bound, Datagrams, HeldSocket, UdpTable};
 
@@ -47,8 +47,8 @@ pub struct Cell<P: Platform> {
 }
 
 impl<P: Platform> Cell<P> {
-    /// An empty cell over the stack's slab. `writers`: whether one thread has all cells, and no other takes its turn while
-    /// callers use it.
+    /// An empty cell over the stack's slab. `writers`: whether one thread has all cells, and no other takes its turn
+    /// while callers use it.
     pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, writers: Writers) -> Self {
         Cell {
             shared: shared.clone(),
@@ -86,13 +86,13 @@ fn work<P: Platform, E: Event>(
     (shared, counters, account, writers): Around<'_, P>,
     event: E,
     now: Time,
-    after: &mut After<P>,
+    deferred: &mut DeferredEffects<P>,
 ) -> (E::Reply, Effects) {
     let mut out = shared.outbox(&connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
-    shared.emit(&connection.flow, &mut connection.route, &mut out, after);
-    let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, after);
+    shared.emit(&connection.flow, &mut connection.route, &mut out, deferred);
+    let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
     if out.memory != 0 {
         shared.account.take_memory(account, &mut connection.charge, out.memory, out.config);
     }
@@ -111,7 +111,7 @@ impl<P: Platform> Place for Cell<P> {
     /// Its slot.
     type Id = u32;
     type Held = ();
-    type Missing = Absent;
+    type Missing = VacantEntry;
     type Table = OwnedTable<P>;
     type Layout = ();
     const BESIDE: usize = size_of::<TcpSocket<P>>();
@@ -127,7 +127,7 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     #[inline(always)]
-    fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), Absent> {
+    fn find(&mut self, tuple: &FourTuple, hash: u32) -> Result<(u32, ()), VacantEntry> {
         self.directory.connections.find(tuple, hash).map(|slot| (slot, ()))
     }
 
@@ -156,7 +156,7 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     #[inline]
-    fn absent(_: &mut DirectoryOf<Self>, missing: Absent, _: &Flow) -> Option<Absent> {
+    fn absent(_: &mut DirectoryOf<Self>, missing: VacantEntry, _: &Flow) -> Option<VacantEntry> {
         Some(missing)
     }
 
@@ -183,7 +183,7 @@ impl<P: Platform> Place for Cell<P> {
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
         new: NewConnection<P>,
-        absent: Absent,
+        absent: VacantEntry,
     ) -> (u32, Key) {
         let NewConnection { flow, pcb, route, socket } = new;
         let mut connection = Connection::new(absent, flow, socket, route, *pcb);
@@ -198,9 +198,9 @@ impl<P: Platform> Place for Cell<P> {
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
         request: OpenRequest<P>,
-        absent: Absent,
+        absent: VacantEntry,
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
@@ -210,13 +210,13 @@ impl<P: Platform> Place for Cell<P> {
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
         let around = (site.shared, site.counters, site.account, site.writers);
-        match attempt(|| work(connection, around, tcp::Open(fast_open), now, after)) {
+        match attempt(|| work(connection, around, tcp::Open(fast_open), now, deferred)) {
             Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
             Err(panic) => {
                 connection.socket.condemn();
                 site.shared.account.discharge(site.account, connection.charge, site.shared.tcp());
                 directory.connections.free(key.slot);
-                site.shared.failures.note(panic, Casualty::Connection(flow.tuple), site.counters);
+                site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
                 Err(OpenRefused::Fault)
             }
         }
@@ -252,27 +252,28 @@ impl<P: Platform> Place for Cell<P> {
         (): (),
         event: E,
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Effects)> {
         let connection = self.directory.connections.at(*slot)?;
-        Some(work(connection, (&self.shared, &self.counters, &self.account, self.writers), event, now, after))
+        Some(work(connection, (&self.shared, &self.counters, &self.account, self.writers), event, now, deferred))
     }
 
     /// Not in a cell: while one thread holds it, no other changes the table.
     #[cold]
-    fn appeared(&mut self, _: &mut Segment, _: Time, _: &mut After<P>) {
+    fn appeared(&mut self, _: &mut Segment, _: Time, _: &mut DeferredEffects<P>) {
         debug_assert!(false, "a cell is changed by the thread that holds it");
         self.counters.drop(DropReason::TcpNoListener);
     }
 
-    /// As a rule taking payload changes nothing but the receive side, and nothing needs to be sent for it: no outbox then.
+    /// As a rule taking payload changes nothing but the receive side, and nothing needs to be sent for it: no outbox
+    /// then.
     #[inline(always)]
     fn receive(
         &mut self,
         (slot, ()): (u32, ()),
         event: tcp::Receive,
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
         reply: &mut Reply,
     ) {
         *reply = Reply::Received(Ok(tcp::Received::default()));
@@ -285,9 +286,9 @@ impl<P: Platform> Place for Cell<P> {
         }
         match taken {
             Ok(Ok(())) => {}
-            Ok(Err(rest)) => self.receive_rest(slot, rest, now, after, reply),
+            Ok(Err(rest)) => self.receive_rest(slot, rest, now, deferred, reply),
             Err(panic) => {
-                self.contain(&slot, panic, now, after);
+                self.contain(&slot, panic, now, deferred);
                 *reply = Reply::Gone;
             }
         }
@@ -359,14 +360,14 @@ impl<P: Platform> Cell<P> {
         }
         contents.half_open.append(&mut self.directory.half_open.take());
         contents.datagrams.extend(self.datagrams.take());
-        contents.replicas = std::mem::take(&mut self.directory.replicas);
+        contents.bound_sockets = std::mem::take(&mut self.directory.bound_sockets);
         contents.counted += &self.counters.snapshot();
         self.wheel = Wheel::new(self.shared.clock.now());
     }
 
     /// Takes in what falls to this cell, which is empty.
     pub(crate) fn install(&mut self, share: Share<P>) {
-        let Share { connections, half_open, datagrams, replicas, turned } = share;
+        let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
         if let Some(turned) = turned {
             self.wheel = Wheel::new(turned);
         }
@@ -381,13 +382,20 @@ impl<P: Platform> Cell<P> {
         }
         self.directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
         datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
-        self.directory.replicas = replicas;
+        self.directory.bound_sockets = bound_sockets;
     }
 
     /// The second half of handing out payload, of which `reply` has what the first half has given.
     #[inline(never)]
-    fn receive_rest(&mut self, slot: u32, rest: tcp::ReceiveRest, now: Time, after: &mut After<P>, reply: &mut Reply) {
-        match self.run_contained(&slot, (), rest, now, after) {
+    fn receive_rest(
+        &mut self,
+        slot: u32,
+        rest: tcp::ReceiveRest,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+        reply: &mut Reply,
+    ) {
+        match self.run_contained(&slot, (), rest, now, deferred) {
             Some(Ok(())) => {}
             Some(Err(error)) => {
                 self.after_call(&slot, Readiness::READABLE, error == tcp::Error::WouldBlock);

@@ -15,14 +15,15 @@ use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::TcpSocket;
-use crate::table::index::{Absent, Index};
+use crate::table::index::{Index, VacantEntry};
 use crate::timers::Timer;
 
-/// One connection, used by one thread at a time. What finds it comes first, in the line in which the slab states its owner.
+/// One connection, used by one thread at a time. What finds it comes first, in the line in which the slab states its
+/// owner.
 #[repr(C)]
 pub struct Connection<P: Platform> {
     /// The keyed hash of its tuple: what leaves a table, or moves to another, is not hashed again.
-    pub(super) hash: Absent,
+    pub(super) hash: VacantEntry,
     /// Its entry in the wheel of its cell. Connections with locks of their own keep it elsewhere.
     pub(super) timer: Timer,
     pub(super) flow: Flow,
@@ -36,7 +37,7 @@ pub struct Connection<P: Platform> {
 impl<P: Platform> Connection<P> {
     /// Not in a table yet, and without a timer.
     #[inline(always)]
-    pub(super) fn new(hash: Absent, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
+    pub(super) fn new(hash: VacantEntry, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
         Connection { hash, timer: Timer::UNARMED, flow, socket, route, charge: Charge::default(), pcb }
     }
 }
@@ -78,9 +79,9 @@ impl<P: Platform> OwnedTable<P> {
         slots
     }
 
-    /// The slot of the connection of `tuple`, whose flow has this hash; or what [`OwnedTable::insert`] wants.
+    /// The slot of the connection of `tuple`, which hashes to this flow hash; or what [`OwnedTable::insert`] needs.
     #[inline(always)]
-    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, Absent> {
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
         let OwnedTable { owner, index } = self;
         index.find(tuple, flow_hash, |slot| owner.get(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
@@ -97,7 +98,7 @@ impl<P: Platform> OwnedTable<P> {
         self.owner.get_by_key(key).is_some()
     }
 
-    /// Puts a connection in whose tuple [`OwnedTable::find`] has not found.
+    /// Inserts a connection after [`OwnedTable::find`] has not found its tuple.
     #[inline(always)]
     pub(super) fn insert(&mut self, connection: Connection<P>) -> Key {
         let (hash, flow_hash) = (connection.hash, connection.flow.hash);
@@ -107,7 +108,7 @@ impl<P: Platform> OwnedTable<P> {
     }
 
     #[inline(never)]
-    fn enter(&mut self, slot: u32, flow_hash: u32, hash: Absent) {
+    fn enter(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
         let OwnedTable { owner, index } = self;
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
     }

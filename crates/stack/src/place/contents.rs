@@ -1,8 +1,8 @@
 //! What an architecture is built from, and dissolves into: connections, and all that belongs to them.
 //!
 //! A connection is handed from one architecture to the next by its place in the slab: slot, key and address remain, and
-//! nothing is copied. (Parts behind locks of their own are the exception: see [`SharedPcb`](super::pcb::SharedPcb).) Entries of wheels
-//! keep their deadlines, half-open connections their order, queued messages theirs.
+//! nothing is copied. (Parts behind locks of their own are the exception: see [`SharedPcb`](super::pcb::SharedPcb).)
+//! Entries of wheels keep their deadlines, half-open connections their order, queued messages theirs.
 //!
 //! What may never happen: a connection in two contents, or one that is dropped on the way.
 
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::connection::{Connection, Connections, connections};
+use crate::bound_sockets::BoundSockets;
 use crate::flow::UdpName;
 use crate::handoff::Message;
 use crate::handshakes;
-use crate::replicas::Replicas;
 use crate::socket::Admission;
 use crate::udp_table::{Bound, Datagrams};
 use observe::{CounterSnapshot, Time};
@@ -37,7 +37,7 @@ pub struct Contents<P: Platform> {
     /// Datagram sockets with what they have queued; those of one port in the order in which they were bound.
     pub(super) datagrams: Vec<Bound<Datagrams, P>>,
     /// What each cell has a replica of.
-    pub(super) replicas: Replicas<P>,
+    pub(super) bound_sockets: BoundSockets<P>,
     /// Where the wheels stood: the earliest, if there were several.
     pub(super) turned: Option<Time>,
 }
@@ -47,7 +47,7 @@ pub(super) struct Moving<P: Platform> {
     pub(super) connection: Detached<Connection<P>, P>,
     /// When its entry in the wheel fires.
     pub(super) deadline: Option<Time>,
-    /// What it owes the listener that admitted it.
+    /// The place that it holds in the backlog of the listener that admitted it.
     pub(super) owed: Option<Admission<P>>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Share<P: Platform> {
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
     pub(super) datagrams: Vec<Bound<Datagrams, P>>,
-    pub(super) replicas: Replicas<P>,
+    pub(super) bound_sockets: BoundSockets<P>,
     pub(super) turned: Option<Time>,
 }
 
@@ -80,7 +80,7 @@ impl<P: Platform> Contents<P> {
             connections: Vec::new(),
             half_open: Vec::new(),
             datagrams: Vec::new(),
-            replicas: Replicas::default(),
+            bound_sockets: BoundSockets::default(),
             turned: None,
         }
     }
@@ -99,12 +99,12 @@ impl<P: Platform> Contents<P> {
     /// A share for each of `count` places, which `place_of` chooses by the hash of a flow, or by the home of a datagram
     /// socket.
     pub(crate) fn split(self, count: usize, place_of: impl Fn(u32) -> usize) -> Vec<Share<P>> {
-        let Contents { connections, half_open, datagrams, replicas, turned, .. } = self;
+        let Contents { connections, half_open, datagrams, bound_sockets, turned, .. } = self;
         let share = |_| Share {
             connections: Vec::new(),
             half_open: Vec::new(),
             datagrams: Vec::new(),
-            replicas: replicas.clone(),
+            bound_sockets: bound_sockets.clone(),
             turned,
         };
         let mut shares: Vec<Share<P>> = (0..count).map(share).collect();

@@ -1,21 +1,21 @@
-//! Connections that many threads share, each behind its own lock or locks: the table under one lock, a connection under one,
-//! two or six ([`LockPlan`]), the wheel under one.
+//! Connections that many threads share, each behind its own lock or locks: the table under one lock, a connection under
+//! one, two or six ([`LockPlan`]), the wheel under one.
 //!
 //! # The order of the locks
-//! Table, then connection, then wheel. Every entry takes the table lock to find its connection. [`TablePolicy::Dropped`] drops
-//! it at once and then waits for the connection. [`TablePolicy::Coupled`] does what FreeBSD 7 did: it keeps the table lock
-//! *while waiting for the connection* and until the acknowledgement has been processed (set-up and close: to the end), so that
-//! one busy connection stops every thread.
+//! Table, then connection, then wheel. Every entry takes the table lock to find its connection.
+//! [`TablePolicy::Dropped`] drops it at once and then waits for the connection. [`TablePolicy::Coupled`] does what
+//! FreeBSD 7 did: it keeps the table lock *while waiting for the connection* and until the acknowledgement has been
+//! processed (set-up and close: to the end), so that one busy connection stops every thread.
 //!
 //! # Lifetimes
-//! A connection is shared (`Arc`) between the table and the threads that are inside it. Its entry in the slab, or what is
-//! reserved of one, is free when the last of them lets go. A thread that finds a connection and
-//! then waits for it may find it closed: the protocol state says so, and no event harms a closed PCB. The thread that ran the
-//! event which finished a connection takes it out of the table, after its guards have dropped.
+//! A connection is shared (`Arc`) between the table and the threads that are inside it. Its entry in the slab, or what
+//! is reserved of one, is free when the last of them lets go. A thread that finds a connection and then waits for it
+//! may find it closed: the protocol state says so, and no event harms a closed PCB. The thread that ran the event which
+//! finished a connection takes it out of the table, after its guards have dropped.
 //!
-//! What may never happen: effects of an event are performed while the table lock is held, because performing them may take
-//! it; and two connections of one tuple, which is why the table lock is held from the look-up that finds none to the entry
-//! of the new one.
+//! What may never happen: effects of an event are performed while the table lock is held, because performing them may
+//! take it; and two connections of one tuple, which is why the table lock is held from the look-up that finds none to
+//! the entry of the new one.
 
 mod connection;
 
@@ -30,18 +30,18 @@ use wire::FourTuple;
 
 use super::connection::Connections;
 use super::contents::{Contents, Moving, NotAtRest, Share};
-use super::pcb::{Escorted, Held as _, LockPlan, SharedPcb, Way, halves, six};
+use super::pcb::{CoupledGuard, EmitContext, Held as _, LockPlan, SharedPcb, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
-use crate::after::After;
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Upkeep};
-use crate::containment::Casualty;
+use crate::containment::FaultScope;
+use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
-use crate::table::index::Absent;
+use crate::table::index::VacantEntry;
 use crate::timers::{Timer, Wheel};
 use crate::udp_table::{Bound, Datagrams, HeldSocket, Stored, UdpTable};
 
@@ -141,7 +141,7 @@ impl<P: Platform> Locked<P> {
         }
         contents.half_open.append(&mut directory.half_open.take());
         self.half_open_deadline.store(u64::MAX, Ordering::Relaxed);
-        contents.replicas = std::mem::take(&mut directory.replicas);
+        contents.bound_sockets = std::mem::take(&mut directory.bound_sockets);
         drop(directory);
         contents.datagrams.extend(self.datagrams.lock().take().map(|Bound { socket, pcb }| {
             let empty = Datagrams::new(socket.local());
@@ -153,7 +153,7 @@ impl<P: Platform> Locked<P> {
 
     /// Takes in what another architecture had; nothing is here yet.
     pub(crate) fn install(&self, share: Share<P>) {
-        let Share { connections, half_open, datagrams, replicas, turned } = share;
+        let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
         let mut directory = self.table.lock();
         let mut timers = self.timers.lock();
         if let Some(turned) = turned {
@@ -173,20 +173,20 @@ impl<P: Platform> Locked<P> {
         self.note_deadline(&timers.wheel);
         directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
         self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
-        directory.replicas = replicas;
+        directory.bound_sockets = bound_sockets;
         drop((directory, timers));
         let mut table = self.datagrams.lock();
         datagrams.into_iter().for_each(|Bound { socket, pcb }| table.insert(socket, self.behind_lock(pcb)));
     }
 
     /// Runs what is due at `now`; takes no lock where nothing is.
-    pub fn tick(&self, now: Time, after: &mut After<P>) {
+    pub fn tick(&self, now: Time, deferred: &mut DeferredEffects<P>) {
         let mut place = self;
         if self.half_open_deadline.load(Ordering::Relaxed) <= now.as_nanos() {
-            place.half_open_timers(now, after);
+            place.half_open_timers(now, deferred);
         }
         if self.deadline.load(Ordering::Relaxed) <= now.as_nanos() {
-            place.connection_timers(now, after);
+            place.connection_timers(now, deferred);
         }
     }
 
@@ -285,7 +285,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     }
 
     /// While one thread waited for the lock, another may have completed the handshake.
-    fn absent(directory: &mut DirectoryOf<Self>, (): (), flow: &Flow) -> Option<Absent> {
+    fn absent(directory: &mut DirectoryOf<Self>, (): (), flow: &Flow) -> Option<VacantEntry> {
         directory.connections.find(&flow.tuple, flow.hash).err()
     }
 
@@ -310,7 +310,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
         new: NewConnection<P>,
-        absent: Absent,
+        absent: VacantEntry,
     ) -> (Self::Id, Key) {
         let connection = directory.connections.insert(site, new, absent);
         let key = connection.key;
@@ -322,9 +322,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
         request: OpenRequest<P>,
-        absent: Absent,
+        absent: VacantEntry,
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
         let OpenRequest { params, generation, socket, fast_open } = request;
@@ -332,11 +332,11 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let opened = attempt(|| {
             let mut out = site.shared.outbox(&flow, &route, site.counters);
             let pcb = Box::new(call::open(&params, fast_open, &mut out, now));
-            site.shared.emit(&flow, &mut route, &mut out, after);
+            site.shared.emit(&flow, &mut route, &mut out, deferred);
             (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
         });
         let (pcb, effects) = opened.map_err(|panic| {
-            site.shared.failures.note(panic, Casualty::Connection(flow.tuple), site.counters);
+            site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
             OpenRefused::Fault
         })?;
         let (id, key) = Self::insert(directory, site, NewConnection { flow, pcb, route, socket }, absent);
@@ -372,27 +372,32 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         mut held: Self::Held,
         event: E,
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Effects)> {
         // A hint: the thread that holds the route may be changing it, and what is made for another device is made anew.
         let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
         let route = RouteCache::by(made_for);
         let mut out = self.shared.outbox(&connection.flow, &route, &self.counters);
-        let way =
-            Way { shared: &self.shared, flow: &connection.flow, leaves_by: &connection.leaves_by, made_for, after };
+        let way = EmitContext {
+            shared: &self.shared,
+            flow: &connection.flow,
+            leaves_by: &connection.leaves_by,
+            made_for,
+            deferred,
+        };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
         let reply = pass(&connection.pcb, way, &mut held, event, &mut out, now);
         held.release();
         connection.charge(&self.shared, out.memory, out.standing);
         Some((
             reply,
-            conclude(&self.shared, &connection.flow, &route, (&connection.socket, Writers::Many), &out, after),
+            conclude(&self.shared, &connection.flow, &route, (&connection.socket, Writers::Many), &out, deferred),
         ))
     }
 
-    fn appeared(&mut self, arrival: &mut call::Segment, now: Time, after: &mut After<P>) {
+    fn appeared(&mut self, arrival: &mut call::Segment, now: Time, deferred: &mut DeferredEffects<P>) {
         let segment = arrival.segment.take();
-        self.ingress(&mut call::Ingress::Segment(call::Segment { segment, ..*arrival }), now, after);
+        self.ingress(&mut call::Ingress::Segment(call::Segment { segment, ..*arrival }), now, deferred);
     }
 
     fn receive(
@@ -400,13 +405,14 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         (id, held): (Self::Id, Self::Held),
         event: tcp::Receive,
         now: Time,
-        after: &mut After<P>,
+        deferred: &mut DeferredEffects<P>,
         reply: &mut Reply,
     ) {
-        *reply = self.serve(&id, held, call::Call::Receive(event), now, after);
+        *reply = self.serve(&id, held, call::Call::Receive(event), now, deferred);
     }
 
-    /// Cleared before the call and set again after it: between the hold-sets of a staged event another thread may add data.
+    /// Cleared before the call and set again after it: between the hold-sets of a staged event another thread may add
+    /// data.
     fn before_call(&mut self, id: &Self::Id, bit: Readiness) {
         id.socket.ready.clear(bit);
     }
@@ -445,8 +451,8 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         self.timers.lock().wheel.len()
     }
 
-    /// The entry in the wheel goes before the slot does. A thread that arms one for the connection later leaves an entry that
-    /// finds the slot free, or wakes the slot's next connection for nothing.
+    /// The entry in the wheel goes before the slot does. A thread that arms one for the connection later leaves an
+    /// entry that finds the slot free, or wakes the slot's next connection for nothing.
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<P>> {
         let mut directory = self.table.lock();
         let slot = Self::slot(&mut directory, id)?;
@@ -474,7 +480,7 @@ impl<P: Platform> Stored for Arc<Lock<Datagrams, P>> {
 /// Runs an event on a PCB under its locks; the table guard, if it was kept, is dropped on the way.
 fn pass<P: Platform, E: Event>(
     pcb: &SharedPcb<P>,
-    mut way: Way<'_, P>,
+    mut way: EmitContext<'_, P>,
     held: &mut TableGuard<'_, P>,
     event: E,
     out: &mut Outbox<'_>,
@@ -484,12 +490,12 @@ fn pass<P: Platform, E: Event>(
         SharedPcb::Single(single) => {
             let mut whole = single.lock();
             let whole = &mut **whole;
-            let mut pcb = Escorted { parts: whole.pcb.parts(), held };
+            let mut pcb = CoupledGuard { parts: whole.pcb.parts(), held };
             let reply = event.run(&mut pcb, out, now);
             way.emit(&mut whole.route, out);
             reply
         }
-        SharedPcb::Halves(pcb, _) => event.run(&mut halves::Passage { pcb, way, held }, out, now),
-        SharedPcb::Six(pcb, _) => event.run(&mut six::Passage { pcb, way, held }, out, now),
+        SharedPcb::Halves(pcb, _) => event.run(&mut halves::SplitGuard { pcb, way, held }, out, now),
+        SharedPcb::Six(pcb, _) => event.run(&mut six::SplitGuard { pcb, way, held }, out, now),
     }
 }

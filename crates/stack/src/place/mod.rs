@@ -1,12 +1,13 @@
 //! Where connections are kept: the part of a process architecture that decides what is exclusive.
 //!
-//! A [`Place`] keeps connections, the table that finds them, sockets that are bound, half-open connections and a timer wheel,
-//! and says how a thread comes to use one connection of it. There are two: a [`Cell`], of which one thread has all by
-//! `&mut`, and [`Locked`], of which many threads have one connection each, by its locks. Under both, connections lie in the slab
-//! of the stack ([`connection`]), and tables hold slots. *What happens* to a connection is
-//! in [`connections`](crate::connections), written once over this trait; *which thread* runs it is in `arch/`.
+//! A [`Place`] keeps connections, the table that finds them, sockets that are bound, half-open connections and a timer
+//! wheel, and says how a thread comes to use one connection of it. There are two: a [`Cell`], of which one thread has
+//! all by `&mut`, and [`Locked`], of which many threads have one connection each, by its locks. Under both, connections
+//! lie in the slab of the stack ([`connection`]), and tables hold slots. *What happens* to a connection is in
+//! [`connections`](crate::connections), written once over this trait; *which thread* runs it is in `arch/`.
 //!
-//! What may never happen here: a protocol rule. A place finds, stores, and runs an event; it does not look at a segment.
+//! What may never happen here: a protocol rule. A place finds, stores, and runs an event; it does not look at a
+//! segment.
 
 pub mod cell;
 pub mod connection;
@@ -19,19 +20,19 @@ use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, Time};
 use sync::{Platform, Writers};
-use tcp::{Event, Outbox, PathNews, Pcb, TableChange};
+use tcp::{Event, Outbox, PathUpdate, Pcb, TableChange};
 use wire::FourTuple;
 
 use crate::account;
-use crate::after::After;
+use crate::bound_sockets::BoundSockets;
 use crate::call::{OpenRequest, Reply, Segment};
+use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::handshakes::Handshakes;
-use crate::replicas::Replicas;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
-use crate::table::index::Absent;
+use crate::table::index::VacantEntry;
 use crate::udp_table::HeldSocket;
 
 pub use cell::Cell;
@@ -44,7 +45,7 @@ pub struct Effects {
     /// When the connection wants to be woken.
     pub deadline: Option<Time>,
     /// What the event learnt of the connection's path.
-    pub path: PathNews,
+    pub path: PathUpdate,
     /// What the table must learn.
     pub table: TableChange,
 }
@@ -53,11 +54,11 @@ pub struct Effects {
 pub struct Directory<T, P: Platform> {
     /// Connections, in any state from SYN-SENT or SYN-RECEIVED on.
     pub connections: T,
-    /// What connections that were opened with their SYN (Fast Open) owe their listeners, by slot.
+    /// The places in backlogs that connections hold which were opened with their SYN (Fast Open), by slot.
     pub early: HashMap<u32, Admission<P>>,
     /// Bound sockets.
-    pub replicas: Replicas<P>,
-    /// Connections whose handshake is not complete.
+    pub bound_sockets: BoundSockets<P>,
+    /// Connections with an incomplete handshake.
     pub half_open: Handshakes<P>,
 }
 
@@ -67,12 +68,12 @@ impl<T, P: Platform> Directory<T, P> {
         Directory {
             connections,
             early: HashMap::new(),
-            replicas: Replicas::default(),
+            bound_sockets: BoundSockets::default(),
             half_open: Handshakes::default(),
         }
     }
 
-    /// Takes what the connection in `slot` owes its listener: nearly none owes anything.
+    /// Takes the place in a backlog that the connection in `slot` holds: nearly none holds one.
     #[inline]
     pub fn owed(&mut self, slot: u32) -> Option<Admission<P>> {
         if self.early.is_empty() { None } else { self.early.remove(&slot) }
@@ -122,8 +123,8 @@ pub struct Opened<L: Place> {
 
 /// Where connections are kept, and how a thread comes to use one; see the module documentation.
 ///
-/// Methods are called by a thread that the architecture lets in: the one that holds the cell, or any thread where connections
-/// have locks of their own.
+/// Methods are called by a thread that the architecture lets in: the one that holds the cell, or any thread where
+/// connections have locks of their own.
 pub trait Place: Sized {
     /// The platform of its locks.
     type Platform: Platform;
@@ -160,14 +161,14 @@ pub trait Place: Sized {
     /// Finds a connection by its name, unless it has gone.
     fn find_key(&mut self, key: Key) -> Option<(Self::Id, Self::Held)>;
 
-    /// Finds the connection whose timer has fired, unless it has gone.
+    /// Finds the connection of a timer that has fired, unless it is gone.
     fn find_due(&mut self, slot: u32) -> Option<(Self::Id, Self::Held)>;
 
     /// Exclusive use of the directory for the length of a closure, which must not use the place.
     fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R;
 
     /// Where a tuple that was missing goes; `None` if another thread has put it there since.
-    fn absent(directory: &mut DirectoryOf<Self>, missing: Self::Missing, flow: &Flow) -> Option<Absent>;
+    fn absent(directory: &mut DirectoryOf<Self>, missing: Self::Missing, flow: &Flow) -> Option<VacantEntry>;
 
     /// The connection's slot, if it still has it.
     fn slot(directory: &mut DirectoryOf<Self>, id: &Self::Id) -> Option<u32>;
@@ -181,12 +182,12 @@ pub trait Place: Sized {
     /// How many connections there are, and the bytes that they and their table take.
     fn tally(directory: &DirectoryOf<Self>) -> (usize, usize);
 
-    /// Puts a connection in its place; its socket is still to be told of the key.
+    /// Inserts a connection; its socket does not have the key yet.
     fn insert(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
         new: NewConnection<Self::Platform>,
-        absent: Absent,
+        absent: VacantEntry,
     ) -> (Self::Id, Key);
 
     /// Makes the connection of an active open, sends its SYN, and puts it in its place.
@@ -197,9 +198,9 @@ pub trait Place: Sized {
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
         request: OpenRequest<Self::Platform>,
-        absent: Absent,
+        absent: VacantEntry,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Result<Opened<Self>, crate::call::OpenRefused>;
 
     /// Exclusive use of the datagram socket of this name, whose home is here. `None`: it is not bound.
@@ -225,12 +226,12 @@ pub trait Place: Sized {
         held: Self::Held,
         event: E,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<(E::Reply, Effects)>;
 
-    /// The connection of a segment was not in the table a moment ago, and is now: another thread has put it there. The segment
-    /// is looked at again.
-    fn appeared(&mut self, arrival: &mut Segment, now: Time, after: &mut After<Self::Platform>);
+    /// The connection of a segment was not in the table a moment ago, and is now: another thread has put it there. The
+    /// segment is looked at again.
+    fn appeared(&mut self, arrival: &mut Segment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
 
     /// RECEIVE, in the way that costs least here. The connection has been found.
     fn receive(
@@ -238,7 +239,7 @@ pub trait Place: Sized {
         found: (Self::Id, Self::Held),
         event: tcp::Receive,
         now: Time,
-        after: &mut After<Self::Platform>,
+        deferred: &mut DeferredEffects<Self::Platform>,
         reply: &mut Reply,
     );
 
@@ -254,11 +255,11 @@ pub trait Place: Sized {
     /// The user's side of the connection.
     fn socket(&mut self, id: &Self::Id) -> Option<Arc<TcpSocket<Self::Platform>>>;
 
-    /// Wakes the connection no later than at `deadline`. Returns when the wheel is to be turned for that, in nanoseconds;
-    /// `u64::MAX` where it will be turned earlier anyway.
+    /// Wakes the connection no later than at `deadline`. Returns when the wheel is to be turned for that, in
+    /// nanoseconds; `u64::MAX` where it will be turned earlier anyway.
     fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64;
 
-    /// The slots whose timers have fired, to be given back to [`Place::recycle`].
+    /// The slots of timers that have fired, to be returned to [`Place::recycle`].
     fn expire(&mut self, now: Time) -> Vec<u32>;
 
     /// Gives back what [`Place::expire`] returned.
@@ -271,8 +272,8 @@ pub trait Place: Sized {
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;
 }
 
-/// What every place does with an outbox once the segments have left: wake-ups wait in `after`, and what concerns tables and
-/// timers is returned.
+/// What every place does with an outbox once the segments have left: wake-ups wait in `deferred`, and what concerns
+/// tables and timers is returned.
 #[inline(always)]
 fn conclude<P: Platform>(
     shared: &Shared<P>,
@@ -280,14 +281,14 @@ fn conclude<P: Platform>(
     route: &RouteCache,
     (socket, writers): (&Arc<TcpSocket<P>>, Writers),
     out: &Outbox<'_>,
-    after: &mut After<P>,
+    deferred: &mut DeferredEffects<P>,
 ) -> Effects {
-    after.wake(socket, out.ready, writers);
+    deferred.wake(socket, out.ready, writers);
     if out.progress && shared.internet.has_doubts() {
-        shared.path_works(flow.tuple.remote_addr, after);
+        shared.path_works(flow.tuple.remote_addr, deferred);
     }
-    if out.starved {
-        shared.wait_for_room(flow, route, socket.target(), after);
+    if out.tx_blocked {
+        shared.wait_for_room(flow, route, socket.target(), deferred);
     }
     Effects { deadline: out.deadline, path: out.path, table: out.table }
 }

@@ -1,9 +1,9 @@
 //! A listening socket: two bounds (connections in the handshake, connections that wait to be accepted) and the queue
 //! of the latter. One for all cells; each cell that can see a SYN holds a reference.
 //!
-//! A handshake takes its place when its SYN comes, so that a client that got its SYN-ACK is never turned away for want of room
-//! ([`tcp::handshake::admit`] decides). The queue's lock decides who wins between a handshake that completes and a listener that closes:
-//! a child is either in the queue before it is drained, or refused.
+//! A handshake takes its place when its SYN comes, so that a client that got its SYN-ACK is never refused because the
+//! queue is full ([`tcp::handshake::admit`] decides). The queue's lock decides who wins between a handshake that
+//! completes and a listener that closes: a child is either in the queue before it is drained, or refused.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ use super::readiness::{Pollable, Readiness, ReadyState};
 
 /// What all replicas of one listener share. Any thread.
 pub struct ListenerShared<P: Platform> {
-    /// Readiness ([`Readiness::ACCEPTABLE`]), and who waits for it.
+    /// Readiness ([`Readiness::ACCEPTABLE`]), and its waiters.
     pub ready: ReadyState<P>,
     local: SocketAddr,
     wildcard: bool,
@@ -97,8 +97,8 @@ impl<P: Platform> ListenerShared<P> {
         self.backlog.store(backlog.max(1), Ordering::Relaxed);
     }
 
-    /// Opens connections with the first text, or when the SYN-ACK has timed out so often (`TCP_DEFER_ACCEPT`); 0: with the
-    /// acknowledgement of the SYN-ACK.
+    /// Opens connections with the first data, or when the SYN-ACK has timed out so often (`TCP_DEFER_ACCEPT`); 0: with
+    /// the acknowledgement of the SYN-ACK.
     pub fn set_defer_accept(&self, time_outs: u8) {
         self.defer_accept.store(time_outs.into(), Ordering::Relaxed);
     }
@@ -125,8 +125,8 @@ impl<P: Platform> ListenerShared<P> {
         self.backlog_with(self.half_open.load(Ordering::Relaxed))
     }
 
-    /// Takes a place among the handshakes, until [`ListenerShared::establish`] or [`ListenerShared::abandon`]; how full the queues
-    /// were before, on which it depends whether the place may be kept ([`tcp::handshake::admit`]).
+    /// Takes a place among the handshakes, until [`ListenerShared::establish`] or [`ListenerShared::abandon`]; how full
+    /// the queues were before, on which it depends whether the place may be kept ([`tcp::handshake::admit`]).
     pub fn take_place(&self) -> Backlog {
         self.backlog_with(self.half_open.fetch_add(1, Ordering::AcqRel))
     }
@@ -150,8 +150,8 @@ impl<P: Platform> ListenerShared<P> {
         now.as_nanos() < self.cookies_until.load(Ordering::Relaxed)
     }
 
-    /// Opens connections with the text of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not complete;
-    /// 0: none (`TCP_FASTOPEN`).
+    /// Opens connections with the data of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
+    /// complete; 0: none (`TCP_FASTOPEN`).
     pub fn set_fast_open(&self, limit: usize) {
         self.fast_open.store(limit, Ordering::Relaxed);
     }
@@ -227,7 +227,7 @@ impl<P: Platform> ListenerShared<P> {
         child
     }
 
-    /// Closes the queue: no child can enter any more. Returns those that nobody accepted; they must be reset.
+    /// Closes the queue: no child can enter any more. Returns those that were not accepted; they must be reset.
     pub fn close(&self) -> Vec<Arc<TcpSocket<P>>> {
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -241,7 +241,7 @@ impl<P: Platform> ListenerShared<P> {
     }
 }
 
-/// What a connection owes the listener that admitted it, until its handshake is complete.
+/// The place of a connection in the backlog of the listener that admitted it, until its handshake is complete.
 pub enum Admission<P: Platform> {
     /// A place among the handshakes.
     Handshake(Arc<ListenerShared<P>>),
@@ -253,7 +253,7 @@ pub enum Admission<P: Platform> {
 
 /// What became of a connection that may enter the accept queue.
 pub enum Admitted<P: Platform> {
-    /// It is in, and the listener is to be woken; if it is open early, it still owes something.
+    /// It is queued, and the listener is to be woken; if it was opened early, it still holds a place.
     New(Arc<ListenerShared<P>>, Option<Admission<P>>),
     /// It was in already.
     Known,
@@ -262,7 +262,7 @@ pub enum Admitted<P: Platform> {
 }
 
 impl<P: Platform> Admission<P> {
-    /// What a connection owes whose SYN got this answer.
+    /// The place that a connection holds after this answer to its SYN.
     pub fn of(answer: Answer, listener: Arc<ListenerShared<P>>) -> Option<Self> {
         match answer {
             Answer::HalfOpen { .. } => Some(Admission::Handshake(listener)),

@@ -1,8 +1,8 @@
-//! Sockets as the user's side sees them: what is shared between a connection and whoever uses it.
+//! Sockets as the user's side sees them: what is shared between a connection and its user.
 //!
-//! Nothing here belongs to a cell. A [`TcpSocket`] carries readiness and the connection's name; a [`ListenerShared`] carries
-//! the accept queue and the two bounds of a handshake; a [`UdpShared`] carries the datagrams. Every cell that could
-//! see a matching frame holds a reference.
+//! Nothing here belongs to a cell. A [`TcpSocket`] carries readiness and the connection's name; a [`ListenerShared`]
+//! carries the accept queue and the two bounds of a handshake; a [`UdpShared`] carries the datagrams. Every cell that
+//! could see a matching frame holds a reference.
 
 pub mod listener;
 pub mod poll;
@@ -27,7 +27,7 @@ const CONDEMNED: u64 = u64::MAX - 1;
 
 /// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
 pub struct TcpSocket<P: Platform> {
-    /// Readiness, and who waits for it; with a note of the flow's hash.
+    /// Readiness and its waiters, with the flow's hash.
     pub ready: ReadyState<P>,
     ends: Ends,
     key: P::AtomicU64,
@@ -36,7 +36,7 @@ pub struct TcpSocket<P: Platform> {
 // With the counts of its `Arc` 88 bytes, for which allocators set aside no more than for 80.
 const _: () = assert!(size_of::<TcpSocket<sync::Real>>() <= 72);
 
-/// A tuple that is seldom asked for, in 16 octets if it is one of IPv4.
+/// A tuple that is seldom asked for, in 16 bytes if it is one of IPv4.
 enum Ends {
     V4 { local: (Ipv4Addr, u16), remote: (Ipv4Addr, u16) },
     Other(Box<FourTuple>),
@@ -69,7 +69,7 @@ impl<P: Platform> TcpSocket<P> {
         Arc::new(TcpSocket { ready, ends: Ends::of(&flow.tuple), key: P::AtomicU64::new(u64::MAX) })
     }
 
-    /// The connection's name for [`crate::arch::Architecture::call`].
+    /// The connection's name for [`crate::arch::RunningArchitecture::call`].
     #[inline]
     pub fn target(&self) -> Target {
         Target { hash: self.ready.note(), key: Key::from_bits(self.key.load(Ordering::Acquire)) }

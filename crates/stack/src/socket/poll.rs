@@ -1,12 +1,13 @@
 //! A set of sockets that one thread watches: edge-triggered, O(ready), with one pollable file descriptor.
 //!
 //! A socket that registers becomes a *member*: the set keeps a reference to it and gives it a number. An edge is that
-//! number in the set's queue (at most one entry for each member); the watching thread takes the numbers out. Nobody
-//! scans, and an edge counts no reference. Members, numbers and queue are behind one lock, which is taken once for a batch
-//! of edges and once for a batch of reports.
+//! number in the set's queue (at most one entry for each member); the watching thread takes the numbers out. There is
+//! no scan, and an edge changes no reference count. Members, numbers and queue are behind one lock, which is taken once
+//! for a batch of edges and once for a batch of reports.
 //!
-//! What may never happen: a number that outlives its member and names another (it carries a generation), or a set and its
-//! members that keep each other alive: a socket leaves when its handle is dropped, and all leave when the set closes.
+//! What may never happen: a number that outlives its member and names another (it carries a generation), or a set and
+//! its members that keep each other alive: a socket leaves when its handle is dropped, and all leave when the set
+//! closes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,11 +32,11 @@ const CHUNK: usize = 32;
 /// The ready queue of one watching thread. Any thread may mark members; one thread at a time waits.
 pub struct PollSet<P: Platform> {
     queue: Lock<Queue<P>, P>,
-    /// Entries in the queue, written under its lock and readable without: a hint. Who sleeps does not rely on it: a mark
+    /// Entries in the queue, written under its lock and readable without: a hint. A sleeper does not rely on it: a mark
     /// in an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
     length: P::AtomicUsize,
     parker: Parker<P>,
-    /// [`PollSet::wake`] was called and nobody has come back for it yet.
+    /// [`PollSet::wake`] was called and no waiter has returned because of it yet.
     woken: P::AtomicBool,
     doorbell: Option<P::Doorbell>,
 }
@@ -45,7 +46,7 @@ struct Queue<P: Platform> {
     /// Numbers to be given again.
     free: Vec<u32>,
     ready: VecDeque<Number>,
-    /// Nobody will look again.
+    /// The set will not be read again.
     closed: bool,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct Number {
 }
 
 impl Number {
-    /// Nobody's.
+    /// The number of no member.
     const NONE: Number = Number { index: u32::MAX, generation: 0 };
 }
 
@@ -76,7 +77,7 @@ impl<P: Platform> Queue<P> {
         self.members.get_mut(number.index as usize).filter(|member| member.generation == number.generation)
     }
 
-    fn enrol(&mut self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
+    fn register(&mut self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
         let index = self.free.pop().unwrap_or(self.members.len() as u32);
         match self.members.get_mut(index as usize) {
             Some(place) => {
@@ -91,7 +92,7 @@ impl<P: Platform> Queue<P> {
     }
 
     /// The member leaves; its reference is the caller's.
-    fn strike(&mut self, number: Number) -> Option<Arc<dyn Pollable<P>>> {
+    fn deregister(&mut self, number: Number) -> Option<Arc<dyn Pollable<P>>> {
         let member = self.member(number)?;
         member.generation = member.generation.wrapping_add(1);
         let socket = member.socket.take();
@@ -127,7 +128,7 @@ impl<P: Platform> PollSet<P> {
     /// A set with a pollable descriptor where the platform has one and `pollable` asks for it.
     ///
     /// # Errors
-    /// The descriptor cannot be had (the process has too many open files).
+    /// The descriptor cannot be opened (the process has too many open files).
     pub fn new(pollable: bool) -> std::io::Result<Arc<Self>> {
         let doorbell = if pollable { Some(P::Doorbell::new()?) } else { None };
         let queue = Queue { members: Vec::new(), free: Vec::new(), ready: VecDeque::new(), closed: false };
@@ -145,7 +146,7 @@ impl<P: Platform> PollSet<P> {
         self.doorbell.as_ref().and_then(DoorbellLike::fd)
     }
 
-    /// What has that descriptor, for whoever borrows it.
+    /// The owner of that descriptor, for callers that borrow it.
     pub fn doorbell(&self) -> Option<&P::Doorbell> {
         self.doorbell.as_ref()
     }
@@ -156,15 +157,16 @@ impl<P: Platform> PollSet<P> {
             doorbell.drain();
             doorbell.arm();
         }
-        // Under the lock: whoever marks after this look takes the lock after it, and sees the doorbell armed.
+        // Under the lock: a thread that marks after this check takes the lock after it, and sees the doorbell armed.
         self.queue.lock().ready.is_empty()
     }
 
-    /// Makes `socket` a member that is reported under `token`, until [`PollSet::strike`]. No member of a closed set.
-    pub(super) fn enrol(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
+    /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. No member of a closed
+    /// set.
+    pub(super) fn register(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
         let mut queue = self.queue.lock();
         if !queue.closed {
-            return queue.enrol(socket, token);
+            return queue.register(socket, token);
         }
         // Dropped with the lock released: the last reference to a socket may take much with it.
         drop(queue);
@@ -173,8 +175,8 @@ impl<P: Platform> PollSet<P> {
     }
 
     /// The member leaves, and what stands in the queue of it is passed over.
-    pub(super) fn strike(&self, number: Number) {
-        let socket = self.queue.lock().strike(number);
+    pub(super) fn deregister(&self, number: Number) {
+        let socket = self.queue.lock().deregister(number);
         drop(socket);
     }
 
@@ -194,8 +196,8 @@ impl<P: Platform> PollSet<P> {
         }
     }
 
-    /// Nobody will look again: members leave, the queue is emptied and stays empty. Sockets keep their registration, so
-    /// without this a set and its members would keep each other alive.
+    /// The set will not be read again: members leave, the queue is emptied and stays empty. Sockets keep their
+    /// registration, so without this a set and its members would keep each other alive.
     pub fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;

@@ -1,14 +1,15 @@
-//! Whether a socket has something for its user, and who is to be told.
+//! Whether a socket has something for its user, and who is notified.
 //!
-//! The truth is in the PCB. What is kept here are *level bits* that any thread may read without entering the cell: a bit
-//! is set by the event that raised it, before or after its guard has dropped, and cleared inside the guard of the call
-//! that found nothing. So a bit may be set when there is nothing left (the user finds `WouldBlock`), but never clear
-//! while there is something once the event is over: no wake-up is lost. Whoever is to hear of it is told when no guard is
-//! held any more.
+//! The truth is in the PCB. What is kept here are *level bits* that any thread may read without entering the cell: a
+//! bit is set by the event that raised it, before or after its guard has dropped, and cleared inside the guard of the
+//! call that found nothing. So a bit may be set when there is nothing left (the user finds `WouldBlock`), but never
+//! clear while there is something once the event is over: no wake-up is lost. Waiters and watches are notified when no
+//! guard is held any more.
 //!
-//! Where one thread has all connections of a stack, the bits that change with each segment are kept in a word of their own,
-//! which only that thread writes: plain stores then. A sleeper pays for that with a heavy fence: it says that it waits, fences,
-//! and looks at the bits; the writer sets the bits, fences lightly, and looks who waits. One of the two sees the other.
+//! Where one thread has all connections of a stack, the bits that change with each segment are kept in a word of their
+//! own, which only that thread writes: plain stores then. A sleeper pays for that with a heavy fence: it says that it
+//! waits, fences, and looks at the bits; the writer sets the bits, fences lightly, and looks who waits. One of the two
+//! sees the other.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,7 +20,7 @@ pub use tcp::Readiness;
 use super::poll::{Number, PollSet};
 use crate::attempt::attempt;
 
-/// Somebody sleeps on the word.
+/// A thread sleeps on the word.
 const WAITING: u32 = 1 << 31;
 /// The socket is registered with a poll set, or watched.
 const POLLED: u32 = 1 << 30;
@@ -40,14 +41,14 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 /// The readiness word of one socket, with the ways to wait for it.
 ///
 /// Nearly every socket is registered with one poll set for life. That first registration is written once, before
-/// `POLLED` is set, and read without a lock by every edge. Whatever comes after it (another set, a watch) stands
-/// behind a lock that is made only then, and `MOVED` says so. An edge whose bits are set already, as they are while the
-/// user never meets `WouldBlock`, writes nothing here: that the bits are seen set means that whoever clears them next will
-/// see what the edge is about, because the clearing is ordered with the event by the guard of the connection.
+/// `POLLED` is set, and read without a lock by every edge. A later registration (another set, a watch) is kept behind a
+/// lock that is allocated only then, and `MOVED` marks that. An edge that finds its bits set, as it does while the user
+/// never meets `WouldBlock`, writes nothing here: the thread that clears them next will see what the edge is about,
+/// because the guard of the connection orders the clearing with the event.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
-    /// Of the bits that change with each segment those that one thread has set. Written by one thread at a time, which has
-    /// exclusive use of the connection.
+    /// Of the bits that change with each segment those that one thread has set. Written by one thread at a time, which
+    /// has exclusive use of the connection.
     own: P::AtomicU32,
     /// Its owner's; see [`ReadyState::with_note`].
     note: u32,
@@ -82,8 +83,8 @@ pub trait Watch: Send + Sync + 'static {
     fn ready(&self, raised: Readiness, level: Readiness);
 }
 
-/// Tells a watch. Its panic is its owner's affair and has been reported by the panic hook; it must not keep the news of
-/// other sockets, which stand behind this one, from whom they are for.
+/// Calls a watch. If it panics, the panic hook has reported that; a panicking watch must not prevent later sockets in
+/// the batch from being notified.
 fn tell_watch<P: Platform>(watch: &dyn Watch, raised: Readiness, level: Readiness) {
     match attempt(|| watch.ready(raised, level)) {
         Err(panic) if P::EXPLORED => std::panic::resume_unwind(panic),
@@ -98,7 +99,7 @@ impl<P: Platform> Default for ReadyState<P> {
 }
 
 impl<P: Platform> ReadyState<P> {
-    /// Nothing is ready. `note` are four octets that its owner keeps here, because they would be lost to alignment, and
+    /// Nothing is ready. `note` are four bytes that its owner keeps here, because they would be lost to alignment, and
     /// there is one of these for each connection.
     pub fn with_note(note: u32) -> Self {
         ReadyState {
@@ -128,7 +129,8 @@ impl<P: Platform> ReadyState<P> {
         Readiness(((word & BITS) | self.own.load(Ordering::Acquire)) as u16)
     }
 
-    /// The same for a thread that has just put a mark into the word that whoever sets bits looks for; `before`: the word as it was.
+    /// The same for a thread that has just put a mark into the word that whoever sets bits looks for; `before`: the
+    /// word as it was.
     #[inline]
     fn level_behind(&self, before: u32) -> Readiness {
         if before & PLAIN != 0 {
@@ -137,13 +139,13 @@ impl<P: Platform> ReadyState<P> {
         self.level(before)
     }
 
-    /// Sets what a socket has from the beginning, which nobody waits for: whoever gets it finds it so.
+    /// Sets the bits that a socket has from the beginning, before anything can wait for it.
     #[inline]
     pub(crate) fn begin(&self, bits: Readiness) {
         self.set(bits);
     }
 
-    /// Sets `bits`, wakes who sleeps and marks the socket in its poll set. Phase *after*: no guard is held.
+    /// Sets `bits`, wakes sleepers and marks the socket in its poll set. Phase *after*: no guard is held.
     pub fn raise(&self, bits: Readiness) {
         let seen = self.set(bits);
         self.tell_of(bits, seen);
@@ -176,8 +178,8 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Sets `bits` and says who is to be told, once no guard is held. Phase *inside*: with [`Writers::One`] no other thread has
-    /// use of the connection, or of its cell.
+    /// Sets `bits` and says who is to be told, once no guard is held. Phase *inside*: with [`Writers::One`] no other
+    /// thread has use of the connection, or of its cell.
     #[inline]
     pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> Audience<'_, P> {
         let seen = match writers {
@@ -236,7 +238,7 @@ impl<P: Platform> ReadyState<P> {
         P::futex_wake(&self.word, u32::MAX);
     }
 
-    /// Tells whoever the latest registration names.
+    /// Notifies the latest registration.
     #[cold]
     fn tell_later(&self, raised: Readiness) {
         let (place, watch) = match &*self.later().lock() {
@@ -256,7 +258,7 @@ impl<P: Platform> ReadyState<P> {
         self.later.get_or_init(|| Box::new(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None)))
     }
 
-    /// Clears `bits`; phase *inside*: the caller holds the cell whose PCB has nothing more to offer.
+    /// Clears `bits`; phase *inside*: the caller holds the cell, and its PCB has nothing more to offer.
     #[inline]
     pub fn clear(&self, bits: Readiness) {
         self.clear_own(bits);
@@ -278,8 +280,9 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// What one thread has set. Several threads may come here once the stack was switched to an architecture that has several:
-    /// they only clear, and one of them may bring back what another has just cleared, which is then cleared the next time.
+    /// What one thread has set. Several threads may come here once the stack was switched to an architecture that has
+    /// several: they only clear, and one of them may bring back what another has just cleared, which is then cleared
+    /// the next time.
     #[inline]
     fn clear_own(&self, bits: Readiness) {
         let own = self.own.load(Ordering::Relaxed);
@@ -288,7 +291,7 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Sets `bits` again after a call that cleared them found something. No edge: only who sleeps is told.
+    /// Sets `bits` again after a call that cleared them found something. No edge: only sleepers are woken.
     pub fn restore(&self, bits: Readiness) {
         let old = self.word.fetch_or(u32::from(bits.0), Ordering::AcqRel);
         if old & WAITING != 0 {
@@ -296,7 +299,7 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Sleeps until one of `wanted` is set or `timeout` has passed; tells which are. `None` waits for ever.
+    /// Sleeps until one of `wanted` is set or `timeout` has passed; returns those that are set. `None` waits for ever.
     pub fn wait(&self, wanted: Readiness, timeout: Option<Duration>) -> Readiness {
         let start = timeout.map(|_| P::now());
         loop {
@@ -328,10 +331,10 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Makes `set` hear of this socket under `token`; an earlier registration is replaced. What is ready already is
+    /// Registers this socket with `set` under `token`; an earlier registration is replaced. What is ready already is
     /// reported at once. The set keeps `owner` until the registration ends or the set closes.
     pub fn register<S: Pollable<P>>(&self, owner: &Arc<S>, set: &Arc<PollSet<P>>, token: usize) {
-        let number = set.enrol(owner.clone(), token);
+        let number = set.register(owner.clone(), token);
         let place = Place { set: set.clone(), number };
         let refused =
             if self.word.load(Ordering::Acquire) & MOVED == 0 { self.first.set(place).err() } else { Some(place) };
@@ -344,7 +347,8 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Makes `watch` hear of every edge; an earlier registration is replaced. Told at once of what is ready already.
+    /// Calls `watch` at every edge; an earlier registration is replaced. It is called at once for what is ready
+    /// already.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         let old = self.replace(Registration::Watch(watch.clone()));
         let level = self.level_behind(old);
@@ -361,10 +365,11 @@ impl<P: Platform> ReadyState<P> {
         old
     }
 
-    /// No poll set hears of this socket any more; events already queued are skipped.
+    /// Ends the registration with a poll set; events already queued are skipped.
     pub fn deregister(&self) {
         let old = self.word.fetch_and(!POLLED, Ordering::AcqRel);
-        // Taken in a statement of its own: what ends here is dropped with the lock released, since a watch may own anything.
+        // Taken in a statement of its own: what ends here is dropped with the lock released, since a watch may own
+        // anything.
         let before = if old & MOVED != 0 { self.later().lock().take() } else { None };
         self.leave(before);
     }
@@ -372,10 +377,10 @@ impl<P: Platform> ReadyState<P> {
     /// The registration `before` has ended, and so has the first.
     fn leave(&self, before: Option<Registration<P>>) {
         if let Some(Registration::Poll(Place { set, number })) = before {
-            set.strike(number);
+            set.deregister(number);
         }
         if let Some(place) = self.first.get() {
-            place.set.strike(place.number);
+            place.set.deregister(place.number);
         }
     }
 }
@@ -420,7 +425,7 @@ mod tests {
         let (socket, old, new) = (socket(), set(), set());
         socket.ready.register(&socket, &old, 1);
         socket.ready.raise(READABLE);
-        // Its number stands in the old set's queue, which nobody has looked at.
+        // Its number is in the old set's queue, which has not been read.
         socket.ready.register(&socket, &new, 2);
         assert_eq!(events(&new), [(2, READABLE)]);
         assert_eq!(events(&old), []);

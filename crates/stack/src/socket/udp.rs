@@ -1,5 +1,6 @@
-//! A datagram socket as its users hold it: its name, its address, its readiness. The PCB with the queue is kept by the place
-//! that is its home ([`Datagrams`](crate::connections::Datagrams)), and reached by calls ([`UdpCall`](crate::udp_call::UdpCall)).
+//! A datagram socket as its users hold it: its name, its address, its readiness. The PCB with the queue is kept by the
+//! place that is its home ([`Datagrams`](crate::connections::Datagrams)), and reached by calls
+//! ([`UdpCall`](crate::udp_call::UdpCall)).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::flow::UdpName;
 
 /// What all handles of one datagram socket share. Any thread.
 pub struct UdpShared<P: Platform> {
-    /// Readiness, and who waits for it.
+    /// Readiness and its waiters.
     pub ready: ReadyState<P>,
     name: UdpName,
     local: SocketAddr,

@@ -17,9 +17,9 @@ use wire::ethernet::MacAddr;
 
 use super::{Core, Stack, StackConfig};
 use crate::addresses::{Addresses, Addressing};
-use crate::after::After;
 use crate::arch::running::{Running, Slot};
-use crate::arch::select::{self, Plan, Staffing};
+use crate::arch::select::{self, Architecture, ThreadConfig};
+use crate::deferred::DeferredEffects;
 use crate::interface::{Interface, Port, Ports};
 use crate::place::Contents;
 use crate::ports;
@@ -44,7 +44,8 @@ pub struct InterfaceConfig {
 
 /// One interface to build, over any number of devices that are given beside it: none, or several as a bond.
 pub struct InterfaceOverPorts {
-    /// Its devices, by their place in the list. The first gives the hardware address, and the one that carries least the MTU.
+    /// Its devices, by their place in the list. The first gives the hardware address, and the one that carries least
+    /// the MTU.
     pub ports: Vec<usize>,
     /// As [`InterfaceConfig::addresses`].
     pub addresses: Vec<(IpAddr, u8)>,
@@ -63,12 +64,13 @@ pub enum BuildError {
     NoQueues(String),
     /// An interface names a device, by its place in the list, that there is not or that another interface has.
     Port(usize),
-    /// The frames of a device, by its place in the list, begin in another way than those of the other devices of its interface.
+    /// The frames of a device, by its place in the list, begin in another way than those of the other devices of its
+    /// interface.
     Framing(usize),
     /// An address cannot stand on an interface.
     Address(IpAddr, ip::interface::AddressError),
     /// A lock that must never wait was asked for where threads share it.
-    NullLock(Plan),
+    NullLock(Architecture),
 }
 
 impl fmt::Display for BuildError {
@@ -86,9 +88,9 @@ impl fmt::Display for BuildError {
                 "device {port} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
             ),
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
-            BuildError::NullLock(plan) => write!(
+            BuildError::NullLock(arch) => write!(
                 f,
-                "the null lock excludes nobody, and {plan} shares its locks between threads: choose another lock kind"
+                "the null lock excludes no thread, and {arch} shares its locks between threads: choose another lock kind"
             ),
         }
     }
@@ -100,8 +102,8 @@ impl std::error::Error for BuildError {}
 type Sources<P> = Vec<Vec<Source<P>>>;
 
 impl<P: Platform> Stack<P> {
-    /// Builds a stack of interfaces that have a device each, and one driver for each queue pair of the device that has most;
-    /// see [`Driver`].
+    /// Builds a stack of interfaces that have a device each, and one driver for each queue pair of the device that has
+    /// most; see [`Driver`].
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -127,9 +129,9 @@ impl<P: Platform> Stack<P> {
         devices: Vec<Box<dyn Device>>,
         interfaces: Vec<InterfaceOverPorts>,
     ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
-        let single_thread = config.plan.properties().single_thread;
+        let single_thread = config.arch.properties().single_thread;
         if config.lock_kind == LockKind::Null && !single_thread {
-            return Err(BuildError::NullLock(config.plan));
+            return Err(BuildError::NullLock(config.arch));
         }
         if interfaces.is_empty() {
             return Err(BuildError::NoInterface);
@@ -152,15 +154,15 @@ impl<P: Platform> Stack<P> {
         let settings =
             Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
         let shared = Shared::new(settings, (built, ports), routes, Addresses::new(machines));
-        let staffing = Staffing { cpus: config.cpus.max(1), own_threads: config.own_threads };
-        let arch = select::build(config.plan, &shared, staffing, Contents::empty());
-        let running = Arc::new(Slot::new(Running { arch, plan: config.plan, version: 0 }));
+        let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
+        let active = select::build(config.arch, &shared, staffing, Contents::empty());
+        let running = Arc::new(Slot::new(Running { active, arch: config.arch, version: 0 }));
         let (switching, datagrams) = (P::AtomicBool::new(false), P::AtomicU32::new(0));
         let core = Core { shared, running, switching, staffing, ports: ports::Ports::default(), datagrams, rss };
         let stack = Stack { core: Arc::new(core) };
-        let mut after = After::default();
-        stack.core.shared.start_addresses(&mut after);
-        after.perform(&stack.core.shared);
+        let mut deferred = DeferredEffects::default();
+        stack.core.shared.start_addresses(&mut deferred);
+        deferred.flush(&stack.core.shared);
         let drivers = sources
             .into_iter()
             .enumerate()
@@ -232,7 +234,7 @@ fn build_interface<P: Platform>(
     }
     // Without a link there is nobody who could have the same address, and no router that could be heard.
     let autoconf = if addressing.is_checked() && framing == Framing::Ethernet {
-        let settings = ip::autoconf::Settings {
+        let settings = ip::autoconf::AutoconfConfig {
             addresses,
             from_routers: addressing.from_routers,
             identifiers: addressing.stable_key.map_or(Identifiers::Eui64, |key| Identifiers::Stable { key }),

@@ -1,5 +1,5 @@
-//! The calls of datagram sockets: binding, groups, sending and receiving. Each is a call of the architecture, which runs it in
-//! the socket's home.
+//! The calls of datagram sockets: binding, groups, sending and receiving. Each is a call of the architecture, which
+//! runs it in the socket's home.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use pktbuf::PktBuf;
 use sync::{Atomic, Ordering, Platform};
 
 use super::{BindRefused, Stack};
-use crate::after::After;
+use crate::deferred::DeferredEffects;
 use crate::ports::Transport;
 use crate::socket::{Readiness, UdpShared};
 use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
@@ -32,8 +32,8 @@ impl<P: Platform> Stack<P> {
         Ok(socket)
     }
 
-    /// Has a datagram socket receive what is sent to `group`: on the interface with this number or, if none is given, on
-    /// the one that the route to the group leads to, else the first.
+    /// Has a datagram socket receive what is sent to `group`: on the interface with this number or, if none is given,
+    /// on the one that the route to the group leads to, else the first.
     ///
     /// # Errors
     /// See [`JoinRefused`].
@@ -49,9 +49,9 @@ impl<P: Platform> Stack<P> {
             UdpReply::Joined(joined) => joined.map_err(JoinRefused::Socket)?,
             _ => return Err(JoinRefused::Socket(udp::JoinError::Closed)),
         }
-        let mut after = After::default();
-        let joined = shared.join_group(membership.interface.into(), group, &mut after);
-        after.perform(shared);
+        let mut deferred = DeferredEffects::default();
+        let joined = shared.join_group(membership.interface.into(), group, &mut deferred);
+        deferred.flush(shared);
         joined.map_err(|error| {
             self.udp(socket, UdpRequest::Leave(membership));
             JoinRefused::Interface(error)
@@ -86,9 +86,9 @@ impl<P: Platform> Stack<P> {
     }
 
     fn forget_group(&self, membership: udp::Membership) {
-        let mut after = After::default();
-        self.core.shared.leave_group(membership.interface.into(), membership.group, &mut after);
-        after.perform(&self.core.shared);
+        let mut deferred = DeferredEffects::default();
+        self.core.shared.leave_group(membership.interface.into(), membership.group, &mut deferred);
+        deferred.flush(&self.core.shared);
     }
 
     /// Whether the socket was in the group; it is no longer.
@@ -200,7 +200,7 @@ impl<P: Platform> Stack<P> {
     }
 
     fn udp(&self, socket: &UdpShared<P>, request: UdpRequest<P>) -> UdpReply {
-        self.arch().udp(&mut UdpCall { name: socket.name(), request })
+        self.active().udp(&mut UdpCall { name: socket.name(), request })
     }
 }
 

@@ -1,5 +1,6 @@
-//! Active opens: whether there is a way, from which address and port, with which text on the SYN. The architecture makes the
-//! connection. What may never happen: a port is chosen whose answers the device brings to a cell that cannot have it.
+//! Active opens: whether there is a route, from which address and port, with which data on the SYN. The architecture
+//! makes the connection. What may never happen: a port for which the device delivers the replies to a cell that cannot
+//! hold the connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use crate::call::{Call, OpenRefused, OpenRequest, Reply};
 use crate::flow::Flow;
 use crate::socket::TcpSocket;
 
-/// The most text that an open takes: what a pooled buffer holds, and an empty send buffer takes, however small it is.
-const FIRST_TEXT: usize = 60 << 10;
+/// The most data that an open takes: what a pooled buffer holds, and an empty send buffer takes, however small it is.
+const FIRST_DATA: usize = 60 << 10;
 
-/// Text that an active open begins with.
+/// Data that an active open begins with.
 #[derive(Clone, Copy)]
-enum FirstText<'t> {
+enum FirstData<'t> {
     /// None, and no Fast Open.
     None,
     /// All of it is queued; what the SYN cannot carry follows it.
@@ -74,8 +75,8 @@ impl<P: Platform> Stack<P> {
         self.connect_with(local, remote, options, &[])
     }
 
-    /// As [`Stack::connect`], with text to send, no more than [`Stack::first_text`] takes: it leaves with the SYN if what is
-    /// known of the destination allows it (RFC 7413), else after the handshake.
+    /// As [`Stack::connect`], with data to send, no more than [`Stack::first_data`] takes: it leaves with the SYN if
+    /// what is known of the destination allows it (RFC 7413), else after the handshake.
     ///
     /// # Errors
     /// See [`ConnectRefused`].
@@ -84,15 +85,15 @@ impl<P: Platform> Stack<P> {
         local: Option<SocketAddr>,
         remote: SocketAddr,
         options: &ConnectionOptions,
-        text: &[u8],
+        data: &[u8],
     ) -> Result<Arc<TcpSocket<P>>, ConnectRefused> {
-        let text = if text.is_empty() { FirstText::None } else { FirstText::Queued(text) };
-        self.connect_by(local, remote, options, text).map(|(socket, _)| socket)
+        let data = if data.is_empty() { FirstData::None } else { FirstData::Queued(data) };
+        self.connect_by(local, remote, options, data).map(|(socket, _)| socket)
     }
 
-    /// As [`Stack::connect_with`], but of `text` only what leaves with the SYN is taken; how many octets that is. Without a
-    /// cookie it is none, and the SYN asks for one, though there be no text (Linux's `MSG_FASTOPEN`). `more`: the user sends more
-    /// as soon as the connection is open.
+    /// As [`Stack::connect_with`], but of `data` only what leaves with the SYN is taken; how many bytes that is.
+    /// Without a cookie it is none, and the SYN asks for one, though there be no data (Linux's `MSG_FASTOPEN`). `more`:
+    /// the user sends more as soon as the connection is open.
     ///
     /// # Errors
     /// See [`ConnectRefused`].
@@ -101,16 +102,16 @@ impl<P: Platform> Stack<P> {
         local: Option<SocketAddr>,
         remote: SocketAddr,
         options: &ConnectionOptions,
-        text: &[u8],
+        data: &[u8],
         more: bool,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
-        self.connect_by(local, remote, options, FirstText::OnSyn(text, more))
+        self.connect_by(local, remote, options, FirstData::OnSyn(data, more))
     }
 
-    /// Whether a SYN to `remote` may carry text now: the cookie of its peer is known, or none is needed.
+    /// Whether a SYN to `remote` may carry data now: the cookie of its peer is known, or none is needed.
     pub fn opens_fast(&self, remote: IpAddr) -> bool {
         let shared = &self.core.shared;
-        shared.destinations.offer(remote, u16::MAX, shared.tcp().fast_open, shared.clock.now()).max_text > 0
+        shared.destinations.offer(remote, u16::MAX, shared.tcp().fast_open, shared.clock.now()).max_data > 0
     }
 
     fn connect_by(
@@ -118,7 +119,7 @@ impl<P: Platform> Stack<P> {
         local: Option<SocketAddr>,
         remote: SocketAddr,
         options: &ConnectionOptions,
-        text: FirstText<'_>,
+        data: FirstData<'_>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
@@ -126,8 +127,8 @@ impl<P: Platform> Stack<P> {
         if !self.core.shared.may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
         }
-        // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least that it needs.
-        // Read before the routes are: what changes in between is then found at the first emission.
+        // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least
+        // that it needs. Read before the routes are: what changes in between is then found at the first emission.
         let generation = self.core.shared.generation();
         let leaves_by = self.core.shared.route(remote.ip()).map(|(interface, _)| interface);
         let is_down = || leaves_by.is_some_and(|interface| self.core.shared.is_down(interface));
@@ -152,9 +153,9 @@ impl<P: Platform> Stack<P> {
             return Err(ConnectRefused::NetworkDown);
         }
         let (socket, taken) =
-            self.open_somewhere((local, source), remote, options, text, Way { generation, leaves_by })?;
-        // The device may have vanished between the look and the entry in the table, and the round of those that go by it
-        // have come in between.
+            self.open_somewhere((local, source), remote, options, data, Way { generation, leaves_by })?;
+        // The device may have vanished between the look and the entry in the table, and the round of those that go by
+        // it have come in between.
         if is_down() {
             self.call(&socket.target(), Call::Abort(tcp::Abort));
             return Err(ConnectRefused::NetworkDown);
@@ -168,13 +169,13 @@ impl<P: Platform> Stack<P> {
         (local, source): (Option<SocketAddr>, IpAddr),
         remote: SocketAddr,
         options: &ConnectionOptions,
-        text: FirstText<'_>,
+        data: FirstData<'_>,
         way: Way,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         let now = self.core.shared.clock.now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options, text, way, now).map_err(|refused| match refused {
+            return self.open(flow, options, data, way, now).map_err(|refused| match refused {
                 OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
                 OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
                 OpenRefused::Fault => ConnectRefused::Fault,
@@ -183,10 +184,10 @@ impl<P: Platform> Stack<P> {
         let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
         for (passed, port) in candidates.enumerate() {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            if !self.arch().accepts_port(flow.hash) {
+            if !self.active().accepts_port(flow.hash) {
                 continue;
             }
-            match self.open(flow, options, text, way, now) {
+            match self.open(flow, options, data, way, now) {
                 Ok(opened) => {
                     self.core.ports.passed_over(passed as u32);
                     return Ok(opened);
@@ -203,15 +204,15 @@ impl<P: Platform> Stack<P> {
         &self,
         flow: Flow,
         options: &ConnectionOptions,
-        text: FirstText<'_>,
+        data: FirstData<'_>,
         Way { generation, leaves_by }: Way,
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
         let params = self.core.shared.open_params(&flow, options, leaves_by, now);
         let mut request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open: None });
-        request.fast_open = self.start_with(&request.params, text, now)?;
-        let taken = request.fast_open.as_ref().map_or(0, |start| start.text.iter().map(Chunk::len).sum());
+        request.fast_open = self.start_with(&request.params, data, now)?;
+        let taken = request.fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
         match self.call(&socket.target(), Call::Open(request)) {
             Reply::Opened(opened) => opened.map(|_| (socket, taken)),
             _ => Err(OpenRefused::NoBuffer),
@@ -221,31 +222,31 @@ impl<P: Platform> Stack<P> {
     fn start_with(
         &self,
         params: &tcp::OpenParams,
-        text: FirstText<'_>,
+        data: FirstData<'_>,
         now: Time,
     ) -> Result<Option<Box<Start>>, OpenRefused> {
         let shared = &self.core.shared;
         let mss = params.options.max_segment.unwrap_or(u16::MAX).min(params.mss);
         let offer = || shared.destinations.offer(params.tuple.remote_addr, mss, shared.tcp().fast_open, now);
-        let (text, offer, more) = match text {
-            FirstText::None => return Ok(None),
-            FirstText::Queued(text) => (text, offer(), false),
-            FirstText::OnSyn(text, more) => {
+        let (data, offer, more) = match data {
+            FirstData::None => return Ok(None),
+            FirstData::Queued(data) => (data, offer(), false),
+            FirstData::OnSyn(data, more) => {
                 let offer = offer();
-                let fits = text.len().min(offer.max_text.into()).min(self.first_text(&params.options));
-                (&text[..fits], offer, more && fits < text.len())
+                let fits = data.len().min(offer.max_data.into()).min(self.first_data(&params.options));
+                (&data[..fits], offer, more && fits < data.len())
             }
         };
-        if text.is_empty() {
-            return Ok(Some(Box::new(Start { offer, text: tcp::Chunks::new(), more })));
+        if data.is_empty() {
+            return Ok(Some(Box::new(Start { offer, data: tcp::Chunks::new(), more })));
         }
-        let buffer = PktBuf::from_slice(text).ok_or(OpenRefused::NoBuffer)?;
-        Ok(Some(Box::new(Start { offer, text: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]), more })))
+        let buffer = PktBuf::from_slice(data).ok_or(OpenRefused::NoBuffer)?;
+        Ok(Some(Box::new(Start { offer, data: tcp::Chunks::from_iter([Chunk::Pooled(buffer)]), more })))
     }
 
-    /// Octets that [`Stack::connect_with`] takes at most under `options`.
-    pub fn first_text(&self, options: &ConnectionOptions) -> usize {
+    /// Bytes that [`Stack::connect_with`] takes at most under `options`.
+    pub fn first_data(&self, options: &ConnectionOptions) -> usize {
         let buffer = options.send_buffer.unwrap_or(self.core.shared.tcp().send_buffer.initial);
-        FIRST_TEXT.min(buffer.max(1) as usize)
+        FIRST_DATA.min(buffer.max(1) as usize)
     }
 }

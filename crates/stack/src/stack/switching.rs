@@ -1,14 +1,17 @@
-//! Another process architecture for a stack that runs: the old one is dissolved, the new one is built from its contents.
+//! Another process architecture for a stack that runs: the old one is dissolved, the new one is built from its
+//! contents.
 //!
 //! *At rest.* No driver polls and no call is in progress while [`Stack::switch`] runs; drivers have rested
-//! ([`Driver::rest`](crate::Driver::rest)) or are the calling thread's. What comes from elsewhere is safe, and lost to its user: a call finds
-//! its connection gone. An architecture that can tell that it is not at rest refuses, and goes on.
+//! ([`Driver::rest`](crate::Driver::rest)) or are the calling thread's. What comes from elsewhere is safe, and lost to
+//! its user: a call finds its connection gone. An architecture that can tell that it is not at rest refuses, and goes
+//! on.
 //!
-//! *What remains.* Connections lie where they lie, and their users' names for them are good. Listeners, datagram sockets with what
-//! is queued in them, half-open connections, timers and counters go along; what was queued is run by the new architecture, in its order.
+//! *What remains.* Connections lie where they lie, and their users' names for them are good. Listeners, datagram
+//! sockets with what is queued in them, half-open connections, timers and counters go along; what was queued is run by
+//! the new architecture, in its order.
 //!
-//! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. So an architecture that was left is kept, without
-//! its contents, until the stack ends, and there is a bound on switches.
+//! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. So an architecture that was left
+//! is kept, without its contents, until the stack ends, and there is a bound on switches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,11 +21,11 @@ use sync::slab::Key;
 use sync::{Atomic, LockKind, Ordering, Platform, TooManyVersions};
 
 use super::Stack;
-use crate::after::After;
 use crate::arch::NotAtRest;
 use crate::arch::running::Running;
-use crate::arch::select::{self, Plan};
+use crate::arch::select::{self, Architecture};
 use crate::call::Reply;
+use crate::deferred::DeferredEffects;
 use crate::handoff::Message;
 use crate::place::Contents;
 
@@ -33,7 +36,7 @@ pub const MOST_SWITCHES: u32 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchRefused {
     /// Its locks never wait, and the other architecture shares them between threads.
-    NullLock(Plan),
+    NullLock(Architecture),
     /// A driver has not rested, or a thread is inside a connection.
     NotAtRest,
     /// Another thread is switching.
@@ -45,10 +48,10 @@ pub enum SwitchRefused {
 impl fmt::Display for SwitchRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SwitchRefused::NullLock(plan) => {
+            SwitchRefused::NullLock(arch) => {
                 write!(
                     f,
-                    "the null lock excludes nobody, and {plan} shares its locks: build the stack with another lock kind"
+                    "the null lock excludes no thread, and {arch} shares its locks: build the stack with another lock kind"
                 )
             }
             SwitchRefused::NotAtRest => {
@@ -75,36 +78,36 @@ impl From<TooManyVersions> for SwitchRefused {
 }
 
 impl<P: Platform> Stack<P> {
-    /// Goes on under another architecture, at rest: see the head of this file. Returns where the PCBs of the connections lay in
-    /// between, by key.
+    /// Goes on under another architecture, at rest: see the head of this file. Returns where the PCBs of the
+    /// connections lay in between, by key.
     ///
     /// # Errors
     /// See [`SwitchRefused`]; nothing has changed then.
-    pub fn switch(&self, plan: Plan) -> Result<HashMap<Key, usize>, SwitchRefused> {
+    pub fn switch(&self, arch: Architecture) -> Result<HashMap<Key, usize>, SwitchRefused> {
         let core = &*self.core;
-        if core.shared.lock_kind == LockKind::Null && !plan.properties().single_thread {
-            return Err(SwitchRefused::NullLock(plan));
+        if core.shared.lock_kind == LockKind::Null && !arch.properties().single_thread {
+            return Err(SwitchRefused::NullLock(arch));
         }
         if core.switching.swap(true, Ordering::AcqRel) {
             return Err(SwitchRefused::Busy);
         }
-        let result = self.switch_alone(plan);
+        let result = self.switch_alone(arch);
         core.switching.store(false, Ordering::Release);
         result
     }
 
-    fn switch_alone(&self, plan: Plan) -> Result<HashMap<Key, usize>, SwitchRefused> {
+    fn switch_alone(&self, arch: Architecture) -> Result<HashMap<Key, usize>, SwitchRefused> {
         let core = &*self.core;
         let old = core.running.get();
         if old.version >= MOST_SWITCHES {
             return Err(SwitchRefused::TooOften);
         }
-        let mut contents = old.arch.dissolve()?;
+        let mut contents = old.active.dissolve()?;
         let places = contents.places();
         add_up(&contents, &core.shared.counters);
         let messages = std::mem::take(&mut contents.messages);
-        let arch = select::build(plan, &core.shared, core.staffing, contents);
-        let next = Running { arch, plan, version: old.version + 1 };
+        let active = select::build(arch, &core.shared, core.staffing, contents);
+        let next = Running { active, arch, version: old.version + 1 };
         core.running.update(|running| {
             *running = next;
             Ok::<_, SwitchRefused>(())
@@ -117,25 +120,25 @@ impl<P: Platform> Stack<P> {
     /// Runs what the old architecture had queued.
     fn deliver(&self, message: Message<P>) {
         let Stack { core } = self;
-        let (arch, now) = (self.arch(), core.shared.clock.now());
+        let (active, now) = (self.active(), core.shared.clock.now());
         match message {
             Message::Ingress(mut ingress) => {
-                let mut after = After::default();
-                arch.post(&mut ingress, now, &mut after);
-                after.perform(&core.shared);
-                arch.end_of_batch(&mut after);
+                let mut deferred = DeferredEffects::default();
+                active.post(&mut ingress, now, &mut deferred);
+                deferred.flush(&core.shared);
+                active.end_of_batch(&mut deferred);
             }
             Message::Call(target, mut call, asker) => {
                 let mut reply = Reply::Gone;
-                arch.call(&target, &mut call, &mut reply);
+                active.call(&target, &mut call, &mut reply);
                 asker.answer(reply);
             }
-            Message::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(arch.udp(&mut call)))),
+            Message::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(active.udp(&mut call)))),
             Message::Control(change, asker) => {
-                arch.control(change);
+                active.control(change);
                 asker.answer(Reply::Done);
             }
-            Message::Census(asker) => asker.answer(Reply::Census(Box::new(arch.census()))),
+            Message::StackStats(asker) => asker.answer(Reply::StackStats(Box::new(active.stats()))),
         }
     }
 }

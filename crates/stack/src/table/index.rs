@@ -4,21 +4,21 @@
 //! idle connection costs little beyond its PCB. An attacker that does not know the key cannot aim at one bucket.
 //!
 //! In front of the index stands a small direct-mapped cache, chosen by the hash that the device has made of the flow
-//! already: the keyed hash costs more than all the rest of a look-up. An attacker that knows the device's hash can make flows
-//! that drive each other out of that cache; they are then found by the index, as they would be without it.
+//! already: the keyed hash costs more than all the rest of a look-up. An attacker that knows the device's hash can make
+//! flows that drive each other out of that cache; they are then found by the index, as they would be without it.
 
 use hashbrown::HashTable;
 use wire::FourTuple;
 
 use crate::secrets::Secrets;
 
-/// The keyed hash of a tuple that was looked for and is not in the table: what putting it in needs. Good until the table's
-/// next change.
+/// The keyed hash of a tuple that was looked for and is not in the table: what putting it in needs. Good until the
+/// table's next change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Absent(u32);
+pub struct VacantEntry(u32);
 
-impl Absent {
+impl VacantEntry {
     /// The keyed hash, for another table of the same tuples.
     #[inline]
     pub fn hash(self) -> u32 {
@@ -38,9 +38,9 @@ const RECENT_PER_SLOT: usize = 4;
 /// Places at most: 64 KiB.
 const RECENT_MOST: usize = 1 << 14;
 
-/// Slots by the device's hash. Two places that lie side by side share what falls to them, the later first. (McKenney and
-/// Dove 1992 say when the one-behind cache of 4.3BSD pays and when it does not; with places for each connection it nearly
-/// always does.)
+/// Slots by the device's hash. Two places that lie side by side share what falls to them, the later first. (McKenney
+/// and Dove 1992 say when the one-behind cache of 4.3BSD pays and when it does not; with places for each connection it
+/// nearly always does.)
 struct Recent {
     places: Vec<[u32; 2]>,
 }
@@ -80,8 +80,8 @@ impl Recent {
     }
 }
 
-/// Slots by tuple. It does not know the entries: the caller says whether the one in a slot has the tuple, or what its keyed
-/// hash is. Exclusive use is the owner's business.
+/// Slots by tuple. It does not know the entries: the caller says whether the one in a slot has the tuple, or what its
+/// keyed hash is. Exclusive use is the owner's business.
 pub struct Index {
     slots: HashTable<u32>,
     secrets: Secrets,
@@ -115,10 +115,10 @@ impl Index {
         self.slots.iter().copied()
     }
 
-    /// The slot that serves `tuple`, whose flow has this hash; or what [`Index::insert`] wants. `has` says whether a slot's
-    /// entry has that tuple.
+    /// The slot that serves `tuple`, which hashes to this flow hash; or what [`Index::insert`] needs. `has` tells
+    /// whether a slot's entry has that tuple.
     #[inline(always)]
-    pub fn find(&mut self, tuple: &FourTuple, flow_hash: u32, has: impl Fn(u32) -> bool) -> Result<u32, Absent> {
+    pub fn find(&mut self, tuple: &FourTuple, flow_hash: u32, has: impl Fn(u32) -> bool) -> Result<u32, VacantEntry> {
         match self.recall(flow_hash, &has) {
             Some(slot) => Ok(slot),
             None => self.search(tuple, flow_hash, has),
@@ -139,16 +139,17 @@ impl Index {
     }
 
     #[inline(never)]
-    fn search(&mut self, tuple: &FourTuple, flow_hash: u32, has: impl Fn(u32) -> bool) -> Result<u32, Absent> {
-        let hash = Absent(self.secrets.table_hash(tuple) as u32);
+    fn search(&mut self, tuple: &FourTuple, flow_hash: u32, has: impl Fn(u32) -> bool) -> Result<u32, VacantEntry> {
+        let hash = VacantEntry(self.secrets.table_hash(tuple) as u32);
         let slot = self.slots.find(hash.spread(), |slot| has(*slot)).copied().ok_or(hash)?;
         self.recent.note(flow_hash, slot);
         Ok(slot)
     }
 
-    /// Puts a slot in whose tuple [`Index::find`] has not found. `hash_of` tells the keyed hash of another slot's entry.
+    /// Inserts a slot after [`Index::find`] has not found its tuple. `hash_of` returns the keyed hash of another slot's
+    /// entry.
     #[inline(never)]
-    pub fn insert(&mut self, slot: u32, flow_hash: u32, hash: Absent, hash_of: impl Fn(u32) -> Absent) {
+    pub fn insert(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry, hash_of: impl Fn(u32) -> VacantEntry) {
         self.slots.insert_unique(hash.spread(), slot, |other| hash_of(*other).spread());
         let before = self.slots.len() - 1;
         if before == 0 || before.is_power_of_two() {
@@ -158,7 +159,7 @@ impl Index {
     }
 
     /// Takes a slot out.
-    pub fn remove(&mut self, slot: u32, flow_hash: u32, hash: Absent) {
+    pub fn remove(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
         if let Ok(found) = self.slots.find_entry(hash.spread(), |other| *other == slot) {
             found.remove();
         }
@@ -173,7 +174,7 @@ mod tests {
     /// Entries in a vector: what the slots of an index name.
     struct Tuples {
         index: Index,
-        entries: Vec<Option<(FourTuple, Absent)>>,
+        entries: Vec<Option<(FourTuple, VacantEntry)>>,
     }
 
     /// Many flows share one.
@@ -190,7 +191,7 @@ mod tests {
         }
     }
 
-    fn has(entries: &[Option<(FourTuple, Absent)>], slot: u32, n: u32) -> bool {
+    fn has(entries: &[Option<(FourTuple, VacantEntry)>], slot: u32, n: u32) -> bool {
         entries.get(slot as usize).is_some_and(|entry| entry.is_some_and(|(other, _)| other == tuple(n)))
     }
 
@@ -199,7 +200,7 @@ mod tests {
             Tuples { index: Index::new(&Secrets::from_seed(1)), entries: Vec::new() }
         }
 
-        fn find(&mut self, n: u32) -> Result<u32, Absent> {
+        fn find(&mut self, n: u32) -> Result<u32, VacantEntry> {
             self.index.find(&tuple(n), flow_hash(&tuple(n)), |slot| has(&self.entries, slot, n))
         }
 
@@ -216,7 +217,7 @@ mod tests {
             slot
         }
 
-        fn remove(&mut self, slot: u32) -> Absent {
+        fn remove(&mut self, slot: u32) -> VacantEntry {
             let (tuple, hash) = self.entries[slot as usize].take().expect("it is there");
             self.index.remove(slot, flow_hash(&tuple), hash);
             hash

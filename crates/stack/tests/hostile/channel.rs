@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::{Counter, Time};
-use stack::Plan;
+use stack::Architecture;
 use sync::Real;
 use testbed::frames::{ISS, PEER, Segment};
 use testbed::node::Node;
@@ -35,8 +35,8 @@ fn guess(from: (Ipv4Addr, u16), round: u32) -> Vec<u8> {
 }
 
 /// What the stranger sees: which of his connections was challenged when. And all challenges there were.
-fn watch(plan: Plan, guessed: bool) -> (Vec<(Time, u16)>, u64) {
-    let mut node = routed(plan, |_| {});
+fn watch(arch: Architecture, guessed: bool) -> (Vec<(Time, u16)>, u64) {
+    let mut node = routed(arch, |_| {});
     let listener = node.listen(PORT, 128);
     let (own, other) = (PEER, Ipv4Addr::new(192, 168, 7, 7));
     (0..WATCHED).for_each(|n| open(&mut node, (own, 3000 + n)));
@@ -55,21 +55,21 @@ fn watch(plan: Plan, guessed: bool) -> (Vec<(Time, u16)>, u64) {
         }
         let now = node.clock.now();
         let mine = node.settle().into_iter().filter_map(|frame| {
-            let ((to, port), header, text) = answer(&frame)?;
-            assert!(text.is_empty() && header.flags == TcpFlags::ACK, "a challenge and nothing else");
+            let ((to, port), header, data) = answer(&frame)?;
+            assert!(data.is_empty() && header.flags == TcpFlags::ACK, "a challenge and nothing else");
             (to == own).then_some((now, port))
         });
         seen.extend(mine);
         node.clock.advance(Duration::from_millis(20));
     }
-    (seen, node.stack.census().counters.get(Counter::ChallengeAcksOut))
+    (seen, node.stack.stats().counters.get(Counter::ChallengeAcksOut))
 }
 
 #[every_arch]
-fn challenges_on_one_connection_tell_nothing_of_another(plan: Plan) {
+fn challenges_on_one_connection_tell_nothing_of_another(arch: Architecture) {
     let _turn = turn();
-    let (quiet, few) = watch(plan, false);
-    let (noisy, many) = watch(plan, true);
+    let (quiet, few) = watch(arch, false);
+    let (noisy, many) = watch(arch, true);
     assert_eq!(quiet, noisy, "the stranger sees the same, to the moment");
     let each = |port| quiet.iter().filter(|(_, to)| *to == port).count() as u32;
     for port in 3000..3000 + WATCHED {

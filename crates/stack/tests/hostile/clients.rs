@@ -17,7 +17,7 @@ use super::peers::{PORT, answer};
 
 /// What a client asks.
 const REQUEST: &[u8] = b"the page, please";
-/// Octets of an answer: three segments.
+/// Bytes of an answer: three segments.
 pub const ANSWER: usize = 1400;
 /// A client whose SYN or request is not answered sends it again after this long.
 const REPEAT_AFTER: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ enum Stage {
     Idle,
     /// A SYN is on its way.
     Opening,
-    /// The request is on its way; the next octet that is expected.
+    /// The request is on its way; the next byte that is expected.
     Asking(u32),
 }
 
@@ -45,8 +45,8 @@ pub struct Clients {
     children: Vec<Arc<TcpSocket<Real>>>,
     /// Answers that were read to their end.
     pub answered: usize,
-    /// Octets of answers.
-    pub octets: usize,
+    /// Bytes of answers.
+    pub bytes: usize,
     /// SYNs and requests that were sent again.
     pub repeated: usize,
     /// Connections that were reset.
@@ -58,7 +58,7 @@ impl Clients {
         let client =
             |n| Client { host: Ipv4Addr::new(192, 168, 7, n), port: 2000, stage: Stage::Idle, since: now, got: 0 };
         let clients = (1..=count).map(client).collect();
-        Clients { clients, children: Vec::new(), answered: 0, octets: 0, repeated: 0, refused: 0 }
+        Clients { clients, children: Vec::new(), answered: 0, bytes: 0, repeated: 0, refused: 0 }
     }
 
     /// Whoever is idle begins; whoever has waited too long repeats itself.
@@ -91,10 +91,10 @@ impl Clients {
             self.children.push(child);
         }
         self.children.retain(|child| {
-            let Some((text, _)) = received(node.call(child, Call::Receive(tcp::Receive { max: 100 }))) else {
+            let Some((data, _)) = received(node.call(child, Call::Receive(tcp::Receive { max: 100 }))) else {
                 return true;
             };
-            assert_eq!(text, REQUEST, "nobody else's text");
+            assert_eq!(data, REQUEST, "nobody else's text");
             node.call(child, send(&[7; ANSWER]));
             node.call(child, Call::Close(tcp::Close));
             false
@@ -104,7 +104,7 @@ impl Clients {
     /// Frames of the stack: what concerns a client is answered.
     pub fn hear(&mut self, node: &mut Node<Real>, sent: &[Vec<u8>]) {
         for frame in sent {
-            let Some((to, header, text)) = answer(frame) else { continue };
+            let Some((to, header, data)) = answer(frame) else { continue };
             let Some(client) = self.clients.iter_mut().find(|client| (client.host, client.port) == to) else {
                 continue;
             };
@@ -121,10 +121,10 @@ impl Clients {
                     node.put(&Segment::data((to.1, PORT), 0, ack, REQUEST).frame_from(to.0));
                 }
                 Stage::Asking(expected) if header.seq.0 == expected => {
-                    client.got += text.len();
-                    self.octets += text.len();
+                    client.got += data.len();
+                    self.bytes += data.len();
                     let fin = header.flags.contains(TcpFlags::FIN);
-                    let next = expected.wrapping_add(text.len() as u32 + u32::from(fin));
+                    let next = expected.wrapping_add(data.len() as u32 + u32::from(fin));
                     client.stage = if fin { Stage::Idle } else { Stage::Asking(next) };
                     if fin {
                         assert_eq!(client.got, ANSWER, "a whole answer");

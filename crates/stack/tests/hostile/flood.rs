@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::Counter;
-use stack::Plan;
+use stack::Architecture;
 use tcp::config::SynCookies;
 use testbed::frames::Segment;
 
@@ -20,7 +20,7 @@ const PLACES: u32 = 512;
 
 struct Outcome {
     clients: Clients,
-    /// Most octets of tables and connections, and most packet buffers, in the second half.
+    /// Most bytes of tables and connections, and most packet buffers, in the second half.
     bytes: usize,
     buffers: usize,
     /// The same in the first half.
@@ -29,9 +29,9 @@ struct Outcome {
 }
 
 /// Honest clients for a while, and `flood` spoofed SYNs in each step.
-fn run(plan: Plan, flood: usize) -> Outcome {
+fn run(arch: Architecture, flood: usize) -> Outcome {
     let live = pktbuf::live();
-    let mut node = routed(plan, |terms| {
+    let mut node = routed(arch, |terms| {
         terms.tcp.syn_backlog = PLACES;
         terms.tcp.syn_cookies = SynCookies::WhenFull;
         // What honest clients leave behind is not what is measured.
@@ -56,31 +56,31 @@ fn run(plan: Plan, flood: usize) -> Outcome {
             }
         }
         let half = &mut halves[step * 2 / STEPS];
-        half.0 = half.0.max(node.stack.census().bytes);
+        half.0 = half.0.max(node.stack.stats().bytes);
         half.1 = half.1.max(pktbuf::live() - live);
         node.clock.advance(STEP);
     }
-    let cookies = node.stack.census().counters.get(Counter::SynCookiesOut);
+    let cookies = node.stack.stats().counters.get(Counter::SynCookiesOut);
     Outcome { clients, bytes: halves[1].0, buffers: halves[1].1, early: halves[0], cookies }
 }
 
 /// 20,000 SYNs a second at fifty for each honest one: nobody honest fails or waits, and memory stands still once the
 /// places are taken.
 #[every_arch]
-fn a_flood_of_syns_costs_honest_clients_nothing(plan: Plan) {
+fn a_flood_of_syns_costs_honest_clients_nothing(arch: Architecture) {
     let _turn = turn();
-    let calm = run(plan, 0);
-    let flooded = run(plan, 200);
+    let calm = run(arch, 0);
+    let flooded = run(arch, 200);
     let (done, under) = (calm.clients.answered, flooded.clients.answered);
     assert!(done >= STEPS * usize::from(HONEST) / 2, "the control works: {done}");
     assert!(under * 10 >= done * 8, "{under} answers under the flood, {done} without");
-    assert!(flooded.clients.octets * 10 >= calm.clients.octets * 8);
+    assert!(flooded.clients.bytes * 10 >= calm.clients.bytes * 8);
     assert_eq!((flooded.clients.refused, flooded.clients.repeated), (0, 0), "failures and repetitions");
     assert!(flooded.cookies > 1000, "{} cookies: the flood fills every place", flooded.cookies);
-    let cap = calm.bytes + PLACES as usize * if plan.properties().groups { 2400 } else { 160 };
-    assert!(flooded.bytes <= cap, "{} octets, {} without the flood", flooded.bytes, calm.bytes);
+    let cap = calm.bytes + PLACES as usize * if arch.properties().groups { 2400 } else { 160 };
+    assert!(flooded.bytes <= cap, "{} bytes, {} without the flood", flooded.bytes, calm.bytes);
     // With many groups there are always some in which a tuple is the first.
-    let share = if plan.properties().groups { 2 } else { 10 };
+    let share = if arch.properties().groups { 2 } else { 10 };
     let early = flooded.early.0;
     assert!(flooded.bytes <= early + early / share + 4096, "{} grows from {early}", flooded.bytes);
     assert!(flooded.buffers <= flooded.early.1 + 64, "{} buffers, {} before", flooded.buffers, flooded.early.1);

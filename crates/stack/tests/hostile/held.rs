@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Call;
 use stack::socket::TcpSocket;
 use sync::Real;
@@ -24,7 +24,7 @@ pub struct Held {
     pub from: (Ipv4Addr, u16),
     /// What the stack sends next that the client has not acknowledged.
     pub next: u32,
-    /// Octets that the client has sent.
+    /// Bytes that the client has sent.
     pub sent: u32,
 }
 
@@ -34,8 +34,8 @@ pub fn host(n: usize) -> (Ipv4Addr, u16) {
 }
 
 /// A stack whose connections have small buffers.
-pub fn small(plan: Plan) -> Node<Real> {
-    routed(plan, |terms| {
+pub fn small(arch: Architecture) -> Node<Real> {
+    routed(arch, |terms| {
         let sizes = BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
         (terms.tcp.send_buffer, terms.tcp.receive_buffer) = (sizes, sizes);
         terms.tcp.max_time_wait = 0;
@@ -88,7 +88,7 @@ fn goodput(node: &mut Node<Real>) -> usize {
 pub struct Before {
     /// Packet buffers.
     pub buffers: usize,
-    /// Octets of tables.
+    /// Bytes of tables.
     pub tables: usize,
     /// Answers that honest clients got.
     alone: usize,
@@ -99,7 +99,7 @@ impl Before {
     pub fn measure(node: &mut Node<Real>) -> Before {
         let buffers = pktbuf::live();
         let alone = goodput(node);
-        Before { buffers, tables: node.stack.census().bytes, alone }
+        Before { buffers, tables: node.stack.stats().bytes, alone }
     }
 
     /// Honest clients get nine tenths of that still.
@@ -108,14 +108,14 @@ impl Before {
         assert!(beside * 10 >= alone * 9, "{beside} answers beside the attack, {alone} without");
     }
 
-    /// Octets of tables and packet buffers above what there was.
+    /// Bytes of tables and packet buffers above what there was.
     pub fn pinned(&self, node: &Node<Real>) -> usize {
-        node.stack.census().bytes.saturating_sub(self.tables) + pktbuf::live().saturating_sub(self.buffers) * 2048
+        node.stack.stats().bytes.saturating_sub(self.tables) + pktbuf::live().saturating_sub(self.buffers) * 2048
     }
 
     /// Nothing is left of the connections.
     pub fn nothing_is_left(&self, node: &Node<Real>, held: Vec<Held>) {
-        assert_eq!(node.stack.census().connections, 0, "of {}", held.len());
+        assert_eq!(node.stack.stats().connections, 0, "of {}", held.len());
         drop(held);
         assert_eq!(pktbuf::live(), self.buffers);
     }

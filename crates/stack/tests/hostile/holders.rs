@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Call;
 use sync::Real;
 use testbed::frames::Segment;
@@ -34,9 +34,9 @@ fn hold(node: &mut Node<Real>, seconds: u32) -> usize {
 
 /// Peers with closed windows: what they pin is what their send buffers hold, honest clients notice nothing, and two
 /// minutes after their users have let go nothing is left of them, though each says again and again that it lives.
-fn zero_windows(plan: Plan, count: usize) {
+fn zero_windows(arch: Architecture, count: usize) {
     let _turn = turn();
-    let mut node = small(plan);
+    let mut node = small(arch);
     let before = Before::measure(&mut node);
     let held = open(&mut node, count, 0);
     for Held { socket, .. } in &held {
@@ -46,10 +46,10 @@ fn zero_windows(plan: Plan, count: usize) {
     before.honest_notice_nothing(&mut node);
     hold(&mut node, 10);
     let pinned = before.pinned(&node);
-    // PCB, places in tables, and what is larger in a packet buffer than its text. Where few connections are spread over
+    // PCB, places in tables, and what is larger in a packet buffer than its data. Where few connections are spread over
     // many groups, each has tables of its own.
-    assert!(pinned <= count * (BUFFER as usize + 6144), "{} octets are pinned by each", pinned / count);
-    assert!(node.stack.census().connections >= count);
+    assert!(pinned <= count * (BUFFER as usize + 6144), "{} bytes are pinned by each", pinned / count);
+    assert!(node.stack.stats().connections >= count);
     close(&node, &held);
     hold(&mut node, 120);
     before.nothing_is_left(&node, held);
@@ -57,19 +57,19 @@ fn zero_windows(plan: Plan, count: usize) {
 
 #[test]
 fn three_thousand_closed_windows() {
-    zero_windows(Plan::named("up"), 3000);
+    zero_windows(Architecture::named("up"), 3000);
 }
 
 #[every_arch]
-fn closed_windows_pin_their_buffers_and_go(plan: Plan) {
-    zero_windows(plan, 60);
+fn closed_windows_pin_their_buffers_and_go(arch: Architecture) {
+    zero_windows(arch, 60);
 }
 
 /// Peers that never close their half (FIN-WAIT-2), and orphans beyond what is allowed: both end.
 #[every_arch]
-fn peers_that_never_close_are_not_waited_for(plan: Plan) {
+fn peers_that_never_close_are_not_waited_for(arch: Architecture) {
     let _turn = turn();
-    let mut node = routed(plan, |terms| terms.tcp.max_orphans = 40);
+    let mut node = routed(arch, |terms| terms.tcp.max_orphans = 40);
     let held = open(&mut node, 60, 60_000);
     close(&node, &held);
     let mut resets = 0;
@@ -81,16 +81,16 @@ fn peers_that_never_close_are_not_waited_for(plan: Plan) {
     }
     node.settle();
     assert!((15..=25).contains(&resets), "{resets} are reset at once, forty may wait");
-    assert!(node.stack.census().connections <= 45);
+    assert!(node.stack.stats().connections <= 45);
     node.pass(Duration::from_secs(65), Duration::from_secs(1));
-    assert_eq!(node.stack.census().connections, 0, "a minute of FIN-WAIT-2 is enough");
+    assert_eq!(node.stack.stats().connections, 0, "a minute of FIN-WAIT-2 is enough");
 }
 
 /// More closes than TIME-WAIT may hold, and handshakes that nobody ends.
 #[every_arch]
-fn time_wait_and_half_open_connections_have_their_bounds(plan: Plan) {
+fn time_wait_and_half_open_connections_have_their_bounds(arch: Architecture) {
     let _turn = turn();
-    let mut node = routed(plan, |terms| {
+    let mut node = routed(arch, |terms| {
         terms.tcp.max_time_wait = 30;
         terms.tcp.syn_backlog = 64;
         terms.tcp.syn_cookies = tcp::config::SynCookies::Never;
@@ -104,7 +104,7 @@ fn time_wait_and_half_open_connections_have_their_bounds(plan: Plan) {
     }
     // What is not kept goes with the next tick.
     node.pass(Duration::from_millis(100), Duration::from_millis(10));
-    let waiting = node.stack.census().connections;
+    let waiting = node.stack.stats().connections;
     assert!((25..=31).contains(&waiting), "{waiting} in TIME-WAIT");
     let listener = node.listen(PORT, 64);
     for n in 0..300 {
@@ -113,5 +113,5 @@ fn time_wait_and_half_open_connections_have_their_bounds(plan: Plan) {
     }
     assert_eq!(listener.occupancy().0, 64);
     node.pass(Duration::from_secs(70), Duration::from_secs(1));
-    assert_eq!((listener.occupancy().0, node.stack.census().connections), (0, 0));
+    assert_eq!((listener.occupancy().0, node.stack.stats().connections), (0, 0));
 }

@@ -1,5 +1,5 @@
-//! Floods of ARP and neighbour discovery (R7) beside honest clients: their router is known before, and nobody who claims
-//! to be somebody displaces it, whoever asks, answers or is made up as a destination.
+//! Floods of ARP and neighbour discovery (R7) beside honest clients: their router is known before, and nobody who
+//! claims to be somebody displaces it, whoever asks, answers or is made up as a destination.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use every_arch::every_arch;
 use ip::neighbour::{CAPACITY, MAX_PENDING_BYTES};
 use observe::DropReason;
-use stack::Plan;
+use stack::Architecture;
 use sync::Real;
 use testbed::frames::{self, PEER, STACK, STACK6, Segment};
 use testbed::node::Node;
@@ -54,7 +54,7 @@ fn strangers(node: &mut Node<Real>, draw: &mut Draw) {
 
 struct Outcome {
     clients: Clients,
-    /// Most entries of the neighbour table, octets of tables, and packet buffers.
+    /// Most entries of the neighbour table, bytes of tables, and packet buffers.
     neighbours: usize,
     bytes: usize,
     buffers: usize,
@@ -63,9 +63,9 @@ struct Outcome {
     turned_away: u64,
 }
 
-fn run(plan: Plan, flooded: bool) -> Outcome {
+fn run(arch: Architecture, flooded: bool) -> Outcome {
     let live = pktbuf::live();
-    let mut node = routed(plan, |terms| {
+    let mut node = routed(arch, |terms| {
         terms.addresses = vec![(STACK.into(), 8), (STACK6.into(), 64)];
         terms.tcp.syn_backlog = 256;
         terms.tcp.max_time_wait = 0;
@@ -93,29 +93,29 @@ fn run(plan: Plan, flooded: bool) -> Outcome {
             }
         }
         neighbours = neighbours.max(node.stack.shared().internet.neighbour_count());
-        bytes = bytes.max(node.stack.census().bytes);
+        bytes = bytes.max(node.stack.stats().bytes);
         buffers = buffers.max(pktbuf::live() - live);
         node.clock.advance(if step < STEPS { Duration::from_millis(200) } else { STEP });
         if step + 1 == STEPS {
-            (clients.answered, clients.octets) = (0, 0);
+            (clients.answered, clients.bytes) = (0, 0);
         }
     }
     let turned_away = node.driver.counters().dropped(DropReason::NeighbourTableFull)
         + node.driver.counters().dropped(DropReason::NeighbourQueueFull)
-        + node.stack.census().counters.dropped(DropReason::NeighbourTableFull)
-        + node.stack.census().counters.dropped(DropReason::NeighbourQueueFull);
+        + node.stack.stats().counters.dropped(DropReason::NeighbourTableFull)
+        + node.stack.stats().counters.dropped(DropReason::NeighbourQueueFull);
     Outcome { clients, neighbours, bytes, buffers, lost, turned_away }
 }
 
 #[every_arch]
-fn floods_of_neighbours_cost_established_ones_nothing(plan: Plan) {
+fn floods_of_neighbours_cost_established_ones_nothing(arch: Architecture) {
     let _turn = turn();
-    let calm = run(plan, false);
-    let flooded = run(plan, true);
+    let calm = run(arch, false);
+    let flooded = run(arch, true);
     let (done, under) = (calm.clients.answered, flooded.clients.answered);
     assert!(done >= STEPS * usize::from(HONEST) / 2, "the control works: {done}");
     assert!(under * 10 >= done * 8, "{under} answers under the flood, {done} without");
-    assert!(flooded.clients.octets * 10 >= calm.clients.octets * 8);
+    assert!(flooded.clients.bytes * 10 >= calm.clients.bytes * 8);
     assert_eq!((flooded.clients.refused, flooded.clients.repeated), (0, 0), "failures and repetitions");
     assert_eq!(flooded.lost, 0, "nobody was ever asked again who the router is");
     assert!(flooded.neighbours > CAPACITY / 2, "{} neighbours: the flood is one", flooded.neighbours);
@@ -124,6 +124,6 @@ fn floods_of_neighbours_cost_established_ones_nothing(plan: Plan) {
     // What waits for neighbours pins at most its share, in blocks of a kilobyte at least; the rest is the ring's.
     let most = calm.buffers + MAX_PENDING_BYTES / 256 + 64;
     assert!(flooded.buffers <= most, "{} buffers, {most} at most", flooded.buffers);
-    let cap = calm.bytes + 256 * if plan.properties().groups { 2400 } else { 160 };
-    assert!(flooded.bytes <= cap, "{} octets, {} without the flood", flooded.bytes, calm.bytes);
+    let cap = calm.bytes + 256 * if arch.properties().groups { 2400 } else { 160 };
+    assert!(flooded.bytes <= cap, "{} bytes, {} without the flood", flooded.bytes, calm.bytes);
 }

@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use stack::Plan;
+use stack::Architecture;
 use sync::Real;
 use testbed::frames::PEER;
-use testbed::node::{Node, Terms};
+use testbed::node::{Node, NodeConfig};
 use wire::{ethernet, ipv4, tcp};
 
 /// The port that listens.
@@ -19,17 +19,17 @@ pub fn turn() -> MutexGuard<'static, ()> {
 }
 
 /// A stack whose default router is the peer, so that every address is one it can answer.
-pub fn routed(plan: Plan, change: impl FnOnce(&mut Terms)) -> Node<Real> {
-    let mut terms = Terms { gateways: vec![PEER.into()], ring_frames: 4096, ..Terms::new(plan) };
+pub fn routed(arch: Architecture, change: impl FnOnce(&mut NodeConfig)) -> Node<Real> {
+    let mut terms = NodeConfig { gateways: vec![PEER.into()], ring_frames: 4096, ..NodeConfig::new(arch) };
     change(&mut terms);
     Node::introduced(terms)
 }
 
-/// To whom the stack sent `frame`, if it is a segment; its header and its text.
+/// To whom the stack sent `frame`, if it is a segment; its header and its data.
 pub fn answer(frame: &[u8]) -> Option<((Ipv4Addr, u16), tcp::Header, &[u8])> {
-    let (header, text) = testbed::frames::tcp_of(frame)?;
+    let (header, data) = testbed::frames::tcp_of(frame)?;
     let ip = ipv4::parse(frame.get(ethernet::HEADER_LEN..)?).ok()?;
-    Some(((ip.dst, header.dst_port), header, text))
+    Some(((ip.dst, header.dst_port), header, data))
 }
 
 /// A generator for what attackers draw (SplitMix64; Steele, Lea, Flood 2014).

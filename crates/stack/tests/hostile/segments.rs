@@ -1,4 +1,4 @@
-//! Segments of one peer that are made to be expensive: single octets out of order (CVE-2018-5390), the least segments
+//! Segments of one peer that are made to be expensive: single bytes out of order (CVE-2018-5390), the least segments
 //! with selective acknowledgements (CVE-2019-11477 to 11479), acknowledgements split and invented (Savage and others
 //! 1999).
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::{Counter, DropReason};
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use sync::Real;
@@ -36,8 +36,8 @@ fn connected(node: &mut Node<Real>, options: Options) -> (Arc<TcpSocket<Real>>, 
     (socket, theirs)
 }
 
-fn fixed(plan: Plan) -> Node<Real> {
-    routed(plan, |terms| {
+fn fixed(arch: Architecture) -> Node<Real> {
+    routed(arch, |terms| {
         terms.tcp.receive_buffer = tcp::config::BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
         terms.tcp.send_buffer = tcp::config::BufferSizes { min: 4096, initial: BUFFER, max: BUFFER };
     })
@@ -54,8 +54,8 @@ fn status(node: &Node<Real>, socket: &TcpSocket<Real>) -> tcp::StatusReport {
     }
 }
 
-/// Single octets at `places`, as frames.
-fn octets(ack: u32, places: impl Iterator<Item = u32>) -> Vec<Vec<u8>> {
+/// Single bytes at `places`, as frames.
+fn bytes(ack: u32, places: impl Iterator<Item = u32>) -> Vec<Vec<u8>> {
     places.map(|at| Segment::data((HOST.1, PORT), at, ack, b"x").frame_from(HOST.0)).collect()
 }
 
@@ -66,26 +66,26 @@ fn feed(node: &mut Node<Real>, frames: &[Vec<u8>]) {
     }
 }
 
-/// The octets that a hostile sender chooses: every second one, so that none touches another.
+/// The bytes that a hostile sender chooses: every second one, so that none touches another.
 fn holes(reverse: bool, count: u32) -> Box<dyn Iterator<Item = u32>> {
     // As many as the window has, and round again.
     let places = (0..count).map(move |n| 1 + 2 * (n % 30_000));
     if reverse { Box::new(places.map(|at| 60_002 - at)) } else { Box::new(places) }
 }
 
-/// Octets in so many holes: the queue holds its bound, and its memory is what the receive buffer allows.
-fn segment_smack(plan: Plan, reverse: bool, count: u32) {
+/// Bytes in so many holes: the queue holds its bound, and its memory is what the receive buffer allows.
+fn segment_smack(arch: Architecture, reverse: bool, count: u32) {
     let _turn = turn();
     let live = pktbuf::live();
-    let mut node = fixed(plan);
+    let mut node = fixed(arch);
     let (socket, ack) = connected(&mut node, selective());
-    feed(&mut node, &octets(ack, 0..20_000));
+    feed(&mut node, &bytes(ack, 0..20_000));
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
-    assert_eq!(testbed::node::received(got).map(|(text, _)| text.len()), Some(20_000));
-    feed(&mut node, &octets(ack, holes(reverse, count).map(|at| 20_000 + at)));
+    assert_eq!(testbed::node::received(got).map(|(data, _)| data.len()), Some(20_000));
+    feed(&mut node, &bytes(ack, holes(reverse, count).map(|at| 20_000 + at)));
     let status = status(&node, &socket);
-    assert!(status.out_of_order as usize <= MAX_RUNS, "{} octets are queued", status.out_of_order);
-    assert!(node.stack.census().counters.dropped(DropReason::TcpReassemblyFull) >= u64::from(count / 2));
+    assert!(status.out_of_order as usize <= MAX_RUNS, "{} bytes are queued", status.out_of_order);
+    assert!(node.stack.stats().counters.dropped(DropReason::TcpReassemblyFull) >= u64::from(count / 2));
     // Each hole may hold a block of its own.
     let held = pktbuf::live() - live;
     assert!(held <= MAX_RUNS + 64, "{held} buffers are held");
@@ -93,21 +93,21 @@ fn segment_smack(plan: Plan, reverse: bool, count: u32) {
     let rest: Vec<u8> = vec![b'x'; 1000];
     node.answers(&Segment::data((HOST.1, PORT), 20_000, ack, &rest).frame_from(HOST.0));
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
-    assert!(testbed::node::received(got).is_some_and(|(text, _)| text.len() >= 1000));
+    assert!(testbed::node::received(got).is_some_and(|(data, _)| data.len() >= 1000));
     let reset = Segment::ack((HOST.1, PORT), status_next(&node, &socket), ack).and(TcpFlags::RST);
     node.answers(&reset.frame_from(HOST.0));
     node.settle();
     assert_eq!(pktbuf::live(), live, "a reset gives all of it back");
 }
 
-/// An octet in a hole costs no more than three times what one in order does, in the middle one of many comparisons: each
+/// A byte in a hole costs no more than three times what one in order does, in the middle one of many comparisons: each
 /// part of either goes to its connection right after one of the other, so that both meet the same machine.
 fn holes_are_cheap(reverse: bool) {
     let _turn = turn();
-    let [mut usual, mut hostile] = [fixed(Plan::named("up")), fixed(Plan::named("up"))];
+    let [mut usual, mut hostile] = [fixed(Architecture::named("up")), fixed(Architecture::named("up"))];
     let ((_reader, ack), (_victim, theirs)) =
         (connected(&mut usual, selective()), connected(&mut hostile, selective()));
-    let (in_order, in_holes) = (octets(ack, 0..100_000), octets(theirs, holes(reverse, 100_000)));
+    let (in_order, in_holes) = (bytes(ack, 0..100_000), bytes(theirs, holes(reverse, 100_000)));
     let ratio = |(order, holes): (&[Vec<u8>], &[Vec<u8>])| {
         let plain = cost::of(|| feed(&mut usual, order));
         cost::of(|| feed(&mut hostile, holes)) as f64 / plain as f64
@@ -119,27 +119,28 @@ fn holes_are_cheap(reverse: bool) {
 }
 
 #[test]
-fn octets_out_of_order_cost_little_more_forwards() {
+fn bytes_out_of_order_cost_little_more_forwards() {
     holes_are_cheap(false);
 }
 
 #[test]
-fn octets_out_of_order_cost_little_more_backwards() {
+fn bytes_out_of_order_cost_little_more_backwards() {
     holes_are_cheap(true);
 }
 
-/// Text in order that nobody reads, in segments of the least favourable lengths: it pins three times the buffer at most.
+/// Data in order that nobody reads, in segments of the least favourable lengths: it pins three times the buffer at
+/// most.
 #[every_arch]
-fn small_segments_in_order_pin_no_more_than_their_window(plan: Plan) {
+fn small_segments_in_order_pin_no_more_than_their_window(arch: Architecture) {
     let _turn = turn();
     for length in [1, 257, 700, 1025] {
         let live = pktbuf::live();
-        let mut node = fixed(plan);
+        let mut node = fixed(arch);
         let (socket, ack) = connected(&mut node, Options { window_scale: Some(7), ..selective() });
-        let text = vec![b'x'; length];
+        let data = vec![b'x'; length];
         let mut at = 0;
         while at < BUFFER.min(40_000 * length as u32) {
-            node.put(&Segment::data((HOST.1, PORT), at, ack, &text).frame_from(HOST.0));
+            node.put(&Segment::data((HOST.1, PORT), at, ack, &data).frame_from(HOST.0));
             at += length as u32;
             if (at / length as u32).is_multiple_of(64) {
                 node.settle();
@@ -147,9 +148,9 @@ fn small_segments_in_order_pin_no_more_than_their_window(plan: Plan) {
         }
         node.settle();
         let taken = status(&node, &socket).traffic.bytes_received as usize;
-        assert!(taken + length > at.min(BUFFER) as usize, "{taken} octets were taken of {at}");
+        assert!(taken + length > at.min(BUFFER) as usize, "{taken} bytes were taken of {at}");
         let memory = (pktbuf::live() - live) * 2048;
-        assert!(memory <= 3 * taken + (64 << 10), "{memory} octets for {taken} in segments of {length}");
+        assert!(memory <= 3 * taken + (64 << 10), "{memory} bytes for {taken} in segments of {length}");
         node.call(&socket, Call::Abort(tcp::Abort));
         node.settle();
         drop(socket);
@@ -162,27 +163,27 @@ fn status_next(node: &Node<Real>, socket: &TcpSocket<Real>) -> u32 {
 }
 
 #[test]
-fn a_hundred_thousand_octets_out_of_order_forwards() {
-    segment_smack(Plan::named("up"), false, 100_000);
+fn a_hundred_thousand_bytes_out_of_order_forwards() {
+    segment_smack(Architecture::named("up"), false, 100_000);
 }
 
 #[test]
-fn a_hundred_thousand_octets_out_of_order_backwards() {
-    segment_smack(Plan::named("up"), true, 100_000);
+fn a_hundred_thousand_bytes_out_of_order_backwards() {
+    segment_smack(Architecture::named("up"), true, 100_000);
 }
 
 #[every_arch]
-fn octets_out_of_order_are_bounded(plan: Plan) {
-    segment_smack(plan, true, 4000);
+fn bytes_out_of_order_are_bounded(arch: Architecture) {
+    segment_smack(arch, true, 4000);
 }
 
-/// A client that can take eight octets at a time gets no such segments, and its selective acknowledgements of every
+/// A client that can take eight bytes at a time gets no such segments, and its selective acknowledgements of every
 /// second segment cost what plain ones do, in memory that the send buffer bounds.
 #[every_arch]
-fn the_least_segments_and_alternating_selective_acknowledgements(plan: Plan) {
+fn the_least_segments_and_alternating_selective_acknowledgements(arch: Architecture) {
     let _turn = turn();
     let live = pktbuf::live();
-    let mut node = fixed(plan);
+    let mut node = fixed(arch);
     let (socket, first) = connected(&mut node, Options { mss: Some(8), ..selective() });
     assert!(status(&node, &socket).mss >= 200, "a segment is never as small as that");
     node.call(&socket, send(&vec![5; 2 * BUFFER as usize]));
@@ -205,7 +206,7 @@ fn the_least_segments_and_alternating_selective_acknowledgements(plan: Plan) {
         most = most.max(pktbuf::live() - live);
     }
     sent.extend(node.settle());
-    assert!(sent.iter().filter_map(|frame| answer(frame)).all(|(_, _, text)| text.len() <= mss as usize));
+    assert!(sent.iter().filter_map(|frame| answer(frame)).all(|(_, _, data)| data.len() <= mss as usize));
     // The queue of the ring is in the figure, the segments on their way are, too.
     let bound = 2 * (BUFFER as usize / 1024) + 256 + 2 * 64;
     assert!(most <= bound, "{most} buffers, {bound} at most");
@@ -216,13 +217,13 @@ fn the_least_segments_and_alternating_selective_acknowledgements(plan: Plan) {
     assert_eq!(pktbuf::live(), live);
 }
 
-/// Text that was never sent cannot be acknowledged, and one acknowledgement in a thousand pieces opens the window no more
-/// than whole ones (RFC 3465).
+/// Data that was never sent cannot be acknowledged, and one acknowledgement in a thousand pieces opens the window no
+/// more than whole ones (RFC 3465).
 #[every_arch]
-fn invented_and_divided_acknowledgements_open_nothing(plan: Plan) {
+fn invented_and_divided_acknowledgements_open_nothing(arch: Architecture) {
     let _turn = turn();
     let window = |pieces: u32| {
-        let mut node = fixed(plan);
+        let mut node = fixed(arch);
         let (socket, first) = connected(&mut node, selective());
         node.call(&socket, send(&vec![5; BUFFER as usize]));
         node.settle();
@@ -239,12 +240,12 @@ fn invented_and_divided_acknowledgements_open_nothing(plan: Plan) {
             node.put(&Segment::data((HOST.1, PORT), 0, ahead, &[]).frame_from(HOST.0));
             node.settle();
         }
-        let counters = node.stack.census().counters;
+        let counters = node.stack.stats().counters;
         assert_eq!(counters.dropped(DropReason::TcpBadAck), 100);
         assert!(counters.get(Counter::ChallengeAcksOut) <= 1, "and is told so once in half a second");
         assert_eq!(status(&node, &socket).cwnd, honest);
         honest
     };
     let (whole, divided) = (window(10), window(1000));
-    assert!(divided <= whole + 1460, "{divided} octets against {whole}");
+    assert!(divided <= whole + 1460, "{divided} bytes against {whole}");
 }

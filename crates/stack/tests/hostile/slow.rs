@@ -1,12 +1,12 @@
-//! Clients that are slow on purpose: they read an octet at a time, send the beginning of a request and no more (slowloris),
-//! or fill a buffer that nobody empties. What they hold is bounded for each and, where a limit is set, for all together;
-//! honest clients notice nothing; time-outs of the user, keep-alives and the rules for orphans end them.
+//! Clients that are slow on purpose: they read a byte at a time, send the beginning of a request and no more
+//! (slowloris), or fill a buffer that nobody empties. What they hold is bounded for each and, where a limit is set, for
+//! all together; honest clients notice nothing; time-outs of the user, keep-alives and the rules for orphans end them.
 
 use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::{Counter, DropReason};
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use sync::Real;
 use tcp::config::{BufferSizes, KeepAlive, MemoryLimits};
@@ -17,10 +17,10 @@ use wire::tcp::TcpFlags;
 use super::held::{BUFFER, Before, Held, open, small};
 use super::peers::{PORT, answer, routed, turn};
 
-/// What one connection may pin beside its text: PCB, places in tables, and what is larger in a packet buffer than its
-/// text. Where few connections are spread over many groups, each has tables of its own.
-fn overhead(plan: Plan) -> usize {
-    if plan.properties().groups { 16 << 10 } else { 6 << 10 }
+/// What one connection may pin beside its data: PCB, places in tables, and what is larger in a packet buffer than its
+/// data. Where few connections are spread over many groups, each has tables of its own.
+fn overhead(arch: Architecture) -> usize {
+    if arch.properties().groups { 16 << 10 } else { 6 << 10 }
 }
 
 /// Lets `seconds` pass in quarters. `heard` says what the peer of a connection sends when it hears a segment.
@@ -29,12 +29,12 @@ fn pass(node: &mut Node<Real>, held: &mut [Held], seconds: u32, heard: impl Fn(&
         node.clock.advance(Duration::from_millis(250));
         for (number, frame) in node.settle().into_iter().enumerate() {
             frames::arp_reply(&frame).iter().for_each(|reply| node.put(reply));
-            let Some((to, header, text)) = answer(&frame) else { continue };
+            let Some((to, header, data)) = answer(&frame) else { continue };
             let Some(peer) = held.iter_mut().find(|peer| peer.from == to) else { continue };
             if header.flags.contains(TcpFlags::RST) {
                 continue;
             }
-            let reply = heard(peer, header.seq.0, text.len());
+            let reply = heard(peer, header.seq.0, data.len());
             if !reply.is_empty() {
                 node.put(&reply);
             }
@@ -45,7 +45,7 @@ fn pass(node: &mut Node<Real>, held: &mut [Held], seconds: u32, heard: impl Fn(&
     }
 }
 
-/// One octet is taken of what is offered, and the window stays as small as that.
+/// One byte is taken of what is offered, and the window stays as small as that.
 fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
     if len > 0 && seq == peer.next {
         peer.next = peer.next.wrapping_add(1);
@@ -53,11 +53,11 @@ fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
     Segment::data((peer.from.1, PORT), peer.sent, peer.next, &[]).window(1).frame_from(peer.from.0)
 }
 
-/// Slow readers: what they pin is what their send buffers hold. An octet now and then is progress, so no time-out ends
+/// Slow readers: what they pin is what their send buffers hold. A byte now and then is progress, so no time-out ends
 /// them; the application does, and then all is given back at once.
-fn slow_readers(plan: Plan, count: usize) {
+fn slow_readers(arch: Architecture, count: usize) {
     let _turn = turn();
-    let mut node = small(plan);
+    let mut node = small(arch);
     let before = Before::measure(&mut node);
     let mut held = open(&mut node, count, 1);
     for Held { socket, .. } in &held {
@@ -68,7 +68,7 @@ fn slow_readers(plan: Plan, count: usize) {
     pass(&mut node, &mut held, 10, sip);
     assert!(held.iter().all(|peer| matches!(node.call(&peer.socket, Call::Status(tcp::Status)), Reply::Status(_))));
     let each = before.pinned(&node) / count;
-    assert!(each <= BUFFER as usize + overhead(plan), "{each} octets are pinned by each");
+    assert!(each <= BUFFER as usize + overhead(arch), "{each} bytes are pinned by each");
     for Held { socket, .. } in &held {
         node.call(socket, Call::Abort(tcp::Abort));
     }
@@ -78,19 +78,19 @@ fn slow_readers(plan: Plan, count: usize) {
 
 #[test]
 fn a_thousand_slow_readers() {
-    slow_readers(Plan::named("up"), 1000);
+    slow_readers(Architecture::named("up"), 1000);
 }
 
 #[every_arch]
-fn slow_readers_pin_their_buffers(plan: Plan) {
-    slow_readers(plan, 40);
+fn slow_readers_pin_their_buffers(arch: Architecture) {
+    slow_readers(arch, 40);
 }
 
 /// A user who has set a time-out is not held up by peers whose windows stay closed, though they answer every probe.
 #[every_arch]
-fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
+fn a_user_timeout_ends_peers_whose_windows_stay_closed(arch: Architecture) {
     let _turn = turn();
-    let mut node = small(plan);
+    let mut node = small(arch);
     let before = Before::measure(&mut node);
     let mut held = open(&mut node, 40, 0);
     for Held { socket, .. } in &held {
@@ -101,7 +101,7 @@ fn a_user_timeout_ends_peers_whose_windows_stay_closed(plan: Plan) {
     let closed =
         |peer: &mut Held, _, _| Segment::data((peer.from.1, PORT), 0, peer.next, &[]).window(0).frame_from(peer.from.0);
     pass(&mut node, &mut held, 9, closed);
-    assert_eq!(node.stack.census().connections, 40, "not before");
+    assert_eq!(node.stack.stats().connections, 40, "not before");
     pass(&mut node, &mut held, 3, closed);
     for Held { socket, .. } in &held {
         let failed = node.call(socket, Call::Receive(tcp::Receive { max: 1 }));
@@ -124,19 +124,19 @@ fn mute(node: &mut Node<Real>, held: &mut [Held]) {
 
 /// Connections that never send: each holds a PCB and one packet buffer; honest clients notice nothing; when the
 /// application lets go, peers that do not answer are gone after the retransmissions of an orphan.
-fn slowloris(plan: Plan, count: usize) {
+fn slowloris(arch: Architecture, count: usize) {
     let _turn = turn();
-    let mut node = small(plan);
+    let mut node = small(arch);
     let before = Before::measure(&mut node);
     let mut held = open(&mut node, count, 60_000);
     mute(&mut node, &mut held);
     before.honest_notice_nothing(&mut node);
     pass(&mut node, &mut held, 60, |_, _, _| Vec::new());
-    assert_eq!(node.stack.census().connections, count);
+    assert_eq!(node.stack.stats().connections, count);
     let buffers = pktbuf::live() - before.buffers;
     assert!(buffers <= count + 64, "{buffers} buffers for {count} beginnings");
-    let each = (node.stack.census().bytes - before.tables) / count;
-    assert!(each <= overhead(plan), "{each} octets for each");
+    let each = (node.stack.stats().bytes - before.tables) / count;
+    assert!(each <= overhead(arch), "{each} bytes for each");
     for Held { socket, .. } in &held {
         node.call(socket, Call::Receive(tcp::Receive { max: 100 }));
         node.call(socket, Call::Close(tcp::Close));
@@ -147,19 +147,19 @@ fn slowloris(plan: Plan, count: usize) {
 
 #[test]
 fn three_thousand_that_never_send() {
-    slowloris(Plan::named("up"), 3000);
+    slowloris(Architecture::named("up"), 3000);
 }
 
 #[every_arch]
-fn connections_that_never_send_are_small_and_end(plan: Plan) {
-    slowloris(plan, 40);
+fn connections_that_never_send_are_small_and_end(arch: Architecture) {
+    slowloris(arch, 40);
 }
 
 /// An application that probes idle peers need not close those who have vanished.
 #[every_arch]
-fn keep_alives_end_those_who_have_vanished(plan: Plan) {
+fn keep_alives_end_those_who_have_vanished(arch: Architecture) {
     let _turn = turn();
-    let mut node = small(plan);
+    let mut node = small(arch);
     let mut held = open(&mut node, 40, 60_000);
     mute(&mut node, &mut held);
     let second = Duration::from_secs(1);
@@ -179,36 +179,36 @@ fn keep_alives_end_those_who_have_vanished(plan: Plan) {
 /// Memory for all of them together: peers that fill receive buffers which nobody empties stop at the limit, whatever
 /// their windows were.
 #[every_arch]
-fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
+fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(arch: Architecture) {
     const LIMIT: u64 = 3 << 20;
     const WINDOW: u32 = 256 << 10;
-    // The least buffer of each connection, the segment that goes beyond it, and what blocks are larger than their text.
+    // The least buffer of each connection, the segment that goes beyond it, and what blocks are larger than their data.
     const SLACK: u64 = 60 * 2 * (4096 + 1400);
     let _turn = turn();
     let live = pktbuf::live();
-    let mut node = routed(plan, |terms| {
+    let mut node = routed(arch, |terms| {
         terms.tcp.receive_buffer = BufferSizes { min: 4096, initial: WINDOW, max: WINDOW };
         terms.tcp.memory = Some(MemoryLimits { low: LIMIT / 2, pressure: LIMIT * 3 / 4, high: LIMIT });
     });
     let mut held = open(&mut node, 60, 60_000);
     let mut most = 0;
-    let mut text = [7; 1400];
+    let mut data = [7; 1400];
     for round in 0..100u32 {
         for peer in &mut held {
-            text[0] = round as u8;
+            data[0] = round as u8;
             // As honest about the window as not: it sends on whatever was announced.
-            node.put(&Segment::data((peer.from.1, PORT), peer.sent, peer.next, &text).frame_from(peer.from.0));
-            peer.sent += text.len() as u32;
+            node.put(&Segment::data((peer.from.1, PORT), peer.sent, peer.next, &data).frame_from(peer.from.0));
+            peer.sent += data.len() as u32;
         }
         node.settle();
         most = most.max(node.stack.shared().memory());
         node.clock.advance(Duration::from_millis(2));
     }
     let all = 60 * u64::from(WINDOW);
-    assert!(most <= LIMIT + SLACK && most < all / 3, "{most} octets, {LIMIT} are the limit, {all} the windows");
-    assert!(most >= LIMIT / 2, "{most} octets: the limit was felt");
-    assert_eq!(node.stack.census().connections, 60, "nobody is cut off for it");
-    assert!(node.stack.census().counters.get(Counter::TextBytesIn) > 0);
+    assert!(most <= LIMIT + SLACK && most < all / 3, "{most} bytes, {LIMIT} are the limit, {all} the windows");
+    assert!(most >= LIMIT / 2, "{most} bytes: the limit was felt");
+    assert_eq!(node.stack.stats().connections, 60, "nobody is cut off for it");
+    assert!(node.stack.stats().counters.get(Counter::DataBytesIn) > 0);
     for Held { socket, .. } in &held {
         node.call(socket, Call::Abort(tcp::Abort));
     }
@@ -218,16 +218,16 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(plan: Plan) {
     assert_eq!(pktbuf::live(), live);
 }
 
-/// Memory that the application shares with the stack counts as well. Beyond the limit send buffers take no more than the
-/// least, and no new connection is let in; open ones stay, and when memory is given back all goes on.
+/// Memory that the application shares with the stack counts as well. Beyond the limit send buffers take no more than
+/// the least, and no new connection is let in; open ones stay, and when memory is given back all goes on.
 #[every_arch]
-fn memory_shared_with_the_application_stops_at_the_limit_for_all(plan: Plan) {
+fn memory_shared_with_the_application_stops_at_the_limit_for_all(arch: Architecture) {
     const LIMIT: u64 = 1 << 20;
     const WINDOW: u32 = 256 << 10;
     // The least buffer of each, and a call that began below the limit.
     const SLACK: u64 = 40 * 4096 + (128 << 10);
     let _turn = turn();
-    let mut node = routed(plan, |terms| {
+    let mut node = routed(arch, |terms| {
         terms.tcp.send_buffer = BufferSizes { min: 4096, initial: WINDOW, max: WINDOW };
         terms.tcp.memory = Some(MemoryLimits { low: LIMIT / 2, pressure: LIMIT * 3 / 4, high: LIMIT });
     });
@@ -246,11 +246,11 @@ fn memory_shared_with_the_application_stops_at_the_limit_for_all(plan: Plan) {
     }
     assert!(most <= LIMIT + SLACK, "{most} bytes, {LIMIT} are the limit");
     assert!(most >= LIMIT, "{most} bytes: the limit was reached");
-    assert_eq!(node.stack.census().connections, 40, "nobody is cut off for it");
+    assert_eq!(node.stack.stats().connections, 40, "nobody is cut off for it");
     let _listener = node.listen(PORT, 8);
     let mut syn = |port| node.answers(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
     assert_eq!(syn(7000), 0, "nobody new is let in");
-    assert!(node.stack.census().counters.dropped(DropReason::MemoryShort) > 0);
+    assert!(node.stack.stats().counters.dropped(DropReason::MemoryShort) > 0);
     let remote = (frames::PEER, 99).into();
     let refused = node.stack.connect(None, remote, &Default::default());
     assert_eq!(refused.err(), Some(stack::stack::ConnectRefused::NoBuffer));

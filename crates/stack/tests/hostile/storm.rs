@@ -1,14 +1,15 @@
-//! Two ends that somebody has desynchronised: each has been given text that the other never sent, so each finds the
-//! other's acknowledgements impossible and says so. Without a limit they would do that for ever, as fast as the link is.
+//! Two ends that somebody has desynchronised: each has been given data that the other never sent, so each finds the
+//! other's acknowledgements impossible and says so. Without a limit they would do that for ever, as fast as the link
+//! is.
 
 use std::time::Duration;
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Call;
 use sync::Real;
 use testbed::frames::{Frame, PEER, Packet, STACK, Segment, tcp_of};
-use testbed::node::{Node, Terms, received, send};
+use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::{Options, SackBlocks, TcpFlags};
 use wire::{ethernet, ipv4};
 
@@ -25,9 +26,9 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(plan: Plan) -> Ends {
-        let a = Node::new(Terms::new(plan));
-        let terms = Terms { second: true, addresses: vec![(PEER.into(), 24)], seed: 2, ..Terms::new(plan) };
+    fn new(arch: Architecture) -> Ends {
+        let a = Node::new(NodeConfig::new(arch));
+        let terms = NodeConfig { second: true, addresses: vec![(PEER.into(), 24)], seed: 2, ..NodeConfig::new(arch) };
         Ends { a, b: Node::new(terms), last: [Vec::new(), Vec::new()], crossed: 0 }
     }
 
@@ -64,22 +65,22 @@ impl Ends {
     }
 }
 
-/// A segment with `text` behind what was sent last, from whom `last` is from.
-fn forged(last: &[u8], text: &[u8]) -> Vec<u8> {
+/// A segment with `data` behind what was sent last, from whom `last` is from.
+fn forged(last: &[u8], data: &[u8]) -> Vec<u8> {
     let (header, sent) = tcp_of(last).expect("a segment");
     let options = Options { sack: SackBlocks::EMPTY, ..header.options };
     let seq = header.seq.0.wrapping_add(sent.len() as u32);
     let flags = TcpFlags::ACK | TcpFlags::PSH;
     let ip = ipv4::parse(&last[ethernet::HEADER_LEN..]).expect("IPv4");
     let (link, _) = ethernet::parse(last).expect("a frame");
-    let segment = Segment { seq, flags, ..Segment::of(&header, text) }.options(options);
+    let segment = Segment { seq, flags, ..Segment::of(&header, data) }.options(options);
     Frame::new(link.src, link.dst, Packet::new(ip.src, ip.dst, segment)).bytes()
 }
 
 #[every_arch]
-fn ends_that_were_desynchronised_do_not_storm(plan: Plan) {
+fn ends_that_were_desynchronised_do_not_storm(arch: Architecture) {
     let _turn = turn();
-    let mut ends = Ends::new(plan);
+    let mut ends = Ends::new(arch);
     let listener = ends.a.listen(PORT, 8);
     let remote = std::net::SocketAddr::new(STACK.into(), PORT);
     let client = ends.b.stack.connect(None, remote, &Default::default()).expect("a port is free");
@@ -95,7 +96,7 @@ fn ends_that_were_desynchronised_do_not_storm(plan: Plan) {
     ends.b.put(&to_b);
     ends.settle();
     let got = received(ends.a.call(&server, Call::Receive(tcp::Receive { max: 1000 })));
-    assert_eq!(got.map(|(text, _)| text.len()), Some(105), "the forgery is good, or nothing is tested");
+    assert_eq!(got.map(|(data, _)| data.len()), Some(105), "the forgery is good, or nothing is tested");
     let before = ends.crossed;
     const SECONDS: usize = 20;
     ends.pass(Duration::from_secs(SECONDS as u64));

@@ -1,5 +1,5 @@
-//! Tuples chosen to meet in one bucket (Crosby and Wallach 2003): by somebody who knows the hash of another stack, and by
-//! somebody who has found a pair that meets in this one.
+//! Tuples chosen to meet in one bucket (Crosby and Wallach 2003): by somebody who knows the hash of another stack, and
+//! by somebody who has found a pair that meets in this one.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,13 +23,14 @@ fn random() -> Vec<FourTuple> {
     (0..MANY).map(|_| draw.next()).map(|bits| tuple(bits as u32, (bits >> 32) as u16)).collect()
 }
 
-/// Buckets of a table that holds `count` entries, as many as hashbrown makes: a power of two, at most seven eighths full.
+/// Buckets of a table that holds `count` entries, as many as hashbrown makes: a power of two, at most seven eighths
+/// full.
 fn buckets(count: usize) -> usize {
     (count * 8 / 7).next_power_of_two()
 }
 
-/// What a table under `secrets` makes of `tuples`: tuples looked at in a lookup of each, on an average, and how many lie
-/// in the fullest group of sixteen places that lookups read at once.
+/// What a table under `secrets` makes of `tuples`: tuples looked at in a lookup of each, on an average, and how many
+/// lie in the fullest group of sixteen places that lookups read at once.
 fn weigh(secrets: &Secrets, tuples: &[FourTuple]) -> (f64, usize) {
     let mut index = Index::new(secrets);
     // The worst that an attacker can do to the cache in front of the index: all in one place.
@@ -64,8 +65,8 @@ fn no_worse_than_chance(secrets: &Secrets, tuples: &[FourTuple], whose: &str) {
     assert!(fullest <= 2 * full, "{whose}: {fullest} in one group, {full} by chance");
 }
 
-/// A table without a key, as stacks of old had: sum or exclusive or of address and ports. And one with the key of another
-/// stack.
+/// A table without a key, as stacks of old had: sum or exclusive or of address and ports. And one with the key of
+/// another stack.
 #[test]
 fn tuples_that_collide_elsewhere_are_like_any_others() {
     let here = Secrets::from_seed(5);

@@ -1,7 +1,7 @@
 //! Which thread runs an event: the one that gives the resulting segments to the device.
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Call;
 use testbed::frames::Ends;
 use testbed::node::send;
@@ -13,24 +13,24 @@ use crate::scene::TEST;
 const CALLER: &str = "caller";
 
 /// The thread of the architecture's own that serves this cell.
-fn own(plan: Plan, cell: usize) -> String {
-    let name = plan.to_string();
+fn own(arch: Architecture, cell: usize) -> String {
+    let name = arch.to_string();
     format!("heddle-{}{cell}", if name.starts_with("squeue") { "sq" } else { "pt" })
 }
 
 /// The thread that has to answer a segment of this cell which the thread of the test has received.
-fn answers(plan: Plan, cell: usize) -> String {
-    match plan.to_string().as_str() {
-        "connp-t" | "connp-t:spsc" | "squeue:fill" => own(plan, cell),
+fn answers(arch: Architecture, cell: usize) -> String {
+    match arch.to_string().as_str() {
+        "connp-t" | "connp-t:spsc" | "squeue:fill" => own(arch, cell),
         _ => TEST.to_owned(),
     }
 }
 
 /// The thread that has to run a call on a connection of this cell, which is idle.
-fn runs_calls(plan: Plan, cell: usize) -> String {
-    match plan.to_string().as_str() {
+fn runs_calls(arch: Architecture, cell: usize) -> String {
+    match arch.to_string().as_str() {
         "up" => TEST.to_owned(),
-        "connp-t" | "connp-t:spsc" => own(plan, cell),
+        "connp-t" | "connp-t:spsc" => own(arch, cell),
         // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).
         _ => CALLER.to_owned(),
     }
@@ -41,12 +41,12 @@ fn fin(connection: &mut Connection) -> Vec<u8> {
     connection.segment(TcpFlags::FIN | TcpFlags::PSH, b"the end")
 }
 
-/// One batch has a segment for each of two connections in each of two cells. The thread of the test receives it and does
-/// nothing more: the threads that have to answer are woken by the end of the batch.
+/// One batch has a segment for each of two connections in each of two cells. The thread of the test receives it and
+/// does nothing more: the threads that have to answer are woken by the end of the batch.
 #[every_arch]
-fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(plan: Plan) {
+fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let mut connections: Vec<_> = [(0, 2000), (1, 3000), (1, 4000), (0, 5000)]
             .into_iter()
             .map(|(cell, from)| {
@@ -61,16 +61,16 @@ fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(plan: Pla
         let all = |state: &crate::scene::State| connections.iter().all(|c| !state.senders(c.port).is_empty());
         let state = bench.scene.until(all);
         for connection in &connections {
-            assert_eq!(state.senders(connection.port), [answers(plan, bench.cell(connection))]);
+            assert_eq!(state.senders(connection.port), [answers(arch, bench.cell(connection))]);
         }
     }
 }
 
 /// A user's thread makes a call; under some architectures another thread runs it.
 #[every_arch]
-fn a_call_is_run_by_the_thread_that_the_architecture_says(plan: Plan) {
+fn a_call_is_run_by_the_thread_that_the_architecture_says(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let (a, b) = bench.ports(2, 0, 1);
         for port in [a, b] {
             let connection = bench.connect(port);
@@ -79,16 +79,17 @@ fn a_call_is_run_by_the_thread_that_the_architecture_says(plan: Plan) {
             bench.poll_until_done(CALLER);
             caller.join();
             bench.scene.state().done.clear();
-            assert_eq!(bench.scene.state().senders(port), [runs_calls(plan, bench.cell(&connection))]);
+            assert_eq!(bench.scene.state().senders(port), [runs_calls(arch, bench.cell(&connection))]);
         }
     }
 }
 
-/// Under `up` the thread that polls owns the stack, also if another thread has used it before: that one gives it up again.
+/// Under `up` the thread that polls owns the stack, also if another thread has used it before: that one gives it up
+/// again.
 #[every_arch(only(up))]
-fn the_thread_that_polls_owns_the_stack(plan: Plan) {
+fn the_thread_that_polls_owns_the_stack(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let mut connection = bench.connect(2000);
         bench.driver.rest();
         let caller = bench.calls(CALLER, &connection, send(b"while nobody polls"));
@@ -101,16 +102,17 @@ fn the_thread_that_polls_owns_the_stack(plan: Plan) {
     }
 }
 
-/// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It is run once the
-/// shard is free, without any further event: by the thread that leaves the shard in mode `process`, else by the worker.
+/// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It is run
+/// once the shard is free, without any further event: by the thread that leaves the shard in mode `process`, else by
+/// the worker.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
-fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(plan: Plan) {
+fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let (first, second) = bench.ports(1024, 5, 5);
         let (one, mut two) = (bench.connect(first), bench.connect(second));
         let drains =
-            if plan.to_string() == "squeue:process" { "writer".to_owned() } else { own(plan, bench.cell(&one)) };
+            if arch.to_string() == "squeue:process" { "writer".to_owned() } else { own(arch, bench.cell(&one)) };
         let opens = bench.scene.opens();
         let writer = bench.stop_in_a_write("writer", &one);
         bench.scene.state().sent.clear();
@@ -132,14 +134,14 @@ fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(plan: Plan
 
 /// A thread that is not the worker drains at most 256 events for others; the worker runs the rest.
 #[every_arch(only(squeue_process))]
-fn a_caller_does_not_drain_without_end(plan: Plan) {
+fn a_caller_does_not_drain_without_end(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         /// Batches of 64 segments, each of which is acknowledged once: four are as much as a caller drains.
         const BATCHES: usize = 6;
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let (first, second) = bench.ports(1024, 5, 5);
         let (one, mut two) = (bench.connect(first), bench.connect(second));
-        let worker = own(plan, bench.cell(&one));
+        let worker = own(arch, bench.cell(&one));
         let opens = bench.scene.opens();
         let writer = bench.stop_in_a_write("writer", &one);
         for _ in 0..BATCHES {
@@ -157,12 +159,12 @@ fn a_caller_does_not_drain_without_end(plan: Plan) {
     }
 }
 
-/// A call that the owner of a connection makes itself has performed its effects when it returns: the device is told of the
-/// segment, and a poll set of the socket's state.
+/// A call that the owner of a connection makes itself has performed its effects when it returns: the device is told of
+/// the segment, and a poll set of the socket's state.
 #[every_arch]
-fn a_call_on_the_owners_thread_performs_its_effects(plan: Plan) {
+fn a_call_on_the_owners_thread_performs_its_effects(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::on_one_thread(plan, ends);
+        let mut bench = Bench::on_one_thread(arch, ends);
         let (a, b) = bench.ports(2, 0, 1);
         for port in [a, b] {
             let connection = bench.connect(port);

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use dev::{Capabilities, Device, QueuePair, TxQueue};
 use pktbuf::PktBuf;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use sync::walk::{Step, record};
 use sync::{LockKind, Platform};
 use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
 use testbed::limit::HANG;
-use testbed::node::{Node, Terms};
+use testbed::node::{Node, NodeConfig};
 use wire::tcp::TcpFlags;
 
 use crate::scene::{self, Observed, Scene, Thread};
@@ -45,8 +45,8 @@ impl TxQueue for ReportingTx {
         self.0.credit()
     }
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        if let Some((header, text)) = tcp_of(&frame) {
-            scene::send(header.dst_port, text.len());
+        if let Some((header, data)) = tcp_of(&frame) {
+            scene::send(header.dst_port, data.len());
         }
         self.0.transmit(frame)
     }
@@ -71,20 +71,20 @@ pub struct Connection {
 
 impl Connection {
     /// The peer's next segment.
-    pub fn segment(&mut self, flags: TcpFlags, text: &[u8]) -> Vec<u8> {
+    pub fn segment(&mut self, flags: TcpFlags, data: &[u8]) -> Vec<u8> {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
-        self.sent += text.len() as u32;
-        Segment { text, ..Segment::ack((self.port, PORT), seq, self.acknowledged) }.and(flags).frame_over(self.ends)
+        self.sent += data.len() as u32;
+        Segment { data, ..Segment::ack((self.port, PORT), seq, self.acknowledged) }.and(flags).frame_over(self.ends)
     }
 
     /// The peer's next payload.
-    pub fn data(&mut self, text: &[u8]) -> Vec<u8> {
-        self.segment(TcpFlags::PSH, text)
+    pub fn data(&mut self, data: &[u8]) -> Vec<u8> {
+        self.segment(TcpFlags::PSH, data)
     }
 
-    /// The peer acknowledges `octets` more.
-    pub fn ack(&mut self, octets: u32) -> Vec<u8> {
-        self.acknowledged = self.acknowledged.wrapping_add(octets);
+    /// The peer acknowledges `bytes` more.
+    pub fn ack(&mut self, bytes: u32) -> Vec<u8> {
+        self.acknowledged = self.acknowledged.wrapping_add(bytes);
         self.segment(TcpFlags::ACK, &[])
     }
 }
@@ -115,20 +115,21 @@ impl DerefMut for Bench {
 
 impl Bench {
     /// A stack all of whose work is done by the calling thread.
-    pub fn on_one_thread(plan: Plan, ends: Ends) -> Bench {
-        Bench::new(plan, ends, false)
+    pub fn on_one_thread(arch: Architecture, ends: Ends) -> Bench {
+        Bench::new(arch, ends, false)
     }
 
     /// A stack with the threads that its architecture has of its own.
-    pub fn with_threads(plan: Plan, ends: Ends) -> Bench {
-        Bench::new(plan, ends, true)
+    pub fn with_threads(arch: Architecture, ends: Ends) -> Bench {
+        Bench::new(arch, ends, true)
     }
 
-    fn new(plan: Plan, ends: Ends, own_threads: bool) -> Bench {
+    fn new(arch: Architecture, ends: Ends, own_threads: bool) -> Bench {
         let scene = Scene::new();
         let lock_kind = Some(LockKind::Blocking);
         let around = |port| Box::new(Reporting(port)) as Box<dyn Device>;
-        let mut node = Node::introduced(Terms { cpus: CELLS, own_threads, lock_kind, around, ..Terms::new(plan) });
+        let mut node =
+            Node::introduced(NodeConfig { cpus: CELLS, own_threads, lock_kind, around, ..NodeConfig::new(arch) });
         node.put(&neighbour_solicitation());
         let listener = node.listen(PORT, 64);
         node.settle();
@@ -195,7 +196,7 @@ impl Bench {
     }
 
     /// A thread of this name writes on the connection and is stopped in the device with all that it holds; or whichever
-    /// thread sends the text for it.
+    /// thread sends the data for it.
     pub fn stop_in_a_write(&self, name: &str, connection: &Connection) -> Thread {
         self.scene.close(connection.port);
         let thread = self.calls(name, connection, testbed::node::send(b"busy"));

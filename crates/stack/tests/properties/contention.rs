@@ -1,8 +1,8 @@
-//! Which threads wait for which: one thread is stopped in the device while it sends for a connection, with all the locks that
-//! it holds then, and other threads enter the stack.
+//! Which threads wait for which: one thread is stopped in the device while it sends for a connection, with all the
+//! locks that it holds then, and other threads enter the stack.
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use stack::call::Call;
 use sync::LockClass::{self, ConnTable};
 use testbed::frames::Ends;
@@ -32,10 +32,10 @@ fn comes(bench: &Bench, thread: &str) -> Comes {
     if state.done.contains(thread) { Comes::Through } else { Comes::UpTo(state.asleep[thread].clone()) }
 }
 
-/// Two connections, of cells `a` and `b` out of 1024. A thread is stopped while it sends for the first; another reads from
-/// the second. `judge` looks at that thread while the first is still stopped.
-fn second_connection(plan: Plan, ends: Ends, (a, b): (usize, usize), judge: impl FnOnce(&Bench)) {
-    let mut bench = Bench::with_threads(plan, ends);
+/// Two connections, of cells `a` and `b` out of 1024. A thread is stopped while it sends for the first; another reads
+/// from the second. `judge` looks at that thread while the first is still stopped.
+fn second_connection(arch: Architecture, ends: Ends, (a, b): (usize, usize), judge: impl FnOnce(&Bench)) {
+    let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, a, b);
     let (one, two) = (bench.connect(first), bench.connect(second));
     // Under `up` the thread that polls owns the stack; it gives it up here, so that callers may enter.
@@ -59,13 +59,14 @@ fn waits(bench: &Bench) {
 
 /// There is one cell: a thread waits for the thread inside, whichever connections the two want.
 #[every_arch(only(up, giant))]
-fn a_thread_in_the_stack_keeps_all_others_out(plan: Plan) {
+fn a_thread_in_the_stack_keeps_all_others_out(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        second_connection(plan, ends, (0, 1), waits);
+        second_connection(arch, ends, (0, 1), waits);
     }
 }
 
-/// "The number of groups may far exceed the number of threads" (Willmann, 3.2.2), and so for shards: cells are independent.
+/// "The number of groups may far exceed the number of threads" (Willmann, 3.2.2), and so for shards: cells are
+/// independent.
 #[every_arch(only(
     connp_l_4,
     connp_l_128,
@@ -76,9 +77,9 @@ fn a_thread_in_the_stack_keeps_all_others_out(plan: Plan) {
     squeue_nodrain,
     squeue_process
 ))]
-fn a_busy_cell_does_not_block_other_cells(plan: Plan) {
+fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        second_connection(plan, ends, (0, 1), goes_through);
+        second_connection(arch, ends, (0, 1), goes_through);
     }
 }
 
@@ -93,25 +94,25 @@ fn a_busy_cell_does_not_block_other_cells(plan: Plan) {
     squeue_nodrain,
     squeue_process
 ))]
-fn a_busy_cell_serves_one_connection_at_a_time(plan: Plan) {
+fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        second_connection(plan, ends, (5, 5), waits);
+        second_connection(arch, ends, (5, 5), waits);
     }
 }
 
-/// Willmann, 3.1: MsgP permits threads "to process messages independently": a connection is a cell of its own, whatever its
-/// hash is. With `+coupled` also, as long as nobody waits for the busy connection.
+/// Willmann, 3.1: MsgP permits threads "to process messages independently": a connection is a cell of its own, whatever
+/// its hash is. With `+coupled` also, as long as nobody waits for the busy connection.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn a_busy_connection_does_not_block_other_connections(plan: Plan) {
+fn a_busy_connection_does_not_block_other_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        second_connection(plan, ends, (5, 5), goes_through);
+        second_connection(arch, ends, (5, 5), goes_through);
     }
 }
 
 /// Three threads: one is stopped while it sends for a connection, one wants the same connection, and one another
 /// connection. How far the second and the third come.
-fn a_second_for_the_same(plan: Plan, ends: Ends) -> [Comes; 2] {
-    let mut bench = Bench::with_threads(plan, ends);
+fn a_second_for_the_same(arch: Architecture, ends: Ends) -> [Comes; 2] {
+    let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, 0, 1);
     let (one, two) = (bench.connect(first), bench.connect(second));
     let opens = bench.scene.opens();
@@ -127,26 +128,26 @@ fn a_second_for_the_same(plan: Plan, ends: Ends) -> [Comes; 2] {
 
 /// A thread that waits for a connection has released the table lock, and others look up theirs meanwhile.
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
-fn a_thread_that_waits_for_a_connection_holds_nothing(plan: Plan) {
+fn a_thread_that_waits_for_a_connection_holds_nothing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(a_second_for_the_same(plan, ends), [Comes::UpTo(vec![]), Comes::Through]);
+        assert_eq!(a_second_for_the_same(arch, ends), [Comes::UpTo(vec![]), Comes::Through]);
     }
 }
 
-/// Willmann, 4.1: "when a Connection lock is contended (...), a thread blocks longer holding the global Connection Hashtable
-/// lock, preventing other threads from making progress."
+/// Willmann, 4.1: "when a Connection lock is contended (...), a thread blocks longer holding the global Connection
+/// Hashtable lock, preventing other threads from making progress."
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn a_thread_that_waits_for_a_connection_holds_the_table(plan: Plan) {
+fn a_thread_that_waits_for_a_connection_holds_the_table(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(a_second_for_the_same(plan, ends), [Comes::UpTo(vec![ConnTable]), Comes::UpTo(vec![])]);
+        assert_eq!(a_second_for_the_same(arch, ends), [Comes::UpTo(vec![ConnTable]), Comes::UpTo(vec![])]);
     }
 }
 
-/// "Usually between the kernel's inbound protocol thread and an application's sending thread": a segment of the busy connection
-/// arrives, and a third thread wants another connection. What the receive thread holds while it waits, and how far the third
-/// comes.
-fn a_segment_for_the_same(plan: Plan, ends: Ends) -> (Vec<LockClass>, Comes) {
-    let mut bench = Bench::with_threads(plan, ends);
+/// "Usually between the kernel's inbound protocol thread and an application's sending thread": a segment of the busy
+/// connection arrives, and a third thread wants another connection. What the receive thread holds while it waits, and
+/// how far the third comes.
+fn a_segment_for_the_same(arch: Architecture, ends: Ends) -> (Vec<LockClass>, Comes) {
+    let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, 0, 1);
     let (mut one, two) = (bench.connect(first), bench.connect(second));
     let writer = bench.stop_in_a_write(WRITER, &one);
@@ -173,23 +174,23 @@ fn a_segment_for_the_same(plan: Plan, ends: Ends) -> (Vec<LockClass>, Comes) {
 }
 
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
-fn a_segment_that_waits_for_its_connection_holds_nothing(plan: Plan) {
+fn a_segment_that_waits_for_its_connection_holds_nothing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(a_segment_for_the_same(plan, ends), (vec![], Comes::Through));
+        assert_eq!(a_segment_for_the_same(arch, ends), (vec![], Comes::Through));
     }
 }
 
 /// With two locks or six it waits for the send side, in which the acknowledgement number is processed.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn a_segment_that_waits_for_its_connection_holds_the_table(plan: Plan) {
+fn a_segment_that_waits_for_its_connection_holds_the_table(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(a_segment_for_the_same(plan, ends), (vec![ConnTable], Comes::UpTo(vec![])));
+        assert_eq!(a_segment_for_the_same(arch, ends), (vec![ConnTable], Comes::UpTo(vec![])));
     }
 }
 
 /// One connection: a thread is stopped while it sends, and another reads. How far that one comes.
-fn reader_beside_a_writer(plan: Plan, ends: Ends) -> Comes {
-    let mut bench = Bench::with_threads(plan, ends);
+fn reader_beside_a_writer(arch: Architecture, ends: Ends) -> Comes {
+    let mut bench = Bench::with_threads(arch, ends);
     let port = bench.ports(2, 0, 1).0;
     let connection = bench.connect(port);
     let opens = bench.scene.opens();
@@ -204,16 +205,16 @@ fn reader_beside_a_writer(plan: Plan, ends: Ends) -> Comes {
 
 /// TCP-1: the connection is one.
 #[every_arch(only(msgp_1))]
-fn one_lock_keeps_a_reader_from_a_writers_connection(plan: Plan) {
+fn one_lock_keeps_a_reader_from_a_writers_connection(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(reader_beside_a_writer(plan, ends), Comes::UpTo(vec![]));
+        assert_eq!(reader_beside_a_writer(arch, ends), Comes::UpTo(vec![]));
     }
 }
 
 /// TCP-2 and TCP-6: "send-side state, receive-side state".
 #[every_arch(only(msgp_2, msgp_6, msgp_2_coupled, msgp_6_coupled))]
-fn a_reader_passes_a_writer_of_the_same_connection(plan: Plan) {
+fn a_reader_passes_a_writer_of_the_same_connection(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(reader_beside_a_writer(plan, ends), Comes::Through);
+        assert_eq!(reader_beside_a_writer(arch, ends), Comes::Through);
     }
 }

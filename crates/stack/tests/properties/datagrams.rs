@@ -1,11 +1,11 @@
-//! Datagram sockets live under the architecture, as connections do: which locks a datagram and a call take, and that all
-//! datagrams for a port meet in one place.
+//! Datagram sockets live under the architecture, as connections do: which locks a datagram and a call take, and that
+//! all datagrams for a port meet in one place.
 
 use std::net::SocketAddr;
 
 use every_arch::every_arch;
 use pktbuf::PktBuf;
-use stack::Plan;
+use stack::Architecture;
 use sync::LockClass::{self, *};
 use sync::walk::{Step, record};
 use testbed::frames::{Datagram, Ends};
@@ -24,9 +24,10 @@ fn locks(steps: &[Step]) -> Vec<LockClass> {
     taken.filter(|class| !of_ip(class)).collect()
 }
 
-/// The locks that a datagram takes which arrives, those of a call that receives it, and those of one that sends another.
-fn walks(plan: Plan, ends: Ends) -> [Vec<LockClass>; 3] {
-    let mut bench = Bench::on_one_thread(plan, ends);
+/// The locks that a datagram takes which arrives, those of a call that receives it, and those of one that sends
+/// another.
+fn walks(arch: Architecture, ends: Ends) -> [Vec<LockClass>; 3] {
+    let mut bench = Bench::on_one_thread(arch, ends);
     let socket = bench.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
     let arrival = locks(&bench.walk(&[Datagram::new(2000, PORT, b"question").frame_over(ends)]));
     bench.settle();
@@ -40,33 +41,33 @@ fn walks(plan: Plan, ends: Ends) -> [Vec<LockClass>; 3] {
 }
 
 #[every_arch(only(up))]
-fn up_uses_a_datagram_socket_without_a_lock(plan: Plan) {
+fn up_uses_a_datagram_socket_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(walks(plan, ends), [[], [], []]);
+        assert_eq!(walks(arch, ends), [[], [], []]);
     }
 }
 
 #[every_arch(only(giant, connp_l_4, connp_l_128, connp_l_1024))]
-fn a_cell_with_a_lock_has_no_other_for_its_datagram_sockets(plan: Plan) {
+fn a_cell_with_a_lock_has_no_other_for_its_datagram_sockets(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(walks(plan, ends), [[Group], [Group], [Group]]);
+        assert_eq!(walks(arch, ends), [[Group], [Group], [Group]]);
     }
 }
 
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn msgp_has_a_table_and_a_lock_for_each_datagram_socket(plan: Plan) {
+fn msgp_has_a_table_and_a_lock_for_each_datagram_socket(arch: Architecture) {
     // The socket is looked at under the table's lock to see how well it suits the datagram.
     let (arrival, call) = (vec![ConnTable, SocketBuffer, SocketBuffer], vec![ConnTable, SocketBuffer]);
     for ends in Ends::BOTH_FAMILIES {
-        assert_eq!(walks(plan, ends), [arrival.clone(), call.clone(), call.clone()]);
+        assert_eq!(walks(arch, ends), [arrival.clone(), call.clone(), call.clone()]);
     }
 }
 
 /// Whatever flows they are of: a queue has one end, and replicas in several cells would bring them there in any order.
 #[every_arch]
-fn datagrams_of_all_flows_reach_their_socket_in_the_order_of_arrival(plan: Plan) {
+fn datagrams_of_all_flows_reach_their_socket_in_the_order_of_arrival(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let socket = bench.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
         for n in 0..64 {
             bench.put(&Datagram::new(2000 + u16::from(n), PORT, &[n]).frame_over(ends));

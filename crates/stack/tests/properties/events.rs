@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stack::Plan;
+use stack::Architecture;
 use stack::call::{Call, Reply};
 use sync::walk::record;
 use testbed::frames::Ends;
@@ -49,9 +49,10 @@ impl Walks {
     }
 }
 
-/// Records the walks under `plan`. That each has its event in it is seen here; how a read goes is the cell's own affair.
-pub fn walks(plan: Plan, ends: Ends) -> Walks {
-    let mut bench = Bench::on_one_thread(plan, ends);
+/// Records the walks under `arch`. That each has its event in it is seen here; how a read goes is the cell's own
+/// affair.
+pub fn walks(arch: Architecture, ends: Ends) -> Walks {
+    let mut bench = Bench::on_one_thread(arch, ends);
     let (first, second) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(first), bench.connect(second));
     bench.pass(Duration::from_millis(300));

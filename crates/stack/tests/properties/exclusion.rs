@@ -1,7 +1,7 @@
 //! Which locks each architecture takes for an event, and what it holds while the event runs.
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use sync::LockClass::{self, *};
 use testbed::frames::Ends;
 
@@ -11,9 +11,9 @@ use crate::walk::{Moment, What, connection_locks, count, held_by_events, taken};
 
 /// Willmann's UP: one thread has the stack, and needs no lock for anything.
 #[every_arch(only(up))]
-fn up_takes_no_lock(plan: Plan) {
+fn up_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in walks.all() {
             assert_eq!(taken(walk), [], "no lock");
             assert_eq!(count(walk, What::HandsOver), 0, "no message");
@@ -24,9 +24,9 @@ fn up_takes_no_lock(plan: Plan) {
 
 /// One lock around the stack: every event runs under it, and each takes it once and gives it back.
 #[every_arch(only(giant))]
-fn giant_runs_each_event_under_one_lock(plan: Plan) {
+fn giant_runs_each_event_under_one_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in walks.all() {
             assert!(taken(walk).iter().all(|class| *class == Group), "{walk:?}");
             assert!(held_by_events(walk).iter().all(|held| *held == [Group]), "{walk:?}");
@@ -45,13 +45,13 @@ fn acquisitions_with_events(walk: &[Moment]) -> usize {
     spans.filter(|span| count(span, What::Runs) > 0).count()
 }
 
-/// Willmann, 3.2.2: "each group is protected by a single lock"; the thread acquires the lock of the group "and then" carries
-/// out the request "with private access to any group-wide structures (including connection state)". So an event takes one
-/// lock and no other.
+/// Willmann, 3.2.2: "each group is protected by a single lock"; the thread acquires the lock of the group "and then"
+/// carries out the request "with private access to any group-wide structures (including connection state)". So an event
+/// takes one lock and no other.
 #[every_arch(only(connp_l_4, connp_l_128, connp_l_1024))]
-fn connp_l_takes_one_lock_for_each_event(plan: Plan) {
+fn connp_l_takes_one_lock_for_each_event(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         assert_eq!(taken(&walks.data), [Group; SEGMENTS]);
         for walk in &walks.of_data()[1..] {
             assert_eq!(taken(walk), [Group]);
@@ -66,12 +66,12 @@ fn connp_l_takes_one_lock_for_each_event(plan: Plan) {
 }
 
 /// Willmann, 3.2.1: "Because connections are uniquely and persistently assigned to a specific protocol thread, no
-/// per-connection state locking is required." 4.1: ConnP-T "eliminates global TCP/IP locking completely". What is left are
-/// the locks of the queues, and no event runs under one.
+/// per-connection state locking is required." 4.1: ConnP-T "eliminates global TCP/IP locking completely". What is left
+/// are the locks of the queues, and no event runs under one.
 #[every_arch(only(connp_t, connp_t_spsc))]
-fn connp_t_runs_events_without_a_lock(plan: Plan) {
+fn connp_t_runs_events_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in walks.all() {
             assert!(taken(walk).iter().all(|class| *class == Handoff), "{walk:?}");
             assert!(held_by_events(walk).iter().all(|held| held.is_empty()), "{walk:?}");
@@ -80,12 +80,13 @@ fn connp_t_runs_events_without_a_lock(plan: Plan) {
     }
 }
 
-/// 3.2.1: "At each entry point into the TCP/IP protocol stack, a request for service is enqueued for the appropriate protocol
-/// thread." A thread that asks itself runs the request at once (DragonFly): it would wait for its own answer otherwise.
+/// 3.2.1: "At each entry point into the TCP/IP protocol stack, a request for service is enqueued for the appropriate
+/// protocol thread." A thread that asks itself runs the request at once (DragonFly): it would wait for its own answer
+/// otherwise.
 #[every_arch(only(connp_t, connp_t_spsc))]
-fn connp_t_enqueues_each_segment_and_runs_an_owners_call_at_once(plan: Plan) {
+fn connp_t_enqueues_each_segment_and_runs_an_owners_call_at_once(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         assert_eq!(count(&walks.data, What::HandsOver), SEGMENTS);
         let first = walks.data.iter().position(|moment| moment.what == What::Runs);
         let last = walks.data.iter().rposition(|moment| moment.what == What::HandsOver);
@@ -99,20 +100,21 @@ fn connp_t_enqueues_each_segment_and_runs_an_owners_call_at_once(plan: Plan) {
 
 /// A ring takes no lock, so a segment meets none between the device and the connection.
 #[every_arch(only(connp_t_spsc))]
-fn connp_t_with_rings_takes_no_lock_for_a_segment(plan: Plan) {
+fn connp_t_with_rings_takes_no_lock_for_a_segment(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in [&walks.data, &walks.answered, &walks.ack, &walks.timer, &walks.fin, &walks.idle] {
             assert_eq!(taken(walk), []);
         }
     }
 }
 
-/// Solaris: the squeue's lock guards the queue and the flag and is "dropped while processing": the flag is the ownership.
+/// Solaris: the squeue's lock guards the queue and the flag and is "dropped while processing": the flag is the
+/// ownership.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
-fn squeue_runs_events_under_its_flag_and_no_lock(plan: Plan) {
+fn squeue_runs_events_under_its_flag_and_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in walks.all() {
             assert!(taken(walk).iter().all(|class| *class == Squeue), "{walk:?}");
             assert!(held_by_events(walk).iter().all(|held| held.is_empty()), "{walk:?}");
@@ -126,34 +128,34 @@ fn squeue_runs_events_under_its_flag_and_no_lock(plan: Plan) {
 
 /// `SQ_FILL` queues every segment; the other two modes run a segment where it arrives if the shard is free.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
-fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(plan: Plan) {
+fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let fills = plan.to_string() == "squeue:fill";
-        let walks = walks(plan, ends);
+        let fills = arch.to_string() == "squeue:fill";
+        let walks = walks(arch, ends);
         assert_eq!(count(&walks.data, What::HandsOver), if fills { SEGMENTS } else { 0 });
         assert_eq!(count(&walks.read, What::HandsOver), 0, "a call is not left to the worker: its caller waits");
     }
 }
 
 /// The locks of a connection, in the one order in which all of them are taken together.
-fn layout(plan: Plan) -> &'static [LockClass] {
-    match plan.to_string().as_bytes()[5] {
+fn layout(arch: Architecture) -> &'static [LockClass] {
+    match arch.to_string().as_bytes()[5] {
         b'1' => &[PcbHeaderIn],
         b'2' => &[PcbReceiveWindow, PcbSendWindow],
         _ => &[PcbHeaderIn, PcbReceiveWindow, PcbReassembly, PcbSendWindow, PcbRetransmit, PcbHeaderOut],
     }
 }
 
-fn is_coupled(plan: Plan) -> bool {
-    plan.to_string().ends_with("+coupled")
+fn is_coupled(arch: Architecture) -> bool {
+    arch.to_string().ends_with("+coupled")
 }
 
 /// Nahum et al.: one lock, two locks ("send-side state, receive-side state"), six locks "for connection state": the
 /// classes that a connection's events take, and what is held where a segment goes to the device.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn msgp_has_as_many_locks_for_a_connection_as_it_says(plan: Plan) {
+fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let (walks, layout) = (walks(plan, ends), layout(plan));
+        let (walks, layout) = (walks(arch, ends), layout(arch));
         let mut all: Vec<_> = connection_locks(&walks.answered).into_iter().map(|(class, _)| class).collect();
         all.sort();
         all.dedup();
@@ -172,9 +174,9 @@ fn msgp_has_as_many_locks_for_a_connection_as_it_says(plan: Plan) {
 
 /// With two locks or six a read needs the receive side alone, and a write the send side alone.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn msgp_locks_only_the_side_that_a_call_concerns(plan: Plan) {
+fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let (walks, layout) = (walks(plan, ends), layout(plan));
+        let (walks, layout) = (walks(arch, ends), layout(arch));
         let classes = |walk: &[Moment]| connection_locks(walk).into_iter().map(|(class, _)| class).collect::<Vec<_>>();
         let (receiver, sender): (&[LockClass], &[LockClass]) = match layout.len() {
             1 => (layout, layout),
@@ -189,9 +191,9 @@ fn msgp_locks_only_the_side_that_a_call_concerns(plan: Plan) {
 
 /// Each event takes the one table lock once, to find its connection.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn msgp_finds_each_connection_under_the_one_table_lock(plan: Plan) {
+fn msgp_finds_each_connection_under_the_one_table_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         assert_eq!(count(&walks.data, What::Takes(ConnTable)), SEGMENTS);
         for walk in &walks.all()[1..] {
             assert_eq!(count(walk, What::Takes(ConnTable)), 1, "{walk:?}");
@@ -207,9 +209,9 @@ fn msgp_finds_each_connection_under_the_one_table_lock(plan: Plan) {
 /// Without `+coupled` the table lock is let go once the connection is found: nothing of a connection is waited for, and
 /// nothing is sent, while it is held.
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
-fn msgp_drops_the_table_lock_before_it_takes_a_connections(plan: Plan) {
+fn msgp_drops_the_table_lock_before_it_takes_a_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in walks.all() {
             for (class, held) in connection_locks(walk) {
                 assert!(!held.contains(&ConnTable), "{class} is taken under the table lock");
@@ -220,14 +222,14 @@ fn msgp_drops_the_table_lock_before_it_takes_a_connections(plan: Plan) {
     }
 }
 
-/// Willmann, figure 4: acquire the connection hashtable's lock, look the connection up, acquire the connection's lock, release
-/// the hashtable's, output. So the first lock of the connection is taken hand over hand by every event, and what a write or
-/// an acknowledgement sends leaves without the table lock.
+/// Willmann, figure 4: acquire the connection hashtable's lock, look the connection up, acquire the connection's lock,
+/// release the hashtable's, output. So the first lock of the connection is taken hand over hand by every event, and
+/// what a write or an acknowledgement sends leaves without the table lock.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn coupled_takes_the_connection_hand_over_hand(plan: Plan) {
+fn coupled_takes_the_connection_hand_over_hand(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        assert!(is_coupled(plan));
-        let walks = walks(plan, ends);
+        assert!(is_coupled(arch));
+        let walks = walks(arch, ends);
         for walk in walks.all() {
             let (class, held) = connection_locks(walk)[0];
             assert_eq!(held, [ConnTable], "{class} is waited for with the table lock held: {walk:?}");
@@ -241,12 +243,12 @@ fn coupled_takes_the_connection_hand_over_hand(plan: Plan) {
 /// FreeBSD's tcp_input keeps both locks through state and acknowledgement processing, and to the end for what ends a
 /// connection.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn coupled_keeps_the_table_lock_through_acknowledgement_processing(plan: Plan) {
+fn coupled_keeps_the_table_lock_through_acknowledgement_processing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walks = walks(plan, ends);
+        let walks = walks(arch, ends);
         for walk in [&walks.answered, &walks.ack] {
             let table = walk.iter().position(|moment| moment.what == What::Releases(ConnTable)).expect("a release");
-            let sender = walk.iter().position(|moment| match plan.to_string().as_bytes()[5] {
+            let sender = walk.iter().position(|moment| match arch.to_string().as_bytes()[5] {
                 // With one lock acknowledgements are processed somewhere between its taking and its release.
                 b'1' => moment.what == What::Takes(PcbHeaderIn),
                 _ => moment.what == What::Releases(PcbSendWindow),

@@ -1,10 +1,10 @@
-//! What is known of every thread of a test while it runs: whether it sleeps, which locks it holds then, what it has given to
-//! the device, and whether it has ended.
+//! What is known of every thread of a test while it runs: whether it sleeps, which locks it holds then, what it has
+//! given to the device, and whether it has ended.
 //!
-//! [`Observed`] is the real machine, and it reports to the scene of the test: each thread that the stack or the test starts
-//! joins the scene of its parent under the name that it is started with. So a test can wait until a thread sleeps, and see
-//! for which locks others would wait meanwhile. No sleep of an observed thread ends by itself: a wake-up that is lost
-//! leaves its thread asleep, and [`Scene::until`] says so.
+//! [`Observed`] is the real machine, and it reports to the scene of the test: each thread that the stack or the test
+//! starts joins the scene of its parent under the name that it is started with. So a test can wait until a thread
+//! sleeps, and see for which locks others would wait meanwhile. No sleep of an observed thread ends by itself: a
+//! wake-up that is lost leaves its thread asleep, and [`Scene::until`] says so.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ thread_local! {
     static HERE: RefCell<Option<(Arc<Scene>, String)>> = const { RefCell::new(None) };
 }
 
-/// A frame with text or flags of TCP that was given to the device.
+/// A frame with data or flags of TCP that was given to the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// The peer's port.
@@ -127,8 +127,8 @@ impl Scene {
         self.change(|state| state.closed = None);
     }
 
-    /// A guard that opens the device again when it is dropped, also when a test fails: a thread that is stopped there would
-    /// never end.
+    /// A guard that opens the device again when it is dropped, also when a test fails: a thread that is stopped there
+    /// would never end.
     pub fn opens(self: &Arc<Self>) -> Opens {
         Opens(self.clone())
     }

@@ -1,4 +1,5 @@
-//! Which threads are woken, and when: protocol threads, several pollers, and users of a socket that a call has made ready.
+//! Which threads are woken, and when: protocol threads, several pollers, and users of a socket that a call has made
+//! ready.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -7,7 +8,7 @@ use every_arch::every_arch;
 use stack::call::Call;
 use stack::socket::readiness::Watch;
 use stack::socket::{PollSet, Readiness};
-use stack::{Plan, Stack};
+use stack::{Architecture, Stack};
 use testbed::frames::{Datagram, Ends};
 use testbed::node::send;
 use wire::tcp::TcpFlags;
@@ -18,9 +19,10 @@ use crate::walk::{Moment, What, count, moments};
 
 const POLLERS: [&str; 2] = ["poller 0", "poller 1"];
 
-/// A batch with two segments for one protocol thread and one for the other, both of which sleep: the receive thread's walk.
-fn batch_for_two_sleepers(plan: Plan, ends: Ends) -> Vec<Moment> {
-    let mut bench = Bench::with_threads(plan, ends);
+/// A batch with two segments for one protocol thread and one for the other, both of which sleep: the receive thread's
+/// walk.
+fn batch_for_two_sleepers(arch: Architecture, ends: Ends) -> Vec<Moment> {
+    let mut bench = Bench::with_threads(arch, ends);
     let (a, b) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(a), bench.connect(b));
     drop(bench.scene.until(|state| ["heddle-pt0", "heddle-pt1"].iter().all(|thread| state.sleeps(thread, &[]))));
@@ -32,11 +34,12 @@ fn wakes_and_messages(walk: &[Moment]) -> Vec<What> {
     walk.iter().map(|moment| moment.what).filter(|what| matches!(what, What::Wakes | What::HandsOver)).collect()
 }
 
-/// Rings: wakes are held back to the end of a batch, and then each thread that was sent something is woken, and woken once.
+/// Rings: wakes are held back to the end of a batch, and then each thread that was sent something is woken, and woken
+/// once.
 #[every_arch(only(connp_t_spsc))]
-fn each_sleeper_is_woken_once_at_the_end_of_a_batch(plan: Plan) {
+fn each_sleeper_is_woken_once_at_the_end_of_a_batch(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walk = batch_for_two_sleepers(plan, ends);
+        let walk = batch_for_two_sleepers(arch, ends);
         use What::{HandsOver, Wakes};
         assert_eq!(wakes_and_messages(&walk), [HandsOver, HandsOver, HandsOver, Wakes, Wakes]);
     }
@@ -44,9 +47,9 @@ fn each_sleeper_is_woken_once_at_the_end_of_a_batch(plan: Plan) {
 
 /// Mutex and condition variable: every message that finds its thread asleep wakes it, without waiting for the batch.
 #[every_arch(only(connp_t))]
-fn a_message_wakes_its_sleeper_at_once(plan: Plan) {
+fn a_message_wakes_its_sleeper_at_once(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let walk = batch_for_two_sleepers(plan, ends);
+        let walk = batch_for_two_sleepers(arch, ends);
         use What::{HandsOver, Wakes};
         // A message is counted once it is in the queue and its thread is told.
         assert_eq!(wakes_and_messages(&walk)[..4], [Wakes, HandsOver, Wakes, HandsOver]);
@@ -57,9 +60,9 @@ fn a_message_wakes_its_sleeper_at_once(plan: Plan) {
 
 /// One batch makes sockets ready that belong to different poll sets, and one on which a thread sleeps: each is told.
 #[every_arch]
-fn a_batch_wakes_every_poller_that_it_concerns(plan: Plan) {
+fn a_batch_wakes_every_poller_that_it_concerns(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let (a, b) = bench.ports(2, 0, 1);
         let (mut one, mut two) = (bench.connect(a), bench.connect(b));
         let mut third = bench.connect(a + 5000);
@@ -114,12 +117,12 @@ impl Watch for Reacts {
     }
 }
 
-/// A watch makes calls on connections of the same cell, on the thread that owns them where threads own cells. The calls return,
-/// the device is told of the segments, and a thread that sleeps on a connection wakes when the call closes it.
+/// A watch makes calls on connections of the same cell, on the thread that owns them where threads own cells. The calls
+/// return, the device is told of the segments, and a thread that sleeps on a connection wakes when the call closes it.
 #[every_arch]
-fn a_call_from_a_watch_performs_its_effects(plan: Plan) {
+fn a_call_from_a_watch_performs_its_effects(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut bench = Bench::with_threads(plan, ends);
+        let mut bench = Bench::with_threads(arch, ends);
         let (a, b) = bench.ports(1024, 5, 5);
         let c = bench.port_from(1024, 5, b + 1);
         let (mut one, two, three) = (bench.connect(a), bench.connect(b), bench.connect(c));

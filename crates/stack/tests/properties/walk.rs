@@ -1,5 +1,5 @@
-//! Reading a recorded walk: which locks a thread took, what it held then, and when it ran events, sent messages and woke
-//! others.
+//! Reading a recorded walk: which locks a thread took, what it held then, and when it ran events, sent messages and
+//! woke others.
 
 use sync::LockClass;
 use sync::walk::Step;
@@ -29,8 +29,8 @@ pub struct Moment {
     pub held: Vec<LockClass>,
 }
 
-/// The locks of the architecture are those of the stack's tables and connections and those of its queues. What a device or a
-/// socket's user has is not the architecture's.
+/// The locks of the architecture are those of the stack's tables and connections and those of its queues. What a device
+/// or a socket's user has is not the architecture's.
 fn counts(class: LockClass) -> bool {
     !matches!(class, LockClass::DeviceTx | LockClass::SocketBuffer | LockClass::AcceptQueue)
 }

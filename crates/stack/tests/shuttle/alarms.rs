@@ -30,9 +30,9 @@ pub enum Calls {
     One,
 }
 
-/// `threads` receive threads work out how long they may sleep while a caller makes something due: not all of them, and not
-/// the one that is called, sleep past it. A sleep here ends by a wake-up and by nothing else, so that one that is lost is a
-/// deadlock.
+/// `threads` receive threads work out how long they may sleep while a caller makes something due: not all of them, and
+/// not the one that is called, sleep past it. A sleep here ends by a wake-up and by nothing else, so that one that is
+/// lost is a deadlock.
 pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
     let alarms = Arc::new(Alarms::<P>::new(threads));
     let deadline = Arc::new(P::AtomicU64::new(u64::MAX));
@@ -48,9 +48,9 @@ pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
                     u64::MAX => Time::MAX,
                     nanos => Time::from_nanos(nanos),
                 };
-                if alarms.lie_down(thread, earliest) == Time::MAX {
+                if alarms.park(thread, earliest) == Time::MAX {
                     sleep.0.park(None);
-                    alarms.get_up(thread);
+                    alarms.unpark(thread);
                 }
                 if deadline.load(Ordering::Relaxed) == DUE {
                     seen.unpark();

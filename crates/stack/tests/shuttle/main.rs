@@ -31,7 +31,7 @@ mod readiness;
 use alarms::Calls;
 use every_arch::every_arch;
 use mistakes::Checked;
-use stack::Plan;
+use stack::Architecture;
 use sync::Writers;
 
 const RANDOM: usize = 1000;
@@ -46,38 +46,38 @@ fn holds(model: impl Fn() + Clone + Send + Sync + 'static) {
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn connection(plan: Plan) {
-    holds(move || models::connection::<Checked>(plan));
+fn connection(arch: Architecture) {
+    holds(move || models::connection::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn listener_closes(plan: Plan) {
-    holds(move || models::listener_closes::<Checked>(plan));
+fn listener_closes(arch: Architecture) {
+    holds(move || models::listener_closes::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn crowd(plan: Plan) {
-    holds(move || models::crowd::<Checked>(plan));
+fn crowd(arch: Architecture) {
+    holds(move || models::crowd::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn two_writers(plan: Plan) {
-    holds(move || models::two_writers::<Checked>(plan));
+fn two_writers(arch: Architecture) {
+    holds(move || models::two_writers::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn several_owners(plan: Plan) {
-    holds(move || owners::several_owners::<Checked>(plan));
+fn several_owners(arch: Architecture) {
+    holds(move || owners::several_owners::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn call_on_the_owners_thread(plan: Plan) {
-    holds(move || owners::call_on_the_owners_thread::<Checked>(plan));
+fn call_on_the_owners_thread(arch: Architecture) {
+    holds(move || owners::call_on_the_owners_thread::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn several_pollers(plan: Plan) {
-    holds(move || owners::several_pollers::<Checked>(plan));
+fn several_pollers(arch: Architecture) {
+    holds(move || owners::several_pollers::<Checked>(arch));
 }
 
 #[test]

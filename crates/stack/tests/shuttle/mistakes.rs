@@ -1,13 +1,14 @@
-//! What each kind of architecture rests on, and the one mistake that it excludes. The mistake is planted under the code that ships,
-//! and must turn a model red that is green without it (`main.rs` runs all models without).
+//! What each kind of architecture rests on, and the one mistake that it excludes. The mistake is planted under the code
+//! that ships, and must turn a model red that is green without it (`main.rs` runs all models without).
 //!
-//! The platform makes the mistakes: a wake that threads of one kind do not give to those of another, a sleep without a last
-//! look, an update in two steps. Which one is chosen while the test runs, so that the stack is compiled once for all of them.
+//! The platform makes the mistakes: a wake that threads of one kind do not give to those of another, a sleep without a
+//! last look, an update in two steps. Which one is chosen while the test runs, so that the stack is compiled once for
+//! all of them.
 
 use std::cell::Cell;
 
 use every_arch::every_arch;
-use stack::Plan;
+use stack::Architecture;
 use sync::Writers;
 
 use super::alarms::{Calls, due_while_lying_down};
@@ -16,8 +17,8 @@ use super::patient::Patient;
 use super::planted::{Fault, Planted, outcome};
 use super::readiness::ready_while_lying_down;
 
-/// Schedules in which a planted mistake must show: the search ends with the first that does, which is mostly one of the first
-/// ten. They are the same in every run, so that it is no matter of luck.
+/// Schedules in which a planted mistake must show: the search ends with the first that does, which is mostly one of the
+/// first ten. They are the same in every run, so that it is no matter of luck.
 const HUNT: usize = 20_000;
 const HUNT_FROM: u64 = 1;
 
@@ -96,9 +97,9 @@ fn hangs_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
 
 /// The models can fail: on a machine that loses wakes, or sleeps without a last look, they do.
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn a_machine_that_loses_wakes_is_found(plan: Plan) {
-    hangs_with(Mistake::NoWake(ANY, ANY), move || connection::<Checked>(plan));
-    hangs_with(Mistake::BlindSleep(ANY), move || crowd::<Checked>(plan));
+fn a_machine_that_loses_wakes_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(ANY, ANY), move || connection::<Checked>(arch));
+    hangs_with(Mistake::BlindSleep(ANY), move || crowd::<Checked>(arch));
 }
 
 /// So can those of the alarms.
@@ -117,75 +118,76 @@ fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
     }
 }
 
-/// `up`: mail that is left for the thread that polls, or for the thread that uses the cell meanwhile, finds a reader; and its
-/// sender hears of the answer.
+/// `up`: mail that is left for the thread that polls, or for the thread that uses the cell meanwhile, finds a reader;
+/// and its sender hears of the answer.
 #[every_arch(only(up))]
-fn mail_that_nobody_is_told_of_is_found(plan: Plan) {
-    hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(plan));
-    hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(plan));
+fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(arch));
+    hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// `connp-t`: the protocol thread hears of every request and of every segment, and its answer reaches the caller that sleeps for it.
+/// `connp-t`: the protocol thread hears of every request and of every segment, and its answer reaches the caller that
+/// sleeps for it.
 #[every_arch(only(connp_t, connp_t_spsc))]
-fn a_message_that_nobody_is_told_of_is_found(plan: Plan) {
-    hangs_with(Mistake::NoWake(CALLER, OWNER), move || crowd::<Checked>(plan));
-    hangs_with(Mistake::NoWake(RECEIVER, OWNER), move || connection::<Checked>(plan));
-    hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(plan));
+fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(CALLER, OWNER), move || crowd::<Checked>(arch));
+    hangs_with(Mistake::NoWake(RECEIVER, OWNER), move || connection::<Checked>(arch));
+    hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(arch));
 }
 
 /// `connp-t`: a protocol thread that found its queue empty looks again before it sleeps.
 #[every_arch(only(connp_t, connp_t_spsc))]
-fn an_owner_that_sleeps_without_a_last_look_is_found(plan: Plan) {
-    hangs_with(Mistake::BlindSleep(OWNER), move || crowd::<Checked>(plan));
+fn an_owner_that_sleeps_without_a_last_look_is_found(arch: Architecture) {
+    hangs_with(Mistake::BlindSleep(OWNER), move || crowd::<Checked>(arch));
 }
 
-/// `squeue:fill` and `squeue:nodrain`: a thread that leaves the shard with work in its queue wakes the worker, and the worker
-/// looks again before it sleeps.
+/// `squeue:fill` and `squeue:nodrain`: a thread that leaves the shard with work in its queue wakes the worker, and the
+/// worker looks again before it sleeps.
 #[every_arch(only(squeue_fill, squeue_nodrain))]
-fn a_shard_that_is_left_with_work_is_found(plan: Plan) {
-    hangs_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(plan));
-    hangs_with(Mistake::BlindSleep(WORKER), move || crowd::<Checked>(plan));
+fn a_shard_that_is_left_with_work_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
+    hangs_with(Mistake::BlindSleep(WORKER), move || crowd::<Checked>(arch));
 }
 
 /// `squeue:fill`: every segment is the worker's.
 #[every_arch(only(squeue_fill))]
-fn a_segment_that_no_worker_is_told_of_is_found(plan: Plan) {
-    hangs_with(Mistake::NoWake(RECEIVER, WORKER), move || connection::<Checked>(plan));
+fn a_segment_that_no_worker_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(RECEIVER, WORKER), move || connection::<Checked>(arch));
 }
 
-/// `squeue:process`: a thread that leaves the shard drains it. So nothing is lost where callers never wake the worker, as long as
-/// none leaves more than its share.
+/// `squeue:process`: a thread that leaves the shard drains it. So nothing is lost where callers never wake the worker,
+/// as long as none leaves more than its share.
 #[every_arch(only(squeue_process))]
-fn a_shard_that_is_drained_needs_no_worker(plan: Plan) {
-    holds_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(plan));
+fn a_shard_that_is_drained_needs_no_worker(arch: Architecture) {
+    holds_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
 }
 
 /// `giant`, `connp-l`, `msgp`: a thread that releases a lock wakes the next.
 #[every_arch(only(giant, connp_l_4, msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
-fn a_lock_that_is_released_without_a_wake_is_found(plan: Plan) {
-    hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(plan));
+fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// All: one thread at a time is in a cell, and a flag, a lock or an owner is taken in one step. Of a connection the threads take turns;
-/// where all do the same it shows soon.
+/// All: one thread at a time is in a cell, and a flag, a lock or an owner is taken in one step. Of a connection the
+/// threads take turns; where all do the same it shows soon.
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn a_cell_that_is_entered_in_two_steps_is_found(plan: Plan) {
-    fails_with(Mistake::TornUpdate, move || crowd::<Checked>(plan));
+fn a_cell_that_is_entered_in_two_steps_is_found(arch: Architecture) {
+    fails_with(Mistake::TornUpdate, move || crowd::<Checked>(arch));
 }
 
-/// A child is in the accept queue before that is drained, or is reset: whether the listener is closed, and what waits in its
-/// queue, is one decision.
+/// A child is in the accept queue before that is drained, or is reset: whether the listener is closed, and what waits
+/// in its queue, is one decision.
 #[every_arch(except(connp_l_128, connp_l_1024))]
-fn a_listener_that_closes_in_two_steps_is_found(plan: Plan) {
-    fails_with(Mistake::TornUpdate, move || listener_closes::<Checked>(plan));
+fn a_listener_that_closes_in_two_steps_is_found(arch: Architecture) {
+    fails_with(Mistake::TornUpdate, move || listener_closes::<Checked>(arch));
 }
 
 /// Callers that meet within a squeue's lock are owed replies, and the flag and the lock are on their way back while the
 /// panic unwinds. None of that may panic again, which would end the process: what is said is what was found first.
 #[test]
 fn what_is_found_in_a_squeue_is_what_is_said() {
-    let plan = "squeue:process".parse().expect("a plan");
-    let said = fails_with(Mistake::TornUpdate, move || crowd::<Checked>(plan));
+    let arch = "squeue:process".parse().expect("a plan");
+    let said = fails_with(Mistake::TornUpdate, move || crowd::<Checked>(arch));
     let found = ["a cell is written while another thread uses it", "the flag admits one runner"];
     assert!(found.iter().any(|found| said.contains(found)), "{said}");
 }

@@ -1,4 +1,5 @@
-//! What happens to a stack in one execution. Each model starts the threads of a running stack, and ends with all joined.
+//! What happens to a stack in one execution. Each model starts the threads of a running stack, and ends with all
+//! joined.
 
 use std::sync::Arc;
 
@@ -6,12 +7,12 @@ use dev::QueuePair;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
-use stack::{Plan, Stack};
+use stack::{Architecture, Stack};
 use sync::{Atomic, Ordering, Platform};
 use wire::tcp::{Header, TcpFlags};
 
 use testbed::frames::{ISS, STACK, Segment, tcp_of};
-use testbed::node::{Node, Terms, send};
+use testbed::node::{Node, NodeConfig, send};
 
 pub(super) const PORT: u16 = 80;
 /// How often each of a crowd opens a socket.
@@ -49,7 +50,7 @@ impl Peer {
         loop {
             while !self.batch.is_empty() {
                 let frame = self.batch.remove(0);
-                if let Some(found) = tcp_of(&frame).and_then(|(header, text)| like(&header, text)) {
+                if let Some(found) = tcp_of(&frame).and_then(|(header, data)| like(&header, data)) {
                     return found;
                 }
             }
@@ -69,20 +70,21 @@ impl Peer {
     }
 }
 
-/// The peer's text at the beginning of its stream.
-fn segment(port: u16, ack: u32, text: &[u8]) -> Segment<'_> {
+/// The peer's data at the beginning of its stream.
+fn segment(port: u16, ack: u32, data: &[u8]) -> Segment<'_> {
     let seq = ISS.wrapping_add(1);
-    Segment { text, ..Segment::ack((port, PORT), seq, ack) }.and(TcpFlags::PSH)
+    Segment { data, ..Segment::ack((port, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
 
 impl<P: Platform> Running<P> {
-    fn start(plan: Plan) -> (Running<P>, Arc<ListenerShared<P>>) {
-        Self::start_on(plan, 1)
+    fn start(arch: Architecture) -> (Running<P>, Arc<ListenerShared<P>>) {
+        Self::start_on(arch, 1)
     }
 
     /// With so many cells where there is one for each processor.
-    pub(super) fn start_on(plan: Plan, cpus: usize) -> (Running<P>, Arc<ListenerShared<P>>) {
-        let mut node = Node::<P>::introduced(Terms { cpus, own_threads: true, ring_frames: 128, ..Terms::new(plan) });
+    pub(super) fn start_on(arch: Architecture, cpus: usize) -> (Running<P>, Arc<ListenerShared<P>>) {
+        let mut node =
+            Node::<P>::introduced(NodeConfig { cpus, own_threads: true, ring_frames: 128, ..NodeConfig::new(arch) });
         let listener = node.listen(PORT, 4);
         node.driver.rest();
         let Node { stack, mut driver, far, .. } = node;
@@ -117,29 +119,29 @@ fn accept<P: Platform>(listener: &ListenerShared<P>) -> Arc<TcpSocket<P>> {
 }
 
 fn read<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, len: usize) -> Vec<u8> {
-    let mut text = Vec::new();
-    while text.len() < len {
+    let mut data = Vec::new();
+    while data.len() < len {
         match stack.call(&socket.target(), Call::Receive(tcp::Receive { max: 100 })) {
-            Reply::Received(Ok(got)) => text.extend(got.data.iter().flat_map(|data| data.to_vec())),
+            Reply::Received(Ok(got)) => data.extend(got.data.iter().flat_map(|data| data.to_vec())),
             Reply::Received(Err(tcp::Error::WouldBlock)) => {
                 socket.ready.wait(Readiness::READABLE, None);
             }
             _ => panic!("the connection has failed"),
         }
     }
-    text
+    data
 }
 
-fn write<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, text: &[u8]) {
-    match stack.call(&socket.target(), send(text)) {
-        Reply::Sent(Ok(sent)) => assert_eq!(sent.accepted, text.len()),
+fn write<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, data: &[u8]) {
+    match stack.call(&socket.target(), send(data)) {
+        Reply::Sent(Ok(sent)) => assert_eq!(sent.accepted, data.len()),
         _ => panic!("the connection takes no text"),
     }
 }
 
 /// Handshake, a question, an answer, close; a caller sleeps for each.
-pub fn connection<P: Platform>(plan: Plan) {
-    let (mut running, listener) = Running::<P>::start(plan);
+pub fn connection<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start(arch);
     let stack = running.stack.clone();
     let caller = P::spawn("caller", None, move || {
         let socket = accept(&listener);
@@ -150,15 +152,15 @@ pub fn connection<P: Platform>(plan: Plan) {
     });
     let next = running.peer.connect(2000).expect("the listener is open");
     running.peer.put(segment(2000, next, b"question"));
-    running.peer.expect(|_, text| (text == b"answer").then_some(()));
+    running.peer.expect(|_, data| (data == b"answer").then_some(()));
     running.peer.expect(|header, _| header.flags.contains(TcpFlags::FIN).then_some(()));
     P::join(caller).expect("the caller ends well");
     running.end();
 }
 
 /// A listener closes while a peer is in the middle of its handshake: the peer is reset, whichever comes first.
-pub fn listener_closes<P: Platform>(plan: Plan) {
-    let (mut running, listener) = Running::<P>::start(plan);
+pub fn listener_closes<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start(arch);
     let (stack, closing) = (running.stack.clone(), listener.clone());
     let caller = P::spawn("caller", None, move || stack.unlisten(&closing));
     // Another caller at the same time, who may find the cell in use.
@@ -179,11 +181,11 @@ pub fn listener_closes<P: Platform>(plan: Plan) {
     running.end();
 }
 
-/// Callers at the same time and nothing else: each opens and closes datagram sockets. Whatever guards the cells, and whatever
-/// hands calls over and brings replies back, changes hands all the time, so that a single step of it that is not one shows
-/// soon.
-pub fn crowd<P: Platform>(plan: Plan) {
-    let (running, listener) = Running::<P>::start(plan);
+/// Callers at the same time and nothing else: each opens and closes datagram sockets. Whatever guards the cells, and
+/// whatever hands calls over and brings replies back, changes hands all the time, so that a single step of it that is
+/// not one shows soon.
+pub fn crowd<P: Platform>(arch: Architecture) {
+    let (running, listener) = Running::<P>::start(arch);
     let callers = [53, 54].map(|port| {
         let stack = running.stack.clone();
         P::spawn("caller", None, move || {
@@ -199,19 +201,19 @@ pub fn crowd<P: Platform>(plan: Plan) {
     running.end();
 }
 
-/// Two callers write and one of them reads, while text arrives: the wire has the order of the sequence numbers (G7).
-pub fn two_writers<P: Platform>(plan: Plan) {
-    let (mut running, listener) = Running::<P>::start(plan);
+/// Two callers write and one of them reads, while data arrives: the wire has the order of the sequence numbers (G7).
+pub fn two_writers<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start(arch);
     let first = running.peer.connect(2000).expect("the listener is open");
     running.peer.put(segment(2000, first, b""));
     let socket = accept(&listener);
     let no_delay = tcp::SetOption(tcp::SocketOption::NoDelay(true));
     running.stack.call(&socket.target(), Call::SetOption(no_delay));
-    let callers = [b"aaaa", b"bbbb"].map(|text| {
+    let callers = [b"aaaa", b"bbbb"].map(|data| {
         let (stack, socket) = (running.stack.clone(), socket.clone());
         P::spawn("writer", None, move || {
-            write(&stack, &socket, text);
-            if text == b"aaaa" {
+            write(&stack, &socket, data);
+            if data == b"aaaa" {
                 assert_eq!(read(&stack, &socket, 4), b"cccc");
             }
         })
@@ -219,13 +221,13 @@ pub fn two_writers<P: Platform>(plan: Plan) {
     running.peer.put(segment(2000, first, b"cccc"));
     let mut next = first;
     while next != first.wrapping_add(8) {
-        let (seq, len) = running.peer.expect(|header, text| (!text.is_empty()).then_some((header.seq.0, text.len())));
+        let (seq, len) = running.peer.expect(|header, data| (!data.is_empty()).then_some((header.seq.0, data.len())));
         assert_eq!(seq, next, "a segment overtook another");
         next = next.wrapping_add(len as u32);
     }
     callers.into_iter().for_each(|caller| P::join(caller).expect("the caller ends well"));
     running.stack.call(&socket.target(), Call::Abort(tcp::Abort));
     running.stack.unlisten(&listener);
-    assert_eq!(running.stack.census().connections, 0);
+    assert_eq!(running.stack.stats().connections, 0);
     running.end();
 }

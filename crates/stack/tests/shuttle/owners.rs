@@ -8,7 +8,7 @@ use stack::call::Call;
 use stack::flow::Target;
 use stack::socket::readiness::Watch;
 use stack::socket::{ListenerShared, PollSet, Readiness};
-use stack::{Plan, Stack};
+use stack::{Architecture, Stack};
 use sync::Platform;
 use testbed::frames::{PEER, STACK, Segment, datagram};
 use wire::tcp::TcpFlags;
@@ -24,10 +24,10 @@ fn ports<P: Platform>(stack: &Stack<P>, to: u16, from: u16) -> [u16; CELLS] {
     [0, 1].map(|wanted| (from..).find(|port| cell(*port) == wanted).expect("a port"))
 }
 
-/// A batch with a SYN for each of two cells: both are answered, whichever thread has the cell, though nothing follows that
-/// would wake anybody.
-pub fn several_owners<P: Platform>(plan: Plan) {
-    let (mut running, listener) = Running::<P>::start_on(plan, CELLS);
+/// A batch with a SYN for each of two cells: both are answered, whichever thread has the cell, though nothing follows
+/// that would wake anybody.
+pub fn several_owners<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start_on(arch, CELLS);
     let ports = ports(&running.stack, PORT, 2000);
     running.peer.put_all(&ports.map(|port| Segment::syn(port, PORT).frame()));
     let mut left = ports.to_vec();
@@ -54,10 +54,10 @@ impl<P: Platform> Watch for Resets<P> {
     }
 }
 
-/// A call that is made where an event is told, on the thread that owns the connection where threads do: the segment that
-/// comes of it reaches a peer that sleeps.
-pub fn call_on_the_owners_thread<P: Platform>(plan: Plan) {
-    let (mut running, listener) = Running::<P>::start_on(plan, 1);
+/// A call that is made where an event is told, on the thread that owns the connection where threads do: the segment
+/// that comes of it reaches a peer that sleeps.
+pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start_on(arch, 1);
     listener.ready.watch(Arc::new(Resets { stack: running.stack.clone(), listener: listener.clone() }));
     let next = running.peer.connect(2000).expect("the listener is open");
     let last = Segment {
@@ -80,10 +80,10 @@ impl Watch for Deaf {
     fn ready(&self, _: Readiness, _level: Readiness) {}
 }
 
-/// A batch with a datagram for each of two sockets in two cells, each watched by a thread that sleeps in a set of its own:
-/// both wake.
-pub fn several_pollers<P: Platform>(plan: Plan) {
-    let (mut running, listener) = Running::<P>::start_on(plan, CELLS);
+/// A batch with a datagram for each of two sockets in two cells, each watched by a thread that sleeps in a set of its
+/// own: both wake.
+pub fn several_pollers<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start_on(arch, CELLS);
     let pollers = [53, 54].map(|port| {
         let socket = running.stack.bind_udp(SocketAddr::new(STACK.into(), port)).expect("the port is free");
         let set = PollSet::<P>::new(false).expect("a set");

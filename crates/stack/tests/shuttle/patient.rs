@@ -1,4 +1,5 @@
-//! Shuttle's platform without time-outs: a thread that sleeps is woken by another thread or never, so a wake-up that is lost shows.
+//! Shuttle's platform without time-outs: a thread that sleeps is woken by another thread or never, so a wake-up that is
+//! lost shows.
 
 use sync::shuttle::Shuttle;
 use testbed::over::{Manner, Over};

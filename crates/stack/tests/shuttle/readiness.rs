@@ -1,5 +1,5 @@
-//! A caller that is about to sleep on a socket's readiness word, or registers with a poll set, while another thread raises what
-//! it waits for.
+//! A caller that is about to sleep on a socket's readiness word, or registers with a poll set, while another thread
+//! raises what it waits for.
 //!
 //! Generic over the platform: shuttle runs this here, and loom, which knows weak memory, in `tests/loom.rs`.
 
@@ -9,8 +9,9 @@ use stack::socket::readiness::ReadyState;
 use stack::socket::{PollSet, Pollable, Readiness};
 use sync::{Platform, Writers};
 
-/// A sleep here ends by a wake-up and by nothing else, so that one that is lost is a deadlock. The bit is set once before, as by
-/// segments that came earlier, and used up: with [`Writers::One`] it is the second edge that takes plain stores.
+/// A sleep here ends by a wake-up and by nothing else, so that one that is lost is a deadlock. The bit is set once
+/// before, as by segments that came earlier, and used up: with [`Writers::One`] it is the second edge that takes plain
+/// stores.
 pub fn ready_while_lying_down<P: Platform>(writers: Writers) {
     let word = Arc::new(ReadyState::<P>::default());
     word.raise_as(Readiness::READABLE, writers);

@@ -5,8 +5,8 @@
 //! | word | meaning | unlock |
 //! |---|---|---|
 //! | 0 `FREE` | free | |
-//! | 1 `HELD` | held, nobody sleeps | store 0, done |
-//! | 2 `SLEEPERS` | held, somebody may sleep | store 0, wake one |
+//! | 1 `HELD` | held, no sleeper | store 0, done |
+//! | 2 `SLEEPERS` | held, there may be sleepers | store 0, wake one |
 //!
 //! A woken thread takes the word to 2, not 1, because it cannot know whether it was the last sleeper.
 
@@ -30,7 +30,7 @@ impl<P: Platform> Blocking<P> {
         for spins in 0..bound {
             match self.word.load(Relaxed) {
                 FREE if self.try_lock() => return,
-                // Others sleep already: whoever spins now would only overtake them.
+                // Other threads sleep already: a thread that spins now would only overtake them.
                 SLEEPERS => break,
                 _ => P::relax(spins),
             }

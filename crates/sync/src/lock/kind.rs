@@ -16,9 +16,8 @@ pub enum LockKind {
     Ticket,
     /// Mellor-Crummey and Scott's queue: first come, first served; each waiter watches its own word.
     Mcs,
-    /// Spins briefly, then sleeps. Newcomers may overtake sleepers. What is taken where nothing is said: at two cores it
-    /// loses least to a holder that is about to release, and to one that does not run no more than a sleep
-    /// (docs/performance.md).
+    /// Spins briefly, then sleeps. Newcomers may overtake sleepers. The default. On two cores it loses the least time
+    /// to a holder that is about to release, and to one that is not running no more than a sleep (docs/performance.md).
     #[default]
     SpinPark,
     /// Sleeps at once. Newcomers may overtake sleepers.

@@ -32,7 +32,7 @@ const HELD: usize = 1;
 /// No successor has announced itself.
 const NONE: usize = 0;
 
-/// A waiter, on its own pair of cache lines so that watching it disturbs nobody.
+/// A waiter, on its own pair of cache lines so that watching it disturbs no other thread.
 #[repr(align(128))]
 struct Node<P: Platform> {
     next: P::AtomicUsize,
@@ -52,7 +52,7 @@ fn pause<P: Platform>(spins: &mut u32) {
 }
 
 impl<P: Platform> Mcs<P> {
-    /// What names the last waiter in the queue, a moment ago; `None` if nobody waits.
+    /// The number of the node that was last in the queue a moment ago; `None` if no thread waits.
     pub fn last_waiter(&self) -> Option<usize> {
         let tail = self.tail.load(Relaxed);
         (tail > HELD).then_some(tail)
@@ -94,7 +94,7 @@ impl<P: Platform> Mcs<P> {
         let mut next = node.next.load(Acquire);
         if next == NONE {
             self.head.store(NONE, Relaxed);
-            // Release carries the store above to whoever queues behind HELD and writes `head`.
+            // Release publishes the store above to the thread that queues behind HELD and writes `head`.
             if self.tail.compare_exchange(me, HELD, AcqRel, Relaxed).is_ok() {
                 return;
             }

@@ -3,9 +3,9 @@
 //! Owned here: the dispatch on [`LockKind`], the guard, the counting. The algorithms are one file each and know neither
 //! class nor value. Used by `stack` for every shared table and connection, by `dev` for shared transmit queues.
 //!
-//! The fast path is: try; on success add one to this thread's counter. Whoever fails the first try is counted and then
-//! waits the way of the kind. What may never happen: a guard sent to another thread, a wait that the lock order does
-//! not allow (debug builds refuse it), or an acquisition that is not counted.
+//! The fast path is: try; on success add one to this thread's counter. A thread whose first try fails is counted and
+//! then waits as the kind prescribes. What may never happen: a guard sent to another thread, a wait that the lock order
+//! does not allow (debug builds refuse it), or an acquisition that is not counted.
 
 mod blocking;
 mod guard;
@@ -169,7 +169,7 @@ impl<T, P: Platform> Lock<T, P> {
         self.acquire(Some(index))
     }
 
-    /// Takes the lock if it is free and nobody waits for it in a queue. Allowed in any order, because it never waits.
+    /// Takes the lock if it is free and no thread is queued for it. Allowed in any order, because it never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T, P>> {
         if self.raw.try_lock() {
@@ -201,7 +201,7 @@ impl<T, P: Platform> Lock<T, P> {
         }
     }
 
-    /// The value, without locking: the borrow proves that nobody else has it.
+    /// The value, without locking: the exclusive borrow proves that there is no other user.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` excludes every guard for as long as the reference lives.
         self.value.with_mut(|value| unsafe { &mut *value })

@@ -1,4 +1,4 @@
-//! The null lock: excludes nobody, and proves that it did not have to.
+//! The null lock: excludes no thread, and checks that none had to be excluded.
 //!
 //! For cells that structure already keeps to one thread at a time. It costs an uncontended test-and-set, because the
 //! alternative to a check that cannot race is undefined behaviour.

@@ -1,21 +1,22 @@
 //! A lock reserved for the one thread that uses it (Kawachiya, Koseki and Onodera 2002, "Lock reservation").
 //!
-//! For what may be used by any thread, and as a rule is used by one: a stream's leftovers, the transmit queue of a stack
-//! that one thread drives. After some acquisitions in a row the thread that made them has the lock *reserved*: from then
-//! on it says that it holds the lock with a plain store, and looks whether the reservation still stands; no instruction
-//! locks the bus. Another thread takes the word behind, which it always could, ends the reservation with a heavy fence,
-//! and waits until its former owner is out. So owner and newcomer are the two sides of [`Platform::light_fence`].
+//! For what may be used by any thread, and as a rule is used by one: a stream's leftovers, the transmit queue of a
+//! stack that one thread drives. After some acquisitions in a row the thread that made them has the lock *reserved*:
+//! from then on it says that it holds the lock with a plain store, and looks whether the reservation still stands; no
+//! instruction locks the bus. Another thread takes the word behind, which it always could, ends the reservation with a
+//! heavy fence, and waits until its former owner is out. So owner and newcomer are the two sides of
+//! [`Platform::light_fence`].
 //!
-//! | who | takes | must find |
+//! | thread | takes | must find |
 //! |---|---|---|
 //! | the owner | `held`, by a store | the reservation standing, after a light fence |
-//! | anybody else | `word` | the reservation ended, after a heavy fence, and `held` clear |
+//! | any other | `word` | the reservation ended, after a heavy fence, and `held` clear |
 //!
 //! Each ending doubles the acquisitions that it takes to reserve again: two threads that share soon have a plain lock.
-//! What may never happen: a thread that goes in by the word while `held` was not seen clear after the reservation ended;
-//! a second thread that writes `held`. For a former owner may have looked at the reservation and not have stored yet,
-//! however long ago that was, and it would clear the other's `held`. So a lock is never reserved for anybody but the
-//! first for whom it was.
+//! What may never happen: a thread that goes in by the word while `held` was not seen clear after the reservation
+//! ended; a second thread that writes `held`. A former owner may have read the reservation and not have stored yet,
+//! however long ago that was; it would then clear the `held` of the other. So a lock is only ever reserved for the
+//! first thread it was reserved for.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -23,12 +24,12 @@ use super::RawLock;
 use super::blocking::Blocking;
 use crate::{Atomic, Platform, Real};
 
-/// In the place of an owner's index: the lock is reserved for nobody.
+/// Instead of an owner's index: the lock is not reserved.
 const NOBODY: u32 = u32::MAX;
-/// Acquisitions in a row by one thread after which it is the owner, as a power of two, at first. One under a checker: it
-/// explores what follows.
+/// Acquisitions in a row by one thread after which it is the owner, as a power of two, at first. One under a checker:
+/// it explores what follows.
 const FIRST_STREAK: u32 = 6;
-/// The same at most: nobody comes that far soon.
+/// The upper bound of the same.
 const MOST_STREAK: u32 = 20;
 
 /// See the head of this file.
@@ -38,9 +39,10 @@ pub struct Reserved<P: Platform = Real> {
     /// The owner is in, or was about to be when the reservation ended.
     held: P::AtomicBool,
     word: Blocking<P>,
-    /// Whoever is in came by the word. Written by the holder, as is all below.
+    /// The holder acquired through the word. Written by the holder, as are the fields below.
     by_word: P::AtomicBool,
-    /// Who came by the word last; from the first reservation on, the one for whom that was, and for whom all others are.
+    /// The last thread that acquired through the word; from the first reservation on, the thread that it and all later
+    /// ones are for.
     heir: P::AtomicU32,
     /// How many times in a row the heir came, how many it takes as a power of two, and whether the heir is settled.
     streak: P::AtomicU32,
@@ -54,7 +56,8 @@ const COUNT: u32 = (1 << SHIFT) - 1;
 const SETTLED: u32 = 1 << 31;
 
 impl<P: Platform> Reserved<P> {
-    /// The owner's way in. False: the lock is not reserved for the calling thread any more, or was not, or it is in already.
+    /// The owner's way in. False: the lock is not reserved for the calling thread any more, or was not, or it is in
+    /// already.
     #[inline(always)]
     fn enter_as_owner(&self) -> bool {
         let me = P::known_thread_index();

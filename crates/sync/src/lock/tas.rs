@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::RawLock;
 use crate::{Atomic, Platform, Real};
 
-/// Waiters test-and-set until they win, taking the line from the holder each time: the lock whose unfairness and traffic
-/// Nahum et al. measured, so it does not back off. On [`Real`] a long spin yields (see [`Platform::relax`]).
+/// Waiters test-and-set until they win, taking the line from the holder each time: the lock whose unfairness and
+/// traffic Nahum et al. measured, so it does not back off. On [`Real`] a long spin yields (see [`Platform::relax`]).
 pub struct Tas<P: Platform = Real> {
     held: P::AtomicU32,
 }
@@ -23,8 +23,8 @@ impl<P: Platform> RawLock for Tas<P> {
 
     fn lock(&self) {
         let mut spins = 0;
-        // A failed compare-exchange takes the line as a swap does, and unlike a swap it adds no write that a release could
-        // be ordered behind, so a model checker sees the loop end.
+        // A failed compare-exchange takes the line as a swap does, and unlike a swap it adds no write that a release
+        // could be ordered behind, so a model checker sees the loop end.
         while !self.try_lock() {
             P::relax(spins);
             spins = spins.saturating_add(1);

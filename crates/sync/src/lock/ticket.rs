@@ -32,8 +32,8 @@ impl<P: Platform> RawLock for Ticket<P> {
     #[inline(always)]
     fn try_lock(&self) -> bool {
         let serving = self.serving.load(Acquire);
-        // Succeeds only if nobody has drawn a ticket since: no waiter is overtaken. The Acquire above is the one that
-        // sees the last holder's work; a ticket as such carries none.
+        // Succeeds only if no thread has drawn a ticket since: no waiter is overtaken. The Acquire above is the one
+        // that sees the last holder's work; a ticket as such carries none.
         self.next.compare_exchange(serving, serving.wrapping_add(1), Relaxed, Relaxed).is_ok()
     }
 

@@ -1,12 +1,12 @@
 //! The monotonic clock, read through the processor's cycle counter where that is what the kernel reads, too.
 //!
-//! `clock_gettime` costs several times what the counter costs, and the stack reads the time once for each call of a user.
-//! So a thread asks the kernel once, remembers counter and time, and for a fraction of a millisecond goes on from there by
-//! the counter alone. The rate between the two is measured against the kernel over tens of milliseconds; until it is
-//! known, and on machines whose kernel does not trust the counter, every reading is the kernel's.
+//! `clock_gettime` costs several times what the counter costs, and the stack reads the time once for each call of a
+//! user. So a thread asks the kernel once, remembers counter and time, and for a fraction of a millisecond goes on from
+//! there by the counter alone. The rate between the two is measured against the kernel over tens of milliseconds; until
+//! it is known, and on machines whose kernel does not trust the counter, every reading is the kernel's.
 //!
-//! What may never happen: a time that goes backwards on one thread. Between threads readings agree as well as the kernel
-//! steers its clock within one horizon (at most 500 parts per million: 0.2 microseconds).
+//! What may never happen: a time that goes backwards on one thread. Between threads readings agree as well as the
+//! kernel steers its clock within one horizon (at most 500 parts per million: 0.2 microseconds).
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -49,7 +49,7 @@ pub(super) fn now() -> u64 {
     if passed < HORIZON { latest.nanos + ((passed * rate) >> 32) } else { ask_again(latest, rate) }
 }
 
-/// Asks the kernel, and never answers less than this thread may have been told before.
+/// Reads the kernel's clock, and never returns less than this thread may have read before.
 #[cold]
 fn ask_again(latest: Reading, rate: u64) -> u64 {
     let told_at_most = if latest.cycles == 0 { 0 } else { latest.nanos + ((HORIZON * rate) >> 32) };
@@ -59,7 +59,7 @@ fn ask_again(latest: Reading, rate: u64) -> u64 {
             LATEST.set(Reading { nanos, ..both });
             nanos
         }
-        // Remembered as old: the next call asks again, and what it was told now is not gone back behind.
+        // Remembered as old: the next call reads the kernel's clock again, and never returns less than this reading.
         Err(nanos) => {
             let nanos = nanos.max(told_at_most);
             LATEST.set(Reading { nanos: nanos.saturating_sub((HORIZON * rate) >> 32), ..latest });
@@ -125,8 +125,8 @@ fn kernel() -> u64 {
 mod tests {
     use super::*;
 
-    /// Reads the clock for as long as it takes to know the rate, against the kernel. Of a machine that is busy it may take a
-    /// few calls more, for none counts in which this thread was held up.
+    /// Reads the clock for as long as it takes to know the rate, against the kernel. Of a machine that is busy it may
+    /// take a few calls more, for none counts in which this thread was held up.
     #[test]
     fn it_never_goes_back_and_stays_with_the_kernels() {
         let start = kernel();

@@ -13,7 +13,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A doorbell that nobody listens to yet.
+    /// A doorbell without a listener.
     ///
     /// # Errors
     /// When the process may open no more descriptors.
@@ -25,7 +25,7 @@ impl Doorbell {
             let text = format!("cannot make a doorbell (eventfd): {reason}; raise the descriptor limit (ulimit -n)");
             return Err(io::Error::new(reason.kind(), text));
         }
-        // SAFETY: the kernel has just given us this descriptor; nobody else knows it.
+        // SAFETY: the kernel has just returned this descriptor; no other code knows it.
         Ok(Self { armed: Armed::new(), event: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 

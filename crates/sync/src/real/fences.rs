@@ -1,9 +1,9 @@
 //! Two fences that order each other, one nearly free and one dear.
 //!
 //! A sender that stores and then looks whether the receiver sleeps, against a receiver that says so and then looks once
-//! more, needs a full fence on each side. The sender does it for every message, the receiver only before it sleeps. Where
-//! the kernel offers membarrier(2), the receiver has it execute the fence on *all* processors that run this process, and
-//! the sender need only keep its compiler from reordering.
+//! more, needs a full fence on each side. The sender does it for every message, the receiver only before it sleeps.
+//! Where the kernel offers membarrier(2), the receiver has it execute the fence on *all* processors that run this
+//! process, and the sender need only keep its compiler from reordering.
 
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
@@ -20,7 +20,8 @@ const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 
 #[inline(always)]
 pub(super) fn light() {
-    // Whoever sees `ASYMMETRIC` was registered before; whoever does not fences for itself, which is never wrong.
+    // A thread that sees `ASYMMETRIC` was registered before; one that does not executes a full fence, which is always
+    // right.
     if WAY.load(Ordering::Relaxed) == ASYMMETRIC { compiler_fence(Ordering::SeqCst) } else { light_by_itself() }
 }
 
@@ -45,8 +46,9 @@ pub(super) fn heavy() {
     }
 }
 
-/// The first fence of either kind decides for the process: until it, nobody can have seen `ASYMMETRIC`. Where two threads
-/// come first, one of them does, and a light side that has not heard of it yet fences for itself.
+/// The first fence of either kind decides for the process: before it, no thread can have seen `ASYMMETRIC`. If two
+/// threads come first at once, one of them decides, and a light side that has not seen the decision yet executes a full
+/// fence.
 #[cold]
 fn decide() {
     let way = if membarrier(REGISTER_PRIVATE_EXPEDITED) { ASYMMETRIC } else { SYMMETRIC };

@@ -2,7 +2,8 @@
 
 use std::{fs, mem};
 
-/// The machine's memory in bytes, or less where the process's address space (`ulimit -v`) or its control group is limited.
+/// The machine's memory in bytes, or less where the process's address space (`ulimit -v`) or its control group is
+/// limited.
 pub(super) fn limit() -> Option<u64> {
     [machine(), address_space(), control_group()].into_iter().flatten().min()
 }

@@ -77,9 +77,9 @@ impl Real {
         thread::Builder::new().name(name.to_owned()).spawn(pinned)
     }
 
-    /// Has all threads allocate from one heap. Otherwise the C library (glibc) sets 64 MiB of address space aside for each
-    /// thread as long as it gets them, which leaves nothing for the others where address space is limited (`ulimit -v`).
-    /// Allocations of several threads then wait for each other. To be called before threads are started.
+    /// Has all threads allocate from one heap. Otherwise the C library (glibc) sets 64 MiB of address space aside for
+    /// each thread as long as it gets them, which leaves nothing for the others where address space is limited (`ulimit
+    /// -v`). Allocations of several threads then wait for each other. To be called before threads are started.
     pub fn allocate_from_one_heap() {
         #[cfg(target_env = "gnu")]
         // SAFETY: takes plain integers, and changes nothing about memory that is allocated already.
@@ -193,7 +193,7 @@ impl Platform for Real {
     }
 }
 
-/// Plain memory: the real machine keeps no account of who touches it.
+/// Plain memory: the real machine does not track which thread accesses it.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Plain<T>(UnsafeCell<T>);

@@ -8,7 +8,7 @@ thread_local! {
     static DRAWN: Cell<([u64; BATCH], usize)> = const { Cell::new(([0; BATCH], 0)) };
 }
 
-/// The next 64 bits. Unpredictable even to one who has seen all others.
+/// The next 64 bits. Unpredictable even to an observer of all the others.
 pub(super) fn next() -> u64 {
     let (mut batch, left) = DRAWN.get();
     let left = if left == 0 { refill(&mut batch) } else { left } - 1;

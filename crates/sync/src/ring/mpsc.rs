@@ -1,6 +1,6 @@
 //! Many producers, one consumer at a time.
 //!
-//! Vyukov's bounded queue: each slot carries a sequence number that says whose turn it is.
+//! Vyukov's bounded queue: each slot carries a sequence number that tells which side may use it next.
 //!
 //! | slot's number, for position `p` | the slot |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `p + 1` | holds the value of position `p` |
 //! | `p + slots` | is free for the next round |
 //!
-//! Producers draw positions from `tail` with a compare-exchange and then publish by the slot's number, so a producer that
-//! is interrupted between the two holds up the consumer at its slot but no other producer. Values of one producer come
-//! out in the order in which it pushed them; the order of all is the order of the draws.
+//! Producers draw positions from `tail` with a compare-exchange and then publish by the slot's number, so a producer
+//! that is interrupted between the two holds up the consumer at its slot but no other producer. Values of one producer
+//! come out in the order in which it pushed them; the order of all is the order of the draws.
 //!
 //! The consumer's role is a flag: [`Mpsc::consumer`] takes it for a batch, [`Mpsc::channel`] for good. What may never
 //! happen: two consumers at once, in any build; the second is refused.
@@ -66,7 +66,7 @@ impl<T, P: Platform> Mpsc<T, P> {
         }
     }
 
-    /// A queue whose consumer's role is given to one receiver for good, which spares it the claim per batch.
+    /// A queue with one permanent receiver, which therefore need not claim the consumer's role for each batch.
     ///
     /// # Panics
     /// If `capacity` is 0.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::*;
 use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
-    Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, OwnerCell, Parker, Platform,
-    Qsbr, RawLock, ShareCount, UseCount,
+    Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, Parker, Platform, Qsbr,
+    RawLock, ShareCount, ThreadOwned, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -222,9 +222,9 @@ pub fn doorbell_wakes<P: Platform>() {
     join::<P>(thread);
 }
 
-/// Two places and a word that says which of them readers use. The writer moves the word, waits for a grace period, and then
-/// uses the old place again: a read of it that is not over, or not ordered before, is a race. `away` takes the reader offline
-/// between its reads instead of letting it pass a quiescent state.
+/// Two places and a word that says which of them readers use. The writer moves the word, waits for a grace period, and
+/// then uses the old place again: a read of it that is not over, or not ordered before, is a race. `away` takes the
+/// reader offline between its reads instead of letting it pass a quiescent state.
 pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
     let place = |value| Shared::<P, usize>(P::Cell::new(value));
     let shared = Arc::new((Qsbr::<P>::new(), P::AtomicUsize::new(0), [place(1), place(2)]));
@@ -348,7 +348,7 @@ pub fn a_closed_thing_is_freed_once<P: Platform>() {
 }
 
 pub fn owner_moves<P: Platform>() {
-    let cell: Arc<OwnerCell<usize, P>> = Arc::new(OwnerCell::new(1));
+    let cell: Arc<ThreadOwned<usize, P>> = Arc::new(ThreadOwned::new(1));
     assert!(cell.bind_here().is_ok());
     let other = cell.clone();
     let thread = P::spawn("heir", None, move || {
@@ -363,8 +363,8 @@ pub fn owner_moves<P: Platform>() {
     assert_eq!(cell.with(|value| *value), Ok(3));
 }
 
-/// A value changes its owner behind a lock while both owners put values in and take them out: each is used by one thread at a
-/// time, and what one frees the other may take.
+/// A value changes its owner behind a lock while both owners put values in and take them out: each is used by one
+/// thread at a time, and what one frees the other may take.
 pub fn slab_values_change_owners<P: Platform>() {
     let slab = Slab::<Box<usize>, P>::new(LockClass::ConnSlab);
     let mut mine = slab.owner();

@@ -1,8 +1,9 @@
 //! A platform with one fault, so that the code which ships can be run with a bug that a checker has to find.
 //!
 //! Each fault stands for a mistake in a primitive: an ordering that is too weak, a wake-up left out, a sleep that does
-//! not look again first, a fence left out, a read-modify-write in two steps. A fault may be that of some threads alone. A
-//! model that passes on the sound platform and also on a faulty one proves nothing; the tests assert that it fails there.
+//! not look again first, a fence left out, a read-modify-write in two steps. A fault may be that of some threads alone.
+//! A model that passes on the sound platform and also on a faulty one proves nothing; the tests assert that it fails
+//! there.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,7 +23,8 @@ pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
     fn weak_release() -> bool {
         false
     }
-    /// Nobody is woken: not by threads whose name begins with the first text, and not those whose name begins with the second.
+    /// Nobody is woken: not by threads whose name begins with the first text, and not those whose name begins with the
+    /// second.
     fn no_wake() -> Option<(&'static str, &'static str)> {
         None
     }

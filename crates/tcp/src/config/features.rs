@@ -1,4 +1,5 @@
-//! Knobs of the handshake: SYN cookies, explicit congestion notification, Fast Open. Numbers are those of Linux's sysctls.
+//! Knobs of the handshake: SYN cookies, explicit congestion notification, Fast Open. Numbers are those of Linux's
+//! sysctls.
 
 /// When a listener answers SYNs without remembering them (`tcp_syncookies`, RFC 4987 section 3.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -84,7 +85,7 @@ pub enum EcnOption {
     Never,
     /// 1: when a counter has changed.
     Sparing,
-    /// 2: on every acknowledgement without text that has room for it.
+    /// 2: on every acknowledgement without data that has room for it.
     #[default]
     Always,
 }

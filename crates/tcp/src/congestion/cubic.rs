@@ -4,9 +4,9 @@
 //! time after which the curve regains W_max; where an ideal Reno flow would be faster, the window follows that one
 //! instead (the Reno-friendly region). Called by [`Controller`](super::Controller) only.
 //!
-//! Times are milliseconds in 32 bits, windows octets; the curve is computed in 64 bits, and fractions of an octet are
+//! Times are milliseconds in 32 bits, windows bytes; the curve is computed in 64 bits, and fractions of a byte are
 //! carried from one acknowledgement to the next, so that small acknowledgements of a large window do not vanish. What
-//! may never happen: growth beyond the octets acknowledged, or time counted in which the window was not used.
+//! may never happen: growth beyond the bytes acknowledged, or time counted in which the window was not used.
 
 use core::time::Duration;
 
@@ -30,22 +30,22 @@ const ALPHA_UNIT: u64 = 17;
 /// The curve is not followed further than this from its plateau, ms (17 minutes); the cube then fits 64 bits.
 const MAX_OFFSET_MS: u64 = 1 << 20;
 
-/// What CUBIC remembers: 64 octets.
+/// What CUBIC remembers: 64 bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic {
-    /// Remainder of `w_est`, in units of 1 / (17 * cwnd) octets.
+    /// Remainder of `w_est`, in units of 1 / (17 * cwnd) bytes.
     w_est_rest: u64,
     /// Beginning of this stage of congestion avoidance, ms; moved forward by the time that does not count.
     epoch: u32,
     /// When the last acknowledgement arrived, ms.
     last_ack: u32,
-    /// W_max: the window before the last cut, octets; 0 for none.
+    /// W_max: the window before the last cut, bytes; 0 for none.
     w_max: u32,
     /// K: from the beginning of the stage to the plateau, ms.
     k: u32,
-    /// W_est: the window of a Reno flow with the same average, octets.
+    /// W_est: the window of a Reno flow with the same average, bytes.
     w_est: u32,
-    /// cwnd_prior: the window at the last cut, octets; W_est grows as Reno from there on.
+    /// cwnd_prior: the window at the last cut, bytes; W_est grows as Reno from there on.
     cwnd_prior: u32,
     /// A stage of congestion avoidance has begun.
     running: bool,
@@ -54,7 +54,7 @@ pub(super) struct Cubic {
 }
 
 impl Cubic {
-    /// The threshold after a loss with `flight` octets outstanding, without its lower bound (sections 4.6 and 4.7).
+    /// The threshold after a loss with `flight` bytes outstanding, without its lower bound (sections 4.6 and 4.7).
     pub(super) fn threshold(&mut self, window: &Window, flight: u32) -> u32 {
         self.w_max = if window.cwnd < self.w_max { scaled(window.cwnd, FAST_CONVERGENCE) } else { window.cwnd };
         self.cwnd_prior = window.cwnd;
@@ -97,7 +97,7 @@ impl Cubic {
         if !self.running {
             self.begin_epoch(window, now);
         }
-        self.grow_estimate(window, ack.octets);
+        self.grow_estimate(window, ack.bytes);
         let t = now.wrapping_sub(self.epoch);
         if self.curve(window.mss(), t) < self.w_est {
             window.set_cwnd(window.cwnd.max(self.w_est));
@@ -112,7 +112,7 @@ impl Cubic {
         //= https://www.rfc-editor.org/rfc/rfc9438#section-4.5
         //# In this region, _cwnd_ MUST be incremented by target - cwnd / cwnd for each received new ACK, where _target_
         //# is calculated as described in Section 4.2.
-        let earned = u64::from(target - cwnd) * u64::from(ack.octets.min(cwnd)) + u64::from(window.credit);
+        let earned = u64::from(target - cwnd) * u64::from(ack.bytes.min(cwnd)) + u64::from(window.credit);
         window.credit = (earned % u64::from(cwnd)) as u32;
         window.set_cwnd(cwnd.saturating_add((earned / u64::from(cwnd)) as u32));
     }
@@ -142,13 +142,13 @@ impl Cubic {
         self.w_est_rest = earned % unit;
     }
 
-    /// W_cubic(t) in octets: C * (t - K)^3 + W_max with C = 0.4 segments per second cubed (section 4.2).
+    /// W_cubic(t) in bytes: C * (t - K)^3 + W_max with C = 0.4 segments per second cubed (section 4.2).
     fn curve(&self, mss: u32, t: u32) -> u32 {
         let offset = u64::from(t.abs_diff(self.k)).min(MAX_OFFSET_MS);
         // 0.4 * mss * (offset / 1000)^3, divided in two steps to stay within 64 bits.
-        let octets = offset.pow(3) / 100_000 * (4 * u64::from(mss)) / 100_000;
-        let octets = u32::try_from(octets).unwrap_or(u32::MAX);
-        if t < self.k { self.w_max.saturating_sub(octets) } else { self.w_max.saturating_add(octets) }
+        let bytes = offset.pow(3) / 100_000 * (4 * u64::from(mss)) / 100_000;
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if t < self.k { self.w_max.saturating_sub(bytes) } else { self.w_max.saturating_add(bytes) }
     }
 }
 
@@ -171,8 +171,8 @@ fn cube_root(n: u64) -> u32 {
 }
 
 #[inline]
-fn scaled(octets: u32, (numerator, denominator): (u64, u64)) -> u32 {
-    (u64::from(octets) * numerator / denominator) as u32
+fn scaled(bytes: u32, (numerator, denominator): (u64, u64)) -> u32 {
+    (u64::from(bytes) * numerator / denominator) as u32
 }
 
 /// Milliseconds of `time`, modulo 2^32 (49 days); only differences matter.
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(cubic.k, (k * 1000.0) as u32);
         assert!(cubic.curve(MSS, 0).abs_diff(700 * MSS) < MSS);
         assert_eq!(cubic.curve(MSS, cubic.k), 1000 * MSS);
-        let at = |quarters: u32| cubic.curve(MSS, cubic.k / 4 * quarters);
+        let at = |ticks_of_2_18_ns: u32| cubic.curve(MSS, cubic.k / 4 * ticks_of_2_18_ns);
         let rises: Vec<u32> = (0..8).map(|q| at(q + 1) - at(q)).collect();
         assert!(rises[..4].is_sorted_by(|a, b| a > b) && rises[4..].is_sorted_by(|a, b| a < b), "{rises:?}");
     }

@@ -1,10 +1,10 @@
 //! HyStart++ (RFC 9406): leaving the first slow start before it overflows the path's queue.
 //!
-//! Round trips are counted by sequence number; when the least round-trip time of a round exceeds that of the round before
-//! by more than a threshold, a queue is building up, and slow start becomes *conservative* (CSS): it grows at a quarter of
-//! the pace. If the delay falls back below what it was then, the rise was noise and slow start resumes; after five rounds
-//! the window that was reached becomes the threshold. Called by [`Controller`](super::Controller) only, from a window of
-//! [`LEAST_WINDOW`] segments on. Times are microseconds.
+//! Round trips are counted by sequence number; when the least round-trip time of a round exceeds that of the round
+//! before by more than a threshold, a queue is building up, and slow start becomes *conservative* (CSS): it grows at a
+//! quarter of the pace. If the delay falls back below what it was then, the rise was noise and slow start resumes;
+//! after five rounds the window that was reached becomes the threshold. Called by [`Controller`](super::Controller)
+//! only, from a window of [`LEAST_WINDOW`] segments on. Times are microseconds.
 //!
 //! What may never happen: a threshold set by fewer than [`SAMPLES`] samples of a round.
 
@@ -34,7 +34,7 @@ pub(super) enum Verdict {
     Leave,
 }
 
-/// The measurement of rounds; 24 octets.
+/// The measurement of rounds; 24 bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HyStart {
     /// windowEnd: the round ends when this is acknowledged.
@@ -51,8 +51,8 @@ pub(super) struct HyStart {
 
 impl HyStart {
     /// A round-trip time of `rtt` was measured by the acknowledgement of everything below `una`, while everything below
-    /// `nxt` is sent. The acknowledgement that ends a round is its last sample: what it acknowledges left in that round, and
-    /// counted in the next it would hide there that the delay has risen.
+    /// `nxt` is sent. The acknowledgement that ends a round is its last sample: what it acknowledges left in that
+    /// round, and counted in the next it would hide there that the delay has risen.
     pub(super) fn sample(&mut self, rtt: u32, una: SeqNumber, nxt: SeqNumber) -> Verdict {
         let end = *self.end.get_or_insert(nxt);
         let rtt = rtt.max(1);
@@ -98,8 +98,8 @@ impl HyStart {
 mod tests {
     use super::*;
 
-    /// One round of `n` acknowledgements of one segment each, `rtt` after it left; the last verdict. Ten segments have left
-    /// by then for the next round.
+    /// One round of `n` acknowledgements of one segment each, `rtt` after it left; the last verdict. Ten segments have
+    /// left by then for the next round.
     fn round(h: &mut HyStart, at: &mut u32, rtt: u32, n: u32) -> Verdict {
         let end = *at + n;
         let mut verdict = Verdict::Grow;

@@ -4,10 +4,10 @@
 //! The send side owns a [`Controller`] and reports what happened to it: acknowledgements, entry into and exit from loss
 //! recovery, retransmission time-outs, idle periods. It reads [`Controller::cwnd`] before it sends. Which segments are
 //! lost, and how much is in the network, is decided elsewhere (`pcb/loss.rs`, `rack.rs`); during recovery the window is
-//! what Proportional Rate Reduction says (`prr.rs`), or stands still at the threshold without SACK, and the caller keeps
-//! the pipe below it, so no window is ever inflated.
+//! what Proportional Rate Reduction says (`prr.rs`), or stands still at the threshold without SACK, and the caller
+//! keeps the pipe below it, so no window is ever inflated.
 //!
-//! Everything is in octets, all arithmetic is on integers, and a controller is 24 octets. What may never happen: a
+//! Everything is in bytes, all arithmetic is on integers, and a controller is 24 bytes. What may never happen: a
 //! window below one segment or above [`MAX_WINDOW`], or growth that no acknowledgement paid for.
 //!
 //! An algorithm is one variant of [`Kind`] and one file; it answers how far to cut, and how to grow.
@@ -58,13 +58,13 @@ pub(crate) struct Saved {
 
 /// One acknowledgement, as the algorithms see it.
 struct Acked {
-    octets: u32,
+    bytes: u32,
     srtt: Option<Duration>,
     now: Time,
 }
 
 impl Controller {
-    /// A connection in slow start with the initial window `iw_bytes` and an unlimited threshold. `mss` (octets of text)
+    /// A connection in slow start with the initial window `iw_bytes` and an unlimited threshold. `mss` (bytes of data)
     /// is cut to 1..=65535.
     pub fn new(kind: Kind, mss: u32, iw_bytes: u32) -> Controller {
         let mss = mss.clamp(1, MAX_MSS) as u16;
@@ -87,13 +87,13 @@ impl Controller {
         }
     }
 
-    /// Congestion window, octets: at least one segment, at most [`MAX_WINDOW`].
+    /// Congestion window, bytes: at least one segment, at most [`MAX_WINDOW`].
     #[inline]
     pub fn cwnd(&self) -> u32 {
         self.window.cwnd
     }
 
-    /// Slow-start threshold, octets; [`MAX_WINDOW`] until the first loss.
+    /// Slow-start threshold, bytes; [`MAX_WINDOW`] until the first loss.
     #[inline]
     pub fn ssthresh(&self) -> u32 {
         self.window.ssthresh
@@ -105,7 +105,7 @@ impl Controller {
         self.window.cwnd < self.window.ssthresh
     }
 
-    /// An acknowledgement moved SND.UNA by `acked` octets, of `flight_before` outstanding before it (SND.NXT - SND.UNA,
+    /// An acknowledgement moved SND.UNA by `acked` bytes, of `flight_before` outstanding before it (SND.NXT - SND.UNA,
     /// not the pipe).
     ///
     /// `cwnd_limited`: the window, not the application or the peer, limited what was in flight; a window that was not
@@ -131,7 +131,7 @@ impl Controller {
         }
         //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
         //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
-        let octets = if window.cwnd < window.ssthresh {
+        let bytes = if window.cwnd < window.ssthresh {
             let rest = window.slow_start(acked);
             if window.cwnd >= window.ssthresh {
                 window.credit = 0;
@@ -143,16 +143,16 @@ impl Controller {
         if window.cwnd >= window.ssthresh && matches!(window.phase, Phase::Loss | Phase::Conservative) {
             window.phase = Phase::Open;
         }
-        if octets > 0 {
+        if bytes > 0 {
             match window.kind {
-                Kind::NewReno => newreno::grow(window, octets),
-                Kind::Cubic => self.curve.get_or_insert_default().grow(window, &Acked { octets, srtt, now }),
+                Kind::NewReno => newreno::grow(window, bytes),
+                Kind::Cubic => self.curve.get_or_insert_default().grow(window, &Acked { bytes, srtt, now }),
             }
         }
     }
 
-    /// Does the first slow start watch the round-trip time (RFC 9406)? Then [`Controller::on_round_trip`] wants a sample
-    /// of every acknowledgement.
+    /// Does the first slow start watch the round-trip time (RFC 9406)? Then [`Controller::on_round_trip`] wants a
+    /// sample of every acknowledgement.
     #[inline]
     pub(crate) fn watches_round_trips(&self) -> bool {
         let window = &self.window;
@@ -198,12 +198,12 @@ impl Controller {
     }
 
     /// During fast recovery the window is what Proportional Rate Reduction says.
-    pub(crate) fn set_recovery_window(&mut self, octets: u32) {
+    pub(crate) fn set_recovery_window(&mut self, bytes: u32) {
         debug_assert_eq!(self.window.phase, Phase::Recovery);
-        self.window.set_cwnd(octets);
+        self.window.set_cwnd(bytes);
     }
 
-    /// Loss was found by duplicate acknowledgements or SACK with `flight` octets outstanding (SND.NXT - SND.UNA): cuts
+    /// Loss was found by duplicate acknowledgements or SACK with `flight` bytes outstanding (SND.NXT - SND.UNA): cuts
     /// threshold and window once, and enters fast recovery. Returns the new threshold, which is the window too.
     ///
     /// In recovery already, it changes nothing: one cut per window of data.
@@ -219,10 +219,10 @@ impl Controller {
         self.window.ssthresh
     }
 
-    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2): leaves the threshold a share of `outstanding`
-    /// octets, as for a loss, and the window no more than that, down to one segment (RFC 9438 section 4.6), nor than the
-    /// `flight` that met the mark: what was not used is not let out at once, but in slow start. The caller sees to it that
-    /// this happens once per window.
+    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2): leaves the threshold a share of
+    /// `outstanding` bytes, as for a loss, and the window no more than that, down to one segment (RFC 9438 section
+    /// 4.6), nor than the `flight` that met the mark: what was not used is not let out at once, but in slow start. The
+    /// caller sees to it that this happens once per window.
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
     //# Note that CUBIC MUST continue to reduce _cwnd_ in response to congestion events detected by ECN-Echo ACKs until it
     //# reaches a value of 1 SMSS.
@@ -234,7 +234,7 @@ impl Controller {
         }
     }
 
-    /// Sets the threshold for a loss with `flight` octets outstanding; never below two segments (RFC 5681 equation 4).
+    /// Sets the threshold for a loss with `flight` bytes outstanding; never below two segments (RFC 5681 equation 4).
     /// Returns what it would be without that bound.
     fn cut(&mut self, flight: u32) -> u32 {
         let window = &mut self.window;
@@ -249,11 +249,11 @@ impl Controller {
         target
     }
 
-    /// Everything that was outstanding at [`Controller::on_congestion`] or [`Controller::on_timeout`] is acknowledged, and
-    /// `pipe` octets are in the network.
+    /// Everything that was outstanding at [`Controller::on_congestion`] or [`Controller::on_timeout`] is acknowledged,
+    /// and `pipe` bytes are in the network.
     ///
-    /// Call [`Controller::on_ack`] for that acknowledgement first: it may cover octets that left the network long ago, and
-    /// must not count as growth.
+    /// Call [`Controller::on_ack`] for that acknowledgement first: it may cover bytes that left the network long ago,
+    /// and must not count as growth.
     ///
     /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement), but lets no
     /// more than ten segments out at once: slow start does the rest. After a time-out slow start goes on,
@@ -266,7 +266,7 @@ impl Controller {
         self.window.phase = Phase::Open;
     }
 
-    /// The retransmission timer expired with `flight` octets outstanding: the window falls to one segment (RFC 5681
+    /// The retransmission timer expired with `flight` bytes outstanding: the window falls to one segment (RFC 5681
     /// section 3.1). The threshold is cut unless the timer already expired since the last acknowledgement, or recovery
     /// is under way: that window of data has had its cut.
     pub fn on_timeout(&mut self, flight: u32, _now: Time) {
@@ -280,7 +280,7 @@ impl Controller {
         self.window.phase = Phase::Silence;
     }
 
-    /// Sending resumes after an idle time of more than one RTO: the window falls to the initial window `iw`, octets (RFC
+    /// Sending resumes after an idle time of more than one RTO: the window falls to the initial window `iw`, bytes (RFC
     /// 5681 section 4.1). The threshold remembers three quarters of the window that was reached (RFC 2861 section 3.1).
     pub fn on_idle_restart(&mut self, iw: u32) {
         let window = &mut self.window;
@@ -294,7 +294,7 @@ impl Controller {
         }
     }
 
-    /// The path's MSS changed to `mss` octets of text (cut to 1..=65535). The window in octets stays (RFC 1191 section
+    /// The path's MSS changed to `mss` bytes of data (cut to 1..=65535). The window in bytes stays (RFC 1191 section
     /// 6.5: a smaller MTU is no sign of congestion), unless it is less than one new segment.
     pub fn set_mss(&mut self, mss: u32) {
         self.window.mss = mss.clamp(1, MAX_MSS) as u16;

@@ -1,20 +1,20 @@
 //! NewReno's congestion avoidance: RFC 5681 section 3.1, with the byte counting of RFC 3465 section 2.1.
 //!
-//! One segment more for every window of octets acknowledged, half of the flight after a loss. Called by
+//! One segment more for every window of bytes acknowledged, half of the flight after a loss. Called by
 //! [`Controller`](super::Controller) only; the recovery procedure of RFC 6582 is the send side's.
 
 use super::Window;
 
-/// The threshold after a loss with `flight` octets outstanding (RFC 5681 equation 4, without its lower bound).
+/// The threshold after a loss with `flight` bytes outstanding (RFC 5681 equation 4, without its lower bound).
 #[inline]
 pub(super) fn threshold(flight: u32) -> u32 {
     flight / 2
 }
 
-/// Grows the window for `acked` octets acknowledged in congestion avoidance.
+/// Grows the window for `acked` bytes acknowledged in congestion avoidance.
 ///
-/// `credit` counts octets; one acknowledgement of several windows still opens the window by one segment, so that a peer
-/// who is silent for long does not cause a burst.
+/// `credit` counts bytes; one acknowledgement of several windows still opens the window by one segment, so that a peer
+/// that is silent for long does not cause a burst.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
 //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
 //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
@@ -42,9 +42,9 @@ mod tests {
         c
     }
 
-    fn ack(c: &mut Controller, octets: u32) {
-        let flight = c.cwnd().max(octets);
-        c.on_ack(octets, flight, None, Time::ZERO, true);
+    fn ack(c: &mut Controller, bytes: u32) {
+        let flight = c.cwnd().max(bytes);
+        c.on_ack(bytes, flight, None, Time::ZERO, true);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2

@@ -1,14 +1,14 @@
-//! Proportional Rate Reduction (RFC 9937): how much may be sent per acknowledgement in fast recovery, so that the flight
-//! comes down to the threshold evenly, and at the end of recovery is as close to it as the losses allow.
+//! Proportional Rate Reduction (RFC 9937): how much may be sent per acknowledgement in fast recovery, so that the
+//! flight comes down to the threshold evenly, and at the end of recovery is as close to it as the losses allow.
 //!
-//! While the pipe is above the threshold, ssthresh / RecoverFS octets leave per octet delivered. Once losses have brought
+//! While the pipe is above the threshold, ssthresh / RecoverFS bytes leave per byte delivered. Once losses have brought
 //! it below, PRR-CRB conserves packets (as much leaves as was delivered), and PRR-SSRB opens the window by one segment
 //! more for every *safe* acknowledgement: one that advances SND.UNA and shows no further loss.
 //!
-//! Begun by the acknowledgement step when recovery begins, fed with every acknowledgement in it, and informed by `output`
-//! what left. What may never happen: a window above the threshold that no delivery paid for.
+//! Begun by the acknowledgement step when recovery begins, fed with every acknowledgement in it, and informed by
+//! `output` what left. What may never happen: a window above the threshold that no delivery paid for.
 
-/// The state of one recovery; all in octets.
+/// The state of one recovery; all in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prr {
     /// What was in flight when recovery began, without what the peer held already; at least 1 once begun.
@@ -20,19 +20,19 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// Recovery begins with `recover_fs` octets that are neither acknowledged nor SACKed, what the present
+    /// Recovery begins with `recover_fs` bytes that are neither acknowledged nor SACKed, what the present
     /// acknowledgement delivered included (RFC 9937 section 6.1).
     pub(crate) fn begin(recover_fs: u32) -> Prr {
         Prr { recover_fs: recover_fs.max(1), delivered: 0, out: 0 }
     }
 
-    /// `octets` left, new or again.
+    /// `bytes` left, new or again.
     #[inline]
-    pub(crate) fn sent(&mut self, octets: u32) {
-        self.out = self.out.saturating_add(octets);
+    pub(crate) fn sent(&mut self, bytes: u32) {
+        self.out = self.out.saturating_add(bytes);
     }
 
-    /// The congestion window after an acknowledgement that delivered `delivered` octets and left `pipe` octets in the
+    /// The congestion window after an acknowledgement that delivered `delivered` bytes and left `pipe` bytes in the
     /// network; `safe` as above (RFC 9937 section 6.2). `None`: it delivered nothing, and the window stays.
     pub(crate) fn window(&mut self, delivered: u32, pipe: u32, ssthresh: u32, mss: u32, safe: bool) -> Option<u32> {
         if delivered == 0 {

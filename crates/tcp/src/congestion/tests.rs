@@ -9,14 +9,14 @@ fn start(kind: Kind) -> Controller {
     Controller::new(kind, MSS, 10 * MSS)
 }
 
-/// An acknowledgement of `octets` with the window in use.
-fn ack(c: &mut Controller, octets: u32) {
-    c.on_ack(octets, c.cwnd().max(octets), None, Time::ZERO, true);
+/// An acknowledgement of `bytes` with the window in use.
+fn ack(c: &mut Controller, bytes: u32) {
+    c.on_ack(bytes, c.cwnd().max(bytes), None, Time::ZERO, true);
 }
 
 #[test]
 fn is_small() {
-    assert!(size_of::<Controller>() <= 24, "{} octets", size_of::<Controller>());
+    assert!(size_of::<Controller>() <= 24, "{} bytes", size_of::<Controller>());
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9438#section-4.10
@@ -180,7 +180,7 @@ fn the_algorithm_can_be_changed_in_flight() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Ack { octets: u32, flight: u32, rtt_us: Option<u64>, wait_us: u64, limited: bool },
+    Ack { bytes: u32, flight: u32, rtt_us: Option<u64>, wait_us: u64, limited: bool },
     Congestion(u32),
     Exit,
     Timeout(u32),
@@ -191,7 +191,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let ack = (any::<u32>(), any::<u32>(), any::<Option<u64>>(), 0u64..1 << 40, any::<bool>())
-        .prop_map(|(octets, flight, rtt_us, wait_us, limited)| Step::Ack { octets, flight, rtt_us, wait_us, limited });
+        .prop_map(|(bytes, flight, rtt_us, wait_us, limited)| Step::Ack { bytes, flight, rtt_us, wait_us, limited });
     prop_oneof![
         8 => ack,
         1 => any::<u32>().prop_map(Step::Congestion),
@@ -205,7 +205,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// For every report, nothing overflows, the window keeps its bounds, and an acknowledgement never opens it
-    /// by more octets than were outstanding, or one segment.
+    /// by more bytes than were outstanding, or one segment.
     #[test]
     fn bounds_hold_for_any_history(mss in any::<u32>(), iw in any::<u32>(), steps in proptest::collection::vec(step(), 1..100)) {
         let mut c = Controller::new(Kind::Cubic, mss, iw);
@@ -213,12 +213,12 @@ proptest! {
         for step in steps {
             let before = c.cwnd();
             match step {
-                Step::Ack { octets, flight, rtt_us, wait_us, limited } => {
+                Step::Ack { bytes, flight, rtt_us, wait_us, limited } => {
                     now += Duration::from_micros(wait_us);
                     let starting = c.in_slow_start();
-                    c.on_ack(octets, flight, rtt_us.map(Duration::from_micros), now, limited);
+                    c.on_ack(bytes, flight, rtt_us.map(Duration::from_micros), now, limited);
                     let grown = c.cwnd() - before;
-                    prop_assert!(grown <= octets.min(flight).max(c.window.mss()), "grew by {grown}");
+                    prop_assert!(grown <= bytes.min(flight).max(c.window.mss()), "grew by {grown}");
                     prop_assert!(limited || starting || grown == 0);
                 }
                 Step::Congestion(flight) => { c.on_congestion(flight, now); }

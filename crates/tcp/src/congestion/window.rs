@@ -1,5 +1,5 @@
-//! The window that all algorithms share, and slow start, which is the same under each of them. What congestion avoidance
-//! makes of what slow start leaves over is the algorithm's.
+//! The window that all algorithms share, and slow start, which is the same under each of them. What congestion
+//! avoidance makes of what slow start leaves over is the algorithm's.
 
 use super::hystart::CSS_GROWTH_DIVISOR;
 use super::{Kind, MAX_WINDOW};
@@ -22,14 +22,14 @@ pub(super) enum Phase {
 /// The part that all algorithms share.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
-    /// Congestion window, octets.
+    /// Congestion window, bytes.
     pub cwnd: u32,
-    /// Slow-start threshold, octets.
+    /// Slow-start threshold, bytes.
     pub ssthresh: u32,
-    /// In congestion avoidance octets acknowledged that have not yet paid for growth, in the algorithm's unit. In slow
+    /// In congestion avoidance bytes acknowledged that have not yet paid for growth, in the algorithm's unit. In slow
     /// start the most that was in flight while the window was not the limit.
     pub credit: u32,
-    /// Sender maximum segment size, octets.
+    /// Sender maximum segment size, bytes.
     pub mss: u16,
     pub phase: Phase,
     pub kind: Kind,
@@ -41,12 +41,13 @@ impl Window {
         u32::from(self.mss)
     }
 
-    pub fn set_cwnd(&mut self, octets: u32) {
-        self.cwnd = octets.clamp(self.mss(), MAX_WINDOW);
+    pub fn set_cwnd(&mut self, bytes: u32) {
+        self.cwnd = bytes.clamp(self.mss(), MAX_WINDOW);
     }
 
-    /// Was at least half of the window in flight, in slow start? Then it grows although it was not the limit, up to twice
-    /// what was in flight: a user that writes a little more than before finds room for it (as Linux does since version 3.16).
+    /// Was at least half of the window in flight, in slow start? Then it grows although it was not the limit, up to
+    /// twice what was in flight: a user that writes a little more than before finds room for it (as Linux does since
+    /// version 3.16).
     #[inline]
     pub fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
         if self.cwnd >= self.ssthresh || self.phase == Phase::Recovery {
@@ -58,10 +59,10 @@ impl Window {
         self.cwnd < most.saturating_mul(2)
     }
 
-    /// Slow start for `acked` octets; returns those left for congestion avoidance.
+    /// Slow start for `acked` bytes; returns those left for congestion avoidance.
     ///
-    /// Every octet acknowledged opens the window by one (RFC 3465 with L unlimited, as its peers do now: a receiver
-    /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover octets that
+    /// Every byte acknowledged opens the window by one (RFC 3465 with L unlimited, as its peers do now: a receiver
+    /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover bytes that
     /// left the network long ago, and counts for one segment at most (RFC 3465 section 2.3).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
     //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and

@@ -8,13 +8,14 @@ use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::state::State;
 
-/// End the connection at once with a reset, drop all text, and let the user go.
+/// End the connection at once with a reset, drop all data, and let the user go.
 #[derive(Clone, Copy, Debug)]
 pub struct Abort;
 
 /// The interface that the connection goes by has vanished, or its local address is no longer ours (Linux lets such a
-/// connection time out; what RFC 5227 section 2.4 would have, a reset, has no way left): the connection ends with [`Error::NetworkDown`], and says
-/// nothing, because no device could carry it. Not an event of RFC 9293; what BSD and Linux call ENETDOWN.
+/// connection time out; what RFC 5227 section 2.4 would have, a reset, has no way left): the connection ends with
+/// [`Error::NetworkDown`], and says nothing, because no device could carry it. Not an event of RFC 9293; what BSD and
+/// Linux call ENETDOWN.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkDown;
 

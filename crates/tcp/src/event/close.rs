@@ -11,7 +11,7 @@ use crate::pcb::{Ack, Reading};
 use crate::state::{Cause, State};
 
 /// The user is done with the connection: send what is queued, then a FIN, and keep the connection until that is
-/// acknowledged. With unread text, or with linger time zero, it is reset instead (RFC 9293 section 3.6.1). After this
+/// acknowledged. With unread data, or with linger time zero, it is reset instead (RFC 9293 section 3.6.1). After this
 /// the connection removes itself (`TableChange::Remove`).
 ///
 /// A user that took buffers and did not read them uses [`super::Abort`] instead.
@@ -21,7 +21,7 @@ pub struct Close;
 /// The user is done with one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Text that arrives from now on is acknowledged and discarded.
+    /// Data that arrives from now on is acknowledged and discarded.
     Read,
     /// What is queued is sent, then a FIN.
     Write,
@@ -41,7 +41,7 @@ impl Event for Close {
             //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new
             //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was
             //# lost (SHLD-3).
-            // Text of a SYN waits for the handshake to be complete.
+            // Data of a SYN waits for the handshake to be complete.
             let half_open = parts.header_in.state == State::SynReceived && !parts.is_early();
             let unread = parts.receive_window.queued > 0 || half_open && parts.reassembly.bytes() > 0;
             if parts.header_in.resets_on_close() || unread || one_too_many(&parts, out) {
@@ -107,7 +107,7 @@ pub(super) fn reset(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.enter(Cause::Reset, out, now);
 }
 
-/// No more text from the user: the FIN follows what is queued.
+/// No more data from the user: the FIN follows what is queued.
 fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     match parts.header_in.state {
         State::SynSent => parts.enter(Cause::Close, out, now),

@@ -1,7 +1,7 @@
-//! A connection that is open early (RFC 7413). It is in SYN-RECEIVED, but its window parts are those of an
-//! established connection: their copies of the state say so, and SND.UNA stands behind the SYN as if that were acknowledged.
-//! All that the handshake still needs goes by the state in the header-in part, which is the authority.
-//! [`crate::handshake`] makes such a connection.
+//! A connection that is open early (RFC 7413). It is in SYN-RECEIVED, but its window parts are those of an established
+//! connection: their copies of the state say so, and SND.UNA stands behind the SYN as if that were acknowledged. All
+//! that the handshake still needs goes by the state in the header-in part, which is the authority. [`crate::handshake`]
+//! makes such a connection.
 
 use observe::Time;
 use wire::SeqNumber;
@@ -18,13 +18,13 @@ pub(crate) fn covers(sw: &SendWindow, ack: SeqNumber) -> bool {
     ack.ge(sw.una) && ack.le(sw.nxt)
 }
 
-/// The handshake is complete: the timer of the SYN-ACK becomes that of the text.
+/// The handshake is complete: the timer of the SYN-ACK becomes that of the data.
 pub(crate) fn complete(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     sw.progress = Tick::of(now);
     sw.unanswered = 0;
     if sw.rtt.backoff_count() > 0 {
-        // As for any lost SYN-ACK; nothing of the text was sent again meanwhile, and its timer begins now.
+        // As for any lost SYN-ACK; nothing of the data was sent again meanwhile, and its timer begins now.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
         let (una, retries) = (sw.una, sw.rtt.backoff_count() as u8);

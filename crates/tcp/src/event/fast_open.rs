@@ -1,5 +1,5 @@
-//! An active open with Fast Open (RFC 7413): a SYN with a cookie and payload, or with the request for a cookie; what its answer
-//! teaches; and what is done when there is none.
+//! An active open with Fast Open (RFC 7413): a SYN with a cookie and payload, or with the request for a cookie; what
+//! its answer teaches; and what is done when there is none.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -14,22 +14,22 @@ use crate::pcb::{HeaderIn, Loss, Timer};
 use crate::segment::Segment;
 use crate::user_timeout;
 
-/// What an active open with text needs beside [`crate::OpenParams`].
+/// What an active open with data needs beside [`crate::OpenParams`].
 pub struct Start {
     /// What the SYN may carry.
     pub offer: Offer,
-    /// Text to send, no more than the send buffer holds: what does not fit the SYN follows after the handshake.
-    pub text: Chunks,
+    /// Data to send, no more than the send buffer holds: what does not fit the SYN follows after the handshake.
+    pub data: Chunks,
     /// The user sends more as soon as the connection is open: the acknowledgement of the SYN-ACK may wait for that.
     pub more: bool,
 }
 
-/// Why Fast Open took no text to the peer, as far as is known.
+/// Why Fast Open took no data to the peer, as far as is known.
 pub(crate) fn failure(header_in: &HeaderIn) -> Option<FastOpenFailure> {
     header_in.settings.as_deref()?.fast_open?.failure
 }
 
-/// Octets from `una` on that left with the SYN already.
+/// Bytes from `una` on that left with the SYN already.
 pub(crate) fn sent_again(header_in: &HeaderIn, una: SeqNumber) -> u32 {
     let again = header_in.settings.as_deref().and_then(|settings| settings.fast_open?.again);
     again.map_or(0, |end| (end - una).max(0) as u32)
@@ -48,13 +48,13 @@ impl Event for TakeNews {
 }
 
 impl PcbMut<'_> {
-    /// Queue the text, and send our SYN with as much of it as the offer allows.
+    /// Queue the data, and send our SYN with as much of it as the offer allows.
     #[cold]
     pub(crate) fn open_fast(&mut self, start: Start, out: &mut Outbox<'_>, now: Time) {
-        let sent = Send { chunks: start.text }.run(self, out, now);
+        let sent = Send { chunks: start.data }.run(self, out, now);
         debug_assert!(sent.is_ok_and(|sent| sent.rest.is_empty()), "the caller knows the send buffer");
-        if start.offer.option.is_some() || start.offer.max_text > 0 || start.more {
-            let failure = (start.offer.max_text == 0).then_some(FastOpenFailure::NoCookie);
+        if start.offer.option.is_some() || start.offer.max_data > 0 || start.more {
+            let failure = (start.offer.max_data == 0).then_some(FastOpenFailure::NoCookie);
             self.header_in.settings(out.config).fast_open =
                 Some(Asked { option: start.offer.option, more: start.more, failure, news: None, again: None });
         }
@@ -64,7 +64,7 @@ impl PcbMut<'_> {
     /// Send our SYN with what `offer` allows, and start its timer.
     fn send_fast_syn(&mut self, offer: Offer, out: &mut Outbox<'_>, now: Time) {
         let (sw, rq) = (&mut *self.send_window, &mut *self.retransmit_queue);
-        let len = rq.len.min(u32::from(offer.max_text));
+        let len = rq.len.min(u32::from(offer.max_data));
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
         sw.rtt.start();
@@ -100,7 +100,7 @@ pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outb
         asked.failure = asked.failure.or(Some(FastOpenFailure::NotTaken));
     }
     if taken && ack.ge(parts.send_window.nxt) {
-        parts.header_in.note_text_on_syn();
+        parts.header_in.note_data_on_syn();
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) fn user_waits(parts: &PcbMut<'_>) -> bool {
     asked.is_some_and(|asked| asked.more)
 }
 
-/// The path does not carry the SYN that had text: it leaves again at once, without.
+/// The path does not carry the SYN that had data: it leaves again at once, without.
 pub(crate) fn too_large(parts: &mut PcbMut<'_>, mss: u16, out: &mut Outbox<'_>, now: Time) {
     parts.header_out.announce_mss = parts.header_out.announce_mss.min(mss);
     parts.send_window.rtt.cancel();
@@ -129,11 +129,11 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     out.table = TableChange::News;
 }
 
-/// Our SYN, which had text, is acknowledged up to `ack`: the rest of the text counts as never sent, for the peer has not
-/// kept it (RFC 7413 section 4.2.2), and leaves again at once. It stays a segment of its own, pushed however often it leaves,
-/// as in Linux.
+/// Our SYN, which had data, is acknowledged up to `ack`: the rest of the data counts as never sent, for the peer has
+/// not kept it (RFC 7413 section 4.2.2), and leaves again at once. It stays a segment of its own, pushed however often
+/// it leaves, as in Linux.
 #[cold]
-pub(crate) fn settle_text(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &mut Outbox<'_>) {
+pub(crate) fn settle_data(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &mut Outbox<'_>) {
     let (sw, rq) = (&mut *parts.send_window, &mut *parts.retransmit_queue);
     let taken = ((ack - sw.una).max(0) as u32).min(sw.flight());
     out.memory -= rq.acknowledge(taken);

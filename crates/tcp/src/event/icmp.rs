@@ -39,11 +39,11 @@ pub struct IcmpError {
     pub seq: SeqNumber,
 }
 
-/// The path to the peer carries segments with at most `mss` octets of text and options (packet-too-big, or another
+/// The path to the peer carries segments with at most `mss` bytes of data and options (packet-too-big, or another
 /// connection's discovery).
 #[derive(Clone, Copy, Debug)]
 pub struct PathMtu {
-    /// Octets behind the fixed 20 octets of the TCP header: path MTU - IP header - 20.
+    /// Bytes behind the fixed 20 bytes of the TCP header: path MTU - IP header - 20.
     pub mss: u16,
     /// The sequence number of the quoted segment; `None` if the stack knows the path MTU otherwise.
     pub seq: Option<SeqNumber>,
@@ -103,10 +103,10 @@ impl Event for PathMtu {
     }
 }
 
-/// Retransmissions go unanswered and reach R1 (RFC 9293 section 3.8.3): perhaps a router drops what is too large, and its
-/// ICMP errors are lost (RFC 2923 section 2.1). Go on with segments that pass nearly everywhere, if the stack looks for
-/// black holes, and search from there; if that is done already, with segments of half the size. The time-out that brought
-/// us here sends again.
+/// Retransmissions go unanswered and reach R1 (RFC 9293 section 3.8.3): perhaps a router drops what is too large, and
+/// its ICMP errors are lost (RFC 2923 section 2.1). Go on with segments that pass nearly everywhere, if the stack looks
+/// for black holes, and search from there; if that is done already, with segments of half the size. The time-out that
+/// brought us here sends again.
 pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let config = out.config;
     let sw = &mut *parts.send_window;
@@ -115,7 +115,7 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, n
     if !suspicious || !sw.state.is_synchronised() {
         return;
     }
-    let (before, options) = (sw.mss, sw.option_octets());
+    let (before, options) = (sw.mss, sw.option_bytes());
     let floor = config.mtu_probe_floor.max(config.min_mss);
     let size = match sw.mtu_search() {
         Some(search) => search.retreat(before + options, config.base_mss, floor),
@@ -138,10 +138,10 @@ fn lower_mss(path: PathMtu, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: T
     true
 }
 
-/// Segments carry at most `size` octets of text and options from now on. Whether they carried more.
+/// Segments carry at most `size` bytes of data and options from now on. Whether they carried more.
 pub(super) fn shrink(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) -> bool {
     let sw = &mut *parts.send_window;
-    let mss = size.saturating_sub(sw.option_octets()).max(1);
+    let mss = size.saturating_sub(sw.option_bytes()).max(1);
     sw.mtu_search().into_iter().for_each(|search| search.at_most(size));
     if mss >= sw.mss {
         return false;
@@ -197,7 +197,7 @@ fn send_larger_again(
     }
 }
 
-/// A SYN that has text leaves again without. True if that is what is in flight.
+/// A SYN that has data leaves again without. True if that is what is in flight.
 fn of_open_early(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let early = parts.header_in.state == State::SynSent && parts.send_window.flight() > 1;
     if early {

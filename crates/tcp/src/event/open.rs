@@ -52,7 +52,8 @@ impl Negotiation {
     }
 }
 
-/// The active OPEN of a PCB that is not open: it sends its SYN, with text that goes along with it if there is some (Fast Open).
+/// The active OPEN of a PCB that is not open: it sends its SYN, with data that goes along with it if there is some
+/// (Fast Open).
 pub struct Open(pub Option<Box<Start>>);
 
 impl Event for Open {
@@ -85,7 +86,7 @@ impl Pcb {
         pcb
     }
 
-    /// Open actively with text: the PCB in SYN-SENT, its SYN in `out` with as much of the text as the offer allows.
+    /// Open actively with data: the PCB in SYN-SENT, its SYN in `out` with as much of the data as the offer allows.
     pub fn open_fast(params: &OpenParams, start: Start, out: &mut Outbox<'_>, now: Time) -> Pcb {
         let mut pcb = Pcb::unopened(params, out.config, now);
         Open(Some(Box::new(start))).run(&mut pcb.parts(), out, now);
@@ -167,7 +168,7 @@ impl crate::access::PcbMut<'_> {
         sw.timestamps = agreed.timestamps.is_some();
         sw.sack = agreed.sack;
         self.retransmit_queue.largest = self.retransmit_queue.largest.min(agreed.peer_mss);
-        let options = sw.option_octets();
+        let options = sw.option_bytes();
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
         //# The maximum size of a segment that a TCP endpoint really sends, the "effective send MSS", MUST be the
         //# smaller (MUST-16) of the send MSS (that reflects the available reassembly buffer size at the remote host,

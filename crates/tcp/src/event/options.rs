@@ -6,7 +6,7 @@ use crate::access::PcbMut;
 use crate::config::{Config, KeepAlive};
 use crate::congestion::Kind;
 
-/// The options of a connection, as they are in effect. Sizes are in octets.
+/// The options of a connection, as they are in effect. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptionValues {
     /// `TCP_NODELAY`.
@@ -25,7 +25,7 @@ pub struct OptionValues {
     pub announced_user_timeout: Option<Duration>,
     /// The one that the peer advertised last.
     pub peer_user_timeout: Option<Duration>,
-    /// `TCP_MAXSEG`: text of a segment of ours.
+    /// `TCP_MAXSEG`: data of a segment of ours.
     pub max_segment: u16,
     /// `TCP_WINDOW_CLAMP`; 2^30 for none.
     pub window_clamp: u32,

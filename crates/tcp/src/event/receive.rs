@@ -1,4 +1,4 @@
-//! RECEIVE (RFC 9293 section 3.10.3): hand text to the user in the buffers it arrived in.
+//! RECEIVE (RFC 9293 section 3.10.3): hand data to the user in the buffers it arrived in.
 
 use observe::Time;
 use pktbuf::PktBuf;
@@ -13,48 +13,48 @@ use crate::pcb::{Ack, Reassembly, ReceiveWindow, RecvSnapshot};
 use crate::scarcity::of_buffer;
 use crate::state::State;
 
-/// Take about `max` octets of text: whole buffers, at least one if there is any, so it may be more. The caller copies
+/// Take about `max` bytes of data: whole buffers, at least one if there is any, so it may be more. The caller copies
 /// out of them after the guards have dropped, and keeps what its user did not want yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// Octets wanted.
+    /// Bytes wanted.
     pub max: usize,
 }
 
 /// What a [`Receive`] hands out.
 #[derive(Debug, Default)]
 pub struct Received {
-    /// The text, in order. Room for two inline: a larger answer would be dearer to move than a long one is to allocate.
+    /// The data, in order. Room for two inline: a larger answer would be dearer to move than a long one is to allocate.
     pub data: SmallVec<[PktBuf; 2]>,
-    /// More text is queued.
+    /// More data is queued.
     pub more: bool,
-    /// The peer may soon have nothing left of our window, and text beyond `max` was handed out, which counts as unread: say
-    /// with [`Keep`] how far the user has come in it. Else it is enough to ask for more when all of it is read.
-    pub pinched: bool,
+    /// The peer may soon have nothing left of our window, and data beyond `max` was handed out, which counts as unread:
+    /// say with [`Keep`] how far the user has come in it. Else it is enough to ask for more when all of it is read.
+    pub window_clamped: bool,
     /// The end of the stream follows `data`: the peer closed.
     pub end: bool,
     /// Bytes of memory that the connection's buffers have shrunk by: those of `data`.
     pub memory: u32,
-    /// Where the urgent mark falls, if it does: octets from the beginning of `data` to the octet after the urgent one
+    /// Where the urgent mark falls, if it does: bytes from the beginning of `data` to the byte after the urgent one
     /// (RFC 6093 section 3.1). It may lie behind `data`.
     pub urgent: Option<usize>,
 }
 
-/// Copy about what a [`Receive`] of `max` octets would hand out, and leave it where it is: nothing counts as read, and the
-/// window stays as it is.
+/// Copy about what a [`Receive`] of `max` bytes would hand out, and leave it where it is: nothing counts as read, and
+/// the window stays as it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Peek {
-    /// Octets wanted.
+    /// Bytes wanted.
     pub max: usize,
-    /// The caller has data that comes before this, and returns it if there is no more: why the connection ended is left for
-    /// the call that would return nothing.
+    /// The caller has data that comes before this, and returns it if there is no more: why the connection ended is left
+    /// for the call that would return nothing.
     pub follows_data: bool,
 }
 
 /// What a [`Peek`] shows.
 #[derive(Debug, Default)]
 pub struct Peeked {
-    /// The first octets that were not handed out yet, `max` at most.
+    /// The first bytes that were not handed out yet, `max` at most.
     pub data: Vec<u8>,
     /// The end of the stream follows `data`.
     pub end: bool,
@@ -63,26 +63,26 @@ pub struct Peeked {
 }
 
 /// Say how much is left of what the last [`Receive`] handed out: so much counts as received and not read, and takes
-/// room from the window. Until then it is what was handed out beyond the octets that were asked for. The next [`Receive`]
-/// says that all is read.
+/// room from the window. Until then it is what was handed out beyond the bytes that were asked for. The next
+/// [`Receive`] says that all is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
-    /// Octets not read yet; more than 65 535 count as so many.
-    pub octets: usize,
+    /// Bytes not read yet; more than 65 535 count as so many.
+    pub bytes: usize,
 }
 
-/// What taking text left to be done: there is a window to tell of, or no text.
+/// What taking data left to be done: there is a window to tell of, or no data.
 #[derive(Debug)]
 pub struct ReceiveRest {
-    /// Nothing was taken, neither text nor the end of the stream.
+    /// Nothing was taken, neither data nor the end of the stream.
     nothing: bool,
     update: Option<RecvSnapshot>,
     state: State,
 }
 
 impl Receive {
-    /// The first half of the event, which needs no outbox; mostly it is all. The text is put into `received`, which is empty
-    /// before: an answer is too large to be moved from hand to hand.
+    /// The first half of the event, which needs no outbox; mostly it is all. The data is put into `received`, which is
+    /// empty before: an answer is too large to be moved from hand to hand.
     ///
     /// # Errors
     /// There is a second half: run it. If that fails, nothing was taken.
@@ -105,7 +105,8 @@ impl Receive {
 
 impl Event for Receive {
     /// # Errors
-    /// [`Error::WouldBlock`] when there is nothing yet, or why the connection ended, once (then [`Error::NotConnected`]).
+    /// [`Error::WouldBlock`] when there is nothing yet, or why the connection ended, once (then
+    /// [`Error::NotConnected`]).
     type Reply = Result<Received, Error>;
 
     #[inline]
@@ -149,7 +150,7 @@ impl Event for Peek {
     }
 }
 
-/// Why there is neither text nor the end of the stream. A failure of the connection is reported once.
+/// Why there is neither data nor the end of the stream. A failure of the connection is reported once.
 fn why_nothing<A: PcbAccess>(state: State, pcb: &mut A) -> Error {
     match state {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
@@ -185,7 +186,7 @@ impl Event for Keep {
             if rw.discards() {
                 return None;
             }
-            rw.kept = kept(self.octets);
+            rw.kept = kept(self.bytes);
             window_update(rw, ra)
         });
         if let Some(snapshot) = update {
@@ -194,16 +195,16 @@ impl Event for Keep {
     }
 }
 
-fn kept(octets: usize) -> u16 {
-    u16::try_from(octets).unwrap_or(u16::MAX)
+fn kept(bytes: usize) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
 }
 
 fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(snapshot);
-        // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. What is said after
-        // that no user needs, and the peer, if it is gone by then, answers with a reset.
-        let ack = if sw.state.accepts_text() { Ack::Now } else { Ack::None };
+        // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. A later
+        // acknowledgement is not needed, and the peer, if it is gone by then, answers it with a reset.
+        let ack = if sw.state.accepts_data() { Ack::Now } else { Ack::None };
         output::transmit(sw, rq, ho, out, now, ack)
     });
     if told.is_some() {
@@ -224,7 +225,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     }
     rw.queued -= taken as u32;
     rw.kept = kept(taken.saturating_sub(max));
-    received.pinched = rw.kept > 0 && rw.is_pinched();
+    received.window_clamped = rw.kept > 0 && rw.is_pinched();
     received.more = rw.queued > 0;
     received.end = !received.more && (rw.finished || rw.discards());
     if rw.urgent_valid {
@@ -238,7 +239,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
 /// Reading made room: is it enough to tell the peer?
 #[inline]
 fn window_update(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> Option<RecvSnapshot> {
-    if !rw.state.accepts_text() {
+    if !rw.state.accepts_data() {
         return None;
     }
     rw.open_window();

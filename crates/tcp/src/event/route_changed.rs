@@ -1,9 +1,10 @@
-//! Routes have changed under an open connection: the path to its peer may have become narrower or wider, or there is none.
+//! Routes have changed under an open connection: the path to its peer may have become narrower or wider, or there is
+//! none.
 //!
-//! Run by the stack after the first emission under the changed table, or when a connection asks because it searches for its
-//! path's MTU; which next hop that took is none of TCP's business.
-//! Only the MTU of a path is looked at again: what else a route says (advertised MSS, initial windows) is said when a
-//! connection opens. What may never happen: segments larger than the peer's MSS, however wide the path.
+//! Run by the stack after the first emission under the changed table, or when a connection asks because it searches for
+//! its path's MTU; which next hop that took is none of TCP's business. Only the MTU of a path is looked at again: the
+//! other attributes of a route (advertised MSS, initial windows) apply when a connection opens. What may never happen:
+//! segments larger than the peer's MSS, however wide the path.
 
 use observe::{Counter, Time};
 
@@ -18,7 +19,7 @@ use crate::pcb::Ack;
 /// The routes have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteChanged {
-    /// Octets behind the fixed 20 octets of the TCP header that the path carries now; `None`: there is no route.
+    /// Bytes behind the fixed 20 bytes of the TCP header that the path carries now; `None`: there is no route.
     pub mss: Option<u16>,
     /// Segments just made were too large for that and were not sent.
     pub lost: bool,
@@ -49,15 +50,15 @@ impl RouteChanged {
         if !shrink(size, parts, out) {
             widen(size, parts, out);
         }
-        // No sign of congestion, as where a router says so (RFC 1191 section 6.4). Whatever was being repaired is: all is
-        // sent again.
+        // No sign of congestion, as where a router says so (RFC 1191 section 6.4). Whatever was being repaired is: all
+        // is sent again.
         if self.lost {
             send_all_again(parts, out, now);
         }
     }
 }
 
-/// Text that has waited for this may leave.
+/// Data that has waited for this may leave.
 fn send(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
     if let Some((nxt, edge)) = told {
@@ -65,10 +66,10 @@ fn send(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// Segments may carry `size` octets of text and options: at once, unless the path is searched for what passes.
+/// Segments may carry `size` bytes of data and options: at once, unless the path is searched for what passes.
 fn widen(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) {
     let sw = &mut *parts.send_window;
-    let mss = size.saturating_sub(sw.option_octets()).max(1);
+    let mss = size.saturating_sub(sw.option_bytes()).max(1);
     if let Some(search) = sw.mtu_search() {
         search.may_pass(size);
     } else if mss > sw.mss {

@@ -8,24 +8,24 @@ use super::Event;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
-use crate::output::{self, Told};
+use crate::output::{self, Advertised};
 use crate::pcb::{Ack, Awaited, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
 
-/// Text to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are moved
-/// several times.
+/// Data to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are
+/// moved several times.
 pub type Chunks = SmallVec<[Chunk; 1]>;
 
-/// Append text to the send queue, as far as there is space, and send what may be sent.
+/// Append data to the send queue, as far as there is space, and send what may be sent.
 #[derive(Default)]
 pub struct Send {
-    /// The text.
+    /// The data.
     pub chunks: Chunks,
 }
 
 /// What became of a [`Send`].
 #[derive(Default)]
 pub struct Sent {
-    /// Octets taken.
+    /// Bytes taken.
     pub accepted: usize,
     /// What was not taken, for lack of space: wait for `WRITABLE` and send it again.
     pub rest: Chunks,
@@ -45,7 +45,7 @@ impl Event for Send {
 
 /// The event taken from where it stands, since it is large: what was not taken, for lack of space, is left in it.
 impl Event for &mut Send {
-    /// Octets taken.
+    /// Bytes taken.
     ///
     /// # Errors
     /// [`Error::NotConnected`] or why the connection ended; [`Error::Shutdown`] after a close or shutdown of this
@@ -58,9 +58,9 @@ impl Event for &mut Send {
     }
 }
 
-/// Append text behind which more will follow (`MSG_MORE`): what fills no segment is not sent by this call, and what leaves
-/// last carries no PSH. It waits for the next send without this, for an acknowledgement that lets it leave, or for the end of
-/// a cork's time.
+/// Append data behind which more will follow (`MSG_MORE`): what fills no segment is not sent by this call, and what
+/// leaves last carries no PSH. It waits for the next send without this, for an acknowledgement that lets it leave, or
+/// for the end of a cork's time.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# A TCP endpoint MAY implement PUSH flags on SEND calls (MAY-15).
 pub struct SendMore(pub Send);
@@ -75,7 +75,7 @@ impl Event for SendMore {
     }
 }
 
-/// Take what there is space for out of `chunks`; octets taken.
+/// Take what there is space for out of `chunks`; bytes taken.
 #[inline]
 fn send<A: PcbAccess>(
     chunks: &mut Chunks,
@@ -104,7 +104,7 @@ fn send<A: PcbAccess>(
     });
     if let Ok(Some((nxt, edge))) = told {
         pcb.receive_side(|rw, _| {
-            // Text carried the acknowledgement: this is a dialogue, and delaying pays.
+            // Data carried the acknowledgement: this is a dialogue, and delaying pays.
             rw.quick = 0;
             rw.acked(nxt, edge);
         });
@@ -116,12 +116,12 @@ fn send<A: PcbAccess>(
     }
 }
 
-/// Append text whose last octet is urgent (`MSG_OOB`), and send what may be sent. Urgent text takes its place in the stream
-/// like any other (RFC 6093 section 6).
+/// Append data whose last byte is urgent (`MSG_OOB`), and send what may be sent. Urgent data takes its place in the
+/// stream like any other (RFC 6093 section 6).
 pub struct SendUrgent(pub Send);
 
 impl Event for SendUrgent {
-    /// As [`Send`]; the mark is set if all text was taken.
+    /// As [`Send`]; the mark is set if all data was taken.
     type Reply = Result<Sent, Error>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
@@ -129,7 +129,7 @@ impl Event for SendUrgent {
         pcb.send_side(|sw, rq| {
             let fits = len > 0 && len <= sw.space(rq, out.config, out.scarcity) as usize && may_send(sw).is_ok();
             if fits {
-                // Before the text is queued, or the segments that it leaves in would not know.
+                // Before the data is queued, or the segments that it leaves in would not know.
                 let end = sw.una + rq.len + len as u32;
                 sw.shaping(out.config).urgent = Some(end);
             }
@@ -138,19 +138,19 @@ impl Event for SendUrgent {
     }
 }
 
-/// Append text that ends a record (`MSG_EOR`), and send what may be sent: no segment carries text from both sides of the end,
-/// sent for the first time or again, and the end of a record does not wait for text that cannot join it.
+/// Append data that ends a record (`MSG_EOR`), and send what may be sent: no segment carries data from both sides of
+/// the end, sent for the first time or again, and the end of a record does not wait for data that cannot join it.
 pub struct SendRecord(pub Send);
 
 impl Event for SendRecord {
-    /// As [`Send`]; the record ends if all text was taken.
+    /// As [`Send`]; the record ends if all data was taken.
     type Reply = Result<Sent, Error>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<Sent, Error> {
         let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
         pcb.send_side(|sw, rq| {
             if len > 0 && len <= sw.space(rq, out.config, out.scarcity) as usize && may_send(sw).is_ok() {
-                // Before the text is queued, or the segments that it leaves in would not know.
+                // Before the data is queued, or the segments that it leaves in would not know.
                 let end = sw.una + rq.len + len as u32;
                 sw.shaping(out.config).records.push_back(end);
             }
@@ -170,8 +170,8 @@ fn may_send(sw: &SendWindow) -> Result<(), Error> {
     Ok(())
 }
 
-/// Queue as much of `chunks` as there is space for, leave the rest, and send what may leave: also in the middle, for what has
-/// left makes room for more. The octets queued.
+/// Queue as much of `chunks` as there is space for, leave the rest, and send what may leave: also in the middle, for
+/// what has left makes room for more. The bytes queued.
 fn append(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -179,7 +179,7 @@ fn append(
     (chunks, mut push): (&mut Chunks, Push),
     out: &mut Outbox<'_>,
     now: Time,
-) -> (usize, Told) {
+) -> (usize, Advertised) {
     let mut told = None;
     let (mut accepted, mut seen) = (0, 0);
     for mut chunk in core::mem::take(chunks) {
@@ -208,7 +208,7 @@ fn append(
     }
     if !chunks.is_empty() {
         sw.awaited.insert(Awaited::ROOM);
-        // A writer that waits for room needs the accepted text to leave.
+        // A writer that waits for room needs the accepted data to leave.
         push = Push::Asked;
     }
     sw.hold.set_push(push);
@@ -217,8 +217,8 @@ fn append(
     (accepted, told)
 }
 
-/// Octets to take now of `len` that are wanted, or more. A buffer that is too small for the beginning of a connection grows
-/// first.
+/// Bytes to take now of `len` that are wanted, or more. A buffer that is too small for the beginning of a connection
+/// grows first.
 fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> usize {
     if sw.space(rq, out.config, out.scarcity) == 0 {
         sw.grow_to_begin(out.config, out.scarcity);
@@ -237,7 +237,7 @@ fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'_>, now: Ti
 }
 
 /// The connection has just been established: send what was queued before, and the acknowledgement.
-pub(super) fn flush_pending(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time, ack: Ack) -> Told {
+pub(super) fn flush_pending(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time, ack: Ack) -> Advertised {
     super::close::continue_close(parts, out, now);
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack))
 }

@@ -11,10 +11,10 @@ use crate::congestion::Kind;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Awaited, Reading, Settings};
+use crate::pcb::{Ack, Awaited, Reading, UserSettings};
 use crate::user_timeout;
 
-/// Largest buffer that can be set, in octets: what a window can say (RFC 7323 section 2.3).
+/// Largest buffer that can be set, in bytes: what a window can say (RFC 7323 section 2.3).
 const LARGEST_BUFFER: u32 = 1 << 30;
 
 /// Set one option.
@@ -38,49 +38,51 @@ pub enum SocketOption {
     KeepInterval(Duration),
     /// Unanswered probes that end the connection, 1 to 127 (`TCP_KEEPCNT`).
     KeepCount(u8),
-    /// Size of the send buffer in octets, 1 to 2^30; it no longer grows.
+    /// Size of the send buffer in bytes, 1 to 2^30; it no longer grows.
     SendBuffer(u32),
-    /// Size of the receive buffer in octets, 1 to 2^30; it no longer grows. A window that was announced is honoured.
+    /// Size of the receive buffer in bytes, 1 to 2^30; it no longer grows. A window that was announced is honoured.
     ReceiveBuffer(u32),
     /// Congestion control.
     Congestion(Kind),
-    /// What close does with text not yet sent; time zero resets.
+    /// What close does with data not yet sent; time zero resets.
     Linger(Option<Duration>),
-    /// Give up after this long without progress (`TCP_USER_TIMEOUT`). A peer's wish no longer counts, until this is `None`.
+    /// Give up after this long without progress (`TCP_USER_TIMEOUT`). A peer's wish no longer counts, until this is
+    /// `None`.
     UserTimeout(Option<Duration>),
     /// Tell the peer this user time-out, 1 s to 32 767 min, at once, and heed the peer's (RFC 5482); `None`: no longer.
     AnnouncedUserTimeout(Option<Duration>),
-    /// Largest window to announce, in octets.
+    /// Largest window to announce, in bytes.
     WindowClamp(u32),
     /// Acknowledge at once for a while, or delay from now on.
     QuickAck(bool),
-    /// Largest text of a segment of ours, in octets; it can only be lowered.
+    /// Largest data of a segment of ours, in bytes; it can only be lowered.
     MaxSegment(u16),
     /// Longest stay in FIN-WAIT-2 after close; `None`: the stack's (`TCP_LINGER2`).
     FinWait2(Option<Duration>),
     /// Retransmissions of the SYN, 1 to 127 (`TCP_SYNCNT`).
     SynRetries(u8),
-    /// Text from which on the connection counts as readable, in octets; 0 counts as 1 (`SO_RCVLOWAT`).
+    /// Data from which on the connection counts as readable, in bytes; 0 counts as 1 (`SO_RCVLOWAT`).
     ReceiveLowWater(u32),
-    /// Text that may wait unsent before the writer counts as blocked, in octets (`TCP_NOTSENT_LOWAT`); 0: the stack's.
+    /// Data that may wait unsent before the writer counts as blocked, in bytes (`TCP_NOTSENT_LOWAT`); 0: the stack's.
     NotSentLowWater(u32),
-    /// Pace segments, at this many octets per second or less; `u64::MAX` paces without a bound (`SO_MAX_PACING_RATE`).
+    /// Pace segments, at this many bytes per second or less; `u64::MAX` paces without a bound (`SO_MAX_PACING_RATE`).
     MaxPacingRate(u64),
-    /// Differentiated Services field of all that is sent from now on, in the high six bits (`IP_TOS`, `IPV6_TCLASS`); the
-    /// low two are those of ECN and the stack's.
+    /// Differentiated Services field of all that is sent from now on, in the high six bits (`IP_TOS`, `IPV6_TCLASS`);
+    /// the low two are those of ECN and the stack's.
     TrafficClass(u8),
-    /// Time to live or hop limit of all that is sent from now on, 1 to 255 (`IP_TTL`, `IPV6_UNICAST_HOPS`); `None`: IP's
-    /// default.
+    /// Time to live or hop limit of all that is sent from now on, 1 to 255 (`IP_TTL`, `IPV6_UNICAST_HOPS`); `None`:
+    /// IP's default.
     HopLimit(Option<u8>),
     /// Whether soft errors raise [`Readiness::SOFT_ERROR`]; they do unless switched off.
     ErrorReports(bool),
     /// Whether every arrival of data raises [`Readiness::READABLE`], and not only the first after the receive queue was
     /// below the low-water mark: for edge-triggered pollers with Linux's semantics. Off unless switched on.
     EveryArrival(bool),
-    /// Raises [`Readiness::WRITABLE`] when the send buffer next has room, at once if it has some now, although no send was
-    /// refused: for a poller that found the connection not writable.
+    /// Raises [`Readiness::WRITABLE`] when the send buffer next has room, at once if it has some now, although no send
+    /// was refused: for a poller that found the connection not writable.
     TellOfRoom,
-    /// Raises [`Readiness::ACKNOWLEDGED`] once, when SND.UNA next moves: for a user that reports what has become of its sends.
+    /// Raises [`Readiness::ACKNOWLEDGED`] once, when SND.UNA next moves: for a user that reports what has become of its
+    /// sends.
     TellOfAcknowledgement,
 }
 
@@ -130,12 +132,12 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             keep_timing(option, parts.header_in.settings(out.config), heard)?;
             parts.header_in.arm(out);
         }
-        SocketOption::SendBuffer(octets) => {
-            sw.limit = in_range(octets)?;
+        SocketOption::SendBuffer(bytes) => {
+            sw.limit = in_range(bytes)?;
             sw.grows = false;
         }
-        SocketOption::ReceiveBuffer(octets) => {
-            rw.limit = in_range(octets)?;
+        SocketOption::ReceiveBuffer(bytes) => {
+            rw.limit = in_range(bytes)?;
             rw.grows = false;
         }
         SocketOption::Congestion(kind) => sw.congestion.set_kind(kind),
@@ -154,8 +156,8 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             out.wake_by(now);
         }
         SocketOption::AnnouncedUserTimeout(time) => user_timeout::announce(time, &mut parts, out, now)?,
-        SocketOption::ReceiveLowWater(octets) => {
-            rw.low_water = octets.clamp(1, LARGEST_BUFFER);
+        SocketOption::ReceiveLowWater(bytes) => {
+            rw.low_water = bytes.clamp(1, LARGEST_BUFFER);
             rw.limit = rw.limit.max(rw.low_water);
             if rw.is_readable() {
                 out.ready |= Readiness::READABLE;
@@ -169,8 +171,8 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         }
         SocketOption::TellOfRoom => sw.awaited.insert(Awaited::ROOM),
         SocketOption::TellOfAcknowledgement => sw.awaited.insert(Awaited::ACKNOWLEDGEMENT),
-        SocketOption::NotSentLowWater(octets) => {
-            let mark = if octets == 0 { out.config.not_sent_low_water } else { octets };
+        SocketOption::NotSentLowWater(bytes) => {
+            let mark = if bytes == 0 { out.config.not_sent_low_water } else { bytes };
             sw.shaping(out.config).not_sent_low_water = mark;
         }
         SocketOption::MaxPacingRate(rate) => sw.shaping(out.config).pace_at_most(rate.max(1)),
@@ -189,15 +191,15 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         //# However, an application program that does not want to receive such ERROR_REPORT calls SHOULD be able to
         //# effectively disable these calls (SHLD-20).
         SocketOption::ErrorReports(on) => parts.header_in.settings(out.config).silent = !on,
-        SocketOption::WindowClamp(octets) => rw.clamp = in_range(octets)?,
+        SocketOption::WindowClamp(bytes) => rw.clamp = in_range(bytes)?,
         SocketOption::QuickAck(on) => rw.quick = if on { out.config.quick_acks } else { 0 },
-        SocketOption::MaxSegment(octets) => {
-            if octets < out.config.min_mss.max(1) {
+        SocketOption::MaxSegment(bytes) => {
+            if bytes < out.config.min_mss.max(1) {
                 return Err(Error::InvalidOption);
             }
-            let size = octets.saturating_add(sw.option_octets());
+            let size = bytes.saturating_add(sw.option_bytes());
             sw.mtu_search().into_iter().for_each(|search| search.at_most(size));
-            sw.change_mss(sw.mss.min(octets));
+            sw.change_mss(sw.mss.min(bytes));
             parts.retransmit_queue.largest = parts.retransmit_queue.largest.min(size);
         }
     }
@@ -205,7 +207,7 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
 }
 
 /// One of the three parts of the keep-alive timing.
-fn keep_timing(option: SocketOption, settings: &mut Settings, heard: Time) -> Result<(), Error> {
+fn keep_timing(option: SocketOption, settings: &mut UserSettings, heard: Time) -> Result<(), Error> {
     let seconds = |time: Duration| within(time.as_secs(), 1..=32_767).map(|_| time);
     match option {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
@@ -225,11 +227,11 @@ fn within(value: u64, range: core::ops::RangeInclusive<u64>) -> Result<u64, Erro
     if range.contains(&value) { Ok(value) } else { Err(Error::InvalidOption) }
 }
 
-fn in_range(octets: u32) -> Result<u32, Error> {
-    if (1..=LARGEST_BUFFER).contains(&octets) { Ok(octets) } else { Err(Error::InvalidOption) }
+fn in_range(bytes: u32) -> Result<u32, Error> {
+    if (1..=LARGEST_BUFFER).contains(&bytes) { Ok(bytes) } else { Err(Error::InvalidOption) }
 }
 
-/// Text that a cork or Nagle's rule held back may go now.
+/// Data that a cork or Nagle's rule held back may go now.
 fn release_held(parts: &mut PcbMut<'_>, may_go: bool, out: &mut Outbox<'_>, now: Time) {
     if may_go {
         let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));

@@ -21,7 +21,7 @@ use crate::state::State;
 #[derive(Clone, Copy, Debug)]
 pub struct Status;
 
-/// A connection at one moment; its four-tuple is known to the caller. Sizes are in octets.
+/// A connection at one moment; its four-tuple is known to the caller. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct StatusReport {
     /// State.
@@ -32,20 +32,20 @@ pub struct StatusReport {
     pub error: Option<Error>,
     /// A soft error (RFC 9293 section 3.9.1.8), if one was noted since the last segment arrived.
     pub soft_error: Option<Error>,
-    /// Text of ours that is queued, sent or not.
+    /// Data of ours that is queued, sent or not.
     pub send_queue: u32,
-    /// Of that, octets sent and not acknowledged.
+    /// Of that, bytes sent and not acknowledged.
     pub unacknowledged: u32,
     /// Size of the send buffer.
     pub send_buffer: u32,
-    /// Text of the peer that the user has not read.
+    /// Data of the peer that the user has not read.
     pub receive_queue: u32,
-    /// Text of the peer that waits for text before it.
+    /// Data of the peer that waits for data before it.
     pub out_of_order: u32,
-    /// Size of the receive buffer, octets of text.
+    /// Size of the receive buffer, bytes of data.
     pub receive_buffer: u32,
-    /// The receiver's estimate of the round trip, by which its buffer is sized: the shortest time in which a window passed;
-    /// zero before one has.
+    /// The receiver's estimate of the round trip, by which its buffer is sized: the shortest time in which a window
+    /// passed; zero before one has.
     pub receive_rtt: Duration,
     /// The most that the user read within such a time; before that is known, ten segments.
     pub receive_space: u32,
@@ -55,7 +55,7 @@ pub struct StatusReport {
     pub announced_window: u32,
     /// The peer's window.
     pub send_window: u32,
-    /// Text that one segment of ours carries.
+    /// Data that one segment of ours carries.
     pub mss: u16,
     /// Congestion control.
     pub congestion: Kind,
@@ -67,15 +67,15 @@ pub struct StatusReport {
     pub recovering: bool,
     /// What the sender believes about loss.
     pub recovery: RecoveryState,
-    /// Octets SACKed by the peer.
+    /// Bytes SACKed by the peer.
     pub sacked: u32,
-    /// Octets that are lost and not sent again yet.
+    /// Bytes that are lost and not sent again yet.
     pub lost: u32,
-    /// Octets that are lost, sent again since or not.
+    /// Bytes that are lost, sent again since or not.
     pub lost_in_all: u32,
-    /// Octets sent again that are under way.
+    /// Bytes sent again that are under way.
     pub resent: u32,
-    /// Octets believed to be in the network.
+    /// Bytes believed to be in the network.
     pub pipe: u32,
     /// Segments sent again since the connection began; those of the handshake are not counted.
     pub total_retransmits: u32,
@@ -83,8 +83,8 @@ pub struct StatusReport {
     pub duplicates_reported: u32,
     /// Times that reordering was seen.
     pub reorderings_seen: u32,
-    /// How many segments a late one was behind at most, but no less than DupThresh and no more than 300. Only told: when
-    /// something is lost is decided by time (RFC 8985).
+    /// How many segments a late one was behind at most, but no less than DupThresh and no more than 300. For
+    /// information only: loss is decided by time (RFC 8985).
     pub reordering: u32,
     /// Least round-trip time of late.
     pub min_rtt: Option<Duration>,
@@ -96,9 +96,9 @@ pub struct StatusReport {
     pub ecn: EcnMode,
     /// What was counted of marks.
     pub marks: EcnCounts,
-    /// Text of the SYN has reached the other side, in either direction (Fast Open).
-    pub text_on_syn: bool,
-    /// Why Fast Open took no text to the peer, if it was tried.
+    /// Data of the SYN has reached the other side, in either direction (Fast Open).
+    pub data_on_syn: bool,
+    /// Why Fast Open took no data to the peer, if it was tried.
     pub fast_open_failure: Option<FastOpenFailure>,
     /// Both sides use timestamps.
     pub timestamps: bool,
@@ -114,7 +114,7 @@ pub struct StatusReport {
     pub announced_mss: u16,
     /// What the path carries as far as the connection knows: MSS, options and headers.
     pub path_mtu: u32,
-    /// Largest text seen in a segment of the peer.
+    /// Largest data seen in a segment of the peer.
     pub peer_segment: u16,
     /// For how long an acknowledgement may wait.
     pub delayed_ack: Duration,
@@ -126,7 +126,7 @@ pub struct StatusReport {
     pub retransmits: u8,
     /// Window probes without an answer.
     pub probes: u8,
-    /// Octets per second at which segments leave, if they are paced.
+    /// Bytes per second at which segments leave, if they are paced.
     pub pacing_rate: Option<u64>,
     /// The most that the user allows.
     pub max_pacing_rate: Option<u64>,
@@ -134,32 +134,32 @@ pub struct StatusReport {
     pub traffic: Traffic,
     /// What limited the sender; zero unless [`crate::Config::measure_limits`] is set.
     pub limited: Limited,
-    /// Where the urgent mark falls in what the user has not taken: octets up to and with the urgent one.
+    /// Where the urgent mark falls in what the user has not taken: bytes up to and with the urgent one.
     pub urgent: Option<u32>,
     /// Options in effect.
     pub options: OptionValues,
 }
 
-/// What went to and fro on a connection since it began. Segments are counted modulo 2^32; a super-segment counts as one,
-/// but as those that the device makes of it among the segments with text that were sent.
+/// What went to and fro on a connection since it began. Segments are counted modulo 2^32; a super-segment counts as
+/// one, but as those that the device makes of it among the segments with data that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Segments received.
     pub segments_in: u32,
     /// Segments sent.
     pub segments_out: u32,
-    /// Segments received in order with text.
+    /// Segments received in order with data.
     pub data_segments_in: u32,
-    /// Segments sent with text or FIN that was new.
+    /// Segments sent with data or FIN that was new.
     pub data_segments_out: u32,
     /// Segments that arrived at the peer, SACKed or acknowledged, the SYN among them. What is in flight counts as full
     /// segments.
     pub segments_delivered: u32,
-    /// Octets of text acknowledged.
+    /// Bytes of data acknowledged.
     pub bytes_acked: u64,
-    /// Octets of text sent, all that was sent again included.
+    /// Bytes of data sent, all that was sent again included.
     pub bytes_sent: u64,
-    /// Octets of text sent again.
+    /// Bytes of data sent again.
     pub bytes_again: u64,
     /// Segments received out of order.
     pub out_of_order: u32,
@@ -169,13 +169,13 @@ pub struct Traffic {
     pub timeout_recoveries: u16,
     /// Time in them.
     pub in_timeouts: Duration,
-    /// The rate at which text is delivered; nothing unless [`crate::Config::measure_limits`] is set.
+    /// The rate at which data is delivered; nothing unless [`crate::Config::measure_limits`] is set.
     pub rate: Rate,
-    /// Octets of text received in order.
+    /// Bytes of data received in order.
     pub bytes_received: u64,
-    /// Since text or FIN was sent.
+    /// Since data or FIN was sent.
     pub since_data_sent: Duration,
-    /// Since text arrived in order, or the connection was established; to a quarter of a millisecond.
+    /// Since data arrived in order, or the connection was established; to a quarter of a millisecond.
     pub since_data_received: Duration,
     /// Since any segment arrived.
     pub since_heard: Duration,
@@ -237,9 +237,9 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         out_of_order: parts.reassembly.bytes(),
         receive_buffer: rw.limit,
         receive_rtt: rw.receive_rtt(),
-        receive_space: rw.receive_space(parts.header_out.announce_mss.saturating_sub(sw.option_octets())),
+        receive_space: rw.receive_space(parts.header_out.announce_mss.saturating_sub(sw.option_bytes())),
         receive_window: (rw.edge - rw.nxt).max(0) as u32,
-        announced_window: (rw.told_edge - rw.last_ack_sent).max(0) as u32,
+        announced_window: (rw.advertised_edge - rw.last_ack_sent).max(0) as u32,
         send_window: sw.wnd,
         mss: sw.mss,
         congestion: sw.congestion.kind(),
@@ -250,7 +250,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         sacked: sw.sacked(),
         lost: disorder.map_or(0, |loss| loss.lost(sw.una)),
         lost_in_all: disorder.map_or(0, |loss| loss.lost_in_all(sw.una)),
-        resent: disorder.map_or(0, |loss| loss.resent_octets()) + again,
+        resent: disorder.map_or(0, |loss| loss.resent_bytes()) + again,
         pipe: sw.pipe(),
         total_retransmits: loss.map_or(0, |loss| loss.totals.retransmits),
         duplicates_reported: loss.map_or(0, |loss| loss.totals.duplicates),
@@ -267,7 +267,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         send_shift: sw.shift,
         receive_shift: rw.shift,
         window_scaling: parts.header_out.scales(),
-        text_on_syn: parts.header_in.has_text_on_syn(),
+        data_on_syn: parts.header_in.has_data_on_syn(),
         announced_mss: parts.header_out.announce_mss,
         path_mtu: path_mtu(parts),
         peer_segment: rw.peer_segment,
@@ -288,14 +288,14 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
 /// MTU that the MSS in use stands for.
 fn path_mtu(parts: &PcbMut<'_>) -> u32 {
     let ip = if parts.header_in.is_ipv6() { 40 } else { 20 };
-    let options = parts.send_window.option_octets();
+    let options = parts.send_window.option_bytes();
     u32::from(parts.send_window.mss) + u32::from(options) + 20 + ip
 }
 
 fn traffic(parts: &PcbMut<'_>, now: Time) -> Traffic {
     let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
     let totals = sw.loss.as_deref().map(|loss| loss.totals).unwrap_or_default();
-    let text_in_flight = if parts.send_window.state.is_synchronised() { sw.sent_text() } else { 0 };
+    let data_in_flight = if parts.send_window.state.is_synchronised() { sw.sent_data() } else { 0 };
     Traffic {
         segments_in: parts.header_in.segments_in,
         segments_out: parts.header_out.segments_out,
@@ -303,8 +303,8 @@ fn traffic(parts: &PcbMut<'_>, now: Time) -> Traffic {
         data_segments_out: sw.data_segments_out,
         segments_delivered: delivered(parts),
         bytes_acked: sw.bytes_acked,
-        bytes_sent: sw.bytes_acked + u64::from(text_in_flight) + totals.octets_again,
-        bytes_again: totals.octets_again,
+        bytes_sent: sw.bytes_acked + u64::from(data_in_flight) + totals.bytes_again,
+        bytes_again: totals.bytes_again,
         out_of_order: parts.reassembly.out_of_order(),
         timeouts: totals.timeouts,
         timeout_recoveries: totals.timeout_recoveries,
@@ -312,7 +312,7 @@ fn traffic(parts: &PcbMut<'_>, now: Time) -> Traffic {
         rate: sw.shaping.as_ref().and_then(|s| s.rate.as_ref()).map(|rate| rate.rate()).unwrap_or_default(),
         bytes_received: rw.bytes_received,
         since_data_sent: sw.last_sent.elapsed(now),
-        since_data_received: rw.since_text(now),
+        since_data_received: rw.since_data(now),
         since_heard: parts.header_in.silence(now),
     }
 }
@@ -323,9 +323,9 @@ fn delivered(parts: &PcbMut<'_>) -> u32 {
     if !sw.state.is_synchronised() {
         return 0;
     }
-    let text = sw.sent_text().saturating_sub(sw.sacked());
-    let fin_alone = text == 0 && sw.flight() > sw.sent_text();
-    let in_flight = text.div_ceil(sw.mss.into()) + u32::from(fin_alone);
+    let data = sw.sent_data().saturating_sub(sw.sacked());
+    let fin_alone = data == 0 && sw.flight() > sw.sent_data();
+    let in_flight = data.div_ceil(sw.mss.into()) + u32::from(fin_alone);
     // Counted in the segments of today, what is in flight may be more of them than have left.
     // Of a connection that is open early the SYN is not acknowledged.
     sw.data_segments_out

@@ -93,7 +93,7 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
             parts.send_window.stop_timer();
             push(parts, out, now);
             if parts.send_window.flight() == 0 {
-                // Nothing left: the text has waited for as long as before.
+                // Nothing left: the data has waited for as long as before.
                 parts.send_window.progress = progress;
             }
         }
@@ -119,15 +119,15 @@ fn pace(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// Send held-back text although it does not fill a segment. True if anything left.
+/// Send held-back data although it does not fill a segment. True if anything left.
 fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let before = out.segments.len();
-    parts.transmit(out, |sw, rq, ho, out| output::send_text(sw, rq, ho, out, now, true));
+    parts.transmit(out, |sw, rq, ho, out| output::send_data(sw, rq, ho, out, now, true));
     out.segments.len() > before
 }
 
 /// The peer's window is closed: probe it, for ever as long as it answers (RFC 9293 section 3.8.6.1). What is sent is
-/// text if the window has any room; else a segment without text just before SND.UNA, which the peer must answer.
+/// data if the window has any room; else a segment without data just before SND.UNA, which the peer must answer.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
 //# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way (described below) (MUST-35).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
@@ -146,15 +146,15 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //# and SHOULD increase exponentially the interval between successive probes (SHLD-30).
     sw.set_timer(Timer::Persist, sw.rtt.deadline(now));
-    // Text that only waits for the device needs no probe.
+    // Data that only waits for the device needs no probe.
     if !push(parts, out, now) && parts.send_window.timer_kind == Timer::Persist {
         out.count(Counter::WindowProbesOut, 1);
         output::probe(parts.send_window, parts.header_out, out, now);
     }
 }
 
-/// When a probe is due, when the newest segment left, and when the retransmission time-out of the oldest comes, if a probe may
-/// not be later.
+/// When a probe is due, when the newest segment left, and when the retransmission time-out of the oldest comes, if a
+/// probe may not be later.
 fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time) -> (Time, Time, Time) {
     let clock = now.as_micros() as u32;
     let recovers = sw.mode.recovers();
@@ -170,7 +170,7 @@ fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time
     (due, newest, limit)
 }
 
-/// No acknowledgement for two round trips: send one segment more, whose acknowledgement tells what is lost (RFC 8985
+/// No acknowledgement for two round trips: send one segment more; its acknowledgement shows what is lost (RFC 8985
 /// section 7.3). What left since the timer was set has its own two round trips, but not beyond the retransmission
 /// time-out of the oldest.
 fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
@@ -214,8 +214,8 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //# RTO timer, not the PTO timer, if the FlightSize is not zero.
     let sw = &mut *parts.send_window;
     if recovers {
-        // At least the slack from now: without new text the next probe runs from the same segment, and a thread that is late now
-        // must look at what has arrived meanwhile.
+        // At least the slack from now: without new data the next probe runs from the same segment, and a thread that is
+        // late now must look at what has arrived meanwhile.
         sw.guard_flight(out.config, if probed { now } else { newest });
         sw.timer = sw.timer.max(now + TIMER_SLACK);
     } else {
@@ -280,9 +280,9 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
 }
 
-/// All that is out and not SACKed counts as lost. What the peer said by SACK is kept: if it was taken back (RFC 2018
-/// section 8), the acknowledgement of the first segment will show that. If the time-out repeats itself, it is not relied
-/// upon any more.
+/// All that is out and not SACKed counts as lost. The peer's SACK information is kept: if the peer reneged (RFC 2018
+/// section 8), the acknowledgement of the first segment will show that. If the time-out repeats itself, it is not
+/// relied upon any more.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
 //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
 //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
@@ -290,8 +290,8 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     out.count(Counter::CongestionEvents, 1);
     let (una, nxt) = (sw.una, sw.nxt);
-    // RFC 5682 section 2.1, step 1: recovery under way is evidence of losses, unless no segment at all has arrived since the
-    // last time-out.
+    // RFC 5682 section 2.1, step 1: recovery under way is evidence of losses, unless no segment at all has arrived
+    // since the last time-out.
     let doubted = out.config.frto != 0 && (!sw.mode.recovers() || sw.unanswered > 1);
     let saved = (!sw.mode.recovers()).then(|| sw.congestion.save());
     sw.congestion.on_timeout(sw.outstanding(out.config), now);
@@ -315,8 +315,8 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.mode = Mode::Loss;
 }
 
-/// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and to the user that there is trouble, unless
-/// a router has said already what it is.
+/// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and to the user that there is
+/// trouble, unless a router has reported the cause already.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
@@ -345,7 +345,8 @@ fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time
 }
 
 fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    // It explains why an open fails. An established connection ends because answers are missing, not because of a router's report.
+    // It explains why an open fails. An established connection ends because answers are missing, not because of a
+    // router's report.
     let synchronised = parts.header_in.state.is_synchronised();
     let soft = parts.header_in.soft_error().filter(|error| !synchronised && *error != Error::Unanswered);
     let error = soft.unwrap_or(Error::TimedOut);
@@ -356,8 +357,8 @@ fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.release(out);
 }
 
-/// The user time-out (RFC 9293 section 3.9.1, RFC 5482): text or a FIN has waited for so long, sent and not acknowledged or
-/// never sent, regardless of the cause: the network, the peer's window, or a device that takes nothing.
+/// The user time-out (RFC 9293 section 3.9.1, RFC 5482): data or a FIN has waited for so long, sent and not
+/// acknowledged or never sent, regardless of the cause: the network, the peer's window, or a device that takes nothing.
 fn user_timeout(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = parts.header_in.user_timeout();
     let sw = &*parts.send_window;
@@ -397,7 +398,8 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         return;
     }
     // Where probes are further apart than the idle time is long, an answer does not shorten the silence. It arrived
-    // later than what came before the first probe, and by more than the note is inexact, for that came an idle time earlier.
+    // later than what came before the first probe, and by more than the note is inexact, for that came an idle time
+    // earlier.
     let heard = now - silence;
     if settings.sent > 0 && heard > settings.probed + TOLERANCE {
         settings.sent = 0;

@@ -8,7 +8,7 @@ use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 use crate::state::State;
 
-/// The device (or the buffer pool) takes segments again: go on where [`Outbox::starved`] was set.
+/// The device (or the buffer pool) takes segments again: go on where [`Outbox::tx_blocked`] was set.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitReady;
 

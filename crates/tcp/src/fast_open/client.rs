@@ -8,14 +8,14 @@ use wire::tcp::FastOpen;
 pub struct Offer {
     /// A cookie that the peer gave before, or the request for one.
     pub option: Option<FastOpen>,
-    /// Octets of text on the SYN at most; 0 unless there is a cookie, or the peer is known to want none.
-    pub max_text: u16,
+    /// Bytes of data on the SYN at most; 0 unless there is a cookie, or the peer is known to want none.
+    pub max_data: u16,
 }
 
 /// How a peer has dealt with an [`Offer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It took text of the SYN.
+    /// It took data of the SYN.
     Taken,
     /// It answered, and took none, or there was none.
     Answered,
@@ -39,15 +39,15 @@ pub struct News {
     pub outcome: Outcome,
 }
 
-/// Why text did not go with the SYN, numbered as `tcpi_fastopen_client_fail`.
+/// Why data did not go with the SYN, numbered as `tcpi_fastopen_client_fail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FastOpenFailure {
     /// There was no cookie to show, so that the SYN only asked for one.
     NoCookie = 1,
-    /// The peer acknowledged the SYN without its text.
+    /// The peer acknowledged the SYN without its data.
     NotTaken = 2,
-    /// The SYN had to be sent again, without text.
+    /// The SYN had to be sent again, without data.
     SentAgain = 3,
 }
 
@@ -58,6 +58,6 @@ pub(crate) struct Asked {
     pub(crate) more: bool,
     pub(crate) news: Option<News>,
     pub(crate) failure: Option<FastOpenFailure>,
-    /// Where the text ends that left with the SYN and must leave again.
+    /// Where the data ends that left with the SYN and must leave again.
     pub(crate) again: Option<SeqNumber>,
 }

@@ -37,8 +37,8 @@ impl CookieKeys {
     }
 
     /// What `syn` deserves. A cookie that the backup key has made is good, and replaced.
-    pub(crate) fn judge(&self, syn: &Segment, mode: FastOpenMode) -> Verdict {
-        if mode.has(FastOpenMode::SERVER_WITHOUT_COOKIE) && !syn.text.is_empty() {
+    pub(crate) fn classify(&self, syn: &Segment, mode: FastOpenMode) -> Verdict {
+        if mode.has(FastOpenMode::SERVER_WITHOUT_COOKIE) && !syn.data.is_empty() {
             return Verdict::Open(None);
         }
         let Some(shown) = syn.rare_options().fast_open else { return Verdict::Regular };
@@ -54,9 +54,9 @@ impl CookieKeys {
     }
 }
 
-/// The cookie of the client at the other end of `tuple`. Both addresses count, so that no other server's cookies are good
-/// here; ports do not. It is the one that Linux makes of the same key, so that servers of both kinds behind one address
-/// understand each other's.
+/// The cookie of the client at the other end of `tuple`. Both addresses count, so that no other server's cookies are
+/// good here; ports do not. It is the one that Linux makes of the same key, so that servers of both kinds behind one
+/// address understand each other's.
 fn cookie_of(tuple: &FourTuple, key: &[u8; 16]) -> Cookie {
     let mut hasher = SipHasher24::new_with_key(key);
     for address in [tuple.remote_addr, tuple.local_addr] {

@@ -1,5 +1,5 @@
-//! What a client remembers of servers (RFC 7413 section 4.1.3): their cookies, their MSS, and whether SYNs with payload seem to
-//! vanish on the way to them.
+//! What a client remembers of servers (RFC 7413 section 4.1.3): their cookies, their MSS, and whether SYNs with payload
+//! seem to vanish on the way to them.
 //!
 //! What may never happen: memory that grows with the number of destinations.
 
@@ -44,7 +44,7 @@ enum Form {
     Settled,
 }
 
-/// What is remembered of servers. Exclusive use is the caller's business.
+/// What is remembered of servers. The caller must have exclusive use.
 #[derive(Default)]
 pub struct Destinations {
     known: HashMap<IpAddr, Destination>,
@@ -65,20 +65,20 @@ impl Destinations {
         let payload = |default: u16| known.mss.unwrap_or(default).min(route_mss).saturating_sub(OPTIONS);
         match known.cookie {
             // RFC 7413 section 4.1.3: without a cached MSS, that of RFC 9293.
-            Some(_) => Offer { option: known.cookie, max_text: payload(mss::default_for(remote)) },
+            Some(_) => Offer { option: known.cookie, max_data: payload(mss::default_for(remote)) },
             // A user that wants no cookies knows the servers and the paths to them.
             None if mode.has(FastOpenMode::CLIENT_WITHOUT_COOKIE) => {
-                Offer { option: None, max_text: payload(route_mss) }
+                Offer { option: None, max_data: payload(route_mss) }
             }
             None => {
                 let experimental = known.form == Form::Experimental;
-                Offer { option: Some(FastOpen { cookie: Cookie::REQUEST, experimental }), max_text: 0 }
+                Offer { option: Some(FastOpen { cookie: Cookie::REQUEST, experimental }), max_data: 0 }
             }
         }
     }
 
-    /// A connection has learnt something of `remote`. Where an offer went unanswered, none is made for `black_hole_timeout`, and
-    /// for twice as long each further time (RFC 7413 section 4.1.3.1).
+    /// A connection has learnt something of `remote`. Where an offer went unanswered, none is made for
+    /// `black_hole_timeout`, and for twice as long each further time (RFC 7413 section 4.1.3.1).
     pub fn learn(&mut self, remote: IpAddr, news: &News, black_hole_timeout: Duration, now: Time) {
         let entry = self.entry(remote);
         entry.cookie = news.cookie.or(entry.cookie);
@@ -146,7 +146,7 @@ mod tests {
         }
         assert_eq!((known.len(), known.known.len()), (DESTINATIONS, DESTINATIONS));
         let offer = |n| known.offer(address(n), 1460, CLIENT, Time::ZERO);
-        assert_eq!(offer(last), Offer { option: cookie(last), max_text: 496 });
+        assert_eq!(offer(last), Offer { option: cookie(last), max_data: 496 });
         assert!(offer(0).option.is_some_and(|option| option.cookie.is_request()), "the first was forgotten");
     }
 

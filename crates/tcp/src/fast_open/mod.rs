@@ -1,4 +1,4 @@
-//! TCP Fast Open (RFC 7413): text in the SYN, for a peer that shows a cookie which it got before.
+//! TCP Fast Open (RFC 7413): data in the SYN, for a peer that shows a cookie which it got before.
 //!
 //! | file | content |
 //! |---|---|
@@ -7,8 +7,8 @@
 //! | `cookie.rs` ([`CookieKeys`]) | the cookies of a server |
 //! | `pending.rs` ([`PendingRequests`]) | how many connections may be open early |
 //!
-//! Where destinations and pending requests are kept, and behind which lock, is the `stack`'s business. What may never happen:
-//! payload of a SYN that reaches the user without a good cookie or a configuration that wants none, or twice.
+//! Where destinations and pending requests are kept, and behind which lock, is the `stack`'s business. What may never
+//! happen: payload of a SYN that reaches the user without a good cookie or a configuration that wants none, or twice.
 
 mod client;
 mod cookie;

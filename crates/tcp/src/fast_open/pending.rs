@@ -1,5 +1,5 @@
-//! The Fast Open requests of a listener whose handshakes are not complete: PendingFastOpenRequests of RFC 7413 section 5.1, which
-//! bounds what an attacker with one good cookie can make a server do.
+//! The Fast Open requests of a listener whose handshakes are not complete: PendingFastOpenRequests of RFC 7413 section
+//! 5.1, which bounds what an attacker with one good cookie can make a server do.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -18,8 +18,9 @@ pub struct PendingRequests {
 }
 
 impl PendingRequests {
-    /// Takes one more request, unless `limit` are pending. Those that were reset give their places back after a while and not
-    /// at once, or resets that forged SYNs provoke would make room for ever more of them (RFC 7413 section 5.1).
+    /// Takes one more request, unless `limit` are pending. Those that were reset give their places back after a while
+    /// and not at once, or resets that forged SYNs provoke would make room for ever more of them (RFC 7413 section
+    /// 5.1).
     pub fn admit(&mut self, limit: usize, now: Time) -> bool {
         if self.count >= limit && self.resets.front().is_some_and(|until| *until <= now) {
             self.resets.pop_front();

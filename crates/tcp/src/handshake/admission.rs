@@ -1,9 +1,10 @@
-//! How a listener answers a SYN, as a function of values: how full its queues are, what the configuration allows, and what
-//! the SYN shows.
+//! How a listener answers a SYN, as a function of values: how full its queues are, what the configuration allows, and
+//! what the SYN shows.
 //!
-//! A full accept queue drops the SYN; the peer sends it again. A full SYN cache is answered with cookies (RFC 4987 section 3.6),
-//! if the configuration has them. A SYN with a good Fast Open cookie opens its connection at once (RFC 7413 section 4.2),
-//! but never where the SYN cache is full: a cookie of Fast Open opens no door that SYN cookies have shut.
+//! A full accept queue drops the SYN; the peer sends it again. A full SYN cache is answered with cookies (RFC 4987
+//! section 3.6), if the configuration has them. A SYN with a good Fast Open cookie opens its connection at once (RFC
+//! 7413 section 4.2), but never where the SYN cache is full: a cookie of Fast Open opens no door that SYN cookies have
+//! shut.
 
 use observe::DropReason;
 use wire::tcp::FastOpen;
@@ -42,7 +43,7 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// Whether more than half of the places for handshakes are taken: those that nobody completes are then given up earlier.
+    /// Whether more than half of the places for handshakes are taken: incomplete ones are then given up earlier.
     pub fn is_crowded(&self) -> bool {
         self.handshakes.used > self.handshakes.limit / 2
     }
@@ -65,15 +66,16 @@ impl Backlog {
 /// What a listener answers to a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A SYN-ACK, with this Fast Open cookie if there is one; the handshake is remembered and counts as one in progress.
+    /// A SYN-ACK, with this Fast Open cookie if there is one; the handshake is remembered and counts as one in
+    /// progress.
     HalfOpen {
         /// For the client to show next time.
         cookie: Option<FastOpen>,
     },
     /// A SYN-ACK that is a SYN cookie; nothing is remembered.
     SynCookie,
-    /// A SYN-ACK that acknowledges the SYN's payload: the connection is open at once. It counts as a handshake in progress and
-    /// as a pending Fast Open request.
+    /// A SYN-ACK that acknowledges the SYN's payload: the connection is open at once. It counts as a handshake in
+    /// progress and as a pending Fast Open request.
     Early {
         /// A new cookie for the client, whose own was made with the backup key.
         cookie: Option<FastOpen>,
@@ -81,7 +83,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The answer where no more Fast Open requests may be pending: as to a SYN without the option (RFC 7413 section 5.1).
+    /// The answer where no more Fast Open requests may be pending: as to a SYN without the option (RFC 7413 section
+    /// 5.1).
     pub fn without_fast_open(self) -> Answer {
         match self {
             Answer::Early { .. } => Answer::HalfOpen { cookie: None },
@@ -117,7 +120,7 @@ pub fn admit(
         (SynCookies::Never, true) => return Err(DropReason::SynQueueFull),
         (_, false) => {}
     }
-    let verdict = fast_open.map_or(Verdict::Regular, |keys| keys.judge(syn, config.fast_open));
+    let verdict = fast_open.map_or(Verdict::Regular, |keys| keys.classify(syn, config.fast_open));
     Ok(match verdict {
         Verdict::Regular => Answer::HalfOpen { cookie: None },
         Verdict::Cookie(cookie) => Answer::HalfOpen { cookie: Some(cookie) },
@@ -183,8 +186,8 @@ mod tests {
         assert_eq!((cookie(3), cookie(4)), (Ok(()), Err(DropReason::AcceptQueueFull)));
     }
 
-    /// The payload of a SYN is taken where the configuration asks for no cookie; not where the SYN cache is full, or so many
-    /// requests are pending that there is no place for one more.
+    /// The payload of a SYN is taken where the configuration asks for no cookie; not where the SYN cache is full, or so
+    /// many requests are pending that there is no place for one more.
     #[test]
     fn fast_open_opens_no_door_that_is_shut() {
         let fast_open = FastOpenMode(FastOpenMode::SERVER | FastOpenMode::SERVER_WITHOUT_COOKIE);

@@ -1,12 +1,12 @@
-//! A connection that opens with its SYN (RFC 7413 section 4.2.2): it takes the SYN's payload, and may send before the handshake
-//! is complete. How the handshake then ends is in [`crate::fast_open`].
+//! A connection that opens with its SYN (RFC 7413 section 4.2.2): it takes the SYN's payload, and may send before the
+//! handshake is complete. How the handshake then ends is in [`crate::fast_open`].
 
 use observe::{DropReason, Time};
 use wire::tcp::{FastOpen, RareOptions};
 
 use crate::access::PcbMut;
 use crate::config::ListenParams;
-use crate::event::segment_arrives::take_text;
+use crate::event::segment_arrives::take_data;
 use crate::isn::Isn;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output;
@@ -17,11 +17,12 @@ use crate::state::State;
 use super::half_open::{HalfOpen, agreement};
 use super::listen;
 
-/// A SYN with a good cookie makes a connection at once (RFC 7413 section 4.2.2): its payload can be read, and the user may
-/// answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` says that the connection may
-/// enter the accept queue; it says so again when the handshake is complete.
+/// A SYN with a good cookie makes a connection at once (RFC 7413 section 4.2.2): its payload can be read, and the user
+/// may answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` says that the
+/// connection may enter the accept queue; it says so again when the handshake is complete.
 ///
-/// Such a connection speaks no ECN: the bits of its SYN-ACK and those of the text behind it would mean different things.
+/// Such a connection speaks no ECN: the bits of its SYN-ACK and those of the data behind it would mean different
+/// things.
 ///
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
@@ -57,17 +58,17 @@ impl PcbMut<'_> {
         let mut rest = segment;
         rest.pass_syn();
         let first = (self.receive_window.edge - self.receive_window.nxt).max(0) as u32;
-        if !rest.text.is_empty() {
-            self.header_in.note_text_on_syn();
-            let _ = take_text(&mut Some(rest), self, out, now);
+        if !rest.data.is_empty() {
+            self.header_in.note_data_on_syn();
+            let _ = take_data(&mut Some(rest), self, out, now);
         }
-        // The window of a SYN-ACK is not scaled: no more than it says is open before more text comes, or some is read.
+        // The window of a SYN-ACK is not scaled: no more than it says is open before more data comes, or some is read.
         let rw = &mut *self.receive_window;
         rw.edge = rw.nxt + ((rw.edge - rw.nxt).max(0) as u32).min(first);
         self.header_out.edge = rw.edge;
         let rare = RareOptions { fast_open: cookie, ..RareOptions::NONE };
         output::syn_ack(iss, self.send_window.sack, &rare, self.header_out, out, now);
-        self.receive_window.acked_by_syn(self.header_out.acked, self.header_out.told_edge);
+        self.receive_window.acked_by_syn(self.header_out.acked, self.header_out.advertised_edge);
         let sw = &mut *self.send_window;
         sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);

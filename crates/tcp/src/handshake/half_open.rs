@@ -1,10 +1,10 @@
-//! A half-open connection: what a listener remembers between its SYN-ACK and the peer's acknowledgement (the SYN cache of
-//! RFC 4987 section 3.5).
+//! A half-open connection: what a listener remembers between its SYN-ACK and the peer's acknowledgement (the SYN cache
+//! of RFC 4987 section 3.5).
 //!
 //! 72 bytes instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
 //! comes. The rules of SYN-RECEIVED are not written twice: a segment is given to the PCB that the half-open connection
-//! would be, and only if that has become more than SYN-RECEIVED is it kept. What may never happen: a SYN-ACK that is sent
-//! again with other numbers or options than the first.
+//! would be, and only if that has become more than SYN-RECEIVED is it kept. What may never happen: a SYN-ACK that is
+//! sent again with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags, UserTimeout};
@@ -44,7 +44,7 @@ mod feature {
     pub(super) const ANSWERED: u8 = 16;
     pub(super) const CLASSIC_ECN: u8 = 32;
     pub(super) const ACCURATE_ECN: u8 = 64;
-    /// The peer has acknowledged our SYN-ACK, and its text is awaited.
+    /// The peer has acknowledged our SYN-ACK, and its data is awaited.
     pub(super) const DEFERRED: u8 = 128;
 }
 
@@ -52,7 +52,7 @@ mod feature {
 #[derive(Clone, Debug)]
 pub struct HalfOpen {
     tuple: FourTuple,
-    /// The most that we would send in a segment, in octets.
+    /// The most that we would send in a segment, in bytes.
     mss: u16,
     peer_mss: u16,
     /// The peer's window shift, or [`NO_SHIFT`].
@@ -81,7 +81,7 @@ pub enum Progress {
     Waiting,
     /// It is over: the peer has reset it.
     Ended,
-    /// The handshake is complete. `out.table` says so; text and FIN of the segment have been taken.
+    /// The handshake is complete. `out.table` says so; data and FIN of the segment have been taken.
     Established(Box<Pcb>),
 }
 
@@ -178,8 +178,8 @@ impl HalfOpen {
         }
     }
 
-    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a SYN cookie that hides options in it; `cookie`: one
-    /// for Fast Open, which a SYN-ACK has that is sent for the first time.
+    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a SYN cookie that hides options in it;
+    /// `cookie`: one for Fast Open, which a SYN-ACK has that is sent for the first time.
     pub(crate) fn send(
         &self,
         params: &ListenParams<'_>,
@@ -222,8 +222,8 @@ impl HalfOpen {
         Time::from_nanos(now.as_nanos().saturating_sub(elapsed * 1000))
     }
 
-    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on. Seen from `now`, which lies
-    /// less than half an hour behind the last time that it was sent.
+    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on. Seen from `now`, which
+    /// lies less than half an hour behind the last time that it was sent.
     pub fn deadline(&self, config: &Config, now: Time) -> Time {
         let doubled = config.rto.initial_rto.saturating_mul(1 << self.retries.min(16));
         self.sent(now) + doubled.min(config.rto.max_rto)
@@ -234,17 +234,17 @@ impl HalfOpen {
         error.seq == self.iss
     }
 
-    /// Does an ICMP error that quotes our SYN-ACK end the handshake? Only one that reports a missing service. A host or a
-    /// network out of reach, our own neighbour that does not answer among them, may be so for a moment only, and the peer
-    /// may take the connection for established by now: the timer tries again (RFC 9293, MUST-56; Linux gives up).
+    /// Does an ICMP error that quotes our SYN-ACK end the handshake? Only one that reports a missing service. A host or
+    /// a network out of reach, our own neighbour that does not answer among them, may be so for a moment only, and the
+    /// peer may take the connection for established by now: the timer tries again (RFC 9293, MUST-56; Linux gives up).
     pub fn is_ended_by(&self, error: &IcmpError) -> bool {
         self.is_quoted(error) && error.kind == IcmpKind::PortUnreachable
     }
 
     /// The deadline has come: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
     ///
-    /// To a peer that has acknowledged, and whose text a listener awaits, nothing is sent but at the end: its answer then
-    /// opens the connection without text (`TCP_DEFER_ACCEPT`).
+    /// Nothing is sent to a peer that has acknowledged while the listener waits for its data, except at the end: its
+    /// answer then opens the connection without data (`TCP_DEFER_ACCEPT`).
     pub fn timed_out(&mut self, params: &ListenParams<'_>, limit: u8, out: &mut Outbox<'_>, now: Time) -> bool {
         let deferred = self.has(feature::DEFERRED);
         if self.retries >= limit && (!deferred || self.retries >= params.defer_accept) {
@@ -282,7 +282,7 @@ impl HalfOpen {
             return Progress::Waiting;
         }
         if self.defers(params, segment) {
-            // The round trip ends here, and what is timed would end with the text.
+            // The round trip ends here, and what is timed would end with the data.
             self.features |= feature::DEFERRED | feature::UNTIMED;
             out.count(Counter::SegmentsIn, 1);
             out.dropped(DropReason::TcpDeferred);
@@ -304,18 +304,19 @@ impl HalfOpen {
         }
     }
 
-    /// Is `segment` the bare acknowledgement of our SYN-ACK, for a listener that still waits for text with it?
+    /// Is `segment` the bare acknowledgement of our SYN-ACK, for a listener that still waits for data with it?
     fn defers(&self, params: &ListenParams<'_>, segment: &Segment) -> bool {
         let header = &segment.header;
         params.defer_accept > self.retries
             && header.flags.intersection(TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN) == TcpFlags::ACK
-            && segment.text.is_empty()
+            && segment.data.is_empty()
             && header.seq == self.irs + 1
             && header.ack == self.iss + 1
             && segment.checksum_holds()
     }
 
-    /// The peer repeats its SYN: it has not received our answer. If it repeats too often, the answer comes from the timer.
+    /// The peer repeats its SYN: it has not received our answer. If it repeats too often, the answer comes from the
+    /// timer.
     fn syn_again(&mut self, params: &ListenParams<'_>, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::SegmentsIn, 1);
         if self.may_answer(now) {
@@ -350,13 +351,13 @@ impl HalfOpen {
         let sw = &mut *parts.send_window;
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
-        // A SYN-ACK that left again for a repeated SYN is not timed (RFC 6298 section 3); nor is one after a challenge, which
-        // is remembered as the same thing.
+        // A SYN-ACK that left again for a repeated SYN is not timed (RFC 6298 section 3); nor is one after a challenge,
+        // which is remembered as the same thing.
         if self.retries == 0 && !self.has(feature::UNTIMED) && !self.has(feature::ANSWERED) {
             sw.rtt.start();
             parts.retransmit_queue.log.sent(sw.una, sw.una, self.sent(now).as_micros() as u32, 0);
         }
-        // Time-outs of a listener that waits for text say nothing of the path.
+        // Time-outs of a listener that waits for data say nothing of the path.
         let unanswered = if self.has(feature::DEFERRED) { 0 } else { self.retries };
         (0..unanswered).for_each(|_| sw.rtt.backoff());
         for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {
@@ -387,7 +388,7 @@ mod tests {
     /// A flood fills the table with these.
     #[test]
     fn a_half_open_connection_is_small() {
-        assert!(size_of::<HalfOpen>() <= 72, "{} octets", size_of::<HalfOpen>());
+        assert!(size_of::<HalfOpen>() <= 72, "{} bytes", size_of::<HalfOpen>());
     }
 
     /// The connection uses the values that its SYN-ACK offered, exactly, regardless of rounding.

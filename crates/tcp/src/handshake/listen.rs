@@ -34,7 +34,7 @@ pub fn syn_arrives(
     let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
     let half_open = half_open.with_ecn(mode, segment.ecn());
     half_open.send(params, (None, cookie), out, now);
-    if !segment.text.is_empty() {
+    if !segment.data.is_empty() {
         out.dropped(DropReason::TcpFastOpenRefused);
     }
     Ok(half_open)
@@ -45,15 +45,15 @@ pub fn syn_arrives(
 pub enum Claim {
     /// The listener takes the segment ([`syn_arrives`]): it is a SYN, or it has neither SYN nor ACK and is dropped.
     Listener,
-    /// The listener takes the segment if it has sent cookies and this brings one back ([`crate::syn_cookie`]); otherwise it is
-    /// answered as in CLOSED.
+    /// The listener takes the segment if it has sent cookies and this brings one back ([`crate::syn_cookie`]);
+    /// otherwise it is answered as in CLOSED.
     Cookie,
     /// No listener takes the segment: it is answered as in CLOSED.
     Nothing,
 }
 
-/// What a listener may want of `segment`, which belongs to no connection (RFC 9293 section 3.10.7.2: first RST, second ACK,
-/// third SYN).
+/// What a listener may want of `segment`, which belongs to no connection (RFC 9293 section 3.10.7.2: first RST, second
+/// ACK, third SYN).
 #[inline]
 pub fn claim(segment: &Segment) -> Claim {
     let flags = segment.header.flags;

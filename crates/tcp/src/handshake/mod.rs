@@ -11,9 +11,9 @@
 //! | `early.rs` | a connection that opens with its SYN (Fast Open) |
 //! | `secrets.rs` ([`Secrets`]) | the keys of both kinds of cookies |
 //!
-//! A SYN goes this way: the caller tells [`admit`] how full the listener is, and hands the [`Answer`] to [`syn_arrives`], which
-//! makes what is to be remembered; the SYN-ACK is in the outbox. Where half-open connections are kept, under which lock the
-//! places of a listener are counted, and which listener a segment is for is the caller's business.
+//! The steps for a SYN: the caller passes the listener's load to [`admit`], and its [`Answer`] to [`syn_arrives`],
+//! which makes the half-open connection; the SYN-ACK is in the outbox. Where half-open connections are kept, under
+//! which lock the places of a listener are counted, and which listener a segment is for is the caller's business.
 
 mod admission;
 mod early;
@@ -49,7 +49,8 @@ pub enum Opened {
     CookieSent,
 }
 
-/// Answers a SYN as [`admit`] has decided; the SYN-ACK is in `out`. `arrival` is taken only if the connection opens at once.
+/// Answers a SYN as [`admit`] has decided; the SYN-ACK is in `out`. `arrival` is taken only if the connection opens at
+/// once.
 ///
 /// # Errors
 /// The reason for which the segment was dropped, counted already; a reset may be in `out`.

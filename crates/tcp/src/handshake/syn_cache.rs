@@ -1,7 +1,8 @@
-//! The SYN cache (RFC 4987 section 3.5): half-open connections, found by their tuples, each with what its keeper stores beside it.
+//! The SYN cache (RFC 4987 section 3.5): half-open connections, found by their tuples, each with what its keeper stores
+//! beside it.
 //!
-//! All entries whose SYN-ACK left equally often wait equally long. So one list per number of retries, in the order of sending, is
-//! a timer: its head is due first. Exclusive use is the caller's business.
+//! All entries whose SYN-ACK left equally often wait equally long. So one list per number of retries, in the order of
+//! sending, is a timer: its head is due first. The caller must have exclusive use.
 //!
 //! What may never happen: an entry in no list; a copy of the entries when there is one more than before.
 
@@ -96,8 +97,8 @@ impl<B> SynCache<B> {
         self.earliest
     }
 
-    /// The slot of the half-open connection with this tuple. `hash`: of the tuple, with a key that no peer can know, or they
-    /// would aim at one bucket.
+    /// The slot of the half-open connection with this tuple. `hash`: of the tuple, with a key that no peer can know, or
+    /// they would aim at one bucket.
     #[inline]
     pub fn find(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
         if self.is_empty() { None } else { self.search(tuple, hash) }
@@ -120,7 +121,8 @@ impl<B> SynCache<B> {
         self.entry_mut(slot).map(|entry| (&mut entry.half_open, &mut entry.beside))
     }
 
-    /// Puts in a half-open connection that [`SynCache::find`] has not found by this `hash`, and whose SYN-ACK leaves at `now`.
+    /// Puts in a half-open connection that [`SynCache::find`] has not found by this `hash`, and whose SYN-ACK leaves at
+    /// `now`.
     pub fn insert(&mut self, half_open: HalfOpen, beside: B, hash: u32, config: &Config, now: Time) {
         if self.len == self.buckets.len() {
             self.grow();
@@ -175,8 +177,8 @@ impl<B> SynCache<B> {
         None
     }
 
-    /// Runs the time-out of one that is [`SynCache::due`]: `run` calls [`HalfOpen::timed_out`] and returns whether it is kept.
-    /// What stood beside it, if it is not.
+    /// Runs the time-out of one that is [`SynCache::due`]: `run` calls [`HalfOpen::timed_out`] and returns whether it
+    /// is kept. What stood beside it, if it is not.
     pub fn time_out(
         &mut self,
         slot: u32,

@@ -1,14 +1,15 @@
-//! SYN cookies (RFC 4987 section 3.6): a SYN-ACK whose sequence number holds all that must be remembered, so that nothing
-//! need be.
+//! SYN cookies (RFC 4987 section 3.6): a SYN-ACK with all the state of the handshake in its sequence number, so that no
+//! memory is needed.
 //!
 //! ```text
 //! sequence number   epoch mod 2 (1 bit) | MSS class (3 bits) | keyed hash (28 bits)
 //! timestamp         clock (26 bits) | ECN (1 bit) | SACK (1 bit) | window shift, 15: none (4 bits)
 //! ```
 //!
-//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is in [`Secrets`], and with
-//! each epoch of 64 s it is as good as a new one: the one bit says which of the last two it is, and the hash refuses others. Options that find no room without timestamps are not granted then. What
-//! may never happen: a connection from an acknowledgement with a wrong hash, or with one older than two epochs.
+//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is in [`Secrets`], and
+//! with each epoch of 64 s it is as good as a new one: the one bit says which of the last two it is, and the hash
+//! refuses others. Options that find no room without timestamps are not granted then. What may never happen: a
+//! connection from an acknowledgement with a wrong hash, or with one older than two epochs.
 
 use core::time::Duration;
 
@@ -101,8 +102,9 @@ pub fn answer(
     Ok(())
 }
 
-/// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands for, `None`
-/// where it brings back no cookie of ours. `isn`: offset and hash as they were for the SYN; its sequence number is not used.
+/// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands
+/// for, `None` where it brings back no cookie of ours. `isn`: offset and hash as they were for the SYN; its sequence
+/// number is not used.
 pub fn accept(
     params: &ListenParams<'_>,
     segment: &Segment,

@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use super::{Form, Knob};
 use crate::config::{
-    BufferSizes, Config, Ecn, EcnOption, FastOpenKeys, MemoryLimits, MtuProbing, SynCookies, TextShare,
+    BufferSizes, Config, DataShare, Ecn, EcnOption, FastOpenKeys, MemoryLimits, MtuProbing, SynCookies,
 };
 use crate::congestion::Kind;
 
-/// Octets of a page, in which `tcp_mem` counts.
+/// Bytes of a page, in which `tcp_mem` counts.
 const PAGE: u64 = 4096;
 const U32: i64 = u32::MAX as i64;
 /// Largest buffer: what a window can say.
@@ -60,9 +60,9 @@ fn to_sizes(values: [i64; 3]) -> BufferSizes {
 
 /// Another share of the same memory.
 fn set_share(config: &mut Config, scale: i64) {
-    let (old, new) = (config.receive_share, TextShare(scale as i8));
+    let (old, new) = (config.receive_share, DataShare(scale as i8));
     let memory = sizes(&config.receive_buffer).map(|text| old.memory(text as u32));
-    config.receive_buffer = to_sizes(memory.map(|memory| new.text(memory).into()));
+    config.receive_buffer = to_sizes(memory.map(|memory| new.data(memory).into()));
     config.receive_share = new;
 }
 
@@ -156,7 +156,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_autocorking", "gather small writes while the device is busy", (0, 1), "1", "Nagle's rule gathers them"),
     number(
         "tcp_base_mss",
-        "MSS that passes nearly everywhere, octets of text and options",
+        "MSS that passes nearly everywhere, bytes of text and options",
         (48, 65_535),
         |c| c.base_mss.into(),
         |c, v| c.base_mss = v as u16,
@@ -292,7 +292,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     idle(
         "tcp_limit_output_bytes",
-        "text of one socket queued at the device, octets",
+        "text of one socket queued at the device, bytes",
         (0, U32),
         "4194304",
         "device credit limits it",
@@ -327,14 +327,14 @@ pub static KNOBS: &[Knob] = &[
     ),
     Knob {
         name: "tcp_mem",
-        meaning: "memory of the buffers of all connections, pages of 4096 octets: pressure ends, pressure begins, limit; 0 0 0: \
+        meaning: "memory of the buffers of all connections, pages of 4096 bytes: pressure ends, pressure begins, limit; 0 0 0: \
                   derived from the machine's memory when a stack is built",
         idle: None,
         form: Form::Triple {
             range: (0, 1 << 40),
             get: |c| {
                 let memory = c.memory.unwrap_or(MemoryLimits { low: 0, pressure: 0, high: 0 });
-                [memory.low, memory.pressure, memory.high].map(|octets| (octets / PAGE) as i64)
+                [memory.low, memory.pressure, memory.high].map(|bytes| (bytes / PAGE) as i64)
             },
             set: set_memory,
         },
@@ -348,7 +348,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_min_snd_mss",
-        "smallest MSS that a peer can force upon us, octets",
+        "smallest MSS that a peer can force upon us, bytes",
         (48, 65_535),
         |c| c.min_mss.into(),
         |c, v| c.min_mss = v as u16,
@@ -362,7 +362,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_mtu_probe_floor",
-        "smallest MSS to which black holes drive a connection that searches, octets of text and options",
+        "smallest MSS to which black holes drive a connection that searches, bytes of text and options",
         (48, 65_535),
         |c| c.mtu_probe_floor.into(),
         |c, v| c.mtu_probe_floor = v as u16,
@@ -377,7 +377,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_no_metrics_save", "do not remember metrics of destinations", (0, 1), "1", "metrics are never remembered"),
     number(
         "tcp_notsent_lowat",
-        "unsent text from which on a writer is blocked, octets",
+        "unsent text from which on a writer is blocked, bytes",
         (0, U32),
         |c| c.not_sent_low_water.into(),
         |c, v| c.not_sent_low_water = v as u32,
@@ -412,7 +412,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_probe_threshold",
-        "sizes closer than this are not told apart by the search for the path's MTU, octets",
+        "sizes closer than this are not told apart by the search for the path's MTU, bytes",
         (0, 65_535),
         |c| c.mtu_probe_threshold.into(),
         |c, v| c.mtu_probe_threshold = v as u16,
@@ -448,12 +448,12 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_rfc1337", "ignore resets in TIME-WAIT", (0, 1), "1", "they are always ignored"),
     Knob {
         name: "tcp_rmem",
-        meaning: "receive buffer: least under memory pressure, at the beginning, at most; octets, see tcp_adv_win_scale",
+        meaning: "receive buffer: least under memory pressure, at the beginning, at most; bytes, see tcp_adv_win_scale",
         idle: None,
         form: Form::Triple {
             range: (1, BUFFER),
             get: |c| sizes(&c.receive_buffer).map(|text| c.receive_share.memory(text as u32).into()),
-            set: |c, v| c.receive_buffer = to_sizes(v.map(|memory| c.receive_share.text(memory as u32).into())),
+            set: |c, v| c.receive_buffer = to_sizes(v.map(|memory| c.receive_share.data(memory as u32).into())),
         },
     },
     number(
@@ -489,7 +489,7 @@ pub static KNOBS: &[Knob] = &[
         "the urgent pointer as RFC 1122 wanted it",
         (0, 1),
         "0",
-        "it points behind the urgent octet, as RFC 6093 says",
+        "it points behind the urgent byte, as RFC 6093 says",
     ),
     number(
         "tcp_syn_linear_timeouts",
@@ -545,7 +545,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     Knob {
         name: "tcp_wmem",
-        meaning: "send buffer: least under memory pressure, at the beginning, at most; octets, with what text costs beside",
+        meaning: "send buffer: least under memory pressure, at the beginning, at most; bytes, with what text costs beside",
         idle: None,
         form: Form::Triple {
             range: (1, BUFFER),

@@ -1,9 +1,10 @@
-//! The sending side of the search for the path's MTU: when a probe may leave, and what its arrival changes. The rules of
-//! the search itself are in `pcb/mtu_search.rs`.
+//! The sending side of the search for the path's MTU: when a probe may leave, and what its arrival changes. The rules
+//! of the search itself are in `pcb/mtu_search.rs`.
 //!
-//! Called for new text of connections that search. Where routes have changed, nothing leaves before the stack has said what
-//! the path carries now: it does so as the event ends ([`crate::RouteChanged`]). A probe leaves only where its loss will show at once: with as much text
-//! behind it as starts recovery without a time-out, in a window of at least [`LEAST_WINDOW`] segments.
+//! Called for new data of connections that search. After a change of routes, nothing leaves before the stack has
+//! reported the path's MTU: it does so as the event ends ([`crate::RouteChanged`]). A probe leaves only where its loss
+//! will show at once: with as much data behind it as starts recovery without a time-out, in a window of at least
+//! [`LEAST_WINDOW`] segments.
 
 use super::*;
 use crate::sack::DUP_THRESH;
@@ -11,7 +12,7 @@ use crate::sack::DUP_THRESH;
 /// Segments of congestion window without which nothing is probed (as Linux has it): a loss would be felt.
 const LEAST_WINDOW: u32 = 11;
 
-/// Send a probe if it is time for one; its octets of sequence space. `None`: a segment of the usual size may go.
+/// Send a probe if it is time for one; its bytes of sequence space. `None`: a segment of the usual size may go.
 #[cold]
 pub(super) fn send_probe(
     sw: &mut SendWindow,
@@ -29,11 +30,11 @@ pub(super) fn send_probe(
     let len = next_size(sw, rq, out, now, room)?;
     let left = sw.nxt;
     let small_end = sw.small_end;
-    let sent = put_new(sw, rq, ho, out, now, NewText { len, fin: false, pushed: false, whole: true });
+    let sent = put_new(sw, rq, ho, out, now, NewData { len, fin: false, pushed: false, whole: true });
     if sent.is_ok() {
         // Larger than the others, it is not what Nagle's rule calls small.
         sw.small_end = small_end;
-        let size = len as u16 + sw.option_octets();
+        let size = len as u16 + sw.option_bytes();
         if let Some(search) = sw.mtu_search() {
             search.sent(left, left + len, size);
         }
@@ -42,16 +43,16 @@ pub(super) fn send_probe(
     Some(sent)
 }
 
-/// A probe that has arrived makes all segments as large. The window stays as it is in octets.
+/// A probe that has arrived makes all segments as large. The window stays as it is in bytes.
 fn take_result(sw: &mut SendWindow, out: &Outbox<'_>) {
-    let (una, options) = (sw.una, sw.option_octets());
+    let (una, options) = (sw.una, sw.option_bytes());
     if let Some(size) = sw.mtu_search().and_then(|search| search.passed(una)) {
         sw.change_mss(size.saturating_sub(options).max(1));
         out.count(Counter::MtuRaises, 1);
     }
 }
 
-/// Octets of text of a probe, if one may leave now.
+/// Bytes of data of a probe, if one may leave now.
 fn next_size(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: Time, room: Room) -> Option<u32> {
     let mss = u32::from(sw.mss);
     let quiet = sw.mode == Mode::Open && !room.push && out.credit > 0;
@@ -59,10 +60,10 @@ fn next_size(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: T
         return None;
     }
     let (threshold, interval) = (out.config.mtu_probe_threshold, out.config.mtu_probe_interval);
-    let options = sw.option_octets();
+    let options = sw.option_bytes();
     let size = sw.mtu_search()?.next(mss as u16 + options, threshold, interval, now)?;
     let len = u32::from(size.saturating_sub(options));
     let needed = len + (DUP_THRESH + 1) * mss;
     let window = (sw.right_edge() - sw.nxt).max(0) as u32;
-    (rq.len - sw.sent_text() >= needed && window >= needed).then_some(len)
+    (rq.len - sw.sent_data() >= needed && window >= needed).then_some(len)
 }

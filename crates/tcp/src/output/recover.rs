@@ -1,15 +1,15 @@
-//! Output in loss recovery: what is lost leaves again, in the order of its sequence numbers, then new text, as far as the
-//! congestion window has room above the pipe; and the tail loss probe (RFC 8985 section 7).
+//! Output in loss recovery: what is lost leaves again, in the order of its sequence numbers, then new data, as far as
+//! the congestion window has room above the pipe; and the tail loss probe (RFC 8985 section 7).
 //!
 //! What is lost is decided elsewhere; every segment that leaves here is noted there. Without SACK, recovery sends one
-//! segment again per partial acknowledgement (RFC 6582). What may never happen: an octet sent again that the peer is known
-//! to hold.
+//! segment again per partial acknowledgement (RFC 6582). What may never happen: a byte sent again that the peer is
+//! known to hold.
 
 use super::*;
 use crate::pcb::{RECOVERY_PROBES, RECOVERY_SLACK};
 use crate::tick::not_before;
 
-/// Send again what is lost, and new text where the pipe has room.
+/// Send again what is lost, and new data where the pipe has room.
 #[cold]
 pub(super) fn recover(
     sw: &mut SendWindow,
@@ -37,7 +37,7 @@ pub(super) fn recover(
             return Hold::Congestion;
         }
         match recover_one(sw, rq, ho, out, now, (room, &mut new_data)) {
-            Ok(octets) => pipe += octets,
+            Ok(bytes) => pipe += bytes,
             Err(hold) => return hold,
         }
     }
@@ -80,8 +80,8 @@ fn within_record(sw: &SendWindow, left: SeqNumber, right: SeqNumber) -> SeqNumbe
     }
 }
 
-/// F-RTO (RFC 5682, step 2b): while the time-out is in doubt new text leaves, whose acknowledgement will tell, and nothing
-/// is sent again. `None`: there is no doubt, or no text to resolve it with.
+/// F-RTO (RFC 5682, step 2b): while the time-out is in doubt new data leaves; its acknowledgement will resolve the
+/// doubt, and nothing is sent again. `None`: there is no doubt, or no data to resolve it with.
 fn doubt_time_out(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -89,7 +89,7 @@ fn doubt_time_out(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Option<Hold> {
-    sw.loss.as_ref().filter(|loss| sw.mode == Mode::Loss && loss.doubt == Doubt::NewText)?;
+    sw.loss.as_ref().filter(|loss| sw.mode == Mode::Loss && loss.doubt == Doubt::NewData)?;
     let hold = send_new(sw, rq, ho, out, now, false);
     let (nxt, loss) = (sw.nxt, sw.loss.as_mut()?);
     if nxt == loss.recover {
@@ -99,7 +99,7 @@ fn doubt_time_out(
     Some(hold)
 }
 
-/// One segment of recovery; how much it adds to the pipe. New text that may not leave is not asked for again.
+/// One segment of recovery; how much it adds to the pipe. New data that may not leave is not asked for again.
 //= https://www.rfc-editor.org/rfc/rfc6675#section-4
 //# NextSeg () MUST return the sequence number range of the next segment that is to be transmitted, per the following
 //# rules:
@@ -132,11 +132,11 @@ fn recover_one(
         //# advertised window allows, the sequence range of one segment of up to SMSS octets of previously unsent data
         //# starting with sequence number HighData+1 MUST be returned.
         match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
-            Ok(octets) => {
+            Ok(bytes) => {
                 if let Some(loss) = &mut sw.loss {
-                    loss.prr.sent(octets);
+                    loss.prr.sent(bytes);
                 }
-                return Ok(octets);
+                return Ok(bytes);
             }
             Err(Hold::Starved) => return Err(Hold::Starved),
             Err(_) => *new_data = false,
@@ -148,8 +148,8 @@ fn recover_one(
     Err(Hold::Empty)
 }
 
-/// A tail loss probe: new text if there is some that may leave, else the end of the flight again (RFC 8985 section 7.3).
-/// False if neither was possible.
+/// A tail loss probe: new data if there is some that may leave, else the end of the flight again (RFC 8985 section
+/// 7.3). False if neither was possible.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
 //# The sender MUST follow the RACK transmission procedures in the "Upon Transmitting a Data Segment" section upon
 //# sending either a retransmission or a new data loss probe.
@@ -181,7 +181,7 @@ pub(crate) fn probe_tail(
     true
 }
 
-/// A segment of new text as a probe, regardless of the congestion window; its octets.
+/// A segment of new data as a probe, regardless of the congestion window; its bytes.
 fn probe_with_new(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -200,9 +200,10 @@ fn probe_with_new(
     sent
 }
 
-/// A probe during recovery: new text, whose acknowledgement shows whether what was sent again is lost; if that changes
-/// nothing, the first segment of the flight once more, and at once where the time-out would come before both: a peer that
-/// keeps nothing more out of order has no answer to new text. Both go whatever the window says. False if nothing could leave.
+/// A probe during recovery: new data, whose acknowledgement shows whether what was sent again is lost; if that changes
+/// nothing, the first segment of the flight once more, and at once where the time-out would come before both: a peer
+/// that keeps nothing more out of order has no answer to new data. Both go whatever the window says. False if nothing
+/// could leave.
 pub(crate) fn probe_recovery(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -215,8 +216,8 @@ pub(crate) fn probe_recovery(
     if first && sw.rtt.has_time_for_two_probes(RECOVERY_SLACK) {
         loss.probes = 1;
         let sent = probe_with_new(sw, rq, ho, out, now);
-        if let (Some(octets), Some(loss)) = (sent, &mut sw.loss) {
-            loss.prr.sent(octets);
+        if let (Some(bytes), Some(loss)) = (sent, &mut sw.loss) {
+            loss.prr.sent(bytes);
         }
         return sent.is_some();
     }
@@ -243,11 +244,11 @@ fn resend(
     let (width, clock) = (sw.slice_width(), not_before(now.as_micros() as u32, rq.log.newest()));
     let first = range.0 == sw.una;
     if let Some(loss) = &mut sw.loss {
-        let octets = (range.1 - range.0) as u32;
+        let bytes = (range.1 - range.0) as u32;
         loss.sent_again(range.0, range.1, loss.leaves_at(clock), width);
-        loss.prr.sent(octets);
-        loss.undo.sent_again(octets, first.then(|| ho.clock(now)));
-        loss.totals.sent_again(octets);
+        loss.prr.sent(bytes);
+        loss.undo.sent_again(bytes, first.then(|| ho.clock(now)));
+        loss.totals.sent_again(bytes);
     }
     if first && sw.timer_kind == Timer::Retransmit {
         // Never less than a time-out after the previous transmission of the segment (RFC 6298 section 5).
@@ -267,22 +268,22 @@ fn retransmit(
     (left, right): (SeqNumber, SeqNumber),
 ) -> bool {
     if out.credit == 0 {
-        out.starved = true;
+        out.tx_blocked = true;
         return false;
     }
-    let text_end = sw.una + sw.sent_text().min(rq.len);
-    let len = (right.min(text_end) - left).max(0) as u32;
+    let data_end = sw.una + sw.sent_data().min(rq.len);
+    let len = (right.min(data_end) - left).max(0) as u32;
     let mut flags = ACK;
     let ends_record = sw.shaping.as_ref().is_some_and(|shaping| shaping.records.contains(&right));
-    if len > 0 && (right.ge(text_end) && sw.sent_text() == rq.len || ends_record) {
+    if len > 0 && (right.ge(data_end) && sw.sent_data() == rq.len || ends_record) {
         flags.insert(TcpFlags::PSH);
     }
-    if sw.fin_sent && right.gt(text_end) {
+    if sw.fin_sent && right.gt(data_end) {
         flags.insert(TcpFlags::FIN);
     }
     let offset = (left - sw.una).max(0) as u32;
-    let draft = text_draft(sw, ho, left, len, flags, now);
-    if !emit_text(ho, out, draft, |dst, sum| rq.copy_sent(offset, dst, sum)) {
+    let draft = data_draft(sw, ho, left, len, flags, now);
+    if !emit_data(ho, out, draft, |dst, sum| rq.copy_sent(offset, dst, sum)) {
         return false;
     }
     // Karn: an acknowledgement of it says nothing about the round trip.

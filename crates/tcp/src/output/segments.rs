@@ -1,7 +1,7 @@
-//! The segments themselves: an acknowledgement, a SYN, a reset, one with text. Called by what decides that one leaves.
+//! The segments themselves: an acknowledgement, a SYN, a reset, one with data. Called by what decides that one leaves.
 //!
-//! Everything that a connection sends is made in [`make`]. What may never happen: a segment without a checksum, or one that
-//! carries another ACK number or window than the one recorded as advertised.
+//! Everything that a connection sends is made in [`make`]. What may never happen: a segment without a checksum, or one
+//! that carries another ACK number or window than the one recorded as advertised.
 
 use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};
@@ -23,12 +23,12 @@ use crate::tick::SKEW_MS;
 /// How a segment is made.
 pub(super) struct Draft {
     pub(super) seq: SeqNumber,
-    /// Octets of text.
+    /// Bytes of data.
     pub(super) len: u32,
     pub(super) flags: TcpFlags,
     pub(super) options: Options,
     pub(super) window: u16,
-    /// The device cuts the text into pieces of this size; 0: one segment.
+    /// The device cuts the data into pieces of this size; 0: one segment.
     pub(super) segment_size: u16,
     /// The urgent pointer; means something if URG is set.
     pub(super) urgent: u16,
@@ -36,11 +36,11 @@ pub(super) struct Draft {
     pub(super) class: u8,
 }
 
-/// Octets of options beside the SACK blocks at most (timestamps, kind and length, padding), and of one block.
+/// Bytes of options beside the SACK blocks at most (timestamps, kind and length, padding), and of one block.
 const SACK_BESIDE: usize = 16;
 const SACK_BLOCK: usize = 8;
 
-/// A segment without text, at SND.NXT.
+/// A segment without data, at SND.NXT.
 pub(crate) fn pure_ack(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     acknowledge_at(sw.nxt, None, ho, out, now);
 }
@@ -57,7 +57,7 @@ pub(crate) fn tell_user_timeout(
     acknowledge_at(sw.nxt, Some(user_timeout), ho, out, now);
 }
 
-/// A segment without text at an old sequence number: the peer must answer with what it expects and its window.
+/// A segment without data at an old sequence number: the peer must answer with what it expects and its window.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
 //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12);
 pub(crate) fn probe(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
@@ -139,7 +139,7 @@ fn syn_options(ho: &mut HeaderOut, config: &Config, now: Time) -> Options {
     }
 }
 
-/// Our SYN with a Fast Open option and `len` octets of text, for the first time. False if there is no buffer.
+/// Our SYN with a Fast Open option and `len` bytes of data, for the first time. False if there is no buffer.
 pub(crate) fn fast_syn(
     sw: &SendWindow,
     rq: &mut RetransmitQueue,
@@ -155,7 +155,7 @@ pub(crate) fn fast_syn(
     let rare = RareOptions { fast_open: option, ..RareOptions::NONE };
     let sent = emit_rare(ho, out, draft, &rare, |dst, sum| rq.copy_unsent(dst, sum));
     if sent {
-        out.count(Counter::TextBytesOut, u64::from(len));
+        out.count(Counter::DataBytesOut, u64::from(len));
     }
     sent
 }
@@ -271,7 +271,7 @@ pub(super) fn usual_options(ho: &mut HeaderOut, now: Time) -> Options {
 }
 
 #[inline]
-pub(super) fn text_draft(
+pub(super) fn data_draft(
     sw: &SendWindow,
     ho: &mut HeaderOut,
     seq: SeqNumber,
@@ -292,7 +292,7 @@ pub(super) fn text_draft(
     }
 }
 
-/// While urgent text is not acknowledged, every segment before its end points at the octet behind it (RFC 9293 section
+/// While urgent data is not acknowledged, every segment before its end points at the byte behind it (RFC 9293 section
 /// 3.8.5, RFC 6093), or as far as a pointer reaches.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
 //# The urgent pointer MUST point to the sequence number of the octet following the urgent data (MUST-62).
@@ -306,9 +306,9 @@ fn urgency(sw: &SendWindow, seq: SeqNumber, flags: TcpFlags) -> (TcpFlags, u16) 
     }
 }
 
-/// Emit a segment with text, which takes a credit.
+/// Emit a segment with data, which takes a credit.
 #[inline]
-pub(super) fn emit_text(
+pub(super) fn emit_data(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     draft: Draft,
@@ -324,12 +324,12 @@ pub(super) fn emit_text(
     true
 }
 
-/// Octets that the option with all counters of accurate ECN takes, padding included.
+/// Bytes that the option with all counters of accurate ECN takes, padding included.
 pub(super) const COUNTERS: u32 = 12;
 
-/// The same for the first text of a client with accurate ECN, which has the option (RFC 9768 section 3.2.3.2.1).
+/// The same for the first data of a client with accurate ECN, which has the option (RFC 9768 section 3.2.3.2.1).
 #[cold]
-pub(super) fn emit_text_with_counters(
+pub(super) fn emit_data_with_counters(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     draft: Draft,
@@ -343,7 +343,7 @@ pub(super) fn emit_text_with_counters(
     true
 }
 
-/// Make the segment and put it into the outbox. `fill` writes the text, and sums it if asked to. False if there is no
+/// Make the segment and put it into the outbox. `fill` writes the data, and sums it if asked to. False if there is no
 /// buffer.
 #[inline]
 pub(super) fn emit(
@@ -386,11 +386,11 @@ fn make(
     fill: impl FnOnce(&mut [u8], bool) -> Sum,
 ) -> bool {
     let Some(mut buf) = PktBuf::alloc_near(out.region, draft.len as usize) else {
-        out.starved = true;
+        out.tx_blocked = true;
         return false;
     };
     let left_to_device = draft.segment_size > 0 || out.config.tx_checksum_offload;
-    let text = fill(buf.append(draft.len as usize), !left_to_device);
+    let data = fill(buf.append(draft.len as usize), !left_to_device);
     let header = Header {
         src_port: ho.local_port,
         dst_port: ho.remote_port,
@@ -407,10 +407,10 @@ fn make(
     let front = buf.push_front(len);
     match rare {
         None if !left_to_device => {
-            // The header's length is even, so the text's sum joins without a byte swap.
+            // The header's length is even, so the data's sum joins without a byte swap.
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
             //# The sender MUST generate it (MUST-2)
-            header.emit_sealed(out.config.option_order, pseudo.add(text), front);
+            header.emit_sealed(out.config.option_order, pseudo.add(data), front);
         }
         None => {
             header.emit_ordered(out.config.option_order, front);
@@ -421,7 +421,7 @@ fn make(
             if left_to_device {
                 leave_checksum(&mut buf, pseudo);
             } else {
-                let sum = pseudo.add(pktbuf::sum(front)).add(text).finish();
+                let sum = pseudo.add(pktbuf::sum(front)).add(data).finish();
                 front[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&sum.to_be_bytes());
             }
         }
@@ -435,11 +435,11 @@ fn make(
     meta.traffic_class = draft.class | ho.class();
     meta.hop_limit = ho.hop_limit;
     if draft.flags.contains(ACK) {
-        if draft.window == 0 && ho.told_edge != ho.acked && !draft.flags.contains(TcpFlags::RST) {
+        if draft.window == 0 && ho.advertised_edge != ho.acked && !draft.flags.contains(TcpFlags::RST) {
             out.count(Counter::ZeroWindowsOut, 1);
         }
         ho.acked = ho.nxt;
-        ho.told_edge = ho.edge;
+        ho.advertised_edge = ho.edge;
     }
     ho.segments_out = ho.segments_out.wrapping_add(1);
     out.segments.push(buf);

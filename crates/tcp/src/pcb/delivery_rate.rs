@@ -1,10 +1,10 @@
-//! The rate at which text of ours is delivered (Cheng et al., "Delivery Rate Estimation",
+//! The rate at which data of ours is delivered (Cheng et al., "Delivery Rate Estimation",
 //! draft-cheng-iccrg-delivery-rate-estimation), as `tcpi_delivery_rate` reports it.
 //!
-//! What leaves at one moment has a mark: when it left, and how much had been delivered then. When it is acknowledged, what
-//! has been delivered since, over the time that this took or that sending took, whichever is longer, is a sample. Kept only
-//! for connections whose limits are measured, boxed with their account. What may never happen: a rate above that at which
-//! the text left, because acknowledgements arrived in a bunch.
+//! What leaves at one moment has a mark: when it left, and how much had been delivered then. When it is acknowledged,
+//! what has been delivered since, over the time that this took or that sending took, whichever is longer, is a sample.
+//! Kept only for connections whose limits are measured, boxed with their account. What may never happen: a rate above
+//! that at which the data left, caused by acknowledgements that arrived in a burst.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ use crate::tick::since;
 /// Marks at most; what leaves while so many are not acknowledged gives no sample.
 const MARKS: usize = 32;
 
-/// Octets that left at one moment. Times are microseconds modulo 2^32, octets modulo 2^32.
+/// Bytes that left at one moment. Times are microseconds modulo 2^32, bytes modulo 2^32.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     end: SeqNumber,
@@ -30,8 +30,8 @@ struct Mark {
 /// A rate of delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Octets delivered.
-    pub octets: u32,
+    /// Bytes delivered.
+    pub bytes: u32,
     /// In this time, in microseconds; 0 before the first sample.
     pub interval_us: u32,
     /// The user, not the network, had limited it.
@@ -39,13 +39,13 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Octets per second; 0 before the first sample.
+    /// Bytes per second; 0 before the first sample.
     pub fn per_second(&self) -> u64 {
-        (u64::from(self.octets) * 1_000_000).checked_div(self.interval_us.into()).unwrap_or(0)
+        (u64::from(self.bytes) * 1_000_000).checked_div(self.interval_us.into()).unwrap_or(0)
     }
 
     fn is_above(&self, other: &Rate) -> bool {
-        u64::from(self.octets) * u64::from(other.interval_us) >= u64::from(other.octets) * u64::from(self.interval_us)
+        u64::from(self.bytes) * u64::from(other.interval_us) >= u64::from(other.bytes) * u64::from(self.interval_us)
     }
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct DeliveryRate {
 }
 
 impl DeliveryRate {
-    /// Octets `[from, nxt)` left at `now`, SND.UNA being `una` and `delivered` octets having been delivered.
+    /// Bytes `[from, nxt)` left at `now`, SND.UNA being `una` and `delivered` bytes having been delivered.
     pub(crate) fn sent(&mut self, una: SeqNumber, (from, nxt): (SeqNumber, SeqNumber), delivered: u32, now: u32) {
         if una == from {
             self.first_sent = now;
@@ -100,7 +100,7 @@ impl DeliveryRate {
         self.began = true;
     }
 
-    /// The acknowledgement of everything below `una` has arrived, with which `delivered` octets are delivered. What took
+    /// The acknowledgement of everything below `una` has arrived, with which `delivered` bytes are delivered. What took
     /// less than the least round trip is no measurement.
     pub(crate) fn acknowledged(&mut self, una: SeqNumber, delivered: u32, now: u32, min_rtt: u32) {
         let mut acked = None;
@@ -116,7 +116,7 @@ impl DeliveryRate {
         if interval_us == 0 || min_rtt != u32::MAX && interval_us < min_rtt {
             return;
         }
-        let sample = Rate { octets: delivered.wrapping_sub(mark.delivered), interval_us, limited: mark.limited };
+        let sample = Rate { bytes: delivered.wrapping_sub(mark.delivered), interval_us, limited: mark.limited };
         // What the user limited says only that the network can do no less.
         if !sample.limited || sample.is_above(&self.rate) {
             self.rate = sample;
@@ -137,8 +137,8 @@ mod tests {
         SeqNumber(n)
     }
 
-    /// Ten segments in a burst, acknowledged one by one in the time that the bottleneck needs: the rate is that of all ten
-    /// over a round trip, for the user gave no more.
+    /// Ten segments in a burst, acknowledged one by one in the time that the bottleneck needs: the rate is that of all
+    /// ten over a round trip, for the user gave no more.
     #[test]
     fn a_burst_counts_as_one() {
         let mut rate = DeliveryRate::default();
@@ -150,7 +150,7 @@ mod tests {
             rate.acknowledged(seq(i * 1000), i * 1000, 100_500 + i * 10, 100_000);
         }
         let rate = rate.rate();
-        assert_eq!(rate, Rate { octets: 10_000, interval_us: 100_100, limited: true });
+        assert_eq!(rate, Rate { bytes: 10_000, interval_us: 100_100, limited: true });
         assert_eq!(rate.per_second(), 99_900);
     }
 
@@ -186,7 +186,7 @@ mod tests {
         }
         rate.acknowledged(seq(5000), 5000, 180_000, 50_000);
         // They left within 60 ms, but it took 110 ms since the first of them left.
-        assert_eq!(rate.rate(), Rate { octets: 4000, interval_us: 110_000, limited: false });
+        assert_eq!(rate.rate(), Rate { bytes: 4000, interval_us: 110_000, limited: false });
         assert_eq!(Rate::default().per_second(), 0);
     }
 }

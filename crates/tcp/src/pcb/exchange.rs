@@ -1,4 +1,5 @@
-//! What the two ends have told each other of the user time-out (RFC 5482). The rules are in [`crate::user_timeout`].
+//! The user time-outs that the two ends have advertised to each other (RFC 5482). The rules are in
+//! [`crate::user_timeout`].
 
 use core::time::Duration;
 
@@ -6,7 +7,7 @@ use wire::tcp::UserTimeout;
 
 use crate::config::ConnectionOptions;
 
-/// What was said, and whether it may count.
+/// The advertised values, and whether they may be applied.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) told: Option<UserTimeout>,

@@ -23,7 +23,7 @@ impl Appended {
 #[derive(Debug)]
 pub(crate) struct Fifo<T> {
     first: Option<T>,
-    #[expect(clippy::box_collection, reason = "8 octets in an idle PCB instead of 32")]
+    #[expect(clippy::box_collection, reason = "8 bytes in an idle PCB instead of 32")]
     rest: Option<Box<VecDeque<T>>>,
 }
 

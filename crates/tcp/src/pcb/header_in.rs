@@ -1,13 +1,14 @@
 //! The header-in part: in which state the connection is, and how an arriving header is judged before any window is
 //! looked at. It also keeps what belongs to the connection as a whole: its error, keep-alive and the timers of states.
-//! The four-tuple is not stored here: the connection table owns it. This part keeps only what protocol rules need of it.
+//! The four-tuple is not stored here: the connection table owns it. This part keeps only what protocol rules need of
+//! it.
 
 use core::time::Duration;
 
 use observe::Time;
 use wire::tcp::{HEADER_LEN, TcpFlags};
 
-use super::Settings;
+use super::UserSettings;
 use crate::config::{Config, ConnectionOptions};
 use crate::ecn_state::{CE, NOT_ECT};
 use crate::error::Error;
@@ -15,11 +16,11 @@ use crate::outbox::{Outbox, Readiness};
 use crate::scarcity::Standing;
 use crate::segment::Segment;
 use crate::state::State;
-use crate::tick::{Tick, mebinanos};
+use crate::tick::{Tick, ticks_of_2_20_ns};
 
 /// Bits of `HeaderIn::traits`.
 const PASSIVE: u8 = 1;
-const TEXT_ON_SYN: u8 = 2;
+const DATA_ON_SYN: u8 = 2;
 /// The user time-outs of both ends are exchanged.
 const EXCHANGES: u8 = 4;
 /// The peer's address is one of IPv6.
@@ -28,7 +29,7 @@ const IPV6: u8 = 8;
 const HELD: u8 = 16;
 /// From here up: segments whose ECN field is at least this take the whole path.
 const NOTABLE_SHIFT: u32 = 6;
-/// Octets of a header with timestamps alone.
+/// Bytes of a header with timestamps alone.
 const USUAL_LEN: usize = HEADER_LEN + 12;
 
 /// See the module documentation.
@@ -38,8 +39,8 @@ pub struct HeaderIn {
     pub(crate) state: State,
     /// Why the connection ended, until the error has been reported to the user.
     pub(crate) error: Option<Error>,
-    /// Of [`PASSIVE`], [`TEXT_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them what [`HeaderIn::notice`] was told, marked segments to
-    /// begin with.
+    /// Of [`PASSIVE`], [`DATA_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them the class set by
+    /// [`HeaderIn::notice`], initially that of marked segments.
     traits: u8,
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
@@ -50,7 +51,7 @@ pub struct HeaderIn {
     /// End of TIME-WAIT, or of an orphaned FIN-WAIT-2.
     pub(crate) state_deadline: Time,
     /// What few connections set for themselves.
-    pub(crate) settings: Option<Box<Settings>>,
+    pub(crate) settings: Option<Box<UserSettings>>,
 }
 
 /// `time` in whole milliseconds, as far as 32 bits go (49 days).
@@ -70,14 +71,14 @@ pub(crate) enum Path {
 impl HeaderIn {
     /// Of a connection in `state` with a peer whose address is one of IPv6 if `ipv6`, else of IPv4.
     pub(crate) fn new(state: State, ipv6: bool, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
-        let settings = Settings::of(options, config, now);
+        let settings = UserSettings::of(options, config, now);
         let exchanges = settings.as_ref().is_some_and(|settings| settings.exchange.is_on());
         HeaderIn {
             state,
             error: None,
             traits: CE << NOTABLE_SHIFT | HELD | if exchanges { EXCHANGES } else { 0 } | if ipv6 { IPV6 } else { 0 },
             segments_in: 0,
-            last_heard: mebinanos(now),
+            last_heard: ticks_of_2_20_ns(now),
             challenged: Tick::long_before(now),
             state_deadline: Time::MAX,
             settings,
@@ -89,10 +90,10 @@ impl HeaderIn {
         self.state
     }
 
-    /// Since a segment of this connection last arrived, to about a millisecond and never more than in truth; wrong after 52
-    /// days of silence.
+    /// Since a segment of this connection last arrived, to about a millisecond and never more than in truth; wrong
+    /// after 52 days of silence.
     pub(crate) fn silence(&self, now: Time) -> Duration {
-        Duration::from_nanos(u64::from(mebinanos(now).wrapping_sub(self.last_heard)) << 20)
+        Duration::from_nanos(u64::from(ticks_of_2_20_ns(now).wrapping_sub(self.last_heard)) << 20)
     }
 
     /// The user time-out; zero for none.
@@ -108,7 +109,7 @@ impl HeaderIn {
     pub(crate) fn note_soft_error(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
         let settings = self.settings(out.config);
         settings.soft_error = Some(error);
-        settings.soft_error_at = mebinanos(now);
+        settings.soft_error_at = ticks_of_2_20_ns(now);
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
         //# However, an application program that does not want to receive such ERROR_REPORT calls SHOULD be able to
         //# effectively disable these calls (SHLD-20).
@@ -123,7 +124,7 @@ impl HeaderIn {
         settings.soft_error.filter(|_| settings.soft_error_at.wrapping_sub(self.last_heard) as i32 >= 0)
     }
 
-    /// The user has closed: the text will not be read.
+    /// The user has closed: the data will not be read.
     pub(crate) fn is_orphan(&self) -> bool {
         !self.is_held() && self.state.is_synchronised()
     }
@@ -134,8 +135,8 @@ impl HeaderIn {
     }
 
     /// The place for what few connections set.
-    pub(crate) fn settings(&mut self, config: &Config) -> &mut Settings {
-        self.settings.get_or_insert_with(|| Settings::new(config))
+    pub(crate) fn settings(&mut self, config: &Config) -> &mut UserSettings {
+        self.settings.get_or_insert_with(|| UserSettings::new(config))
     }
 
     /// After a change of the state or of the connection's holder: how it counts against the stack's limits now.
@@ -173,14 +174,14 @@ impl HeaderIn {
         self.traits |= PASSIVE;
     }
 
-    /// Text of the SYN has reached the other side, in either direction.
-    pub(crate) fn has_text_on_syn(&self) -> bool {
-        self.traits & TEXT_ON_SYN != 0
+    /// Data of the SYN has reached the other side, in either direction.
+    pub(crate) fn has_data_on_syn(&self) -> bool {
+        self.traits & DATA_ON_SYN != 0
     }
 
-    /// Text of the SYN has arrived.
-    pub(crate) fn note_text_on_syn(&mut self) {
-        self.traits |= TEXT_ON_SYN;
+    /// Data of the SYN has arrived.
+    pub(crate) fn note_data_on_syn(&mut self) {
+        self.traits |= DATA_ON_SYN;
     }
 
     /// Accurate ECN: do the bits of every header count, so that all segments take the whole path?
@@ -194,7 +195,7 @@ impl HeaderIn {
         self.traits = self.traits & ((1 << NOTABLE_SHIFT) - 1) | class << NOTABLE_SHIFT;
     }
 
-    /// Does the segment say more than its text and its acknowledgement?
+    /// Does the segment say more than its data and its acknowledgement?
     #[cold]
     fn takes_whole(&self, segment: &Segment) -> bool {
         ![HEADER_LEN, USUAL_LEN].contains(&usize::from(segment.header.header_len))
@@ -212,8 +213,8 @@ impl HeaderIn {
 
     /// The first look at an arriving segment: choose its path, and note that the peer is alive.
     #[inline]
-    pub(crate) fn judge(&mut self, segment: &Segment, now: Time) -> Path {
-        self.last_heard = mebinanos(now);
+    pub(crate) fn classify(&mut self, segment: &Segment, now: Time) -> Path {
+        self.last_heard = ticks_of_2_20_ns(now);
         self.segments_in = self.segments_in.wrapping_add(1);
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
         let usual = segment.ecn() < self.traits >> NOTABLE_SHIFT

@@ -1,8 +1,8 @@
-//! The header-out part: the template of every header that the connection sends, and what of the receive side the peer
-//! was last told.
+//! The header-out part: the template of every header that the connection sends, and the receive side's values that were
+//! last advertised to the peer.
 //!
-//! Only [`crate::output`] makes segments from it. Values of the receive side come in as snapshots and are merged so that
-//! they never move back: under a staged driver two threads may bring theirs in either order.
+//! Only [`crate::output`] makes segments from it. Values of the receive side come in as snapshots and are merged so
+//! that they never move back: under a staged driver two threads may bring theirs in either order.
 
 use core::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub struct HeaderOut {
     /// The acknowledgement number that left last.
     pub(crate) acked: SeqNumber,
     /// The right edge that left last.
-    pub(crate) told_edge: SeqNumber,
+    pub(crate) advertised_edge: SeqNumber,
     pub(crate) ts_recent: u32,
     /// Offset of our timestamp clock, in ms.
     pub(crate) ts_offset: u32,
@@ -68,7 +68,7 @@ impl HeaderOut {
             nxt: SeqNumber(0),
             edge: SeqNumber(0),
             acked: SeqNumber(0),
-            told_edge: SeqNumber(0),
+            advertised_edge: SeqNumber(0),
             ts_recent: 0,
             ts_offset: isn.ts_offset,
             ts_sent: (now.as_millis() as u32).wrapping_add(isn.ts_offset),
@@ -126,7 +126,7 @@ impl HeaderOut {
         self.nxt = snapshot.nxt;
         self.edge = snapshot.edge;
         self.acked = snapshot.nxt;
-        self.told_edge = snapshot.edge;
+        self.advertised_edge = snapshot.edge;
         self.ts_recent = snapshot.ts_recent;
     }
 
@@ -134,7 +134,8 @@ impl HeaderOut {
     #[inline]
     pub(crate) fn merge(&mut self, snapshot: RecvSnapshot) {
         if snapshot.nxt.ge(self.nxt) {
-            // With new text the snapshot is the later one, even if the peer's clock went half around while it was silent.
+            // With new data the snapshot is the later one, even if the peer's clock went half around while it was
+            // silent.
             if snapshot.nxt != self.nxt || snapshot.ts_recent.wrapping_sub(self.ts_recent) as i32 > 0 {
                 self.ts_recent = snapshot.ts_recent;
             }
@@ -146,8 +147,8 @@ impl HeaderOut {
         }
     }
 
-    /// Merge the snapshot with which the peer's stream ends: nothing is behind a hole any more, so that of the blocks only a
-    /// duplicate stays that was not reported yet.
+    /// Merge the snapshot with which the peer's stream ends: nothing is behind a hole any more, so that of the blocks
+    /// only a duplicate stays that was not reported yet.
     #[cold]
     pub(crate) fn merge_last(&mut self, snapshot: RecvSnapshot) {
         let blocks = self.sack.take();
@@ -164,7 +165,8 @@ impl HeaderOut {
         }
     }
 
-    /// The duplicate, if the blocks begin with one, has been reported; the peer would count it again (RFC 2883 section 4).
+    /// The duplicate, if the blocks begin with one, has been reported; the peer would count it again (RFC 2883 section
+    /// 4).
     #[cold]
     pub(crate) fn drop_dsack(&mut self) {
         let Some(blocks) = self.sack.as_deref_mut() else { return };
@@ -195,7 +197,7 @@ impl HeaderOut {
     /// Is there something that has not been advertised?
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.acked != self.nxt || self.told_edge != self.edge
+        self.acked != self.nxt || self.advertised_edge != self.edge
     }
 }
 

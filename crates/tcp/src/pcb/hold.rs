@@ -1,12 +1,12 @@
-//! What holds back text that fills no segment, by the user's wish: the cork, and what was said about the end of the newest
-//! text. One octet of the send window.
+//! What holds back data that fills no segment, by the user's wish: the cork, and the user's flags for the end of the
+//! newest data. One byte of the send window.
 
-/// What the user said about the end of the newest text.
+/// The user's flags for the end of the newest data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
     /// That is all for now: the segment with which the queue runs empty carries PSH.
     Asked,
-    /// More will follow, in another call (`MSG_MORE`): no PSH, but the text leaves as others do.
+    /// More will follow, in another call (`MSG_MORE`): no PSH, but the data leaves as others do.
     Open,
     /// The call is not over: no PSH, and what fills no segment waits.
     Held,
@@ -29,7 +29,7 @@ const IN_CALL: u8 = 4;
 pub(crate) struct Hold(u8);
 
 impl Hold {
-    /// All text so far is pushed.
+    /// All data so far is pushed.
     pub(crate) fn new(cork: bool) -> Hold {
         Hold(if cork { CORK } else { 0 })
     }
@@ -43,7 +43,7 @@ impl Hold {
         self.0 = self.0 & !CORK | if cork { CORK } else { 0 };
     }
 
-    /// Does the user want the newest text to be seen?
+    /// Does the user want the newest data to be seen?
     #[inline]
     pub(crate) fn is_pushed(self) -> bool {
         self.0 & UNPUSHED == 0

@@ -1,11 +1,11 @@
-//! What a sender knows of losses: which octets of the flight are lost, which of them were sent again and when, and what
+//! What a sender knows of losses: which bytes of the flight are lost, which of them were sent again and when, and what
 //! that leaves in the network.
 //!
-//! The flight, from SND.UNA to SND.NXT, has three regions. Above `lost_edge` every octet was sent once (its time is in
-//! the send log) and, unless it is SACKed, counts as under way: times of first transmission rise with the sequence number,
-//! so what RACK calls lost of them is all that lies below one edge. From `high_rxt` (RFC 6675's HighRxt) to that edge,
-//! what is not SACKed is lost and waits to be sent again. Below `high_rxt` everything not SACKed was sent again; each such
-//! run has its own time here, because a retransmission can be lost, too.
+//! The flight, from SND.UNA to SND.NXT, has three regions. Above `lost_edge` every byte was sent once (its time is in
+//! the send log) and, unless it is SACKed, counts as under way: times of first transmission rise with the sequence
+//! number, so what RACK calls lost of them is all that lies below one edge. From `high_rxt` (RFC 6675's HighRxt) to
+//! that edge, what is not SACKed is lost and waits to be sent again. Below `high_rxt` everything not SACKed was sent
+//! again; each such run has its own time here, because a retransmission can be lost, too.
 //!
 //! One box per connection, allocated when the first acknowledgement in disorder arrives or the first timer expires; the
 //! send side keeps it from then on. Bounded: the scoreboard has a limit, and runs that left together are one run, of
@@ -27,11 +27,11 @@ use crate::undo::Undo;
 
 pub(crate) use too_large::{Flight, Sizes};
 
-/// The most runs of retransmitted octets that are kept apart; no more are retransmitted until some have arrived.
+/// The most runs of retransmitted bytes that are kept apart; no more are retransmitted until some have arrived.
 pub(crate) const MAX_RESENT: usize = 512;
 
-/// Octets `[left, right)` that were sent again, from `first` to `last`; as in the send log, what arrived of them counts as
-/// sent at the beginning, and what may be lost at the end.
+/// Bytes `[left, right)` that were sent again, from `first` to `last`; as in the send log, what arrived of them counts
+/// as sent at the beginning, and what may be lost at the end.
 #[derive(Clone, Copy, Debug)]
 struct Resent {
     left: SeqNumber,
@@ -44,7 +44,7 @@ struct Resent {
 
 impl Resent {
     fn len(&self) -> u32 {
-        octets(self.left, self.right)
+        bytes(self.left, self.right)
     }
 
     fn if_delivered(&self) -> Sent {
@@ -56,8 +56,8 @@ impl Resent {
     }
 }
 
-/// Octets from `left` to `right`, 0 if `right` is before.
-fn octets(left: SeqNumber, right: SeqNumber) -> u32 {
+/// Bytes from `left` to `right`, 0 if `right` is before.
+fn bytes(left: SeqNumber, right: SeqNumber) -> u32 {
     (right - left).max(0) as u32
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Probe {
     /// TLP.end_seq.
     pub(crate) right: SeqNumber,
     at: u32,
-    /// TLP.is_retrans: it was old text, not new.
+    /// TLP.is_retrans: it was old data, not new.
     pub(crate) again: bool,
 }
 
@@ -80,15 +80,15 @@ pub(crate) enum Doubt {
     None,
     /// The first acknowledgement after it is awaited.
     FirstAck,
-    /// What was sent again has arrived: new text leaves next, and what is acknowledged after that decides.
-    NewText,
+    /// What was sent again has arrived: new data leaves next, and what is acknowledged after that decides.
+    NewData,
 }
 
 /// What one acknowledgement delivered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivery {
-    /// Octets acknowledged or SACKed for the first time.
-    pub(crate) octets: u32,
+    /// Bytes acknowledged or SACKed for the first time.
+    pub(crate) bytes: u32,
     /// The latest of them that was sent only once.
     pub(crate) first: Option<Sent>,
     /// The latest of them that was sent again.
@@ -125,7 +125,7 @@ pub(crate) struct Loss {
     ambiguous: SeqNumber,
     /// Sorted by sequence number, disjoint.
     resent: VecDeque<Resent>,
-    /// Octets of `resent` that are under way, and that are lost again.
+    /// Bytes of `resent` that are under way, and that are lost again.
     under_way: u32,
     lost_again: u32,
     /// No run under way is older.
@@ -188,7 +188,7 @@ impl Loss {
         self.lost_again = 0;
     }
 
-    /// Estimate of the octets in the network (pipe; RFC 6675 section 4 with RACK's idea of what is lost).
+    /// Estimate of the bytes in the network (pipe; RFC 6675 section 4 with RACK's idea of what is lost).
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# This routine traverses the sequence space from HighACK to HighData and MUST set the "pipe" variable to an
     //# estimate of the number of octets that are currently in transit between the TCP sender and the TCP receiver.
@@ -199,25 +199,25 @@ impl Loss {
     //# retransmitted since they were last marked lost.
     pub(crate) fn pipe(&self, una: SeqNumber, nxt: SeqNumber) -> u32 {
         let edge = self.lost_edge.max(una);
-        let sacked_above = self.board.sacked_octets() - self.board.sacked_below(edge);
-        octets(edge, nxt).saturating_sub(sacked_above) + self.under_way
+        let sacked_above = self.board.sacked_bytes() - self.board.sacked_below(edge);
+        bytes(edge, nxt).saturating_sub(sacked_above) + self.under_way
     }
 
-    /// Octets that are lost and not sent again since.
+    /// Bytes that are lost and not sent again since.
     pub(crate) fn lost(&self, una: SeqNumber) -> u32 {
         let from = self.high_rxt.max(una);
-        let waiting = octets(from, self.lost_edge);
+        let waiting = bytes(from, self.lost_edge);
         let sacked = self.board.sacked_below(self.lost_edge).saturating_sub(self.board.sacked_below(from));
         waiting.saturating_sub(sacked) + self.lost_again
     }
 
-    /// Octets that are lost, sent again since or not.
+    /// Bytes that are lost, sent again since or not.
     pub(crate) fn lost_in_all(&self, una: SeqNumber) -> u32 {
-        octets(una, self.lost_edge).saturating_sub(self.board.sacked_below(self.lost_edge))
+        bytes(una, self.lost_edge).saturating_sub(self.board.sacked_below(self.lost_edge))
     }
 
-    /// Octets sent again that are under way.
-    pub(crate) fn resent_octets(&self) -> u32 {
+    /// Bytes sent again that are under way.
+    pub(crate) fn resent_bytes(&self) -> u32 {
         self.under_way
     }
 
@@ -226,7 +226,7 @@ impl Loss {
         self.lost_edge.gt(una) && self.board.hole_from(una, self.lost_edge).is_some()
     }
 
-    /// The lost octets to send again next, at most `mss` of them.
+    /// The lost bytes to send again next, at most `mss` of them.
     pub(crate) fn next_lost(&self, una: SeqNumber, mss: u32) -> Option<(SeqNumber, SeqNumber)> {
         let (left, right) = if self.lost_again > 0 {
             self.resent.iter().find(|run| run.lost).map(|run| (run.left, run.right))
@@ -235,7 +235,7 @@ impl Loss {
         } else {
             self.board.hole_from(self.high_rxt.max(una), self.lost_edge)
         }?;
-        Some((left, left + octets(left, right).min(mss)))
+        Some((left, left + bytes(left, right).min(mss)))
     }
 
     /// When the segment at `una` last left, if it was sent again or probed.
@@ -245,10 +245,10 @@ impl Loss {
         probed.or(resent)
     }
 
-    /// The end of the first segment of the flight: at most `mss` octets, none of them SACKed.
+    /// The end of the first segment of the flight: at most `mss` bytes, none of them SACKed.
     pub(crate) fn first_end(&self, una: SeqNumber, nxt: SeqNumber, mss: u32) -> SeqNumber {
         let right = self.board.hole_from(una, nxt).map_or(nxt, |(_, right)| right);
-        una + octets(una, right).min(mss)
+        una + bytes(una, right).min(mss)
     }
 
     /// When what leaves at `now` leaves: not before what was sent again last ([`not_before`]).
@@ -264,7 +264,7 @@ impl Loss {
         if self.under_way == 0 || is_before(now, self.oldest) {
             self.oldest = now;
         }
-        self.under_way += octets(left, right);
+        self.under_way += bytes(left, right);
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# If any of the data octets sent in (C.1) are below HighData, HighRxt MUST be set to the highest sequence
         //# number of the retransmitted segment unless NextSeg () rule (4) was invoked for this retransmission.
@@ -300,7 +300,7 @@ impl Loss {
         latest
     }
 
-    /// Octets `[left, right)`, which were not SACKed, have arrived; `fack` is one past the highest octet that had before.
+    /// Bytes `[left, right)`, which were not SACKed, have arrived; `fack` is one past the highest byte that had before.
     pub(crate) fn deliver(
         &mut self,
         log: &SendLog,
@@ -308,7 +308,7 @@ impl Loss {
         fack: Option<SeqNumber>,
         delivery: &mut Delivery,
     ) {
-        delivery.octets += octets(left, right);
+        delivery.bytes += bytes(left, right);
         if left.lt(self.high_rxt)
             && let Some(sent) = self.take_resent(left, right)
         {
@@ -329,7 +329,8 @@ impl Loss {
         delivery.original |= first.lt(self.recover);
     }
 
-    /// The acknowledgement of everything below `ack` has arrived, while SND.UNA is still `una`: what is newly acknowledged.
+    /// The acknowledgement of everything below `ack` has arrived, while SND.UNA is still `una`: what is newly
+    /// acknowledged.
     pub(crate) fn deliver_up_to(&mut self, log: &SendLog, una: SeqNumber, ack: SeqNumber) -> Delivery {
         let mut delivery = Delivery::default();
         let fack = self.board.highest();
@@ -424,7 +425,8 @@ impl Loss {
         self.rack.forget_deliveries();
     }
 
-    /// What the peer has SACKed is not relied upon any more. A repeated report of it does not mean that it has just arrived.
+    /// What the peer has SACKed is not relied upon any more. A repeated report of it does not mean that it has just
+    /// arrived.
     pub(crate) fn forget_board(&mut self) {
         if let Some(highest) = self.board.highest() {
             self.ambiguous = self.ambiguous.max(highest);
@@ -432,8 +434,8 @@ impl Loss {
         self.board.clear();
     }
 
-    /// The peer took back what it had SACKed (RFC 2018 section 8): all that was SACKed or sent again below the lost edge
-    /// must be sent once more.
+    /// The peer took back what it had SACKed (RFC 2018 section 8): all that was SACKed or sent again below the lost
+    /// edge must be sent once more.
     pub(crate) fn renege(&mut self, una: SeqNumber) {
         self.forget_board();
         self.ambiguous = self.ambiguous.max(self.high_rxt);
@@ -441,7 +443,7 @@ impl Loss {
         self.high_rxt = una;
     }
 
-    /// `[left, right)` leaves as a tail loss probe: `again` if it is old text.
+    /// `[left, right)` leaves as a tail loss probe: `again` if it is old data.
     pub(crate) fn probe_sent(&mut self, (left, right): (SeqNumber, SeqNumber), now: u32, again: bool) {
         self.probe = Some(Probe { left, right, at: now, again });
     }

@@ -38,7 +38,7 @@ pub(crate) use loss::{Delivery, Detected, Doubt, Flight, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, Reading, RecvSnapshot, first_window};
 pub(crate) use send_window::{Awaited, Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
-pub(crate) use settings::Settings;
+pub(crate) use settings::UserSettings;
 pub(crate) use shaping::{Limit, Shaping};
 pub(crate) use sizing::Sizing;
 pub(crate) use totals::Totals;
@@ -156,7 +156,7 @@ impl PcbMut<'_> {
         }
     }
 
-    /// TIME-WAIT keeps the header parts and nothing else: text that is not yet read stays, all other memory goes.
+    /// TIME-WAIT keeps the header parts and nothing else: data that is not yet read stays, all other memory goes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
     //# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment
     //# Lifetime) (MUST-13).
@@ -228,7 +228,7 @@ impl PcbMut<'_> {
 mod tests {
     use super::*;
 
-    /// A million idle connections must fit; every octet here costs a megabyte.
+    /// A million idle connections must fit; every byte here costs a megabyte.
     #[test]
     fn a_pcb_is_small() {
         let sizes = [
@@ -239,6 +239,6 @@ mod tests {
             size_of::<RetransmitQueue>(),
             size_of::<HeaderOut>(),
         ];
-        assert!(size_of::<Pcb>() <= 464, "{} octets: {sizes:?}", size_of::<Pcb>());
+        assert!(size_of::<Pcb>() <= 464, "{} bytes: {sizes:?}", size_of::<Pcb>());
     }
 }

@@ -1,11 +1,11 @@
-//! The search for the largest segment that the path carries, without help from ICMP (RFC 4821, RFC 8899 section 5): what
-//! `tcp_mtu_probing` of Linux does.
+//! The search for the largest segment that the path carries, without help from ICMP (RFC 4821, RFC 8899 section 5):
+//! what `tcp_mtu_probing` of Linux does.
 //!
-//! A probe is a segment of new text that is larger than the others: halfway between what is known to pass and what may.
-//! Once it is acknowledged all segments are as large. If it is lost, that is no sign of congestion: its text is sent again
-//! in segments of the usual size with the window as it is, and nothing as large is tried until the search begins anew.
-//! Kept among the limits that few connections have. `output` asks it before new text leaves; losses are reported to it by the
-//! acknowledgement step and of silence by the time-outs. Sizes are octets of text and options.
+//! A probe is a segment of new data that is larger than the others: halfway between what is known to pass and what may.
+//! Once it is acknowledged all segments are as large. If it is lost, that is no sign of congestion: its data is sent
+//! again in segments of the usual size with the window as it is, and nothing as large is tried until the search begins
+//! anew. Kept among the limits that few connections have. `output` asks it before new data leaves; losses are reported
+//! to it by the acknowledgement step and of silence by the time-outs. Sizes are bytes of data and options.
 //!
 //! What may never happen: two probes in flight, or a size counted as passing of which no segment was acknowledged.
 
@@ -123,8 +123,8 @@ impl MtuSearch {
         }
     }
 
-    /// Not even the size `in_use` seems to pass: what does for certain, and if that is no less, half of it, but no more than
-    /// `base`, and no less than `floor`.
+    /// Not even the size `in_use` seems to pass: what does for certain, and if that is no less, half of it, but no more
+    /// than `base`, and no less than `floor`.
     pub(crate) fn retreat(&mut self, in_use: u16, base: u16, floor: u16) -> u16 {
         if self.low >= in_use {
             self.low = (self.low / 2).min(base).max(floor).min(self.low);

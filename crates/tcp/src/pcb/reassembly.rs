@@ -2,16 +2,16 @@
 //!
 //! The receive side calls [`Reassembly::insert`] with a segment that does not begin at RCV.NXT, drains
 //! [`Reassembly::pop_ready`] after RCV.NXT has advanced, and asks [`Reassembly::sack_blocks`] for the blocks of an
-//! acknowledgement. Text that arrives in order never passes through here.
+//! acknowledgement. Data that arrives in order never passes through here.
 //!
-//! Segments are kept as *runs*: a run is text without a hole, as the queue of the buffers that it came in. Runs are
-//! disjoint, never adjacent, and sorted, so the runs are also the SACK ranges, a segment is placed by one binary search,
-//! and text that extends a run costs constant time however long the run is. Of octets received twice the first copy
-//! stays.
+//! Segments are kept as *runs*: a run is data without a hole, as the queue of the buffers that it came in. Runs are
+//! disjoint, never adjacent, and sorted, so the runs are also the SACK ranges, a segment is placed by one binary
+//! search, and data that extends a run costs constant time however long the run is. Of bytes received twice the first
+//! copy stays.
 //!
 //! Memory is bounded in what buffers really occupy (a segment of one byte holds a whole block: CVE-2018-5390), and the
-//! number of runs by [`MAX_RUNS`], so the work per segment is bounded too. What may never happen: text handed out twice,
-//! out of order or beyond a FIN; heap kept by an empty queue.
+//! number of runs by [`MAX_RUNS`], so the work per segment is bounded too. What may never happen: data handed out
+//! twice, out of order or beyond a FIN; heap kept by an empty queue.
 
 mod queue;
 
@@ -29,16 +29,16 @@ pub const MAX_RUNS: usize = 512;
 /// Blocks in a SACK option.
 const MAX_BLOCKS: usize = SackBlocks::CAPACITY;
 
-/// No octets.
+/// No bytes.
 const NOTHING: (SeqNumber, SeqNumber) = (SeqNumber(0), SeqNumber(0));
 
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Inserted {
-    /// At least some of its octets are new and are queued.
+    /// At least some of its bytes are new and are queued.
     Stored,
-    /// All of its octets, `[left, right)`, were received before. The next [`Reassembly::sack_blocks`] reports it.
+    /// All of its bytes, `[left, right)`, were received before. The next [`Reassembly::sack_blocks`] reports it.
     Duplicate(SeqNumber, SeqNumber),
     /// Nothing of it was kept.
     Dropped(DropReason),
@@ -84,13 +84,13 @@ impl Reassembly {
         self.record.as_ref().is_some_and(|record| record.queue.is_some() || record.dsack.0 != record.dsack.1)
     }
 
-    /// Octets of text queued.
+    /// Bytes of data queued.
     #[inline]
     pub fn bytes(&self) -> u32 {
         self.queue().map_or(0, |q| q.bytes)
     }
 
-    /// Bytes of memory that the queue occupies: whole blocks and book-keeping, not only text.
+    /// Bytes of memory that the queue occupies: whole blocks and book-keeping, not only data.
     #[inline]
     pub fn memory(&self) -> u32 {
         self.queue().map_or(0, |q| q.memory)
@@ -131,8 +131,8 @@ impl Reassembly {
         }
     }
 
-    /// Text has arrived in order that ends before `right`: remembers the first part of it that is queued, all of which lies
-    /// behind that text's beginning, as [`Reassembly::record_duplicate`] does.
+    /// Data has arrived in order that ends before `right`: remembers the first part of it that is queued, all of which
+    /// lies behind that data's beginning, as [`Reassembly::record_duplicate`] does.
     pub fn record_overlap(&mut self, right: SeqNumber) {
         let first = self.queue().and_then(|queue| queue.runs.front()).map(|run| (run.left, run.right));
         if let Some((from, to)) = first {
@@ -151,21 +151,21 @@ impl Reassembly {
         self.record.iter_mut().for_each(|record| record.dsack = NOTHING);
     }
 
-    /// Queues the segment of `text` at `seq`, followed by a FIN if `fin`.
+    /// Queues the segment of `data` at `seq`, followed by a FIN if `fin`.
     ///
-    /// Octets below `rcv_nxt`, from `window_end` (RCV.NXT + RCV.WND) on, beyond a FIN, or queued already are cut off. If
+    /// Bytes below `rcv_nxt`, from `window_end` (RCV.NXT + RCV.WND) on, beyond a FIN, or queued already are cut off. If
     /// the memory in use, see [`Reassembly::memory`], would exceed `limit_bytes`, nothing more is stored; a limit of
     /// about twice the receive buffer lets a sender of full segments fill its window.
     pub fn insert(
         &mut self,
         seq: SeqNumber,
-        text: PktBuf,
+        data: PktBuf,
         fin: bool,
         rcv_nxt: SeqNumber,
         window_end: SeqNumber,
         limit_bytes: u32,
     ) -> Inserted {
-        let right = seq + (text.len() as u32 + u32::from(fin));
+        let right = seq + (data.len() as u32 + u32::from(fin));
         if right.le(rcv_nxt) || right == seq {
             self.record_duplicate(seq, right);
             return Inserted::Duplicate(seq, right);
@@ -177,7 +177,7 @@ impl Reassembly {
         if seq.gt(rcv_nxt) {
             record.out_of_order = record.out_of_order.wrapping_add(1);
         }
-        let mut incoming = Incoming { left: seq, right, text: fitted(text), fin };
+        let mut incoming = Incoming { left: seq, right, data: fitted(data), fin };
         let mut duplicate = None;
         if seq.lt(rcv_nxt) {
             duplicate = Some((seq, rcv_nxt));
@@ -197,8 +197,8 @@ impl Reassembly {
         }
     }
 
-    /// Takes the next text in order if it begins at or below `rcv_nxt`, without the octets below; true if the peer's
-    /// FIN follows it. The caller advances RCV.NXT over the text (and the FIN), and asks again. The text may be empty
+    /// Takes the next data in order if it begins at or below `rcv_nxt`, without the bytes below; true if the peer's
+    /// FIN follows it. The caller advances RCV.NXT over the data (and the FIN), and asks again. The data may be empty
     /// only with a FIN.
     #[inline]
     pub fn pop_ready(&mut self, rcv_nxt: SeqNumber) -> Option<(PktBuf, bool)> {
@@ -246,7 +246,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// RCV.NXT of the tests; the sequence space wraps after 500 octets.
+    /// RCV.NXT of the tests; the sequence space wraps after 500 bytes.
     const NXT: SeqNumber = SeqNumber(u32::MAX - 499);
     const WINDOW: u32 = 100_000;
     const LIMIT: u32 = 10 << 20;
@@ -255,29 +255,29 @@ mod tests {
         NXT + offset
     }
 
-    /// The octet that the peer sends at `offset`.
-    fn octet(offset: u32) -> u8 {
+    /// The byte that the peer sends at `offset`.
+    fn pattern(offset: u32) -> u8 {
         (offset.wrapping_mul(31) >> 2) as u8
     }
 
-    fn text(left: u32, right: u32) -> PktBuf {
-        PktBuf::from_slice(&(left..right).map(octet).collect::<Vec<u8>>()).unwrap()
+    fn data(left: u32, right: u32) -> PktBuf {
+        PktBuf::from_slice(&(left..right).map(pattern).collect::<Vec<u8>>()).unwrap()
     }
 
     fn put(r: &mut Reassembly, left: u32, right: u32) -> Inserted {
-        r.insert(at(left), text(left, right), false, NXT, at(WINDOW), LIMIT)
+        r.insert(at(left), data(left, right), false, NXT, at(WINDOW), LIMIT)
     }
 
     fn blocks(ranges: &[(u32, u32)]) -> SackBlocks {
         ranges.iter().map(|&(l, r)| (at(l), at(r))).collect()
     }
 
-    /// Takes everything that is ready from `nxt` on; returns the new RCV.NXT offset, checking each octet, and the FIN.
+    /// Takes everything that is ready from `nxt` on; returns the new RCV.NXT offset, checking each byte, and the FIN.
     fn drain(r: &mut Reassembly, mut nxt: u32) -> (u32, bool) {
-        while let Some((text, fin)) = r.pop_ready(at(nxt)) {
-            assert!(!text.is_empty() || fin);
-            for &byte in text.iter() {
-                assert_eq!(byte, octet(nxt), "octet {nxt}");
+        while let Some((data, fin)) = r.pop_ready(at(nxt)) {
+            assert!(!data.is_empty() || fin);
+            for &byte in data.iter() {
+                assert_eq!(byte, pattern(nxt), "byte {nxt}");
                 nxt += 1;
             }
             if fin {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn is_small_and_holds_nothing_while_empty() {
-        assert!(size_of::<Reassembly>() <= 32, "{} octets", size_of::<Reassembly>());
+        assert!(size_of::<Reassembly>() <= 32, "{} bytes", size_of::<Reassembly>());
         let mut r = Reassembly::new();
         assert_eq!(put(&mut r, 100, 200), Inserted::Stored);
         assert!(!r.is_empty() && r.bytes() == 100 && r.memory() > 2048);
@@ -310,41 +310,41 @@ mod tests {
     }
 
     #[test]
-    fn the_first_copy_of_an_octet_stays() {
+    fn the_first_copy_of_an_byte_stays() {
         let mut r = Reassembly::new();
         assert_eq!(put(&mut r, 100, 200), Inserted::Stored);
         let liar = PktBuf::from_slice(&[0xEE; 300]).unwrap();
         assert_eq!(r.insert(at(50), liar, false, NXT, at(WINDOW), LIMIT), Inserted::Stored);
         let mut bytes = Vec::new();
         let mut nxt = 50;
-        while let Some((text, _)) = r.pop_ready(at(nxt)) {
-            nxt += text.len() as u32;
-            bytes.extend_from_slice(&text);
+        while let Some((data, _)) = r.pop_ready(at(nxt)) {
+            nxt += data.len() as u32;
+            bytes.extend_from_slice(&data);
         }
-        let expected: Vec<u8> = (50..350).map(|o| if (100..200).contains(&o) { octet(o) } else { 0xEE }).collect();
+        let expected: Vec<u8> = (50..350).map(|o| if (100..200).contains(&o) { pattern(o) } else { 0xEE }).collect();
         assert_eq!(bytes, expected);
     }
 
     #[test]
-    fn octets_outside_the_window_are_cut_off() {
+    fn bytes_outside_the_window_are_cut_off() {
         let mut r = Reassembly::new();
         let end = at(150);
-        assert_eq!(r.insert(NXT - 50, text(0, 150), false, NXT, end, LIMIT), Inserted::Stored);
+        assert_eq!(r.insert(NXT - 50, data(0, 150), false, NXT, end, LIMIT), Inserted::Stored);
         assert_eq!((r.bytes(), r.sack_blocks(NXT - 1).as_slice()[0]), (100, (NXT - 50, NXT)));
         r.clear();
-        assert_eq!(r.insert(at(100), text(100, 200), true, NXT, end, LIMIT), Inserted::Stored);
+        assert_eq!(r.insert(at(100), data(100, 200), true, NXT, end, LIMIT), Inserted::Stored);
         assert_eq!(drain(&mut r, 100), (150, false), "the FIN was beyond the window");
         assert_eq!(
-            r.insert(end, text(150, 160), false, NXT, end, LIMIT),
+            r.insert(end, data(150, 160), false, NXT, end, LIMIT),
             Inserted::Dropped(DropReason::TcpOutOfWindow)
         );
-        assert_eq!(r.insert(NXT - 50, text(0, 50), false, NXT, end, LIMIT), Inserted::Duplicate(NXT - 50, NXT));
+        assert_eq!(r.insert(NXT - 50, data(0, 50), false, NXT, end, LIMIT), Inserted::Duplicate(NXT - 50, NXT));
     }
 
     #[test]
-    fn the_fin_follows_the_last_text() {
-        let fin = |r: &mut Reassembly, left, right| r.insert(at(left), text(left, right), true, NXT, at(WINDOW), LIMIT);
-        // With text; alone behind queued text; alone in front of a hole.
+    fn the_fin_follows_the_last_data() {
+        let fin = |r: &mut Reassembly, left, right| r.insert(at(left), data(left, right), true, NXT, at(WINDOW), LIMIT);
+        // With data; alone behind queued data; alone in front of a hole.
         let mut r = Reassembly::new();
         assert_eq!(fin(&mut r, 100, 200), Inserted::Stored);
         assert_eq!(r.sack_blocks(NXT), blocks(&[(100, 201)]));
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(fin(&mut r, 200, 200), Inserted::Duplicate(at(200), at(201)));
         assert_eq!(drain(&mut r, 100), (200, true));
         assert!(r.is_empty() && r.memory() == 0);
-        // All text in front of the FIN arrived in order meanwhile.
+        // All data in front of the FIN arrived in order meanwhile.
         let _ = fin(&mut r, 100, 200);
         let (rest, fin) = r.pop_ready(at(200)).unwrap();
         assert_eq!((rest.len(), fin, r.is_empty()), (0, true, true));
@@ -367,15 +367,15 @@ mod tests {
     #[test]
     fn the_end_of_the_stream_does_not_move() {
         let mut r = Reassembly::new();
-        let _ = r.insert(at(100), text(100, 200), true, NXT, at(WINDOW), LIMIT);
+        let _ = r.insert(at(100), data(100, 200), true, NXT, at(WINDOW), LIMIT);
         assert_eq!(put(&mut r, 200, 300), Inserted::Dropped(DropReason::TcpAfterFin));
         assert_eq!(put(&mut r, 400, 500), Inserted::Dropped(DropReason::TcpAfterFin));
         assert!(matches!(put(&mut r, 150, 300), Inserted::Duplicate(..)), "what lies before the FIN is known");
-        let _ = r.insert(at(50), text(50, 80), true, NXT, at(WINDOW), LIMIT);
+        let _ = r.insert(at(50), data(50, 80), true, NXT, at(WINDOW), LIMIT);
         let _ = put(&mut r, 80, 100);
         assert_eq!(drain(&mut r, 50), (200, true), "the FIN at 80 was a lie");
         let _ = put(&mut r, 100, 200);
-        let _ = r.insert(at(50), text(50, 80), true, NXT, at(WINDOW), LIMIT);
+        let _ = r.insert(at(50), data(50, 80), true, NXT, at(WINDOW), LIMIT);
         assert_eq!(drain(&mut r, 50), (80, false), "text beyond it is queued");
     }
 
@@ -412,13 +412,14 @@ mod tests {
         }
     }
 
-    /// RFC 2018 section 4, case 3: the second, fourth, sixth and eighth are lost; then the fourth and the second arrive.
+    /// RFC 2018 section 4, case 3: the second, fourth, sixth and eighth are lost; then the fourth and the second
+    /// arrive.
     #[test]
     fn every_other_segment_lost_as_in_rfc_2018() {
         let mut r = Reassembly::new();
         let rcv_nxt = at(500);
         let put = |r: &mut Reassembly, left| {
-            let _ = r.insert(at(left), text(left, left + 500), false, rcv_nxt, at(WINDOW), LIMIT);
+            let _ = r.insert(at(left), data(left, left + 500), false, rcv_nxt, at(WINDOW), LIMIT);
             r.sack_blocks(rcv_nxt)
         };
         assert_eq!(put(&mut r, 1000), blocks(&[(1000, 1500)]));
@@ -433,7 +434,7 @@ mod tests {
     #[test]
     fn a_duplicate_is_reported_once_and_before_its_run() {
         let mut r = Reassembly::new();
-        let old = r.insert(NXT - 500, text(0, 500), false, NXT, at(WINDOW), LIMIT);
+        let old = r.insert(NXT - 500, data(0, 500), false, NXT, at(WINDOW), LIMIT);
         assert_eq!(old, Inserted::Duplicate(NXT - 500, NXT));
         assert_eq!(r.sack_blocks(NXT).as_slice(), [(NXT - 500, NXT)]);
         assert!(r.sack_blocks(NXT).is_empty());
@@ -458,9 +459,9 @@ mod tests {
         assert_eq!(r.sack_blocks(NXT), blocks(&[(1000, 1100), (900, 2000)]));
     }
 
-    /// RFC 2883 section 4.2: of text that arrived in order the first part is reported that is queued.
+    /// RFC 2883 section 4.2: of data that arrived in order the first part is reported that is queued.
     #[test]
-    fn an_overlap_with_queued_text_is_reported() {
+    fn an_overlap_with_queued_data_is_reported() {
         let mut r = Reassembly::new();
         r.record_overlap(at(500));
         assert!(!r.has_duplicate() && !r.has_blocks());
@@ -496,9 +497,9 @@ mod tests {
         let mut r = Reassembly::new();
         let limit = 64 << 10;
         let outcomes: Vec<Inserted> =
-            (0..1000).map(|n| r.insert(at(2 * n + 1), text(0, 1), false, NXT, at(WINDOW), limit)).collect();
+            (0..1000).map(|n| r.insert(at(2 * n + 1), data(0, 1), false, NXT, at(WINDOW), limit)).collect();
         let stored = outcomes.iter().filter(|&&o| o == Inserted::Stored).count();
-        assert!((20..32).contains(&stored), "{stored} one-octet segments in 64 KiB");
+        assert!((20..32).contains(&stored), "{stored} one-byte segments in 64 KiB");
         assert_eq!(outcomes[999], Inserted::Dropped(DropReason::TcpReassemblyFull));
         assert!(r.memory() <= limit && r.bytes() == stored as u32);
     }
@@ -518,16 +519,16 @@ mod tests {
     #[test]
     fn a_small_segment_in_a_large_block_is_charged_as_small() {
         let mut big = PktBuf::alloc(60_000).unwrap();
-        assert!(big.extend_from_slice(&text(100, 200)));
+        assert!(big.extend_from_slice(&data(100, 200)));
         let mut r = Reassembly::new();
         assert_eq!(r.insert(at(100), big, false, NXT, at(WINDOW), LIMIT), Inserted::Stored);
         assert!(r.memory() < 4096, "{}", r.memory());
         assert_eq!(drain(&mut r, 100), (200, false));
     }
 
-    /// CVE-2018-5390: thousands of one-octet segments, in four orders, lose nothing and leave nothing.
+    /// CVE-2018-5390: thousands of one-byte segments, in four orders, lose nothing and leave nothing.
     #[test]
-    fn one_octet_segments_in_any_order() {
+    fn one_byte_segments_in_any_order() {
         const N: u32 = 20_000;
         let orders: [Box<dyn Fn(u32) -> u32>; 4] = [
             Box::new(|i| i),
@@ -540,7 +541,7 @@ mod tests {
             for i in 0..N {
                 let left = 1 + order(i);
                 assert_eq!(
-                    r.insert(at(left), text(left, left + 1), false, NXT, at(WINDOW), u32::MAX),
+                    r.insert(at(left), data(left, left + 1), false, NXT, at(WINDOW), u32::MAX),
                     Inserted::Stored
                 );
             }
@@ -551,9 +552,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of octets to the copy that came first: what is stored, reported and handed out agrees.
+        /// Against a map of bytes to the copy that came first: what is stored, reported and handed out agrees.
         #[test]
-        fn agrees_with_a_map_of_octets(
+        fn agrees_with_a_map_of_bytes(
             segments in proptest::collection::vec((0u32..600, 0u32..120, any::<u8>(), 0u32..40), 1..60),
         ) {
             let mut r = Reassembly::new();
@@ -581,12 +582,12 @@ mod tests {
                 }
                 prop_assert_eq!(r.bytes() as usize, model.len());
                 check_blocks(&mut r, &model, nxt)?;
-                // RCV.NXT moves on by text that arrived in order, and takes what is queued behind it.
+                // RCV.NXT moves on by data that arrived in order, and takes what is queued behind it.
                 nxt += advance;
                 model = model.split_off(&nxt);
-                while let Some((text, fin)) = r.pop_ready(at(nxt)) {
+                while let Some((data, fin)) = r.pop_ready(at(nxt)) {
                     prop_assert!(!fin);
-                    for &b in text.iter() {
+                    for &b in data.iter() {
                         prop_assert_eq!(Some(b), model.remove(&nxt));
                         nxt += 1;
                     }

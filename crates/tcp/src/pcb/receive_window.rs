@@ -1,6 +1,6 @@
 //! The receive-window part: what was received in order, how much more may arrive, and what must be advertised about it.
 //!
-//! Text is queued in the buffers it arrived in and handed to the user in the same buffers. The part decides *when* an
+//! Data is queued in the buffers it arrived in and handed to the user in the same buffers. The part decides *when* an
 //! acknowledgement is due; the segment itself is made under the header-out part, from a [`RecvSnapshot`], because the
 //! two parts may be held by different threads at different times.
 
@@ -20,10 +20,10 @@ use crate::scarcity::of_buffer;
 use crate::state::State;
 use crate::window_rule::{Room, WindowRule};
 
-/// Text of up to this many octets is copied into the buffer before it, if that has room, so that a peer that sends one
-/// octet at a time does not pin one buffer per octet. About half of what a block for one frame holds: whatever lengths a
-/// peer chooses, two blocks next to each other hold as much as one of them could, and unread text pins at most some three
-/// times its length.
+/// Data of up to this many bytes is copied into the buffer before it, if that has room, so that a peer that sends one
+/// byte at a time does not pin one buffer per byte. About half of what a block for one frame holds: whatever lengths a
+/// peer chooses, two blocks next to each other hold as much as one of them could, and unread data pins at most some
+/// three times its length.
 const COALESCE: usize = 1024;
 
 /// RFC 7323 section 5.5: a timestamp that was not confirmed for 24 days may have wrapped.
@@ -31,41 +31,41 @@ const TS_RECENT_LIFE: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 30) as u32;
 
 /// `time` in units of 2^30 ns, about a second: a shift, where seconds would be a division per segment.
 #[inline]
-fn gibinanos(time: Time) -> u32 {
+fn ticks_of_2_30_ns(time: Time) -> u32 {
     (time.as_nanos() >> 30) as u32
 }
 
 /// `time` in units of 2^18 ns, about a quarter of a millisecond, modulo 2^32: a shift as well.
 #[inline]
-fn quarters(time: Time) -> u32 {
+fn ticks_of_2_18_ns(time: Time) -> u32 {
     (time.as_nanos() >> 18) as u32
 }
 
-/// Size of the receive buffer to begin with, in octets.
+/// Size of the receive buffer to begin with, in bytes.
 fn buffer(options: &ConnectionOptions, config: &Config) -> u32 {
     options.receive_buffer.unwrap_or(config.receive_buffer.initial).clamp(1, 1 << 30)
 }
 
-/// Largest window to announce, in octets.
+/// Largest window to announce, in bytes.
 fn clamp(options: &ConnectionOptions) -> u32 {
     options.window_clamp.unwrap_or(1 << 30)
 }
 
-/// The window of our SYN: what an unscaled field can say of the buffer, and no more than is wished for with this MSS, of which
-/// what every segment has of options is taken off where that is known.
+/// The window of our SYN: what an unscaled field can say of the buffer, and no more than is wished for with this MSS,
+/// of which what every segment has of options is taken off where that is known.
 pub(crate) fn first_window(options: &ConnectionOptions, config: &Config, mss: u16) -> u32 {
     let wished = options.initial_receive_window.map_or(u32::MAX, |segments| u32::from(segments) * u32::from(mss));
     let space = config.window_rule.first(buffer(options, config).min(clamp(options)), mss);
     space.min(u32::from(u16::MAX)).min(wished)
 }
 
-/// What the receive side tells the header-out part. Merged monotonically: a stale snapshot changes nothing.
+/// What the receive side passes to the header-out part. Merged monotonically: a stale snapshot changes nothing.
 #[derive(Debug)]
 pub(crate) struct RecvSnapshot {
     pub(crate) nxt: SeqNumber,
     pub(crate) edge: SeqNumber,
     pub(crate) ts_recent: u32,
-    /// Boxed, because text in order has none.
+    /// Boxed, because data in order has none.
     pub(crate) sack: Option<Box<SackBlocks>>,
 }
 
@@ -76,35 +76,35 @@ pub(crate) enum Ack {
     None,
     /// Within the delay; any segment that leaves anyway will do.
     Delayed,
-    /// At once; a segment with text will do.
+    /// At once; a segment with data will do.
     Now,
-    /// At once, as a segment without text: a duplicate acknowledgement (RFC 5681) or one that carries SACK blocks.
+    /// At once, as a segment without data: a duplicate acknowledgement (RFC 5681) or one that carries SACK blocks.
     Pure,
 }
 
-/// What becomes of text that arrives, and when the user is notified of it.
+/// What becomes of data that arrives, and when the user is notified of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// The user is notified when the low-water mark is reached.
     AtLowWater,
-    /// The user is notified of every arrival, also while text is unread.
+    /// The user is notified of every arrival, also while data is unread.
     EveryArrival,
-    /// The user reads no more: text is acknowledged and discarded.
+    /// The user reads no more: data is acknowledged and discarded.
     Discard,
 }
 
-/// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535 octets, exactly.
-/// Any other is rounded up to a unit.
+/// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535
+/// bytes, exactly. Any other is rounded up to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Advertised {
     /// Our SYN alone.
     Syn,
-    /// Our SYN alone, and it has acknowledged text.
-    SynWithText,
-    /// A segment without SYN; none has acknowledged text.
-    NoText,
-    /// An acknowledgement of text without SYN.
-    Text,
+    /// Our SYN alone, and it has acknowledged data.
+    SynWithData,
+    /// A segment without SYN; none has acknowledged data.
+    NoData,
+    /// An acknowledgement of data without SYN.
+    Data,
 }
 
 /// See the module documentation.
@@ -114,10 +114,10 @@ pub struct ReceiveWindow {
     /// Right edge of the window, as the peer may know it.
     pub(crate) edge: SeqNumber,
     /// Right edge of the window, as last advertised.
-    pub(crate) told_edge: SeqNumber,
+    pub(crate) advertised_edge: SeqNumber,
     pub(crate) last_ack_sent: SeqNumber,
     pub(crate) ts_recent: u32,
-    /// Largest text seen in one segment: the peer's idea of a full segment.
+    /// Largest data seen in one segment: the peer's idea of a full segment.
     pub(crate) peer_segment: u16,
     /// Copy of `HeaderIn::state`.
     pub(crate) state: State,
@@ -133,23 +133,23 @@ pub struct ReceiveWindow {
     pub(crate) fin_next: bool,
     /// The peer's FIN has been taken.
     pub(crate) finished: bool,
-    /// What becomes of text that arrives, and when its user is notified.
+    /// What becomes of data that arrives, and when its user is notified.
     pub(crate) reading: Reading,
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
     /// Which segments have advertised our window.
-    told: Told,
-    /// The sequence number after the urgent octet, if `urgent_valid`.
+    told: Advertised,
+    /// The sequence number after the urgent byte, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
-    /// Text octets in `queue`.
+    /// Data bytes in `queue`.
     pub(crate) queued: u32,
-    /// Text octets that were handed out beyond what was asked for and count as unread, 65 535 at most: the rest of a
+    /// Data bytes that were handed out beyond what was asked for and count as unread, 65 535 at most: the rest of a
     /// buffer in which a read ended.
     pub(crate) kept: u16,
     /// Size of the receive buffer.
     pub(crate) limit: u32,
-    /// Octets of text from which on the socket is readable; at least 1.
+    /// Bytes of data from which on the socket is readable; at least 1.
     pub(crate) low_water: u32,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
@@ -159,12 +159,12 @@ pub struct ReceiveWindow {
     pub(crate) sizing: Option<Box<Sizing>>,
     /// When `ts_recent` was last confirmed, in units of 2^30 ns.
     ts_recent_at: u32,
-    /// Segments in order that carried text, modulo 2^32.
+    /// Segments in order that carried data, modulo 2^32.
     pub(crate) data_segments_in: u32,
-    /// Octets of text received in order.
+    /// Bytes of data received in order.
     pub(crate) bytes_received: u64,
-    /// When text last arrived, in units of 2^18 ns modulo 2^32.
-    last_text: u32,
+    /// When data last arrived, in units of 2^18 ns modulo 2^32.
+    last_data: u32,
     /// When a delayed acknowledgement is due.
     pub(crate) ack_deadline: Time,
     /// Earliest wake asked for by this part that has not come yet.
@@ -185,7 +185,7 @@ impl ReceiveWindow {
         ReceiveWindow {
             nxt: SeqNumber(0),
             edge: SeqNumber(first),
-            told_edge: SeqNumber(0),
+            advertised_edge: SeqNumber(0),
             last_ack_sent: SeqNumber(0),
             ts_recent: 0,
             peer_segment: 536,
@@ -200,7 +200,7 @@ impl ReceiveWindow {
             reading: Reading::AtLowWater,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
-            told: Told::Syn,
+            told: Advertised::Syn,
             urgent: SeqNumber(0),
             queued: 0,
             kept: 0,
@@ -209,17 +209,17 @@ impl ReceiveWindow {
             clamp: clamp(options),
             round_end: SeqNumber(0),
             sizing: None,
-            ts_recent_at: gibinanos(now),
+            ts_recent_at: ticks_of_2_30_ns(now),
             data_segments_in: 0,
             bytes_received: 0,
-            last_text: quarters(now),
+            last_data: ticks_of_2_18_ns(now),
             ack_deadline: Time::MAX,
             armed: Time::MAX,
             queue: Fifo::new(),
         }
     }
 
-    /// Our SYN-ACK offered `window` octets.
+    /// Our SYN-ACK offered `window` bytes.
     pub(crate) fn offer_first(&mut self, window: u32) {
         self.edge = self.nxt + window;
     }
@@ -230,11 +230,11 @@ impl ReceiveWindow {
         self.nxt = irs + 1;
         self.last_ack_sent = self.nxt;
         self.edge = self.nxt + window;
-        self.told_edge = self.edge;
+        self.advertised_edge = self.edge;
         self.round_end = self.nxt + opening(self.limit);
     }
 
-    /// Octets that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
+    /// Bytes that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
     /// up to one unit more than `edge` says.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
     //# The receiver MUST honor, as in window, any segment that would have been in window for any <ACK> sent by the
@@ -245,7 +245,7 @@ impl ReceiveWindow {
         open.max(0) as u32
     }
 
-    /// Right edge up to which text is taken.
+    /// Right edge up to which data is taken.
     #[inline]
     pub(crate) fn accept_edge(&self) -> SeqNumber {
         self.nxt + self.window()
@@ -255,33 +255,33 @@ impl ReceiveWindow {
     /// a unit later.
     #[inline]
     pub(crate) fn told_right_edge(&self) -> SeqNumber {
-        let unit = if matches!(self.told, Told::Syn | Told::SynWithText) { 1 } else { 1 << self.shift };
-        let window = (self.told_edge - self.last_ack_sent).max(0) as u32;
+        let unit = if matches!(self.told, Advertised::Syn | Advertised::SynWithData) { 1 } else { 1 << self.shift };
+        let window = (self.advertised_edge - self.last_ack_sent).max(0) as u32;
         self.last_ack_sent + ((window + (unit - 1)) & !(unit - 1))
     }
 
-    /// Note that text of `octets` arrived in order at `now`.
+    /// Note that data of `bytes` arrived in order at `now`.
     #[inline]
-    pub(crate) fn tally(&mut self, octets: usize, now: Time) {
+    pub(crate) fn tally(&mut self, bytes: usize, now: Time) {
         self.data_segments_in = self.data_segments_in.wrapping_add(1);
-        self.bytes_received += octets as u64;
-        self.last_text = quarters(now);
+        self.bytes_received += bytes as u64;
+        self.last_data = ticks_of_2_18_ns(now);
     }
 
-    /// Text may arrive from now on: before it does, it counts as having arrived just now.
-    pub(crate) fn begin_text(&mut self, now: Time) {
-        self.last_text = quarters(now);
+    /// Data may arrive from now on: before it does, it counts as having arrived just now.
+    pub(crate) fn begin_data(&mut self, now: Time) {
+        self.last_data = ticks_of_2_18_ns(now);
     }
 
-    /// Time since text last arrived, to a quarter of a millisecond; wrong after 13 days of silence.
-    pub(crate) fn since_text(&self, now: Time) -> Duration {
-        Duration::from_nanos(u64::from(quarters(now).wrapping_sub(self.last_text)) << 18)
+    /// Time since data last arrived, to a quarter of a millisecond; wrong after 13 days of silence.
+    pub(crate) fn since_data(&self, now: Time) -> Duration {
+        Duration::from_nanos(u64::from(ticks_of_2_18_ns(now).wrapping_sub(self.last_data)) << 18)
     }
 
-    /// Append in-order text.
+    /// Append in-order data.
     #[inline]
-    pub(crate) fn append(&mut self, text: PktBuf) -> Appended {
-        let len = text.len();
+    pub(crate) fn append(&mut self, data: PktBuf) -> Appended {
+        let len = data.len();
         self.nxt += len as u32;
         if self.discards() {
             return Appended::NOTHING;
@@ -290,46 +290,47 @@ impl ReceiveWindow {
         if len <= COALESCE
             && let Some(tail) = self.queue.back_mut()
             && tail.tailroom() >= len
-            && tail.extend_from_slice(&text)
+            && tail.extend_from_slice(&data)
         {
             return Appended::NOTHING;
         }
-        let memory = of_buffer(&text);
-        Appended { memory, spilled: self.queue.push(text) }
+        let memory = of_buffer(&data);
+        Appended { memory, spilled: self.queue.push(data) }
     }
 
-    /// Drop the text that the user has not taken.
+    /// Drop the data that the user has not taken.
     pub(crate) fn drop_queue(&mut self, out: &mut Outbox<'_>) {
         out.memory -= i64::from(self.memory());
         self.queue.clear();
         self.queued = 0;
     }
 
-    /// Bytes of memory that the text which the user has not taken occupies.
+    /// Bytes of memory that the data which the user has not taken occupies.
     pub(crate) fn memory(&self) -> u32 {
         (0..).map_while(|index| self.queue.get(index)).map(of_buffer).sum()
     }
 
-    /// Free space for text from RCV.NXT on, in octets. Text out of order lies inside of it, and takes none away.
+    /// Free space for data from RCV.NXT on, in bytes. Data out of order lies inside of it, and takes none away.
     #[inline]
     fn space(&self) -> u32 {
         if self.discards() { self.limit } else { self.limit.saturating_sub(self.unread()) }
     }
 
-    /// Octets that the user has not read: those in the queue, and those of a buffer that it holds and has not come to the
-    /// end of.
+    /// Bytes that the user has not read: those in the queue, and those of a buffer that it holds and has not come to
+    /// the end of.
     #[inline]
     pub(crate) fn unread(&self) -> u32 {
         self.queued + u32::from(self.kept)
     }
 
-    /// Does it matter how far the user has come in what it holds? Not while half of the buffer is still open to the peer:
-    /// what it sends will be asked for, and then is time to say.
+    /// Does it matter how far the user has come in what it holds? Not while half of the buffer is still open to the
+    /// peer: what it sends will be asked for, and then is time to say.
     pub(crate) fn is_pinched(&self) -> bool {
-        ((self.told_edge - self.nxt).max(0) as u32) < self.limit / 2
+        ((self.advertised_edge - self.nxt).max(0) as u32) < self.limit / 2
     }
 
-    /// Move the right edge if that opens the window by a useful amount: how much that is, the rule says. It never moves back.
+    /// Move the right edge if that opens the window by a useful amount: how much that is, the rule says. It never moves
+    /// back.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
@@ -339,7 +340,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn open_window(&mut self) {
         if self.rule == WindowRule::Linux && self.bytes_received == 0 {
-            // Text shows how large its segments are; until then the first window holds.
+            // Data shows how large its segments are; until then the first window holds.
             return;
         }
         let most = u32::from(u16::MAX) << self.shift;
@@ -348,7 +349,7 @@ impl ReceiveWindow {
             limit: self.limit,
             clamp: self.clamp,
             open: (self.edge - self.nxt).max(0) as u32,
-            offered: (self.told_edge - self.last_ack_sent).max(0) as u32,
+            offered: (self.advertised_edge - self.last_ack_sent).max(0) as u32,
             segment: self.peer_segment.into(),
             shift: self.shift,
         });
@@ -357,18 +358,18 @@ impl ReceiveWindow {
             self.edge = edge;
         }
         // What the peer saw is less than a unit beyond what was meant: mostly the edge has moved further than that.
-        if self.edge - self.told_edge < 1 << self.shift {
+        if self.edge - self.advertised_edge < 1 << self.shift {
             self.keep_edge();
         }
     }
 
-    /// Move the edge to where the peer saw it last. The window field counts units from RCV.NXT and is rounded up. If the edge
-    /// stayed where it was meant to be while RCV.NXT moves by a part of a unit, the next field could be a unit smaller, and
-    /// the edge that the peer sees would move left.
+    /// Move the edge to where the peer saw it last. The window field counts units from RCV.NXT and is rounded up. If
+    /// the edge stayed where it was meant to be while RCV.NXT moves by a part of a unit, the next field could be a unit
+    /// smaller, and the edge that the peer sees would move left.
     ///
-    /// The window reaches beyond the buffer that way, by a quarter of the buffer at most: small segments that the user does
-    /// not read would otherwise keep the window open for ever. From there on the edge that the peer sees does move left, by
-    /// less than a unit at a time, for which RFC 7323 section 2.4 makes allowance.
+    /// The window reaches beyond the buffer that way, by a quarter of the buffer at most: small segments that the user
+    /// does not read would otherwise keep the window open for ever. From there on the edge that the peer sees does move
+    /// left, by less than a unit at a time, for which RFC 7323 section 2.4 makes allowance.
     #[inline]
     fn keep_edge(&mut self) {
         let told = self.told_right_edge();
@@ -384,25 +385,25 @@ impl ReceiveWindow {
     /// Has the window opened far enough, since it was last advertised, for a window update?
     #[inline]
     pub(crate) fn update_due(&self) -> bool {
-        if !self.edge.gt(self.told_edge) {
+        if !self.edge.gt(self.advertised_edge) {
             return false;
         }
         let gain = self.edge - self.told_right_edge();
-        // While much of the advertised window is left, an update would be one more segment for nothing. The window of a SYN is
-        // limited by its field; the first acknowledgement of text advertises the rest of the buffer.
-        let much = if matches!(self.told, Told::Syn | Told::NoText) {
+        // While much of the advertised window is left, an update would be one more segment for nothing. The window of a
+        // SYN is limited by its field; the first acknowledgement of data advertises the rest of the buffer.
+        let much = if matches!(self.told, Advertised::Syn | Advertised::NoData) {
             (self.limit / 2).min(u32::from(u16::MAX) / 2)
         } else {
             self.limit / 2
         };
-        // A peer with less than half of the largest window left may wait until it has half, which whole segments may come to
-        // with less of a gain.
+        // A peer with less than half of the largest window left may wait until it has half, which whole segments may
+        // come to with less of a gain.
         let frees = || self.rule == WindowRule::Linux && (self.edge - self.nxt) as u32 >= self.limit / 2;
         // Rounding to the scale's unit may have put the advertised edge beyond the intended one; that part is no loss.
         let part = (1 << self.shift) - 1;
         gain > 0
             && (gain as u32 + part >= (self.limit / 2).min(2 * u32::from(self.peer_segment)) || frees())
-            && ((self.told_edge - self.nxt).max(0) as u32) < much
+            && ((self.advertised_edge - self.nxt).max(0) as u32) < much
     }
 
     /// What the header-out part needs to know.
@@ -421,48 +422,48 @@ impl ReceiveWindow {
     /// The peer's timestamp, just taken over, is as fresh as can be.
     #[inline]
     pub(crate) fn confirm_timestamp(&mut self, now: Time) {
-        self.ts_recent_at = gibinanos(now);
+        self.ts_recent_at = ticks_of_2_30_ns(now);
     }
 
     /// Was the peer's timestamp confirmed so lately that it cannot have wrapped since?
     pub(crate) fn timestamp_is_fresh(&self, now: Time) -> bool {
-        gibinanos(now).saturating_sub(self.ts_recent_at) <= TS_RECENT_LIFE
+        ticks_of_2_30_ns(now).saturating_sub(self.ts_recent_at) <= TS_RECENT_LIFE
     }
 
     /// Note that a segment with this acknowledgement and window left.
     #[inline]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
-            if self.told != Told::Text {
+            if self.told != Advertised::Data {
                 self.first_told(nxt);
             }
             self.last_ack_sent = nxt;
             self.ack_deadline = Time::MAX;
         }
-        if edge.gt(self.told_edge) {
-            self.told_edge = edge;
+        if edge.gt(self.advertised_edge) {
+            self.advertised_edge = edge;
         }
     }
 
     /// A segment that is no SYN left, among the first ones.
     #[cold]
     fn first_told(&mut self, nxt: SeqNumber) {
-        let text = nxt != self.last_ack_sent || self.told == Told::SynWithText;
-        self.told = if text { Told::Text } else { Told::NoText };
+        let data = nxt != self.last_ack_sent || self.told == Advertised::SynWithData;
+        self.told = if data { Advertised::Data } else { Advertised::NoData };
     }
 
     /// As [`ReceiveWindow::acked`], of a SYN-ACK.
     pub(crate) fn acked_by_syn(&mut self, nxt: SeqNumber, edge: SeqNumber) {
-        let text = nxt != self.last_ack_sent;
+        let data = nxt != self.last_ack_sent;
         self.acked(nxt, edge);
-        self.told = if text { Told::SynWithText } else { Told::Syn };
+        self.told = if data { Advertised::SynWithData } else { Advertised::Syn };
     }
 
-    /// Decide how urgent the acknowledgement of newly arrived in-order text is, and note the decision.
+    /// Decide how urgent the acknowledgement of newly arrived in-order data is, and note the decision.
     ///
     /// Where more is right behind (`followed`), that brings the acknowledgement for both. It is not waited for by more
-    /// than a quarter of the buffer, lest the peer run out of window, and the delay begins to run all the same, for what
-    /// is behind may turn out to be damaged.
+    /// than a quarter of the buffer, lest the peer run out of window, and the delay begins to run all the same, for
+    /// what is behind may turn out to be damaged.
     #[inline]
     pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
         let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
@@ -499,7 +500,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Octets from the first that the user has not taken up to and with the urgent one, if it lies there or further on.
+    /// Bytes from the first that the user has not taken up to and with the urgent one, if it lies there or further on.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to
     //# be read from the connection, or at least to determine whether more urgent data remains to be read [19].
@@ -518,7 +519,8 @@ impl ReceiveWindow {
 mod tests {
     use super::*;
 
-    /// A peer that has less than half of the largest window waits, and nothing of it is under way that would be answered.
+    /// A peer that has less than half of the largest window waits, and nothing of it is under way that would be
+    /// answered.
     #[test]
     fn who_may_wait_for_a_larger_window_is_told_when_all_has_been_read() {
         for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {
@@ -530,7 +532,7 @@ mod tests {
                 let mut rw = ReceiveWindow::new(State::Established, 1460, &options, &config, Time::ZERO);
                 (rw.limit, rw.peer_segment, rw.bytes_received) = (8192, segment, 1);
                 rw.edge = rw.nxt + left;
-                (rw.told_edge, rw.last_ack_sent) = (rw.edge, rw.nxt);
+                (rw.advertised_edge, rw.last_ack_sent) = (rw.edge, rw.nxt);
                 rw.open_window();
                 assert!(rw.update_due(), "{rule:?}: segments of {segment}, {left} left");
                 assert!(rw.edge - rw.nxt >= 4096, "{rule:?}: segments of {segment}, {left} left");

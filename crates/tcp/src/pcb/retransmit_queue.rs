@@ -1,7 +1,7 @@
-//! The retransmit-queue part: all text from SND.UNA on, sent or not, and when the sent part left.
+//! The retransmit-queue part: all data from SND.UNA on, sent or not, and when the sent part left.
 //!
-//! Text stays in the chunks in which the user gave it (pooled, shared or static memory) and is copied once per
-//! transmission, into the segment. A cursor remembers where SND.NXT falls, so that sending new text never walks the
+//! Data stays in the chunks in which the user gave it (pooled, shared or static memory) and is copied once per
+//! transmission, into the segment. A cursor remembers where SND.NXT falls, so that sending new data never walks the
 //! queue; only retransmission does.
 
 use pktbuf::{Chunk, copy_and_sum};
@@ -11,34 +11,34 @@ use super::fifo::{Appended, Fifo};
 use super::send_log::SendLog;
 use crate::scarcity::of_chunk;
 
-/// Writes of up to this many octets are copied into the tail of the queue if that is pooled and has room.
+/// Writes of up to this many bytes are copied into the tail of the queue if that is pooled and has room.
 const COALESCE: usize = 4096;
 
-/// Position in the queue: chunk, and octet in it.
+/// Position in the queue: chunk, and byte in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     chunk: u32,
-    octet: u32,
+    byte: u32,
 }
 
 /// See the module documentation.
 #[derive(Debug)]
 pub struct RetransmitQueue {
     pub(crate) log: SendLog,
-    /// Octets of text in the queue.
+    /// Bytes of data in the queue.
     pub(crate) len: u32,
-    /// The most octets of text and options that a segment may carry, however wide the path: the peer's MSS, and what the
+    /// The most bytes of data and options that a segment may carry, however wide the path: the peer's MSS, and what the
     /// user allows. Here because this part has room for it.
     pub(crate) largest: u16,
-    /// Where the first octet falls that was never sent.
+    /// Where the first byte falls that was never sent.
     unsent: Cursor,
     chunks: Fifo<Chunk>,
 }
 
 impl RetransmitQueue {
-    /// Of a connection whose segments carry at most `largest` octets of text and options.
+    /// Of a connection whose segments carry at most `largest` bytes of data and options.
     pub(crate) const fn new(largest: u16) -> Self {
-        let unsent = Cursor { chunk: 0, octet: 0 };
+        let unsent = Cursor { chunk: 0, byte: 0 };
         RetransmitQueue { log: SendLog::new(), len: 0, largest, unsent, chunks: Fifo::new() }
     }
 
@@ -61,11 +61,11 @@ impl RetransmitQueue {
         Appended { memory, spilled: self.chunks.push(chunk) }
     }
 
-    /// Drop the first `octets`: they are acknowledged. Returns the bytes of memory that this has given back.
+    /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory that this has given back.
     #[inline(always)]
-    pub(crate) fn acknowledge(&mut self, octets: u32) -> i64 {
+    pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {
         let mut given_back = 0;
-        let mut left = octets.min(self.len) as usize;
+        let mut left = bytes.min(self.len) as usize;
         self.len -= left as u32;
         while left > 0 {
             let Some(front) = self.chunks.front_mut() else { break };
@@ -76,7 +76,7 @@ impl RetransmitQueue {
                     given_back += left as i64;
                 }
                 if self.unsent.chunk == 0 {
-                    self.unsent.octet = self.unsent.octet.saturating_sub(left as u32);
+                    self.unsent.byte = self.unsent.byte.saturating_sub(left as u32);
                 }
                 return given_back;
             }
@@ -85,7 +85,7 @@ impl RetransmitQueue {
                 given_back += i64::from(of_chunk(&chunk));
             }
             match self.unsent.chunk {
-                0 => self.unsent.octet = 0,
+                0 => self.unsent.byte = 0,
                 _ => self.unsent.chunk -= 1,
             }
         }
@@ -93,7 +93,7 @@ impl RetransmitQueue {
         given_back
     }
 
-    /// When the queue is empty, the cursor points before the text that is queued next.
+    /// When the queue is empty, the cursor points before the data that is queued next.
     #[inline]
     fn close_gap(&mut self) {
         if self.len == 0 {
@@ -101,12 +101,12 @@ impl RetransmitQueue {
         }
     }
 
-    /// Copy the next `dst.len()` unsent octets, sum them if asked to, and move the cursor behind them.
+    /// Copy the next `dst.len()` unsent bytes, sum them if asked to, and move the cursor behind them.
     #[inline]
     pub(crate) fn copy_unsent(&mut self, dst: &mut [u8], summed: bool) -> Sum {
         // Mostly one chunk has it all.
         if let Some(sum) = self.copy_whole(self.unsent, dst, summed) {
-            self.unsent.octet += dst.len() as u32;
+            self.unsent.byte += dst.len() as u32;
             return sum;
         }
         let (sum, cursor) = self.copy_pieces(self.unsent, dst, summed);
@@ -114,29 +114,29 @@ impl RetransmitQueue {
         sum
     }
 
-    /// Copy `dst.len()` octets from `offset` octets behind SND.UNA on, and sum them if asked to.
+    /// Copy `dst.len()` bytes from `offset` bytes behind SND.UNA on, and sum them if asked to.
     pub(crate) fn copy_sent(&self, offset: u32, dst: &mut [u8], sum: bool) -> Sum {
-        let mut cursor = Cursor { chunk: 0, octet: offset };
+        let mut cursor = Cursor { chunk: 0, byte: offset };
         while let Some(chunk) = self.chunks.get(cursor.chunk as usize) {
             let len = chunk.len() as u32;
-            if cursor.octet < len {
+            if cursor.byte < len {
                 break;
             }
-            cursor.octet -= len;
+            cursor.byte -= len;
             cursor.chunk += 1;
         }
         self.copy_whole(cursor, dst, sum).unwrap_or_else(|| self.copy_pieces(cursor, dst, sum).0)
     }
 
-    /// Copy `dst.len()` octets from `cursor` on if one chunk has them all, and sum them if asked to.
+    /// Copy `dst.len()` bytes from `cursor` on if one chunk has them all, and sum them if asked to.
     #[inline(always)]
     fn copy_whole(&self, cursor: Cursor, dst: &mut [u8], summed: bool) -> Option<Sum> {
         let chunk = self.chunks.get(cursor.chunk as usize)?;
-        let text = chunk.as_slice().get(cursor.octet as usize..cursor.octet as usize + dst.len())?;
+        let data = chunk.as_slice().get(cursor.byte as usize..cursor.byte as usize + dst.len())?;
         if summed {
-            return Some(copy_and_sum(dst, text));
+            return Some(copy_and_sum(dst, data));
         }
-        dst.copy_from_slice(text);
+        dst.copy_from_slice(data);
         Some(Sum::zero())
     }
 
@@ -146,9 +146,9 @@ impl RetransmitQueue {
         let mut done = 0;
         while done < dst.len() {
             let Some(chunk) = self.chunks.get(cursor.chunk as usize) else { break };
-            let rest = &chunk.as_slice()[cursor.octet as usize..];
+            let rest = &chunk.as_slice()[cursor.byte as usize..];
             if rest.is_empty() {
-                cursor = Cursor { chunk: cursor.chunk + 1, octet: 0 };
+                cursor = Cursor { chunk: cursor.chunk + 1, byte: 0 };
                 continue;
             }
             let n = rest.len().min(dst.len() - done);
@@ -159,7 +159,7 @@ impl RetransmitQueue {
                 dst.copy_from_slice(&rest[..n]);
             }
             done += n;
-            cursor.octet += n as u32;
+            cursor.byte += n as u32;
         }
         debug_assert_eq!(done, dst.len(), "the queue holds what is sent from it");
         (sum, cursor)
@@ -177,7 +177,7 @@ impl RetransmitQueue {
         given_back
     }
 
-    /// Bytes of memory that the text in the queue occupies.
+    /// Bytes of memory that the data in the queue occupies.
     pub(crate) fn memory(&self) -> i64 {
         (0..).map_while(|index| self.chunks.get(index)).map(|chunk| i64::from(of_chunk(chunk))).sum()
     }

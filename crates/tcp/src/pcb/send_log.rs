@@ -1,16 +1,17 @@
-//! When the octets in flight were first sent: what RACK (RFC 8985) and the round-trip samples of slow start need to know
+//! When the bytes in flight were first sent: what RACK (RFC 8985) and the round-trip samples of slow start need to know
 //! about segments, without a record for each of them.
 //!
-//! New octets leave in the order of their sequence numbers, so the times of first transmission rise with them, and the
-//! flight falls into *slices* of octets that left at nearly the same time: within 1/32 of the smoothed round-trip time, and
-//! a quarter of the least. (The smoothed one alone, after a minute without an answer, makes one slice of all that leaves in
-//! seconds, and what arrived of it then says nothing about the rest.) Where there are more than [`SLICES`], each two of them
-//! become one, so that recent transmissions are always distinguished. The newest slice is kept inline, the older ones on the heap:
-//! a sender with more than one slice in flight allocates once, and frees the memory when it is idle.
+//! New bytes leave in the order of their sequence numbers, so the times of first transmission rise with them, and the
+//! flight falls into *slices* of bytes that left at nearly the same time: within 1/32 of the smoothed round-trip time,
+//! and a quarter of the least. (The smoothed one alone, after a minute without an answer, makes one slice of all that
+//! leaves in seconds, and what arrived of it then says nothing about the rest.) Where there are more than [`SLICES`],
+//! each two of them become one, so that recent transmissions are always distinguished. The newest slice is kept inline,
+//! the older ones on the heap: a sender with more than one slice in flight allocates once, and frees the memory when it
+//! is idle.
 //!
-//! Called by `output` when new octets left and by the acknowledgement step when SND.UNA moved. A slice has two times: what
-//! of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen: an octet
-//! that seems to have left earlier than it did when others decide whether it is lost.
+//! Called by `output` when new bytes left and by the acknowledgement step when SND.UNA moved. A slice has two times:
+//! what of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen:
+//! a byte that seems to have left earlier than it did when others decide whether it is lost.
 
 use crate::tick::{is_before, since};
 use wire::SeqNumber;
@@ -18,14 +19,14 @@ use wire::SeqNumber;
 /// The most older slices remembered.
 const SLICES: usize = 64;
 
-/// When octets left, first and last of them; microseconds modulo 2^32.
+/// When bytes left, first and last of them; microseconds modulo 2^32.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
     last: u32,
 }
 
-/// Octets up to `right`, not included.
+/// Bytes up to `right`, not included.
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     right: SeqNumber,
@@ -87,7 +88,7 @@ impl Older {
     }
 }
 
-/// See the module documentation. Sixteen octets inline.
+/// See the module documentation. Sixteen bytes inline.
 #[derive(Debug)]
 pub(crate) struct SendLog {
     /// When the newest slice left.
@@ -101,7 +102,7 @@ impl SendLog {
         SendLog { newest: Span { first: 0, last: 0 }, older: None }
     }
 
-    /// New octets left at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
+    /// New bytes left at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
     /// `width` microseconds are not distinguished. True if heap memory was taken.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-4
     //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
@@ -134,7 +135,7 @@ impl SendLog {
         fresh
     }
 
-    /// SND.UNA has moved to `una`; when did the slice of the octet before it begin to leave?
+    /// SND.UNA has moved to `una`; when did the slice of the byte before it begin to leave?
     #[inline]
     pub(crate) fn acknowledge(&mut self, una: SeqNumber) -> u32 {
         let Some(older) = &mut self.older else { return self.newest.first };
@@ -151,19 +152,19 @@ impl SendLog {
         self.newest.first
     }
 
-    /// When did the slice of the octet `seq`, which is in flight, begin to leave?
+    /// When did the slice of the byte `seq`, which is in flight, begin to leave?
     pub(crate) fn time_of(&self, seq: SeqNumber) -> u32 {
         let Some(older) = &self.older else { return self.newest.first };
         let i = older.partition_point(|slice| slice.right.le(seq));
         if i < older.len { older.get(i).left_at.first } else { self.newest.first }
     }
 
-    /// When did the newest octets leave?
+    /// When did the newest bytes leave?
     pub(crate) fn newest(&self) -> u32 {
         self.newest.last
     }
 
-    /// The end of the octets that left at or before `limit` for certain; at least `una`, at most `nxt`.
+    /// The end of the bytes that left at or before `limit` for certain; at least `una`, at most `nxt`.
     pub(crate) fn sent_by(&self, limit: u32, una: SeqNumber, nxt: SeqNumber) -> SeqNumber {
         if !is_before(limit, self.newest.last) {
             return nxt;
@@ -182,7 +183,7 @@ impl SendLog {
         edges.filter(move |edge| edge.gt(una))
     }
 
-    /// When did the octets up to `right`, all of one slice, begin and end to leave?
+    /// When did the bytes up to `right`, all of one slice, begin and end to leave?
     pub(crate) fn span_of(&self, right: SeqNumber) -> (u32, u32) {
         let older = self.older.as_deref();
         let slice = older.and_then(|older| {
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(log.sent_by(199_000, UNA, at(2000)), at(2000));
     }
 
-    /// What is in flight, with a record for each octet beside the log.
+    /// What is in flight, with a record for each byte beside the log.
     struct Flight {
         log: SendLog,
         truth: Vec<u32>,
@@ -266,8 +267,8 @@ mod tests {
             Flight { log: SendLog::new(), truth: Vec::new(), una: 0, now: u32::MAX - 2000 }
         }
 
-        /// After `gap`, `len` octets leave, and then so many are acknowledged: when the last of these left, and when the log
-        /// says so.
+        /// After `gap`, `len` bytes leave, and then so many are acknowledged: when the last of these left, and when the
+        /// log says so.
         fn step(&mut self, (len, gap, acked): (u32, u32, u32), width: u32) -> Option<(u32, u32)> {
             self.now = self.now.wrapping_add(gap);
             self.log.sent(at(self.una as u32), at(self.truth.len() as u32), self.now, width);
@@ -282,8 +283,8 @@ mod tests {
     }
 
     proptest! {
-        /// However much is in flight: nothing seems to have left later than it did when it arrives, nor earlier when it may
-        /// be lost, and the latest transmissions are distinguished.
+        /// However much is in flight: nothing seems to have left later than it did when it arrives, nor earlier when it
+        /// may be lost, and the latest transmissions are distinguished.
         #[test]
         fn a_full_log_errs_on_the_safe_side(
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..30), 100..400),
@@ -304,14 +305,14 @@ mod tests {
             }
         }
 
-        /// Against a record per octet: what is delivered never seems later than it was, nor earlier by more than the
+        /// Against a record per byte: what is delivered never seems later than it was, nor earlier by more than the
         /// width; and nothing counts as sent by a time before it was.
         //= https://www.rfc-editor.org/rfc/rfc8985#section-4
         //= type=test
         //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
         //# granularity is finer than 1/4 of the minimum RTT of the connection.
         #[test]
-        fn agrees_with_a_record_per_octet(
+        fn agrees_with_a_record_per_byte(
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..60), 1..60),
             width in 0u32..100,
         ) {

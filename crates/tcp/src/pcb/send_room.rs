@@ -1,9 +1,9 @@
-//! How much more text the send buffer takes, when a writer that found no room is woken, and how the
+//! How much more data the send buffer takes, when a writer that found no room is woken, and how the
 //! buffer grows. Asked at a write and by an acknowledgement that a writer waits for, never per segment.
 //!
-//! Two ways of counting. With [`SendAccounting::Octets`] the buffer holds so many octets of text and no more. With
-//! [`SendAccounting::Runs`] it is a bound on memory, as programs written for Linux expect: text is kept in *runs* of
-//! several segments, each run costs an overhead beside its text, a new run is begun whenever less than the bound is in
+//! Two ways of counting. With [`SendAccounting::Bytes`] the buffer holds so many bytes of data and no more. With
+//! [`SendAccounting::Runs`] it is a bound on memory, as programs written for Linux expect: data is kept in *runs* of
+//! several segments, each run costs an overhead beside its data, a new run is begun whenever less than the bound is in
 //! use, and what was begun may be filled. Linux's runs are its socket buffers; here they exist only in this reckoning,
 //! which takes what is in flight and what is unsent as as few runs as can hold them.
 
@@ -11,14 +11,14 @@ use super::{RetransmitQueue, SendWindow};
 use crate::config::{Config, SendAccounting};
 use crate::scarcity::{Pressure, Scarcity};
 
-/// The most text of a run: 65 535 less the longest headers that it can have to be sent with.
+/// The most data of a run: 65 535 less the longest headers that it can have to be sent with.
 const LARGEST_RUN: u32 = 65_215;
 
 /// A peer whose largest window was no more than this gets runs as large as the window, others half of it.
 const SMALL_WINDOW: u32 = 536;
 
-/// Octets of headers and of management that come to a segment's text, before the sum is rounded up to a power of two,
-/// and octets that come to that: what a buffer must have for one segment in flight.
+/// Bytes of headers and of management that come to a segment's data, before the sum is rounded up to a power of two,
+/// and bytes that come to that: what a buffer must have for one segment in flight.
 const BESIDE_SEGMENT: u32 = 640;
 const BESIDE_BLOCK: u32 = 256;
 
@@ -26,44 +26,45 @@ const BESIDE_BLOCK: u32 = 256;
 const LEAST_SEGMENTS: u32 = 10;
 
 impl SendWindow {
-    /// Octets of text that were never sent.
+    /// Bytes of data that were never sent.
     #[inline]
     pub(crate) fn unsent(&self, queue: &RetransmitQueue) -> u32 {
-        queue.len.saturating_sub(self.sent_text())
+        queue.len.saturating_sub(self.sent_data())
     }
 
-    /// Octets that certainly fit into the send buffer. Where memory is short beyond what is allowed, the least buffer is all
-    /// that there is, whatever size the connection has set or grown to.
+    /// Bytes that certainly fit into the send buffer. Where memory is short beyond what is allowed, the least buffer is
+    /// all that there is, whatever size the connection has set or grown to.
     #[inline]
     pub(crate) fn space(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> u32 {
         let space = match config.send_accounting {
-            SendAccounting::Octets => self.free_octets(queue),
+            SendAccounting::Bytes => self.free_bytes(queue),
             SendAccounting::Runs { overhead } => self.acceptable(queue, overhead),
         };
         if scarcity.is_severe() { space.min(config.send_buffer.min.saturating_sub(queue.len)) } else { space }
     }
 
-    /// Does text of `len` octets fit without any reckoning? Runs are as long as a segment at least, so that with their
-    /// overhead text costs less than four times its length.
+    /// Does data of `len` bytes fit without any reckoning? Runs are as long as a segment at least, so that with their
+    /// overhead data costs less than four times its length.
     #[inline]
     pub(crate) fn fits_easily(&self, queue: &RetransmitQueue, len: usize, config: &Config) -> bool {
         match config.send_accounting {
-            SendAccounting::Octets => len <= self.free_octets(queue) as usize,
+            SendAccounting::Bytes => len <= self.free_bytes(queue) as usize,
             SendAccounting::Runs { .. } => {
                 len <= (self.limit / 4).saturating_sub(queue.len) as usize && self.shaping.is_none()
             }
         }
     }
 
-    /// How many of the `space` octets that fit are taken before anything is sent, even if the writer has more: what leaves then makes
-    /// room. While a full segment waits already, more text makes nothing leave, and all that fits is taken at once.
+    /// How many of the `space` bytes that fit are taken before anything is sent, even if the writer has more: what
+    /// leaves then makes room. While a full segment waits already, more data makes nothing leave, and all that fits is
+    /// taken at once.
     pub(crate) fn portion(&self, queue: &RetransmitQueue, space: u32, config: &Config) -> u32 {
         let unsent = self.unsent(queue);
         let waits = unsent >= u32::from(self.mss);
-        if waits || config.send_accounting == SendAccounting::Octets { space } else { space.min(self.run() - unsent) }
+        if waits || config.send_accounting == SendAccounting::Bytes { space } else { space.min(self.run() - unsent) }
     }
 
-    fn free_octets(&self, queue: &RetransmitQueue) -> u32 {
+    fn free_bytes(&self, queue: &RetransmitQueue) -> u32 {
         let space = self.limit.saturating_sub(queue.len);
         match &self.shaping {
             None => space,
@@ -71,7 +72,7 @@ impl SendWindow {
         }
     }
 
-    /// Octets of text in a run: whole segments, and no more than half of the largest window that the peer ever offered.
+    /// Bytes of data in a run: whole segments, and no more than half of the largest window that the peer ever offered.
     fn run(&self) -> u32 {
         let half = if self.max_wnd > SMALL_WINDOW { self.max_wnd / 2 } else { self.max_wnd };
         let most = if half == 0 { LARGEST_RUN } else { half.min(LARGEST_RUN) };
@@ -79,9 +80,9 @@ impl SendWindow {
         (most / mss).max(1) * mss
     }
 
-    /// Octets that the text in the buffer costs.
+    /// Bytes that the data in the buffer costs.
     fn charge(&self, queue: &RetransmitQueue, run: u32, overhead: u32) -> u32 {
-        let sent = self.sent_text().min(queue.len);
+        let sent = self.sent_data().min(queue.len);
         let runs = sent.div_ceil(run) + (queue.len - sent).div_ceil(run);
         queue.len.saturating_add(runs.saturating_mul(overhead))
     }
@@ -103,10 +104,10 @@ impl SendWindow {
 
     fn has_room(&self, queue: &RetransmitQueue, config: &Config) -> bool {
         match config.send_accounting {
-            SendAccounting::Octets => {
+            SendAccounting::Bytes => {
                 let space = self.limit.saturating_sub(queue.len);
-                // With a mark of unsent text, any room below it counts.
-                space > self.limit / 3 && (self.shaping.is_none() || self.free_octets(queue) > 0)
+                // With a mark of unsent data, any room below it counts.
+                space > self.limit / 3 && (self.shaping.is_none() || self.free_bytes(queue) > 0)
             }
             SendAccounting::Runs { overhead } => {
                 let charge = self.charge(queue, self.run(), overhead);
@@ -137,7 +138,7 @@ impl SendWindow {
         }
         let (cwnd, mss) = (self.congestion.cwnd(), u32::from(self.mss));
         let wanted = match config.send_accounting {
-            SendAccounting::Octets => cwnd.saturating_mul(2),
+            SendAccounting::Bytes => cwnd.saturating_mul(2),
             // All was acknowledged, and what leaves now fills the congestion window: the buffer is large enough. (While
             // something is in flight Linux gathers the end of a window, and takes the buffer for the limit meanwhile.)
             SendAccounting::Runs { .. } if self.flight() == 0 && queue.len.min(self.wnd) > cwnd.saturating_sub(mss) => {
@@ -150,7 +151,7 @@ impl SendWindow {
 
     /// A buffer that grows by itself has room for the first segments of a connection, regardless of its initial size.
     pub(crate) fn grow_to_begin(&mut self, config: &Config, scarcity: Scarcity) {
-        if self.grows && config.send_accounting != SendAccounting::Octets && scarcity.memory() == Pressure::None {
+        if self.grows && config.send_accounting != SendAccounting::Bytes && scarcity.memory() == Pressure::None {
             self.limit = self.room_for(LEAST_SEGMENTS).min(config.send_buffer.max).max(self.limit);
         }
     }

@@ -2,7 +2,7 @@
 //! that all of this needs.
 //!
 //! SND.NXT never moves back. What must be sent again is found from `mode` and `loss`, so that the order in which new
-//! octets are assigned is never disturbed by loss recovery (invariant G7).
+//! bytes are assigned is never disturbed by loss recovery (invariant G7).
 
 use core::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::rtt::RttEstimator;
 use crate::state::State;
 use crate::tick::Tick;
 
-/// Octets that a segment's timestamps take.
+/// Bytes that a segment's timestamps take.
 pub(crate) const TIMESTAMPS_LEN: u16 = 12;
 
 /// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments; and to the
 /// reordering window on a path that reorders.
 pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
-/// The same for a probe of recovery that repeats text. Before it new text has left, and where all is well, but the
-/// acknowledgement that said so was lost, that text arrives by itself and in order: its acknowledgement may be delayed (RFC
-/// 8985 section 7.2 waits for that where one segment is in flight), by 40 ms from Linux and FreeBSD, and by a busy host.
+/// The same for a probe of recovery that repeats data. Before it new data has left, and if nothing but an
+/// acknowledgement was lost, that data arrives alone and in order: its acknowledgement may be delayed (RFC 8985 section
+/// 7.2 waits for that where one segment is in flight), by 40 ms from Linux and FreeBSD, and by a busy host.
 pub(crate) const RECOVERY_SLACK: Duration = Duration::from_millis(50);
-/// Probes of recovery before its retransmission time-out: new text, and what was sent again once more.
+/// Probes of recovery before its retransmission time-out: new data, and what was sent again once more.
 pub(crate) const RECOVERY_PROBES: u8 = 2;
 
 /// What the sender believes about loss.
@@ -126,7 +126,7 @@ pub struct SendWindow {
     pub(crate) small_end: SeqNumber,
     /// The acknowledgement of this sequence number gives an RTT sample, if `rtt` is timing one.
     pub(crate) timed: SeqNumber,
-    /// Octets of text that a segment of ours may carry.
+    /// Bytes of data that a segment of ours may carry.
     pub(crate) mss: u16,
     /// Offset of our timestamp clock, in ms, to read echoes.
     pub(crate) ts_offset: u32,
@@ -142,7 +142,7 @@ pub struct SendWindow {
     pub(crate) hold: Hold,
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
-    /// The user sends no more: a FIN follows the text.
+    /// The user sends no more: a FIN follows the data.
     pub(crate) fin_queued: bool,
     /// The FIN has been sent (and counts in `nxt`).
     pub(crate) fin_sent: bool,
@@ -154,9 +154,9 @@ pub struct SendWindow {
     pub(crate) grows: bool,
     /// Size of the send buffer.
     pub(crate) limit: u32,
-    /// New segments that left with text or FIN, modulo 2^32.
+    /// New segments that left with data or FIN, modulo 2^32.
     pub(crate) data_segments_out: u32,
-    /// Octets of text that were acknowledged.
+    /// Bytes of data that were acknowledged.
     pub(crate) bytes_acked: u64,
     pub(crate) rtt: RttEstimator,
     pub(crate) timer: Time,
@@ -164,7 +164,7 @@ pub struct SendWindow {
     pub(crate) armed: Time,
     /// When something last moved forward (user time-out).
     pub(crate) progress: Tick,
-    /// When text or FIN last left (restart after idle).
+    /// When data or FIN last left (restart after idle).
     pub(crate) last_sent: Tick,
     pub(crate) congestion: Controller,
     /// Limits that few connections have.
@@ -218,21 +218,21 @@ impl SendWindow {
         }
     }
 
-    /// Octets sent and not acknowledged.
+    /// Bytes sent and not acknowledged.
     #[inline]
     pub(crate) fn flight(&self) -> u32 {
         (self.nxt - self.una) as u32
     }
 
-    /// The octets of which a loss leaves a share: what is in flight, or the window that was free to be in flight.
+    /// The bytes of which a loss leaves a share: what is in flight, or the window that was free to be in flight.
     pub(crate) fn outstanding(&self, config: &Config) -> u32 {
         let whole = config.cubic_cuts_window && self.congestion.kind() == Kind::Cubic;
         if whole { self.flight().max(self.congestion.cwnd()) } else { self.flight() }
     }
 
-    /// Octets of the send queue that were sent, FIN not counted.
+    /// Bytes of the send queue that were sent, FIN not counted.
     #[inline]
-    pub(crate) fn sent_text(&self) -> u32 {
+    pub(crate) fn sent_data(&self) -> u32 {
         let flight = self.flight();
         flight - u32::from(self.fin_sent && flight > 0)
     }
@@ -243,7 +243,7 @@ impl SendWindow {
         self.una + self.wnd
     }
 
-    /// Estimate of the octets in the network ("pipe"; without SACK every duplicate acknowledgement stands for a segment
+    /// Estimate of the bytes in the network ("pipe"; without SACK every duplicate acknowledgement stands for a segment
     /// that left, which is RFC 6582's window inflation seen from the other side).
     #[inline]
     pub(crate) fn pipe(&self) -> u32 {
@@ -271,8 +271,8 @@ impl SendWindow {
         loss
     }
 
-    /// Transmissions that left within this many microseconds of each other are not distinguished: 1/32 of the round trip, and a
-    /// quarter of the least one (RFC 8985 section 4).
+    /// Transmissions that left within this many microseconds of each other are not distinguished: 1/32 of the round
+    /// trip, and a quarter of the least one (RFC 8985 section 4).
     #[inline]
     pub(crate) fn slice_width(&self) -> u32 {
         (self.rtt.srtt_us() >> 5).min(self.rtt.min_rtt_us() >> 2)
@@ -291,10 +291,10 @@ impl SendWindow {
         }
     }
 
-    /// Recovery is probed as well, if the peer holds something out of order: it acknowledges at once then (RFC 5681 section
-    /// 4.2), and two silent round trips mean that what was sent again is lost, too. New text goes first, if there is some:
-    /// its acknowledgement tells, and it is never in vain. That goes beyond RFC 8985, in the manner of RFC 9002 section 6.2;
-    /// the window is not touched.
+    /// Recovery is probed as well, if the peer holds something out of order: it acknowledges at once then (RFC 5681
+    /// section 4.2), and two silent round trips mean that what was sent again is lost, too. New data goes first, if
+    /// there is some: its acknowledgement shows the loss, and the transmission is never wasted. That goes beyond RFC
+    /// 8985, in the manner of RFC 9002 section 6.2; the window is not touched.
     fn may_probe_recovery(&self) -> bool {
         self.mode.recovers()
             && self.rtt.backoff_count() == 0
@@ -337,11 +337,11 @@ impl SendWindow {
         }
     }
 
-    /// SND.UNA has moved, and `queued` octets of text are left: for those who measure the rate of delivery, and the account
-    /// of what limits the sender, which stops when nothing waits any more.
+    /// SND.UNA has moved, and `queued` bytes of data are left: for the measurement of the delivery rate, and the
+    /// account of what limits the sender, which stops when nothing waits any more.
     #[cold]
     pub(crate) fn measure(&mut self, queued: u32, now: Time) {
-        let (una, delivered, idle) = (self.una, self.delivered_octets(), self.flight() == 0 && queued == 0);
+        let (una, delivered, idle) = (self.una, self.delivered_bytes(), self.flight() == 0 && queued == 0);
         let min_rtt = self.rtt.min_rtt_us();
         let Some(shaping) = &mut self.shaping else { return };
         if let Some(rate) = &mut shaping.rate {
@@ -352,14 +352,14 @@ impl SendWindow {
         }
     }
 
-    /// Octets of text that have arrived, acknowledged or SACKed, modulo 2^32.
-    pub(crate) fn delivered_octets(&self) -> u32 {
+    /// Bytes of data that have arrived, acknowledged or SACKed, modulo 2^32.
+    pub(crate) fn delivered_bytes(&self) -> u32 {
         (self.bytes_acked as u32).wrapping_add(self.sacked())
     }
 
-    /// Octets in flight that are SACKed.
+    /// Bytes in flight that are SACKed.
     pub(crate) fn sacked(&self) -> u32 {
-        self.loss.as_deref().filter(|_| self.mode != Mode::Open).map_or(0, |loss| loss.board.sacked_octets())
+        self.loss.as_deref().filter(|_| self.mode != Mode::Open).map_or(0, |loss| loss.board.sacked_bytes())
     }
 
     /// The place for limits that few connections have.
@@ -367,8 +367,8 @@ impl SendWindow {
         self.shaping.get_or_insert_with(|| Shaping::new(config))
     }
 
-    /// Octets per second at which segments are to leave, if they are paced: so many per cent of the congestion window in a
-    /// smoothed round trip, but never more than the user allows.
+    /// Bytes per second at which segments are to leave, if they are paced: so many per cent of the congestion window in
+    /// a smoothed round trip, but never more than the user allows.
     pub(crate) fn pacing_rate(&self, config: &Config) -> Option<u64> {
         let shaping = self.shaping.as_ref().filter(|shaping| shaping.paced)?;
         let cwnd = self.congestion.cwnd();
@@ -380,17 +380,17 @@ impl SendWindow {
         Some((u64::from(cwnd) * 10_000 * u64::from(percent) / srtt).clamp(1, shaping.max_rate.max(1)))
     }
 
-    /// The initial window in octets.
+    /// The initial window in bytes.
     pub(crate) fn initial_window(&self, config: &Config) -> u32 {
         initial_window(self.shaping.as_deref(), config, self.mss)
     }
 
-    /// Octets of options in every segment.
-    pub(crate) fn option_octets(&self) -> u16 {
+    /// Bytes of options in every segment.
+    pub(crate) fn option_bytes(&self) -> u16 {
         if self.timestamps { TIMESTAMPS_LEN } else { 0 }
     }
 
-    /// Segments carry `mss` octets of text from now on.
+    /// Segments carry `mss` bytes of data from now on.
     pub(crate) fn change_mss(&mut self, mss: u16) {
         self.mss = mss;
         self.congestion.set_mss(u32::from(mss));
@@ -402,11 +402,11 @@ impl SendWindow {
         self.shaping.as_mut().and_then(|shaping| shaping.mtu_search.as_mut())
     }
 
-    /// Look for what passes between what does nearly everywhere and the size in use; the former, in octets of text and
+    /// Look for what passes between what does nearly everywhere and the size in use; the former, in bytes of data and
     /// options.
     #[cold]
     pub(crate) fn search_mtu(&mut self, config: &Config, now: Time) -> u16 {
-        let limit = self.mss + self.option_octets();
+        let limit = self.mss + self.option_bytes();
         let search = MtuSearch::new(config.base_mss.max(config.min_mss), limit, now);
         let low = search.low();
         self.shaping(config).mtu_search = Some(search);
@@ -428,11 +428,11 @@ impl SendWindow {
     }
 }
 
-/// The initial window in octets (RFC 6928 with the configured number of segments).
+/// The initial window in bytes (RFC 6928 with the configured number of segments).
 fn initial_window(own: Option<&Shaping>, config: &Config, mss: u16) -> u32 {
     let mss = u32::from(mss);
     match own.map_or(0, |shaping| shaping.initial_window) {
-        0 => (u32::from(config.initial_window.max(1)) * mss).min(config.initial_window_octets.max(2 * mss)),
+        0 => (u32::from(config.initial_window.max(1)) * mss).min(config.initial_window_bytes.max(2 * mss)),
         segments => u32::from(segments) * mss,
     }
 }

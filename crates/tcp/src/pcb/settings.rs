@@ -1,5 +1,5 @@
-//! State that few connections need: their own settings, keep-alive and timer lengths, and soft errors. Boxed by the header-in part, so
-//! that the rest do not pay for it.
+//! State that few connections need: their own settings, keep-alive and timer lengths, and soft errors. Boxed by the
+//! header-in part, so that the rest do not pay for it.
 
 use core::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fast_open::Asked;
 
 /// See the module documentation.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct UserSettings {
     /// Keep-alive probes are on.
     pub(crate) keeps_alive: bool,
     pub(crate) timing: KeepAlive,
@@ -22,7 +22,7 @@ pub(crate) struct Settings {
     pub(crate) probed: Time,
     /// When to look whether the peer is silent; `MAX` unless `keeps_alive`.
     pub(crate) deadline: Time,
-    /// What close does with text not yet sent; `Some(0)` resets.
+    /// What close does with data not yet sent; `Some(0)` resets.
     pub(crate) linger: Option<Duration>,
     /// Longest stay in FIN-WAIT-2; `None`: the stack's.
     pub(crate) fin_wait_2: Option<Duration>,
@@ -42,10 +42,10 @@ pub(crate) struct Settings {
     pub(crate) fast_open: Option<Asked>,
 }
 
-impl Settings {
+impl UserSettings {
     /// Nothing set.
-    pub(crate) fn new(config: &Config) -> Box<Settings> {
-        Box::new(Settings {
+    pub(crate) fn new(config: &Config) -> Box<UserSettings> {
+        Box::new(UserSettings {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
             //# and they MUST default to off (MUST-25).
             keeps_alive: false,
@@ -66,7 +66,7 @@ impl Settings {
     }
 
     /// What `options` asks for; `None` if that is nothing.
-    pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<Settings>> {
+    pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<UserSettings>> {
         let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
         let timers = fin_wait_2.is_some() || syn_retries.is_some() || user_timeout.is_some();
         let exchange = Exchange::of(options);
@@ -75,7 +75,7 @@ impl Settings {
         }
         let user_timeout = user_timeout.map_or(0, milliseconds);
         let mut settings =
-            Settings { linger, fin_wait_2, syn_retries, user_timeout, exchange, ..*Settings::new(config) };
+            UserSettings { linger, fin_wait_2, syn_retries, user_timeout, exchange, ..*UserSettings::new(config) };
         settings.keep_alive(keep_alive, now);
         Some(Box::new(settings))
     }

@@ -1,6 +1,6 @@
-//! Limits on sending that few connections have: pacing, a low-water mark of unsent text, urgent data, a user time-out to
-//! be exact about, the search for the path's MTU, and the account of what limited the sender. Boxed by the send window; a connection without any of it
-//! pays for one comparison with null per segment.
+//! Limits on sending that few connections have: pacing, a low-water mark of unsent data, urgent data, a user time-out
+//! to be exact about, the search for the path's MTU, and the account of what limited the sender. Boxed by the send
+//! window; a connection without any of it pays for one comparison with null per segment.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -76,9 +76,9 @@ impl Account {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Shaping {
-    /// Unsent text from which on the writer is blocked.
+    /// Unsent data from which on the writer is blocked.
     pub(crate) not_sent_low_water: u32,
-    /// Upper bound of the pacing rate in octets per second; `u64::MAX` for none.
+    /// Upper bound of the pacing rate in bytes per second; `u64::MAX` for none.
     pub(crate) max_rate: u64,
     /// Segments are paced.
     pub(crate) paced: bool,
@@ -96,7 +96,7 @@ pub(crate) struct Shaping {
     pub(crate) user_timeout: u32,
     /// What limited the sender, if that is asked for.
     pub(crate) account: Option<Account>,
-    /// How fast its text is delivered, under the same condition.
+    /// How fast its data is delivered, under the same condition.
     pub(crate) rate: Option<DeliveryRate>,
     /// The search for the path's MTU.
     pub(crate) mtu_search: Option<MtuSearch>,
@@ -141,13 +141,13 @@ impl Shaping {
         Some(shaping)
     }
 
-    /// Pace, at `rate` octets per second or less.
+    /// Pace, at `rate` bytes per second or less.
     pub(crate) fn pace_at_most(&mut self, rate: u64) {
         self.max_rate = rate;
         self.paced = true;
     }
 
-    /// Of `space` octets in the buffer, those that may be filled while `unsent` wait.
+    /// Of `space` bytes in the buffer, those that may be filled while `unsent` wait.
     pub(crate) fn space(&self, space: u32, unsent: u32) -> u32 {
         space.min(self.not_sent_low_water.saturating_sub(unsent))
     }
@@ -169,10 +169,10 @@ impl Shaping {
         self.held_until = until;
     }
 
-    /// Note that `octets` left at `now`, in the segment numbered `sent`, at `rate` octets per second.
-    pub(crate) fn sent(&mut self, octets: u32, sent: u32, rate: Option<u64>, now: Time) {
+    /// Note that `bytes` left at `now`, in the segment numbered `sent`, at `rate` bytes per second.
+    pub(crate) fn sent(&mut self, bytes: u32, sent: u32, rate: Option<u64>, now: Time) {
         let Some(rate) = rate.filter(|_| self.paced && sent >= UNPACED) else { return };
-        let gap = u64::from(octets).saturating_mul(1_000_000_000) / rate.max(1);
+        let gap = u64::from(bytes).saturating_mul(1_000_000_000) / rate.max(1);
         self.next = self.next.max(now - CREDIT) + Duration::from_nanos(gap);
     }
 
@@ -184,13 +184,13 @@ impl Shaping {
         }
     }
 
-    /// Of `len` octets from `seq` on, those of the first record.
+    /// Of `len` bytes from `seq` on, those of the first record.
     pub(crate) fn record(&self, seq: SeqNumber, len: u32) -> u32 {
         let end = self.records.iter().find(|end| end.gt(seq));
         end.map_or(len, |end| len.min((*end - seq) as u32))
     }
 
-    /// When text may leave that waits, if some does; `sent` segments were sent before it.
+    /// When data may leave that waits, if some does; `sent` segments were sent before it.
     pub(crate) fn due(&self, sent: u32) -> Option<Time> {
         self.waiting.then(|| self.release(sent))
     }

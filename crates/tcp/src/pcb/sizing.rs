@@ -1,12 +1,12 @@
 //! How large the receive buffer must be: dynamic right-sizing (Fisk and Feng, 2001), measured round by round.
 //!
-//! A *round* begins where the window that the peer knows ends, so that the text by which it is over cannot have been sent
-//! before the peer heard from us again: a round takes a round trip or longer, and the shortest one is the receiver's
-//! estimate of the round trip, without timestamps and without text of its own. What the user read in a round, scaled to
-//! a round trip, is what the connection can use; the buffer has room for twice that, and for more while it still rises, for
-//! a sender in slow start is a round ahead of what was measured. Called for text that arrives, and by the report; boxed,
-//! because most connections never carry a round. What may never happen: a buffer that grows while its user does not read,
-//! or that is made smaller for anything but want of memory.
+//! A *round* begins where the window that the peer knows ends, so that the data by which it is over cannot have been
+//! sent before the peer heard from us again: a round takes a round trip or longer, and the shortest one is the
+//! receiver's estimate of the round trip, without timestamps and without data of its own. What the user read in a
+//! round, scaled to a round trip, is what the connection can use; the buffer has room for twice that, and for more
+//! while it still rises, for a sender in slow start is a round ahead of what was measured. Called for data that
+//! arrives, and by the report; boxed, because most connections never carry a round. What may never happen: a buffer
+//! that grows while its user does not read, or that is made smaller for anything but want of memory.
 
 use core::time::Duration;
 
@@ -27,31 +27,31 @@ pub(crate) struct Sizing {
     since: Time,
     /// The shortest round of late; zero before the first is over.
     rtt: Duration,
-    /// The first octet that the user had not read then.
+    /// The first byte that the user had not read then.
     from: SeqNumber,
-    /// The most that the user ever read within a round trip, in octets.
+    /// The most that the user ever read within a round trip, in bytes.
     pub(crate) space: u32,
 }
 
 impl Sizing {
-    /// A round of `took` is over. The estimate follows a shorter one at once, and a longer one, which may only show that
-    /// the peer had nothing to send, by a sixteenth of itself.
+    /// A round of `took` is over. The estimate follows a shorter one at once, and a longer one, which may only show
+    /// that the peer had nothing to send, by a sixteenth of itself.
     fn learn(&mut self, took: Duration) {
         self.rtt =
             if self.rtt.is_zero() || took < self.rtt { took } else { self.rtt + (took - self.rtt).min(self.rtt) / 16 };
     }
 
-    /// `octets`, read in a round of `took`, for each round trip.
-    fn per_round_trip(&self, octets: u32, took: Duration) -> u32 {
+    /// `bytes`, read in a round of `took`, for each round trip.
+    fn per_round_trip(&self, bytes: u32, took: Duration) -> u32 {
         let rtt = self.rtt.max(LEAST_RTT);
         if took <= rtt {
-            return octets;
+            return bytes;
         }
-        (u128::from(octets) * rtt.as_nanos() / took.as_nanos()) as u32
+        (u128::from(bytes) * rtt.as_nanos() / took.as_nanos()) as u32
     }
 
-    /// The buffer that `read` octets for each round trip need, where it was at most `self.space` before: twice as much and
-    /// some segments, and, as it rose, twice more of that for each part by which it did, four times in all at most.
+    /// The buffer that `read` bytes for each round trip need, where it was at most `self.space` before: twice as much
+    /// and some segments, and, as it rose, twice more of that for each part by which it did, four times in all at most.
     fn wanted(&self, read: u32, segment: u32) -> u32 {
         let twice = u64::from(read) * 2 + 16 * u64::from(segment);
         // As much as there was counts at most: it is four times anyway then.
@@ -78,7 +78,8 @@ impl ReceiveWindow {
         let Some(sizing) = &mut self.sizing else {
             let fresh = Sizing { since: now, rtt: Duration::ZERO, from: read_to, space: first };
             self.sizing = Some(Box::new(fresh));
-            // Nothing is measured yet, but a sender in slow start that has come so far is a round trip from the window's end.
+            // Nothing is measured yet, but a sender in slow start that has come so far is a round trip from the
+            // window's end.
             let came = opening(self.limit) + (self.nxt - self.round_end).max(0) as u32;
             let keeps_up = self.unread() <= came / 2;
             self.resize(if keeps_up { self.limit.saturating_mul(2) } else { 0 }, config, scarcity);
@@ -107,14 +108,14 @@ impl ReceiveWindow {
         self.round_end = self.edge + (1 << self.shift);
     }
 
-    /// `wanted`: the buffer that would be right, in octets; 0: as it is.
+    /// `wanted`: the buffer that would be right, in bytes; 0: as it is.
     fn resize(&mut self, wanted: u32, config: &Config, scarcity: Scarcity) {
         if !self.grows {
             return;
         }
         match scarcity.memory() {
-            // The window that was announced stays; it is not opened again beyond the new limit. What was read with a larger
-            // one is forgotten, or the buffer would never grow again.
+            // The window that was announced stays; it is not opened again beyond the new limit. What was read with a
+            // larger one is forgotten, or the buffer would never grow again.
             Pressure::Severe => {
                 self.limit = (self.limit / 2).max(config.receive_buffer.min.min(self.limit));
                 self.sizing.iter_mut().for_each(|sizing| sizing.space = sizing.space.min(self.limit / 2));
@@ -131,14 +132,15 @@ impl ReceiveWindow {
         self.sizing.as_ref().map_or(Duration::ZERO, |sizing| sizing.rtt)
     }
 
-    /// The most that the user ever read within a round trip, in octets; before that was measured, a first flight of segments
-    /// of `mss`.
+    /// The most that the user ever read within a round trip, in bytes; before that was measured, a first flight of
+    /// segments of `mss`.
     pub(crate) fn receive_space(&self, mss: u16) -> u32 {
         self.sizing.as_ref().map_or(first_space(self.limit, mss), |sizing| sizing.space)
     }
 }
 
-/// Octets of text that a connection receives before anything is measured: one that receives only a request needs no larger buffer.
+/// Bytes of data that a connection receives before anything is measured: one that receives only a request needs no
+/// larger buffer.
 pub(super) fn opening(limit: u32) -> u32 {
     limit.min(u32::from(u16::MAX)) / 4
 }
@@ -199,7 +201,7 @@ mod tests {
             rw.nxt = rw.round_end;
             rw.grow(config, Scarcity::NONE, Time::from_millis(1000) + rtt * round);
             rw.open_window();
-            rw.told_edge = rw.edge;
+            rw.advertised_edge = rw.edge;
         }
     }
 

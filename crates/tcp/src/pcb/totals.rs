@@ -13,8 +13,8 @@ const MAX_REORDERING: u32 = 300;
 pub(crate) struct Totals {
     /// Segments sent again, SYNs among them.
     pub(crate) retransmits: u32,
-    /// Octets of text sent again.
-    pub(crate) octets_again: u64,
+    /// Bytes of data sent again.
+    pub(crate) bytes_again: u64,
     /// D-SACK blocks received.
     pub(crate) duplicates: u32,
     /// Times that reordering was seen.
@@ -32,16 +32,16 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    /// A segment with `octets` of text was sent again.
-    pub(crate) fn sent_again(&mut self, octets: u32) {
+    /// A segment with `bytes` of data was sent again.
+    pub(crate) fn sent_again(&mut self, bytes: u32) {
         self.retransmits = self.retransmits.saturating_add(1);
-        self.octets_again += u64::from(octets);
+        self.bytes_again += u64::from(bytes);
     }
 
-    /// `octets` of text left with a SYN that was acknowledged without them, and leave again in so many segments.
-    pub(crate) fn left_with_syn(&mut self, segments: u32, octets: u32) {
+    /// `bytes` of data left with a SYN that was acknowledged without them, and leave again in so many segments.
+    pub(crate) fn left_with_syn(&mut self, segments: u32, bytes: u32) {
         self.retransmits = self.retransmits.saturating_add(segments);
-        self.octets_again += u64::from(octets);
+        self.bytes_again += u64::from(bytes);
     }
 
     /// A segment was late that `segments` had overtaken.

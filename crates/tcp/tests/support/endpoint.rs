@@ -35,7 +35,7 @@ pub struct Setup {
     /// Interleave events, with this seed.
     pub interleave: Option<u64>,
     pub super_segments: usize,
-    /// Time-outs of a SYN-ACK for which a listener waits for text.
+    /// Time-outs of a SYN-ACK for which a listener waits for data.
     pub defer_accept: u8,
 }
 
@@ -57,7 +57,7 @@ impl Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            // The octets that are free, not what a profile rounds them to: its own tests say that.
+            // The bytes that are free, not what a profile rounds them to: its own tests say that.
             config: Config { window_rule: WindowRule::Rfc, ..Config::default() },
             scarcity: Scarcity::NONE,
             options: Default::default(),
@@ -90,7 +90,7 @@ pub struct Endpoint {
     /// It has learnt of its destination.
     pub news: bool,
     pub credit: u32,
-    pub starved: bool,
+    pub tx_blocked: bool,
     /// How often IP was told that the path is in doubt.
     pub suspected: u32,
     pub received: Vec<u8>,
@@ -116,7 +116,7 @@ impl Endpoint {
             unfinished: None,
             news: false,
             credit: u32::MAX,
-            starved: false,
+            tx_blocked: false,
             suspected: 0,
             received: Vec::new(),
             end: false,
@@ -150,8 +150,8 @@ impl Endpoint {
         if self.credit != u32::MAX {
             self.credit = out.credit;
         }
-        self.starved |= out.starved;
-        self.suspected += u32::from(out.path == tcp::outbox::PathNews::Suspect);
+        self.tx_blocked |= out.tx_blocked;
+        self.suspected += u32::from(out.path == tcp::outbox::PathUpdate::Suspect);
         self.ready |= out.ready;
         if let Some(deadline) = out.deadline {
             self.wake = Some(self.wake.map_or(deadline, |wake| wake.min(deadline)));
@@ -224,7 +224,7 @@ impl Endpoint {
         })
     }
 
-    /// A segment arrives from the wire, as octets from the TCP header on.
+    /// A segment arrives from the wire, as bytes from the TCP header on.
     pub fn arrives(&mut self, segment: PktBuf, now: Time) {
         let (local, remote) = (self.setup.tuple.local_addr, self.setup.tuple.remote_addr);
         let segment = Segment::parse(local, remote, segment, Verify::Now).expect("a good segment");
@@ -314,23 +314,23 @@ impl Endpoint {
         }
     }
 
-    /// Send `text`; the octets taken.
-    pub fn send(&mut self, text: &[u8], now: Time) -> usize {
-        self.try_send(text, now).expect("a connection that takes text")
+    /// Send `data`; the bytes taken.
+    pub fn send(&mut self, data: &[u8], now: Time) -> usize {
+        self.try_send(data, now).expect("a connection that takes text")
     }
 
-    pub fn try_send(&mut self, text: &[u8], now: Time) -> Result<usize, Error> {
+    pub fn try_send(&mut self, data: &[u8], now: Time) -> Result<usize, Error> {
         let mut chunks = tcp::Chunks::new();
-        for piece in text.chunks(16 << 10) {
+        for piece in data.chunks(16 << 10) {
             chunks.push(Chunk::Pooled(PktBuf::from_slice(piece).expect("a buffer")));
         }
         let sent = self.run(Send { chunks }, now)?;
         let rest: usize = sent.rest.iter().map(|chunk| chunk.len()).sum();
-        assert_eq!(sent.accepted + rest, text.len(), "no octet is lost between accepted and rest");
+        assert_eq!(sent.accepted + rest, data.len(), "no byte is lost between accepted and rest");
         Ok(sent.accepted)
     }
 
-    /// Read all that is there; the octets read.
+    /// Read all that is there; the bytes read.
     pub fn read(&mut self, now: Time) -> usize {
         self.read_up_to(usize::MAX, now)
     }

@@ -42,7 +42,7 @@ pub struct Faults {
     pub jitter: Duration,
     pub loss: u32,
     pub duplicate: u32,
-    /// Octets per second; 0 for no limit.
+    /// Bytes per second; 0 for no limit.
     pub rate: u64,
     pub seed: u64,
 }
@@ -64,7 +64,7 @@ pub struct World {
     free: [Time; 2],
     /// Segments that end `i` sent, before the link touched them.
     pub sent: [u64; 2],
-    /// All octets that left both ends, in order, if kept.
+    /// All bytes that left both ends, in order, if kept.
     pub trace: Option<Vec<(Time, usize, Vec<u8>)>>,
 }
 
@@ -142,7 +142,8 @@ impl World {
         [arrival, self.ends[0].wake, self.ends[1].wake].into_iter().flatten().min().map(|at| at.max(self.now))
     }
 
-    /// Let the next thing happen, and `after` it whatever the users do. False when nothing is left, or `end` is reached.
+    /// Let the next thing happen, and `after` it whatever the users do. False when nothing is left, or `end` is
+    /// reached.
     pub fn step(&mut self, end: Time, mut after: impl FnMut(&mut [Endpoint; 2], Time)) -> bool {
         self.collect();
         let Some(at) = self.next().filter(|&at| at <= end) else {

@@ -14,7 +14,7 @@ pub fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Text whose every octet depends on its position, so that a shift by any amount shows.
-pub fn text(from: u64, len: usize) -> Vec<u8> {
+/// Data whose every byte depends on its position, so that a shift by any amount shows.
+pub fn data(from: u64, len: usize) -> Vec<u8> {
     (from..from + len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

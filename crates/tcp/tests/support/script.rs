@@ -1,4 +1,4 @@
-//! A scripted peer: the test writes what the peer sends, and reads what we answer as text.
+//! A scripted peer: the test writes what the peer sends, and reads what we answer as data.
 //!
 //! Sequence numbers are relative: ours to our ISS, the peer's to its own. A line of ours reads
 //! `flags seq:end(len) ack N win N <options>`; `ack` and `win` are there if ACK is set, the window is scaled.
@@ -23,7 +23,7 @@ pub struct Peer {
     pub flags: TcpFlags,
     pub seq: u32,
     pub ack: u32,
-    pub text: Vec<u8>,
+    pub data: Vec<u8>,
     pub window: u16,
     pub urgent: u16,
     pub options: Options,
@@ -50,7 +50,7 @@ pub fn peer(flags: &str) -> Peer {
         flags: set,
         seq: 1,
         ack: 1,
-        text: Vec::new(),
+        data: Vec::new(),
         window: 60_000,
         urgent: 0,
         options: Options::NONE,
@@ -72,14 +72,14 @@ impl Peer {
         self.window = window;
         self
     }
-    pub fn text(mut self, text: &[u8]) -> Self {
-        self.text = text.to_vec();
+    pub fn data(mut self, data: &[u8]) -> Self {
+        self.data = data.to_vec();
         self
     }
-    /// Text of `len` octets that fits this segment's place in the peer's stream.
+    /// Data of `len` bytes that fits this segment's place in the peer's stream.
     pub fn len(mut self, len: usize) -> Self {
-        let at = |i: usize| super::text(u64::from(self.seq.wrapping_add(i as u32)), 1)[0];
-        self.text = (0..len).map(at).collect();
+        let at = |i: usize| super::data(u64::from(self.seq.wrapping_add(i as u32)), 1)[0];
+        self.data = (0..len).map(at).collect();
         self
     }
     pub fn urgent(mut self, pointer: u16) -> Self {
@@ -200,7 +200,7 @@ impl Script {
             header_len: 0,
             options,
         };
-        let mut buf = PktBuf::from_slice(&peer.text).expect("a buffer");
+        let mut buf = PktBuf::from_slice(&peer.data).expect("a buffer");
         let len = header.emitted_len_with(&peer.rare);
         header.emit_with(OptionOrder::Linux, &peer.rare, buf.push_front(len));
         buf.meta_mut().traffic_class = peer.mark;
@@ -246,7 +246,7 @@ impl Script {
     }
 
     pub fn send(&mut self, len: usize) -> usize {
-        self.us.send(&super::text(0, len), self.now)
+        self.us.send(&super::data(0, len), self.now)
     }
 
     pub fn read(&mut self) -> usize {
@@ -262,7 +262,7 @@ impl Script {
     }
 }
 
-/// A segment that `tuple.local` sent, as text.
+/// A segment that `tuple.local` sent, as data.
 pub fn line(segment: &PktBuf, iss: u32, irs: u32, tuple: &FourTuple) -> String {
     let header = wire::tcp::parse(segment).expect("we send good segments");
     if segment.meta().checksum == pktbuf::Checksum::None {
@@ -271,24 +271,24 @@ pub fn line(segment: &PktBuf, iss: u32, irs: u32, tuple: &FourTuple) -> String {
     }
     assert!(segment.headroom() >= 64, "headroom {}", segment.headroom());
     let len = segment.len() as u32 - u32::from(header.header_len);
-    let mut text = String::new();
+    let mut data = String::new();
     for (flag, letter) in
         [(TcpFlags::SYN, 'S'), (TcpFlags::FIN, 'F'), (TcpFlags::RST, 'R'), (TcpFlags::PSH, 'P'), (TcpFlags::ACK, '.')]
     {
         if header.flags.contains(flag) {
-            text.push(letter);
+            data.push(letter);
         }
     }
     let seq = header.seq.0.wrapping_sub(iss);
-    let _ = write!(text, " {}:{}({len})", seq as i32, seq.wrapping_add(len) as i32);
+    let _ = write!(data, " {}:{}({len})", seq as i32, seq.wrapping_add(len) as i32);
     if header.flags.contains(TcpFlags::ACK) {
-        let _ = write!(text, " ack {} win {}", header.ack.0.wrapping_sub(irs) as i32, header.window);
+        let _ = write!(data, " ack {} win {}", header.ack.0.wrapping_sub(irs) as i32, header.window);
     }
-    describe(&header.options, irs, &mut text);
-    text
+    describe(&header.options, irs, &mut data);
+    data
 }
 
-fn describe(options: &Options, irs: u32, text: &mut String) {
+fn describe(options: &Options, irs: u32, data: &mut String) {
     let mut list = Vec::new();
     if let Some(mss) = options.mss {
         list.push(format!("mss {mss}"));
@@ -306,6 +306,6 @@ fn describe(options: &Options, irs: u32, text: &mut String) {
         list.push(format!("sack {}:{}", left.0.wrapping_sub(irs), right.0.wrapping_sub(irs)));
     }
     if !list.is_empty() {
-        let _ = write!(text, " <{}>", list.join(","));
+        let _ = write!(data, " <{}>", list.join(","));
     }
 }

@@ -26,7 +26,7 @@ impl TcpFlags {
     pub const ECE: Self = Self(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
-    /// Accurate ECN (RFC 9768), in its day the nonce sum: the lowest bit of the octet with the data offset.
+    /// Accurate ECN (RFC 9768), in its day the nonce sum: the lowest bit of the byte with the data offset.
     pub const AE: Self = Self(0x100);
 
     const NAMES: [&'static str; 9] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR", "AE"];

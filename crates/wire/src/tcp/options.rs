@@ -160,7 +160,8 @@ impl fmt::Debug for SackBlocks {
 pub struct Options {
     /// Largest segment the sender can receive, in bytes of text, never zero when parsed. Counts on a SYN only.
     pub mss: Option<u16>,
-    /// Shift of the sender's window, 0 to 14; larger ones are parsed as 14 (RFC 7323 section 2.3). Counts on a SYN only.
+    /// Shift of the sender's window, 0 to 14; larger ones are parsed as 14 (RFC 7323 section 2.3). Counts on a SYN
+    /// only.
     pub window_scale: Option<u8>,
     /// The sender can use selective acknowledgements. Counts on a SYN only.
     pub sack_permitted: bool,
@@ -185,8 +186,8 @@ impl Options {
     pub const NONE: Self =
         Self { mss: None, window_scale: None, sack_permitted: false, timestamps: None, sack: SackBlocks::EMPTY };
 
-    /// Reads the option bytes of a header. A length of 0 or 1, or one that overruns, ends the walk; an option of a known
-    /// kind but another length than its own is stepped over.
+    /// Reads the option bytes of a header. A length of 0 or 1, or one that overruns, ends the walk; an option of a
+    /// known kind but another length than its own is stepped over.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Self {
         match Timestamps::from_padded(bytes) {

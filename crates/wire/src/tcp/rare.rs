@@ -1,5 +1,5 @@
-//! Options that few segments carry: the Fast Open cookie (RFC 7413 section 4.1.1, with its experimental form of RFC 6994),
-//! the counters of accurate ECN (RFC 9768 section 3.2.3), and the user time-out (RFC 5482 section 3.3).
+//! Options that few segments carry: the Fast Open cookie (RFC 7413 section 4.1.1, with its experimental form of RFC
+//! 6994), the counters of accurate ECN (RFC 9768 section 3.2.3), and the user time-out (RFC 5482 section 3.3).
 //!
 //! They stand apart from [`Options`](super::Options) so that the header of a data segment stays small: who wants them
 //! reads the option bytes a second time. What may never happen: a malformed option that is taken for a cookie or for
@@ -27,8 +27,8 @@ impl UserTimeout {
     /// The bit that makes the number one of minutes.
     const MINUTES: u16 = 0x8000;
 
-    /// The shortest time that the field can express and that is not shorter than `time`: in seconds up to nine hours, in minutes beyond.
-    /// `None` for zero, and for more than 32 767 minutes.
+    /// The shortest time that the field can express and that is not shorter than `time`: in seconds up to nine hours,
+    /// in minutes beyond. `None` for zero, and for more than 32 767 minutes.
     pub fn new(time: Duration) -> Option<UserTimeout> {
         let seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
         match seconds {

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::body::{Body, FileBody, SharedPieces};
 use super::directory::{self, Directory};
 use super::range::{self, Version, Wanted};
-use super::{plain, with_text};
+use super::{plain, with_data};
 
 /// The page that stands for its directory.
 const INDEX: &[u8] = b"index.html";
@@ -110,7 +110,7 @@ fn listing(path: &[u8], directory: &File) -> Result<Response<Body>, Errno> {
         let _ = writeln!(page, "<li><a href=\"{link}{slash}\">{name}{slash}</a>");
     }
     page.push_str("</ul>\n");
-    Ok(with_text(StatusCode::OK, "text/html; charset=utf-8", page))
+    Ok(with_data(StatusCode::OK, "text/html; charset=utf-8", page))
 }
 
 fn escape(text: &str) -> String {
@@ -157,7 +157,7 @@ fn content_type(path: &[u8]) -> &'static str {
         b"webp" => "image/webp",
         b"ico" => "image/x-icon",
         b"mp4" => "video/mp4",
-        _ => "application/octet-stream",
+        _ => "application/byte-stream",
     }
 }
 

@@ -7,8 +7,8 @@ use hyper::header::{HOST, HeaderMap};
 
 /// Checks the Host header of a request. The error is what to tell the client, with status 400.
 ///
-/// RFC 9112, section 3.2: a server answers 400 to any HTTP/1.1 request that lacks a Host header field, and to any request
-/// that has more than one or one with an invalid value.
+/// RFC 9112, section 3.2: a server answers 400 to any HTTP/1.1 request that lacks a Host header field, and to any
+/// request that has more than one or one with an invalid value.
 pub fn check(version: Version, headers: &HeaderMap) -> Result<(), &'static str> {
     let mut values = headers.get_all(HOST).iter();
     match (values.next(), values.next()) {
@@ -20,8 +20,8 @@ pub fn check(version: Version, headers: &HeaderMap) -> Result<(), &'static str> 
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 9110, section 7.2; RFC 3986, section 3.2.2). A client whose target has no authority sends
-/// an empty value.
+/// `uri-host [ ":" port ]` (RFC 9110, section 7.2; RFC 3986, section 3.2.2). A client whose target has no authority
+/// sends an empty value.
 fn is_valid(value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
     // The colons of an IPv6 address stand in brackets; without brackets only a port has one.

@@ -10,7 +10,7 @@ use tokio::task::block_in_place;
 
 use super::body::Body;
 use super::directory::{Directory, Provisional};
-use super::{plain, with_text};
+use super::{plain, with_data};
 
 /// The name of an upload whose path has none.
 const NAMELESS: &str = "upload";
@@ -50,7 +50,7 @@ fn finish(file: Option<Provisional<'_>>, name: &str, bytes: u64, sha256: &str) -
     }
     let answer = serde_json::json!({ "bytes": bytes, "sha256": sha256, "stored": stored });
     let status = if stored.is_some() { StatusCode::CREATED } else { StatusCode::OK };
-    with_text(status, "application/json", format!("{answer}\n"))
+    with_data(status, "application/json", format!("{answer}\n"))
 }
 
 /// The last part of a path, if a file may have that name here.

@@ -21,8 +21,8 @@ impl HttpStream {
         HttpStream { stream, pieces }
     }
 
-    /// Sends `bytes`, part of a shared piece if `pieces` knows it, without copying them. `None`: there is no room now, or
-    /// they belong to no piece.
+    /// Sends `bytes`, part of a shared piece if `pieces` knows it, without copying them. `None`: there is no room now,
+    /// or they belong to no piece.
     fn send_shared(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
         let (piece, start) = self.pieces.find(bytes)?;
         match self.stream.get_ref().send_shared(&piece, start..start + bytes.len()) {

@@ -1,6 +1,6 @@
 //! Calls that receive and send.
 
-use posix::{Errno, Received, Report, Sockets, Transfer};
+use posix::{Errno, ErrorQueueEntry, Received, Sockets, Transfer};
 use sync::Real;
 
 use crate::error::ScriptError;
@@ -24,7 +24,7 @@ const RECEIVE_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAIT
 const TCP_CM_INQ: i32 = 36;
 /// The fields of `struct sock_extended_err`.
 const ERROR_FIELDS: [&str; 6] = ["ee_errno", "ee_origin", "ee_type", "ee_code", "ee_info", "ee_data"];
-/// Where an error comes from, and what it says of the octets (`linux/errqueue.h`).
+/// Where an error comes from, and what it says of the bytes (`linux/errqueue.h`).
 const ORIGIN_TIMESTAMPING: i64 = 4;
 const ORIGIN_ZEROCOPY: i64 = 5;
 const ZEROCOPY_COPIED: i64 = 1;
@@ -59,14 +59,14 @@ impl Control {
 }
 
 /// The control messages that tell of `report`.
-fn controls(report: &Report) -> Vec<Control> {
+fn controls(report: &ErrorQueueEntry) -> Vec<Control> {
     match *report {
-        Report::ZeroCopy { first, last } => {
+        ErrorQueueEntry::ZeroCopy { first, last } => {
             vec![Control::Error([0, ORIGIN_ZEROCOPY, 0, ZEROCOPY_COPIED, first.into(), last.into()])]
         }
-        Report::Stamp { what, at, octet, .. } => {
+        ErrorQueueEntry::Stamp { what, at, byte, .. } => {
             let time = Control::Time((at - START).as_nanos() as i64);
-            let error = [libc::ENOMSG.into(), ORIGIN_TIMESTAMPING, 0, 0, what as i64, octet.into()];
+            let error = [libc::ENOMSG.into(), ORIGIN_TIMESTAMPING, 0, 0, what as i64, byte.into()];
             vec![time, Control::Error(error)]
         }
     }
@@ -131,7 +131,7 @@ impl Runner {
         let slack = self.settings.tolerance;
         immediate(move |sockets| {
             let report = sockets.receive_report(fd)?;
-            let alone = !matches!(report, Report::Stamp { alone: false, .. });
+            let alone = !matches!(report, ErrorQueueEntry::Stamp { alone: false, .. });
             let shown = i64::from(libc::MSG_ERRQUEUE | if alone { 0 } else { libc::MSG_TRUNC });
             let flags = flags.map(|wanted| Stored { what: "msg_flags", wanted, got: shown });
             let got = controls(&report);
@@ -148,7 +148,7 @@ impl Runner {
         usize::try_from(length).map_err(|_| self.error("a length is negative"))
     }
 
-    /// A null pointer for the octets: the call fails before anything happens.
+    /// A null pointer for the bytes: the call fails before anything happens.
     fn faulty(&self, call: &Call) -> bool {
         matches!(call.args.get(1), Some(Expr::Word(word)) if word == "NULL") && call.args.get(2) != Some(&Expr::Int(0))
     }
@@ -175,7 +175,7 @@ impl Runner {
         }
         let waiting = match controls[..] {
             [] => None,
-            [Control::Waiting(octets)] => Some(octets),
+            [Control::Waiting(bytes)] => Some(bytes),
             _ => return Err(ScriptError::unsupported(self.line, "these control messages beside text")),
         };
         let flags = self.flags(flags, RECEIVE_FLAGS)?;
@@ -221,11 +221,11 @@ impl Runner {
         let flags = self.flags(flags, SEND_FLAGS)?;
         let from = self.streams.entry(fd).or_default().written;
         let mut transfer = match args.get(1) {
-            Some(Expr::Text(text)) => {
+            Some(Expr::Text(data)) => {
                 self.unchecked(fd);
-                let text = text.clone();
+                let data = data.clone();
                 Transfer::made(length, move |range| {
-                    range.map(|place| text.get(place).copied().unwrap_or_default()).collect()
+                    range.map(|place| data.get(place).copied().unwrap_or_default()).collect()
                 })
             }
             _ => Transfer::made(length, move |range| {

@@ -24,7 +24,7 @@ impl Runner {
 
     fn option_value(&mut self, value: Option<&Expr>) -> Ran<OptionValue> {
         match value {
-            Some(Expr::Text(text)) => Ok(OptionValue::Octets(text.clone())),
+            Some(Expr::Text(data)) => Ok(OptionValue::Bytes(data.clone())),
             Some(Expr::Struct(fields)) if field(fields, "tv_sec").or(field(fields, "tv_usec")).is_some() => {
                 let mut number = |name| field(fields, name).map_or(Ok(0), |value| self.int(value));
                 let (seconds, micros) = (number("tv_sec")?, number("tv_usec")?);

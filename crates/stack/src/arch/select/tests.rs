@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn every_name_is_read_back_as_itself() {
     for name in ALL {
-        assert_eq!(name.parse::<Plan>().map(|plan| plan.to_string()).as_deref(), Ok(name));
+        assert_eq!(name.parse::<Architecture>().map(|arch| arch.to_string()).as_deref(), Ok(name));
     }
 }
 
@@ -15,25 +15,26 @@ fn every_name_is_read_back_as_itself() {
 fn names_and_families_are_unique() {
     let families: HashSet<_> = FAMILIES.iter().map(|family| family.declared().name()).collect();
     assert_eq!(families.len(), FAMILIES.len());
-    let plans: HashSet<Plan> = Plan::all().collect();
-    assert_eq!((plans.len(), Plan::all().count()), (ALL.len(), ALL.len()));
+    let architectures: HashSet<Architecture> = Architecture::all().collect();
+    assert_eq!((architectures.len(), Architecture::all().count()), (ALL.len(), ALL.len()));
 }
 
 #[test]
 fn every_family_has_variants_of_its_name_and_rows() {
     for family in FAMILIES {
         let declared = family.declared();
-        let own = Plan::all().filter(|plan| plan.family == *family);
+        let own = Architecture::all().filter(|arch| arch.family == *family);
         assert!(own.clone().count() > 0, "{}", declared.name());
-        for plan in own {
-            assert!(plan.to_string().starts_with(plan.family()) && !plan.describe().is_empty(), "{plan}");
+        for arch in own {
+            assert!(arch.to_string().starts_with(arch.family()) && !arch.describe().is_empty(), "{arch}");
         }
         assert!(!declared.rows().is_empty(), "{}", declared.name());
-        assert!(declared.name().parse::<Plan>().is_ok(), "the name alone means the default variant");
+        assert!(declared.name().parse::<Architecture>().is_ok(), "the name alone means the default variant");
     }
 }
 
-/// Every spelling that `usage` stands for: `a[:1|2][+b]` is `a`, `a:1`, `a:2`, `a+b`, `a:1+b`, `a:2+b`. Of a range, its ends.
+/// Every spelling that `usage` stands for: `a[:1|2][+b]` is `a`, `a:1`, `a:2`, `a+b`, `a:1+b`, `a:2+b`. Of a range, its
+/// ends.
 fn spellings(usage: &str) -> Vec<String> {
     let Some((head, rest)) = usage.split_once('[') else { return vec![usage.to_owned()] };
     let (choices, tail) = rest.split_once(']').expect("an option ends with ]");
@@ -44,15 +45,15 @@ fn spellings(usage: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_options_in_the_error_text_are_those_that_are_read() {
+fn the_options_in_the_error_data_are_those_that_are_read() {
     for family in FAMILIES {
         let declared = family.declared();
         let spellings = spellings(&declared.usage());
         for spelling in &spellings {
             assert!(declared.parse(spelling).is_some(), "{spelling} is promised and refused");
         }
-        for plan in Plan::all().filter(|plan| plan.family == *family && plan.parameter().is_none()) {
-            assert!(spellings.contains(&plan.to_string()), "{plan} is read and not promised");
+        for arch in Architecture::all().filter(|arch| arch.family == *family && arch.parameter().is_none()) {
+            assert!(spellings.contains(&arch.to_string()), "{arch} is read and not promised");
         }
     }
 }
@@ -66,9 +67,9 @@ fn short_names_mean_the_papers_choice() {
         ("squeue", "squeue:process"),
         ("connp-t:mutex", "connp-t"),
     ] {
-        assert_eq!(short.parse::<Plan>().map(|plan| plan.to_string()).as_deref(), Ok(full));
+        assert_eq!(short.parse::<Architecture>().map(|arch| arch.to_string()).as_deref(), Ok(full));
     }
-    assert_eq!(Plan::default(), Plan::named("connp-l:128"));
+    assert_eq!(Architecture::default(), Architecture::named("connp-l:128"));
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn unknown_names_are_refused_with_the_list() {
     let names =
         ["", "UP", "up:", "up:1", "msgp:3", "msgp:1+loose", "connp-l:", "connp-l:0", "connp-l:1025", "squeue:drain"];
     for name in names {
-        let error = name.parse::<Plan>().unwrap_err().to_string();
+        let error = name.parse::<Architecture>().unwrap_err().to_string();
         assert_eq!(
             error,
             format!(
@@ -89,22 +90,22 @@ fn unknown_names_are_refused_with_the_list() {
 
 #[test]
 fn a_number_is_a_parameter_and_a_word_is_none() {
-    let plan = Plan::named("connp-l:7");
-    assert_eq!((plan.family(), plan.parameter(), plan.to_string().as_str()), ("connp-l", Some(7), "connp-l:7"));
-    assert_eq!(plan.describe(), Plan::default().describe());
-    assert_eq!((Plan::named("msgp:6").family(), Plan::named("msgp:6").parameter()), ("msgp", None));
+    let arch = Architecture::named("connp-l:7");
+    assert_eq!((arch.family(), arch.parameter(), arch.to_string().as_str()), ("connp-l", Some(7), "connp-l:7"));
+    assert_eq!(arch.describe(), Architecture::default().describe());
+    assert_eq!((Architecture::named("msgp:6").family(), Architecture::named("msgp:6").parameter()), ("msgp", None));
 }
 
 #[test]
-fn properties_choose_plans() {
-    assert_eq!(Plan::reference(), Plan::named("up"));
-    assert_eq!(Plan::simplest(|properties| !properties.single_thread), Some(Plan::named("giant")));
-    assert_eq!(Plan::simplest(|_| false), None);
+fn properties_choose_architectures() {
+    assert_eq!(Architecture::reference(), Architecture::named("up"));
+    assert_eq!(Architecture::simplest(|properties| !properties.single_thread), Some(Architecture::named("giant")));
+    assert_eq!(Architecture::simplest(|_| false), None);
 }
 
 #[test]
 fn a_list_has_comments_and_names_what_it_does_not_know() {
-    let plans = Plan::read_list("# figure 5\n\nup\n  connp-l:4\n").unwrap();
-    assert_eq!(plans, [Plan::named("up"), Plan::named("connp-l:4")]);
-    assert!(Plan::read_list("up\ncray\n").unwrap_err().to_string().contains("\"cray\""));
+    let architectures = Architecture::read_list("# figure 5\n\nup\n  connp-l:4\n").unwrap();
+    assert_eq!(architectures, [Architecture::named("up"), Architecture::named("connp-l:4")]);
+    assert!(Architecture::read_list("up\ncray\n").unwrap_err().to_string().contains("\"cray\""));
 }

@@ -16,12 +16,12 @@ use crate::flow::Flow;
 use crate::secrets::Secrets;
 use crate::shared::Shared;
 use crate::socket::TcpSocket;
-use crate::table::index::{Absent, Index};
+use crate::table::index::{Index, VacantEntry};
 
 /// One connection. Any thread.
 pub struct Connection<P: Platform> {
     pub(super) key: Key,
-    hash: Absent,
+    hash: VacantEntry,
     pub(super) flow: Flow,
     pub(super) pcb: SharedPcb<P>,
     /// The port by which its segments leave; 0 until the first has left.
@@ -35,8 +35,8 @@ pub struct Connection<P: Platform> {
 }
 
 impl<P: Platform> Connection<P> {
-    /// Enters what an event has left in its outbox into the stack's account. Two threads may do so at once: each enters what
-    /// it has changed.
+    /// Enters what an event has left in its outbox into the stack's account. Two threads may do so at once: each enters
+    /// what it has changed.
     #[inline]
     pub(super) fn charge(&self, shared: &Shared<P>, memory: i64, standing: Option<Standing>) {
         let (account, config) = (&shared.account, shared.tcp());
@@ -57,8 +57,8 @@ impl<P: Platform> Connection<P> {
         shared.account.discharge(shared.account.here(), Charge { memory, standing }, shared.tcp());
     }
 
-    /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing due and
-    /// arm the later one.
+    /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing
+    /// due and arm the later one.
     pub(super) fn takes_entry(&self, nanos: u64) -> bool {
         loop {
             let armed = self.armed.load(Ordering::Acquire);
@@ -109,8 +109,8 @@ impl<P: Platform> SharedTable<P> {
         self.connections.iter().flatten()
     }
 
-    /// The connection of `tuple`, whose flow has this hash; or what [`SharedTable::insert`] wants.
-    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<Connection<P>>, Absent> {
+    /// The connection of `tuple`, which hashes to this flow hash; or what [`SharedTable::insert`] needs.
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<Connection<P>>, VacantEntry> {
         let SharedTable { index, connections, .. } = self;
         let at = |slot: u32| connections.get(slot as usize)?.as_ref();
         let slot = index.find(tuple, flow_hash, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
@@ -127,12 +127,12 @@ impl<P: Platform> SharedTable<P> {
         self.at(key.slot).filter(|connection| connection.key == key)
     }
 
-    /// Puts a new connection in whose tuple [`SharedTable::find`] has not found.
+    /// Inserts a new connection after [`SharedTable::find`] has not found its tuple.
     pub(super) fn insert(
         &mut self,
         site: &Site<'_, &Locked<P>>,
         new: NewConnection<P>,
-        hash: Absent,
+        hash: VacantEntry,
     ) -> Arc<Connection<P>> {
         let NewConnection { flow, pcb, route, socket } = new;
         let kind = site.shared.lock_kind;
@@ -145,9 +145,9 @@ impl<P: Platform> SharedTable<P> {
                 let whole = self.slab.detached(whole);
                 (whole.key(), SharedPcb::whole(kind, whole))
             }
-            plan => {
+            arch => {
                 let place = self.slab.reserve();
-                (place.key(), SharedPcb::apart(plan, kind, *pcb, route, place))
+                (place.key(), SharedPcb::apart(arch, kind, *pcb, route, place))
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
@@ -166,9 +166,9 @@ impl<P: Platform> SharedTable<P> {
         let standing = P::AtomicU32::new(connection.charge.standing as u32);
         let pcb = match layout {
             LockPlan::One => SharedPcb::whole(kind, connection),
-            plan => {
+            arch => {
                 let (place, connection) = connection.take();
-                SharedPcb::apart(plan, kind, connection.pcb, connection.route, place)
+                SharedPcb::apart(arch, kind, connection.pcb, connection.route, place)
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
@@ -199,7 +199,7 @@ impl<P: Platform> SharedTable<P> {
         index.insert(slot, flow_hash, hash, hash_of);
     }
 
-    /// Takes a connection out. Its slot is free when nobody uses the connection any more.
+    /// Removes a connection. Its slot is free once the last user of the connection has dropped it.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Arc<Connection<P>>> {
         let connection = self.connections.get_mut(slot as usize)?.take()?;
         self.index.remove(slot, connection.flow.hash, connection.hash);

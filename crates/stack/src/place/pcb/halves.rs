@@ -4,7 +4,7 @@ use sync::{Lock, LockClass, LockKind, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
-use super::{Held, Way};
+use super::{EmitContext, Held};
 use crate::route_cache::RouteCache;
 
 /// A PCB behind two locks.
@@ -40,7 +40,7 @@ impl<P: Platform> Halves<P> {
 }
 
 impl<P: Platform> Halves<P> {
-    /// The whole PCB again, of which nobody else has a lock.
+    /// The whole PCB again; no other thread holds one of its locks.
     pub fn into_pcb(self) -> (Pcb, RouteCache) {
         let ReceiveHalf { header_in, window, reassembly } = self.receive.into_inner();
         let SendHalf { window: send_window, queue, header_out, route } = self.send.into_inner();
@@ -49,16 +49,16 @@ impl<P: Platform> Halves<P> {
 }
 
 /// One thread's way through a [`Halves`].
-pub struct Passage<'a, 'w, P: Platform, H: Held> {
+pub struct SplitGuard<'a, 'w, P: Platform, H: Held> {
     /// The connection.
     pub pcb: &'a Halves<P>,
     /// Where its segments go.
-    pub way: Way<'w, P>,
+    pub way: EmitContext<'w, P>,
     /// What is let go once the send side has been dealt with.
     pub held: &'a mut H,
 }
 
-impl<P: Platform, H: Held> PcbAccess for Passage<'_, '_, P, H> {
+impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         f(&mut self.pcb.receive.lock().header_in)
     }

@@ -1,10 +1,11 @@
 //! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
 //!
-//! A [`SharedPcb`] keeps the parts; a passage ([`halves::Passage`], [`six::Passage`]) is one thread's way
-//! through it, and implements what TCP asks for (`tcp::PcbAccess`). With one lock (TCP-1 of Nahum et al.) the guard lives as long as the passage: the *whole*
-//! driver. With two (TCP-2) or six (TCP-6) guards are taken as TCP asks for hold-sets, always in the one canonical
-//! order, and dropped when the hold-set ends: the *staged* driver. Segments made in a hold-set are given to the device
-//! before its guards drop, so their order on the wire is the order in which they were assigned (G7).
+//! A [`SharedPcb`] keeps the parts; a passage ([`halves::SplitGuard`], [`six::SplitGuard`]) is one thread's way through
+//! it, and implements what TCP asks for (`tcp::PcbAccess`). With one lock (TCP-1 of Nahum et al.) the guard lives as
+//! long as the passage: the *whole* driver. With two (TCP-2) or six (TCP-6) guards are taken as TCP asks for hold-sets,
+//! always in the one canonical order, and dropped when the hold-set ends: the *staged* driver. Segments made in a
+//! hold-set are given to the device before its guards drop, so their order on the wire is the order in which they were
+//! assigned (G7).
 
 pub mod halves;
 pub mod single;
@@ -16,7 +17,7 @@ use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, 
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
 use super::connection::Connection;
-use crate::after::After;
+use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
@@ -54,13 +55,13 @@ impl<P: Platform> SharedPcb<P> {
 
     /// Puts the parts of a PCB behind two locks or six.
     pub fn apart(
-        plan: LockPlan,
+        arch: LockPlan,
         kind: LockKind,
         pcb: Pcb,
         route: RouteCache,
         place: Reserved<Connection<P>, P>,
     ) -> Self {
-        match plan {
+        match arch {
             LockPlan::Six => SharedPcb::Six(Box::new(Six::new(kind, pcb, route)), place),
             LockPlan::One | LockPlan::Two => SharedPcb::Halves(Box::new(Halves::new(kind, pcb, route)), place),
         }
@@ -80,7 +81,7 @@ impl<P: Platform> SharedPcb<P> {
 }
 
 /// Where the segments of one event go: the emission path of one flow.
-pub struct Way<'a, P: Platform> {
+pub struct EmitContext<'a, P: Platform> {
     /// The stack.
     pub shared: &'a Shared<P>,
     /// The connection's flow.
@@ -90,10 +91,10 @@ pub struct Way<'a, P: Platform> {
     /// The port for which the event's outbox was made.
     pub made_for: u16,
     /// What is left for when the guards are gone.
-    pub after: &'a mut After<P>,
+    pub deferred: &'a mut DeferredEffects<P>,
 }
 
-impl<P: Platform> Way<'_, P> {
+impl<P: Platform> EmitContext<'_, P> {
     /// Gives the segments in `out` to the device. Phase *inside*: called with the guard that orders them.
     #[inline]
     pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
@@ -101,7 +102,7 @@ impl<P: Platform> Way<'_, P> {
             // Another event has moved the route since: what was made for the other device is looked at again.
             route.outdate();
         }
-        self.shared.emit(self.flow, route, out, self.after);
+        self.shared.emit(self.flow, route, out, self.deferred);
         self.made_for = route.port();
         let port = u32::from(route.port());
         if self.leaves_by.load(Ordering::Relaxed) != port {
@@ -128,14 +129,14 @@ impl<T> Held for Option<T> {
 }
 
 /// A whole driver that lets go of something held beside it as soon as the send side has been dealt with.
-pub struct Escorted<'a, 'p, H: Held> {
+pub struct CoupledGuard<'a, 'p, H: Held> {
     /// The connection, exclusively held.
     pub parts: PcbMut<'p>,
     /// What is let go.
     pub held: &'a mut H,
 }
 
-impl<H: Held> PcbAccess for Escorted<'_, '_, H> {
+impl<H: Held> PcbAccess for CoupledGuard<'_, '_, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         self.parts.header_in(f)
     }

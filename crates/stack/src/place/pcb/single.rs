@@ -14,7 +14,7 @@ impl<P: Platform> Single<P> {
         Single(Lock::new(kind, LockClass::PcbHeaderIn, connection))
     }
 
-    /// The connection, of which nobody else has the lock.
+    /// The connection; no other thread holds its lock.
     pub fn into_inner(self) -> Detached<Connection<P>, P> {
         self.0.into_inner()
     }

@@ -4,7 +4,7 @@ use sync::{Lock, LockClass, LockKind, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
 
-use super::{Held, Way};
+use super::{EmitContext, Held};
 use crate::route_cache::RouteCache;
 
 /// A PCB behind six locks.
@@ -34,7 +34,7 @@ impl<P: Platform> Six<P> {
 }
 
 impl<P: Platform> Six<P> {
-    /// The whole PCB again, of which nobody else has a lock.
+    /// The whole PCB again; no other thread holds one of its locks.
     pub fn into_pcb(self) -> (Pcb, RouteCache) {
         let (header_out, route) = self.header_out.into_inner();
         let pcb = Pcb::from_parts((
@@ -50,16 +50,16 @@ impl<P: Platform> Six<P> {
 }
 
 /// One thread's way through a [`Six`].
-pub struct Passage<'a, 'w, P: Platform, H: Held> {
+pub struct SplitGuard<'a, 'w, P: Platform, H: Held> {
     /// The connection.
     pub pcb: &'a Six<P>,
     /// Where its segments go.
-    pub way: Way<'w, P>,
+    pub way: EmitContext<'w, P>,
     /// What is let go once the send side has been dealt with.
     pub held: &'a mut H,
 }
 
-impl<P: Platform, H: Held> PcbAccess for Passage<'_, '_, P, H> {
+impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         f(&mut self.pcb.header_in.lock())
     }

@@ -1,7 +1,7 @@
 //! Fifth: check the ACK field (RFC 9293 section 3.10.7.4), with RFC 5961 section 5, and the send window. What duplicate
 //! acknowledgements and SACK blocks say is read in `disorder`.
 //!
-//! Written against the send side alone. What it learns about text to send is a hint for the caller: the transmission
+//! Written against the send side alone. What it learns about data to send is a hint for the caller: the transmission
 //! that follows decides again.
 
 use observe::{Counter, Time};
@@ -27,23 +27,24 @@ pub(crate) enum Acked {
     },
 }
 
-/// Process the ACK field, the window and the SACK blocks of `header`, of a segment with `text_len` octets of sequence
+/// Process the ACK field, the window and the SACK blocks of `header`, of a segment with `data_len` bytes of sequence
 /// space.
 #[inline]
 pub(crate) fn process(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     header: &Header,
-    text_len: u32,
+    data_len: u32,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Acked {
     let ack = header.ack;
     let advance = ack - sw.una;
     if advance < 0 {
-        // RFC 5961 section 5: not older than the largest window that the peer ever had, nor than our SYN: nothing before
-        // that was ever sent, so that only a guess can acknowledge it. The ISS itself is acceptable, because the SYN was
-        // sent and SND.UNA was the ISS then; Linux, which counts the SYN in `bytes_acked` of an active open, takes it there.
+        // RFC 5961 section 5: not older than the largest window that the peer ever had, nor than our SYN: nothing
+        // before that was ever sent, so that only a guess can acknowledge it. The ISS itself is acceptable, because the
+        // SYN was sent and SND.UNA was the ISS then; Linux, which counts the SYN in `bytes_acked` of an active open,
+        // takes it there.
         let age = advance.unsigned_abs();
         let sent = sw.bytes_acked + 1;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -59,8 +60,9 @@ pub(crate) fn process(
     }
     let old_window = sw.wnd;
     let delivery = (sw.mode != Mode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
-    // The window counts from the acknowledgement that it comes with: one that fills a hole and moves SND.UNA brings its own,
-    // even if text behind the hole had arrived before, or the right edge would move with SND.UNA beyond what was granted.
+    // The window counts from the acknowledgement that it comes with: one that fills a hole and moves SND.UNA brings its
+    // own, even if data behind the hole had arrived before, or the right edge would move with SND.UNA beyond what was
+    // granted.
     let update = advance > 0 || sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
         let known = delivery.as_ref().map_or(0, |delivery| disorder::known_before(sw, delivery, advance as u32));
@@ -83,7 +85,7 @@ pub(crate) fn process(
         }
         sw.wl2 = ack;
         if sw.timer_kind == Timer::Persist && sw.wnd > 0 {
-            // The back-off was that of the probes, and says nothing about the text that follows.
+            // The back-off was that of the probes, and says nothing about the data that follows.
             sw.rtt.reset_backoff();
         }
     }
@@ -101,7 +103,7 @@ pub(crate) fn process(
         sw.unanswered = 0;
     }
     if delivery.is_some() || advance == 0 && sw.flight() > 0 || !header.options.sack.is_empty() {
-        let duplicate = advance == 0 && text_len == 0 && sw.wnd == old_window && sw.flight() > 0;
+        let duplicate = advance == 0 && data_len == 0 && sw.wnd == old_window && sw.flight() > 0;
         let delivery = delivery.unwrap_or_default();
         let seen = Seen { advance: advance as u32, duplicate, sacked: false, delivery };
         disorder::settle(sw, rq, header, seen, out, now);
@@ -120,7 +122,7 @@ fn overtaken(sw: &mut SendWindow, rq: &mut RetransmitQueue, header: &Header, out
     Acked::Valid { work: news && sw.has_work(rq), fin: false }
 }
 
-/// SND.UNA moves by `advance`, at least 1; of that, `known` octets were known to have arrived.
+/// SND.UNA moves by `advance`, at least 1; of that, `known` bytes were known to have arrived.
 #[inline]
 fn acknowledge(
     sw: &mut SendWindow,
@@ -132,12 +134,12 @@ fn acknowledge(
 ) {
     let flight = sw.flight();
     // All of the queue before SND.NXT, so only the FIN exceeds it.
-    let text = advance.min(sw.sent_text());
+    let data = advance.min(sw.sent_data());
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# SACK information is advisory and therefore SACKed data MUST NOT be removed from the TCP's retransmission buffer
     //# until the data is cumulatively acknowledged [RFC2018].
-    out.memory -= rq.acknowledge(text);
-    sw.bytes_acked += u64::from(text);
+    out.memory -= rq.acknowledge(data);
+    sw.bytes_acked += u64::from(data);
     sw.una = header.ack;
     out.progress = true;
     sw.progress = Tick::of(now);

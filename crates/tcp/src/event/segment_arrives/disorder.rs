@@ -1,10 +1,10 @@
-//! What an acknowledgement says about losses: duplicates (RFC 5681, 6582), SACK and D-SACK blocks (RFC 2018, 2883), what
-//! was delivered and what therefore is lost (RACK, RFC 8985), the beginning and end of recovery, the window in it (PRR,
-//! RFC 9937), and the reductions that turn out to have been without cause (RFC 3522, 4015).
+//! What an acknowledgement says about losses: duplicates (RFC 5681, 6582), SACK and D-SACK blocks (RFC 2018, 2883),
+//! what was delivered and what therefore is lost (RACK, RFC 8985), the beginning and end of recovery, the window in it
+//! (PRR, RFC 9937), and the reductions that turn out to have been without cause (RFC 3522, 4015).
 //!
-//! Called by `acknowledgement` for every acknowledgement that is a duplicate, carries blocks, or arrives while something
-//! is wrong; and by the time-outs at the end of the reordering window. Written against the send side alone. What may
-//! never happen: more than one cut of the window for one window of data.
+//! Called by `acknowledgement` for every acknowledgement that is a duplicate, carries blocks, or arrives while
+//! something is wrong; and by the time-outs at the end of the reordering window. Written against the send side alone.
+//! What may never happen: more than one cut of the window for one window of data.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::tick::{since, until};
 /// What is known of the acknowledgement so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Octets by which SND.UNA moved.
+    /// Bytes by which SND.UNA moved.
     pub(super) advance: u32,
     /// It is a duplicate in the sense of RFC 5681 section 2.
     pub(super) duplicate: bool,
@@ -41,13 +41,13 @@ pub(super) fn deliver_up_to(sw: &mut SendWindow, rq: &RetransmitQueue, ack: SeqN
     }
 }
 
-/// Of the octets by which SND.UNA moves, `advance`, how many had left the network before: what was SACKed, or stood for by
-/// duplicate acknowledgements. They open no window, as what arrives behind a hole lets limited transmit send already (RFC
-/// 3042), and would count twice.
+/// Of the bytes by which SND.UNA moves, `advance`, how many had left the network before: what was SACKed, or stood for
+/// by duplicate acknowledgements. They open no window, as what arrives behind a hole lets limited transmit send already
+/// (RFC 3042), and would count twice.
 #[cold]
 pub(super) fn known_before(sw: &SendWindow, delivery: &Delivery, advance: u32) -> u32 {
     if sw.sack {
-        return advance - delivery.octets;
+        return advance - delivery.bytes;
     }
     let (mss, duplicates) = (u32::from(sw.mss), sw.loss.as_ref().map_or(0, |loss| u32::from(loss.duplicates)));
     // One segment at least filled the hole.
@@ -107,7 +107,7 @@ fn conclude(
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
     }
-    let cumulative = seen.delivery.octets;
+    let cumulative = seen.delivery.bytes;
     take_blocks(sw, rq, header, &mut seen, out);
     observe(sw, header, &seen, out, now);
     // After the round trip is known: a sample ends the back-off.
@@ -118,23 +118,24 @@ fn conclude(
         take_back(sw, out);
     }
     judge_probe(sw, header, &seen, out, now);
-    let more_lost = detect(sw, rq, seen.delivery.octets, out, now);
+    let more_lost = detect(sw, rq, seen.delivery.bytes, out, now);
     finish(sw, out, now);
     if sw.mode == Mode::Recovery {
-        reduce(sw, seen.delivery.octets, seen.advance > 0 && !more_lost);
+        reduce(sw, seen.delivery.bytes, seen.advance > 0 && !more_lost);
     } else if seen.sacked && sw.mode == Mode::Disorder && sw.loss.as_ref().is_some_and(|loss| loss.rack.reordering) {
         // Where reordering is nothing unusual, what is SACKed opens the window at once; else it never would.
-        let (octets, srtt, limited) = (seen.delivery.octets - cumulative, sw.rtt.srtt(), sw.cwnd_limited);
-        sw.congestion.on_ack(octets, (sw.flight() + octets).saturating_sub(sw.sacked()), srtt, now, limited);
+        let (bytes, srtt, limited) = (seen.delivery.bytes - cumulative, sw.rtt.srtt(), sw.cwnd_limited);
+        sw.congestion.on_ack(bytes, (sw.flight() + bytes).saturating_sub(sw.sacked()), srtt, now, limited);
     }
 }
 
-/// Something arrived: recovery may be probed again, and the silence after which it is begins anew. Not so the retransmission
-/// time-out, while SND.UNA stands: what arrives behind a hole does not tell that the repetition in it is under way still, and
-/// whatever keeps arriving must not keep it from being sent once more. Where what arrived had left before that repetition,
-/// the round trip is longer than it was taken for, and the repetition has the time-out from now.
+/// Something arrived: recovery may be probed again, and the silence after which it is begins anew. Not so the
+/// retransmission time-out, while SND.UNA stands: what arrives behind a hole does not tell that the repetition in it is
+/// under way still, and whatever keeps arriving must not keep it from being sent once more. Where what arrived had left
+/// before that repetition, the round trip is longer than it was taken for, and the repetition has the time-out from
+/// now.
 fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
-    if !sw.mode.recovers() || seen.delivery.octets == 0 || sw.flight() == 0 {
+    if !sw.mode.recovers() || seen.delivery.bytes == 0 || sw.flight() == 0 {
         return;
     }
     if let Some(loss) = &mut sw.loss {
@@ -225,20 +226,21 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
         loss.rack.delivered(sent, false, clock, min_rtt);
     }
     // An echo older than the retransmission is that of the original (the clock of timestamps ticks in ms). As long as
-    // SND.UNA stands, the echo does too, and says nothing (RFC 7323 section 4.3): then the least round trip must do, or no
-    // retransmission behind one that was lost again would ever count.
+    // SND.UNA stands, the echo does too, and says nothing (RFC 7323 section 4.3): then the least round trip must do, or
+    // no retransmission behind one that was lost again would ever count.
     let told = echo_age.filter(|_| seen.advance > 0);
     let again = delivery.again.filter(|sent| told.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
     if let Some(sent) = again {
         loss.rack.delivered(sent, true, clock, min_rtt);
     }
-    // What was sent again because something later had arrived, and was not lost, was overtaken. RFC 8985 (section 6.2, step 3)
-    // takes for reordering only what was sent once, and would go on without patience as long as recovery lasts. Half of the
-    // least round trip is no retransmission's, even where a queue has stood for as long as that is remembered.
+    // What was sent again because something later had arrived, and was not lost, was overtaken. RFC 8985 (section 6.2,
+    // step 3) takes for reordering only what was sent once, and would go on without patience as long as recovery lasts.
+    // Half of the least round trip is no retransmission's, even where a queue has stood for as long as that is
+    // remembered.
     let original = delivery.again.is_some_and(|sent| again.is_none() || since(clock, sent.at) < min_rtt / 2);
     loss.rack.reordering |= original && sw.mode == Mode::Recovery;
-    // Karn: an acknowledgement that a retransmission drew, needless or not, says nothing about what was sent once, and of
-    // the retransmission itself only if its own timestamp comes back.
+    // Karn: an acknowledgement that a retransmission drew, needless or not, says nothing about what was sent once, and
+    // of the retransmission itself only if its own timestamp comes back.
     let drawn = delivery.again.is_some() || dsack(&header.options.sack, header.ack).is_some();
     if let Some(sent) = delivery.first.filter(|_| !drawn) {
         let expected = sw.flight() / (2 * u32::from(sw.mss)) + 1;
@@ -265,29 +267,29 @@ fn judge_by_echo(sw: &mut SendWindow, header: &Header) -> bool {
     sw.loss.as_mut().is_some_and(|loss| loss.undo.first_advance(echo) && recovers)
 }
 
-/// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): was the time-out needless? It was if text arrives that left
+/// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): was the time-out needless? It was if data arrives that left
 /// before it and was not sent again since. If instead a hole shows, something is lost.
 fn judge_time_out(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> bool {
-    let (una, wnd_end, unsent) = (sw.una, sw.right_edge(), rq.len > sw.sent_text());
+    let (una, wnd_end, unsent) = (sw.una, sw.right_edge(), rq.len > sw.sent_data());
     let (nxt, sack) = (sw.nxt, sw.sack);
     let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == Mode::Loss && loss.doubt != Doubt::None) else {
         return false;
     };
     // Without SACK the first acknowledgement covers what had arrived behind the loss before the time-out.
-    let decides = sack || loss.doubt == Doubt::NewText;
+    let decides = sack || loss.doubt == Doubt::NewData;
     if seen.delivery.original && decides {
         return true;
     }
     let first = loss.doubt == Doubt::FirstAck && seen.advance > 0 && una.lt(loss.recover);
     let may_go_on = first && !seen.sacked && unsent && wnd_end.gt(nxt);
     // Without SACK it is unknown whether what left in the meantime has arrived: room is made for one segment (step 3a).
-    loss.resend_first |= !sack && loss.doubt == Doubt::NewText;
-    loss.doubt = if may_go_on { Doubt::NewText } else { Doubt::None };
+    loss.resend_first |= !sack && loss.doubt == Doubt::NewData;
+    loss.doubt = if may_go_on { Doubt::NewData } else { Doubt::None };
     false
 }
 
-/// A D-SACK block, if there is one, widens the reordering window. True if now every retransmission since the last cut is
-/// known to have been needless.
+/// A D-SACK block, if there is one, widens the reordering window. True if now every retransmission since the last cut
+/// is known to have been needless.
 fn duplicate_reported(sw: &mut SendWindow, header: &Header, out: &mut Outbox<'_>) -> bool {
     let Some((left, right)) = dsack(&header.options.sack, header.ack) else { return false };
     out.count(Counter::DsacksIn, 1);
@@ -358,7 +360,7 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     let (min_rtt, srtt) = (sw.rtt.min_rtt_us(), sw.rtt.srtt_us());
     let recovers = sw.mode.recovers();
     let Some(loss) = &mut sw.loss else { return false };
-    let segments = (loss.board.sacked_octets() / mss).max(loss.board.ranges() as u32).max(u32::from(loss.duplicates));
+    let segments = (loss.board.sacked_bytes() / mss).max(loss.board.ranges() as u32).max(u32::from(loss.duplicates));
     let switches = out.config.recovery;
     let certain = recovers || segments >= DUP_THRESH && switches & NO_DUP_THRESH == 0;
     let window = loss.rack.window(min_rtt, srtt, certain, switches & STATIC_WINDOW != 0);
@@ -395,9 +397,9 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     found.newly
 }
 
-/// On a path that reorders, what left long before its successor may still be overtaken by it, and arrive right behind. RFC
-/// 8985 counts from when it left, and calls it lost at once; here it has the window from when that was first seen. How much
-/// of that is left, in microseconds; `None`: the RFC's rule holds.
+/// On a path that reorders, what left long before its successor may still be overtaken by it, and arrive right behind.
+/// RFC 8985 counts from when it left, and calls it lost at once; here it has the window from when that was first seen.
+/// How much of that is left, in microseconds; `None`: the RFC's rule holds.
 fn patience(
     loss: &mut Loss,
     rq: &RetransmitQueue,
@@ -414,9 +416,9 @@ fn patience(
     Some(until(seen.wrapping_add(window), clock)).filter(|left| *left > 0)
 }
 
-/// The reordering window has had the timer of the flight, which takes it over again. The retransmission time-out runs from
-/// when the first segment left last, or something was last acknowledged, not from now: else windows that follow each other
-/// would put it off for ever (RFC 6298 section 5.3).
+/// The reordering window has had the timer of the flight, which takes it over again. The retransmission time-out runs
+/// from when the first segment left last, or something was last acknowledged, not from now: else windows that follow
+/// each other would put it off for ever (RFC 6298 section 5.3).
 fn guard_again(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: Time) {
     if sw.flight() == 0 {
         sw.stop_timer();
@@ -444,7 +446,7 @@ pub(crate) fn reordering_settled(sw: &mut SendWindow, rq: &RetransmitQueue, out:
     }
 }
 
-/// Begin fast recovery with SACK; this acknowledgement delivered `delivered` octets.
+/// Begin fast recovery with SACK; this acknowledgement delivered `delivered` bytes.
 fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now: Time) {
     if mtu_probe_lost(sw, out, now) {
         return;
@@ -455,7 +457,7 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     //= https://www.rfc-editor.org/rfc/rfc9937#section-6.1
     //# At the beginning of a congestion control response episode initiated by the congestion control algorithm, a data
     //# sender using PRR MUST initialize the PRR state.
-    loss.prr = crate::congestion::Prr::begin((flight + delivered).saturating_sub(loss.board.sacked_octets()));
+    loss.prr = crate::congestion::Prr::begin((flight + delivered).saturating_sub(loss.board.sacked_bytes()));
     loss.recover = nxt;
     loss.probe = None;
     sw.mode = Mode::Recovery;
@@ -468,8 +470,8 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     out.count(Counter::CongestionEvents, 1);
 }
 
-/// All that is lost is a probe for the path's MTU: its text is sent again in segments that pass, and the window stays as
-/// it is (RFC 4821 section 7.4, RFC 8899 section 3). True if so.
+/// All that is lost is a probe for the path's MTU: its data is sent again in segments that pass, and the window stays
+/// as it is (RFC 4821 section 7.4, RFC 8899 section 3). True if so.
 fn mtu_probe_lost(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> bool {
     let (una, nxt) = (sw.una, sw.nxt);
     let Some(end) = sw.mtu_search().and_then(|search| search.lost(una)) else { return false };
@@ -577,8 +579,9 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
     let (una, nxt, mss, flight) = (sw.una, sw.nxt, u32::from(sw.mss), sw.flight());
     let recovers = sw.mode == Mode::Recovery;
     let loss = sw.begin_disorder();
-    // An attacker that invents duplicates must not be able to claim more arrivals than there are segments; in recovery, than
-    // there were at its beginning, or each would let another segment go, which could be claimed as well (RFC 5681 section 3.2).
+    // An attacker that invents duplicates must not be able to claim more arrivals than there are segments; in recovery,
+    // than there were at its beginning, or each would let another segment go, which could be claimed as well (RFC 5681
+    // section 3.2).
     let outstanding = if recovers { (loss.recover - una).max(0) as u32 } else { flight };
     let before = loss.duplicates;
     loss.duplicates = before.saturating_add(1).min((outstanding / mss).clamp(1, u32::from(u16::MAX)) as u16);

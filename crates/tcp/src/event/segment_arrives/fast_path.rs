@@ -1,10 +1,10 @@
-//! The established path: plain text and acknowledgements, hold-set by hold-set.
+//! The established path: plain data and acknowledgements, hold-set by hold-set.
 //!
 //! This is where a connection spends its life, and the only path that the staged drivers run in stages. Between two
 //! hold-sets another event of the same connection may run, so each step looks at what it holds and assumes nothing:
-//! the receive side is asked about the sequence number first, then the send side about the acknowledgement (no text is
+//! the receive side is asked about the sequence number first, then the send side about the acknowledgement (no data is
 //! taken from a segment whose acknowledgement is impossible, RFC 5961 section 5), then the receive side again takes the
-//! text, and the transmission merges what it learnt into the header template. Nothing here allocates for a segment in
+//! data, and the transmission merges what it learnt into the header template. Nothing here allocates for a segment in
 //! order.
 
 use observe::{Counter, DropReason, Time};
@@ -12,17 +12,17 @@ use observe::{Counter, DropReason, Time};
 use super::acknowledgement::{self, Acked};
 use super::answers::{Disposition, challenge, refuse};
 use super::otherwise::finish;
-use super::{sequence, text};
+use super::{data, sequence};
 use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::Ack;
 use crate::segment::Segment;
 
-/// Process the header of a segment with nothing but ACK and PSH that arrived in ESTABLISHED. `None`: it has text, for
-/// [`take_text`].
+/// Process the header of a segment with nothing but ACK and PSH that arrived in ESTABLISHED. `None`: it has data, for
+/// [`take_data`].
 ///
-/// In two steps, so that only the handle of the text is moved and the header stays where it was parsed.
+/// In two steps, so that only the handle of the data is moved and the header stays where it was parsed.
 #[inline]
 pub(crate) fn take_header<A: PcbAccess>(
     segment: &Segment,
@@ -34,7 +34,7 @@ pub(crate) fn take_header<A: PcbAccess>(
         Ok(echo) => echo,
         Err(refused) => return Some(refuse(refused, pcb, out, now)),
     };
-    let len = segment.text.len() as u32;
+    let len = segment.data.len() as u32;
     let acked = pcb.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
     let Acked::Valid { work, .. } = acked else {
         challenge(pcb, out, now);
@@ -53,15 +53,15 @@ pub(crate) fn take_header<A: PcbAccess>(
     Some(Disposition::Done)
 }
 
-/// Process the text of a segment whose header is accepted.
+/// Process the data of a segment whose header is accepted.
 #[inline]
-pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-    let Segment { header, text, followed, .. } = segment;
+pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let Segment { header, data, followed, .. } = segment;
     let taken = pcb.receive_side(|rw, ra| {
         sequence::take_timestamp(rw, &header, now);
-        text::accept(rw, ra, (header.seq, text, false), followed, out, now)
+        data::accept(rw, ra, (header.seq, data, false), followed, out, now)
     });
-    // With a FIN behind it, one acknowledgement tells both.
+    // With a FIN behind it, one acknowledgement covers both.
     let ack = if taken.fin { Ack::None } else { taken.ack };
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(taken.snapshot);
@@ -82,8 +82,8 @@ pub(crate) fn take_text<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     }
 }
 
-/// Send what an acknowledgement made room for. A segment that leaves carries a delayed acknowledgement with it, and from
-/// now on the timestamp `echo`.
+/// Send what an acknowledgement made room for. A segment that leaves carries a delayed acknowledgement with it, and
+/// from now on the timestamp `echo`.
 #[inline]
 pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Option<u32>, now: Time) {
     let told = pcb.transmit(out, |sw, rq, ho, out| {

@@ -9,23 +9,23 @@
 //! | first: sequence number | `sequence` |
 //! | fifth: ACK | `acknowledgement`; `disorder` for what it says about losses |
 //! | sixth: URG | `urgent` in `otherwise` |
-//! | seventh: text | `text` |
+//! | seventh: data | `data` |
 //!
 //! The steps are taken in the RFC's order for every combination of control bits; no combination is judged before them.
 //! Only LISTEN drops a SYN with FIN.
 //!
-//! The steps `sequence`, `acknowledgement` and `text` are written against one side of the connection each, so that the
+//! The steps `sequence`, `acknowledgement` and `data` are written against one side of the connection each, so that the
 //! established path (`fast_path.rs`) can take them hold-set by hold-set. Every other segment takes all parts at once.
 
 pub(crate) mod acknowledgement;
 mod answers;
+pub(crate) mod data;
 pub(crate) mod disorder;
 pub(crate) mod fast_path;
 mod otherwise;
 mod our_syn;
 pub(crate) mod sequence;
 mod syn_sent;
-pub(crate) mod text;
 
 use observe::{Counter, DropReason, Time};
 
@@ -38,10 +38,10 @@ use crate::segment::Segment;
 use crate::state::State;
 
 pub use answers::Disposition;
-pub(crate) use otherwise::take_text;
+pub(crate) use otherwise::take_data;
 
-/// A segment of this connection has arrived. It is taken from where it was parsed, piece by piece: a segment is the largest
-/// of the values that go through the stack, and to move it costs as much as a step of processing it.
+/// A segment of this connection has arrived. It is taken from where it was parsed, piece by piece: a segment is the
+/// largest of the values that go through the stack, and to move it costs as much as a step of processing it.
 #[derive(Debug)]
 pub struct SegmentArrives<'s>(pub &'s mut Option<Segment>);
 
@@ -57,13 +57,17 @@ impl Event for SegmentArrives<'_> {
         out.count(Counter::SegmentsIn, 1);
         let judged = pcb.header_in(|header_in| {
             // Inside the hold-set, if that is where the configuration puts the work.
-            if segment.checksum_holds() { Ok(header_in.judge(segment, now)) } else { Err(DropReason::TcpBadChecksum) }
+            if segment.checksum_holds() {
+                Ok(header_in.classify(segment, now))
+            } else {
+                Err(DropReason::TcpBadChecksum)
+            }
         });
         match judged {
             Ok(Path::Established) => match fast_path::take_header(segment, pcb, out, now) {
                 Some(disposition) => disposition,
                 None => match self.0.take() {
-                    Some(segment) => fast_path::take_text(segment, pcb, out, now),
+                    Some(segment) => fast_path::take_data(segment, pcb, out, now),
                     None => Disposition::Done,
                 },
             },
@@ -76,7 +80,7 @@ impl Event for SegmentArrives<'_> {
     }
 }
 
-/// Every segment that is not plain text or acknowledgement for an established connection.
+/// Every segment that is not plain data or acknowledgement for an established connection.
 #[cold]
 fn whole(arrival: &mut Option<Segment>, parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Some(segment) = arrival else { return Disposition::Done };

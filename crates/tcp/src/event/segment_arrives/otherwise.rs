@@ -7,13 +7,13 @@ use wire::tcp::{Header, TcpFlags};
 use super::super::early;
 use super::acknowledgement::{self, Acked};
 use super::answers::{Disposition, answer, challenge, refuse};
-use super::{our_syn, sequence, text};
+use super::{data, our_syn, sequence};
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness, TableChange};
-use crate::output::{self, Told};
+use crate::output::{self, Advertised};
 use crate::pcb::{Ack, ReceiveWindow};
 use crate::segment::Segment;
 use crate::state::{Cause, State};
@@ -75,7 +75,7 @@ pub(super) fn arrives(
     };
     user_timeout::hear(segment, &mut parts, out, now);
     let least = match () {
-        () if simultaneous => deliver_syn_text(&mut parts, out, now),
+        () if simultaneous => deliver_syn_data(&mut parts, out, now),
         () if marked.now && segment.seq_len() > 0 => Ack::Now,
         () if marked.pure => Ack::Pure,
         () => Ack::None,
@@ -86,14 +86,14 @@ pub(super) fn arrives(
 }
 
 /// What a SYN brought that arrived in SYN-SENT, if anything: the connection is established now.
-fn deliver_syn_text(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
-    if !parts.header_in.state.accepts_text() {
+fn deliver_syn_data(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
+    if !parts.header_in.state.accepts_data() {
         return Ack::None;
     }
     if parts.receive_window.urgent_valid {
         out.ready |= Readiness::URGENT;
     }
-    let Some(snapshot) = parts.receive_side(|rw, ra| text::deliver_syn_text(rw, ra, out, now)) else {
+    let Some(snapshot) = parts.receive_side(|rw, ra| data::deliver_syn_data(rw, ra, out, now)) else {
         return Ack::None;
     };
     parts.header_out.merge(snapshot);
@@ -104,7 +104,7 @@ fn deliver_syn_text(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
 //# However, TCP implementations MUST still include support for the urgent mechanism (MUST-30).
 pub(super) fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
-    if parts.receive_window.state.accepts_text() && note_urgent(segment, parts.receive_window) {
+    if parts.receive_window.state.accepts_data() && note_urgent(segment, parts.receive_window) {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
         //# A TCP implementation MUST (MUST-32) inform the application layer asynchronously whenever it receives an
         //# urgent pointer and there was previously no pending urgent data, or whenever the urgent pointer advances in
@@ -113,7 +113,7 @@ pub(super) fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox
     }
 }
 
-/// RFC 6093: the octet stays in line, only the mark is kept; the pointer is the one past it. True if the mark has moved.
+/// RFC 6093: the byte stays in line, only the mark is kept; the pointer is the one past it. True if the mark has moved.
 pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     if !segment.header.flags.contains(TcpFlags::URG) {
         return false;
@@ -127,7 +127,7 @@ pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     news
 }
 
-/// Process text and FIN, then send all that may be sent, with an acknowledgement that is at least as urgent as `least`.
+/// Process data and FIN, then send all that may be sent, with an acknowledgement that is at least as urgent as `least`.
 fn after_acknowledgement(
     arrival: &mut Option<Segment>,
     least: Ack,
@@ -145,14 +145,14 @@ fn after_acknowledgement(
         //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new
         //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost
         //# (SHLD-3).
-        if text_after_close(segment, &parts) {
+        if data_after_close(segment, &parts) {
             // With the number that the peer expects, regardless of what is in flight.
             output::reset_at(segment.header.ack, parts.header_out, out);
             parts.fail(Error::Aborted, out, now);
             parts.release(out);
             return Disposition::Dropped(out.dropped(DropReason::TcpAfterClose));
         }
-        let taken = take_text(arrival, &mut parts, out, now);
+        let taken = take_data(arrival, &mut parts, out, now);
         ack = ack.max(taken.0);
         dropped = taken.1;
     }
@@ -164,18 +164,18 @@ fn after_acknowledgement(
     }
 }
 
-/// New text cannot be delivered to a user that has closed: the peer must learn that (RFC 9293 section 3.6.1, MAY; RFC 1122
-/// section 4.2.2.13, SHOULD).
-fn text_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
-    let end = segment.header.seq + segment.text.len() as u32;
+/// New data cannot be delivered to a user that has closed: the peer must learn that (RFC 9293 section 3.6.1, MAY; RFC
+/// 1122 section 4.2.2.13, SHOULD).
+fn data_after_close(segment: &Segment, parts: &PcbMut<'_>) -> bool {
+    let end = segment.header.seq + segment.data.len() as u32;
     parts.header_in.is_orphan()
-        && parts.header_in.state.accepts_text()
-        && !segment.text.is_empty()
+        && parts.header_in.state.accepts_data()
+        && !segment.data.is_empty()
         && end.gt(parts.receive_window.nxt)
 }
 
 /// Seventh and eighth.
-pub(crate) fn take_text(
+pub(crate) fn take_data(
     arrival: &mut Option<Segment>,
     parts: &mut PcbMut<'_>,
     out: &mut Outbox<'_>,
@@ -183,13 +183,13 @@ pub(crate) fn take_text(
 ) -> (Ack, Option<DropReason>) {
     let Some(segment) = arrival else { return (Ack::None, None) };
     let fin = segment.header.flags.contains(TcpFlags::FIN);
-    // Text of a SYN may be taken before the connection is established.
-    if !parts.receive_window.state.accepts_text() {
+    // Data of a SYN may be taken before the connection is established.
+    if !parts.receive_window.state.accepts_data() {
         return beyond_the_stream(segment, fin, parts, out, now);
     }
-    // Only the handle of the text is moved.
-    let Some(Segment { header: Header { seq, .. }, text, .. }) = arrival.take() else { return (Ack::None, None) };
-    let taken = parts.receive_side(|rw, ra| text::accept(rw, ra, (seq, text, fin), false, out, now));
+    // Only the handle of the data is moved.
+    let Some(Segment { header: Header { seq, .. }, data, .. }) = arrival.take() else { return (Ack::None, None) };
+    let taken = parts.receive_side(|rw, ra| data::accept(rw, ra, (seq, data, fin), false, out, now));
     parts.header_out.merge(taken.snapshot);
     let mut ack = taken.ack;
     if taken.fin {
@@ -198,7 +198,7 @@ pub(crate) fn take_text(
     (ack, taken.dropped)
 }
 
-/// Text or FIN in a state that expects none: the peer's FIN came again, or it breaks the rules.
+/// Data or FIN in a state that expects none: the peer's FIN came again, or it breaks the rules.
 fn beyond_the_stream(
     segment: &Segment,
     fin: bool,
@@ -210,7 +210,7 @@ fn beyond_the_stream(
         parts.header_in.state_deadline = now + out.config.time_wait;
         parts.header_in.arm(out);
     }
-    let reason = if segment.text.is_empty() { None } else { Some(DropReason::TcpAfterFin) };
+    let reason = if segment.data.is_empty() { None } else { Some(DropReason::TcpAfterFin) };
     (Ack::Pure, reason)
 }
 
@@ -233,7 +233,7 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     parts.header_out.merge_last(snapshot);
     out.ready |= Readiness::READABLE | Readiness::PEER_CLOSED;
     parts.enter(Cause::Fin, out, now);
-    // A duplicate is reported at once; text would not carry the block.
+    // A duplicate is reported at once; data would not carry the block.
     if parts.header_out.sack.is_some() { Ack::Pure } else { Ack::Now }
 }
 
@@ -241,7 +241,7 @@ fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
 #[cold]
 pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     pcb.whole(out, |mut parts, out| {
-        let ack = if parts.header_in.state.accepts_text() { take_fin(&mut parts, out, now) } else { Ack::None };
+        let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, out, now) } else { Ack::None };
         if ack >= Ack::Now {
             let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
             note_told(&mut parts, told);
@@ -250,7 +250,7 @@ pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
 }
 
 /// A segment that left carried the newest acknowledgement and window.
-pub(super) fn note_told(parts: &mut PcbMut<'_>, told: Told) {
+pub(super) fn note_told(parts: &mut PcbMut<'_>, told: Advertised) {
     if let Some((nxt, edge)) = told {
         parts.receive_window.acked(nxt, edge);
     }
@@ -356,7 +356,7 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
     let error = match parts.header_in.state {
         // A connection that Fast Open opened early, and that may have been accepted, was not refused.
         State::SynReceived if !parts.is_early() => Error::Refused,
-        // The peer had said that it sends no more, and now takes no more either: a pipe that is broken, as Linux sees it.
+        // The peer had finished sending, and now does not receive either: a broken pipe, as on Linux.
         State::CloseWait => Error::Shutdown,
         _ => Error::Reset,
     };
@@ -410,8 +410,8 @@ fn reopens(segment: &Segment, parts: &PcbMut<'_>, config: &Config) -> bool {
     if parts.header_in.is_held() || !flags.contains(TcpFlags::SYN) || flags.intersects(others) {
         return false;
     }
-    // RFC 6191 section 2. The last number of the old connection is that of its FIN, right before RCV.NXT. The new one has
-    // timestamps if the SYN does and our SYN-ACK would.
+    // RFC 6191 section 2. The last number of the old connection is that of its FIN, right before RCV.NXT. The new one
+    // has timestamps if the SYN does and our SYN-ACK would.
     let rw = &parts.receive_window;
     let larger = segment.header.seq.ge(rw.nxt);
     match segment.header.options.timestamps.filter(|_| config.timestamps) {

@@ -13,22 +13,23 @@ use crate::pcb::{Loss, Timer};
 use crate::tick::{Tick, since};
 use crate::user_timeout;
 
-/// Our SYN is acknowledged by the segment with this `header`: its octet leaves the sequence space, its timer stops, and its
-/// round trip is a sample.
+/// Our SYN is acknowledged by the segment with this `header`: its byte leaves the sequence space, its timer stops, and
+/// its round trip is a sample.
 pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox<'_>, now: Time) {
     parts.send_window.una += 1;
     if parts.send_window.flight() > 0 {
-        fast_open::settle_text(parts, header.ack, out);
+        fast_open::settle_data(parts, header.ack, out);
     }
     let sw = &mut *parts.send_window;
     sw.wl2 = sw.una;
     sw.small_end = sw.una;
     sw.progress = Tick::of(now);
-    // A SYN's first time-outs may leave the RTO as it is, and a half-open connection has its count in the back-off alone.
+    // A SYN's first time-outs may leave the RTO as it is, and a half-open connection has its count in the back-off
+    // alone.
     let lost = sw.rtt.backoff_count().max(sw.unanswered.into()) as u8;
     if lost == 0 {
-        // A cookie is not timed: nobody remembers when it was sent. Of a SYN that left twice only the echo of a timestamp
-        // says which one is acknowledged.
+        // A cookie is not timed: the time at which it was sent is not kept. If a SYN left twice, only the echo of a
+        // timestamp shows which one is acknowledged.
         if sw.rtt.is_timing() {
             let elapsed = since(now.as_micros() as u32, parts.retransmit_queue.log.newest());
             sw.rtt.finish(elapsed, now, &out.config.rto);
@@ -46,7 +47,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbo
     sw.rtt.cancel();
     sw.unanswered = 0;
     sw.set_timer(Timer::Off, Time::MAX);
-    parts.receive_window.begin_text(now);
+    parts.receive_window.begin_data(now);
 }
 
 /// Some of our SYNs were not answered: note it for status reports.

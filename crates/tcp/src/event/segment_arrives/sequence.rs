@@ -22,9 +22,9 @@ pub(crate) struct Unacceptable {
     pub(crate) answer: Answer,
 }
 
-/// Check timestamps and sequence number. The timestamp to echo is returned if it is new, for [`take_timestamp`] once the
-/// acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would refuse the
-/// peer's own from then on.
+/// Check timestamps and sequence number. The timestamp to echo is returned if it is new, for [`take_timestamp`] once
+/// the acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would
+/// refuse the peer's own from then on.
 #[inline]
 pub(crate) fn check(
     rw: &mut ReceiveWindow,
@@ -55,15 +55,15 @@ pub(crate) fn check(
     Ok(news(rw, header))
 }
 
-/// Does the segment, of `len` octets of sequence space, lie where the connection expects one? The only place that decides
-/// this, for acknowledgements, for text and for resets, and not alike:
+/// Does the segment, of `len` bytes of sequence space, lie where the connection expects one? The only place that
+/// decides this, for acknowledgements, for data and for resets, and not alike:
 ///
 /// * A reset must lie in the advertised window, from RCV.NXT on, regardless of what else it carries (RFC 5961 section
 ///   3.2). The caller resets the connection if it is at RCV.NXT and challenges it elsewhere.
-/// * A segment without text is accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
-///   little more than RFC 9293's table: otherwise an acknowledgement overtaken by text, or sent behind a full window,
+/// * A segment without data is accepted from Last.ACK.sent on and up to the window's right edge inclusive, which is a
+///   little more than RFC 9293's table: otherwise an acknowledgement overtaken by data, or sent behind a full window,
 ///   would be lost.
-/// * Of any other segment one octet at least must lie in the window.
+/// * Of any other segment one byte at least must lie in the window.
 #[inline]
 fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
     let seq = header.seq;
@@ -137,9 +137,10 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
     Ok(())
 }
 
-/// Is a segment too old that left `age` ticks before the one of TS.Recent, a negative number? One tick tells no wrapped
-/// sequence number, which takes 2^31 octets; but a retransmission that fills a hole overtakes text that left just before it
-/// now and then, and RFC 7323 (section 5.3) would have that sent again, too. Linux takes it as well.
+/// Whether a segment is too old whose timestamp is `age` ticks (a negative number) from TS.Recent. One tick does not
+/// prove a wrapped sequence number, which takes 2^31 bytes; but a retransmission that fills a hole overtakes data that
+/// left just before it now and then, and RFC 7323 (section 5.3) would have that sent again, too. Linux takes it as
+/// well.
 #[cold]
 fn is_old(age: i32, config: &Config) -> bool {
     age < -i32::from(config.paws_window)
@@ -150,14 +151,14 @@ fn old_timestamp(segment: &Segment) -> Unacceptable {
     Unacceptable { reason: DropReason::TcpPaws, answer: urgency(segment) }
 }
 
-/// Text or FIN is answered at once, because its sender may have lost our acknowledgement. The rest could be part of a
+/// Data or FIN is answered at once, because its sender may have lost our acknowledgement. The rest could be part of a
 /// loop of two confused ends, or an attacker's guesses.
 fn urgency(segment: &Segment) -> Answer {
     let guess = segment.seq_len() == 0 || segment.header.flags.contains(TcpFlags::SYN);
     if guess { Answer::Limited } else { Answer::AtOnce }
 }
 
-/// Why the segment is outside the window. Text that was received before is reported with a D-SACK block (RFC 2883).
+/// Why the segment is outside the window. Data that was received before is reported with a D-SACK block (RFC 2883).
 /// A reset is never answered.
 #[cold]
 fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment, config: &Config) -> Unacceptable {
@@ -168,7 +169,7 @@ fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment, config: &
     let end = segment.end();
     let len = segment.seq_len();
     let old = len > 0 && end.le(rw.nxt) && (rw.nxt - seq) as u32 <= rw.limit.max(1 << 16);
-    if config.dsack && old && !segment.text.is_empty() && !segment.header.flags.contains(TcpFlags::SYN) {
+    if config.dsack && old && !segment.data.is_empty() && !segment.header.flags.contains(TcpFlags::SYN) {
         ra.record_duplicate(seq, end);
     }
     let reason = if old { DropReason::TcpOldDuplicate } else { DropReason::TcpOutOfWindow };

@@ -5,7 +5,7 @@ use wire::tcp::{Header, TcpFlags};
 
 use super::super::fast_open;
 use super::answers::Disposition;
-use super::{acknowledgement, otherwise, our_syn, text};
+use super::{acknowledgement, data, otherwise, our_syn};
 use crate::access::{PcbAccess, PcbMut};
 use crate::closed;
 use crate::ecn::{self, EcnMode};
@@ -62,8 +62,8 @@ pub(super) fn arrives(
 
 /// Does the answer echo a timestamp that one of our SYNs had? If not, it is the answer to another connection's.
 ///
-/// It may come in a batch that began before another thread sent a SYN: the connection's clock is then ahead of the batch's, and
-/// what our SYNs showed goes as far.
+/// It may come in a batch that began before another thread sent a SYN: the connection's clock is then ahead of the
+/// batch's, and what our SYNs showed goes as far.
 fn echoes_ours(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
     let Some(timestamps) = segment.header.options.timestamps else { return true };
     if !out.config.timestamps || timestamps.echo == 0 {
@@ -81,19 +81,19 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     fast_open::answered(&mut parts, segment, out);
     parts.synchronise(&segment.header, out, now);
     parts.header_out.owe_ack_of_syn();
-    let with_text = parts.send_window.flight() > 1;
+    let with_data = parts.send_window.flight() > 1;
     our_syn::establish(&mut parts, &segment.header, out, now);
     ecn::connected(&mut parts, segment, out, now);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
     user_timeout::hear(segment, &mut parts, out, now);
-    // An answer to our SYN may have text and other controls (RFC 9293 section 3.10.7.3), which begin behind it.
+    // An answer to our SYN may have data and other controls (RFC 9293 section 3.10.7.3), which begin behind it.
     segment.pass_syn();
     otherwise::urgent(segment, &mut parts, out);
     if segment.seq_len() > 0 {
-        otherwise::take_text(arrival, &mut parts, out, now);
+        otherwise::take_data(arrival, &mut parts, out, now);
     }
-    // Its header tells the mark of the SYN-ACK; those behind it count marks.
+    // Its header reports the mark of the SYN-ACK; later ones count marks.
     let accurate = parts.header_in.is_accurate();
     if accurate {
         output::pure_ack(parts.send_window, parts.header_out, out, now);
@@ -110,12 +110,12 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     };
     let pending = super::super::send::flush_pending(&mut parts, out, now, ack);
     if ack == Ack::Delayed && pending.is_none() {
-        // A dialogue begins: further acknowledgements wait for its text as well.
+        // A dialogue begins: further acknowledgements wait for its data as well.
         parts.receive_window.quick = 0;
         parts.receive_window.ack_deadline = now + out.config.delayed_ack;
         parts.receive_window.arm(out);
     }
-    if with_text {
+    if with_data {
         // What left again had its size from the SYN; it is not what Nagle's rule waits for.
         parts.send_window.small_end = parts.send_window.una;
     }
@@ -136,19 +136,20 @@ fn simultaneous(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut 
     parts.enter(Cause::Syn, out, now);
     our_syn::syn_again(&mut parts, out, now);
     segment.pass_syn();
-    match store_syn_text(segment, &mut parts, out) {
+    match store_syn_data(segment, &mut parts, out) {
         Some(reason) => Disposition::Dropped(out.dropped(reason)),
         None => Disposition::Done,
     }
 }
 
-/// "If there are other controls or text in the segment, queue them for processing after the ESTABLISHED state has been
-/// reached" (RFC 9293 section 3.10.7.3). What does not fit the window comes again, as nothing of it is acknowledged yet.
-fn store_syn_text(segment: Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) -> Option<DropReason> {
+/// "If there are other controls or data in the segment, queue them for processing after the ESTABLISHED state has been
+/// reached" (RFC 9293 section 3.10.7.3). What does not fit the window comes again, as nothing of it is acknowledged
+/// yet.
+fn store_syn_data(segment: Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) -> Option<DropReason> {
     otherwise::note_urgent(&segment, parts.receive_window);
     if segment.seq_len() == 0 {
         return None;
     }
-    let Segment { header: Header { seq, flags, .. }, text, .. } = segment;
-    parts.receive_side(|rw, ra| text::store_syn_text(rw, ra, (seq, text, flags.contains(TcpFlags::FIN)), out))
+    let Segment { header: Header { seq, flags, .. }, data, .. } = segment;
+    parts.receive_side(|rw, ra| data::store_syn_data(rw, ra, (seq, data, flags.contains(TcpFlags::FIN)), out))
 }

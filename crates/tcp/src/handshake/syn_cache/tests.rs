@@ -26,8 +26,8 @@ fn an_entry_is_small() {
     assert!(size_of::<Slot<[Box<u64>; 5]>>() <= 128, "{} bytes", size_of::<Slot<[Box<u64>; 5]>>());
 }
 
-/// The cache beside a map, through insertions and removals in an order drawn from a seed. Eight hashes for all tuples, so that
-/// the chains of buckets are long.
+/// The cache beside a map, through insertions and removals in an order drawn from a seed. Eight hashes for all tuples,
+/// so that the chains of buckets are long.
 #[test]
 fn what_was_put_in_is_found_until_it_is_taken_out() {
     let (config, mut cache, mut model) = (Config::default(), SynCache::default(), HashMap::new());

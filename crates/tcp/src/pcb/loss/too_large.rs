@@ -1,16 +1,17 @@
 //! The path has become narrower than some of what is in flight: which of it cannot arrive (RFC 1191 section 6.4), as
-//! `tcp_simple_retransmit` of Linux decides it. What is no larger than the path carries was not refused, and is left under way.
+//! `tcp_simple_retransmit` of Linux decides it. What is no larger than the path carries was not refused, and is left
+//! under way.
 //!
-//! Asked by the event that lowers the MSS, once for each time it does. No segment has a record of its own, so their sizes are
-//! found from what is known of where they end: slices of the send log, SACKed ranges, what was sent again, the last that was
-//! not full, the one that a router quotes. Between two such places stand full segments and at most one that is not. What may
-//! never happen: an octet that the peer is known to hold counted as lost.
+//! Asked by the event that lowers the MSS, once for each time it does. No segment has a record of its own, so their
+//! sizes are found from what is known of where they end: slices of the send log, SACKed ranges, what was sent again,
+//! the last that was not full, the one that a router quotes. Between two such places stand full segments and at most
+//! one that is not. What may never happen: a byte that the peer is known to hold counted as lost.
 
 use wire::SeqNumber;
 
-use super::{Loss, Resent, SendLog, octets};
+use super::{Loss, Resent, SendLog, bytes};
 
-/// How large segments were, and what the path carries now, in octets of text.
+/// How large segments were, and what the path carries now, in bytes of data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// Of a full segment.
@@ -20,10 +21,10 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// How much of `text` octets, which left as full segments and the rest, is too large.
-    fn too_large(self, text: u32) -> u32 {
-        let rest = text % self.before.max(1);
-        if rest > self.now { text } else { text - rest }
+    /// How much of `data` bytes, which left as full segments and the rest, is too large.
+    fn too_large(self, data: u32) -> u32 {
+        let rest = data % self.before.max(1);
+        if rest > self.now { data } else { data - rest }
     }
 }
 
@@ -34,15 +35,15 @@ pub(crate) struct Flight {
     pub(crate) una: SeqNumber,
     /// SND.NXT.
     pub(crate) nxt: SeqNumber,
-    /// A FIN is its last octet.
+    /// A FIN is its last byte.
     pub(crate) fin: bool,
 }
 
 impl Loss {
-    /// Counts as lost what is larger than `sizes.now`, and nothing of it as sent again; `ends`: where segments begin or end,
-    /// beside what is known here. False if nothing is too large.
+    /// Counts as lost what is larger than `sizes.now`, and nothing of it as sent again; `ends`: where segments begin or
+    /// end, beside what is known here. False if nothing is too large.
     pub(crate) fn lose_larger(&mut self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> bool {
-        let mut runs = self.judge(log, flight, sizes, ends);
+        let mut runs = self.classify(log, flight, sizes, ends);
         if !runs.iter().any(|run| run.lost) {
             return false;
         }
@@ -67,12 +68,12 @@ impl Loss {
     }
 
     /// All that is neither acknowledged nor SACKed, in order: what is lost, and what is not.
-    fn judge(&self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> Vec<Resent> {
+    fn classify(&self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> Vec<Resent> {
         let Flight { una, nxt, .. } = flight;
         let again = self.resent.iter().flat_map(|run| [run.left, run.right]);
         let known = log.edges(una).chain(again).chain([self.high_rxt, self.lost_edge]).chain(ends.iter().copied());
         let mut ends: Vec<SeqNumber> = known.filter(|end| end.gt(una) && end.lt(nxt)).collect();
-        ends.sort_unstable_by_key(|end| octets(una, *end));
+        ends.sort_unstable_by_key(|end| bytes(una, *end));
         let (mut runs, mut next, mut at) = (Vec::new(), 0, una);
         while let Some((mut left, right)) = self.board.hole_from(at, nxt) {
             at = right;
@@ -100,13 +101,13 @@ impl Loss {
         let run = self.resent.get(self.resent.partition_point(|run| run.right.le(left)));
         let run = run.filter(|run| run.left.le(left));
         let known = run.is_some_and(|run| run.lost) || left.ge(self.high_rxt) && left.lt(self.lost_edge);
-        let len = octets(left, right);
+        let len = bytes(left, right);
         let fin = u32::from(flight.fin && right == flight.nxt);
         let lost = match sizes.too_large(len - fin) {
             _ if known => len,
             // The FIN was part of the last segment.
-            text if text > 0 && text == len - fin => len,
-            text => text,
+            data if data > 0 && data == len - fin => len,
+            data => data,
         };
         let (first, last) = run.map_or_else(|| log.span_of(right), |run| (run.first, run.last));
         let edge = left + lost;
@@ -146,7 +147,7 @@ mod tests {
         let mut sent = Vec::new();
         while let Some((left, right)) = loss.next_lost(UNA, SIZES.now) {
             loss.sent_again(left, right, 100, 0);
-            sent.push((octets(UNA, left), octets(UNA, right)));
+            sent.push((bytes(UNA, left), bytes(UNA, right)));
         }
         (sent, pipe)
     }
@@ -172,7 +173,7 @@ mod tests {
         let (mut loss, flight) = (Loss::new(UNA), flight(2900));
         let log = log(&[(0, 1), (500, 2), (1500, 3), (1900, 4)]);
         assert!(loss.lose_larger(&log, flight, SIZES, &[]));
-        assert!(!loss.resend_first, "the first octet was not refused");
+        assert!(!loss.resend_first, "the first byte was not refused");
         let (sent, pipe) = again(&mut loss, flight);
         assert_eq!(sent, [(500, 1200), (1200, 1500), (1900, 2600), (2600, 2900)]);
         assert_eq!(pipe, 900);
@@ -185,7 +186,7 @@ mod tests {
         let (mut loss, log) = (Loss::new(UNA), log(&[(0, 1), (600, 2)]));
         assert!(!loss.lose_larger(&log, flight(1300), SIZES, &[]));
         assert!(!loss.any_lost(UNA) && !loss.resend_first);
-        assert!(loss.lose_larger(&log, flight(1301), SIZES, &[]), "but of one that is an octet too large");
+        assert!(loss.lose_larger(&log, flight(1301), SIZES, &[]), "but of one that is a byte too large");
         assert!(!Loss::new(UNA).lose_larger(&SendLog::new(), flight(1300), SIZES, &[at(600)]), "a known end tells");
     }
 
@@ -213,17 +214,17 @@ mod tests {
 
     #[test]
     fn a_fin_shares_the_fate_of_its_segment() {
-        for (text, lost) in [(1000, 1001), (1700, 1000), (1800, 1801), (300, 0)] {
-            let (mut loss, flight) = (Loss::new(UNA), Flight { fin: true, ..flight(text + 1) });
+        for (data, lost) in [(1000, 1001), (1700, 1000), (1800, 1801), (300, 0)] {
+            let (mut loss, flight) = (Loss::new(UNA), Flight { fin: true, ..flight(data + 1) });
             loss.lose_larger(&log(&[(0, 1)]), flight, SIZES, &[]);
-            assert_eq!(loss.lost_in_all(UNA), lost, "{text}");
+            assert_eq!(loss.lost_in_all(UNA), lost, "{data}");
         }
     }
 
     proptest! {
-        /// Every octet is SACKed, lost or under way, before and after; none that is SACKed leaves again, and none twice.
+        /// Every byte is SACKed, lost or under way, before and after; none that is SACKed leaves again, and none twice.
         #[test]
-        fn every_octet_is_somewhere(
+        fn every_byte_is_somewhere(
             cuts in prop::collection::vec(1u32..1500, 1..12),
             sacked in prop::collection::vec((0u32..6000, 1u32..900), 0..4),
             timed_out in any::<bool>(),
@@ -254,7 +255,7 @@ mod tests {
             for now in narrower {
                 let sizes = Sizes { before, now: now.min(before - 1).max(1) };
                 loss.lose_larger(&log, flight, sizes, &[]);
-                let whole = loss.pipe(UNA, at(nxt)) + loss.lost(UNA) + loss.board.sacked_octets();
+                let whole = loss.pipe(UNA, at(nxt)) + loss.lost(UNA) + loss.board.sacked_bytes();
                 prop_assert_eq!(whole, nxt, "{:?}", loss);
                 before = sizes.now.max(2);
             }
@@ -263,7 +264,7 @@ mod tests {
             while let Some((left, right)) = loss.next_lost(UNA, 400) {
                 prop_assert_eq!(loss.board.hole_from(left, right), Some((left, right)));
                 loss.sent_again(left, right, 90, 0);
-                left_again += octets(left, right);
+                left_again += bytes(left, right);
             }
             prop_assert_eq!((left_again, loss.lost(UNA)), (lost, 0));
         }

@@ -1,7 +1,7 @@
 //! The runs of the out-of-order queue, and how a segment finds its place among them.
 //!
-//! [`Reassembly`](super::Reassembly) owns the one [`Queue`] of a connection while anything is queued, and is the only one
-//! who calls it. What may never happen: two runs that touch or overlap, a run without text, a piece of a segment stored
+//! [`Reassembly`](super::Reassembly) owns the one [`Queue`] of a connection while anything is queued, and is its only
+//! caller. What may never happen: two runs that touch or overlap, a run without data, a piece of a segment stored
 //! beyond the FIN, more work for a segment than one binary search and [`MAX_PIECES`] pieces.
 
 use std::collections::VecDeque;
@@ -12,8 +12,8 @@ use wire::SeqNumber;
 
 use super::{MAX_BLOCKS, MAX_RUNS};
 
-/// The most pieces that one segment is stored in when it bridges runs; each but one costs an allocation and a copy. What
-/// is left over counts as lost, and its sender sends it again.
+/// The most pieces that one segment is stored in when it bridges runs; each but one costs an allocation and a copy.
+/// What is left over counts as lost, and its sender sends it again.
 pub(super) const MAX_PIECES: usize = 4;
 
 /// Charged for a run beside its buffers: its place in the queue, and its own queue of buffers.
@@ -22,23 +22,23 @@ const RUN_COST: u32 = (size_of::<Run>() + 4 * size_of::<PktBuf>()) as u32;
 /// Charged for a buffer beside its block: the block's header, and the handle.
 const BUFFER_COST: u32 = 64 + size_of::<PktBuf>() as u32;
 
-/// A buffer above this size whose text fills less than a quarter of it is exchanged for a smaller one.
+/// A buffer above this size whose data fills less than a quarter of it is exchanged for a smaller one.
 const COPY_ABOVE: usize = 4096;
 
-/// Octets `[left, right)` without a hole. The FIN, if it is known and adjacent, is the last of them.
+/// Bytes `[left, right)` without a hole. The FIN, if it is known and adjacent, is the last of them.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) left: SeqNumber,
     pub(super) right: SeqNumber,
-    /// The text from `left` on, in order; never empty. Only the buffer of a FIN without text has no bytes.
-    texts: VecDeque<PktBuf>,
+    /// The data from `left` on, in order; never empty. Only the buffer of a FIN without data has no bytes.
+    payloads: VecDeque<PktBuf>,
 }
 
-/// A segment on its way in, cut to the octets that can be wanted.
+/// A segment on its way in, cut to the bytes that can be wanted.
 pub(super) struct Incoming {
     pub(super) left: SeqNumber,
     pub(super) right: SeqNumber,
-    pub(super) text: PktBuf,
+    pub(super) data: PktBuf,
     pub(super) fin: bool,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) runs: VecDeque<Run>,
-    /// Octets of text.
+    /// Bytes of data.
     pub(super) bytes: u32,
     /// Charged memory.
     pub(super) memory: u32,
@@ -59,26 +59,26 @@ pub(super) struct Queue {
 }
 
 impl Incoming {
-    /// Drops the octets below `seq`, which is not beyond the right edge.
+    /// Drops the bytes below `seq`, which is not beyond the right edge.
     pub(super) fn cut_left(&mut self, seq: SeqNumber) {
         let n = (seq - self.left) as usize;
-        self.text.pull_front(n.min(self.text.len()));
+        self.data.pull_front(n.min(self.data.len()));
         self.left = seq;
     }
 
-    /// Drops the octets from `seq` on, FIN included, which is not before the left edge.
+    /// Drops the bytes from `seq` on, FIN included, which is not before the left edge.
     pub(super) fn cut_right(&mut self, seq: SeqNumber) {
         if self.right.gt(seq) {
-            self.text.truncate((seq - self.left) as usize);
+            self.data.truncate((seq - self.left) as usize);
             self.right = seq;
             self.fin = false;
         }
     }
 
-    /// The first octets, up to `seq`, as a buffer of their own, copied; `None` if there is no buffer.
+    /// The first bytes, up to `seq`, as a buffer of their own, copied; `None` if there is no buffer.
     fn split_left(&mut self, seq: SeqNumber) -> Option<PktBuf> {
         let n = (seq - self.left) as usize;
-        let piece = PktBuf::from_slice(&self.text[..n])?;
+        let piece = PktBuf::from_slice(&self.data[..n])?;
         self.cut_left(seq);
         Some(piece)
     }
@@ -109,8 +109,8 @@ impl Queue {
         &self.recent[..usize::from(self.recent_len)]
     }
 
-    /// Stores the octets that are new, in as many pieces as there are holes for them; false if there are none. The first
-    /// octets that are not new become the `duplicate`, unless there is one.
+    /// Stores the bytes that are new, in as many pieces as there are holes for them; false if there are none. The first
+    /// bytes that are not new become the `duplicate`, unless there is one.
     pub(super) fn store(
         &mut self,
         mut incoming: Incoming,
@@ -139,7 +139,7 @@ impl Queue {
 
     /// Makes the segment agree with what is known about the end of the stream; false if all of it lies beyond a FIN.
     ///
-    /// The first FIN received counts, and only if no text beyond it is queued.
+    /// The first FIN received counts, and only if no data beyond it is queued.
     fn reconcile_fin(&mut self, incoming: &mut Incoming) -> bool {
         if let Some(fin) = self.fin
             && incoming.right.gt(fin + 1)
@@ -151,8 +151,8 @@ impl Queue {
         }
         if incoming.fin {
             let position = incoming.right - 1;
-            let text_beyond = self.runs.back().is_some_and(|r| r.right.gt(incoming.right));
-            if text_beyond || self.fin.is_some_and(|fin| fin != position) {
+            let data_beyond = self.runs.back().is_some_and(|r| r.right.gt(incoming.right));
+            if data_beyond || self.fin.is_some_and(|fin| fin != position) {
                 incoming.cut_right(position);
             } else {
                 self.fin = Some(position);
@@ -161,7 +161,7 @@ impl Queue {
         true
     }
 
-    /// Drops the octets in front that are queued already; returns the index of the first run behind the rest.
+    /// Drops the bytes in front that are queued already; returns the index of the first run behind the rest.
     fn skip_duplicate(&mut self, incoming: &mut Incoming, duplicate: &mut Option<(SeqNumber, SeqNumber)>) -> usize {
         let i = self.index_after(incoming.left);
         let Some(run) = self.runs.get(i).filter(|r| r.left.le(incoming.left)) else { return i };
@@ -174,8 +174,8 @@ impl Queue {
         i + 1
     }
 
-    /// Stores the octets up to run `next`, and returns what reaches beyond that run. The segment begins in the hole before
-    /// that run.
+    /// Stores the bytes up to run `next`, and returns what reaches beyond that run. The segment begins in the hole
+    /// before that run.
     fn fill_hole(
         &mut self,
         next: usize,
@@ -195,38 +195,38 @@ impl Queue {
             duplicate.get_or_insert((end, incoming.right));
             incoming.cut_right(end);
         }
-        self.place(next, (left, end), incoming.text, limit)?;
+        self.place(next, (left, end), incoming.data, limit)?;
         Ok(None)
     }
 
-    /// Queues `text`, with the FIN if `right` lies one octet beyond it, in the hole before run `next`.
+    /// Queues `data`, with the FIN if `right` lies one byte beyond it, in the hole before run `next`.
     fn place(
         &mut self,
         next: usize,
         (left, right): (SeqNumber, SeqNumber),
-        text: PktBuf,
+        data: PktBuf,
         limit: u32,
     ) -> Result<(), DropReason> {
         let extends = next > 0 && self.runs[next - 1].right == left;
         let precedes = self.runs.get(next).is_some_and(|r| r.left == right);
-        if extends && text.is_empty() {
-            // A FIN alone needs no buffer behind text.
+        if extends && data.is_empty() {
+            // A FIN alone needs no buffer behind data.
             self.runs[next - 1].right = right;
             self.touch(next - 1);
             return Ok(());
         }
         let new_run = !extends && !precedes;
-        let cost = charge(&text) + if new_run { RUN_COST } else { 0 };
+        let cost = charge(&data) + if new_run { RUN_COST } else { 0 };
         if self.memory.saturating_add(cost) > limit || new_run && self.runs.len() >= MAX_RUNS {
             return Err(DropReason::TcpReassemblyFull);
         }
         self.memory += cost;
-        self.bytes += text.len() as u32;
+        self.bytes += data.len() as u32;
         match (extends, precedes) {
-            (false, false) => self.runs.insert(next, Run { left, right, texts: VecDeque::from([text]) }),
-            (false, true) => self.runs[next].push_front(text, left),
+            (false, false) => self.runs.insert(next, Run { left, right, payloads: VecDeque::from([data]) }),
+            (false, true) => self.runs[next].push_front(data, left),
             (true, joins) => {
-                self.runs[next - 1].push_back(text, right);
+                self.runs[next - 1].push_back(data, right);
                 if joins {
                     self.join(next);
                 }
@@ -241,11 +241,11 @@ impl Queue {
         let Some(mut upper) = self.runs.remove(i) else { return };
         let lower = &mut self.runs[i - 1];
         lower.right = upper.right;
-        if lower.texts.len() >= upper.texts.len() {
-            lower.texts.append(&mut upper.texts);
+        if lower.payloads.len() >= upper.payloads.len() {
+            lower.payloads.append(&mut upper.payloads);
         } else {
-            lower.texts.drain(..).rev().for_each(|text| upper.texts.push_front(text));
-            lower.texts = upper.texts;
+            lower.payloads.drain(..).rev().for_each(|data| upper.payloads.push_front(data));
+            lower.payloads = upper.payloads;
         }
         self.memory -= RUN_COST;
     }
@@ -282,12 +282,12 @@ impl Queue {
     pub(super) fn pop(&mut self, rcv_nxt: SeqNumber) -> Option<(PktBuf, bool)> {
         loop {
             let run = self.runs.front_mut().filter(|r| r.left.le(rcv_nxt))?;
-            let mut text = run.texts.pop_front()?;
-            let (begin, len) = (run.left, text.len() as u32);
+            let mut data = run.payloads.pop_front()?;
+            let (begin, len) = (run.left, data.len() as u32);
             run.left = begin + len;
             self.bytes -= len;
-            self.memory -= charge(&text);
-            let last = run.texts.is_empty();
+            self.memory -= charge(&data);
+            let last = run.payloads.is_empty();
             let fin = last && run.left != run.right;
             let end = if fin { run.right } else { run.left };
             if last {
@@ -296,41 +296,41 @@ impl Queue {
                 self.forget_recent(rcv_nxt);
             }
             if end.gt(rcv_nxt) {
-                text.pull_front(((rcv_nxt - begin) as usize).min(text.len()));
-                return Some((text, fin));
+                data.pull_front(((rcv_nxt - begin) as usize).min(data.len()));
+                return Some((data, fin));
             }
         }
     }
 }
 
 impl Run {
-    fn push_back(&mut self, text: PktBuf, right: SeqNumber) {
-        self.texts.push_back(text);
+    fn push_back(&mut self, data: PktBuf, right: SeqNumber) {
+        self.payloads.push_back(data);
         self.right = right;
     }
 
-    fn push_front(&mut self, text: PktBuf, left: SeqNumber) {
-        self.texts.push_front(text);
+    fn push_front(&mut self, data: PktBuf, left: SeqNumber) {
+        self.payloads.push_front(data);
         self.left = left;
     }
 }
 
-/// Bytes of the block that holds `text`, used or not; trimming does not change it.
+/// Bytes of the block that holds `data`, used or not; trimming does not change it.
 #[inline]
-fn capacity(text: &PktBuf) -> usize {
-    text.headroom() + text.len() + text.tailroom()
+fn capacity(data: &PktBuf) -> usize {
+    data.headroom() + data.len() + data.tailroom()
 }
 
-/// What `text` is charged with.
+/// What `data` is charged with.
 #[inline]
-fn charge(text: &PktBuf) -> u32 {
-    capacity(text) as u32 + BUFFER_COST
+fn charge(data: &PktBuf) -> u32 {
+    capacity(data) as u32 + BUFFER_COST
 }
 
-/// The same text in a smaller block, if it wastes its own: a device may receive small frames in 64 KiB blocks.
-pub(super) fn fitted(text: PktBuf) -> PktBuf {
-    if capacity(&text) > COPY_ABOVE && text.len() * 4 < capacity(&text) {
-        return PktBuf::from_slice(&text).unwrap_or(text);
+/// The same data in a smaller block, if it wastes its own: a device may receive small frames in 64 KiB blocks.
+pub(super) fn fitted(data: PktBuf) -> PktBuf {
+    if capacity(&data) > COPY_ABOVE && data.len() * 4 < capacity(&data) {
+        return PktBuf::from_slice(&data).unwrap_or(data);
     }
-    text
+    data
 }

@@ -1,7 +1,7 @@
 //! Effects that wait until the last guard has dropped: wake-ups of sockets' users, and of the receivers behind devices.
 //!
-//! An event is run inside a cell and leaves here what must not be done inside. Whoever held the cell lets go of it and
-//! then calls [`After::perform`]. Nothing is called up or down with a guard alive (invariant G4).
+//! An event is run inside a cell and stores here what must not be done inside. The thread that held the cell releases
+//! it and then calls [`DeferredEffects::flush`]. No other layer is called while a guard is held (invariant G4).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::socket::readiness::Audience;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
 
 /// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
-pub struct After<P: Platform> {
+pub struct DeferredEffects<P: Platform> {
     /// Members of `set` on which something rose: nearly all that is woken. Their bits are set already.
     members: SmallVec<[Number; 4]>,
     /// The poll set of the first edge: one reference for a batch of them.
@@ -25,7 +25,7 @@ pub struct After<P: Platform> {
     others: SmallVec<[(Risen<P>, Readiness); 1]>,
     /// Transmit queues that were given frames, and the receivers behind them.
     dirty: Dirty,
-    /// Cells that were sent events and that have a thread which has not been told.
+    /// Cells that were sent events and whose thread has not been notified.
     unannounced: BitSet,
     /// When the earliest is due of what was put before a receive thread, in nanoseconds; `u64::MAX`: nothing was.
     alarm: u64,
@@ -39,9 +39,9 @@ enum Risen<P: Platform> {
     Datagrams(Arc<UdpShared<P>>),
 }
 
-impl<P: Platform> Default for After<P> {
+impl<P: Platform> Default for DeferredEffects<P> {
     fn default() -> Self {
-        After {
+        DeferredEffects {
             members: SmallVec::new(),
             set: None,
             others: SmallVec::new(),
@@ -53,7 +53,7 @@ impl<P: Platform> Default for After<P> {
     }
 }
 
-impl<P: Platform> After<P> {
+impl<P: Platform> DeferredEffects<P> {
     /// Something rose on a connection.
     #[inline(always)]
     pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) {
@@ -77,8 +77,8 @@ impl<P: Platform> After<P> {
         }
     }
 
-    /// Sets the bits of a socket, and notes its number in the one poll set that most edges of a batch are for. False: somebody
-    /// else is to be told.
+    /// Sets the bits of a socket, and notes its number in the one poll set that most edges of a batch are for. False:
+    /// somebody else is to be told.
     #[inline]
     fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
         let (set, number) = match socket.rise(bits, writers) {
@@ -118,8 +118,9 @@ impl<P: Platform> After<P> {
         }
     }
 
-    /// The thread of cell `cell` was sent an event and is to be told at the end of the batch. Kept by the sender and not
-    /// beside the queue: a sender that relied on another's mark could find it gone before its own event is seen.
+    /// The thread of cell `cell` was sent an event and is to be notified at the end of the batch. The sender keeps this
+    /// note, not the queue: a sender that relied on another sender's note could find it cleared before its own event is
+    /// seen.
     #[inline]
     pub fn announce(&mut self, cell: usize) {
         self.unannounced.insert(cell);
@@ -134,7 +135,7 @@ impl<P: Platform> After<P> {
 
     /// Does what is left, but for announcements. The caller holds no guard.
     #[inline]
-    pub fn perform(&mut self, shared: &Shared<P>) {
+    pub fn flush(&mut self, shared: &Shared<P>) {
         if !self.used {
             return;
         }
@@ -152,8 +153,8 @@ impl<P: Platform> After<P> {
         self.used = self.members.spilled() | self.others.spilled() | !plain;
     }
 
-    /// Whether it owns nothing once performed, so that to drop it would find nothing to do: who served a single call then
-    /// forgets it instead.
+    /// Whether it owns nothing once performed, so that dropping it would do nothing: code that served a single call
+    /// then forgets it instead.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.used

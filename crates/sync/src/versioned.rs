@@ -1,11 +1,11 @@
 //! A value that everybody reads at every turn and hardly anybody ever replaces: configuration.
 //!
-//! A read is one load and a plain reference that lives as long as the [`Published`] itself: no lock, no count, no grace
+//! A read is one load and a plain reference that lives as long as the [`Versioned`] itself: no lock, no count, no grace
 //! period. The price is that a version which was once current is kept until the whole is dropped. A value that was
-//! published before is found again and not kept twice, so switching to and fro costs nothing, and the number of versions
-//! is bounded ([`Published::MOST`]).
+//! published before is found again and not kept twice, so switching to and fro costs nothing, and the number of
+//! versions is bounded ([`Versioned::MOST`]).
 //!
-//! *What may never happen.* A version freed, moved or written while the `Published` lives.
+//! *What may never happen.* A version freed, moved or written while the `Versioned` lives.
 
 use std::fmt;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -16,7 +16,7 @@ use crate::{Lock, LockClass, LockKind, Platform, Real};
 ///
 /// The pointer is a plain atomic: it orders nothing but the version's own initialisation, and no version is ever
 /// reclaimed, so there is no race for a checker to explore.
-pub struct Published<T, P: Platform = Real> {
+pub struct Versioned<T, P: Platform = Real> {
     current: AtomicPtr<T>,
     /// Every version, each from `Box::into_raw`; freed by drop alone.
     versions: Lock<Vec<Version<T>>, P>,
@@ -24,13 +24,13 @@ pub struct Published<T, P: Platform = Real> {
 
 struct Version<T>(*mut T);
 
-// SAFETY: a version is a box that its `Published` owns; it is reached by shared reference only (`T: Sync`) and freed on
+// SAFETY: a version is a box that its `Versioned` owns; it is reached by shared reference only (`T: Sync`) and freed on
 // whatever thread drops the whole (`T: Send`).
 unsafe impl<T: Send + Sync> Send for Version<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync, P: Platform> Sync for Published<T, P> {}
+unsafe impl<T: Send + Sync, P: Platform> Sync for Versioned<T, P> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync, P: Platform> Send for Published<T, P> {}
+unsafe impl<T: Send + Sync, P: Platform> Send for Versioned<T, P> {}
 
 /// So many different values were published that one more would be a leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,22 +44,22 @@ impl fmt::Display for TooManyVersions {
 
 impl std::error::Error for TooManyVersions {}
 
-impl<T: PartialEq, P: Platform> Published<T, P> {
-    /// Different values that one `Published` keeps at most.
+impl<T: PartialEq, P: Platform> Versioned<T, P> {
+    /// Different values that one `Versioned` keeps at most.
     pub const MOST: usize = 65_536;
 
     /// `value` is current.
     pub fn new(value: T) -> Self {
         let first = Box::into_raw(Box::new(value));
         let versions = Lock::new(LockKind::Blocking, LockClass::Control, vec![Version(first)]);
-        Published { current: AtomicPtr::new(first), versions }
+        Versioned { current: AtomicPtr::new(first), versions }
     }
 
     /// The current version. It stays readable, if no longer current, as long as the borrow lasts.
     #[inline(always)]
     pub fn get(&self) -> &T {
         // SAFETY: `current` always points to one of the boxes in `versions`, which live until drop; Acquire pairs with
-        // the Release that published it, and nobody writes to a version after that.
+        // the Release that published it, and a version is not written after that.
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
@@ -91,7 +91,7 @@ impl<T: PartialEq, P: Platform> Published<T, P> {
     }
 }
 
-impl<T, P: Platform> Drop for Published<T, P> {
+impl<T, P: Platform> Drop for Versioned<T, P> {
     fn drop(&mut self) {
         for version in self.versions.get_mut().drain(..) {
             // SAFETY: each came from `Box::into_raw`, is in the list once, and no reference outlives `self`.
@@ -104,8 +104,8 @@ impl<T, P: Platform> Drop for Published<T, P> {
 mod tests {
     use super::*;
 
-    fn set(published: &Published<u32>, value: u32) {
-        published
+    fn set(versioned: &Versioned<u32>, value: u32) {
+        versioned
             .update(|old| {
                 *old = value;
                 Ok::<_, TooManyVersions>(())
@@ -115,13 +115,13 @@ mod tests {
 
     #[test]
     fn an_old_version_stays_readable_and_is_found_again() {
-        let published = Published::<u32>::new(1);
-        let first = published.get();
-        set(&published, 2);
-        assert_eq!((*first, *published.get()), (1, 2));
-        set(&published, 1);
-        assert!(std::ptr::eq(first, published.get()), "the same value is the same version");
-        assert_eq!(published.versions.lock().len(), 2);
+        let versioned = Versioned::<u32>::new(1);
+        let first = versioned.get();
+        set(&versioned, 2);
+        assert_eq!((*first, *versioned.get()), (1, 2));
+        set(&versioned, 1);
+        assert!(std::ptr::eq(first, versioned.get()), "the same value is the same version");
+        assert_eq!(versioned.versions.lock().len(), 2);
     }
 
     #[test]
@@ -136,14 +136,14 @@ mod tests {
                 Why::Full
             }
         }
-        let published = Published::<u32>::new(1);
-        let refused = published.update(|value| {
+        let versioned = Versioned::<u32>::new(1);
+        let refused = versioned.update(|value| {
             *value = 9;
             Err(Why::Refused)
         });
-        assert_eq!((refused, *published.get()), (Err(Why::Refused), 1));
-        for value in 0..Published::<u32>::MOST as u32 {
-            let done = published.update(|old| {
+        assert_eq!((refused, *versioned.get()), (Err(Why::Refused), 1));
+        for value in 0..Versioned::<u32>::MOST as u32 {
+            let done = versioned.update(|old| {
                 *old = value;
                 Ok::<_, Why>(())
             });
@@ -152,16 +152,16 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(published.versions.lock().len(), 302, "0 to 301, of which 1 was there");
+        assert_eq!(versioned.versions.lock().len(), 302, "0 to 301, of which 1 was there");
     }
 
     #[test]
     fn readers_see_whole_versions() {
-        let published = Published::<(u64, u64)>::new((0, 0));
+        let versioned = Versioned::<(u64, u64)>::new((0, 0));
         std::thread::scope(|threads| {
             threads.spawn(|| {
                 for n in 1..200 {
-                    let done = published.update(|value| {
+                    let done = versioned.update(|value| {
                         *value = (n, n * 3);
                         Ok::<_, TooManyVersions>(())
                     });
@@ -171,12 +171,12 @@ mod tests {
             for _ in 0..2 {
                 threads.spawn(|| {
                     for _ in 0..10_000 {
-                        let (n, three) = *published.get();
+                        let (n, three) = *versioned.get();
                         assert_eq!(three, n * 3);
                     }
                 });
             }
         });
-        assert_eq!(*published.get(), (199, 597));
+        assert_eq!(*versioned.get(), (199, 597));
     }
 }

@@ -1,21 +1,21 @@
 //! What a stream has received and its user has not read: buffers that a read did not take to their end, and where the
-//! urgent octet stands in them.
+//! urgent byte stands in them.
 //!
-//! Owned by a stream's handle, behind the lock of that; filled by a read from what the connection gave, and emptied by the
-//! next before the connection is asked again. What may never happen: text read twice, or in another order, or beyond the
-//! urgent octet together with what is before it.
+//! Owned by a stream's handle, behind the lock of that; filled by a read from what the connection gave, and emptied by
+//! the next before the connection is asked again. What may never happen: data read twice, or in another order, or
+//! beyond the urgent byte together with what is before it.
 
 use std::collections::VecDeque;
 
 use pktbuf::PktBuf;
 
-/// Octets read of what was kept after which a connection that asked for it is told before all is read: half of what the
-/// largest packet holds.
+/// Bytes read of the kept data after which a connection that asked for it is informed before all is read: half of what
+/// the largest packet holds.
 const TELL: usize = 32 << 10;
 
-/// What one stream has in hand. Most have nothing, most of the time, and many never: eight octets then.
+/// What one stream has in hand. Most have nothing, most of the time, and many never: eight bytes then.
 #[derive(Default)]
-pub(crate) struct Residue {
+pub(crate) struct Leftover {
     /// Made when there first is something.
     rest: Option<Box<Rest>>,
 }
@@ -23,28 +23,28 @@ pub(crate) struct Residue {
 #[derive(Default)]
 struct Rest {
     buffers: VecDeque<PktBuf>,
-    /// Octets of them that the connection counts as unread, if it wants to be told how they become fewer; else 0.
+    /// Bytes of them that the connection counts as unread, if it asked to be informed when they become fewer; else 0.
     counted: usize,
-    /// Octets before the urgent one, counted from the first that was not read.
+    /// Bytes before the urgent one, counted from the first that was not read.
     mark: Option<usize>,
 }
 
-impl Residue {
-    /// Is there text that was not read?
+impl Leftover {
+    /// Is there data that was not read?
     #[inline]
-    pub(crate) fn has_text(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| !rest.buffers.is_empty())
     }
 
-    /// Octets before the urgent one, if there is one.
+    /// Bytes before the urgent one, if there is one.
     #[inline]
     pub(crate) fn mark(&self) -> Option<usize> {
         self.rest.as_ref().and_then(|rest| rest.mark)
     }
 
-    /// Octets that were not read.
-    pub(crate) fn octets(&self) -> usize {
-        self.rest.as_ref().map_or(0, |rest| rest.octets())
+    /// Bytes that were not read.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rest.as_ref().map_or(0, |rest| rest.bytes())
     }
 
     /// The buffers that were not read; they are the caller's now.
@@ -52,21 +52,21 @@ impl Residue {
         self.rest.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
     }
 
-    /// Keeps the last `octets` of these buffers, which were not read; there are no others. `pinched`: the connection wants
-    /// to be told when they have been.
+    /// Keeps the last `bytes` of these buffers, which were not read; there are no others. `window_clamped`: the
+    /// connection asked to be informed when they have been read.
     #[cold]
-    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize, pinched: bool) {
+    pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, bytes: usize, window_clamped: bool) {
         let rest = self.rest.get_or_insert_default();
-        rest.keep(buffers, octets);
-        rest.counted = if pinched { octets } else { 0 };
+        rest.keep(buffers, bytes);
+        rest.counted = if window_clamped { bytes } else { 0 };
     }
 
-    /// Takes what the connection gave when it was asked for `max` octets.
+    /// Takes what the connection gave when it was asked for `max` bytes.
     pub(crate) fn refill(&mut self, received: tcp::Received, max: usize) {
         self.rest.get_or_insert_default().refill(received, max);
     }
 
-    /// What the connection is to count as unread from now on, if it must be told.
+    /// The number of bytes that the connection is to count as unread from now on, if it must be informed.
     #[inline]
     pub(crate) fn news(&mut self) -> Option<usize> {
         self.rest.as_mut().filter(|rest| rest.counted > 0)?.news()
@@ -87,7 +87,7 @@ impl Residue {
         }
     }
 
-    /// Hands text to `copy`, up to the urgent octet; how much.
+    /// Hands data to `copy`, up to the urgent byte; how much.
     pub(crate) fn read(&mut self, max: usize, copy: impl FnMut(&[u8])) -> usize {
         let Some(rest) = &mut self.rest else { return 0 };
         let bound = rest.bound(max);
@@ -98,17 +98,17 @@ impl Residue {
 }
 
 impl Rest {
-    /// Octets that one read may take: it stops before the urgent octet.
+    /// Bytes that one read may take: it stops before the urgent byte.
     fn bound(&self, max: usize) -> usize {
         self.mark.filter(|before| *before > 0).map_or(max, |before| max.min(before))
     }
 
-    fn octets(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.buffers.iter().map(|buffer| buffer.len()).sum()
     }
 
     fn news(&mut self) -> Option<usize> {
-        let left = self.octets();
+        let left = self.bytes();
         let tell = left == 0 || left + TELL <= self.counted;
         tell.then(|| {
             self.counted = left;
@@ -116,14 +116,14 @@ impl Rest {
         })
     }
 
-    /// Notes that `octets` were read.
-    fn passed(&mut self, octets: usize) {
-        self.mark = self.mark.and_then(|before| before.checked_sub(octets));
+    /// Notes that `bytes` were read.
+    fn passed(&mut self, bytes: usize) {
+        self.mark = self.mark.and_then(|before| before.checked_sub(bytes));
     }
 
-    fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, octets: usize) {
+    fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, bytes: usize) {
         self.buffers.extend(buffers);
-        let mut read = self.octets() - octets;
+        let mut read = self.bytes() - bytes;
         while read > 0
             && let Some(front) = self.buffers.front_mut()
         {
@@ -138,14 +138,14 @@ impl Rest {
     }
 
     fn refill(&mut self, received: tcp::Received, max: usize) {
-        let queued = self.octets();
+        let queued = self.bytes();
         self.mark = self.mark.or(received.urgent.and_then(|end| end.checked_sub(1)).map(|before| queued + before));
         self.buffers.extend(received.data);
-        self.counted = if received.pinched { self.octets().saturating_sub(queued + max) } else { 0 };
+        self.counted = if received.window_clamped { self.bytes().saturating_sub(queued + max) } else { 0 };
     }
 }
 
-/// Hands at most `max` octets from the front of `buffers` to `copy`; returns how many.
+/// Hands at most `max` bytes from the front of `buffers` to `copy`; returns how many.
 fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
     let mut copied = 0;
     while copied < max

@@ -1,4 +1,4 @@
-//! A device that looks at what crosses it: how many TCP segments, and whether the text of each connection leaves in the
+//! A device that looks at what crosses it: how many TCP segments, and whether the data of each connection leaves in the
 //! order of its sequence numbers.
 
 use std::collections::HashMap;
@@ -20,25 +20,25 @@ pub struct Seen {
     pub sent: AtomicU64,
     /// TCP segments that came.
     pub received: AtomicU64,
-    /// Segments sent with text that does not begin where the text before it ended.
+    /// Segments sent with data that does not begin where the data before it ended.
     pub displaced: AtomicU64,
 }
 
 /// A device with a witness.
-pub struct Witness<D> {
+pub struct OrderCheck<D> {
     inner: D,
     seen: Arc<Seen>,
 }
 
-impl<D: Device> Witness<D> {
+impl<D: Device> OrderCheck<D> {
     /// The device, and what it will have seen.
-    pub fn new(inner: D) -> (Witness<D>, Arc<Seen>) {
+    pub fn new(inner: D) -> (OrderCheck<D>, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
-        (Witness { inner, seen: seen.clone() }, seen)
+        (OrderCheck { inner, seen: seen.clone() }, seen)
     }
 }
 
-impl<D: Device> Device for Witness<D> {
+impl<D: Device> Device for OrderCheck<D> {
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
     }
@@ -84,7 +84,7 @@ impl RxQueue for Receiving {
 struct Sending {
     inner: Box<dyn TxQueue>,
     seen: Arc<Seen>,
-    /// Where the text of each connection goes on. A connection has one queue.
+    /// Where the data of each connection goes on. A connection has one queue.
     next: HashMap<(u16, u16), u32>,
 }
 
@@ -93,7 +93,7 @@ impl TxQueue for Sending {
         self.inner.credit()
     }
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
-        let segment = tcp_of(&frame).map(|(header, text)| (header, text.len() as u32));
+        let segment = tcp_of(&frame).map(|(header, data)| (header, data.len() as u32));
         self.inner.transmit(frame)?;
         if let Some((header, len)) = segment {
             self.seen.sent.fetch_add(1, Relaxed);

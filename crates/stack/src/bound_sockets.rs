@@ -1,7 +1,7 @@
 //! What a cell knows of the sockets that listen: replicas of listeners.
 //!
 //! The shared part of each is behind an `Arc`; a replica is the entry that finds it. An architecture changes the
-//! replicas of all its cells before a `listen` or a `close` is complete (`Architecture::control`).
+//! replicas of all its cells before a `listen` or a `close` is complete (`RunningArchitecture::control`).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -18,7 +18,7 @@ use crate::socket::ListenerShared;
 
 type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>, BuildHasherDefault<Spread>>;
 
-/// A hash of ports. Nobody but our own users chooses which are bound, so it needs no key.
+/// A hash of ports. Only local users choose which ports are bound, so it needs no key.
 #[derive(Default)]
 pub(crate) struct Spread(u64);
 
@@ -27,47 +27,48 @@ impl Hasher for Spread {
         self.0
     }
 
-    fn write(&mut self, octets: &[u8]) {
-        octets.iter().for_each(|octet| self.write_u16((*octet).into()));
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u16((*byte).into()));
     }
 
-    /// Multiplied (Knuth, volume 3, section 6.4): the map takes the place from the low bits, and a tag from the highest.
+    /// Multiplied (Knuth, volume 3, section 6.4): the map takes the place from the low bits, and a tag from the
+    /// highest.
     #[inline]
     fn write_u16(&mut self, port: u16) {
         self.0 = (self.0 ^ u64::from(port)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// Who takes a segment that belongs to no connection.
+/// What takes a segment that belongs to no connection.
 pub enum Unmatched<P: Platform> {
     /// This listener (RFC 9293, 3.10.7.2).
     Listener(Arc<ListenerShared<P>>),
     /// This listener, if the segment brings back a cookie of its.
     Cookie(Arc<ListenerShared<P>>),
-    /// Nobody: it is answered as CLOSED does (3.10.7.1).
+    /// Nothing: it is answered as in CLOSED (3.10.7.1).
     Nobody,
 }
 
 /// Bound sockets by port. Exclusive use is the owner's business.
 #[derive(Clone)]
-pub struct Replicas<P: Platform> {
+pub struct BoundSockets<P: Platform> {
     listeners: PortMap<ListenerShared<P>>,
 }
 
-impl<P: Platform> Default for Replicas<P> {
+impl<P: Platform> Default for BoundSockets<P> {
     fn default() -> Self {
-        Replicas { listeners: HashMap::default() }
+        BoundSockets { listeners: HashMap::default() }
     }
 }
 
-impl<P: Platform> Replicas<P> {
+impl<P: Platform> BoundSockets<P> {
     /// The listener that fits `tuple` best: an exact address before a wildcard.
     pub fn listener(&self, tuple: &FourTuple) -> Option<Arc<ListenerShared<P>>> {
         let candidates = self.listeners.get(&tuple.local_port)?.iter();
         best(candidates.map(|listener| (listener.fits(tuple.local_addr), listener)))
     }
 
-    /// Who takes `segment`, which belongs to no connection.
+    /// What takes `segment`, which belongs to no connection.
     pub fn unmatched(&self, segment: &tcp::Segment, now: Time) -> Unmatched<P> {
         let claim = listen::claim(segment);
         if claim == Claim::Nothing {

@@ -1,4 +1,4 @@
-//! Seventh: process the segment text (RFC 9293 section 3.10.7.4). Written against the receive side alone.
+//! Seventh: process the segment data (RFC 9293 section 3.10.7.4). Written against the receive side alone.
 
 use observe::{Counter, DropReason, Time};
 use pktbuf::PktBuf;
@@ -8,7 +8,7 @@ use crate::outbox::{Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
 use crate::pcb::{Ack, IDLE_CHECK, Reading, Reassembly, ReceiveWindow, RecvSnapshot};
 
-/// What became of the text.
+/// What became of the data.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) ack: Ack,
@@ -19,29 +19,29 @@ pub(crate) struct Taken {
     pub(crate) dropped: Option<DropReason>,
 }
 
-/// Take `text` at `seq`, with a FIN behind it if `fin`; `followed` if a segment with more of it is right behind.
+/// Take `data` at `seq`, with a FIN behind it if `fin`; `followed` if a segment with more of it is right behind.
 #[inline]
 pub(crate) fn accept(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
-    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    (seq, data, fin): (SeqNumber, PktBuf, bool),
     followed: bool,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Taken {
     let mut dropped = None;
-    let ack = if out.scarcity.is_severe() && hoards(rw, out) && !text.is_empty() {
+    let ack = if out.scarcity.is_severe() && over_memory_limit(rw, out) && !data.is_empty() {
         dropped = Some(DropReason::TcpReceiveBufferFull);
         Ack::Pure
-    } else if seq == rw.nxt && ra.is_empty() && text.len() as u32 <= rw.window() && rw.state.accepts_text() {
+    } else if seq == rw.nxt && ra.is_empty() && data.len() as u32 <= rw.window() && rw.state.accepts_data() {
         out.count(Counter::FastPathIn, 1);
-        in_order(rw, text, out, now);
+        in_order(rw, data, out, now);
         rw.fin_next |= fin;
         rw.grow(out.config, out.scarcity, now);
         rw.open_window();
         rw.schedule_ack(followed, out, now)
     } else {
-        let (ack, reason) = in_disorder(rw, ra, (seq, text, fin), out, now);
+        let (ack, reason) = in_disorder(rw, ra, (seq, data, fin), out, now);
         dropped = reason;
         rw.grow(out.config, out.scarcity, now);
         rw.open_window();
@@ -54,21 +54,21 @@ pub(crate) fn accept(
     Taken { ack, snapshot, fin: rw.fin_next, dropped }
 }
 
-/// Memory is short beyond what is allowed, and this user leaves more unread than the least buffer holds: text is turned
+/// Memory is short beyond what is allowed, and this user leaves more unread than the least buffer holds: data is turned
 /// away until he reads or others give memory back, though the window had promised to take it. The peer sends it again.
 #[cold]
-fn hoards(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
+fn over_memory_limit(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
     !rw.discards() && rw.queued >= out.config.receive_buffer.min
 }
 
-/// Queue text that begins at RCV.NXT.
+/// Queue data that begins at RCV.NXT.
 #[inline]
-fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Time) {
-    let len = text.len();
+fn in_order(rw: &mut ReceiveWindow, data: PktBuf, out: &mut Outbox<'_>, now: Time) {
+    let len = data.len();
     if len == 0 {
         return;
     }
-    let meta = text.meta().segment_size;
+    let meta = data.meta().segment_size;
     let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
     rw.peer_segment = rw.peer_segment.max(segment);
     if rw.queued < rw.low_water && !rw.discards() && len >= (rw.low_water - rw.queued) as usize
@@ -76,46 +76,46 @@ fn in_order(rw: &mut ReceiveWindow, text: PktBuf, out: &mut Outbox<'_>, now: Tim
     {
         out.ready |= Readiness::READABLE;
     }
-    out.count(Counter::TextBytesIn, len as u64);
+    out.count(Counter::DataBytesIn, len as u64);
     rw.tally(len, now);
-    let appended = rw.append(text);
+    let appended = rw.append(data);
     out.memory += i64::from(appended.memory);
     if appended.spilled {
         out.wake_by(now + IDLE_CHECK);
     }
 }
 
-/// Text that does not begin at RCV.NXT, that fills a hole, or that exceeds the window.
+/// Data that does not begin at RCV.NXT, that fills a hole, or that exceeds the window.
 #[cold]
 fn in_disorder(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
-    (seq, mut text, mut fin): (SeqNumber, PktBuf, bool),
+    (seq, mut data, mut fin): (SeqNumber, PktBuf, bool),
     out: &mut Outbox<'_>,
     now: Time,
 ) -> (Ack, Option<DropReason>) {
-    if !rw.state.accepts_text() {
+    if !rw.state.accepts_data() {
         return (Ack::None, Some(DropReason::TcpAfterFin));
     }
-    let end = seq + text.len() as u32;
+    let end = seq + data.len() as u32;
     if seq.gt(rw.nxt) {
         out.count(Counter::OutOfOrderAtEntry, 1);
-        return insert(rw, ra, (seq, text, fin), out);
+        return insert(rw, ra, (seq, data, fin), out);
     }
     let old = seq.lt(rw.nxt);
     if old {
-        out.count(Counter::DuplicateTextIn, 1);
+        out.count(Counter::DuplicateDataIn, 1);
         if out.config.dsack {
             ra.record_duplicate(seq, rw.nxt.min(end));
         }
         if end.lt(rw.nxt) || end == rw.nxt && !fin {
             return (Ack::Pure, Some(DropReason::TcpOldDuplicate));
         }
-        text.pull_front((rw.nxt - seq) as usize);
+        data.pull_front((rw.nxt - seq) as usize);
     }
     let window = rw.window() as usize;
-    if text.len() > window {
-        text.truncate(window);
+    if data.len() > window {
+        data.truncate(window);
         fin = false;
         if window == 0 {
             return (Ack::Pure, Some(DropReason::TcpZeroWindow));
@@ -123,46 +123,46 @@ fn in_disorder(
     }
     if out.config.dsack && !old {
         // RFC 2883 section 4.2: of several parts that came before, the first is reported.
-        ra.record_overlap(rw.nxt + (text.len() as u32 + u32::from(fin)));
+        ra.record_overlap(rw.nxt + (data.len() as u32 + u32::from(fin)));
     }
-    (fill(rw, ra, (text, fin), out, now), None)
+    (fill(rw, ra, (data, fin), out, now), None)
 }
 
-/// Text at RCV.NXT, in front of what is queued.
+/// Data at RCV.NXT, in front of what is queued.
 fn fill(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
-    (text, fin): (PktBuf, bool),
+    (data, fin): (PktBuf, bool),
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Ack {
-    in_order(rw, text, out, now);
+    in_order(rw, data, out, now);
     rw.fin_next |= fin;
     let filled = !ra.is_empty();
     drain(rw, ra, out, now);
-    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on. A segment
-    // with text would not carry the blocks.
+    // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on. A
+    // segment with data would not carry the blocks.
     let reports = rw.sack && ra.has_duplicate();
     if reports || filled && !ra.is_empty() { Ack::Pure } else { Ack::Now }
 }
 
-/// Store text and FIN of a SYN, which begin at RCV.NXT, until the connection is established.
+/// Store data and FIN of a SYN, which begin at RCV.NXT, until the connection is established.
 #[cold]
-pub(crate) fn store_syn_text(
+pub(crate) fn store_syn_data(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
-    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    (seq, data, fin): (SeqNumber, PktBuf, bool),
     out: &mut Outbox<'_>,
 ) -> Option<DropReason> {
-    match hold(rw, ra, (seq, text, fin), out) {
+    match hold(rw, ra, (seq, data, fin), out) {
         Inserted::Dropped(reason) => Some(reason),
         Inserted::Stored | Inserted::Duplicate(..) => None,
     }
 }
 
-/// The connection is established: hand over what [`store_syn_text`] has stored. `None` if that is nothing.
+/// The connection is established: hand over what [`store_syn_data`] has stored. `None` if that is nothing.
 #[cold]
-pub(crate) fn deliver_syn_text(
+pub(crate) fn deliver_syn_data(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
     out: &mut Outbox<'_>,
@@ -185,16 +185,16 @@ pub(crate) fn deliver_syn_text(
 fn insert(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
-    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    (seq, data, fin): (SeqNumber, PktBuf, bool),
     out: &mut Outbox<'_>,
 ) -> (Ack, Option<DropReason>) {
-    let reason = match hold(rw, ra, (seq, text, fin), out) {
+    let reason = match hold(rw, ra, (seq, data, fin), out) {
         Inserted::Stored => {
             out.count(Counter::OutOfOrderQueued, 1);
             None
         }
         Inserted::Duplicate(..) => {
-            out.count(Counter::DuplicateTextIn, 1);
+            out.count(Counter::DuplicateDataIn, 1);
             Some(DropReason::TcpOldDuplicate)
         }
         Inserted::Dropped(reason) => Some(reason),
@@ -213,22 +213,22 @@ fn insert(
 fn hold(
     rw: &ReceiveWindow,
     ra: &mut Reassembly,
-    (seq, text, fin): (SeqNumber, PktBuf, bool),
+    (seq, data, fin): (SeqNumber, PktBuf, bool),
     out: &mut Outbox<'_>,
 ) -> Inserted {
-    // Twice the buffer in memory: blocks are larger than the text in them.
+    // Twice the buffer in memory: blocks are larger than the data in them.
     let mut limit = rw.limit.saturating_mul(2);
     if out.scarcity.is_severe() {
         limit = out.config.receive_buffer.min.saturating_mul(2).min(limit);
         if ra.bytes() > out.config.receive_buffer.min {
-            // The peer must count on that (RFC 2018 section 8). It will send the text again, and as the whole queue is
+            // The peer must count on that (RFC 2018 section 8). It will send the data again, and as the whole queue is
             // gone none of it is reported, neither as held nor, when it comes, as a duplicate.
             ra.give_up(out);
             out.count(Counter::ReassemblyPruned, 1);
         }
     }
     let before = ra.memory();
-    let inserted = ra.insert(seq, text, fin, rw.nxt, rw.accept_edge(), limit);
+    let inserted = ra.insert(seq, data, fin, rw.nxt, rw.accept_edge(), limit);
     out.memory += i64::from(ra.memory()) - i64::from(before);
     inserted
 }
@@ -237,9 +237,9 @@ fn hold(
 fn drain(rw: &mut ReceiveWindow, ra: &mut Reassembly, out: &mut Outbox<'_>, now: Time) {
     let before = ra.memory();
     while !rw.fin_next
-        && let Some((text, fin)) = ra.pop_ready(rw.nxt)
+        && let Some((data, fin)) = ra.pop_ready(rw.nxt)
     {
-        in_order(rw, text, out, now);
+        in_order(rw, data, out, now);
         rw.fin_next |= fin;
     }
     out.memory += i64::from(ra.memory()) - i64::from(before);

@@ -1,5 +1,5 @@
-//! A device around the in-memory one that panics where a test wants it to: when it transmits or hands out certain frames.
-//! The stack's own code has no hook for this.
+//! A device around the in-memory one that panics where a test wants it to: when it transmits or hands out certain
+//! frames. The stack's own code has no hook for this.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use pktbuf::PktBuf;
 
-/// Text at which a device panics.
+/// Data at which a device panics.
 pub const MARK: &[u8] = b"panic, please";
 
 /// The planted panics say nothing from now on; every other one does.
@@ -26,7 +26,7 @@ pub fn mute() {
 
 /// How often the device will still panic, at what.
 #[derive(Default)]
-pub struct Plant {
+pub struct PanicSwitch {
     /// When it transmits a frame with [`MARK`] in it.
     pub transmit: AtomicU32,
     /// When it transmits a SYN without an ACK.
@@ -57,21 +57,21 @@ fn syn_and_ack(frame: &[u8]) -> (bool, bool) {
     (flags & 2 != 0, flags & 16 != 0)
 }
 
-/// The device: it panics as its [`Plant`] says, and is `inner` otherwise.
-pub struct Planted<D> {
+/// The device: it panics as its [`PanicSwitch`] says, and is `inner` otherwise.
+pub struct PanickingDevice<D> {
     inner: D,
-    plant: Arc<Plant>,
+    plant: Arc<PanicSwitch>,
 }
 
-impl<D: Device> Planted<D> {
+impl<D: Device> PanickingDevice<D> {
     /// Around `inner`, and what makes it panic: nothing yet.
-    pub fn new(inner: D) -> (Self, Arc<Plant>) {
-        let plant = Arc::new(Plant::default());
-        (Planted { inner, plant: plant.clone() }, plant)
+    pub fn new(inner: D) -> (Self, Arc<PanicSwitch>) {
+        let plant = Arc::new(PanicSwitch::default());
+        (PanickingDevice { inner, plant: plant.clone() }, plant)
     }
 }
 
-impl<D: Device> Device for Planted<D> {
+impl<D: Device> Device for PanickingDevice<D> {
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
     }
@@ -82,19 +82,19 @@ impl<D: Device> Device for Planted<D> {
 
     fn take_queues(&mut self) -> Vec<QueuePair> {
         let wrap = |pair: QueuePair| QueuePair {
-            rx: Box::new(PlantedRx { inner: pair.rx, plant: self.plant.clone() }),
-            tx: Box::new(PlantedTx { inner: pair.tx, plant: self.plant.clone() }),
+            rx: Box::new(PanickingRx { inner: pair.rx, plant: self.plant.clone() }),
+            tx: Box::new(PanickingTx { inner: pair.tx, plant: self.plant.clone() }),
         };
         self.inner.take_queues().into_iter().map(wrap).collect()
     }
 }
 
-struct PlantedRx {
+struct PanickingRx {
     inner: Box<dyn RxQueue>,
-    plant: Arc<Plant>,
+    plant: Arc<PanicSwitch>,
 }
 
-impl RxQueue for PlantedRx {
+impl RxQueue for PanickingRx {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         trip(&self.plant.always);
         let from = batch.len();
@@ -118,12 +118,12 @@ impl RxQueue for PlantedRx {
     }
 }
 
-struct PlantedTx {
+struct PanickingTx {
     inner: Box<dyn TxQueue>,
-    plant: Arc<Plant>,
+    plant: Arc<PanicSwitch>,
 }
 
-impl TxQueue for PlantedTx {
+impl TxQueue for PanickingTx {
     fn credit(&self) -> usize {
         self.inner.credit()
     }

@@ -2,7 +2,7 @@
 //!
 //! For state that an architecture gives to one thread and never shares: a protocol thread's shard, the only thread's
 //! stack. The first thread to use the cell becomes its owner; moving it to another thread is an explicit
-//! [`release`](OwnerCell::release) there and first use here. What may never happen, in any build: two references to
+//! [`release`](ThreadOwned::release) there and first use here. What may never happen, in any build: two references to
 //! the value alive at once. A foreign thread and a re-entrant use are refused.
 //!
 //! The owner is known by its thread index. An index passes to a new thread only after its thread has ended, so a cell
@@ -20,7 +20,7 @@ use crate::{Atomic, CellLike, Platform, Real};
 const NOBODY: usize = usize::MAX - 1;
 
 /// See the head of this file.
-pub struct OwnerCell<T, P: Platform = Real> {
+pub struct ThreadOwned<T, P: Platform = Real> {
     /// The owner's index, or [`NOBODY`].
     owner: P::AtomicUsize,
     /// Read and written by the owner only.
@@ -30,11 +30,11 @@ pub struct OwnerCell<T, P: Platform = Real> {
 
 // SAFETY: `busy` and the value are touched only by the thread in `owner`, and ownership passes from thread to thread
 // with Release and Acquire; a `T: Send` may be used by one thread after another.
-unsafe impl<T: Send, P: Platform> Sync for OwnerCell<T, P> {}
+unsafe impl<T: Send, P: Platform> Sync for ThreadOwned<T, P> {}
 // SAFETY: as above; moving the cell moves the value.
-unsafe impl<T: Send, P: Platform> Send for OwnerCell<T, P> {}
+unsafe impl<T: Send, P: Platform> Send for ThreadOwned<T, P> {}
 
-/// Why an [`OwnerCell`] cannot be used here and now.
+/// Why an [`ThreadOwned`] cannot be used here and now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOwner {
     /// Another thread owns the cell: hand the work to it. Both are thread indices.
@@ -71,9 +71,9 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// Use of an [`OwnerCell`]'s value by its owner; see [`OwnerCell::borrow_mine`].
+/// Use of an [`ThreadOwned`]'s value by its owner; see [`ThreadOwned::borrow_mine`].
 pub struct OwnerGuard<'a, T, P: Platform> {
-    cell: &'a OwnerCell<T, P>,
+    cell: &'a ThreadOwned<T, P>,
     _in_use: InUse<'a>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
@@ -95,8 +95,8 @@ impl<T, P: Platform> DerefMut for OwnerGuard<'_, T, P> {
     }
 }
 
-impl<T, P: Platform> OwnerCell<T, P> {
-    /// A cell that nobody owns yet.
+impl<T, P: Platform> ThreadOwned<T, P> {
+    /// A cell without an owner.
     pub fn new(value: T) -> Self {
         Self { owner: P::AtomicUsize::new(NOBODY), busy: Cell::new(false), value: P::Cell::new(value) }
     }
@@ -123,7 +123,7 @@ impl<T, P: Platform> OwnerCell<T, P> {
         Some(OwnerGuard { cell: self, _in_use: InUse(&self.busy), _stays_on_its_thread: PhantomData })
     }
 
-    /// Makes the calling thread the owner, if nobody is.
+    /// Makes the calling thread the owner, if there is none.
     ///
     /// # Errors
     /// [`NotOwner::Foreign`] if another thread owns the cell; it has to [`release`](Self::release) it first.
@@ -146,7 +146,7 @@ impl<T, P: Platform> OwnerCell<T, P> {
         Some(self.owner.load(Relaxed)).filter(|owner| *owner != NOBODY)
     }
 
-    /// The value, without a check: the borrow proves that nobody else has it.
+    /// The value, without a check: the exclusive borrow proves that there is no other user.
     pub fn get_mut(&mut self) -> &mut T {
         // SAFETY: `&mut self` excludes every use for as long as the reference lives.
         self.value.with_mut(|value| unsafe { &mut *value })
@@ -182,7 +182,7 @@ impl<T, P: Platform> OwnerCell<T, P> {
     }
 }
 
-impl<T, P: Platform> fmt::Debug for OwnerCell<T, P> {
+impl<T, P: Platform> fmt::Debug for ThreadOwned<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnerCell").field("owner", &self.owner()).finish_non_exhaustive()
     }

@@ -1,8 +1,8 @@
 //! Threads that work for a slice and sleep until the next one.
 //!
 //! Each thread owns its share of the connections for good. A slice is one message to every thread (a deadline) and one
-//! answer from each (what was done, what it cost), so a resting crew blocks in a channel and costs nothing. Cost is read
-//! inside the thread, around the work alone: the sleep between slices is not counted.
+//! answer from each (what was done, what it cost), so a resting crew blocks in a channel and costs nothing. Cost is
+//! read inside the thread, around the work alone: the sleep between slices is not counted.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -16,7 +16,7 @@ use crate::sampling::Slice;
 
 /// What a thread did in a slice.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Sample {
     /// Bytes delivered to receivers.
     pub bytes: u64,
     /// Messages, transactions or connections completed.
@@ -26,29 +26,29 @@ pub(crate) struct Tally {
 /// One thread's share of a workload.
 pub(crate) trait Work: Send {
     /// Works until `deadline`, give or take a batch of events, adding to `tally`.
-    fn run(&mut self, deadline: Instant, tally: &mut Tally) -> io::Result<()>;
+    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()>;
 }
 
-type Answer = io::Result<(Tally, Usage)>;
+type Answer = io::Result<(Sample, Usage)>;
 
 #[derive(Debug)]
-pub(crate) struct Crew {
-    hands: Vec<Hand>,
+pub(crate) struct WorkerPool {
+    hands: Vec<Worker>,
 }
 
 #[derive(Debug)]
-struct Hand {
-    /// `None` once the thread has been told to end.
+struct Worker {
+    /// `None` once the thread has been asked to end.
     deadlines: Option<Sender<Instant>>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// One pinned thread for each piece of work.
-    pub(crate) fn start(name: &str, work: Vec<Box<dyn Work>>) -> io::Result<Crew> {
+    pub(crate) fn start(name: &str, work: Vec<Box<dyn Work>>) -> io::Result<WorkerPool> {
         let cpus = allowed_cpus();
-        let mut crew = Crew { hands: Vec::with_capacity(work.len()) };
+        let mut worker_pool = WorkerPool { hands: Vec::with_capacity(work.len()) };
         for (index, work) in work.into_iter().enumerate() {
             let (deadlines, orders) = channel();
             let (reply, answers) = channel();
@@ -56,9 +56,9 @@ impl Crew {
             let thread = thread::Builder::new()
                 .name(format!("{name}-{index}"))
                 .spawn(move || serve(work, cpu, &orders, &reply))?;
-            crew.hands.push(Hand { deadlines: Some(deadlines), answers, thread: Some(thread) });
+            worker_pool.hands.push(Worker { deadlines: Some(deadlines), answers, thread: Some(thread) });
         }
-        Ok(crew)
+        Ok(worker_pool)
     }
 
     /// Lets every thread work until `duration` from now and adds up what they did. Waits for all, even when one failed.
@@ -83,13 +83,13 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         for hand in &mut self.hands {
             hand.deadlines = None;
         }
         for hand in &mut self.hands {
-            // A thread that panicked has said so on standard error; there is nothing left to close.
+            // A thread that panicked has reported it on standard error; there is nothing left to close.
             let _ = hand.thread.take().map(JoinHandle::join);
         }
     }
@@ -111,7 +111,7 @@ fn serve(mut work: Box<dyn Work>, cpu: Option<usize>, orders: &Receiver<Instant>
 
 fn slice(work: &mut dyn Work, deadline: Instant) -> Answer {
     let before = Usage::of_thread()?;
-    let mut tally = Tally::default();
+    let mut tally = Sample::default();
     work.run(deadline, &mut tally)?;
     Ok((tally, Usage::of_thread()? - before))
 }
@@ -130,7 +130,7 @@ mod tests {
 
     struct Counting(u64);
     impl Work for Counting {
-        fn run(&mut self, _: Instant, tally: &mut Tally) -> io::Result<()> {
+        fn run(&mut self, _: Instant, tally: &mut Sample) -> io::Result<()> {
             self.0 -= 1;
             tally.bytes += 10;
             tally.operations += 1;
@@ -140,23 +140,23 @@ mod tests {
 
     #[test]
     fn a_slice_adds_up_all_threads_and_reports_a_failure() {
-        let mut crew = Crew::start("test", vec![Box::new(Counting(3)), Box::new(Counting(2))]).unwrap();
-        let slice = crew.run_slice(Duration::ZERO).unwrap();
+        let mut worker_pool = WorkerPool::start("test", vec![Box::new(Counting(3)), Box::new(Counting(2))]).unwrap();
+        let slice = worker_pool.run_slice(Duration::ZERO).unwrap();
         assert_eq!((slice.bytes, slice.operations), (20, 2));
-        assert_eq!(crew.run_slice(Duration::ZERO).unwrap_err().to_string(), "spent");
+        assert_eq!(worker_pool.run_slice(Duration::ZERO).unwrap_err().to_string(), "spent");
     }
 
     struct Panicking;
     impl Work for Panicking {
-        fn run(&mut self, _: Instant, _: &mut Tally) -> io::Result<()> {
+        fn run(&mut self, _: Instant, _: &mut Sample) -> io::Result<()> {
             std::panic::resume_unwind(Box::new("quietly"))
         }
     }
 
     #[test]
     fn a_thread_that_panics_is_an_error_and_not_a_hang() {
-        let mut crew = Crew::start("test", vec![Box::new(Panicking)]).unwrap();
-        assert!(crew.run_slice(Duration::ZERO).unwrap_err().to_string().contains("has ended"));
-        assert!(crew.run_slice(Duration::ZERO).is_err());
+        let mut worker_pool = WorkerPool::start("test", vec![Box::new(Panicking)]).unwrap();
+        assert!(worker_pool.run_slice(Duration::ZERO).unwrap_err().to_string().contains("has ended"));
+        assert!(worker_pool.run_slice(Duration::ZERO).is_err());
     }
 }

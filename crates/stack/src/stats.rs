@@ -2,14 +2,14 @@
 
 use observe::CounterSnapshot;
 
-/// What [`Architecture::census`](crate::arch::Architecture::census) found.
+/// What [`RunningArchitecture::stats`](crate::arch::RunningArchitecture::stats) found.
 #[derive(Clone, Debug, Default)]
-pub struct Census {
+pub struct StackStats {
     /// Sums over all cells.
     pub counters: CounterSnapshot,
     /// Connections in the tables, in any state: half-open and in TIME-WAIT, too.
     pub connections: usize,
-    /// Those of them that are in TIME-WAIT. A sum for the whole stack: `Stack::census` fills it in, cells do not.
+    /// Those of them that are in TIME-WAIT. A sum for the whole stack: `Stack::stats` fills it in, cells do not.
     pub time_wait: usize,
     /// Armed timers.
     pub timers: usize,
@@ -17,7 +17,7 @@ pub struct Census {
     pub bytes: usize,
 }
 
-impl Census {
+impl StackStats {
     /// Connections that are not in TIME-WAIT: half-open, established, or being closed.
     pub fn live(&self) -> usize {
         // Between the two sums a connection may enter TIME-WAIT.
@@ -25,7 +25,7 @@ impl Census {
     }
 
     /// Adds what another cell holds.
-    pub fn add(&mut self, other: &Census) {
+    pub fn add(&mut self, other: &StackStats) {
         self.counters = self.counters.clone() + other.counters.clone();
         self.connections += other.connections;
         self.time_wait += other.time_wait;

@@ -1,8 +1,8 @@
-//! Text in and out of a connection: written from the caller's memory or shared, read into it or taken as buffers.
+//! Data in and out of a connection: written from the caller's memory or shared, read into it or taken as buffers.
 //!
-//! Copies are made on the caller's thread with nothing held but the handle's own lock. What was handed over and not read
-//! stays in the residue; the connection hears how much that is. What may never happen: text passes what was handed over
-//! before it.
+//! Copies are made on the caller's thread with nothing held but the handle's own lock. What was handed over and not
+//! read stays in the residue; the connection hears how much that is. What may never happen: data passes what was handed
+//! over before it.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::ops::Range;
@@ -15,8 +15,8 @@ use stack::socket::Readiness;
 use sync::{Ordering, Platform, Real};
 use tcp::Chunks;
 
-use super::{Patience, TcpStream};
-use crate::residue::Residue;
+use super::{TcpStream, Timeouts};
+use crate::leftover::Leftover;
 
 /// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
 const COPY: usize = 64 << 10;
@@ -47,7 +47,7 @@ impl TcpStream {
         }
     }
 
-    /// Takes received buffers without copying: at least one, about `max` octets in all; none at the end of the stream.
+    /// Takes received buffers without copying: at least one, about `max` bytes in all; none at the end of the stream.
     ///
     /// # Errors
     /// As a read.
@@ -56,16 +56,16 @@ impl TcpStream {
     //# (MAY-9).
     pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
         loop {
-            let mut residue = self.inner.residue.lock();
-            if residue.has_text() || self.has_ended() {
-                let buffers = residue.take_buffers().into();
-                self.tell(&mut residue);
+            let mut leftover = self.inner.leftover.lock();
+            if leftover.has_data() || self.has_ended() {
+                let buffers = leftover.take_buffers().into();
+                self.tell(&mut leftover);
                 return Ok(buffers);
             }
-            if self.refill(&mut residue, max)? {
+            if self.refill(&mut leftover, max)? {
                 continue;
             }
-            drop(residue);
+            drop(leftover);
             self.wait_readable()?;
         }
     }
@@ -84,8 +84,8 @@ impl TcpStream {
         }
     }
 
-    /// Reads like [`Read::read`] and leaves the data to be read again; 0: the stream has ended. The data stays in the receive
-    /// buffer: the peer may not send more because of a peek.
+    /// Reads like [`Read::read`] and leaves the data to be read again; 0: the stream has ended. The data stays in the
+    /// receive buffer: the peer may not send more because of a peek.
     ///
     /// # Errors
     /// As a read.
@@ -103,10 +103,10 @@ impl TcpStream {
 
     /// As [`TcpStream::peek`], of at least one byte; `None`: there is nothing now.
     pub(crate) fn try_peek(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
-        let residue = self.inner.residue.lock();
-        let most = residue.bound(out.len());
+        let leftover = self.inner.leftover.lock();
+        let most = leftover.bound(out.len());
         let mut filled = 0;
-        residue.peek(most, |piece| {
+        leftover.peek(most, |piece| {
             out[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
         });
@@ -132,13 +132,13 @@ impl TcpStream {
         Ok(Some(filled + count))
     }
 
-    /// Hands received text to `copy`, piece by piece, at most `max` octets in all (at least 1); 0: the stream has
+    /// Hands received data to `copy`, piece by piece, at most `max` bytes in all (at least 1); 0: the stream has
     /// ended. `None`: there is nothing now.
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
-        let mut residue = self.inner.residue.lock();
-        if residue.has_text() || self.has_ended() {
-            let copied = residue.read(max, copy);
-            self.tell(&mut residue);
+        let mut leftover = self.inner.leftover.lock();
+        if leftover.has_data() || self.has_ended() {
+            let copied = leftover.read(max, copy);
+            self.tell(&mut leftover);
             return Ok(Some(copied));
         }
         let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
@@ -147,11 +147,11 @@ impl TcpStream {
             Reply::Received(Ok(received)) => received,
             other => return self.nothing_received(std::mem::replace(other, Reply::Gone)),
         };
-        if received.urgent.is_some() || residue.mark().is_some() {
+        if received.urgent.is_some() || leftover.mark().is_some() {
             self.note_end(received);
-            residue.refill(std::mem::take(received), max);
-            let copied = residue.read(max, copy);
-            self.tell(&mut residue);
+            leftover.refill(std::mem::take(received), max);
+            let copied = leftover.read(max, copy);
+            self.tell(&mut leftover);
             return Ok(Some(copied));
         }
         self.note_end(received);
@@ -164,17 +164,17 @@ impl TcpStream {
         // Whole buffers were given: all but the last, or all, have been copied to their end.
         let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
         if all > copied {
-            let pinched = received.pinched;
-            residue.keep(std::mem::take(&mut received.data), all - copied, pinched);
+            let window_clamped = received.window_clamped;
+            leftover.keep(std::mem::take(&mut received.data), all - copied, window_clamped);
         }
         Ok(Some(copied))
     }
 
     /// Says how much is still to be read, if the connection waits for that.
     #[inline]
-    fn tell(&self, residue: &mut Residue) {
-        if let Some(octets) = residue.news() {
-            self.call(Call::Keep(tcp::Keep { octets }));
+    fn tell(&self, leftover: &mut Leftover) {
+        if let Some(bytes) = leftover.news() {
+            self.call(Call::Keep(tcp::Keep { bytes }));
         }
     }
 
@@ -191,7 +191,7 @@ impl TcpStream {
         }
     }
 
-    /// An answer without text. `None`: there is nothing now.
+    /// An answer without data. `None`: there is nothing now.
     #[cold]
     fn nothing_received(&self, reply: Reply) -> io::Result<Option<usize>> {
         match reply {
@@ -220,7 +220,7 @@ impl TcpStream {
             return Ok(0);
         }
         loop {
-            // A full send queue is waited for before the copy, not after it in vain.
+            // If the send queue is full, wait before the copy: a copy made first might be useless.
             let room = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
             if !self.inner.nonblocking.load(Ordering::Relaxed) && !self.readiness().intersects(room) {
                 self.wait_writable()?;
@@ -234,14 +234,14 @@ impl TcpStream {
     }
 
     /// Takes more from the connection, for later. False: there is nothing now.
-    fn refill(&self, residue: &mut Residue, max: usize) -> io::Result<bool> {
+    fn refill(&self, leftover: &mut Leftover, max: usize) -> io::Result<bool> {
         let Some(received) = self.receive(max)? else { return Ok(false) };
         self.note_end(&received);
-        residue.refill(received, max);
+        leftover.refill(received, max);
         Ok(true)
     }
 
-    /// Takes about `max` octets from the connection; `None`: there is nothing now.
+    /// Takes about `max` bytes from the connection; `None`: there is nothing now.
     #[inline]
     fn receive(&self, max: usize) -> io::Result<Option<tcp::Received>> {
         match self.call(Call::Receive(tcp::Receive { max })) {
@@ -260,7 +260,7 @@ impl TcpStream {
         self.wait_for(Readiness::WRITABLE, |patience| &patience.write)
     }
 
-    fn wait_for(&self, bit: Readiness, which: impl Fn(&Patience) -> &<Real as Platform>::AtomicU64) -> io::Result<()> {
+    fn wait_for(&self, bit: Readiness, which: impl Fn(&Timeouts) -> &<Real as Platform>::AtomicU64) -> io::Result<()> {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }
