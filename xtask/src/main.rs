@@ -13,6 +13,7 @@ mod licences;
 mod metadata;
 mod mutants;
 mod names;
+mod publish;
 mod rules;
 mod steps;
 

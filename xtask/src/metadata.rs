@@ -36,6 +36,11 @@ pub fn packages() -> Result<Vec<Package>, String> {
     Ok(parse(&read(&["--no-deps"])?))
 }
 
+/// All packages of the workspace, with all that cargo says of them.
+pub fn ours() -> Result<Vec<Value>, String> {
+    Ok(array(&read(&["--no-deps"])?["packages"]).to_vec())
+}
+
 /// Where cargo puts what it builds.
 pub fn target_directory() -> Result<PathBuf, String> {
     Ok(PathBuf::from(text(&read(&["--no-deps"])?["target_directory"])))

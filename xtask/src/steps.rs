@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{api, coverage, cycles, deps, exclusive, instructions, licences, metadata, names, rules};
+use crate::{api, coverage, cycles, deps, exclusive, instructions, licences, metadata, names, publish, rules};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
@@ -27,6 +27,7 @@ pub const ALL: &[&str] = &[
     "exclusive",
     "instructions",
     "licences",
+    "publish",
 ];
 
 /// The steps that do not run anything of the product.
@@ -114,6 +115,7 @@ fn step(name: &str) -> Result<Done, String> {
         "exclusive" => exclusive(),
         "instructions" => instructions(),
         "licences" => licences(),
+        "publish" => publish(),
         _ => Err("it has no body".to_owned()),
     }
 }
@@ -235,6 +237,14 @@ fn models() -> Result<Done, String> {
         finish(command).map_err(|error| format!("{}: {error}", package.name))?;
     }
     Ok(if ran { Done::Passed } else { Done::Skipped("no package has a feature `loom` or `shuttle`".to_owned()) })
+}
+
+/// The libraries can be packed as a registry takes them, without the network.
+fn publish() -> Result<Done, String> {
+    let order = publish::order()?;
+    cargo(&publish::arguments(&order))?;
+    println!("In this order: {}.", order.join(", "));
+    Ok(Done::Passed)
 }
 
 /// Licences and sources of dependencies, without the network.
