@@ -13,6 +13,7 @@ mod licences;
 mod metadata;
 mod mutants;
 mod names;
+mod pages;
 mod publish;
 mod rules;
 mod steps;
@@ -25,9 +26,11 @@ cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges
 cargo xtask rules           no protocol word in an architecture, no wire offset in stack, no counter that is never counted
 cargo xtask cycles          modules of tcp, ip and stack import one way, but for the pairs in xtask/cycles.txt
 cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
+cargo xtask pages           fail where a page names a file or a test that does not exist
 cargo xtask api             the public interface of heddle; fail where it is not as in docs/api.txt
 cargo xtask api --bless     write docs/api.txt as the interface is
-cargo xtask check           formatting, clippy, deps, rules, cycles, names, coverage, api, documentation, features
+cargo xtask check           formatting, clippy, deps, rules, cycles, names, pages, coverage, api, documentation,
+                            features
 cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
 cargo xtask ci STEP..       some steps of it
 cargo xtask exclusive       count what the simplest architecture adds to a plain call (needs valgrind)
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         ["rules"] => rules::check(),
         ["cycles"] => cycles::check(),
         ["names"] => names::check(),
+        ["pages"] => pages::check(),
         ["check"] => steps::run(steps::CHECK),
         ["api"] => api::check(),
         ["api", "--bless"] => api::bless(),

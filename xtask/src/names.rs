@@ -40,10 +40,10 @@ fn parse(text: &str) -> Result<Rules, String> {
             ["allow", path, word] if !reason.is_empty() => {
                 rules.allowed.insert((path.to_owned(), word.to_owned()));
             }
-            ["counted", plan] => rules.counted.push(plan.to_owned()),
+            ["counted", architecture] => rules.counted.push(architecture.to_owned()),
             _ => {
                 return Err(format!(
-                    "{LIST}: {line:?} is not `english WORD`, `allow PATH WORD: reason` or `counted PLAN`"
+                    "{LIST}: {line:?} is not `english WORD`, `allow PATH WORD: reason` or `counted ARCHITECTURE`"
                 ));
             }
         }
@@ -57,12 +57,16 @@ pub fn counted() -> Result<Vec<String>, String> {
 }
 
 /// A name without its options: `msgp` of `msgp:2+coupled`.
-fn family(plan: &str) -> &str {
-    plan.split([':', '+']).next().unwrap_or(plan)
+fn family(architecture: &str) -> &str {
+    architecture.split([':', '+']).next().unwrap_or(architecture)
 }
 
-fn families(plans: &str) -> BTreeSet<String> {
-    plans.lines().filter(|line| !line.starts_with('#')).map(|plan| family(plan).to_owned()).collect()
+fn families(architectures: &str) -> BTreeSet<String> {
+    architectures
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|architecture| family(architecture).to_owned())
+        .collect()
 }
 
 /// The names in one literal.
@@ -144,13 +148,13 @@ pub fn check() -> Result<(), String> {
         wrong.extend(judge(&path, &source, (&families, &rules), &mut unused));
     }
     wrong.extend(unused.iter().map(|(path, word)| format!("{LIST} allows {word} in {path}, which does not name it")));
-    let other = rules.counted.iter().filter(|plan| !families.contains(family(plan)));
-    wrong.extend(other.map(|plan| format!("{LIST} counts {plan}, which is no architecture")));
+    let other = rules.counted.iter().filter(|architecture| !families.contains(family(architecture)));
+    wrong.extend(other.map(|architecture| format!("{LIST} counts {architecture}, which is no architecture")));
     if wrong.is_empty() {
         println!("{} files name none of {} architectures", files.len(), families.len());
         return Ok(());
     }
-    let remedy = "Ask the plan for its properties, or put the list into a data file that a test reads.";
+    let remedy = "Ask the architecture for its properties, or put the list into a data file that a test reads.";
     Err(format!("{}\n{remedy} What means something else goes into {LIST}.", wrong.join("\n")))
 }
 

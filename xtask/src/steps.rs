@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{api, coverage, cycles, deps, exclusive, instructions, licences, metadata, names, publish, rules};
+use crate::{api, coverage, cycles, deps, exclusive, instructions, licences, metadata, names, pages, publish, rules};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
@@ -16,6 +16,7 @@ pub const ALL: &[&str] = &[
     "rules",
     "cycles",
     "names",
+    "pages",
     "coverage",
     "api",
     "docs",
@@ -32,7 +33,7 @@ pub const ALL: &[&str] = &[
 
 /// The steps that do not run anything of the product.
 pub const CHECK: &[&str] =
-    &["fmt", "clippy", "deps", "rules", "cycles", "names", "coverage", "api", "docs", "features"];
+    &["fmt", "clippy", "deps", "rules", "cycles", "names", "pages", "coverage", "api", "docs", "features"];
 
 /// How a step ended when it did not fail.
 enum Done {
@@ -103,6 +104,7 @@ fn step(name: &str) -> Result<Done, String> {
         "rules" => rules::check().map(|()| Done::Passed),
         "cycles" => cycles::check().map(|()| Done::Passed),
         "names" => names::check().map(|()| Done::Passed),
+        "pages" => pages::check().map(|()| Done::Passed),
         "coverage" => coverage::check().map(|()| Done::Passed),
         "api" => api::check().map(|()| Done::Passed),
         "docs" => docs(),
