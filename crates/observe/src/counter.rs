@@ -118,6 +118,7 @@ declare! {
         ConnectionsRefused "Active opens answered with a reset."
         TimeWaitEntered "Connections that entered TIME-WAIT."
         TimeWaitReused "Connections in TIME-WAIT taken over by a new SYN."
+        RoomTurns "Times a connection that waited for room in a device was given its turn."
         TimersFired "Entries of timer wheels that fired; the connection may have found nothing due."
         PanicsContained "Panics that ended a connection or lost a piece of work, and not the process."
 

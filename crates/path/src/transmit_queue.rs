@@ -3,9 +3,10 @@
 //! # Waiting for room
 //! A sender asks for the [credit](TransmitQueue::credit) first: how many frames it may send now. One that finds none
 //! leaves a value `W` that names it ([`TransmitQueue::wait_for_room`]) and is named in turn when there is room again
-//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. Frames that are sent all the
-//! same, because several threads spend the same credit at once or ask for none, wait here, in front of all later ones,
-//! up to a limit.
+//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. It waits once, however often it
+//! finds no credit meanwhile, and it is named when there is room for several frames: one turn for each frame that a
+//! full device sends would cost more than the frames. Frames that are sent all the same, because several threads spend
+//! the same credit at once or ask for none, wait here, in front of all later ones, up to a limit.
 //!
 //! # Order
 //! Frames that one thread gives reach the device in that order, and frames of different threads in the order of the
@@ -20,7 +21,7 @@
 //! A frame that was left for a claimant stays when nobody claims the queue any more. A receiver is woken with the lock
 //! held: receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use dev::{BitSet, Notify, TxQueue};
@@ -33,6 +34,12 @@ use crate::Dirty;
 /// Frames kept free in a device queue for senders that ask for no credit and for threads that read it at the same time;
 /// no more than a quarter of the queue, for a queue that has room for half or more need not say how much.
 const RESERVE: usize = 48;
+/// A sender that waits is named when there is room for so many frames, or for a quarter of what a smaller queue has.
+const TURN: usize = 32;
+/// It is named with less room once that has been found so often: the device may be slow, or others send.
+const PATIENCE: u32 = 8;
+/// The memory for more senders than these is given back when none waits any more.
+const FEW: usize = 64;
 /// Frames that may wait for room in a device beyond its own ring.
 const MOST_WAITING: usize = 4096;
 
@@ -47,6 +54,8 @@ pub struct TransmitQueue<P: Platform, W> {
     credit: P::AtomicUsize,
     /// Of these, how many senders that ask leave alone.
     reserve: usize,
+    /// Frames that there is to be room for when a sender that waits is named.
+    turn: usize,
     /// Length of `State::blocked`.
     blocked: P::AtomicUsize,
     /// Notifies receivers without the lock, where the device can.
@@ -58,14 +67,54 @@ struct State<W> {
     queue: Box<dyn TxQueue>,
     /// Frames that found no room, ahead of all later ones.
     waiting: VecDeque<PktBuf>,
-    /// Senders that found no credit.
-    blocked: VecDeque<W>,
+    blocked: Blocked<W>,
+}
+
+/// Senders that found no credit, each once, longest waiting first.
+struct Blocked<W> {
+    queue: VecDeque<(u64, W)>,
+    /// Their numbers.
+    numbers: HashSet<u64>,
+    /// How often there was room for a frame, and not for a turn, since a sender was named.
+    passed_over: u32,
+}
+
+impl<W> Blocked<W> {
+    fn push(&mut self, number: u64, sender: W) {
+        if self.numbers.insert(number) {
+            self.queue.push_back((number, sender));
+        }
+    }
+
+    /// The next, where there is room for `room` frames and a sender is named for `wanted`.
+    fn pop(&mut self, room: usize, wanted: usize) -> Option<W> {
+        if room == 0 {
+            return None;
+        }
+        if room < wanted && self.passed_over < PATIENCE {
+            self.passed_over += 1;
+            return None;
+        }
+        self.passed_over = 0;
+        let (number, sender) = self.queue.pop_front()?;
+        self.numbers.remove(&number);
+        if self.queue.is_empty() && self.queue.capacity() > FEW {
+            *self = Blocked::default();
+        }
+        Some(sender)
+    }
+}
+
+impl<W> Default for Blocked<W> {
+    fn default() -> Self {
+        Blocked { queue: VecDeque::new(), numbers: HashSet::new(), passed_over: 0 }
+    }
 }
 
 /// What a claimant is to do for others.
 struct Mail<W> {
     frames: Vec<PktBuf>,
-    blocked: Vec<W>,
+    blocked: Vec<(u64, W)>,
 }
 
 impl<W> Default for Mail<W> {
@@ -131,14 +180,16 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// one has it.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind, number: usize) -> Self {
         let (credit, notifier) = (queue.credit(), queue.notifier());
-        let state = State { queue, waiting: VecDeque::new(), blocked: VecDeque::new() };
+        let state = State { queue, waiting: VecDeque::new(), blocked: Blocked::default() };
+        // Nothing has been sent yet: what there is room for now is all that there ever is.
+        let reserve = RESERVE.min(credit / 4);
         TransmitQueue {
             state: ClaimLock::new(lock, LockClass::DeviceTx, state),
             mail: Lock::new(LockKind::Blocking, LockClass::TransmitMail, Mail::default()),
             has_mail: P::AtomicBool::new(false),
             credit: P::AtomicUsize::new(credit),
-            // Nothing has been sent yet: what there is room for now is all that there ever is.
-            reserve: RESERVE.min(credit / 4),
+            reserve,
+            turn: TURN.min((credit - reserve) / 4).max(1),
             blocked: P::AtomicUsize::new(0),
             notifier,
             number,
@@ -247,8 +298,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         drop(mail);
         state.waiting.extend(frames);
         state.drain();
-        state.blocked.extend(blocked);
-        self.blocked.store(state.blocked.len(), Ordering::Relaxed);
+        blocked.into_iter().for_each(|(number, sender)| state.blocked.push(number, sender));
+        self.blocked.store(state.blocked.queue.len(), Ordering::Relaxed);
         self.credit.store(state.credit(), Ordering::Relaxed);
         given(&mut state);
         true
@@ -272,21 +323,28 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         }
     }
 
-    /// A sender has found no credit: it will be named by [`TransmitQueue::next_with_room`].
-    pub fn wait_for_room(&self, sender: W) {
+    /// A sender has found no credit: it will be named by [`TransmitQueue::next_with_room`]. `number` is its own: one
+    /// that waits already waits once.
+    pub fn wait_for_room(&self, number: u64, sender: W) {
         match self.state.enter() {
             Ok(mut state) => {
-                state.blocked.push_back(sender);
-                self.blocked.store(state.blocked.len(), Ordering::Relaxed);
+                state.blocked.push(number, sender);
+                self.blocked.store(state.blocked.queue.len(), Ordering::Relaxed);
             }
-            Err(Claimed) => self.leave(&mut Dirty::new(), |mail| mail.blocked.push(sender)),
+            Err(Claimed) => self.leave(&mut Dirty::new(), |mail| mail.blocked.push((number, sender))),
         }
     }
 
     /// Whether senders wait for room.
     #[inline]
     pub fn has_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Relaxed) != 0
+        self.blocked() != 0
+    }
+
+    /// How many senders wait for room.
+    #[inline]
+    pub fn blocked(&self) -> usize {
+        self.blocked.load(Ordering::Relaxed)
     }
 
     /// Whether senders, or frames, may be waiting for room: nothing signals that there is some again, so a thread has
@@ -297,17 +355,15 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     }
 
     /// Takes the sender that has waited longest, if the device has room again and no other thread has claimed the
-    /// queue.
-    pub fn next_with_room(&self) -> Option<W> {
+    /// queue. `before` senders were named in the same pass: they may not have sent yet, and the room is theirs, too.
+    pub fn next_with_room(&self, before: usize) -> Option<W> {
         let mut state = self.state.enter().ok()?;
         state.drain();
         let credit = state.credit();
         self.credit.store(credit, Ordering::Relaxed);
-        if credit <= self.reserve {
-            return None;
-        }
-        let sender = state.blocked.pop_front();
-        self.blocked.store(state.blocked.len(), Ordering::Relaxed);
+        let wanted = self.turn.saturating_mul(before + 1);
+        let sender = state.blocked.pop(credit.saturating_sub(self.reserve), wanted);
+        self.blocked.store(state.blocked.queue.len(), Ordering::Relaxed);
         sender
     }
 

@@ -88,11 +88,59 @@ fn senders_get_their_turn_longest_waiting_first_and_not_before_there_is_room() {
     let queue = &bench.queues[0];
     queue.transmit((0..RING as u16).map(frame), &counters, &mut dirty);
     assert_eq!(queue.credit(), 0);
-    (1..=3).for_each(|sender| queue.wait_for_room(sender));
-    assert!(queue.has_blocked() && queue.next_with_room().is_none());
+    (1..=3).for_each(|sender| queue.wait_for_room(sender.into(), sender));
+    assert!(queue.has_blocked() && queue.next_with_room(0).is_none());
     received(&mut *bench.far[0].rx);
-    assert_eq!([(); 4].map(|()| queue.next_with_room()), [Some(1), Some(2), Some(3), None]);
+    assert_eq!([(); 4].map(|()| queue.next_with_room(0)), [Some(1), Some(2), Some(3), None]);
     assert!(!queue.has_blocked());
+}
+
+/// However often a sender finds no credit while it waits: it has one turn, at the place that it came to first, and may
+/// wait again then.
+#[test]
+fn a_sender_that_waits_waits_once() {
+    let mut bench = bench(1, 0);
+    let queue = &bench.queues[0];
+    for _ in 0..3 {
+        queue.transmit((0..RING as u16).map(frame), &Counters::new(), &mut Dirty::new());
+        for sender in [1, 2, 1, 1, 3, 2] {
+            queue.wait_for_room(sender.into(), sender);
+        }
+        assert_eq!(queue.blocked(), 3);
+        assert_eq!(received(&mut *bench.far[0].rx).len(), RING);
+        assert_eq!([(); 4].map(|()| queue.next_with_room(0)), [Some(1), Some(2), Some(3), None]);
+    }
+    assert!(queue.claim());
+    elsewhere(|| [5, 5, 6, 5].into_iter().for_each(|sender| queue.wait_for_room(sender.into(), sender)));
+    queue.drain();
+    assert_eq!(queue.blocked(), 2, "what was left for the claimant, too");
+}
+
+/// A queue of 64 frames of which 16 are kept free: a quarter of the rest, 12, is a turn. With less room it is given
+/// once that has been found eight times, or a device that never has more would leave senders waiting for ever.
+#[test]
+fn a_turn_is_for_several_frames_but_does_not_wait_for_ever() {
+    let mut bench = bench(1, 0);
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    let full = || queue.transmit((0..RING as u16).map(frame), &Counters::new(), &mut Dirty::new());
+    let mut take = |frames| {
+        let mut batch = Vec::new();
+        assert_eq!(far.receive(&mut batch, frames), frames);
+    };
+    full();
+    (1..=2).for_each(|sender| queue.wait_for_room(sender.into(), sender));
+    take(16);
+    assert!((0..20).all(|_| queue.next_with_room(0).is_none()), "what is kept free is for others");
+    take(11);
+    assert!((0..8).all(|_| queue.next_with_room(0).is_none()));
+    assert_eq!((queue.next_with_room(0), queue.next_with_room(0)), (Some(1), None), "patience begins anew");
+    take(1);
+    assert_eq!(queue.next_with_room(0), Some(2), "room for twelve");
+    (3..=6).for_each(|sender| queue.wait_for_room(sender.into(), sender));
+    take(20);
+    // Room for 32, and nobody has sent yet: the third would find 8.
+    assert_eq!([0, 1, 2].map(|before| queue.next_with_room(before)), [Some(3), Some(4), None]);
+    assert_eq!(queue.blocked(), 2);
 }
 
 /// Each of 70 queues gives one frame to one receiver; that one and no other is woken, whatever their numbers modulo 64.
@@ -169,9 +217,9 @@ fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
         assert!(!queue.is_mine() && !queue.claim(), "one thread at a time has the claim");
         queue.transmit_one(frame(2), &counters, &mut dirty);
         queue.transmit([frame(3), frame(4)], &counters, &mut dirty);
-        queue.wait_for_room(7);
+        queue.wait_for_room(7, 7);
         assert!(!dirty.is_empty(), "whoever notifies finds the mail");
-        assert_eq!((queue.drain(), queue.next_with_room()), (false, None), "neither is this thread's");
+        assert_eq!((queue.drain(), queue.next_with_room(0)), (false, None), "neither is this thread's");
         queue.give_up();
     });
     assert!(queue.is_mine(), "only the claimant ends the claim");
@@ -179,7 +227,7 @@ fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
     assert_eq!(received(&mut **far), [1]);
     assert!(queue.drain());
     assert_eq!(received(&mut **far), [2, 3, 4]);
-    assert_eq!((queue.next_with_room(), queue.has_mail()), (Some(7), false));
+    assert_eq!((queue.next_with_room(0), queue.has_mail()), (Some(7), false));
     assert!(!queue.drain(), "once");
 }
 

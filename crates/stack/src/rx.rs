@@ -423,17 +423,15 @@ impl<P: Platform> Driver<P> {
         deferred.flush(&self.shared);
     }
 
-    /// Connections that wait for room in this driver's device queue get their turn, longest waiting first.
+    /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.
     fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
         for queue in self.looked_after(&self.shared.ports[port]) {
             if queue.drain() {
                 queue.flush();
             }
-            for _ in 0..ROOM_TURNS {
-                if !queue.has_blocked() {
-                    break;
-                }
-                let Some(target) = queue.next_with_room() else { break };
+            for before in 0..queue.blocked().min(ROOM_TURNS) {
+                let Some(target) = queue.next_with_room(before) else { break };
+                self.counters.add(Counter::RoomTurns, 1);
                 self.active.post(&mut Ingress::TransmitReady(target), now, deferred);
             }
         }

@@ -238,7 +238,7 @@ impl<P: Platform> Shared<P> {
     pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, deferred: &mut DeferredEffects<P>) {
         let Some(port) = self.ports.get(route.port.into()) else { return };
         let queue = port.queue(flow.hash);
-        queue.wait_for_room(target);
+        queue.wait_for_room(target.key.to_bits(), target);
         // The thread that notifies looks whether the driver sleeps.
         deferred.dirty().mark(queue.number());
     }

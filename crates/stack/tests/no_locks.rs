@@ -12,7 +12,7 @@ use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
-use stack::socket::{Readiness, TcpSocket, UdpShared};
+use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 use sync::LockClass;
 use testbed::counting::{Counting, Spent, spent};
 use testbed::frames::{self, Datagram, Ends, ISS, Segment, tcp_of};
@@ -116,6 +116,37 @@ fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(arch: Archite
         for _ in 0..ROUNDS {
             assert_eq!(datagram_round(&mut node, &socket, ends), Spent::NOTHING);
         }
+    }
+}
+
+/// A user that asks again and again for a connection takes no lock from those that bring one. One that has come is
+/// found, also when the listener was asked before it was told of it.
+#[every_arch]
+fn to_accept_where_no_connection_waits_takes_no_lock(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch);
+        let listener = node.listen(PORT, 8);
+        let nothing = |listener: &ListenerShared<Counting>| {
+            let (accepted, spent) = spent(|| listener.accept());
+            assert!(accepted.is_none() && spent == Spent::NOTHING, "{spent:?}");
+        };
+        nothing(&listener);
+        for round in 0..2 {
+            let from = 2000 + round;
+            let answers = node.answers(&Segment::syn(from, PORT).frame_over(ends));
+            nothing(&listener);
+            let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+            node.answers(&Segment::ack((from, PORT), ISS.wrapping_add(1), next).frame_over(ends));
+            assert!(listener.ready.get().contains(Readiness::ACCEPTABLE));
+            let (accepted, spent) = spent(|| listener.accept());
+            assert!(accepted.is_some());
+            assert!(spent.locks.iter().any(|(class, _)| *class == LockClass::AcceptQueue), "{spent:?}");
+            nothing(&listener);
+        }
+        // The readiness of a connection that another thread took first is cleared, once.
+        listener.ready.raise(Readiness::ACCEPTABLE);
+        assert!(listener.accept().is_none() && listener.ready.get().is_empty());
+        nothing(&listener);
     }
 }
 

@@ -217,7 +217,14 @@ impl<P: Platform> ListenerShared<P> {
     }
 
     /// Takes the connection that has waited longest; clears the readiness when none is left.
+    ///
+    /// Takes no lock where none waits. A connection that is being queued meanwhile may be missed then: its readiness is
+    /// about to rise, and is looked at by a caller that means to sleep.
     pub fn accept(&self) -> Option<Arc<TcpSocket<P>>> {
+        // The readiness may be left over from a connection that was taken before it rose, and is to be cleared.
+        if self.waiting.load(Ordering::Relaxed) == 0 && !self.ready.get().intersects(Readiness::ACCEPTABLE) {
+            return None;
+        }
         let mut queue = self.queue.lock();
         let child = queue.established.pop_front();
         self.waiting.store(queue.established.len(), Ordering::Relaxed);
