@@ -245,7 +245,7 @@ impl Runner {
     fn effect(&mut self, line: u32, effect: Effect, running: bool) -> Ran<()> {
         match effect {
             Effect::Knob(name, value) if running => {
-                self.host.stack.shared().set_knob(&name, &value).map_err(|error| knob_error(line, &error))?;
+                self.host.stack.shared().control().set_knob(&name, &value).map_err(|error| knob_error(line, &error))?;
             }
             Effect::Knob(..) => {}
             Effect::Swallow(on) => self.host.swallow = on,

@@ -34,7 +34,7 @@ pub(crate) struct Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.stack.shared().wake_drivers();
+        self.stack.shared().links().wake_drivers();
         let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
             // A waker that a driver runs may hold the last handle; a thread that waited for itself would never end.
@@ -107,7 +107,7 @@ impl Stack {
 
     /// The addresses of its interfaces.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let interfaces = &self.inner.stack.shared().interfaces;
+        let interfaces = self.inner.stack.shared().links().interfaces();
         interfaces.iter().flat_map(|interface| interface.view.get().addresses().map(|(address, _)| address)).collect()
     }
 
@@ -116,7 +116,7 @@ impl Stack {
     /// # Errors
     /// There is none of this name.
     pub fn knob(&self, name: &str) -> Result<String, KnobError> {
-        Ok(knobs::find(name)?.value(self.inner.stack.shared().tcp()))
+        Ok(knobs::find(name)?.value(self.inner.stack.shared().control().tcp()))
     }
 
     /// Sets a parameter of the running stack: for connections that are opened from now on and, where a connection does
@@ -125,7 +125,7 @@ impl Stack {
     /// # Errors
     /// See [`SetKnobError`].
     pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
-        self.inner.stack.shared().set_knob(name, value)
+        self.inner.stack.shared().control().set_knob(name, value)
     }
 
     /// Adds a route by way of an interface, counted from 0 in the order in which they were given to the builder, or
@@ -140,7 +140,7 @@ impl Stack {
     {
         let route = route.try_into().map_err(Into::into)?;
         let shared = self.inner.stack.shared();
-        let interfaces = shared.interfaces.len();
+        let interfaces = shared.links().interfaces().len();
         if interface >= interfaces {
             return Err(RouteError::NoInterface { interface, interfaces });
         }

@@ -139,7 +139,7 @@ impl TcpListener {
     /// they are established (`TCP_DEFER_ACCEPT`). `time` is rounded up to time-outs of the SYN-ACK: 1 s, 3 s, 7 s and
     /// so on. A handshake that a SYN cookie completes is not deferred.
     pub fn set_defer_accept(&self, time: Duration) {
-        let time_outs = tcp::config::time_outs_in(time, self.inner.stack.raw().shared().tcp());
+        let time_outs = tcp::config::time_outs_in(time, self.inner.stack.raw().shared().control().tcp());
         self.inner.listener.set_defer_accept(time_outs);
     }
 

@@ -144,7 +144,7 @@ impl UdpSocket {
         if !ip.is_ipv4() || ip.is_multicast() || ip.is_unspecified() || self.inner.broadcast.load(Ordering::Relaxed) {
             return Ok(());
         }
-        if self.inner.stack.raw().shared().may_be_host(ip) {
+        if self.inner.stack.raw().shared().links().may_be_host(ip) {
             return Ok(());
         }
         let message = format!("{to} is a broadcast address: allow it with set_broadcast(true) first");
@@ -405,7 +405,7 @@ impl UdpSocket {
         if address.is_unspecified() {
             return Ok(None);
         }
-        let interfaces = &self.inner.stack.raw().shared().interfaces;
+        let interfaces = &self.inner.stack.raw().shared().links().interfaces();
         let found = interfaces.iter().position(|interface| interface.view.get().is_local(address.into()));
         found.map(Some).ok_or_else(|| {
             let message = format!("{address} is none of the stack's addresses: give that of the interface to join on");

@@ -239,14 +239,23 @@ fn silence_is_suspected(arch: Architecture) {
     exchange(&mut world, &listener, SERVER, b"hello");
     let offer = |world: &World| {
         let shared = world.b.below().shared().clone();
-        shared.destinations.offer("10.0.0.1".parse().unwrap(), 1460, shared.tcp().fast_open, world.clock.now())
+        shared.destinations.offer(
+            "10.0.0.1".parse().unwrap(),
+            1460,
+            shared.control().tcp().fast_open,
+            world.clock.now(),
+        )
     };
     assert!(offer(&world).max_data > 0);
     let client = open(&world, "10.0.0.77:80", b"request");
     world.pass(Duration::from_secs(2));
     let shared = world.b.below().shared().clone();
-    let silent =
-        shared.destinations.offer("10.0.0.77".parse().unwrap(), 1460, shared.tcp().fast_open, world.clock.now());
+    let silent = shared.destinations.offer(
+        "10.0.0.77".parse().unwrap(),
+        1460,
+        shared.control().tcp().fast_open,
+        world.clock.now(),
+    );
     assert_eq!(silent, Default::default(), "no offer to who does not answer");
     assert!(offer(&world).max_data > 0, "others are not suspected");
     drop(client);

@@ -181,7 +181,7 @@ fn a_connection_opens_when_memory_is_short(arch: Architecture) {
     world.b.set_knob("tcp_mem", "1 1 1").expect("a knob");
     let mut hog = connect(&mut world, &listener);
     let (_unread, _) = listener.accept().expect("it is established");
-    let severe = |world: &World| world.b.below().shared().scarcity().is_severe();
+    let severe = |world: &World| world.b.below().shared().control().scarcity().is_severe();
     let mut sent = 0;
     while !severe(&world) {
         match hog.write(&[7; 4096]) {
@@ -219,7 +219,7 @@ fn a_transfer_goes_through_when_all_memory_is_short(arch: Architecture) {
         let left = (500_000 - sent).min(buffer.len());
         sent += client.write(&buffer[..left]).unwrap_or(0);
         world.pass(std::time::Duration::from_millis(1));
-        severe += u32::from(world.a.below().shared().scarcity().is_severe());
+        severe += u32::from(world.a.below().shared().control().scarcity().is_severe());
         received += server.read(&mut buffer).unwrap_or(0);
     }
     assert!(severe > 0, "the limit was felt");

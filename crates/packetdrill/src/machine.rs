@@ -77,7 +77,7 @@ impl Machine {
     }
 
     pub(crate) fn set_knob(&mut self, name: &str, value: &str) -> Result<(), String> {
-        self.host.stack.shared().set_knob(name, value).map_err(|error| error.to_string())
+        self.host.stack.shared().control().set_knob(name, value).map_err(|error| error.to_string())
     }
 
     /// Lets everything happen that happens now.

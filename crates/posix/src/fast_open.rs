@@ -15,7 +15,7 @@ use crate::transfer::Transfer;
 use crate::{Answer, Errno, now};
 
 fn is_client<P: Platform>(stack: &Stack<P>) -> bool {
-    stack.shared().tcp().fast_open.has(FastOpenMode::CLIENT)
+    stack.shared().control().tcp().fast_open.has(FastOpenMode::CLIENT)
 }
 
 /// `TCP_FASTOPEN_KEY`: one key, or the key and the one before it.
@@ -86,7 +86,7 @@ impl<P: Platform> State<P> {
         (bound, to): (Option<SocketAddr>, SocketAddr),
         (transfer, waits): (&mut Transfer, bool),
     ) -> Result<(), Errno> {
-        let options = self.settings.connection(stack.shared().tcp());
+        let options = self.settings.connection(stack.shared().control().tcp());
         // No SYN carries more.
         let (data, range) = transfer.next(usize::from(u16::MAX));
         let (socket, taken) = stack.connect_fast(bound, to, &options, &data[range], waits)?;

@@ -60,7 +60,7 @@ impl<P: Platform> Sockets<P> {
     pub fn tcp_info(&self, fd: i32) -> Result<TcpInfo, Errno> {
         let file = self.file(fd)?;
         let Object::Tcp(socket) = &file.object else { return Err(Errno::ENOTSOCK) };
-        let config = self.stack.shared().tcp();
+        let config = self.stack.shared().control().tcp();
         let state = socket.lock();
         let info = match &state.stage {
             Stage::Stream(stream) => tcp::TcpInfo::of(&stream.status(&self.stack).ok_or(Errno::ENOTCONN)?),

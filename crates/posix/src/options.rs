@@ -181,11 +181,11 @@ impl<P: Platform> TcpSocket<P> {
             _ => {}
         }
         if let Some(report) = stream.and_then(|stream| stream.status(stack))
-            && let Some(value) = live((level, name), &report.options, kept.as_ref(), stack.shared().tcp())
+            && let Some(value) = live((level, name), &report.options, kept.as_ref(), stack.shared().control().tcp())
         {
             return Ok(value);
         }
-        match kept.or_else(|| default(level, name, stack.shared().tcp())) {
+        match kept.or_else(|| default(level, name, stack.shared().control().tcp())) {
             Some(value) => Ok(value),
             None if is_known(level, name) => int(0),
             None => Err(Errno::ENOPROTOOPT),

@@ -170,7 +170,7 @@ impl<P: Platform> State<P> {
         // Before the look: what is acknowledged after it is told.
         self.await_acknowledgement(stack);
         let Stage::Stream(stream) = &self.stage else { return false };
-        let (before, now) = (self.reports.entered, stack.shared().clock.now());
+        let (before, now) = (self.reports.entered, stack.shared().clock().now());
         match stream.status(stack) {
             Some(status) if status.state != tcp::State::Closed => {
                 let acknowledged = status.traffic.bytes_acked;

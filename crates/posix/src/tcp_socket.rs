@@ -152,7 +152,7 @@ impl<P: Platform> TcpSocket<P> {
         let mut state = self.lock();
         let free = state.settings.free_bind;
         let Stage::Idle(bound @ None) = &mut state.stage else { return Err(Errno::EINVAL) };
-        if !address.ip().is_unspecified() && !stack.shared().is_local(address.ip()) && !free {
+        if !address.ip().is_unspecified() && !stack.shared().links().is_local(address.ip()) && !free {
             return Err(Errno::EADDRNOTAVAIL);
         }
         *bound = Some(address);
@@ -330,8 +330,8 @@ impl<P: Platform> State<P> {
     }
 
     fn listen_at(&mut self, stack: &Stack<P>, address: SocketAddr) -> Result<(), Errno> {
-        let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().tcp()))?;
-        listener.set_defer_accept(self.settings.defer_accept(stack.shared().tcp()));
+        let listener = stack.listen(address, self.backlog, self.settings.connection(stack.shared().control().tcp()))?;
+        listener.set_defer_accept(self.settings.defer_accept(stack.shared().control().tcp()));
         listener.ready.watch(self.waiters.clone());
         self.stage = Stage::Listener(listener);
         self.tell_listener();
@@ -357,7 +357,7 @@ impl<P: Platform> State<P> {
         if self.settings.is_on(libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT) {
             return self.connect_later(stack, bound, to);
         }
-        let socket = stack.connect(bound, to, &self.settings.connection(stack.shared().tcp()))?;
+        let socket = stack.connect(bound, to, &self.settings.connection(stack.shared().control().tcp()))?;
         self.adopt(stack, Stream::new(socket, true, &self.waiters))
     }
 

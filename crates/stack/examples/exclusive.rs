@@ -50,8 +50,8 @@ impl Way {
         match self {
             Way::Direct(cell) => {
                 let mut deferred = DeferredEffects::default();
-                cell.call(target, &mut call, shared.clock.now(), &mut deferred, &mut reply);
-                deferred.flush(shared);
+                cell.call(target, &mut call, shared.clock().now(), &mut deferred, &mut reply);
+                deferred.flush(shared.links());
             }
             Way::Trait(arch) => arch.call(target, &mut call, &mut reply),
         }
@@ -97,7 +97,7 @@ fn main() {
             ThreadConfig { cpus: 1, own_threads: false },
             Contents::empty(),
         );
-        arch.tick(shared.clock.now());
+        arch.tick(shared.clock().now());
         Way::Trait(arch)
     };
     let delivered = run(way, &shared, &mut far[0].rx, count);
@@ -110,7 +110,7 @@ fn main() {
 fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>, count: u32) -> u64 {
     let listener = ListenerShared::new("10.0.0.1:80".parse().expect("an address"), 16, 16, Default::default());
     way.control(Control::Listen(listener.clone()));
-    let now = shared.clock.now();
+    let now = shared.clock().now();
     let mut deferred = DeferredEffects::default();
     // The neighbour's link address, so that answers need not wait for it.
     let mac = wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
@@ -125,7 +125,7 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
     let (mut seq, mut delivered, mut sink) = (SeqNumber(1), 0, Vec::new());
     for n in 0..count {
         way.post(&mut segment(seq, ours, TcpFlags::ACK, DATA), now, &mut deferred);
-        deferred.flush(shared);
+        deferred.flush(shared.links());
         seq += DATA as u32;
         if n % 2 == 1 || n + 1 == count {
             let call = Call::Receive(tcp::Receive { max: 1 << 20 });

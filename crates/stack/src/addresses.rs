@@ -165,7 +165,7 @@ impl<P: Platform> Shared<P> {
     /// Publishes a view unless a newer one was published meanwhile.
     fn publish(&self, interface: usize, version: u64, view: InterfaceView, counters: &Counters) {
         let versioned = &self.addresses.machines[interface].versioned;
-        let done = self.interfaces[interface].view.update(|current| {
+        let done = self.links().interfaces()[interface].view.update(|current| {
             if versioned.load(Ordering::Relaxed) < version {
                 versioned.store(version, Ordering::Relaxed);
                 *current = view;
@@ -186,7 +186,7 @@ impl<P: Platform> Shared<P> {
             self.internet.set_timing(interface, timing);
         }
         // Nobody is told of groups where the link has no headers: there is no neighbour to tell.
-        let told = self.interfaces[interface].view.get().framing == Framing::Ethernet;
+        let told = self.links().view(interface).framing == Framing::Ethernet;
         for frame in changes.frames.into_iter().filter(|_| told) {
             self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, deferred);
         }
@@ -201,8 +201,8 @@ impl<P: Platform> Shared<P> {
 
     /// Begins to test the addresses of all interfaces that do so.
     pub fn start_addresses(&self, deferred: &mut DeferredEffects<P>) {
-        let now = self.clock.now();
-        for interface in 0..self.interfaces.len() {
+        let now = self.clock().now();
+        for interface in 0..self.links().interfaces().len() {
             let counters = &self.counters;
             self.machine(interface, counters, deferred, |autoconf| Some(((), autoconf.start(now, counters))));
         }
@@ -258,7 +258,7 @@ impl<P: Platform> Shared<P> {
         group: IpAddr,
         deferred: &mut DeferredEffects<P>,
     ) -> Result<(), TooManyGroups> {
-        let (now, counters) = (self.clock.now(), &self.counters);
+        let (now, counters) = (self.clock().now(), &self.counters);
         let join = |autoconf: &mut Autoconf| match autoconf.join(now, group, counters) {
             Ok(changes) => Some((Ok(()), changes)),
             Err(error) => Some((Err(error), Changes::default())),
@@ -268,7 +268,7 @@ impl<P: Platform> Shared<P> {
 
     /// A socket leaves a group on an interface.
     pub fn leave_group(&self, interface: usize, group: IpAddr, deferred: &mut DeferredEffects<P>) {
-        let (now, counters) = (self.clock.now(), &self.counters);
+        let (now, counters) = (self.clock().now(), &self.counters);
         let leave = |autoconf: &mut Autoconf| Some(((), autoconf.leave(now, group, counters)));
         self.machine(interface, counters, deferred, leave);
     }
@@ -276,7 +276,7 @@ impl<P: Platform> Shared<P> {
     /// Sets the MTU of an interface's link, in bytes, as an administrator does. Open connections take it when they next
     /// send.
     pub fn set_link_mtu(&self, interface: usize, mtu: usize, deferred: &mut DeferredEffects<P>) {
-        let (now, counters) = (self.clock.now(), &self.counters);
+        let (now, counters) = (self.clock().now(), &self.counters);
         let set = |autoconf: &mut Autoconf| Some(((), autoconf.set_mtu(now, mtu, counters)));
         self.machine(interface, counters, deferred, set);
     }
@@ -307,7 +307,7 @@ impl<P: Platform> Shared<P> {
         if !allowed {
             return counters.drop(DropReason::RedirectRefused);
         }
-        let view = self.interfaces[interface].view.get();
+        let view = self.links().view(interface);
         let routes = self.routes.lock();
         let mut redirects = self.addresses.redirects.lock();
         let accepted = redirects.accept(now, redirect, view, &routes);
@@ -357,7 +357,7 @@ impl<P: Platform> Shared<P> {
 
     /// Lifetimes, probes, announcements and reports that are due.
     pub fn address_timeouts(&self, now: Time, counters: &Counters, deferred: &mut DeferredEffects<P>) {
-        for interface in 0..self.interfaces.len() {
+        for interface in 0..self.links().interfaces().len() {
             let due = |autoconf: &mut Autoconf| Some(((), autoconf.timeouts(now, counters)));
             self.machine(interface, counters, deferred, due);
         }

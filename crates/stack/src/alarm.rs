@@ -14,10 +14,14 @@
 //! it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dev::Wake;
 use observe::Time;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
+
+/// How long a receive thread sleeps at most while connections wait for room in a device.
+pub(crate) const ROOM_NAP: Duration = Duration::from_millis(1);
 
 /// The thread is awake and will look before it sleeps.
 const AWAKE: u64 = 0;

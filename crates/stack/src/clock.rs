@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, Ordering, Platform};
+use sync::{Atomic, CachePadded, Ordering, Platform};
 
 /// A clock that moves only when it is advanced: virtual time for tests.
 pub struct VirtualClock<P: Platform> {
@@ -100,5 +100,41 @@ impl<P: Platform> Clock<P> {
     /// Whether time passes by itself, so that sleeping until a deadline makes sense.
     pub fn passes(&self) -> bool {
         !matches!(self, Clock::Virtual(_))
+    }
+}
+
+/// A stack's clock, and its reading when the receive threads took their latest batch.
+pub struct BatchClock<P: Platform> {
+    clock: Clock<P>,
+    /// In nanoseconds: spares a clock read for each segment.
+    batch: CachePadded<P::AtomicU64>,
+}
+
+impl<P: Platform> BatchClock<P> {
+    /// No batch was taken yet: the time of the latest is now.
+    pub(crate) fn new(clock: Clock<P>) -> Self {
+        let batch = CachePadded::new(P::AtomicU64::new(clock.now().as_nanos()));
+        BatchClock { clock, batch }
+    }
+
+    /// See [`Clock::now`].
+    #[inline]
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Time of the batch that is being worked on.
+    #[inline]
+    pub fn batch_now(&self) -> Time {
+        if self.clock.passes() { Time::from_nanos(self.batch.load(Ordering::Relaxed)) } else { self.clock.now() }
+    }
+
+    /// A receive thread starts a batch at `now`.
+    #[inline]
+    pub(crate) fn begin_batch(&self, now: Time) {
+        // Another thread's later batch stays.
+        if self.batch.load(Ordering::Relaxed) < now.as_nanos() {
+            self.batch.store(now.as_nanos(), Ordering::Relaxed);
+        }
     }
 }

@@ -10,7 +10,7 @@ use path::Dirty;
 use smallvec::SmallVec;
 use sync::{Platform, Writers};
 
-use crate::shared::Shared;
+use crate::links::Links;
 use crate::socket::poll::Number;
 use crate::socket::readiness::Audience;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
@@ -135,16 +135,16 @@ impl<P: Platform> DeferredEffects<P> {
 
     /// Does what is left, but for announcements. The caller holds no guard.
     #[inline]
-    pub fn flush(&mut self, shared: &Shared<P>) {
+    pub fn flush(&mut self, links: &Links<P>) {
         if !self.used {
             return;
         }
         if !self.dirty.is_empty() {
             sync::walk::note(file!(), "notifies the device");
-            shared.notify(&mut self.dirty);
+            links.notify(&mut self.dirty);
         }
         if self.alarm != u64::MAX {
-            shared.alarms.due(std::mem::replace(&mut self.alarm, u64::MAX));
+            links.alarms().due(std::mem::replace(&mut self.alarm, u64::MAX));
         }
         if self.set.is_some() || !self.others.is_empty() {
             self.tell();

@@ -183,7 +183,7 @@ impl<P: Platform> Shared<P> {
             Ok(Opened::HalfOpen(half_open)) => {
                 handshakes.routes.note(peer, &route);
                 let kept = Kept { listener, route, absent };
-                handshakes.cache.insert(half_open, kept, absent.hash(), self.tcp(), now);
+                handshakes.cache.insert(half_open, kept, absent.hash(), self.control().tcp(), now);
                 None
             }
             Ok(Opened::Early(pcb)) => Some(Child::new((flow, absent), pcb, route, Admission::Early(listener), &out)),
@@ -200,13 +200,13 @@ impl<P: Platform> Shared<P> {
 
     /// Has `tcp` decide what a listener answers to a SYN, and takes the places of the listener that the answer needs.
     fn admit(&self, listener: &ListenerShared<P>, syn: &Segment, now: Time) -> Result<Answer, DropReason> {
-        let config = self.tcp();
+        let config = self.control().tcp();
         let limit = listener.fast_open_limit(config.fast_open);
         let keys = (limit > 0).then(|| {
             let set = listener.fast_open_keys().unwrap_or(config.fast_open_keys);
             CookieKeys::new(set, &self.secrets.handshake().fast_open)
         });
-        let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), (config, self.scarcity()));
+        let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), (config, self.control().scarcity()));
         if !answer.is_ok_and(|answer| answer.is_remembered()) {
             listener.abandon();
         }
@@ -219,7 +219,7 @@ impl<P: Platform> Shared<P> {
     /// The MSS of the path that a remembered route leads to.
     fn mss_on(&self, route: &RouteCache, peer: IpAddr, now: Time) -> u16 {
         match route.leaves_by(self.generation()) {
-            Some(port) => self.mss_by(self.interface_of(port), peer, now),
+            Some(port) => self.mss_by(self.links().interface_of(port), peer, now),
             None => self.route_mss(peer, now),
         }
     }
@@ -287,7 +287,7 @@ impl<P: Platform> Shared<P> {
         let options = self.options_on_path(&listener, peer);
         let params = params(&options, &listener, self.route_mss(peer, now));
         let (isn, secrets) = (self.isn_of(&flow, now), self.secrets.handshake());
-        let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, self.tcp(), now) else {
+        let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, self.control().tcp(), now) else {
             counters.drop(DropReason::SynCookieInvalid);
             self.reset(&flow, segment, counters, deferred);
             return None;
@@ -319,7 +319,7 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let config = self.tcp();
+        let config = self.control().tcp();
         while let Some(slot) = handshakes.cache.due(config, now) {
             let given_up = handshakes.cache.time_out(slot, config, now, |half_open, kept| {
                 let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };

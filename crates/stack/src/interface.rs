@@ -8,7 +8,6 @@ use ip::InterfaceView;
 use sync::{Platform, Versioned};
 
 use crate::flow::Target;
-use crate::shared::Shared;
 
 /// See the head of the file.
 pub struct Interface<P: Platform> {
@@ -35,28 +34,3 @@ impl<P: Platform> Interface<P> {
 pub type Port<P> = path::Port<P, Target>;
 /// The ports of a stack.
 pub type Ports<P> = path::Ports<P, Target>;
-
-impl<P: Platform> Shared<P> {
-    /// The number of the port by which flows of this hash leave an interface; `None`: it has none.
-    #[inline]
-    pub fn port_of(&self, interface: usize, hash: u32) -> Option<usize> {
-        self.ports.choose(self.interfaces[interface].ports(), hash)
-    }
-
-    /// Whether every device of an interface has vanished. One without devices is never down.
-    pub fn is_down(&self, interface: usize) -> bool {
-        let mut ports = self.interfaces[interface].ports().iter();
-        ports.len() > 0 && ports.all(|port| self.ports[*port].is_down())
-    }
-
-    /// The device of a port has vanished, or is back. Whether its interface has none left by that; if it has, its flows
-    /// look for another.
-    pub fn set_port_down(&self, port: usize, interface: Option<usize>, down: bool) -> bool {
-        self.ports[port].set_down(down);
-        let Some(interface) = interface else { return false };
-        if self.interfaces[interface].ports().len() > 1 {
-            self.invalidate_routes();
-        }
-        self.is_down(interface)
-    }
-}

@@ -134,7 +134,7 @@ fn header_len(destination: IpAddr) -> usize {
 impl<P: Platform> Shared<P> {
     /// The link header for `next_hop`, if its link address is known and fresh.
     pub fn link_header(&self, interface: usize, next_hop: IpAddr, destination: IpAddr) -> Option<LinkHeader> {
-        let view = self.interfaces[interface].view.get();
+        let view = self.links().view(interface);
         if view.framing == Framing::Packet {
             return Some(LinkHeader::None);
         }
@@ -152,11 +152,11 @@ impl<P: Platform> Shared<P> {
         progress: bool,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(LinkHeader, bool)> {
-        let view = self.interfaces[interface].view.get();
+        let view = self.links().view(interface);
         if view.framing == Framing::Packet {
             return Some((LinkHeader::None, false));
         }
-        let now = self.batch_now();
+        let now = self.clock().batch_now();
         let mut neighbours = self.internet.neighbours(interface);
         let mac = neighbours.lookup(next_hop)?;
         let mut in_doubt = neighbours.is_in_doubt(next_hop);
@@ -177,7 +177,7 @@ impl<P: Platform> Shared<P> {
     pub fn suspect_path(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
-        let changed = neighbours.suspect(self.batch_now(), next_hop);
+        let changed = neighbours.suspect(self.clock().batch_now(), next_hop);
         self.internet.note(neighbours.next_deadline(), deferred);
         self.internet.note_doubts(interface, &neighbours);
         drop(neighbours);
@@ -193,7 +193,7 @@ impl<P: Platform> Shared<P> {
         let Some((interface, next_hop)) = self.route(destination) else { return };
         let mut neighbours = self.internet.neighbours(interface);
         if neighbours.is_in_doubt(next_hop) {
-            neighbours.confirm(self.batch_now(), next_hop);
+            neighbours.confirm(self.clock().batch_now(), next_hop);
             self.internet.note(neighbours.next_deadline(), deferred);
             self.internet.note_doubts(interface, &neighbours);
         }
@@ -209,8 +209,8 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) -> SmallVec<[PktBuf; 8]> {
-        let now = self.clock.now();
-        let view = self.interfaces[interface].view.get();
+        let now = self.clock().now();
+        let view = self.links().view(interface);
         if view.framing == Framing::Packet {
             return smallvec![packet];
         }
@@ -243,7 +243,7 @@ impl<P: Platform> Shared<P> {
         if self.arp_under_test(interface, packet, now, counters, deferred) {
             return;
         }
-        let view = self.interfaces[interface].view.get();
+        let view = self.links().view(interface);
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.arp_arrives(now, view, packet, counters);
         self.internet.note(neighbours.next_deadline(), deferred);
@@ -263,7 +263,7 @@ impl<P: Platform> Shared<P> {
         if self.discovery_under_test(interface, discovery, now, counters, deferred) {
             return;
         }
-        let view = self.interfaces[interface].view.get();
+        let view = self.links().view(interface);
         let mut neighbours = self.internet.neighbours(interface);
         let effects = neighbours.discovery_arrives(now, view, discovery, counters);
         self.internet.note(neighbours.next_deadline(), deferred);
@@ -282,7 +282,7 @@ impl<P: Platform> Shared<P> {
         if effects.changed {
             self.invalidate_routes();
         }
-        let view = self.interfaces[interface].view.get();
+        let view = self.links().view(interface);
         let lost = effects.unreachable.iter().filter_map(|packet| ip::icmp::undelivered(packet, view)).collect();
         if let Some(conflict) = effects.conflict {
             self.address_conflict(interface, conflict, now, counters, deferred);
@@ -354,7 +354,7 @@ impl<P: Platform> Shared<P> {
             let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, deferred);
             self.send_frames(interface, hash, &mut frames, counters, deferred);
         };
-        let mtu = self.interfaces[interface].view.get().mtu_for(destination);
+        let mtu = self.links().view(interface).mtu_for(destination);
         if packet.len() <= mtu {
             return send(packet);
         }
@@ -382,20 +382,20 @@ impl<P: Platform> Shared<P> {
         // Read before the tables: a change in between makes what is found stale at once, not for ever.
         let generation = self.generation();
         let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
-        if let Some(interface) = known.leaves_by(generation).and_then(|port| self.interface_of(port))
+        if let Some(interface) = known.leaves_by(generation).and_then(|port| self.links().interface_of(port))
             && let Some(link) = &known.link
-            && let Some(port) = self.port_of(interface, hash)
-            && buf.len() + header_len(dst) <= self.interfaces[interface].view.get().mtu_for(dst)
+            && let Some(port) = self.links().port_of(interface, hash)
+            && buf.len() + header_len(dst) <= self.links().view(interface).mtu_for(dst)
         {
             ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
             link.prepend(&mut buf);
-            return self.ports[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
+            return self.links().ports()[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
         }
         let Some(route) = self.route(dst) else { return counters.drop(DropReason::NoRoute) };
         match (src, dst) {
             // It will be cut, and then gets its identification from `fragment`.
             (IpAddr::V4(src), IpAddr::V4(dst))
-                if buf.len() + wire::ipv4::HEADER_LEN > self.interfaces[route.0].view.get().mtu =>
+                if buf.len() + wire::ipv4::HEADER_LEN > self.links().view(route.0).mtu =>
             {
                 let cut = Fragmentation::Allowed { ident: 0 };
                 ip::output::ipv4_header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl, cut);
@@ -416,7 +416,8 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) -> RouteCache {
         let unknown = RouteCache::as_of(generation);
-        let Some(port) = self.port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination)) else {
+        let Some(port) = self.links().port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination))
+        else {
             return unknown;
         };
         match self.link_header_in_use(interface, next_hop, destination, false, deferred) {
@@ -446,7 +447,7 @@ impl<P: Platform> Shared<P> {
     /// A connection has believed a router's packet-too-big: others to that destination profit.
     pub fn learn_path_mtu(&self, destination: IpAddr, estimate: Estimate, now: Time) {
         let Some((interface, _)) = self.route(destination) else { return };
-        let link = self.interfaces[interface].view.get().mtu_for(destination);
+        let link = self.links().view(interface).mtu_for(destination);
         let changed = self.internet.path_mtu.lock().update(destination, estimate, link, now);
         if changed && estimate.fragments {
             // Cached headers forbid what routers must be allowed to do.
@@ -463,8 +464,8 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let Some((interface, _)) = self.route(cause.src) else { return };
-        let view = self.interfaces[interface].view.get();
-        let now = self.clock.now();
+        let view = self.links().view(interface);
+        let now = self.clock().now();
         let packet = ip::icmp::error(cause, error, view, &mut self.internet.icmp_limit.lock(), now);
         match packet {
             Ok(mut packet) => {
@@ -500,7 +501,7 @@ impl<P: Platform> Shared<P> {
         }
         self.address_timeouts(now, counters, deferred);
         let mut lost = SmallVec::new();
-        for interface in 0..self.interfaces.len() {
+        for interface in 0..self.links().interfaces().len() {
             let mut neighbours = self.internet.neighbours(interface);
             let effects = neighbours.timeouts(now, counters);
             self.internet.note(neighbours.next_deadline(), deferred);

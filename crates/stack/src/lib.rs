@@ -36,6 +36,7 @@ pub mod call;
 pub mod clock;
 pub mod connections;
 pub mod containment;
+pub mod control;
 pub mod deferred;
 pub mod fast_open;
 pub mod flow;
@@ -44,6 +45,7 @@ pub mod handshakes;
 mod icmp;
 pub mod interface;
 pub mod internet;
+pub mod links;
 pub mod stats;
 
 pub mod bound_sockets;
@@ -68,11 +70,12 @@ pub use arch::declaration::Properties;
 pub use arch::select::{ALL as ALL_ARCHITECTURES, Architecture, UnknownArchitecture};
 pub use clock::{Clock, StoppableClock, VirtualClock};
 pub use containment::{Failure, FaultScope};
+pub use control::SetKnobError;
 pub use ip::autoconf::AddressEvent;
 pub use ip::interface::AddressError;
 pub use ip::{Cidr, ParseCidrError, ParseRouteError, Route, RouteAttributes, RouteName};
 pub use rx::Driver;
-pub use shared::SetKnobError;
+
 pub use stack::{
     BindRefused, BuildError, ConnectRefused, InterfaceConfig, InterfaceOverPorts, JoinRefused, Stack, StackConfig,
 };

@@ -18,6 +18,7 @@ use tcp::Verify;
 use wire::rss::Toeplitz;
 use wire::{FourTuple, Framing};
 
+use crate::alarm::ROOM_NAP;
 use crate::arch::RunningArchitecture;
 use crate::arch::running::Slot;
 use crate::attempt::{Panic, attempt};
@@ -33,8 +34,6 @@ use crate::shared::Shared;
 const MOST_BATCHES: usize = 16;
 /// Connections that waited for room in a device and get a turn after each batch.
 const ROOM_TURNS: usize = 64;
-/// How long a driver sleeps at most while connections wait for room in a device.
-pub(crate) const ROOM_NAP: Duration = Duration::from_millis(1);
 
 /// A receive queue of a driver's.
 pub(crate) struct Source<P: Platform> {
@@ -134,7 +133,7 @@ impl<P: Platform> Wake for Idle<P> {
 impl<P: Platform> Drop for Driver<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
-            self.shared.alarms.leave(self.index);
+            self.shared.links().alarms().leave(self.index);
             self.slot.get().active.retire();
         }
     }
@@ -150,7 +149,7 @@ impl<P: Platform> Driver<P> {
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
         let own: Arc<dyn Wake> = idle.clone();
-        shared.alarms.add_wakers(index, sources.iter().map(|source| source.queue.waker()).chain([own]));
+        shared.links().alarms().add_wakers(index, sources.iter().map(|source| source.queue.waker()).chain([own]));
         let running = slot.get();
         Driver {
             shared: shared.clone(),
@@ -229,7 +228,7 @@ impl<P: Platform> Driver<P> {
         // What the events before it have left to do is owed all the same.
         let rest = attempt(|| {
             self.shared.failures.settle();
-            deferred.flush(&self.shared);
+            deferred.flush(self.shared.links());
             self.active.end_of_batch(deferred);
         });
         if rest.is_err() {
@@ -317,7 +316,7 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn turn(&mut self, deferred: &mut DeferredEffects<P>) -> usize {
         self.find_architecture();
-        self.shared.alarms.run_here(self.index);
+        self.shared.links().alarms().run_here(self.index);
         let mut taken = self.take(deferred);
         if taken.full {
             self.catch_up(&mut taken, deferred);
@@ -347,8 +346,8 @@ impl<P: Platform> Driver<P> {
     /// Takes one batch from each queue.
     #[inline]
     fn take(&mut self, deferred: &mut DeferredEffects<P>) -> Taken {
-        let now = self.shared.clock.now();
-        self.shared.begin_batch(now);
+        let now = self.shared.clock().now();
+        self.shared.clock().begin_batch(now);
         let mut taken = Taken { now, frames: 0, full: false };
         for index in 0..self.sources.len() {
             let mut vector = std::mem::take(&mut self.vector);
@@ -363,7 +362,7 @@ impl<P: Platform> Driver<P> {
             }
             taken.full |= count == VECTOR_LEN;
             if let Some(inspected) = inspected {
-                inspected.inspect(*port, &mut vector, &self.shared.ports, &self.counters, deferred);
+                inspected.inspect(*port, &mut vector, self.shared.links().ports(), &self.counters, deferred);
             }
             if let Some(interface) = interface {
                 self.unserved = vector.len() as u64;
@@ -378,7 +377,7 @@ impl<P: Platform> Driver<P> {
             self.vector = vector;
         }
         self.at = self.sources.len();
-        deferred.flush(&self.shared);
+        deferred.flush(self.shared.links());
         self.active.end_of_batch(deferred);
         taken
     }
@@ -403,7 +402,7 @@ impl<P: Platform> Driver<P> {
     fn housekeeping(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
         self.active.tick(now);
         self.shared.failures.settle();
-        self.shared.weigh_memory(now);
+        self.shared.control().weigh_memory(now);
         if self.shared.internet.deadline() <= now {
             for error in self.shared.internet_timeouts(now, &self.counters, deferred) {
                 let hash = self.rss.hash_tcp(&error.tuple);
@@ -413,19 +412,19 @@ impl<P: Platform> Driver<P> {
         }
         for address in self.shared.addresses.take_lost() {
             // It may be on another interface as well.
-            if !self.shared.is_local(address) {
+            if !self.shared.links().is_local(address) {
                 self.active.control(Control::AddressLost(address));
             }
         }
-        for port in 0..self.shared.ports.iter().len() {
+        for port in 0..self.shared.links().ports().iter().len() {
             self.serve_waiting(port, now, deferred);
         }
-        deferred.flush(&self.shared);
+        deferred.flush(self.shared.links());
     }
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.
     fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
-        for queue in self.looked_after(&self.shared.ports[port]) {
+        for queue in self.looked_after(&self.shared.links().ports()[port]) {
             if queue.drain() {
                 queue.flush();
             }
@@ -441,7 +440,7 @@ impl<P: Platform> Driver<P> {
     /// When it next has something to do that no frame and no call brings: a timer, a frame that a device hands out
     /// late, a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock().now();
         if self.transmit_queues().any(|queue| queue.has_blocked()) {
             return now;
         }
@@ -454,11 +453,11 @@ impl<P: Platform> Driver<P> {
     /// Sleeps until a frame comes, a timer is due, the driver is woken, or `limit` has passed.
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         self.find_architecture();
-        let now = self.shared.clock.now();
-        let until = self.shared.alarms.park(self.index, || self.looks_again(now));
+        let now = self.shared.clock().now();
+        let until = self.shared.links().alarms().park(self.index, || self.looks_again(now));
         let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();
         let outcome = self.sleep(timeout);
-        self.shared.alarms.unpark(self.index);
+        self.shared.links().alarms().unpark(self.index);
         outcome
     }
 
@@ -474,7 +473,7 @@ impl<P: Platform> Driver<P> {
         // Waiting on a queue that is gone returns at once. That a device has vanished is reported at once, too; only
         // then is there nothing left to wait for but timers, callers, and a device that comes back.
         if self.gone() {
-            let now = self.shared.clock.now();
+            let now = self.shared.clock().now();
             let back = self.sources.iter().filter_map(|source| source.queue.next_due()).map(|due| due - now).min();
             self.idle.0.park(timeout.into_iter().chain(back).min());
             return WaitOutcome::Gone;
@@ -494,7 +493,7 @@ impl<P: Platform> Driver<P> {
 
     /// The transmit queues that this driver looks after.
     fn transmit_queues(&self) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
-        self.shared.ports.iter().flat_map(|port| self.looked_after(port))
+        self.shared.links().ports().iter().flat_map(|port| self.looked_after(port))
     }
 
     /// Those of one port: the queue of this driver, and all that the calling thread has claimed.
@@ -521,7 +520,7 @@ impl<P: Platform> Driver<P> {
     /// A packet from a link without headers.
     #[inline(never)]
     fn packet(&mut self, interface: usize, packet: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
-        let view = self.shared.interfaces[interface].view.get();
+        let view = self.shared.links().view(interface);
         let input = ip::input::without_link(packet.buffer, view, &self.counters);
         self.input(interface, (input, packet.followed), now, deferred);
     }
@@ -530,7 +529,7 @@ impl<P: Platform> Driver<P> {
     fn frame(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
         let Frame { buffer, headers, followed } = frame;
-        let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
+        let (view, counters) = (self.shared.links().view(interface), &*self.counters);
         let segment = |datagram| {
             Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
             None
@@ -551,7 +550,7 @@ impl<P: Platform> Driver<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let (view, counters) = (self.shared.interfaces[interface].view.get(), &*self.counters);
+        let (view, counters) = (self.shared.links().view(interface), &*self.counters);
         let segment = |datagram| {
             Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
             None
@@ -586,9 +585,9 @@ impl<P: Platform> Driver<P> {
                 }
             }
             Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, deferred),
-            Input::Elsewhere { packet, src, dst } => match self.shared.owner_of(dst) {
-                Some(owner) if !self.shared.is_local(src) => {
-                    let view = self.shared.interfaces[owner].view.get();
+            Input::Elsewhere { packet, src, dst } => match self.shared.links().owner_of(dst) {
+                Some(owner) if !self.shared.links().is_local(src) => {
+                    let view = self.shared.links().view(owner);
                     let input = ip::input::for_another(packet, view, &self.counters);
                     self.input(owner, (input, followed), now, deferred);
                 }
@@ -615,7 +614,7 @@ impl<P: Platform> Driver<P> {
     ) {
         sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;
-        let verify = match shared.tcp().checksum_placement {
+        let verify = match shared.control().tcp().checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
@@ -649,7 +648,7 @@ impl<P: Platform> Driver<P> {
     }
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
-        let view = self.shared.interfaces[interface].view.get();
+        let view = self.shared.links().view(interface);
         let (local, protocol) = (datagram.dst, datagram.protocol);
         match ip::icmp::receive(datagram, view, &self.counters) {
             Received::Reply { packet, destination } => {

@@ -11,20 +11,20 @@ use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
 use ip::{Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::{Counter, Counters, DropReason, PerThreadCounters, Time};
-use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions, Versioned};
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use tcp::{ConnectionOptions, OpenParams, Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
-use crate::account::{Account, Resource};
 use crate::addresses::Addresses;
-use crate::alarm::Alarms;
-use crate::clock::Clock;
+use crate::clock::{BatchClock, Clock};
 use crate::containment::Failures;
+use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::fast_open::Destinations;
 use crate::flow::Flow;
 use crate::interface::{Interface, Ports};
 use crate::internet::Internet;
+use crate::links::Links;
 use crate::pings::Pings;
 use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
@@ -38,22 +38,14 @@ const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
 
 /// The shared part of one stack.
 pub struct Shared<P: Platform> {
-    /// Where `now` comes from.
-    pub clock: Clock<P>,
     /// Keys.
     pub secrets: Secrets,
     /// Kind of the locks that the architecture uses.
     pub lock_kind: LockKind,
-    /// TCP's parameters; see [`Shared::tcp`].
-    tcp: Versioned<tcp::Config, P>,
+    control: Control<P>,
+    links: Links<P>,
     /// The hash by which devices and cells are chosen, for what is sent outside a connection.
     pub rss: Toeplitz,
-    /// Interfaces by index.
-    pub interfaces: Vec<Interface<P>>,
-    /// Devices, by number.
-    pub ports: Ports<P>,
-    /// By port.
-    interface_of: Box<[Option<usize>]>,
     /// Where packets go.
     pub routes: Lock<RouteTable, P>,
     /// Some route says something of its path.
@@ -72,17 +64,11 @@ pub struct Shared<P: Platform> {
     pub counters: PerThreadCounters<P>,
     /// Rises when a cached link header may have become wrong.
     generation: P::AtomicU32,
-    /// Time of the latest receive batch, in nanoseconds: spares a clock read for each segment.
-    batch: CachePadded<P::AtomicU64>,
-    /// What connections have taken of what they share.
-    pub(crate) account: Account<P>,
-    /// The sleep of the receive threads.
-    pub alarms: Alarms<P>,
 }
 
 /// What [`Shared::new`] is given besides the interfaces.
 pub struct Settings<P: Platform> {
-    /// See [`Shared::clock`].
+    /// Where `now` comes from.
     pub clock: Clock<P>,
     /// See [`Shared::secrets`].
     pub secrets: Secrets,
@@ -102,39 +88,6 @@ pub struct Settings<P: Platform> {
     pub contain: bool,
 }
 
-/// A parameter could not be set on a running stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SetKnobError {
-    /// There is no such knob, or the value is none for it.
-    Knob(tcp::knobs::KnobError),
-    /// One change too many in one run.
-    TooManyVersions(TooManyVersions),
-}
-
-impl From<TooManyVersions> for SetKnobError {
-    fn from(error: TooManyVersions) -> Self {
-        SetKnobError::TooManyVersions(error)
-    }
-}
-
-impl std::fmt::Display for SetKnobError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SetKnobError::Knob(error) => error.fmt(f),
-            SetKnobError::TooManyVersions(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SetKnobError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SetKnobError::Knob(error) => Some(error),
-            SetKnobError::TooManyVersions(error) => Some(error),
-        }
-    }
-}
-
 impl<P: Platform> Shared<P> {
     /// Everything in place, nothing learnt yet.
     pub fn new(
@@ -144,21 +97,13 @@ impl<P: Platform> Shared<P> {
         addresses: Addresses<P>,
     ) -> Arc<Self> {
         let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, resets_per_second, contain } = settings;
-        let now = clock.now();
         let internet = Internet::new(interfaces.len(), (workers, resets_per_second), secrets.table_hash(&UNSPECIFIED));
-        let owner = |port| interfaces.iter().position(|interface: &Interface<P>| interface.ports().contains(&port));
-        let interface_of = (0..ports.iter().len()).map(owner).collect();
-        let account = Account::new(&tcp);
         Arc::new(Shared {
-            ports,
-            interface_of,
-            batch: CachePadded::new(P::AtomicU64::new(now.as_nanos())),
-            clock,
             secrets,
             lock_kind,
-            tcp: Versioned::new(tcp),
+            control: Control::new(tcp),
+            links: Links::new(BatchClock::new(clock), (interfaces, ports), drivers),
             rss,
-            interfaces,
             describes_paths: P::AtomicBool::new(routes.has_attributes()),
             routes: Lock::new(LockKind::Blocking, LockClass::Routes, routes),
             internet,
@@ -168,58 +113,25 @@ impl<P: Platform> Shared<P> {
             failures: Failures::new(contain),
             counters: PerThreadCounters::new(),
             generation: P::AtomicU32::new(3),
-            account,
-            alarms: Alarms::new(drivers),
         })
     }
 
-    /// TCP's parameters as they are now. An event goes by one version from its beginning to its end; a connection keeps
-    /// what it took from the version it was opened under.
+    /// TCP's parameters, and what connections have taken of their limits.
     #[inline(always)]
-    pub fn tcp(&self) -> &tcp::Config {
-        self.tcp.get()
+    pub fn control(&self) -> &Control<P> {
+        &self.control
     }
 
-    /// Sets a parameter by its sysctl's name, for everything that happens from now on; see [`tcp::knobs`]. No thread
-    /// waits for this one.
-    ///
-    /// # Errors
-    /// See [`SetKnobError`].
-    pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
-        self.tcp.update(|config| tcp::knobs::set(config, name, value).map_err(SetKnobError::Knob))?;
-        self.account.limits_changed(self.tcp());
-        Ok(())
+    /// Interfaces, ports, and the receive threads that serve them.
+    #[inline(always)]
+    pub fn links(&self) -> &Links<P> {
+        &self.links
     }
 
-    /// Time of the batch that is being worked on.
-    #[inline]
-    pub fn batch_now(&self) -> Time {
-        if self.clock.passes() { Time::from_nanos(self.batch.load(Ordering::Relaxed)) } else { self.clock.now() }
-    }
-
-    /// A receive thread starts a batch at `now`.
-    #[inline]
-    pub fn begin_batch(&self, now: Time) {
-        // Another thread's later batch stays.
-        if self.batch.load(Ordering::Relaxed) < now.as_nanos() {
-            self.batch.store(now.as_nanos(), Ordering::Relaxed);
-        }
-    }
-
-    /// Judges anew what is scarce, every millisecond at most.
-    #[inline]
-    pub fn weigh_memory(&self, now: Time) {
-        self.account.review(now, self.tcp());
-    }
-
-    /// What is scarce at present.
-    pub fn scarcity(&self) -> tcp::Scarcity {
-        self.account.scarcity()
-    }
-
-    /// Bytes of memory that the buffers of connections hold, sent and received; exact at rest.
-    pub fn memory(&self) -> u64 {
-        self.account.sum(Resource::Memory)
+    /// Where `now` comes from.
+    #[inline(always)]
+    pub fn clock(&self) -> &BatchClock<P> {
+        self.links.clock()
     }
 
     /// Generation of routes and neighbours; odd.
@@ -234,25 +146,25 @@ impl<P: Platform> Shared<P> {
         self.generation.fetch_add(2, Ordering::AcqRel);
     }
 
-    /// Wakes all receive threads.
-    pub fn wake_drivers(&self) {
-        self.alarms.wake_all();
+    /// The device of a port has vanished, or is back. Whether its interface has none left by that; if it has, its flows
+    /// look for another.
+    pub(crate) fn set_port_down(&self, port: usize, interface: Option<usize>, down: bool) -> bool {
+        self.links.ports()[port].set_down(down);
+        let Some(interface) = interface else { return false };
+        if self.links.interfaces()[interface].ports().len() > 1 {
+            self.invalidate_routes();
+        }
+        self.links.is_down(interface)
     }
 
     /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
     #[inline(always)]
     pub fn outbox<'a>(&'a self, flow: &Flow, route: &RouteCache, counters: &'a Counters) -> Outbox<'a> {
         let (credit, cuts, region) = self.room(flow, route);
-        Outbox::for_device(self.tcp.get(), counters, credit, cuts)
+        Outbox::for_device(self.control.tcp(), counters, credit, cuts)
             .with_routes(self.generation())
-            .with_scarcity(self.account.scarcity())
+            .with_scarcity(self.control.scarcity())
             .in_region(region)
-    }
-
-    /// The interface over a port.
-    #[inline]
-    pub fn interface_of(&self, port: usize) -> Option<usize> {
-        self.interface_of.get(port).copied().flatten()
     }
 
     /// The interface and next hop towards `destination`.
@@ -269,40 +181,12 @@ impl<P: Platform> Shared<P> {
     /// The source address for packets to `destination`.
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         let (interface, _) = self.route(destination)?;
-        self.interfaces[interface].view.get().source_for(destination)
+        self.links.view(interface).source_for(destination)
     }
 
     /// Whether segments of `flow` leave by this interface.
     pub fn goes_by(&self, flow: &Flow, interface: usize) -> bool {
         self.route(flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
-    }
-
-    /// Whether every device that could bring a packet to `address` has vanished.
-    pub fn is_down_at(&self, address: IpAddr) -> bool {
-        let view = |interface: usize| self.interfaces[interface].view.get();
-        let brings = |interface: &usize| address.is_unspecified() || view(*interface).is_local(address);
-        (0..self.interfaces.len()).filter(brings).all(|interface| self.is_down(interface))
-    }
-
-    /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not
-    /// unspecified.
-    pub fn may_be_host(&self, address: IpAddr) -> bool {
-        let broadcast = |address| self.interfaces.iter().any(|interface| interface.view.get().is_broadcast(address));
-        ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
-    }
-
-    /// The interface that has `address`, unless it is one that means something else on every link.
-    #[cold]
-    pub fn owner_of(&self, address: IpAddr) -> Option<usize> {
-        if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
-            return None;
-        }
-        self.interfaces.iter().position(|interface| interface.view.get().is_local(address))
-    }
-
-    /// Whether `address` is one of this stack's.
-    pub fn is_local(&self, address: IpAddr) -> bool {
-        self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
     }
 
     /// The largest TCP data towards `destination` without options: path MTU less headers.
@@ -324,7 +208,7 @@ impl<P: Platform> Shared<P> {
 
     /// The largest packet that is believed to reach `destination` by way of this interface.
     fn path_mtu(&self, interface: usize, destination: IpAddr, now: Time) -> usize {
-        let device = self.interfaces[interface].view.get().mtu_for(destination);
+        let device = self.links.view(interface).mtu_for(destination);
         let stated = self.path_attributes(destination);
         let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
         let known = {
@@ -357,7 +241,7 @@ impl<P: Platform> Shared<P> {
     #[cold]
     fn link_mss(&self, destination: IpAddr) -> u16 {
         let Some((interface, _)) = self.route(destination) else { return 536 };
-        tcp::mss::in_packet(self.interfaces[interface].view.get().mtu_for(destination), destination)
+        tcp::mss::in_packet(self.links.view(interface).mtu_for(destination), destination)
     }
 
     /// What the route to `destination` says of the path.
@@ -460,7 +344,7 @@ impl<P: Platform> Shared<P> {
     /// Answers a segment of no connection with a reset, if it deserves one and the worker's limits allow it.
     pub fn reset(&self, flow: &Flow, segment: &tcp::Segment, counters: &Counters, deferred: &mut DeferredEffects<P>) {
         if let Some(reset) = tcp::closed::segment_arrives(segment) {
-            if !self.internet.may_reset(flow, self.batch_now()) {
+            if !self.internet.may_reset(flow, self.clock().batch_now()) {
                 return counters.drop(DropReason::RateLimited);
             }
             counters.add(Counter::SegmentsOut, 1);

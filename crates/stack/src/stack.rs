@@ -130,7 +130,7 @@ impl<P: Platform> Stack<P> {
     pub fn stats(&self) -> StackStats {
         let mut stats = self.active().stats();
         stats.counters = stats.counters.clone() + self.core.shared.counters.snapshot();
-        stats.time_wait = self.core.shared.account.sum(Resource::TimeWaits) as usize;
+        stats.time_wait = self.core.shared.control().account().sum(Resource::TimeWaits) as usize;
         stats
     }
 
@@ -149,7 +149,7 @@ impl<P: Platform> Stack<P> {
     pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
         let (shared, mut deferred) = (self.shared(), DeferredEffects::default());
         shared.set_link_mtu(interface, mtu, &mut deferred);
-        deferred.flush(shared);
+        deferred.flush(shared.links());
     }
 
     /// The flow of a connection between two addresses as this stack sees it.
@@ -182,8 +182,8 @@ impl<P: Platform> Stack<P> {
     /// its peer any more. Where several machines share a device by other rules than the hash of the flow, they decide.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
         let (interface, _) = self.core.shared.route(flow.tuple.remote_addr)?;
-        let port = self.core.shared.port_of(interface, flow.hash)?;
-        Some(flow.index(self.core.shared.ports[port].queues().len()))
+        let port = self.core.shared.links().port_of(interface, flow.hash)?;
+        Some(flow.index(self.core.shared.links().ports()[port].queues().len()))
     }
 
     /// Listens on `address` (port 0: any). Complete when every cell has its replica.
@@ -200,7 +200,8 @@ impl<P: Platform> Stack<P> {
         //# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it
         //# MUST NOT affect any previously created connection record (MUST-41).
         let local = self.bind(Transport::Tcp, address)?;
-        let listener = ListenerShared::new(local, backlog, self.core.shared.tcp().syn_backlog as usize, options);
+        let listener =
+            ListenerShared::new(local, backlog, self.core.shared.control().tcp().syn_backlog as usize, options);
         self.active().control(Control::Listen(listener.clone()));
         Ok(listener)
     }
@@ -228,10 +229,10 @@ impl<P: Platform> Stack<P> {
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
         let (interface, _) = shared.route(destination).ok_or(ConnectRefused::NoRoute)?;
-        if shared.is_down(interface) {
+        if shared.links().is_down(interface) {
             return Err(ConnectRefused::NetworkDown);
         }
-        let view = shared.interfaces[interface].view.get();
+        let view = shared.links().view(interface);
         let source = view.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
         let ident = shared.pings.identifier();
         let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
@@ -239,10 +240,10 @@ impl<P: Platform> Stack<P> {
         let request = request.ok_or(ConnectRefused::NoBuffer)?;
         shared.pings.expect(ident, seq);
         let protocol = if destination.is_ipv4() { wire::protocol::ICMP } else { wire::protocol::ICMPV6 };
-        let sent = shared.clock.now();
+        let sent = shared.clock().now();
         let mut deferred = DeferredEffects::default();
         shared.send_fragmented(request, source, destination, protocol, &shared.counters, &mut deferred);
-        deferred.flush(shared);
+        deferred.flush(shared.links());
         Ok(shared.pings.wait(ident, seq, timeout).map(|reply| (reply, reply.at - sent)))
     }
 
@@ -251,10 +252,10 @@ impl<P: Platform> Stack<P> {
     //# functionally allow an application to LISTEN on a port while a connection block with the same local port is in
     //# SYN-SENT or SYN-RECEIVED state (MUST-42).
     fn bind(&self, transport: Transport, address: SocketAddr) -> Result<SocketAddr, BindRefused> {
-        if !address.ip().is_unspecified() && !self.core.shared.is_local(address.ip()) {
+        if !address.ip().is_unspecified() && !self.core.shared.links().is_local(address.ip()) {
             return Err(BindRefused::NotLocal);
         }
-        if self.core.shared.is_down_at(address.ip()) {
+        if self.core.shared.links().is_down_at(address.ip()) {
             return Err(BindRefused::NetworkDown);
         }
         self.core.ports.bind(transport, &self.core.shared.secrets, address).map_err(|_| BindRefused::InUse)

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use ip::LinkHeader;
 use ip::output::DEFAULT_TTL;
 use observe::{Counters, DropReason};
-use path::{Dirty, Emitter};
+use path::Emitter;
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::Platform;
@@ -21,7 +21,6 @@ use tcp::{Outbox, PathUpdate};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
 use crate::route_cache::RouteCache;
-use crate::rx::ROOM_NAP;
 use crate::shared::Shared;
 
 /// The most data segments that one event may emit: a bound on how long a cell is held, and on the cache it sweeps.
@@ -93,7 +92,7 @@ impl<P: Platform> Shared<P> {
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let port = usize::from(route.port);
-        let mut emitter = Emitter::new(&self.ports, counters, deferred.dirty());
+        let mut emitter = Emitter::new(self.links().ports(), counters, deferred.dirty());
         // Most events send one segment, and loops cost more than that.
         if segments.len() == 1
             && let Some(mut segment) = segments.pop()
@@ -134,12 +133,12 @@ impl<P: Platform> Shared<P> {
             out.path = PathUpdate::Changed { lost, suspect };
             return false;
         };
-        let Some(port) = self.port_of(interface, flow.hash) else { return false };
+        let Some(port) = self.links().port_of(interface, flow.hash) else { return false };
         if changed {
             out.path = PathUpdate::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
         }
         route.port = port as u16;
-        if self.may_be_fragmented(remote, self.batch_now()) {
+        if self.may_be_fragmented(remote, self.clock().batch_now()) {
             // Every packet needs an identification of its own, and so goes the long way.
             return false;
         }
@@ -156,8 +155,8 @@ impl<P: Platform> Shared<P> {
     /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not.
     /// Whether there were any.
     fn drop_oversized(&self, remote: IpAddr, port: usize, out: &mut Outbox<'_>) -> bool {
-        let most = usize::from(self.route_mss(remote, self.batch_now())) + wire::tcp::HEADER_LEN;
-        let cuts = self.ports[port].capabilities().segmentation.unwrap_or(0);
+        let most = usize::from(self.route_mss(remote, self.clock().batch_now())) + wire::tcp::HEADER_LEN;
+        let cuts = self.links().ports()[port].capabilities().segmentation.unwrap_or(0);
         let before = out.segments.len();
         out.segments.retain(|segment| fits(segment, most, cuts));
         let dropped = before - out.segments.len();
@@ -179,7 +178,7 @@ impl<P: Platform> Shared<P> {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
             let (class, hops) = wishes(&segment);
             match (source, destination) {
-                (IpAddr::V4(from), IpAddr::V4(to)) if self.may_be_fragmented(destination, self.batch_now()) => {
+                (IpAddr::V4(from), IpAddr::V4(to)) if self.may_be_fragmented(destination, self.clock().batch_now()) => {
                     let cut = self.cuttable(&segment, source, destination);
                     ip::output::ipv4_header(&mut segment, from, to, wire::protocol::TCP, class, hops, cut);
                 }
@@ -217,8 +216,10 @@ impl<P: Platform> Shared<P> {
         if frames.is_empty() {
             return;
         }
-        match self.port_of(interface, hash) {
-            Some(port) => Emitter::new(&self.ports, counters, deferred.dirty()).transmit(port, hash, frames.drain(..)),
+        match self.links().port_of(interface, hash) {
+            Some(port) => {
+                Emitter::new(self.links().ports(), counters, deferred.dirty()).transmit(port, hash, frames.drain(..))
+            }
             None => frames.drain(..).for_each(|_| counters.drop(DropReason::InterfaceDown)),
         }
     }
@@ -228,7 +229,7 @@ impl<P: Platform> Shared<P> {
     #[inline(always)]
     pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize, Option<RegionId>) {
         // Without any device nothing is sent, and nothing waits for room.
-        let Some(port) = self.ports.get(route.port.into()) else { return (BURST as u32, 0, None) };
+        let Some(port) = self.links().ports().get(route.port.into()) else { return (BURST as u32, 0, None) };
         let credit = port.queue(flow.hash).credit().min(BURST) as u32;
         (credit, port.capabilities().segmentation.unwrap_or(0), port.capabilities().region)
     }
@@ -236,27 +237,10 @@ impl<P: Platform> Shared<P> {
     /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
     #[cold]
     pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, deferred: &mut DeferredEffects<P>) {
-        let Some(port) = self.ports.get(route.port.into()) else { return };
+        let Some(port) = self.links().ports().get(route.port.into()) else { return };
         let queue = port.queue(flow.hash);
         queue.wait_for_room(target.key.to_bits(), target);
         // The thread that notifies looks whether the driver sleeps.
         deferred.dirty().mark(queue.number());
-    }
-
-    /// Notifies the receivers of what was given to devices. The caller holds no guard.
-    #[inline]
-    pub fn notify(&self, dirty: &mut Dirty) {
-        self.ports.notify(dirty, |index, mail| self.look_for_room(index, mail));
-    }
-
-    /// The driver of this index has to look whether there is room in its queue, and may be asleep. With `mail`, the
-    /// thread that has claimed the queue has to, whichever driver it runs.
-    #[cold]
-    #[inline(never)]
-    fn look_for_room(&self, index: usize, mail: bool) {
-        if mail {
-            self.wake_drivers();
-        }
-        self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
     }
 }

@@ -151,7 +151,7 @@ fn a_static_address_is_used_at_once_and_a_claim_is_reported() {
     node.put(&advert(1800));
     assert!(node.settle().is_empty());
     assert_eq!(node.driver.counters().dropped(DropReason::RouterAdvertIgnored), 1);
-    assert_eq!(node.stack.shared().interfaces[0].view.get().addresses().count(), 2, "link-local and its own");
+    assert_eq!(node.stack.shared().links().view(0).addresses().count(), 2, "link-local and its own");
 }
 
 #[test]

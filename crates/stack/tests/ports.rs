@@ -167,7 +167,7 @@ fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(arch: Archi
     let mut world = World::new(arch, links, (2, 1, 1), vec![over(&[0, 1], SERVER)]);
     let listener = listen(&world.server, SERVER);
     let pairs: Vec<_> = (0..16).map(|_| world.open(&listener, SERVER)).collect();
-    let port_of = |world: &World, socket: &Socket| world.client.stack.shared().port_of(0, socket.target().hash);
+    let port_of = |world: &World, socket: &Socket| world.client.stack.shared().links().port_of(0, socket.target().hash);
     let by_first = pairs.iter().filter(|(client, _)| port_of(&world, client) == Some(0)).count();
     assert!((1..16).contains(&by_first), "{by_first} of 16 go by the first");
     let through = |world: &mut World| {
@@ -176,7 +176,7 @@ fn flows_are_spread_over_two_ports_and_go_on_by_the_one_that_is_left(arch: Archi
         pairs.iter().all(|(_, server)| receive(&world.server, server) == 2000)
     };
     assert!(through(&mut world), "all arrives by both links");
-    let down = [0, 1].map(|port| world.client.stack.shared().ports[port].is_down());
+    let down = [0, 1].map(|port| world.client.stack.shared().links().ports()[port].is_down());
     assert_eq!(down, [true, false], "the first link was pulled out");
     assert!(pairs.iter().all(|(client, _)| port_of(&world, client) == Some(1)));
     assert!(through(&mut world), "all arrives by the link that is left");
@@ -231,7 +231,7 @@ fn the_usual_interface_has_the_port_of_its_number() {
     };
     let interfaces = vec![interface(CLIENT), interface(INNER)];
     let (stack, _) = Stack::build(config(Architecture::named("giant"), &clock, 1, 1), interfaces).expect("it builds");
-    let ports = |interface: usize| stack.shared().interfaces[interface].ports().to_vec();
+    let ports = |interface: usize| stack.shared().links().interfaces()[interface].ports().to_vec();
     assert_eq!([ports(0), ports(1)], [[0], [1]]);
-    assert_eq!([0, 1].map(|port| stack.shared().interface_of(port)), [Some(0), Some(1)]);
+    assert_eq!([0, 1].map(|port| stack.shared().links().interface_of(port)), [Some(0), Some(1)]);
 }

@@ -89,7 +89,7 @@ impl Host {
     /// Ends the receive threads and gives their drivers back.
     fn stop(&mut self) -> Vec<Driver<Real>> {
         self.stop.store(true, Ordering::SeqCst);
-        self.stack.shared().wake_drivers();
+        self.stack.shared().links().wake_drivers();
         self.receivers.drain(..).map(|receiver| receiver.join().expect("the receive thread ends well")).collect()
     }
 }

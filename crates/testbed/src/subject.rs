@@ -238,7 +238,7 @@ impl Subject {
             Step::Unroute(ref data) => {
                 format!("{:?}", data.parse().map(|route| stack.shared().remove_route(&route)))
             }
-            Step::Knob { name, ref value } => format!("{:?}", stack.shared().set_knob(name, value)),
+            Step::Knob { name, ref value } => format!("{:?}", stack.shared().control().set_knob(name, value)),
             Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),
         }
     }

@@ -38,7 +38,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for stack in &self.stacks {
-            stack.shared().wake_drivers();
+            stack.shared().links().wake_drivers();
         }
         for thread in self.running.drain(..) {
             let ended = Real::join(thread);

@@ -149,7 +149,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         make: impl Fn() -> E,
     ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
-        shared.alarms.timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
+        shared.links().alarms().timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
         let hub = Hub { shared: shared.clone(), own_threads };
         let mut cells = Vec::with_capacity(count.max(1));
         // A cell is some kilobytes: it is made where it stays, as far as the compiler can see.
@@ -175,7 +175,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let hub = &self.inner.hub;
         let mut deferred = DeferredEffects::default();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut deferred));
-        deferred.flush(&hub.shared);
+        deferred.flush(hub.shared.links());
         if deferred.is_plain() {
             std::mem::forget(deferred);
         }
@@ -231,8 +231,8 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let shared = &self.inner.hub.shared;
         let now = match call {
             // Reading starts no timer and measures nothing.
-            Call::Receive(_) if E::POLLED => shared.batch_now(),
-            _ => shared.clock.now(),
+            Call::Receive(_) if E::POLLED => shared.clock().batch_now(),
+            _ => shared.clock().now(),
         };
         if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
             *reply = self.ask(index, |asker| Message::Call(*target, call.take(), asker));
@@ -253,7 +253,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     fn control(&self, change: Control<P>) {
         // Every cell has its replica before this returns: no thread finds a stale listener afterwards.
         for index in 0..self.inner.cells.len() {
-            let now = self.inner.hub.shared.clock.now();
+            let now = self.inner.hub.shared.clock().now();
             if self.hold(index, |cell, deferred| cell.control(change.clone(), now, deferred)).is_none() {
                 self.ask(index, |asker| Message::Control(change.clone(), asker));
             }

@@ -75,7 +75,7 @@ impl<P: Platform> Group<P> {
     fn run_timers(&self, hub: &Hub<P>, now: Time) {
         let mut deferred = DeferredEffects::default();
         self.enter(hub, |cell| cell.timers(now, &mut deferred));
-        deferred.flush(&hub.shared);
+        deferred.flush(hub.shared.links());
     }
 }
 

@@ -128,7 +128,7 @@ impl<P: Platform> Owner<P> {
             sync::walk::note(file!(), "the protocol thread takes the message");
             let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
             debug_assert!(answer.is_ok(), "only the owner runs its rounds");
-            deferred.flush(&hub.shared);
+            deferred.flush(hub.shared.links());
             answer.ok().flatten().into_iter().for_each(Answer::give);
         }
         let ran = self.cell.with(|cell| {
@@ -139,7 +139,7 @@ impl<P: Platform> Owner<P> {
             self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
         });
         debug_assert!(ran.is_ok(), "only the owner runs its rounds");
-        deferred.flush(&hub.shared);
+        deferred.flush(hub.shared.links());
         taken.count != 0
     }
 }
@@ -190,7 +190,7 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
         if !hub.own_threads && self.cell.bind_here().is_ok() {
             // Only the one that is asked: another may be in the middle of a round, further up this thread's stack.
             let mut batch = VecDeque::new();
-            while self.round(hub, hub.shared.clock.now(), &mut batch) {}
+            while self.round(hub, hub.shared.clock().now(), &mut batch) {}
         }
     }
 
@@ -220,11 +220,11 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
         let mut batch = VecDeque::new();
         let shared = &hub.shared;
         while !self.stop.load(Ordering::Acquire) {
-            let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock.now(), &mut batch));
+            let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now(), &mut batch));
             // What a panic has left of the batch is run in the next round.
             if round == Some(false) {
                 let deadline = self.deadline();
-                let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - shared.clock.now());
+                let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - shared.clock().now());
                 self.mailbox.wait(&self.stop, nap);
             }
         }

@@ -109,7 +109,7 @@ pub fn new<P: Platform>(
     contents: Contents<P>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let place = Locked::new(shared, &contents.slab, locks, policy);
-    shared.alarms.timers_are_run_elsewhere(false);
+    shared.links().alarms().timers_are_run_elsewhere(false);
     let slab = contents.slab.clone();
     contents.split(1, |_| 0).into_iter().for_each(|share| place.install(share));
     Arc::new(MsgP { shared: shared.clone(), slab, place })
@@ -120,7 +120,7 @@ impl<P: Platform> MsgP<P> {
     fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
         let mut deferred = DeferredEffects::default();
         let result = f(&mut &self.place, &mut deferred);
-        deferred.flush(&self.shared);
+        deferred.flush(self.shared.links());
         result
     }
 }
@@ -131,7 +131,7 @@ impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
     }
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock().now();
         self.enter(|place, deferred| place.call(target, call, now, deferred, reply));
     }
 
@@ -140,7 +140,7 @@ impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
     }
 
     fn control(&self, change: Control<P>) {
-        let now = self.shared.clock.now();
+        let now = self.shared.clock().now();
         self.enter(|place, deferred| place.control(change, now, deferred));
     }
 

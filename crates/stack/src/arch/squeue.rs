@@ -185,9 +185,9 @@ impl<P: Platform> Drop for Owed<'_, P> {
             return;
         }
         if std::thread::panicking() {
-            let _ = attempt(|| self.deferred.flush(self.shared));
+            let _ = attempt(|| self.deferred.flush(self.shared.links()));
         } else {
-            self.deferred.flush(self.shared);
+            self.deferred.flush(self.shared.links());
         }
     }
 }
@@ -235,7 +235,7 @@ impl<P: Platform> Squeue<P> {
     /// Drains what is in the queue, up to the bound, and gives up the flag.
     #[cold]
     fn drain_some(&self, hub: &Hub<P>) {
-        let start = hub.shared.clock.now();
+        let start = hub.shared.clock().now();
         let (mut now, mut left) = (start, DRAIN_EVENTS);
         let mut running = Running::new(self);
         loop {
@@ -249,7 +249,7 @@ impl<P: Platform> Squeue<P> {
             drop(queue);
             self.run_all(hub, &mut running.batch, now);
             left -= batch;
-            now = hub.shared.clock.now();
+            now = hub.shared.clock().now();
         }
     }
 
@@ -362,7 +362,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
 
     fn assist(&self, hub: &Hub<P>) {
         if !hub.own_threads {
-            self.drain(hub, hub.shared.clock.now());
+            self.drain(hub, hub.shared.clock().now());
         }
     }
 
@@ -388,7 +388,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         while !self.stop.load(Ordering::Acquire) {
             let (failures, counters) = (&hub.shared.failures, &hub.shared.counters);
             // A panic has woken this thread for what it left, if it left anything.
-            failures.survive(counters, || self.drain(hub, hub.shared.clock.now()));
+            failures.survive(counters, || self.drain(hub, hub.shared.clock().now()));
             self.worker.park(None);
         }
     }

@@ -101,24 +101,24 @@ impl<P: Platform> Up<P> {
                 return false;
             }
         }
-        hub.shared.ports.claim();
+        hub.shared.links().ports().claim();
         true
     }
 
     /// Gives the cell up. A driver that was turned away meanwhile is woken; mail that came meanwhile, and that perhaps
     /// no other thread will look for, is run first.
     fn let_go(&self, hub: &Hub<P>) {
-        hub.shared.ports.give_up();
+        hub.shared.links().ports().give_up();
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
             if self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::AcqRel) {
-                hub.shared.wake_drivers();
+                hub.shared.links().wake_drivers();
             }
             if !self.adopts_mail() {
                 return;
             }
-            self.drain(hub, hub.shared.clock.now());
+            self.drain(hub, hub.shared.clock().now());
         }
     }
 
@@ -142,7 +142,7 @@ impl<P: Platform> Up<P> {
             let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
             debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
             drop(taken);
-            deferred.flush(&hub.shared);
+            deferred.flush(hub.shared.links());
             answer.ok().flatten().into_iter().for_each(Answer::give);
         }
         ran
@@ -182,14 +182,14 @@ impl<P: Platform> Exclusion<P> for Up<P> {
     #[cold]
     fn send(&self, hub: &Hub<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
         self.mailbox.send(message, announce)?;
-        hub.shared.wake_drivers();
+        hub.shared.links().wake_drivers();
         Ok(())
     }
 
     fn assist(&self, hub: &Hub<P>) {
         P::fence(Ordering::SeqCst);
         if self.adopts_mail() {
-            self.drain(hub, hub.shared.clock.now());
+            self.drain(hub, hub.shared.clock().now());
             self.let_go(hub);
         }
     }
@@ -206,7 +206,7 @@ impl<P: Platform> Exclusion<P> for Up<P> {
         if self.deadline() <= now.as_nanos() {
             let mut deferred = DeferredEffects::default();
             self.enter(hub, |cell| cell.timers(now, &mut deferred));
-            deferred.flush(&hub.shared);
+            deferred.flush(hub.shared.links());
         }
         ran
     }
@@ -217,7 +217,7 @@ impl<P: Platform> Exclusion<P> for Up<P> {
 
     fn retire(&self, hub: &Hub<P>) {
         if self.cell.owner() == Some(P::thread_index()) {
-            self.drain(hub, hub.shared.clock.now());
+            self.drain(hub, hub.shared.clock().now());
             self.let_go(hub);
         }
     }

@@ -128,7 +128,7 @@ pub trait Calls: Place {
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<wire::SeqNumber> {
-        if !self.shared().tcp().reclaims_time_wait() {
+        if !self.shared().control().tcp().reclaims_time_wait() {
             return None;
         }
         self.run_contained(id, held, tcp::Reclaim, now, deferred).flatten()

@@ -50,7 +50,7 @@ pub trait Datagrams: Place {
         let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
         let event = match error.kind {
             IcmpErrorKind::PacketTooBig { mtu } => {
-                match self.shared().estimate(error, mtu, self.shared().batch_now()) {
+                match self.shared().estimate(error, mtu, self.shared().clock().batch_now()) {
                     Some(path) => udp::IcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
                     None => return self.counters().drop(DropReason::NoRoute),
                 }
@@ -129,13 +129,13 @@ fn send<P: Platform>(
 
 /// The address to send from to `destination`, if anything can be sent there. `route` is what is remembered of the way.
 fn source<P: Platform>(shared: &Shared<P>, route: &RouteCache, destination: IpAddr) -> Result<IpAddr, udp::SendError> {
-    let known = route.leaves_by(shared.generation()).and_then(|port| shared.interface_of(port));
+    let known = route.leaves_by(shared.generation()).and_then(|port| shared.links().interface_of(port));
     let looked_up = || shared.route(destination).map(|(interface, _)| interface);
     let interface = known.or_else(looked_up).ok_or(udp::SendError::Unreachable)?;
-    if shared.is_down(interface) {
+    if shared.links().is_down(interface) {
         return Err(udp::SendError::NetworkDown);
     }
-    shared.interfaces[interface].view.get().source_for(destination).ok_or(udp::SendError::Unreachable)
+    shared.links().view(interface).source_for(destination).ok_or(udp::SendError::Unreachable)
 }
 
 /// A request that concerns the socket and nothing else.

@@ -94,7 +94,7 @@ pub trait Events: Place {
     /// Something is due at `nanos`, or nothing (`u64::MAX`): the thread that runs timers is to look then.
     #[inline]
     fn call_for(&self, nanos: u64, deferred: &mut DeferredEffects<Self::Platform>) {
-        if nanos != u64::MAX && self.shared().alarms.run_timers() {
+        if nanos != u64::MAX && self.shared().links().alarms().run_timers() {
             deferred.due(nanos);
         }
     }
@@ -155,7 +155,7 @@ pub trait Events: Place {
         let news = self.run_contained(id, Self::Held::default(), tcp::TakeNews, now, deferred);
         if let Some(news) = news.flatten() {
             let shared = self.shared();
-            let timeout = shared.tcp().fast_open_black_hole_timeout;
+            let timeout = shared.control().tcp().fast_open_black_hole_timeout;
             shared.destinations.learn(flow.tuple.remote_addr, &news, timeout, now);
         }
     }

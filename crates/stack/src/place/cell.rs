@@ -54,10 +54,10 @@ impl<P: Platform> Cell<P> {
             shared: shared.clone(),
             directory: Directory::new(OwnedTable::new(slab, &shared.secrets)),
             datagrams: UdpTable::default(),
-            wheel: Wheel::new(shared.clock.now()),
+            wheel: Wheel::new(shared.clock().now()),
             due: Vec::new(),
             counters: Counters::new(),
-            account: shared.account.open(),
+            account: shared.control().account().open(),
             writers,
         }
     }
@@ -94,10 +94,10 @@ fn work<P: Platform, E: Event>(
     shared.emit(&connection.flow, &mut connection.route, &mut out, deferred);
     let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
     if out.memory != 0 {
-        shared.account.take_memory(account, &mut connection.charge, out.memory, out.config);
+        shared.control().account().take_memory(account, &mut connection.charge, out.memory, out.config);
     }
     if let Some(standing) = out.standing {
-        shared.account.count(account, &mut connection.charge, standing, out.config);
+        shared.control().account().count(account, &mut connection.charge, standing, out.config);
     }
     // It owns nothing then, and to drop it is a call that finds nothing to do.
     if out.segments.is_empty() && !out.segments.spilled() {
@@ -187,7 +187,12 @@ impl<P: Platform> Place for Cell<P> {
     ) -> (u32, Key) {
         let NewConnection { flow, pcb, route, socket } = new;
         let mut connection = Connection::new(absent, flow, socket, route, *pcb);
-        site.shared.account.begin(site.account, &mut connection.charge, &connection.pcb, site.shared.tcp());
+        site.shared.control().account().begin(
+            site.account,
+            &mut connection.charge,
+            &connection.pcb,
+            site.shared.control().tcp(),
+        );
         let key = directory.connections.insert(connection);
         (key.slot, key)
     }
@@ -204,7 +209,7 @@ impl<P: Platform> Place for Cell<P> {
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
-        let pcb = Pcb::unopened(&request.params, site.shared.tcp(), now);
+        let pcb = Pcb::unopened(&request.params, site.shared.control().tcp(), now);
         let OpenRequest { socket, fast_open, .. } = request;
         let key = directory.connections.insert(Connection::new(absent, flow, socket, route, pcb));
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
@@ -214,7 +219,7 @@ impl<P: Platform> Place for Cell<P> {
             Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
             Err(panic) => {
                 connection.socket.condemn();
-                site.shared.account.discharge(site.account, connection.charge, site.shared.tcp());
+                site.shared.control().account().discharge(site.account, connection.charge, site.shared.control().tcp());
                 directory.connections.free(key.slot);
                 site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
                 Err(OpenRefused::Fault)
@@ -282,7 +287,12 @@ impl<P: Platform> Place for Cell<P> {
         let taken = attempt(|| event.take(&mut connection.pcb.parts(), received));
         if received.memory != 0 {
             let given_back = -i64::from(received.memory);
-            self.shared.account.take_memory(&self.account, &mut connection.charge, given_back, self.shared.tcp());
+            self.shared.control().account().take_memory(
+                &self.account,
+                &mut connection.charge,
+                given_back,
+                self.shared.control().tcp(),
+            );
         }
         match taken {
             Ok(Ok(())) => {}
@@ -339,7 +349,7 @@ impl<P: Platform> Place for Cell<P> {
     fn unlink(&mut self, slot: &u32) -> Option<Admission<P>> {
         if let Some(connection) = self.directory.connections.at(*slot) {
             self.wheel.cancel(connection.timer, *slot);
-            self.shared.account.discharge(&self.account, connection.charge, self.shared.tcp());
+            self.shared.control().account().discharge(&self.account, connection.charge, self.shared.control().tcp());
         }
         let owed = self.directory.owed(*slot);
         self.directory.connections.free(*slot);
@@ -362,7 +372,7 @@ impl<P: Platform> Cell<P> {
         contents.datagrams.extend(self.datagrams.take());
         contents.bound_sockets = std::mem::take(&mut self.directory.bound_sockets);
         contents.counted += &self.counters.snapshot();
-        self.wheel = Wheel::new(self.shared.clock.now());
+        self.wheel = Wheel::new(self.shared.clock().now());
     }
 
     /// Takes in what falls to this cell, which is empty.
@@ -380,7 +390,7 @@ impl<P: Platform> Cell<P> {
                 self.directory.early.insert(slot, owed);
             }
         }
-        self.directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
+        self.directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());
         datagrams.into_iter().for_each(|Bound { socket, pcb }| self.datagrams.insert(socket, pcb));
         self.directory.bound_sockets = bound_sockets;
     }

@@ -100,7 +100,7 @@ impl<P: Platform> Locked<P> {
     /// An empty table, and `locks` for each connection, all of the stack's lock kind.
     pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
         let directory = Directory::new(SharedTable::new(slab, &shared.secrets));
-        let timers = Timers { wheel: Wheel::new(shared.clock.now()), of: Vec::new() };
+        let timers = Timers { wheel: Wheel::new(shared.clock().now()), of: Vec::new() };
         Locked {
             shared: shared.clone(),
             locks,
@@ -129,7 +129,7 @@ impl<P: Platform> Locked<P> {
         let mut timers = self.timers.lock();
         let mut deadlines: HashMap<u32, Time> = timers.wheel.entries().collect();
         contents.note_turned(timers.wheel.turned());
-        timers.wheel = Wheel::new(self.shared.clock.now());
+        timers.wheel = Wheel::new(self.shared.clock().now());
         self.note_deadline(&timers.wheel);
         drop(timers);
         let slots: Vec<u32> = directory.connections.iter().map(|connection| connection.key.slot).collect();
@@ -171,7 +171,7 @@ impl<P: Platform> Locked<P> {
             }
         }
         self.note_deadline(&timers.wheel);
-        directory.half_open.restore(half_open, self.shared.tcp(), self.shared.clock.now());
+        directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());
         self.half_open_deadline.store(directory.half_open.cached_deadline(), Ordering::Relaxed);
         directory.bound_sockets = bound_sockets;
         drop((directory, timers));
@@ -273,7 +273,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
             shared: &self.shared,
             counters: &self.counters,
             layout: self.locks,
-            account: self.shared.account.here(),
+            account: self.shared.control().account().here(),
             writers: Writers::Many,
         };
         let result = f(&mut directory, &site);

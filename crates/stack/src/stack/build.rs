@@ -162,7 +162,7 @@ impl<P: Platform> Stack<P> {
         let stack = Stack { core: Arc::new(core) };
         let mut deferred = DeferredEffects::default();
         stack.core.shared.start_addresses(&mut deferred);
-        deferred.flush(&stack.core.shared);
+        deferred.flush(stack.core.shared.links());
         let drivers = sources
             .into_iter()
             .enumerate()

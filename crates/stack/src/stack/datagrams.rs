@@ -51,7 +51,7 @@ impl<P: Platform> Stack<P> {
         }
         let mut deferred = DeferredEffects::default();
         let joined = shared.join_group(membership.interface.into(), group, &mut deferred);
-        deferred.flush(shared);
+        deferred.flush(shared.links());
         joined.map_err(|error| {
             self.udp(socket, UdpRequest::Leave(membership));
             JoinRefused::Interface(error)
@@ -79,7 +79,7 @@ impl<P: Platform> Stack<P> {
     fn membership(&self, group: IpAddr, interface: Option<usize>) -> Result<udp::Membership, JoinRefused> {
         let shared = &self.core.shared;
         let interface = interface.or_else(|| shared.route(group).map(|(interface, _)| interface)).unwrap_or(0);
-        if interface >= shared.interfaces.len() {
+        if interface >= shared.links().interfaces().len() {
             return Err(JoinRefused::NoInterface);
         }
         Ok(udp::Membership { group, interface: interface as u16 })
@@ -88,7 +88,7 @@ impl<P: Platform> Stack<P> {
     fn forget_group(&self, membership: udp::Membership) {
         let mut deferred = DeferredEffects::default();
         self.core.shared.leave_group(membership.interface.into(), membership.group, &mut deferred);
-        deferred.flush(&self.core.shared);
+        deferred.flush(self.core.shared.links());
     }
 
     /// Whether the socket was in the group; it is no longer.

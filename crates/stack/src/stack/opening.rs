@@ -111,7 +111,7 @@ impl<P: Platform> Stack<P> {
     /// Whether a SYN to `remote` may carry data now: the cookie of its peer is known, or none is needed.
     pub fn opens_fast(&self, remote: IpAddr) -> bool {
         let shared = &self.core.shared;
-        shared.destinations.offer(remote, u16::MAX, shared.tcp().fast_open, shared.clock.now()).max_data > 0
+        shared.destinations.offer(remote, u16::MAX, shared.control().tcp().fast_open, shared.clock().now()).max_data > 0
     }
 
     fn connect_by(
@@ -124,14 +124,14 @@ impl<P: Platform> Stack<P> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
         //# broadcast or multicast address) (MUST-46).
-        if !self.core.shared.may_be_host(remote.ip()) {
+        if !self.core.shared.links().may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
         }
         // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least
         // that it needs. Read before the routes are: what changes in between is then found at the first emission.
         let generation = self.core.shared.generation();
         let leaves_by = self.core.shared.route(remote.ip()).map(|(interface, _)| interface);
-        let is_down = || leaves_by.is_some_and(|interface| self.core.shared.is_down(interface));
+        let is_down = || leaves_by.is_some_and(|interface| self.core.shared.links().is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
             //# The optional "local IP address" parameter MUST be supported to allow the specification of the local IP
@@ -142,11 +142,11 @@ impl<P: Platform> Stack<P> {
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
             _ => {
-                let way = leaves_by.map(|interface| &self.core.shared.interfaces[interface]);
+                let way = leaves_by.map(|interface| &self.core.shared.links().interfaces()[interface]);
                 way.and_then(|way| way.view.get().source_for(remote.ip())).ok_or(ConnectRefused::NoRoute)?
             }
         };
-        if self.core.shared.is_local(remote.ip()) {
+        if self.core.shared.links().is_local(remote.ip()) {
             return Err(ConnectRefused::OwnAddress);
         }
         if is_down() {
@@ -172,7 +172,7 @@ impl<P: Platform> Stack<P> {
         data: FirstData<'_>,
         way: Way,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
-        let now = self.core.shared.clock.now();
+        let now = self.core.shared.clock().now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
             return self.open(flow, options, data, way, now).map_err(|refused| match refused {
@@ -227,7 +227,7 @@ impl<P: Platform> Stack<P> {
     ) -> Result<Option<Box<Start>>, OpenRefused> {
         let shared = &self.core.shared;
         let mss = params.options.max_segment.unwrap_or(u16::MAX).min(params.mss);
-        let offer = || shared.destinations.offer(params.tuple.remote_addr, mss, shared.tcp().fast_open, now);
+        let offer = || shared.destinations.offer(params.tuple.remote_addr, mss, shared.control().tcp().fast_open, now);
         let (data, offer, more) = match data {
             FirstData::None => return Ok(None),
             FirstData::Queued(data) => (data, offer(), false),
@@ -246,7 +246,7 @@ impl<P: Platform> Stack<P> {
 
     /// Bytes that [`Stack::connect_with`] takes at most under `options`.
     pub fn first_data(&self, options: &ConnectionOptions) -> usize {
-        let buffer = options.send_buffer.unwrap_or(self.core.shared.tcp().send_buffer.initial);
+        let buffer = options.send_buffer.unwrap_or(self.core.shared.control().tcp().send_buffer.initial);
         FIRST_DATA.min(buffer.max(1) as usize)
     }
 }

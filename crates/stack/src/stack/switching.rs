@@ -113,19 +113,19 @@ impl<P: Platform> Stack<P> {
             Ok::<_, SwitchRefused>(())
         })?;
         messages.into_iter().for_each(|message| self.deliver(message));
-        core.shared.wake_drivers();
+        core.shared.links().wake_drivers();
         Ok(places)
     }
 
     /// Runs what the old architecture had queued.
     fn deliver(&self, message: Message<P>) {
         let Stack { core } = self;
-        let (active, now) = (self.active(), core.shared.clock.now());
+        let (active, now) = (self.active(), core.shared.clock().now());
         match message {
             Message::Ingress(mut ingress) => {
                 let mut deferred = DeferredEffects::default();
                 active.post(&mut ingress, now, &mut deferred);
-                deferred.flush(&core.shared);
+                deferred.flush(core.shared.links());
                 active.end_of_batch(&mut deferred);
             }
             Message::Call(target, mut call, asker) => {

@@ -201,7 +201,7 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(arch: Architecture) 
             peer.sent += data.len() as u32;
         }
         node.settle();
-        most = most.max(node.stack.shared().memory());
+        most = most.max(node.stack.shared().control().memory());
         node.clock.advance(Duration::from_millis(2));
     }
     let all = 60 * u64::from(WINDOW);
@@ -213,7 +213,7 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(arch: Architecture) 
         node.call(socket, Call::Abort(tcp::Abort));
     }
     node.settle();
-    assert_eq!(node.stack.shared().memory(), 0, "all of it is given back");
+    assert_eq!(node.stack.shared().control().memory(), 0, "all of it is given back");
     drop(held);
     assert_eq!(pktbuf::live(), live);
 }
@@ -239,7 +239,7 @@ fn memory_shared_with_the_application_stops_at_the_limit_for_all(arch: Architect
             let chunks = tcp::Chunks::from_iter([pktbuf::Chunk::shared(file.clone())]);
             let sent = node.call(socket, Call::Send(tcp::Send { chunks }));
             assert!(matches!(sent, Reply::Sent(Ok(_))), "it is connected");
-            most = most.max(node.stack.shared().memory());
+            most = most.max(node.stack.shared().control().memory());
         }
         node.settle();
         node.clock.advance(Duration::from_millis(2));
@@ -260,7 +260,7 @@ fn memory_shared_with_the_application_stops_at_the_limit_for_all(arch: Architect
     node.settle();
     node.clock.advance(Duration::from_millis(2));
     node.settle();
-    assert_eq!(node.stack.shared().memory(), 0, "all of it is given back");
+    assert_eq!(node.stack.shared().control().memory(), 0, "all of it is given back");
     let mut syn = |port| node.answers(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
     assert_eq!(syn(7001), 1, "and new clients are welcome");
 }

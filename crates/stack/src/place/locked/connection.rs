@@ -39,7 +39,7 @@ impl<P: Platform> Connection<P> {
     /// what it has changed.
     #[inline]
     pub(super) fn charge(&self, shared: &Shared<P>, memory: i64, standing: Option<Standing>) {
-        let (account, config) = (&shared.account, shared.tcp());
+        let (account, config) = (&shared.control().account(), shared.control().tcp());
         if memory != 0 {
             self.memory.fetch_add(memory as u64, Ordering::Relaxed);
             account.take_memory(account.here(), &mut Charge::default(), memory, config);
@@ -54,7 +54,11 @@ impl<P: Platform> Connection<P> {
     pub(super) fn discharge(&self, shared: &Shared<P>) {
         let memory = self.memory.swap(0, Ordering::Relaxed) as i64;
         let standing = standing_of(self.standing.swap(Standing::Free as u32, Ordering::Relaxed));
-        shared.account.discharge(shared.account.here(), Charge { memory, standing }, shared.tcp());
+        shared.control().account().discharge(
+            shared.control().account().here(),
+            Charge { memory, standing },
+            shared.control().tcp(),
+        );
     }
 
     /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing
@@ -137,7 +141,7 @@ impl<P: Platform> SharedTable<P> {
         let NewConnection { flow, pcb, route, socket } = new;
         let kind = site.shared.lock_kind;
         let mut charge = Charge::default();
-        site.shared.account.begin(site.account, &mut charge, &pcb, site.shared.tcp());
+        site.shared.control().account().begin(site.account, &mut charge, &pcb, site.shared.control().tcp());
         let leaves_by = P::AtomicU32::new(route.port().into());
         let (key, pcb) = match site.layout {
             LockPlan::One => {

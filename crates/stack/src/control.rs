@@ -1,0 +1,98 @@
+//! What is set on a stack while it runs, and what its connections have taken of what they share: TCP's parameters and
+//! the account of memory, orphans and connections in TIME-WAIT.
+//!
+//! The two stand together because the parameters are the limits of the account. Any thread; no lock is taken on the
+//! data path.
+
+use observe::Time;
+use sync::{Platform, TooManyVersions, Versioned};
+
+use crate::account::{Account, Resource};
+
+/// See the head of the file.
+pub struct Control<P: Platform> {
+    tcp: Versioned<tcp::Config, P>,
+    account: Account<P>,
+}
+
+/// A parameter could not be set on a running stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetKnobError {
+    /// There is no such knob, or the value is none for it.
+    Knob(tcp::knobs::KnobError),
+    /// One change too many in one run.
+    TooManyVersions(TooManyVersions),
+}
+
+impl From<TooManyVersions> for SetKnobError {
+    fn from(error: TooManyVersions) -> Self {
+        SetKnobError::TooManyVersions(error)
+    }
+}
+
+impl std::fmt::Display for SetKnobError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SetKnobError::Knob(error) => error.fmt(f),
+            SetKnobError::TooManyVersions(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SetKnobError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SetKnobError::Knob(error) => Some(error),
+            SetKnobError::TooManyVersions(error) => Some(error),
+        }
+    }
+}
+
+impl<P: Platform> Control<P> {
+    /// These parameters, and nothing taken yet.
+    pub(crate) fn new(tcp: tcp::Config) -> Self {
+        let account = Account::new(&tcp);
+        Control { tcp: Versioned::new(tcp), account }
+    }
+
+    /// TCP's parameters as they are now. An event goes by one version from its beginning to its end; a connection keeps
+    /// what it took from the version it was opened under.
+    #[inline(always)]
+    pub fn tcp(&self) -> &tcp::Config {
+        self.tcp.get()
+    }
+
+    /// Sets a parameter by its sysctl's name, for everything that happens from now on; see [`tcp::knobs`]. No thread
+    /// waits for this one.
+    ///
+    /// # Errors
+    /// See [`SetKnobError`].
+    pub fn set_knob(&self, name: &str, value: &str) -> Result<(), SetKnobError> {
+        self.tcp.update(|config| tcp::knobs::set(config, name, value).map_err(SetKnobError::Knob))?;
+        self.account.limits_changed(self.tcp());
+        Ok(())
+    }
+
+    /// What connections have taken of what they share.
+    #[inline(always)]
+    pub(crate) fn account(&self) -> &Account<P> {
+        &self.account
+    }
+
+    /// Judges anew what is scarce, every millisecond at most.
+    #[inline]
+    pub(crate) fn weigh_memory(&self, now: Time) {
+        self.account.review(now, self.tcp());
+    }
+
+    /// What is scarce at present.
+    #[inline(always)]
+    pub fn scarcity(&self) -> tcp::Scarcity {
+        self.account.scarcity()
+    }
+
+    /// Bytes of memory that the buffers of connections hold, sent and received; exact at rest.
+    pub fn memory(&self) -> u64 {
+        self.account.sum(Resource::Memory)
+    }
+}

@@ -1,0 +1,137 @@
+//! The links of a stack: its interfaces, the ports that they are reached by, and the receive threads that serve the
+//! ports.
+//!
+//! Interfaces and ports are fixed when the stack is built; addresses come and go. Any thread. Nothing here takes a lock
+//! but what wakes a receive thread, and nothing sends: the way out is [`tx`](crate::tx).
+
+use std::net::IpAddr;
+
+use ip::InterfaceView;
+use path::Dirty;
+use sync::Platform;
+
+use crate::alarm::{Alarms, ROOM_NAP};
+use crate::clock::BatchClock;
+use crate::interface::{Interface, Ports};
+
+/// See the head of the file.
+pub struct Links<P: Platform> {
+    clock: BatchClock<P>,
+    /// By index.
+    interfaces: Vec<Interface<P>>,
+    /// Devices, by number.
+    ports: Ports<P>,
+    /// By port.
+    interface_of: Box<[Option<usize>]>,
+    /// The sleep of the receive threads.
+    alarms: Alarms<P>,
+}
+
+impl<P: Platform> Links<P> {
+    /// These interfaces over these ports, served by so many receive threads.
+    pub(crate) fn new(
+        clock: BatchClock<P>,
+        (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
+        receive_threads: usize,
+    ) -> Self {
+        let owner = |port| interfaces.iter().position(|interface: &Interface<P>| interface.ports().contains(&port));
+        let interface_of = (0..ports.iter().len()).map(owner).collect();
+        Links { clock, interfaces, ports, interface_of, alarms: Alarms::new(receive_threads) }
+    }
+
+    /// Where `now` comes from, and the time of the batch that is being worked on.
+    #[inline]
+    pub(crate) fn clock(&self) -> &BatchClock<P> {
+        &self.clock
+    }
+
+    /// Interfaces by index.
+    pub fn interfaces(&self) -> &[Interface<P>] {
+        &self.interfaces
+    }
+
+    /// The addresses of an interface as they are now, and what they imply.
+    #[inline]
+    pub fn view(&self, interface: usize) -> &InterfaceView {
+        self.interfaces[interface].view.get()
+    }
+
+    /// Devices, by number.
+    #[inline]
+    pub fn ports(&self) -> &Ports<P> {
+        &self.ports
+    }
+
+    /// The sleep of the receive threads.
+    #[inline]
+    pub fn alarms(&self) -> &Alarms<P> {
+        &self.alarms
+    }
+
+    /// The interface over a port.
+    #[inline]
+    pub fn interface_of(&self, port: usize) -> Option<usize> {
+        self.interface_of.get(port).copied().flatten()
+    }
+
+    /// The number of the port by which flows of this hash leave an interface; `None`: it has none.
+    #[inline]
+    pub fn port_of(&self, interface: usize, hash: u32) -> Option<usize> {
+        self.ports.choose(self.interfaces[interface].ports(), hash)
+    }
+
+    /// Whether every device of an interface has vanished. One without devices is never down.
+    pub fn is_down(&self, interface: usize) -> bool {
+        let mut ports = self.interfaces[interface].ports().iter();
+        ports.len() > 0 && ports.all(|port| self.ports[*port].is_down())
+    }
+
+    /// Whether every device that could bring a packet to `address` has vanished.
+    pub(crate) fn is_down_at(&self, address: IpAddr) -> bool {
+        let brings = |interface: &usize| address.is_unspecified() || self.view(*interface).is_local(address);
+        (0..self.interfaces.len()).filter(brings).all(|interface| self.is_down(interface))
+    }
+
+    /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not
+    /// unspecified.
+    pub fn may_be_host(&self, address: IpAddr) -> bool {
+        let broadcast = |address| self.interfaces.iter().any(|interface| interface.view.get().is_broadcast(address));
+        ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
+    }
+
+    /// The interface that has `address`, unless it is one that means something else on every link.
+    #[cold]
+    pub(crate) fn owner_of(&self, address: IpAddr) -> Option<usize> {
+        if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
+            return None;
+        }
+        self.interfaces.iter().position(|interface| interface.view.get().is_local(address))
+    }
+
+    /// Whether `address` is one of this stack's.
+    pub fn is_local(&self, address: IpAddr) -> bool {
+        self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
+    }
+
+    /// Wakes all receive threads.
+    pub fn wake_drivers(&self) {
+        self.alarms.wake_all();
+    }
+
+    /// Notifies the receivers of what was given to devices. The caller holds no guard.
+    #[inline]
+    pub(crate) fn notify(&self, dirty: &mut Dirty) {
+        self.ports.notify(dirty, |index, mail| self.look_for_room(index, mail));
+    }
+
+    /// The driver of this index has to look whether there is room in its queue, and may be asleep. With `mail`, the
+    /// thread that has claimed the queue has to, whichever driver it runs.
+    #[cold]
+    #[inline(never)]
+    fn look_for_room(&self, index: usize, mail: bool) {
+        if mail {
+            self.wake_drivers();
+        }
+        self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
+    }
+}
