@@ -4,6 +4,8 @@
 //!   Architecture files hold exclusion and hand-off (ARCHITECTURE.md).
 //! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written
 //!   to bytes in network order. Fields are asked of `wire`, and of the protocol crates.
+//! * Under `crates/stack/src`, only `charge.rs` tells the platform of plain work and plain memory, and each of its functions
+//!   asks first whether the platform charges: what a simulator needs costs nothing on a real machine.
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
 //!
 //! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. Comments are
@@ -46,7 +48,9 @@ pub fn check() -> Result<(), String> {
     architectures.push(root.join("crates/stack/src/arch.rs"));
     let mut broken = protocol_words(&architectures)?;
     for file in sources(&root.join("crates/stack/src"))?.into_iter().filter(|file| !file.ends_with("tests.rs")) {
-        broken.extend(wire_offsets(&file.display().to_string(), &read(&file)?));
+        let (path, text) = (file.display().to_string(), read(&file)?);
+        broken.extend(wire_offsets(&path, &text));
+        broken.extend(charges(&path, &text));
     }
     let code = counting_code(&root)?;
     for (path, name) in DECLARATIONS {
@@ -84,6 +88,26 @@ fn wire_offsets(path: &str, text: &str) -> Vec<String> {
     }
     broken
 }
+
+/// Calls that tell a platform what plain code costs.
+const CHARGES: &[&str] = &["work(Step", "::touch(", "::work(sync"];
+
+/// The lines that charge outside `charge.rs`, and the public functions of that file that do not ask first.
+fn charges(path: &str, text: &str) -> Vec<String> {
+    let text = shipped(text);
+    if path.ends_with("src/charge.rs") {
+        let asks = |function: &&str| function.split_once("{\n").is_some_and(|(_, body)| !body.starts_with(ASKS));
+        let functions = text.split("\npub fn ").skip(1).filter(asks);
+        let name = |function: &str| function.split(['<', '(']).next().unwrap_or_default().to_owned();
+        return functions.map(|function| format!("{path}: {} does not ask P::CHARGED first", name(function))).collect();
+    }
+    let charging = |line: &str| CHARGES.iter().any(|call| line.contains(call));
+    let lines = text.lines().enumerate().filter(|(_, line)| charging(line));
+    lines.map(|(number, _)| format!("{path}:{}: charges; only charge.rs does", number + 1)).collect()
+}
+
+/// How the body of a function that charges begins.
+const ASKS: &str = "    if P::CHARGED";
 
 /// Whether a line has `[a..b]`, `.get(a..b)` or `.get(a)` where a bound is a number or a constant.
 fn slices_at_fixed_places(code: &str) -> bool {
@@ -203,6 +227,16 @@ mod tests {
             assert_eq!(wire_offsets("f", line), Vec::<String>::new(), "{line}");
         }
         assert_eq!(wire_offsets("f", "#[cfg(test)]\nmod tests {\n    let x = a[0..4];\n}"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_charges_stands_in_one_file_and_asks_first() {
+        assert_eq!(charges("src/rx.rs", "fn f() {\n    P::work(Step::Frame, 1);\n}\n").len(), 1);
+        assert_eq!(charges("src/rx.rs", "fn f() {\n    charge::frame::<P>(&buffer);\n}\n"), Vec::<String>::new());
+        let asks = "\npub fn batch<P>() {\n    if P::CHARGED {\n        P::work(Step::Batch, 1);\n    }\n}\n";
+        assert_eq!(charges("src/charge.rs", asks), Vec::<String>::new());
+        let blunt = "\npub fn batch<P>() {\n    P::work(Step::Batch, 1);\n}\n";
+        assert_eq!(charges("src/charge.rs", blunt), ["src/charge.rs: batch does not ask P::CHARGED first"]);
     }
 
     #[test]

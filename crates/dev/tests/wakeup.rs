@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use dev::mem::{MemConfig, pair};
 use dev::{Device, QueuePair, WaitOutcome};
 use pktbuf::PktBuf;
-use sync::Platform;
 use sync::shuttle::Shuttle;
+use sync::{Platform, ThreadClass};
 
 const FRAMES: u8 = 3;
 const SCHEDULES: usize = 2_000;
@@ -24,7 +24,7 @@ fn conversation(flushes: bool) {
     let (mut a, mut b) = pair::<Shuttle>(MemConfig { ring_frames: 4, ..MemConfig::default() });
     let (mut near, mut far) = (a.take_queues(), b.take_queues());
     let waker = far[0].rx.waker();
-    let receiver = Shuttle::spawn("receiver", None, move || {
+    let receiver = Shuttle::spawn("receiver", None, ThreadClass::Receive, move || {
         let (mut batch, mut next) = (Vec::new(), 0);
         while next < FRAMES {
             if far[0].rx.receive(&mut batch, 2) == 0 {

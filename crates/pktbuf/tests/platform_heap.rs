@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pktbuf::{PktBuf, PlatformHeap, balance, in_use};
 use sync::profile::{Table, ThreadCounters};
 use sync::shuttle::Shuttle;
-use sync::{LockClass, LockKind, Platform};
+use sync::{LockClass, LockKind, Platform, ThreadClass};
 use testbed::over::{Manner, Over};
 
 /// Shuttle's platform with a lock profile.
@@ -59,7 +59,7 @@ fn each_thread_has_magazines_of_its_own() {
         let mine = buffer();
         let address = mine.as_ptr().addr();
         drop(mine);
-        let other = Profiled::spawn("other", None, move || {
+        let other = Profiled::spawn("other", None, ThreadClass::Application, move || {
             let held: Vec<PktBuf> = (0..3).map(|_| buffer()).collect();
             assert!(held.iter().all(|buf| buf.as_ptr().addr() != address), "the magazine is shared");
         });
@@ -74,7 +74,11 @@ fn contention_on_the_depot_is_seen() {
     let _alone = alone();
     PROFILE.reset();
     explore(|_| {
-        let worker = |_| Profiled::spawn("worker", None, || drop((0..70).map(|_| buffer()).collect::<Vec<_>>()));
+        let worker = |_| {
+            Profiled::spawn("worker", None, ThreadClass::Application, || {
+                drop((0..70).map(|_| buffer()).collect::<Vec<_>>())
+            })
+        };
         join((0..3).map(worker).collect());
     });
     let profile = PROFILE.snapshot()[LockClass::BufferPool.index()];
@@ -96,7 +100,7 @@ fn the_books_balance() {
         let held = Arc::new(Mutex::new(held));
         let worker = |_| {
             let held = held.clone();
-            Profiled::spawn("worker", None, move || {
+            Profiled::spawn("worker", None, ThreadClass::Application, move || {
                 for _ in 0..35 {
                     let one = held.lock().expect("no panic").pop();
                     drop((one, buffer()));

@@ -158,8 +158,7 @@ impl<P: Platform> Failures<P> {
         }
         counters.add(Counter::PanicsContained, 1);
         let scope = self.victim().map_or(scope, FaultScope::Connection);
-        let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
-        let failure = Failure { thread, cause: sentence(&*panic), scope };
+        let failure = Failure { thread: P::thread_name(), cause: sentence(&*panic), scope };
         let mut kept = self.kept.lock();
         if kept.len() == KEPT {
             kept.pop_front();

@@ -33,6 +33,7 @@ pub mod alarm;
 pub mod arch;
 mod attempt;
 pub mod call;
+mod charge;
 pub mod clock;
 pub mod connections;
 pub mod containment;

@@ -23,6 +23,7 @@ use crate::arch::RunningArchitecture;
 use crate::arch::running::Slot;
 use crate::attempt::{Panic, attempt};
 use crate::call::{Control, Datagram, Ingress, Segment};
+use crate::charge;
 use crate::containment::{FaultScope, PANICS_IN_A_ROW};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
@@ -354,6 +355,7 @@ impl<P: Platform> Driver<P> {
             let Source { port, interface, framing, inspected, queue } = &mut self.sources[index];
             let (interface, framing) = (*interface, *framing);
             self.at = index;
+            charge::batch::<P>();
             let count = vector.receive(queue.as_mut(), framing, self.keeps_batches);
             taken.frames += count;
             if count != 0 {
@@ -520,6 +522,7 @@ impl<P: Platform> Driver<P> {
     /// A packet from a link without headers.
     #[inline(never)]
     fn packet(&mut self, interface: usize, packet: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
+        charge::frame::<P>(&packet.buffer);
         let view = self.shared.links().view(interface);
         let input = ip::input::without_link(packet.buffer, view, &self.counters);
         self.input(interface, (input, packet.followed), now, deferred);
@@ -529,6 +532,7 @@ impl<P: Platform> Driver<P> {
     fn frame(&mut self, interface: usize, frame: Frame, now: Time, deferred: &mut DeferredEffects<P>) {
         sync::walk::note(file!(), "takes a frame from the device's queue");
         let Frame { buffer, headers, followed } = frame;
+        charge::frame::<P>(&buffer);
         let (view, counters) = (self.shared.links().view(interface), &*self.counters);
         let segment = |datagram| {
             Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);

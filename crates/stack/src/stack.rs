@@ -18,6 +18,7 @@ use crate::account::Resource;
 use crate::arch::RunningArchitecture;
 use crate::arch::select::{Architecture, ThreadConfig};
 use crate::call::{Call, Control, Reply};
+use crate::charge;
 use crate::clock::Clock;
 use crate::containment::Failure;
 use crate::deferred::DeferredEffects;
@@ -167,7 +168,7 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn call(&self, target: &Target, mut call: Call<P>) -> Reply {
         let mut reply = Reply::Gone;
-        self.active().call(target, &mut call, &mut reply);
+        self.call_in_place(target, &mut call, &mut reply);
         reply
     }
 
@@ -175,7 +176,9 @@ impl<P: Platform> Stack<P> {
     /// nothing. What `reply` holds before is dropped.
     #[inline]
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        charge::call(call);
         self.active().call(target, call, reply);
+        charge::answer::<P>(reply);
     }
 
     /// Index of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to

@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use sync::Platform;
 use tcp::{Outbox, PathUpdate};
 
+use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
 use crate::route_cache::RouteCache;
@@ -85,6 +86,7 @@ impl<P: Platform> Shared<P> {
             return;
         }
         sync::walk::note(file!(), "puts IP and link headers in front of the outbox's segments");
+        charge::emit::<P>(&out.segments);
         if route.generation != out.routes && !self.resolve(flow, route, out, deferred) {
             return self.emit_unresolved(flow, &mut out.segments, out.counters, deferred);
         }

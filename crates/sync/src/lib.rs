@@ -30,6 +30,7 @@
 //! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |
 
 mod cache_padded;
+mod charge;
 mod claim_lock;
 mod condvar;
 mod doorbell;
@@ -57,6 +58,7 @@ mod versioned;
 pub mod walk;
 
 pub use cache_padded::CachePadded;
+pub use charge::{Object, Step, ThreadClass};
 pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, Silent};

@@ -15,7 +15,7 @@ use ::loom::thread;
 
 use crate::forward_atomic::forward_atomic;
 use crate::lock_order::Held;
-use crate::{Atomic, CellLike, Ordering, Platform, Silent};
+use crate::{Atomic, CellLike, Ordering, Platform, Silent, ThreadClass};
 
 /// Threads, memory and scheduling by loom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,12 @@ impl Platform for Loom {
     type JoinHandle = thread::JoinHandle<()>;
     type Doorbell = Silent<Loom>;
 
-    fn spawn(name: &str, _cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+    fn spawn(
+        name: &str,
+        _cpu: Option<usize>,
+        _class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle {
         match thread::Builder::new().name(name.to_owned()).spawn(body) {
             Ok(handle) => handle,
             Err(reason) => panic!("cannot start model thread `{name}`: {reason}"),

@@ -13,6 +13,7 @@ use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::charge::{Object, Step, ThreadClass};
 use crate::doorbell::DoorbellLike;
 use crate::lock_order::Held;
 use crate::profile::ThreadCounters;
@@ -112,6 +113,10 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// nothing else may depend on it.
     const EXPLORED: bool = false;
 
+    /// Whether [`Platform::work`] and [`Platform::touch`] charge anything. Where they do not, callers compute no
+    /// arguments for them.
+    const CHARGED: bool = false;
+
     /// A 32-bit atomic word; the only kind that can be slept on.
     type AtomicU32: Atomic<u32>;
     /// A 64-bit atomic word.
@@ -127,11 +132,17 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// What wakes a reader that sleeps in `poll`.
     type Doorbell: DoorbellLike;
 
-    /// Starts a thread called `name`, on CPU `cpu` if given and allowed (else wherever the scheduler likes).
+    /// Starts a thread called `name`, on CPU `cpu` if given and allowed (else wherever the scheduler likes). Only a
+    /// simulator's scheduler is told of the `class`.
     ///
     /// # Panics
     /// When the machine refuses another thread; the message carries its reason.
-    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle;
+    fn spawn(
+        name: &str,
+        cpu: Option<usize>,
+        class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle;
 
     /// Waits for a thread to end. The error is the value it panicked with.
     fn join(handle: Self::JoinHandle) -> std::thread::Result<()>;
@@ -166,6 +177,42 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     #[inline]
     fn known_thread_index() -> usize {
         Self::thread_index()
+    }
+
+    /// The calling thread's name, for reports.
+    fn thread_name() -> String {
+        std::thread::current().name().unwrap_or("without a name").to_owned()
+    }
+
+    /// Whether the thread of this [index](Platform::thread_index) has a processor now. `None`: the platform cannot
+    /// tell, as no real one can without a system call.
+    #[inline(always)]
+    fn runs(thread: usize) -> Option<bool> {
+        let _ = thread;
+        None
+    }
+
+    /// The calling thread waits for the thread of this index, which runs at least at the caller's priority until it
+    /// calls [`Platform::repay`]. Nothing where the scheduler knows no priorities.
+    #[inline(always)]
+    fn lend(thread: usize) {
+        let _ = thread;
+    }
+
+    /// The calling thread gives back the priority that others have lent it.
+    #[inline(always)]
+    fn repay() {}
+
+    /// Plain work that a simulator charges for: `n` times the cost of `step`.
+    #[inline(always)]
+    fn work(step: Step, n: usize) {
+        let _ = (step, n);
+    }
+
+    /// The calling thread reads, or also writes, `length` bytes of plain memory at `address`.
+    #[inline(always)]
+    fn touch(object: Object, address: *const u8, length: usize, write: bool) {
+        let _ = (object, address, length, write);
     }
 
     /// Bytes of memory that the process may use: the machine's, or less where it is limited. `None` if that is unknown.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use sync::ring::Mpsc;
-use sync::{Doorbell, DoorbellLike, Parker, Platform, Real, Silent};
+use sync::{Doorbell, DoorbellLike, Parker, Platform, Real, Silent, ThreadClass};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -125,7 +125,7 @@ fn a_thread_may_ask_for_a_cpu() {
         // SAFETY: the call has no arguments.
         there.store(1 + unsafe { libc::sched_getcpu() } as usize, Relaxed);
     };
-    Real::join(Real::spawn("pinned", Some(0), body)).expect("it ends");
+    Real::join(Real::spawn("pinned", Some(0), ThreadClass::Application, body)).expect("it ends");
     let allowed = thread::spawn(|| Real::pin(0).is_ok()).join().expect("it ends");
     assert!(!allowed || ran.load(Relaxed) == 1, "it ran elsewhere");
     let error = Real::pin(1 << 20).expect_err("no such CPU").to_string();

@@ -1,4 +1,5 @@
-//! The real machine, with a count of the read-modify-writes and of the locks of each thread.
+//! The real machine, with a count of the read-modify-writes and of the locks of each thread, and of what the stack says
+//! of its plain work and memory.
 //!
 //! What the platform's atomics are asked for is counted, whatever the processor makes of it: an exchange, a
 //! compare-and-exchange and a fetch-and-something each are one. Loads, stores and fences are none. Atomics that are not
@@ -9,10 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use sync::profile::{Table, ThreadCounters};
-use sync::{Atomic, LockClass, Ordering, Platform, Real};
+use sync::{Atomic, LockClass, Object, Ordering, Platform, Real, Step, ThreadClass};
 
 thread_local! {
     static READ_MODIFY_WRITES: Cell<u64> = const { Cell::new(0) };
+    static WORK: Cell<[usize; Step::ALL.len()]> = const { Cell::new([0; Step::ALL.len()]) };
+    static TOUCHED: Cell<[usize; Object::ALL.len()]> = const { Cell::new([0; Object::ALL.len()]) };
 }
 
 /// See the head of the file.
@@ -85,9 +88,40 @@ pub fn spent<R>(work: impl FnOnce() -> R) -> (R, Spent) {
     (result, Spent { read_modify_writes, locks })
 }
 
+/// What the stack has said of the plain code of one thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Charged {
+    work: [usize; Step::ALL.len()],
+    touched: [usize; Object::ALL.len()],
+}
+
+impl Charged {
+    /// How often the step was made.
+    pub fn steps(&self, step: Step) -> usize {
+        self.work[step as usize]
+    }
+
+    /// Bytes of such memory that were read or written.
+    pub fn bytes(&self, object: Object) -> usize {
+        self.touched[object as usize]
+    }
+}
+
+/// What the calling thread's `work` is charged for.
+pub fn charged<R>(work: impl FnOnce() -> R) -> (R, Charged) {
+    let (steps, bytes) = (WORK.take(), TOUCHED.take());
+    let result = work();
+    let charged = Charged { work: WORK.get(), touched: TOUCHED.get() };
+    WORK.set(std::array::from_fn(|step| steps[step] + charged.work[step]));
+    TOUCHED.set(std::array::from_fn(|object| bytes[object] + charged.touched[object]));
+    (result, charged)
+}
+
 static LOCKS: Table<Counting> = Table::new();
 
 impl Platform for Counting {
+    const CHARGED: bool = true;
+
     type AtomicU32 = Counted<AtomicU32>;
     type AtomicU64 = Counted<AtomicU64>;
     type AtomicUsize = Counted<AtomicUsize>;
@@ -96,8 +130,13 @@ impl Platform for Counting {
     type JoinHandle = <Real as Platform>::JoinHandle;
     type Doorbell = <Real as Platform>::Doorbell;
 
-    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
-        Real::spawn(name, cpu, body)
+    fn spawn(
+        name: &str,
+        cpu: Option<usize>,
+        class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle {
+        Real::spawn(name, cpu, class, body)
     }
     fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
         Real::join(handle)
@@ -107,6 +146,16 @@ impl Platform for Counting {
     }
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
         Real::futex_wake(&atom.0, n);
+    }
+    fn work(step: Step, n: usize) {
+        let mut work = WORK.get();
+        work[step as usize] += n;
+        WORK.set(work);
+    }
+    fn touch(object: Object, _address: *const u8, length: usize, _write: bool) {
+        let mut touched = TOUCHED.get();
+        touched[object as usize] += length;
+        TOUCHED.set(touched);
     }
     fn relax(spins: u32) {
         Real::relax(spins);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sync::lock_order::Held;
 use sync::profile::ThreadCounters;
-use sync::{Ordering, Platform, Silent};
+use sync::{Ordering, Platform, Silent, ThreadClass};
 
 /// In what a platform differs from the one below.
 pub trait Manner: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'static {
@@ -38,8 +38,13 @@ impl<P: Platform, M: Manner> Platform for Over<P, M> {
     type JoinHandle = P::JoinHandle;
     type Doorbell = Silent<Self>;
 
-    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
-        P::spawn(name, cpu, body)
+    fn spawn(
+        name: &str,
+        cpu: Option<usize>,
+        class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle {
+        P::spawn(name, cpu, class, body)
     }
     fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
         P::join(handle)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use posix::{LowestFree, PollFd, Sockets};
 use stack::{Architecture, Clock, InterfaceConfig, Stack, StackConfig};
-use sync::{Ordering, Platform, Real};
+use sync::{Ordering, Platform, Real, ThreadClass};
 
 use crate::kernel::Kernel;
 use crate::system::System;
@@ -62,7 +62,7 @@ impl Threads {
         let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
         for mut driver in drivers {
             let stop = self.stop.clone();
-            self.running.push(Real::spawn("receiver", None, move || {
+            self.running.push(Real::spawn("receiver", None, ThreadClass::Receive, move || {
                 while !stop.load(Ordering::Acquire) {
                     if driver.poll() == 0 {
                         driver.wait(None);

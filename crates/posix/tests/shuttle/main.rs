@@ -15,7 +15,7 @@ use std::time::Duration;
 use patient::Patient;
 use planted::{NoWake, Planted, outcome};
 use posix::{Errno, Interest, LowestFree, Sockets};
-use sync::Platform;
+use sync::{Platform, ThreadClass};
 use testbed::node::{Node, NodeConfig};
 
 const RANDOM: usize = 1000;
@@ -60,7 +60,7 @@ impl<P: Platform> Process<P> {
 
     fn spawn(self: &Arc<Self>, body: impl FnOnce(&Process<P>) + Send + 'static) -> P::JoinHandle {
         let process = self.clone();
-        P::spawn("thread", None, move || body(&process))
+        P::spawn("thread", None, ThreadClass::Application, move || body(&process))
     }
 
     /// Waits until the end of the test; how often data was reported.

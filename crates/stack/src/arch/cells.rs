@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use observe::{DropReason, Time};
-use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
+use sync::{CachePadded, Lock, LockClass, LockKind, Platform, ThreadClass};
 
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, Control, Ingress, Reply};
@@ -47,6 +47,8 @@ pub struct Hub<P: Platform> {
 pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// What the names of its threads begin with; empty: it has none.
     const THREAD: &'static str = "";
+    /// What its threads are for.
+    const CLASS: ThreadClass = ThreadClass::Protocol;
     /// Its threads run the timers of connections; otherwise receive threads do.
     const RUNS_TIMERS: bool = false;
     /// There is only one cell: no hash is looked at.
@@ -158,7 +160,8 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         inner.install(contents);
         let spawn = |index: usize| {
             let inner = inner.clone();
-            P::spawn(&format!("{}{index}", E::THREAD), Some(index), move || inner.cells[index].serve(&inner.hub))
+            let name = format!("{}{index}", E::THREAD);
+            P::spawn(&name, Some(index), E::CLASS, move || inner.cells[index].serve(&inner.hub))
         };
         let handles = if own_threads { (0..inner.cells.len()).map(spawn).collect() } else { vec![] };
         Cells { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, handles) }

@@ -15,6 +15,7 @@ use sync::ring::Mpsc;
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over};
 
 use crate::call::Reply;
+use crate::charge;
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::handoff::{Answer, Message};
@@ -99,6 +100,7 @@ impl<P: Platform> Mailbox<P> {
             Queue::List { list, arrived } => {
                 let mut list = list.lock();
                 list.push_back(message);
+                charge::messages::<P>(list.back(), true);
                 // Under the lock: a thread that sees a message pending finds it in the list.
                 self.pending.fetch_add(1, Ordering::AcqRel);
                 drop(list);
@@ -106,6 +108,7 @@ impl<P: Platform> Mailbox<P> {
             }
             Queue::Ring { ring, parker } => {
                 self.pending.fetch_add(1, Ordering::AcqRel);
+                charge::messages::<P>(Some(&message), true);
                 let sent = ring.push(message);
                 if announce {
                     parker.unpark();
@@ -136,7 +139,11 @@ impl<P: Platform> Mailbox<P> {
     /// Takes one message. Only the receiver calls it.
     pub fn pop(&self) -> Option<Message<P>> {
         match &self.queue {
-            Queue::List { list, .. } => list.lock().pop_front(),
+            Queue::List { list, .. } => {
+                let mut list = list.lock();
+                charge::messages::<P>(list.front(), false);
+                list.pop_front()
+            }
             Queue::Ring { ring, .. } => ring.pop(),
         }
     }
@@ -153,6 +160,7 @@ impl<P: Platform> Mailbox<P> {
         match &self.queue {
             Queue::List { list, .. } => {
                 let mut list = list.lock();
+                charge::messages::<P>(list.iter().take(most), false);
                 if list.len() <= most {
                     std::mem::swap(&mut *list, batch);
                 } else {
@@ -162,6 +170,7 @@ impl<P: Platform> Mailbox<P> {
             Queue::Ring { ring, .. } => {
                 while batch.len() < most {
                     let Some(message) = ring.pop() else { break };
+                    charge::messages::<P>(Some(&message), false);
                     batch.push_back(message);
                 }
             }

@@ -29,13 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, Ordering, Parker, Platform, ThreadOwned, Writers, model_is_over};
+use sync::{Atomic, Lock, LockClass, Ordering, Parker, Platform, ThreadClass, ThreadOwned, Writers, model_is_over};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::select::ThreadConfig;
 use crate::attempt::attempt;
+use crate::charge;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
 use crate::handoff::Message;
@@ -277,6 +278,7 @@ impl<P: Platform> Squeue<P> {
     /// Runs a batch and due timers; the calling thread has the flag. The cell is let go only where a caller waits for
     /// an answer, and at the end.
     fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
+        charge::messages::<P>(batch.iter(), false);
         loop {
             let mut owed = Owed { deferred: DeferredEffects::default(), shared: &hub.shared };
             let answer = self.occupy(|cell| {
@@ -303,6 +305,7 @@ impl<P: Platform> Squeue<P> {
 
 impl<P: Platform> Exclusion<P> for Squeue<P> {
     const THREAD: &'static str = "heddle-sq";
+    const CLASS: ThreadClass = ThreadClass::Worker;
 
     /// Where the calling thread has the flag already, further up its stack, it is telling a user of an event, and that
     /// user calls: it has left the cell for that.
@@ -347,6 +350,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     fn send(&self, hub: &Hub<P>, message: Message<P>, _: bool) -> Result<(), Message<P>> {
         let mut queue = self.queue.lock();
         queue.push_back(message);
+        charge::messages::<P>(queue.back(), true);
         sync::profile::handoff::<P>(1);
         if self.cell.owner().is_some() {
             // The thread that runs sees the queue when it leaves.

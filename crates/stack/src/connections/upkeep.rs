@@ -5,6 +5,7 @@ use tcp::Event;
 
 use super::events::Events;
 use crate::call::Control;
+use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::place::Place;
@@ -22,6 +23,7 @@ pub trait Upkeep: Place {
     fn connection_timers(&mut self, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let due = self.expire(now);
         self.counters().add(Counter::TimersFired, due.len() as u64);
+        charge::timers::<Self::Platform>(due.len());
         for slot in &due {
             if let Some((id, held)) = self.find_due(*slot) {
                 self.run_contained(&id, held, tcp::Timeouts, now, deferred);

@@ -21,6 +21,7 @@ use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site,
 use crate::account;
 use crate::attempt::attempt;
 use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
+use crate::charge;
 use crate::connections::Events;
 use crate::containment::FaultScope;
 use crate::deferred::DeferredEffects;
@@ -90,6 +91,7 @@ fn work<P: Platform, E: Event>(
 ) -> (E::Reply, Effects) {
     let mut out = shared.outbox(&connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
+    charge::event::<P, _>(connection, &connection.socket);
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
     shared.emit(&connection.flow, &mut connection.route, &mut out, deferred);
     let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
@@ -284,6 +286,7 @@ impl<P: Platform> Place for Cell<P> {
         *reply = Reply::Received(Ok(tcp::Received::default()));
         let Reply::Received(Ok(received)) = reply else { return };
         let Some(connection) = self.directory.connections.at(slot) else { return };
+        charge::event::<P, _>(connection, &connection.socket);
         let taken = attempt(|| event.take(&mut connection.pcb.parts(), received));
         if received.memory != 0 {
             let given_back = -i64::from(received.memory);

@@ -34,6 +34,7 @@ use super::pcb::{CoupledGuard, EmitContext, Held as _, LockPlan, SharedPcb, halv
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
+use crate::charge;
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::FaultScope;
 use crate::deferred::DeferredEffects;
@@ -386,7 +387,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
             deferred,
         };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
-        let reply = pass(&connection.pcb, way, &mut held, event, &mut out, now);
+        let reply = pass((&connection.pcb, &connection.socket), way, &mut held, event, &mut out, now);
         held.release();
         connection.charge(&self.shared, out.memory, out.standing);
         Some((
@@ -479,7 +480,7 @@ impl<P: Platform> Stored for Arc<Lock<Datagrams, P>> {
 
 /// Runs an event on a PCB under its locks; the table guard, if it was kept, is dropped on the way.
 fn pass<P: Platform, E: Event>(
-    pcb: &SharedPcb<P>,
+    (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
     mut way: EmitContext<'_, P>,
     held: &mut TableGuard<'_, P>,
     event: E,
@@ -490,12 +491,19 @@ fn pass<P: Platform, E: Event>(
         SharedPcb::Single(single) => {
             let mut whole = single.lock();
             let whole = &mut **whole;
+            charge::event(whole, socket);
             let mut pcb = CoupledGuard { parts: whole.pcb.parts(), held };
             let reply = event.run(&mut pcb, out, now);
             way.emit(&mut whole.route, out);
             reply
         }
-        SharedPcb::Halves(pcb, _) => event.run(&mut halves::SplitGuard { pcb, way, held }, out, now),
-        SharedPcb::Six(pcb, _) => event.run(&mut six::SplitGuard { pcb, way, held }, out, now),
+        SharedPcb::Halves(pcb, _) => {
+            charge::event(&**pcb, socket);
+            event.run(&mut halves::SplitGuard { pcb, way, held }, out, now)
+        }
+        SharedPcb::Six(pcb, _) => {
+            charge::event(&**pcb, socket);
+            event.run(&mut six::SplitGuard { pcb, way, held }, out, now)
+        }
     }
 }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sync::lock_order::Held;
-use sync::{LockClass, Ordering, Platform, Real, walk};
+use sync::{LockClass, Ordering, Platform, Real, ThreadClass, walk};
 use testbed::limit::HANG;
 
 /// The thread that runs the test, which is also the receive thread of its stack.
@@ -135,7 +135,11 @@ impl Scene {
 
     /// Starts a thread that runs `body`.
     pub fn spawn(self: &Arc<Self>, name: &str, body: impl FnOnce() + Send + 'static) -> Thread {
-        Thread { handle: Observed::spawn(name, None, body), scene: self.clone(), name: name.to_owned() }
+        Thread {
+            handle: Observed::spawn(name, None, ThreadClass::Application, body),
+            scene: self.clone(),
+            name: name.to_owned(),
+        }
     }
 }
 
@@ -221,10 +225,15 @@ impl Platform for Observed {
     type JoinHandle = <Real as Platform>::JoinHandle;
     type Doorbell = <Real as Platform>::Doorbell;
 
-    fn spawn(name: &str, _cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+    fn spawn(
+        name: &str,
+        _cpu: Option<usize>,
+        class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle {
         let (scene, name) = (HERE.with(|here| here.borrow().clone()), name.to_owned());
         let inside = scene.map(|(scene, _)| (scene, name.clone()));
-        Real::spawn(&name, None, move || {
+        Real::spawn(&name, None, class, move || {
             HERE.set(inside);
             let _ends = Ends;
             body();

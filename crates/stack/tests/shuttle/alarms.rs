@@ -7,7 +7,7 @@ use std::sync::Arc;
 use dev::Wake;
 use observe::Time;
 use stack::alarm::Alarms;
-use sync::{Atomic, Ordering, Parker, Platform};
+use sync::{Atomic, Ordering, Parker, Platform, ThreadClass};
 
 /// When something is due, in nanoseconds.
 const DUE: u64 = 5;
@@ -43,7 +43,7 @@ pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
             alarms.add_wakers(thread, std::iter::once(bed.clone() as Arc<dyn Wake>));
             let (alarms, deadline, seen) = (alarms.clone(), deadline.clone(), seen.clone());
             let sleep = bed.clone();
-            let handle = P::spawn("sleeper", None, move || {
+            let handle = P::spawn("sleeper", None, ThreadClass::Receive, move || {
                 let earliest = || match deadline.load(Ordering::Relaxed) {
                     u64::MAX => Time::MAX,
                     nanos => Time::from_nanos(nanos),

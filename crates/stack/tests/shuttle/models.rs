@@ -8,7 +8,7 @@ use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use stack::{Architecture, Stack};
-use sync::{Atomic, Ordering, Platform};
+use sync::{Atomic, Ordering, Platform, ThreadClass};
 use wire::tcp::{Header, TcpFlags};
 
 use testbed::frames::{ISS, STACK, Segment, tcp_of};
@@ -90,7 +90,7 @@ impl<P: Platform> Running<P> {
         let Node { stack, mut driver, far, .. } = node;
         let stop = Arc::new(P::AtomicBool::new(false));
         let stopped = stop.clone();
-        let receiver = P::spawn("receiver", None, move || {
+        let receiver = P::spawn("receiver", None, ThreadClass::Receive, move || {
             while !stopped.load(Ordering::Acquire) {
                 if driver.poll() == 0 {
                     driver.wait(None);
@@ -143,7 +143,7 @@ fn write<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, data: &[u8]) {
 pub fn connection<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);
     let stack = running.stack.clone();
-    let caller = P::spawn("caller", None, move || {
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
         let socket = accept(&listener);
         assert_eq!(read(&stack, &socket, 8), b"question");
         write(&stack, &socket, b"answer");
@@ -162,10 +162,10 @@ pub fn connection<P: Platform>(arch: Architecture) {
 pub fn listener_closes<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);
     let (stack, closing) = (running.stack.clone(), listener.clone());
-    let caller = P::spawn("caller", None, move || stack.unlisten(&closing));
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || stack.unlisten(&closing));
     // Another caller at the same time, who may find the cell in use.
     let stack = running.stack.clone();
-    let other = P::spawn("other", None, move || {
+    let other = P::spawn("other", None, ThreadClass::Application, move || {
         let address = std::net::SocketAddr::new(STACK.into(), 53);
         drop(stack.bind_udp(address).expect("the port is free"));
     });
@@ -188,7 +188,7 @@ pub fn crowd<P: Platform>(arch: Architecture) {
     let (running, listener) = Running::<P>::start(arch);
     let callers = [53, 54].map(|port| {
         let stack = running.stack.clone();
-        P::spawn("caller", None, move || {
+        P::spawn("caller", None, ThreadClass::Application, move || {
             for _ in 0..CALLS {
                 let address = std::net::SocketAddr::new(STACK.into(), port);
                 let socket = stack.bind_udp(address).expect("the port is free");
@@ -211,7 +211,7 @@ pub fn two_writers<P: Platform>(arch: Architecture) {
     running.stack.call(&socket.target(), Call::SetOption(no_delay));
     let callers = [b"aaaa", b"bbbb"].map(|data| {
         let (stack, socket) = (running.stack.clone(), socket.clone());
-        P::spawn("writer", None, move || {
+        P::spawn("writer", None, ThreadClass::Application, move || {
             write(&stack, &socket, data);
             if data == b"aaaa" {
                 assert_eq!(read(&stack, &socket, 4), b"cccc");

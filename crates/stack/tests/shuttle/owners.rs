@@ -9,7 +9,7 @@ use stack::flow::Target;
 use stack::socket::readiness::Watch;
 use stack::socket::{ListenerShared, PollSet, Readiness};
 use stack::{Architecture, Stack};
-use sync::Platform;
+use sync::{Platform, ThreadClass};
 use testbed::frames::{PEER, STACK, Segment, datagram};
 use wire::tcp::TcpFlags;
 
@@ -88,7 +88,7 @@ pub fn several_pollers<P: Platform>(arch: Architecture) {
         let socket = running.stack.bind_udp(SocketAddr::new(STACK.into(), port)).expect("the port is free");
         let set = PollSet::<P>::new(false).expect("a set");
         socket.ready.register(&socket, &set, usize::from(port));
-        let poller = P::spawn("poller", None, move || {
+        let poller = P::spawn("poller", None, ThreadClass::Receive, move || {
             let mut events = Vec::new();
             // Writable from the beginning.
             while !events.iter().any(|event: &stack::socket::PollEvent| event.ready.contains(Readiness::READABLE)) {

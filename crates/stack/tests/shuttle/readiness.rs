@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stack::socket::readiness::ReadyState;
 use stack::socket::{PollSet, Pollable, Readiness};
-use sync::{Platform, Writers};
+use sync::{Platform, ThreadClass, Writers};
 
 /// A sleep here ends by a wake-up and by nothing else, so that one that is lost is a deadlock. The bit is set once
 /// before, as by segments that came earlier, and used up: with [`Writers::One`] it is the second edge that takes plain
@@ -17,7 +17,7 @@ pub fn ready_while_lying_down<P: Platform>(writers: Writers) {
     word.raise_as(Readiness::READABLE, writers);
     word.clear_as(Readiness::READABLE, writers);
     let waits = word.clone();
-    let caller = P::spawn("caller", None, move || {
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
         waits.wait(Readiness::READABLE, None);
     });
     word.raise_as(Readiness::READABLE, writers);
@@ -39,7 +39,8 @@ pub fn ready_while_registering<P: Platform>(writers: Writers) {
     socket.0.clear_as(Readiness::READABLE, writers);
     let set = PollSet::<P>::new(false).expect("no descriptor is asked for");
     let (registers, hears) = (socket.clone(), set.clone());
-    let caller = P::spawn("caller", None, move || registers.0.register(&registers, &hears, 1));
+    let caller =
+        P::spawn("caller", None, ThreadClass::Application, move || registers.0.register(&registers, &hears, 1));
     socket.0.raise_as(Readiness::READABLE, writers);
     P::join(caller).expect("the caller ends well");
     let mut events = Vec::new();

@@ -20,7 +20,7 @@ use std::{hint, io, mem, ptr, thread};
 
 use crate::lock_order::Held;
 use crate::profile::{Table, ThreadCounters};
-use crate::{CellLike, Platform};
+use crate::{CellLike, Platform, ThreadClass};
 
 /// The machine the process runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,7 +103,12 @@ impl Platform for Real {
     type JoinHandle = thread::JoinHandle<()>;
     type Doorbell = Doorbell;
 
-    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+    fn spawn(
+        name: &str,
+        cpu: Option<usize>,
+        _class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle {
         match Real::try_spawn(name, cpu, body) {
             Ok(handle) => handle,
             Err(reason) => panic!(

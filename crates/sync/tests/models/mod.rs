@@ -8,7 +8,7 @@ use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
     Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, Parker, Platform, Qsbr,
-    RawLock, ShareCount, ThreadOwned, UseCount,
+    RawLock, ShareCount, ThreadClass, ThreadOwned, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -38,7 +38,7 @@ impl<P: Platform> Shared<P, usize> {
 pub fn exclusion<P: Platform>(kind: LockKind) {
     let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(kind, LockClass::Group, 0));
     let other = lock.clone();
-    let thread = P::spawn("other", None, move || *other.lock() += 1);
+    let thread = P::spawn("other", None, ThreadClass::Application, move || *other.lock() += 1);
     *lock.lock() += 1;
     join::<P>(thread);
     assert_eq!(*lock.lock(), 2, "an increment was lost");
@@ -49,7 +49,7 @@ pub fn reservation<P: Platform>(turns: usize) {
     let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(LockKind::Reserved, LockClass::Group, 0));
     *lock.lock() += 1;
     let other = lock.clone();
-    let thread = P::spawn("other", None, move || (0..turns).for_each(|_| *other.lock() += 1));
+    let thread = P::spawn("other", None, ThreadClass::Application, move || (0..turns).for_each(|_| *other.lock() += 1));
     *lock.lock() += 1;
     join::<P>(thread);
     assert_eq!(*lock.lock(), 2 + turns, "an increment was lost");
@@ -60,7 +60,7 @@ pub fn claim<P: Platform>() {
     let value: Arc<ClaimLock<usize, P>> = Arc::new(ClaimLock::new(LockKind::Blocking, LockClass::Group, 0));
     let entered = Arc::new(P::AtomicUsize::new(0));
     let (other, count) = (value.clone(), entered.clone());
-    let thread = P::spawn("other", None, move || {
+    let thread = P::spawn("other", None, ThreadClass::Application, move || {
         if let Ok(mut inside) = other.enter() {
             *inside += 1;
             count.store(1, Relaxed);
@@ -84,7 +84,7 @@ pub fn raw_exclusion<P: Platform, L: RawLock + 'static>(threads: usize) {
     let others: Vec<_> = (1..threads)
         .map(|_| {
             let lock = lock.clone();
-            P::spawn("other", None, move || add(&lock))
+            P::spawn("other", None, ThreadClass::Application, move || add(&lock))
         })
         .collect();
     add(&lock);
@@ -94,7 +94,7 @@ pub fn raw_exclusion<P: Platform, L: RawLock + 'static>(threads: usize) {
 
 pub fn spsc_order<P: Platform>() {
     let (mut producer, mut consumer) = spsc::channel::<Box<u32>, P>(1);
-    let thread = P::spawn("producer", None, move || {
+    let thread = P::spawn("producer", None, ThreadClass::Application, move || {
         for value in 1..=2 {
             let mut value = Box::new(value);
             while let Err(full) = producer.push(value) {
@@ -119,7 +119,7 @@ pub fn spsc_order<P: Platform>() {
 pub fn mpsc_delivers<P: Platform>() {
     let queue: Arc<Mpsc<u32, P>> = Arc::new(Mpsc::new(2));
     let other = queue.clone();
-    let thread = P::spawn("producer", None, move || other.push(1).expect("there is room"));
+    let thread = P::spawn("producer", None, ThreadClass::Application, move || other.push(1).expect("there is room"));
     queue.push(2).expect("there is room");
     let mut sum = 0;
     for _ in 0..2 {
@@ -138,7 +138,7 @@ pub fn mpsc_delivers<P: Platform>() {
 pub fn mpsc_reuses_slots<P: Platform>() {
     let (sender, mut receiver) = Mpsc::<u32, P>::channel(2);
     (0..2).for_each(|value| sender.push(value).expect("there is room"));
-    let thread = P::spawn("producer", None, move || {
+    let thread = P::spawn("producer", None, ThreadClass::Application, move || {
         while sender.push(2).is_err() {
             P::relax(0);
         }
@@ -162,7 +162,7 @@ pub fn mpsc_one_consumer_at_a_time<P: Platform>() {
     let twice = |queue: &Mpsc<u32, P>| [queue.pop(), queue.pop()];
     let theirs = Arc::new(Lock::<_, P>::new(LockKind::Blocking, LockClass::Pool, [None; 2]));
     let (other, result) = (queue.clone(), theirs.clone());
-    let thread = P::spawn("consumer", None, move || *result.lock() = twice(&other));
+    let thread = P::spawn("consumer", None, ThreadClass::Application, move || *result.lock() = twice(&other));
     let mine = twice(&queue);
     join::<P>(thread);
     let mut got: Vec<u32> = mine.into_iter().chain(*theirs.lock()).flatten().collect();
@@ -174,7 +174,7 @@ pub fn mpsc_one_consumer_at_a_time<P: Platform>() {
 pub fn parker_wakes<P: Platform>() {
     let parker = Arc::new((Parker::<P>::new(), Shared::<P, usize>(P::Cell::new(0))));
     let other = parker.clone();
-    let thread = P::spawn("waker", None, move || {
+    let thread = P::spawn("waker", None, ThreadClass::Application, move || {
         other.1.set(7);
         other.0.unpark();
     });
@@ -186,7 +186,7 @@ pub fn parker_wakes<P: Platform>() {
 pub fn condvar_wakes<P: Platform>(kind: LockKind) {
     let queue = Arc::new((Lock::<u32, P>::new(kind, LockClass::Squeue, 0), Condvar::<P>::new()));
     let other = queue.clone();
-    let thread = P::spawn("sender", None, move || {
+    let thread = P::spawn("sender", None, ThreadClass::Application, move || {
         *other.0.lock() = 5;
         other.1.notify_one();
     });
@@ -200,7 +200,7 @@ pub fn condvar_wakes<P: Platform>(kind: LockKind) {
 pub fn doorbell_wakes<P: Platform>() {
     let shared = Arc::new((Armed::<P>::new(), P::AtomicU32::new(0), P::AtomicU32::new(0)));
     let other = shared.clone();
-    let thread = P::spawn("writer", None, move || {
+    let thread = P::spawn("writer", None, ThreadClass::Application, move || {
         let (armed, work, poll) = &*other;
         work.store(1, Relaxed);
         if armed.claim() {
@@ -229,7 +229,7 @@ pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
     let place = |value| Shared::<P, usize>(P::Cell::new(value));
     let shared = Arc::new((Qsbr::<P>::new(), P::AtomicUsize::new(0), [place(1), place(2)]));
     let theirs = shared.clone();
-    let thread = P::spawn("reader", None, move || {
+    let thread = P::spawn("reader", None, ThreadClass::Application, move || {
         let (domain, current, places) = &*theirs;
         let mut reader = domain.reader();
         let first = places[current.load(Acquire)].get();
@@ -265,7 +265,7 @@ pub fn the_last_holder_frees<P: Platform>() {
     let last = Arc::new(P::AtomicUsize::new(0));
     let threads = [0, 1].map(|_| {
         let (shared, last) = (shared.clone(), last.clone());
-        P::spawn("holder", None, move || {
+        P::spawn("holder", None, ThreadClass::Application, move || {
             last.fetch_add(let_go(&shared), Relaxed);
         })
     });
@@ -279,7 +279,7 @@ pub fn a_unique_holder_may_write<P: Platform>() {
     let shared = Arc::new((ShareCount::<P>::new(), Shared::<P, usize>(P::Cell::new(7))));
     shared.0.share();
     let theirs = shared.clone();
-    let thread = P::spawn("holder", None, move || {
+    let thread = P::spawn("holder", None, ThreadClass::Application, move || {
         assert_eq!(theirs.1.get(), 7);
         assert!(!theirs.0.release(), "another one holds it to the end");
     });
@@ -304,7 +304,7 @@ pub fn a_place_has_one_holder<P: Platform>() {
         }
     };
     let theirs = shared.clone();
-    let thread = P::spawn("other", None, move || {
+    let thread = P::spawn("other", None, ThreadClass::Application, move || {
         turn(&theirs);
         turn(&theirs);
     });
@@ -327,7 +327,7 @@ pub fn a_closed_thing_is_freed_once<P: Platform>() {
         }
     };
     let theirs = shared.clone();
-    let thread = P::spawn("user", None, move || {
+    let thread = P::spawn("user", None, ThreadClass::Application, move || {
         let over = match theirs.0.enter(generation) {
             Ok(()) => {
                 assert_eq!(theirs.1.get(), 7, "freed under a use");
@@ -351,7 +351,7 @@ pub fn owner_moves<P: Platform>() {
     let cell: Arc<ThreadOwned<usize, P>> = Arc::new(ThreadOwned::new(1));
     assert!(cell.bind_here().is_ok());
     let other = cell.clone();
-    let thread = P::spawn("heir", None, move || {
+    let thread = P::spawn("heir", None, ThreadClass::Application, move || {
         while other.with(|value| *value += 1).is_err() {
             P::relax(0);
         }
@@ -371,7 +371,7 @@ pub fn slab_values_change_owners<P: Platform>() {
     let (passed, kept) = (mine.insert(Box::new(1)), mine.insert(Box::new(2)));
     let passing = Arc::new(Lock::<_, P>::new(LockKind::Blocking, LockClass::Handoff, mine.detach(passed.slot)));
     let (post, mut theirs) = (passing.clone(), slab.owner());
-    let thread = P::spawn("other", None, move || {
+    let thread = P::spawn("other", None, ThreadClass::Application, move || {
         let Some(value) = post.lock().take() else { return };
         let key = theirs.attach(value).expect("it is of this slab");
         assert_eq!(key, passed);

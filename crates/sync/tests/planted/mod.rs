@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use sync::lock_order::Held;
 use sync::profile::ThreadCounters;
-use sync::{Atomic, Platform, Silent};
+use sync::{Atomic, Platform, RawLock, Silent, ThreadClass};
 
 /// Which fault. Asked at every step, so that one type can stand for several, one after the other.
 pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
@@ -34,6 +34,10 @@ pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
     }
     /// Fences do nothing.
     fn no_fence() -> bool {
+        false
+    }
+    /// Whether a thread runs is answered at random, where nobody can know it.
+    fn guesses() -> bool {
         false
     }
     /// A read-modify-write reads, lets others run, and writes.
@@ -59,6 +63,7 @@ faults! {
     BlindSleep: blind_sleep -> Option<&'static str> = Some(""),
     NoFence: no_fence -> bool = true,
     TornUpdate: torn_update -> bool = true,
+    Guesses: guesses -> bool = true,
 }
 
 /// No fault; a platform to watch.
@@ -173,9 +178,14 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     type JoinHandle = P::JoinHandle;
     type Doorbell = Silent<Self>;
 
-    fn spawn(name: &str, cpu: Option<usize>, body: impl FnOnce() + Send + 'static) -> Self::JoinHandle {
+    fn spawn(
+        name: &str,
+        cpu: Option<usize>,
+        class: ThreadClass,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Self::JoinHandle {
         let of_its_name = name.to_owned();
-        P::spawn(name, cpu, move || {
+        P::spawn(name, cpu, class, move || {
             NAMES.with_borrow_mut(|names| names.insert(P::thread_index(), of_its_name));
             body();
         })
@@ -213,6 +223,9 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     fn thread_index() -> usize {
         P::thread_index()
     }
+    fn runs(thread: usize) -> Option<bool> {
+        if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread) }
+    }
     fn fence(order: Ordering) {
         if !F::no_fence() {
             P::fence(order);
@@ -223,6 +236,30 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     }
     fn with_held(look: impl FnOnce(&Held)) {
         P::with_held(look);
+    }
+}
+
+/// A lock whose waiters sleep, with a mistake: a thread that has slept takes the lock as if it had been the only sleeper.
+pub struct Forgetful<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> RawLock for Forgetful<P> {
+    fn new() -> Self {
+        Self(P::AtomicU32::new(0))
+    }
+    fn try_lock(&self) -> bool {
+        self.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+    }
+    fn lock(&self) {
+        while !self.try_lock() {
+            if self.0.compare_exchange(1, 2, Relaxed, Relaxed).is_ok() || self.0.load(Relaxed) == 2 {
+                P::futex_wait(&self.0, 2, None);
+            }
+        }
+    }
+    fn unlock(&self) {
+        if self.0.swap(0, Release) == 2 {
+            P::futex_wake(&self.0, 1);
+        }
     }
 }
 

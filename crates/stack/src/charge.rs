@@ -1,0 +1,113 @@
+//! What the stack tells a platform that charges for plain work and plain memory ([`Platform::CHARGED`]).
+//!
+//! Each function names one place of a segment's way. On a real machine it is empty, and so are its callers' arguments:
+//! they are references. No other file of the stack calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
+//! rules`), so whether all this is free can be seen here.
+
+use pktbuf::PktBuf;
+use sync::{Object, Platform, Step};
+
+use crate::call::{Call, Reply};
+use crate::handoff::Message;
+use crate::socket::TcpSocket;
+
+/// Of a received frame, what IP and TCP read of headers and metadata, in bytes.
+const HEADERS_READ: usize = 128;
+/// Of a frame to send, what is written in front of its payload, in bytes.
+const HEADERS_WRITTEN: usize = 64;
+
+/// Reads or writes a value where it lies.
+#[inline(always)]
+fn touch<P: Platform, T: ?Sized>(object: Object, value: &T, write: bool) {
+    P::touch(object, std::ptr::from_ref(value).cast(), size_of_val(value), write);
+}
+
+/// A driver looks into a receive queue.
+#[inline(always)]
+pub fn batch<P: Platform>() {
+    if P::CHARGED {
+        P::work(Step::Batch, 1);
+    }
+}
+
+/// A frame is taken in.
+#[inline(always)]
+pub fn frame<P: Platform>(frame: &PktBuf) {
+    if P::CHARGED {
+        P::work(Step::Frame, 1);
+        touch::<P, _>(Object::Buffer, frame.split_at(frame.len().min(HEADERS_READ)).0, false);
+    }
+}
+
+/// An event runs on a connection, of which `state` is all that it may change.
+#[inline(always)]
+pub fn event<P: Platform, C>(state: &C, socket: &TcpSocket<P>) {
+    if P::CHARGED {
+        P::work(Step::Event, 1);
+        touch::<P, _>(Object::Connection, state, true);
+        touch::<P, _>(Object::Socket, socket, true);
+    }
+}
+
+/// Segments get their headers and are given to the device. Counted are those that go on the wire: a device may make
+/// several of one.
+#[inline(always)]
+pub fn emit<P: Platform>(segments: &[PktBuf]) {
+    if P::CHARGED {
+        P::work(Step::Emit, segments.iter().map(on_the_wire).sum());
+        for segment in segments {
+            let (headers, payload) = segment.split_at(segment.len().min(HEADERS_WRITTEN));
+            touch::<P, _>(Object::Buffer, headers, true);
+            touch::<P, _>(Object::Payload, payload, false);
+        }
+    }
+}
+
+/// How many segments a device makes of one.
+fn on_the_wire(segment: &PktBuf) -> usize {
+    let data = segment.len().saturating_sub(wire::tcp::header_len(segment));
+    match usize::from(segment.meta().segment_size) {
+        0 => 1,
+        size => data.div_ceil(size).max(1),
+    }
+}
+
+/// A user's call enters the stack. Data that it brings was written by the user, and is read here.
+#[inline(always)]
+pub fn call<P: Platform>(call: &Call<P>) {
+    if P::CHARGED {
+        P::work(Step::Call, 1);
+        if let Call::Send(send) = call {
+            send.chunks.iter().for_each(|chunk| touch::<P, _>(Object::Payload, chunk.as_slice(), false));
+        }
+    }
+}
+
+/// The call leaves it. Data that it takes along are read by the user, who copies them.
+#[inline(always)]
+pub fn answer<P: Platform>(reply: &Reply) {
+    if P::CHARGED
+        && let Reply::Received(Ok(received)) = reply
+    {
+        received.data.iter().for_each(|data| touch::<P, _>(Object::Payload, &data[..], false));
+    }
+}
+
+/// Messages are put into a queue (`write`) or taken from it.
+#[inline(always)]
+pub fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a Message<P>>, write: bool) {
+    if P::CHARGED {
+        for message in messages {
+            P::work(Step::Message, 1);
+            touch::<P, _>(Object::Message, message, write);
+        }
+    }
+}
+
+/// Timers that are due have been found.
+#[inline(always)]
+pub fn timers<P: Platform>(n: usize) {
+    if P::CHARGED {
+        P::work(Step::Timer, n);
+    }
+}

@@ -1,0 +1,85 @@
+//! What the stack tells a platform that charges for plain work and memory (`Platform::{work, touch}`): each segment,
+//! call and frame once, under every architecture and over both families. Counts are of segments and not of entries.
+
+use every_arch::every_arch;
+use stack::Architecture;
+use stack::call::{Call, Reply};
+use stack::socket::TcpSocket;
+use std::sync::Arc;
+use sync::{Object, Step};
+use testbed::counting::{Charged, Counting, charged};
+use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
+use testbed::node::{Node, NodeConfig, received, send};
+use wire::tcp::TcpFlags;
+
+const PORT: u16 = 80;
+
+/// A stack with one open connection, which has received nothing, and the peer's next acknowledgement number.
+fn connected(arch: Architecture, ends: Ends) -> (Node<Counting>, Arc<TcpSocket<Counting>>, u32) {
+    let mut node = Node::<Counting>::introduced(NodeConfig::new(arch));
+    node.answers(&frames::neighbour_solicitation());
+    let listener = node.listen(PORT, 8);
+    let answers = node.answers(&Segment::syn(2000, PORT).frame_over(ends));
+    let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+    node.answers(&Segment::ack((2000, PORT), ISS.wrapping_add(1), ack).frame_over(ends));
+    (node, listener.accept().expect("a child waits"), ack)
+}
+
+fn data(at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
+    Segment { data, ..Segment::ack((2000, PORT), ISS.wrapping_add(1).wrapping_add(at), ack) }.and(TcpFlags::PSH)
+}
+
+/// `[frames, segments' events, emissions, calls, timers]`.
+fn steps(charged: &Charged) -> [usize; 5] {
+    [Step::Frame, Step::Event, Step::Emit, Step::Call, Step::Timer].map(|step| charged.steps(step))
+}
+
+#[every_arch]
+fn a_segment_that_arrives_is_a_frame_and_an_event(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, _socket, ack) = connected(arch, ends);
+        for (at, count) in [(0, 1), (4, 3)] {
+            (0..count).for_each(|n| node.put(&data(at + 4 * n, ack, b"data").frame_over(ends)));
+            let (frames, charged) = charged(|| node.driver.poll());
+            let [taken, events, ..] = steps(&charged);
+            assert_eq!((frames, taken, events), (count as usize, count as usize, count as usize), "{charged:?}");
+            assert!(charged.steps(Step::Batch) > 0, "{charged:?}");
+            // Headers of each frame, and the whole connection at each event.
+            assert!(charged.bytes(Object::Buffer) >= count as usize * 54, "{charged:?}");
+            assert!(charged.bytes(Object::Connection) >= count as usize * 400, "{charged:?}");
+            node.settle();
+        }
+    }
+}
+
+#[every_arch]
+fn a_call_is_charged_with_the_data_that_it_moves(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, socket, ack) = connected(arch, ends);
+        node.answers(&data(0, ack, b"question").frame_over(ends));
+        let receive = Call::Receive(tcp::Receive { max: 100 });
+        let (reply, read) = charged(|| node.call(&socket, receive));
+        assert_eq!(received(reply).expect("data").0, b"question");
+        assert_eq!((read.steps(Step::Call), read.bytes(Object::Payload)), (1, 8), "{read:?}");
+        assert_eq!(steps(&read)[..3], [0, 1, 0], "{read:?}");
+    }
+}
+
+#[every_arch]
+fn what_a_call_sends_is_counted_by_segments(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let (mut node, socket, ack) = connected(arch, ends);
+        // The peer takes what is sent in one go.
+        node.answers(&data(0, ack, b"x").frame_over(ends));
+        let (reply, wrote) = charged(|| node.call(&socket, send(&[7; 4000])));
+        assert!(matches!(reply, Reply::Sent(Ok(_))));
+        let sent = node.settle();
+        let has_data = |frame: &&Vec<u8>| tcp_of(frame).is_some_and(|(_, data)| !data.is_empty());
+        let segments = sent.iter().filter(has_data).count();
+        assert!(segments > 1, "{segments}");
+        assert_eq!(steps(&wrote), [0, 1, segments, 1, 0], "{wrote:?}");
+        // Read once from the user, and once when it goes to the device.
+        assert!(wrote.bytes(Object::Payload) >= 4000, "{wrote:?}");
+        assert!(wrote.bytes(Object::Buffer) >= segments * 54, "{wrote:?}");
+    }
+}
