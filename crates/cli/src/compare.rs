@@ -60,7 +60,7 @@ struct Common {
     /// List the architectures and end
     #[arg(long)]
     list: bool,
-    /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved
+    /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved, adaptive, adaptive-lending
     #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_values_t = [LockKind::default()])]
     lock: Vec<LockKind>,
     /// Threads that run application and stack [default: one for each processor]
@@ -136,7 +136,7 @@ impl Common {
         let mut options = Options { workload, locks: self.lock.clone(), ..base };
         if self.lock.contains(&LockKind::Null) {
             return Err(Failure::usage(
-                "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
+                "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
             ));
         }
         if !self.arch.is_empty() {

@@ -73,7 +73,7 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "NAME", default_value_t)]
     pub arch: Architecture,
 
-    /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking or reserved
+    /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved, adaptive or adaptive-lending
     #[arg(long, value_name = "KIND", default_value_t)]
     pub lock: LockKind,
 

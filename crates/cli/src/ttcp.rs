@@ -72,7 +72,7 @@ impl Run {
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.lock == LockKind::Null {
         return Err(Failure::usage(
-            "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking or reserved",
+            "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
         ));
     }
     let most = args.arch.iter().map(|arch| params(&args, *arch).effective_threads()).max();

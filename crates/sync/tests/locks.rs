@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use sync::raw::{Blocking, Mcs, Null, Reserved, SpinPark, Tas, Ticket, Ttas};
+use sync::raw::{Adaptive, Blocking, Mcs, Null, Reserved, SpinPark, Tas, Ticket, Ttas};
 use sync::{Condvar, Lock, LockClass, LockKind, RawLock, Real};
 
 type L<T> = Lock<T, Real>;
@@ -190,6 +190,7 @@ fn raw_locks_are_small() {
         size_of::<R>()
     }
     assert_eq!([size::<Null>(), size::<Tas>(), size::<Ttas>(), size::<SpinPark>(), size::<Blocking>()], [4; 5]);
+    assert_eq!([size::<Adaptive>(), size::<Adaptive<Real, true>>()], [4; 2]);
     assert_eq!((size::<Ticket>(), size::<Mcs>(), size::<Reserved>()), (8, 16, 20));
     assert!(size_of::<L<()>>() <= 32, "a lock fits half a cache line: {}", size_of::<L<()>>());
 }

@@ -6,10 +6,10 @@ mod models;
 #[allow(dead_code)]
 mod planted;
 
-use planted::{BlindSleep, NoFence, NoWake, Planted, TornUpdate, WeakRelease, outcome};
+use planted::{BlindSleep, Forgetful, NoFence, NoWake, Planted, TornUpdate, WeakRelease, outcome};
 use sync::LockKind;
 use sync::loom::Loom;
-use sync::raw::{Mcs, Ticket};
+use sync::raw::{Adaptive, Mcs, Ticket};
 
 type Weak = Planted<Loom, WeakRelease>;
 type Mute = Planted<Loom, NoWake>;
@@ -17,7 +17,7 @@ type Blind = Planted<Loom, BlindSleep>;
 type Fenceless = Planted<Loom, NoFence>;
 type Torn = Planted<Loom, TornUpdate>;
 
-const WAITING_KINDS: [LockKind; 7] = [
+const WAITING_KINDS: [LockKind; 9] = [
     LockKind::Tas,
     LockKind::Ttas,
     LockKind::Ticket,
@@ -25,6 +25,8 @@ const WAITING_KINDS: [LockKind; 7] = [
     LockKind::SpinPark,
     LockKind::Blocking,
     LockKind::Reserved,
+    LockKind::Adaptive,
+    LockKind::AdaptiveLending,
 ];
 
 fn explore(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
@@ -88,13 +90,27 @@ fn queue_locks_with_weak_release_are_found_on_the_waiting_path() {
 }
 
 #[test]
+fn an_adaptive_lock_excludes_on_the_waiting_path() {
+    holds(|| models::raw_exclusion::<Loom, Adaptive<Loom>>(2));
+    fails(RACE, || models::raw_exclusion::<Loom, Adaptive<Weak>>(2));
+}
+
+#[test]
+fn an_adaptive_lock_that_forgets_the_other_sleepers_is_found() {
+    explore_to(1, || models::raw_exclusion::<Loom, Adaptive<Loom>>(3)).expect("the model holds");
+    fails(HANG, || models::raw_exclusion::<Loom, Forgetful<Loom>>(3));
+}
+
+#[test]
 fn sleeping_locks_that_do_not_wake_are_found() {
     fails(HANG, || models::exclusion::<Mute>(LockKind::Blocking));
+    fails(HANG, || models::exclusion::<Mute>(LockKind::Adaptive));
 }
 
 #[test]
 fn sleeping_locks_that_do_not_look_before_sleeping_are_found() {
     fails(HANG, || models::exclusion::<Blind>(LockKind::Blocking));
+    fails(HANG, || models::exclusion::<Blind>(LockKind::Adaptive));
 }
 
 #[test]

@@ -7,14 +7,15 @@ mod models;
 #[allow(dead_code)]
 mod planted;
 
-use planted::{BlindSleep, NoWake, Planted, TornUpdate, outcome};
+use planted::{BlindSleep, Forgetful, Guesses, NoWake, Planted, TornUpdate, outcome};
 use sync::LockKind;
-use sync::raw::{Mcs, Ticket};
+use sync::raw::{Adaptive, Mcs, Ticket};
 use sync::shuttle::Shuttle;
 
 type Mute = Planted<Shuttle, NoWake>;
 type Blind = Planted<Shuttle, BlindSleep>;
 type Torn = Planted<Shuttle, TornUpdate>;
+type Guessing = Planted<Shuttle, Guesses>;
 
 const SCHEDULES: usize = 1_000;
 
@@ -51,6 +52,19 @@ fn spin_park() {
     fails(|| models::exclusion::<Torn>(LockKind::SpinPark));
     fails(|| models::exclusion::<Mute>(LockKind::SpinPark));
     fails(|| models::exclusion::<Blind>(LockKind::SpinPark));
+}
+
+#[test]
+fn adaptive() {
+    holds(|| models::exclusion::<Shuttle>(LockKind::Adaptive));
+    holds(|| models::raw_exclusion::<Shuttle, Adaptive<Shuttle>>(4));
+    // Whether the holder runs changes between the answer and its use: any answer may be wrong.
+    holds(|| models::raw_exclusion::<Guessing, Adaptive<Guessing>>(4));
+    holds(|| models::raw_exclusion::<Guessing, Adaptive<Guessing, true>>(4));
+    fails(|| models::exclusion::<Torn>(LockKind::Adaptive));
+    fails(|| models::exclusion::<Mute>(LockKind::Adaptive));
+    fails(|| models::exclusion::<Blind>(LockKind::Adaptive));
+    fails(|| models::raw_exclusion::<Shuttle, Forgetful<Shuttle>>(3));
 }
 
 #[test]

@@ -24,12 +24,27 @@ pub enum LockKind {
     Blocking,
     /// Sleeps at once; but a thread that is the only one to use the lock for a while takes it with plain stores.
     Reserved,
+    /// Spins while the holder has a processor, else sleeps: Solaris' and FreeBSD's mutexes. Where the platform cannot
+    /// tell, as on a real machine, as `SpinPark`.
+    Adaptive,
+    /// As `Adaptive`; a waiter that sleeps lends the holder its priority, where the platform has priorities.
+    AdaptiveLending,
 }
 
 impl LockKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [LockKind; 8] =
-        [Self::Null, Self::Tas, Self::Ttas, Self::Ticket, Self::Mcs, Self::SpinPark, Self::Blocking, Self::Reserved];
+    pub const ALL: [LockKind; 10] = [
+        Self::Null,
+        Self::Tas,
+        Self::Ttas,
+        Self::Ticket,
+        Self::Mcs,
+        Self::SpinPark,
+        Self::Blocking,
+        Self::Reserved,
+        Self::Adaptive,
+        Self::AdaptiveLending,
+    ];
 
     /// The name used in reports and on the command line.
     pub const fn name(self) -> &'static str {
@@ -42,6 +57,8 @@ impl LockKind {
             Self::SpinPark => "spin-park",
             Self::Blocking => "blocking",
             Self::Reserved => "reserved",
+            Self::Adaptive => "adaptive",
+            Self::AdaptiveLending => "adaptive-lending",
         }
     }
 

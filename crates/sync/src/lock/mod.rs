@@ -7,6 +7,7 @@
 //! then waits as the kind prescribes. What may never happen: a guard sent to another thread, a wait that the lock order
 //! does not allow (debug builds refuse it), or an acquisition that is not counted.
 
+mod adaptive;
 mod blocking;
 mod guard;
 mod kind;
@@ -28,6 +29,7 @@ use crate::{CellLike, LockClass, Platform, Real, profile};
 
 /// The algorithms alone, without value, class or counting.
 pub mod raw {
+    pub use super::adaptive::Adaptive;
     pub use super::blocking::Blocking;
     pub use super::mcs::Mcs;
     pub use super::null::Null;
@@ -63,6 +65,8 @@ enum Chosen<P: Platform> {
     SpinPark(raw::SpinPark<P>),
     Blocking(raw::Blocking<P>),
     Reserved(raw::Reserved<P>),
+    Adaptive(raw::Adaptive<P>),
+    AdaptiveLending(raw::Adaptive<P, true>),
 }
 
 macro_rules! each {
@@ -76,6 +80,8 @@ macro_rules! each {
             Chosen::SpinPark($lock) => $then,
             Chosen::Blocking($lock) => $then,
             Chosen::Reserved($lock) => $then,
+            Chosen::Adaptive($lock) => $then,
+            Chosen::AdaptiveLending($lock) => $then,
         }
     };
 }
@@ -91,6 +97,8 @@ impl<P: Platform> Chosen<P> {
             LockKind::SpinPark => Self::SpinPark(RawLock::new()),
             LockKind::Blocking => Self::Blocking(RawLock::new()),
             LockKind::Reserved => Self::Reserved(RawLock::new()),
+            LockKind::Adaptive => Self::Adaptive(RawLock::new()),
+            LockKind::AdaptiveLending => Self::AdaptiveLending(RawLock::new()),
         }
     }
 
@@ -104,6 +112,8 @@ impl<P: Platform> Chosen<P> {
             Self::SpinPark(_) => LockKind::SpinPark,
             Self::Blocking(_) => LockKind::Blocking,
             Self::Reserved(_) => LockKind::Reserved,
+            Self::Adaptive(_) => LockKind::Adaptive,
+            Self::AdaptiveLending(_) => LockKind::AdaptiveLending,
         }
     }
 

@@ -1,0 +1,116 @@
+//! A lock whose waiters spin while its holder has a processor, and sleep while it has none: the mutexes of Solaris and
+//! of FreeBSD.
+//!
+//! The word names the holder, so that a waiter can ask the platform whether that thread runs ([`Platform::runs`]):
+//!
+//! | word | meaning | unlock |
+//! |---|---|---|
+//! | 0 `FREE` | free | |
+//! | `n + 1` | held by thread `n`, no sleeper | store 0, done |
+//! | the same with bit 31, `SLEEPERS` | there may be sleepers | store 0, wake one |
+//!
+//! A thread that has slept takes the lock with `SLEEPERS` set, because it cannot know whether it was the last sleeper.
+//! Newcomers may overtake sleepers, and spinners too: whoever comes when the word is free has it.
+//!
+//! Where the platform cannot tell who runs, as on a real machine without a system call, waiters spin for a bounded time
+//! and then sleep: as [`SpinPark`](super::spin_park::SpinPark), but that sleepers keep no newcomer from spinning.
+//!
+//! **Priorities.** With `LENDS`, a waiter that goes to sleep lends its priority to the holder until the holder unlocks
+//! ([`Platform::lend`]), so that a thread of middling priority cannot keep both from running (Sha, Rajkumar and
+//! Lehoczky 1990, "Priority inheritance protocols"; turnstiles do this in both systems).
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::RawLock;
+use crate::{Atomic, Platform, Real};
+
+/// See the head of the file.
+pub struct Adaptive<P: Platform = Real, const LENDS: bool = false> {
+    word: P::AtomicU32,
+}
+
+const FREE: u32 = 0;
+const SLEEPERS: u32 = 1 << 31;
+
+/// Turns before sleeping where nobody knows whether the holder runs: as [`SpinPark`](super::spin_park::SpinPark).
+const SPINS: u32 = 300;
+
+/// The word of a lock that the calling thread holds.
+#[inline(always)]
+fn mine<P: Platform>() -> u32 {
+    // A thread without a number, at the end of its life, is named by what fits.
+    (P::thread_index() as u32 & (SLEEPERS / 2 - 1)) + 1
+}
+
+/// The thread that a word names; the word is not free.
+fn holder(word: u32) -> usize {
+    (word & !SLEEPERS) as usize - 1
+}
+
+impl<P: Platform, const LENDS: bool> Adaptive<P, LENDS> {
+    /// Whether a waiter that has spun for `spins` turns goes on, while `word` names the holder.
+    fn spins_on(word: u32, spins: u32) -> bool {
+        // A model checker is to explore the sleep: after one turn of spinning, loom would let the holder go first.
+        let bound = if P::EXPLORED { 0 } else { SPINS };
+        P::runs(holder(word)).unwrap_or(spins < bound)
+    }
+
+    /// Sleeps until the thread that `word` names unlocks, if the lock is still as `word` says.
+    fn sleep(&self, word: u32) {
+        let marked = word | SLEEPERS;
+        if word != marked && self.word.compare_exchange(word, marked, Relaxed, Relaxed).is_err() {
+            return;
+        }
+        if LENDS {
+            P::lend(holder(word));
+        }
+        P::futex_wait(&self.word, marked, None);
+    }
+}
+
+impl<P: Platform, const LENDS: bool> RawLock for Adaptive<P, LENDS> {
+    fn new() -> Self {
+        Self { word: P::AtomicU32::new(FREE) }
+    }
+
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        self.word.compare_exchange(FREE, mine::<P>(), Acquire, Relaxed).is_ok()
+    }
+
+    fn lock(&self) {
+        let (mut taken, mut spins) = (mine::<P>(), 0);
+        loop {
+            match self.word.load(Relaxed) {
+                FREE => {
+                    if self.word.compare_exchange(FREE, taken, Acquire, Relaxed).is_ok() {
+                        return;
+                    }
+                }
+                word if Self::spins_on(word, spins) => {
+                    P::relax(spins);
+                    spins += 1;
+                }
+                word => {
+                    self.sleep(word);
+                    (taken, spins) = (mine::<P>() | SLEEPERS, 0);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn unlock(&self) {
+        if self.word.swap(FREE, Release) & SLEEPERS != 0 {
+            wake_one::<P, LENDS>(&self.word);
+        }
+    }
+}
+
+#[cold]
+fn wake_one<P: Platform, const LENDS: bool>(word: &P::AtomicU32) {
+    if LENDS {
+        P::repay();
+    }
+    P::futex_wake(word, 1);
+}
