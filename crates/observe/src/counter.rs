@@ -23,6 +23,10 @@ declare! {
         ChecksumsVerified "Transport checksums computed over received packets."
         ChecksumsOffloaded "Transport checksums that a device verified or was asked to fill in."
 
+        AddressesLearned "Station addresses that a bridge learned."
+        AddressesMoved "Station addresses that a bridge learned anew behind another port."
+        AddressesRefused "Frames whose source a bridge did not learn because the table, or its port's share of it, was full."
+
         ArpRequestsIn "ARP requests received."
         ArpRepliesIn "ARP replies received."
         ArpRequestsOut "ARP requests sent."

@@ -18,6 +18,17 @@ declare! {
         CaptureFull "The copy of the frame was not captured: as many as there may be were waiting to be taken."
         ReceiverPanicked "The thread that had received the frame panicked before it had dealt with it."
 
+        VlanInvalid "The frame's 802.1Q tag has the VLAN identifier 4095, which no frame may have (IEEE 802.1Q section 9.6)."
+        VlanIngress "The bridge port that received the frame is not a member of its VLAN, or takes no frames without one."
+        VlanEgress "The bridge port behind which the destination lies is not a member of the frame's VLAN."
+        BridgeReservedAddress "The frame is addressed to one of 01-80-C2-00-00-00 to 0F, which no bridge forwards (IEEE 802.1D section 7.12.6)."
+        BridgePortBlocked "The bridge port that received the frame, or that it would leave by, is not in the forwarding state."
+        BridgeSamePort "The frame's destination lies behind the bridge port that received the frame."
+        BridgeIsolated "The bridge ports that the frame arrived by and would leave by are both isolated."
+        BridgeNoPort "No bridge port is left that the frame could leave by."
+        BridgeStorm "More broadcast, multicast or unknown unicast frames arrived by the bridge port than its storm control lets pass."
+        BpduIgnored "The BPDU is malformed, the bridge's own, or for a port without spanning tree."
+
         ArpBadPacket "The ARP packet is truncated or has a hardware or protocol type other than Ethernet and IPv4."
         ArpNotForUs "The ARP packet asks for an address that is not ours and no packet waits for it."
         ArpConflict "The ARP packet claims one of our own addresses for another station (RFC 5227)."

@@ -26,6 +26,7 @@
 //! | [`mld`] | multicast listener discovery | RFC 2710, 3810 |
 //! | [`udp`] | header | RFC 768 |
 //! | [`tcp`] | header and options | RFC 9293, 7323, 2018 |
+//! | [`stp`] | BPDUs of STP and RSTP, in LLC frames | IEEE 802.1D-2004 clause 9 |
 //! | [`checksum`] | one's-complement sums | RFC 1071, 1624 |
 //! | [`rss`] | Toeplitz hash | Microsoft RSS specification |
 //! | [`siphash`] | keyed hash of a four-tuple | Aumasson, Bernstein 2012 |
@@ -56,6 +57,7 @@ pub mod protocol;
 pub mod rss;
 mod seq;
 pub mod siphash;
+pub mod stp;
 pub mod tcp;
 mod tuple;
 pub mod udp;

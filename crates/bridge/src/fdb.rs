@@ -1,0 +1,275 @@
+//! The forwarding database as the rules see it: what a key and an entry are, what the rules ask of a table, and the
+//! rule of learning (IEEE 802.1D-2004 section 7.8).
+//!
+//! An entry is one word, so that a table that several threads read can hold it in one atomic: a reader sees the port,
+//! the flags and the age that belong together, and a hit that has to be noted is one store without a lock. Two of
+//! NetBSD's benign races end as they do there: of two ports from which one address is learned at the same time, one
+//! wins; of two stamps, one stays.
+//!
+//! What changes how many addresses a port has (a new address, an address that moves) goes through [`FdbWriter`], which
+//! is had with exclusive use of the table: `&mut`, or a mutex. [`Fdb::learn`] is the way there, and [`place`] the rule
+//! that it runs.
+
+use core::time::Duration;
+
+use observe::Time;
+use wire::ethernet::MacAddr;
+
+use crate::{PortNumber, Vid};
+
+/// What an entry is found by: a station's address, and the VLAN if the bridge tells VLANs apart. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(u64);
+
+impl Key {
+    /// The address in this VLAN; `None` on a bridge that does not look at tags.
+    #[inline]
+    pub const fn new(address: MacAddr, vlan: Option<Vid>) -> Key {
+        let [a, b, c, d, e, f] = address.0;
+        let vid = match vlan {
+            Some(vid) => vid.get() as u64,
+            None => 0,
+        };
+        Key(1 << 63 | vid << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+    }
+
+    /// The address.
+    pub const fn address(self) -> MacAddr {
+        let [_, _, a, b, c, d, e, f] = self.0.to_be_bytes();
+        MacAddr([a, b, c, d, e, f])
+    }
+
+    /// The VLAN.
+    pub const fn vlan(self) -> Option<Vid> {
+        Vid::new((self.0 >> 48 & 0xfff) as u16)
+    }
+
+    /// The key as a word, for tables.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The key of this word: of [`Key::bits`]. `None` for 0, which tables may use for "no entry".
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Option<Key> {
+        if bits == 0 { None } else { Some(Key(bits)) }
+    }
+}
+
+/// How an entry came to be there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Flags {
+    /// It does not age: the administrator entered it.
+    pub fixed: bool,
+    /// It keeps its port, though frames from the address arrive by another.
+    pub sticky: bool,
+}
+
+/// An entry: where an address is, and since when nothing was heard from it. In one word: flags in bits 0 and 1, the
+/// port in bits 2 to 17, the time in the others, in units of 2^24 ns (17 ms).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Entry(u64);
+
+const FIXED: u64 = 1;
+const STICKY: u64 = 2;
+const PORT: u32 = 2;
+const STAMP: u32 = 18;
+/// Nanoseconds of a stamp's unit, as a power of two. What is left of 64 bits fits above [`STAMP`].
+const UNIT: u32 = 24;
+const _: () = assert!(64 - UNIT <= 64 - STAMP);
+
+#[inline]
+const fn stamp(now: Time) -> u64 {
+    now.as_nanos() >> UNIT
+}
+
+impl Entry {
+    /// An entry for an address heard by `port` at `now`.
+    #[inline]
+    pub const fn new(port: PortNumber, flags: Flags, now: Time) -> Entry {
+        let flags = if flags.fixed { FIXED } else { 0 } | if flags.sticky { STICKY } else { 0 };
+        Entry(flags | (port.get() as u64) << PORT | stamp(now) << STAMP)
+    }
+
+    /// The port.
+    #[inline]
+    pub const fn port(self) -> PortNumber {
+        PortNumber::from_bits((self.0 >> PORT) as u16)
+    }
+
+    /// How it came to be there.
+    pub const fn flags(self) -> Flags {
+        Flags { fixed: self.0 & FIXED != 0, sticky: self.0 & STICKY != 0 }
+    }
+
+    /// Whether it ages.
+    #[inline]
+    pub const fn is_dynamic(self) -> bool {
+        self.0 & FIXED == 0
+    }
+
+    /// For how long nothing was heard from the address, up to 17 ms more or less.
+    pub const fn age(self, now: Time) -> Duration {
+        Duration::from_nanos(stamp(now).saturating_sub(self.0 >> STAMP) << UNIT)
+    }
+
+    /// Whether it is of no use any more: nothing was heard for `ageing`, and it is not fixed.
+    #[inline]
+    pub fn is_expired(self, now: Time, ageing: Duration) -> bool {
+        self.is_dynamic() && self.age(now) >= ageing
+    }
+
+    /// The same entry, heard at `now`.
+    #[inline]
+    const fn heard(self, now: Time) -> Entry {
+        Entry(self.0 & ((1 << STAMP) - 1) | stamp(now) << STAMP)
+    }
+
+    /// The entry as a word.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The entry of this word: of [`Entry::bits`].
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Entry {
+        Entry(bits)
+    }
+}
+
+impl core::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let last = Time::from_nanos((self.0 >> STAMP) << UNIT);
+        write!(f, "Entry(port {}, {:?}, heard at {last})", self.port(), self.flags())
+    }
+}
+
+/// A source address that a frame has shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The address.
+    pub key: Key,
+    /// The port that the frame arrived by.
+    pub port: PortNumber,
+    /// Most dynamic entries that the port may have; `None`: its share of the table, see [`Counts::admit`].
+    pub limit: Option<u32>,
+}
+
+/// What [`Fdb::learn`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Nothing: another thread has learned the same meanwhile, or the entry keeps its port.
+    Known,
+    /// A new entry.
+    Inserted,
+    /// The address was behind another port.
+    Moved,
+    /// No entry was made: the table, or the port's share of it, is full.
+    Refused,
+}
+
+/// What forwarding asks of a table. A handle: a table that several threads use implements it for what each of them has.
+pub trait Fdb {
+    /// The entry of a key, aged or not. Takes no lock, and does not wait.
+    fn look_up(&self, key: Key) -> Option<Entry>;
+
+    /// Writes `entry` over the entry of `key`, whose port and flags are the same: one store. Nothing if it has gone.
+    fn refresh(&mut self, key: Key, entry: Entry);
+
+    /// Runs [`place`] with exclusive use of the table.
+    fn learn(&mut self, source: Source, now: Time) -> Learned;
+
+    /// After what time an entry that is not heard from ages.
+    fn ageing(&self) -> Duration;
+}
+
+/// What the rules ask of a table that one thread has for itself.
+pub trait FdbWriter {
+    /// The entry of a key, aged or not.
+    fn find(&self, key: Key) -> Option<Entry>;
+
+    /// Adds the entry of a key that has none. `false`: there is no memory for it.
+    fn insert(&mut self, key: Key, entry: Entry) -> bool;
+
+    /// Writes `new` over the entry `old` of a key.
+    fn replace(&mut self, key: Key, old: Entry, new: Entry);
+
+    /// What the table holds now.
+    fn counts(&self, port: PortNumber) -> Counts;
+}
+
+/// How full a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Dynamic entries.
+    pub dynamic: u32,
+    /// Dynamic entries of one port.
+    pub of_port: u32,
+    /// Most dynamic entries.
+    pub capacity: u32,
+}
+
+impl Counts {
+    /// Whether the port may have one more dynamic entry. With a limit of its own up to that. Without one as long as it
+    /// has fewer than are free, which is the dynamic threshold of Choudhury and Hahne (1998) for memory that the
+    /// ports of a switch share: one port alone gets half of the table, and however many addresses it shows, the other
+    /// half is left to the others, among whom the same rule divides it.
+    #[inline]
+    pub const fn admit(self, limit: Option<u32>) -> bool {
+        let free = self.capacity.saturating_sub(self.dynamic);
+        match limit {
+            Some(limit) => free > 0 && self.of_port < limit,
+            None => self.of_port < free,
+        }
+    }
+}
+
+/// The learning process: the source address of a frame that a port in the state Learning or Forwarding received is
+/// behind that port. Called for each such frame. `true`, and nothing but loads, for an address that is known.
+#[inline]
+pub fn learn(table: &mut impl Fdb, source: Source, now: Time) -> Learned {
+    match table.look_up(source.key) {
+        Some(entry) if entry.port() == source.port => {
+            // The stamp changes some sixty times a second: not each frame writes to a line that others read.
+            let heard = entry.heard(now);
+            if heard != entry && entry.is_dynamic() {
+                table.refresh(source.key, heard);
+            }
+            Learned::Known
+        }
+        Some(entry) if entry.flags().sticky => Learned::Known,
+        _ => table.learn(source, now),
+    }
+}
+
+/// What is done, with exclusive use of the table, with a source whose address has no entry or is behind another port.
+pub fn place(table: &mut impl FdbWriter, source: Source, now: Time) -> Learned {
+    let Source { key, port, limit } = source;
+    let found = table.find(key);
+    if found.is_some_and(|old| old.port() == port || old.flags().sticky) {
+        return Learned::Known;
+    }
+    // A fixed entry that is not sticky moves, and stays fixed: it counts for no port.
+    let fixed = found.is_some_and(|old| !old.is_dynamic());
+    if !fixed && !table.counts(port).admit_move(found.is_some(), limit) {
+        return Learned::Refused;
+    }
+    match found {
+        Some(old) => {
+            table.replace(key, old, Entry::new(port, old.flags(), now));
+            Learned::Moved
+        }
+        None if table.insert(key, Entry::new(port, Flags::default(), now)) => Learned::Inserted,
+        None => Learned::Refused,
+    }
+}
+
+impl Counts {
+    /// The same for an address that moves to the port: it has a place in the table already.
+    const fn admit_move(self, moves: bool, limit: Option<u32>) -> bool {
+        let dynamic = if moves { self.dynamic.saturating_sub(1) } else { self.dynamic };
+        Counts { dynamic, ..self }.admit(limit)
+    }
+}

@@ -1,0 +1,257 @@
+//! The member list: which ports a bridge has, how each is configured, what state spanning tree has put it in, and which
+//! VLANs it is in. Forwarding reads it and does not write; a change makes a new one where several threads read
+//! (`switch`), or is made in place.
+
+use wire::ethernet::VlanTag;
+
+use observe::DropReason;
+
+use crate::storm::{FloodKind, StormLimits};
+use crate::vlan::{TagAction, Vid, Vlan, Vlans};
+use crate::{PortNumber, PortSet};
+
+/// Longest frame that a bridge is made for, in bytes from the destination address on, without check sequence.
+pub const LONGEST_FRAME: usize = 9216;
+
+/// How a port is configured; names and defaults are those of Linux's bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Source addresses of frames that arrive by the port are learned.
+    pub learning: bool,
+    /// Frames for stations that are not known leave by it.
+    pub flood: bool,
+    /// Frames to groups leave by it.
+    pub multicast_flood: bool,
+    /// Frames to all stations leave by it.
+    pub broadcast_flood: bool,
+    /// No frame goes from an isolated port to another.
+    pub isolated: bool,
+    /// A frame may leave by the port that it arrived by.
+    pub hairpin: bool,
+    /// Most dynamic entries of the port; `None`: as many as its share of the table allows
+    /// ([`Counts::admit`](crate::Counts::admit)).
+    pub max_addresses: Option<u32>,
+    /// Most bytes that a frame may have behind its link header, a tag not counted.
+    pub mtu: usize,
+    /// What is flooded of the frames that arrive by the port.
+    pub storm: StormLimits,
+    /// The VLAN of frames without a tag, and of those with a priority tag; `None`: they are not taken.
+    pub pvid: Option<Vid>,
+    /// Frames of VLANs that the port is not a member of are not taken.
+    pub ingress_filtering: bool,
+}
+
+impl Default for PortConfig {
+    fn default() -> PortConfig {
+        PortConfig {
+            learning: true,
+            flood: true,
+            multicast_flood: true,
+            broadcast_flood: true,
+            isolated: false,
+            hairpin: false,
+            max_addresses: None,
+            mtu: 1500,
+            storm: StormLimits::default(),
+            pvid: Some(Vid::DEFAULT),
+            ingress_filtering: true,
+        }
+    }
+}
+
+/// What a port does with frames other than BPDUs (IEEE 802.1D-2004 section 7.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortState {
+    /// Drops them.
+    Discarding,
+    /// Learns their source addresses and drops them.
+    Learning,
+    /// Learns their source addresses and forwards them.
+    Forwarding,
+}
+
+/// A member of a bridge.
+#[derive(Clone, Debug)]
+pub struct Member {
+    pub(crate) config: PortConfig,
+    pub(crate) state: PortState,
+}
+
+impl Member {
+    /// How it is configured.
+    pub fn config(&self) -> &PortConfig {
+        &self.config
+    }
+
+    /// What it does with frames.
+    pub fn state(&self) -> PortState {
+        self.state
+    }
+}
+
+/// See the head of the file.
+#[derive(Clone, Debug, Default)]
+pub struct Members {
+    slots: Vec<Option<Member>>,
+    vlans: Vlans,
+    filtering: bool,
+    /// Ports by which a flooded frame of a kind leaves, if nothing else is against it; by [`FloodKind::index`].
+    open: [PortSet; 3],
+    isolated: PortSet,
+}
+
+impl Members {
+    /// No members; tags are not looked at.
+    pub fn new() -> Members {
+        Members::default()
+    }
+
+    /// The member of this number.
+    #[inline]
+    pub fn get(&self, port: PortNumber) -> Option<&Member> {
+        self.slots.get(port.index())?.as_ref()
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (PortNumber, &Member)> {
+        self.slots.iter().zip(0..).filter_map(|(slot, number)| Some((PortNumber::new(number)?, slot.as_ref()?)))
+    }
+
+    /// The VLANs.
+    pub fn vlans(&self) -> &Vlans {
+        &self.vlans
+    }
+
+    /// Whether VLANs are told apart.
+    #[inline]
+    pub fn is_filtering(&self) -> bool {
+        self.filtering
+    }
+
+    /// Whether VLANs are told apart from now on. Addresses learned before are not found any more, and age.
+    pub fn set_filtering(&mut self, filtering: bool) {
+        self.filtering = filtering;
+    }
+
+    /// Adds a port, in this state, or configures it anew if it is there. A new port is an untagged member of its PVID's
+    /// VLAN.
+    pub fn add(&mut self, port: PortNumber, config: PortConfig, state: PortState) {
+        if self.slots.len() <= port.index() {
+            self.slots.resize(port.index() + 1, None);
+        }
+        if let (Some(pvid), None) = (config.pvid, &self.slots[port.index()]) {
+            self.vlans.join(pvid, port, true);
+        }
+        self.slots[port.index()] = Some(Member { config, state });
+        self.derive(port);
+    }
+
+    /// Removes a port. Whether it was there.
+    pub fn remove(&mut self, port: PortNumber) -> bool {
+        let was = self.slots.get_mut(port.index()).is_some_and(|slot| slot.take().is_some());
+        self.vlans.leave_all(port);
+        self.derive(port);
+        was
+    }
+
+    /// Changes how a port is configured. `false`: there is no such port.
+    pub fn configure(&mut self, port: PortNumber, change: impl FnOnce(&mut PortConfig)) -> bool {
+        self.change(port, |member| change(&mut member.config))
+    }
+
+    /// Changes what a port does with frames. `false`: there is no such port.
+    pub fn set_state(&mut self, port: PortNumber, state: PortState) -> bool {
+        self.change(port, |member| member.state = state)
+    }
+
+    fn change(&mut self, port: PortNumber, change: impl FnOnce(&mut Member)) -> bool {
+        let Some(Some(member)) = self.slots.get_mut(port.index()) else { return false };
+        change(member);
+        self.derive(port);
+        true
+    }
+
+    /// Makes a port a member of a VLAN, or changes whether its frames leave without a tag. `false`: there is no such
+    /// port.
+    pub fn join(&mut self, vid: Vid, port: PortNumber, untagged: bool) -> bool {
+        let there = self.get(port).is_some();
+        if there {
+            self.vlans.join(vid, port, untagged);
+        }
+        there
+    }
+
+    /// Ends a membership. Whether there was one.
+    pub fn leave(&mut self, vid: Vid, port: PortNumber) -> bool {
+        self.vlans.leave(vid, port)
+    }
+
+    /// Writes the port's bits in the sets that are made from its configuration and state.
+    fn derive(&mut self, port: PortNumber) {
+        let (mut open, mut isolated) = ([false; 3], false);
+        if let Some(Member { config, state }) = self.get(port) {
+            let forwards = *state == PortState::Forwarding;
+            open = [config.broadcast_flood, config.multicast_flood, config.flood].map(|flood| flood && forwards);
+            isolated = config.isolated;
+        }
+        self.open.iter_mut().zip(open).for_each(|(set, open)| set.set(port, open));
+        self.isolated.set(port, isolated);
+    }
+
+    /// The VLAN of a frame that `port` received with this tag (IEEE 802.1Q section 6.9 and 8.6.2); `None` where VLANs
+    /// are not told apart.
+    #[inline]
+    pub(crate) fn classify(
+        &self,
+        port: PortNumber,
+        member: &Member,
+        tag: Option<VlanTag>,
+    ) -> Result<Option<Vid>, DropReason> {
+        if !self.filtering {
+            return Ok(None);
+        }
+        let vid = match tag {
+            Some(VlanTag { id: 0, .. }) | None => member.config.pvid.ok_or(DropReason::VlanIngress)?,
+            Some(VlanTag { id, .. }) => Vid::new(id).ok_or(DropReason::VlanInvalid)?,
+        };
+        let vlan = self.vlans.get(vid).ok_or(DropReason::VlanIngress)?;
+        let taken = !member.config.ingress_filtering || vlan.members.contains(port);
+        if taken { Ok(Some(vid)) } else { Err(DropReason::VlanIngress) }
+    }
+
+    /// The VLAN of this identifier, where VLANs are told apart.
+    #[inline]
+    pub(crate) fn vlan(&self, vid: Option<Vid>) -> Option<(Vid, &Vlan)> {
+        let vid = vid?;
+        Some((vid, self.vlans.get(vid)?))
+    }
+
+    /// Which ports of word `at` a flooded frame of this kind leaves by, if it arrived by `from`.
+    #[inline]
+    pub(crate) fn open_word(&self, at: usize, kind: FloodKind, vlan: Option<&Vlan>, from: PortNumber) -> u64 {
+        let mut word = self.open[kind.index()].word(at);
+        if let Some(vlan) = vlan {
+            word &= vlan.members.word(at);
+        }
+        if self.isolated.contains(from) {
+            word &= !self.isolated.word(at);
+        }
+        let own = from.index();
+        if own / crate::port_set::WORD == at && !self.get(from).is_some_and(|member| member.config.hairpin) {
+            word &= !(1 << (own % crate::port_set::WORD));
+        }
+        word
+    }
+
+    /// Words of the sets that flooding combines.
+    #[inline]
+    pub(crate) fn open_words(&self, kind: FloodKind) -> usize {
+        self.open[kind.index()].words()
+    }
+
+    /// What is done to the tag of a frame of this VLAN.
+    #[inline]
+    pub(crate) fn action(vlan: Option<(Vid, &Vlan)>, tag: Option<VlanTag>, port: PortNumber) -> TagAction {
+        vlan.map_or(TagAction::Keep, |(vid, vlan)| vlan.action(vid, tag, port))
+    }
+}

@@ -1,0 +1,264 @@
+//! [`Table`]: the forwarding database of one thread, or of one lock.
+//!
+//! Open addressing with linear probing in a table at most half full, whose memory is had when it is made: to look up,
+//! to learn and to remove allocates nothing. What is removed leaves no mark, because the entries behind it move up. The
+//! hash is keyed, so that a stranger cannot choose addresses that meet in one place.
+
+use core::time::Duration;
+
+use observe::Time;
+
+use crate::fdb::{self, Counts, Entry, Fdb, FdbWriter, Flags, Key, Learned, Source};
+use crate::{PortNumber, Vid};
+
+/// Size and ageing of a forwarding database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdbConfig {
+    /// Most dynamic entries, at least 1. What comes when there are so many is flooded, not dropped. There may be as
+    /// many fixed entries besides.
+    pub capacity: u32,
+    /// After what time an address from which nothing is heard is forgotten, 10 s to 1,000,000 s (IEEE 802.1D-2004 table
+    /// 7-5; not checked).
+    pub ageing: Duration,
+    /// The key of the hash: random, and secret.
+    pub seed: u64,
+}
+
+impl Default for FdbConfig {
+    /// 8192 addresses, and the standard's 300 s.
+    fn default() -> FdbConfig {
+        FdbConfig { capacity: 8192, ageing: Duration::from_secs(300), seed: 0x9e37_79b9_7f4a_7c15 }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    /// 0: empty.
+    key: u64,
+    entry: u64,
+}
+
+const EMPTY: Slot = Slot { key: 0, entry: 0 };
+
+/// See the head of the file.
+pub struct Table {
+    slots: Box<[Slot]>,
+    config: FdbConfig,
+    dynamic: u32,
+    fixed: u32,
+    /// Dynamic entries by port.
+    of_port: Vec<u32>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(config: FdbConfig) -> Table {
+        let config = FdbConfig { capacity: config.capacity.max(1), ..config };
+        // Dynamic and fixed entries together at most half of the slots.
+        let slots = (config.capacity as usize * 4).next_power_of_two();
+        Table { slots: vec![EMPTY; slots].into(), config, dynamic: 0, fixed: 0, of_port: Vec::new() }
+    }
+
+    /// Size and ageing.
+    pub fn config(&self) -> &FdbConfig {
+        &self.config
+    }
+
+    /// Sets after what time entries age; those that are there too.
+    pub fn set_ageing(&mut self, ageing: Duration) {
+        self.config.ageing = ageing;
+    }
+
+    /// Entries, dynamic and fixed.
+    pub fn len(&self) -> usize {
+        (self.dynamic + self.fixed) as usize
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All entries, aged ones too, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, Entry)> {
+        self.slots.iter().filter_map(|slot| Some((Key::from_bits(slot.key)?, Entry::from_bits(slot.entry))))
+    }
+
+    /// Enters what the administrator states, in place of what is there. `false`: there are as many fixed entries as
+    /// there may be.
+    pub fn set_fixed(&mut self, key: Key, port: PortNumber, sticky: bool, now: Time) -> bool {
+        let entry = Entry::new(port, Flags { fixed: true, sticky }, now);
+        match self.find(key) {
+            Some(old) if !old.is_dynamic() || self.fixed < self.config.capacity => {
+                self.replace(key, old, entry);
+                true
+            }
+            None if self.fixed < self.config.capacity => self.insert(key, entry),
+            _ => false,
+        }
+    }
+
+    /// Removes the entry of a key, of any kind. Whether there was one.
+    pub fn remove(&mut self, key: Key) -> bool {
+        let at = self.position(key);
+        let found = self.slots[at].key != 0;
+        if found {
+            self.remove_at(at);
+        }
+        found
+    }
+
+    /// Removes the dynamic entries that `gone` names and returns how many.
+    pub fn flush(&mut self, gone: impl Fn(Key, Entry) -> bool) -> usize {
+        self.remove_where(|key, entry| entry.is_dynamic() && gone(key, entry))
+    }
+
+    /// Removes the dynamic entries of a port.
+    pub fn flush_port(&mut self, port: PortNumber) -> usize {
+        if self.counts(port).of_port == 0 {
+            return 0;
+        }
+        self.flush(|_, entry| entry.port() == port)
+    }
+
+    /// Removes the dynamic entries of a VLAN.
+    pub fn flush_vlan(&mut self, vid: Vid) -> usize {
+        self.flush(|key, _| key.vlan() == Some(vid))
+    }
+
+    /// Removes all entries of a port, fixed ones too: the port is no more.
+    pub fn forget_port(&mut self, port: PortNumber) -> usize {
+        self.remove_where(|_, entry| entry.port() == port)
+    }
+
+    /// Removes what has aged and returns how many entries. An entry that has aged is not used before either; this gives
+    /// back its place.
+    pub fn age(&mut self, now: Time) -> usize {
+        let ageing = self.config.ageing;
+        self.remove_where(|_, entry| entry.is_expired(now, ageing))
+    }
+
+    fn remove_where(&mut self, gone: impl Fn(Key, Entry) -> bool) -> usize {
+        let (mut at, mut removed) = (0, 0);
+        while at < self.slots.len() {
+            let Slot { key, entry } = self.slots[at];
+            match Key::from_bits(key) {
+                // What moves up is looked at next; from behind the end comes only what was looked at and stays.
+                Some(key) if gone(key, Entry::from_bits(entry)) => {
+                    self.remove_at(at);
+                    removed += 1;
+                }
+                _ => at += 1,
+            }
+        }
+        removed
+    }
+
+    /// Where a key is looked for first: the middle of a product that a key which nobody else knows has entered.
+    #[inline]
+    fn home(&self, key: u64) -> usize {
+        let product = u128::from(key ^ self.config.seed) * 0xa076_1d64_78bd_642f;
+        let mixed = (product >> 64) as u64 ^ product as u64;
+        (mixed ^ mixed >> 32) as usize & (self.slots.len() - 1)
+    }
+
+    /// The slot of a key, or the empty one in which it would be put.
+    #[inline]
+    fn position(&self, key: Key) -> usize {
+        let mut at = self.home(key.bits());
+        while self.slots[at].key != key.bits() && self.slots[at].key != 0 {
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        at
+    }
+
+    /// Empties a slot, and moves up the entries that are found by way of it.
+    fn remove_at(&mut self, mut hole: usize) {
+        let mask = self.slots.len() - 1;
+        self.count(Entry::from_bits(self.slots[hole].entry), false);
+        let mut at = hole;
+        loop {
+            at = (at + 1) & mask;
+            let slot = self.slots[at];
+            if slot.key == 0 {
+                break;
+            }
+            let from_home = at.wrapping_sub(self.home(slot.key)) & mask;
+            if from_home >= at.wrapping_sub(hole) & mask {
+                self.slots[hole] = slot;
+                hole = at;
+            }
+        }
+        self.slots[hole] = EMPTY;
+    }
+
+    /// Counts an entry that comes or goes.
+    fn count(&mut self, entry: Entry, comes: bool) {
+        let adjust = |n: &mut u32| *n = if comes { *n + 1 } else { *n - 1 };
+        if !entry.is_dynamic() {
+            return adjust(&mut self.fixed);
+        }
+        let port = entry.port().index();
+        if self.of_port.len() <= port {
+            self.of_port.resize(port + 1, 0);
+        }
+        adjust(&mut self.dynamic);
+        adjust(&mut self.of_port[port]);
+    }
+}
+
+impl Fdb for Table {
+    #[inline]
+    fn look_up(&self, key: Key) -> Option<Entry> {
+        self.find(key)
+    }
+
+    #[inline]
+    fn refresh(&mut self, key: Key, entry: Entry) {
+        let at = self.position(key);
+        if self.slots[at].key != 0 {
+            self.slots[at].entry = entry.bits();
+        }
+    }
+
+    fn learn(&mut self, source: Source, now: Time) -> Learned {
+        fdb::place(self, source, now)
+    }
+
+    #[inline]
+    fn ageing(&self) -> Duration {
+        self.config.ageing
+    }
+}
+
+impl FdbWriter for Table {
+    #[inline]
+    fn find(&self, key: Key) -> Option<Entry> {
+        let slot = &self.slots[self.position(key)];
+        if slot.key == 0 { None } else { Some(Entry::from_bits(slot.entry)) }
+    }
+
+    fn insert(&mut self, key: Key, entry: Entry) -> bool {
+        let room = if entry.is_dynamic() { self.dynamic } else { self.fixed } < self.config.capacity;
+        if room {
+            let at = self.position(key);
+            self.slots[at] = Slot { key: key.bits(), entry: entry.bits() };
+            self.count(entry, true);
+        }
+        room
+    }
+
+    fn replace(&mut self, key: Key, old: Entry, new: Entry) {
+        let at = self.position(key);
+        if self.slots[at].key != 0 {
+            self.count(old, false);
+            self.count(new, true);
+            self.slots[at].entry = new.bits();
+        }
+    }
+
+    fn counts(&self, port: PortNumber) -> Counts {
+        let of_port = self.of_port.get(port.index()).copied().unwrap_or(0);
+        Counts { dynamic: self.dynamic, of_port, capacity: self.config.capacity }
+    }
+}

@@ -1,0 +1,162 @@
+//! The table against a map, and flooding against a look at each port.
+
+mod support;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bridge::{Decision, Entry, Fdb, FdbConfig, Key, PortConfig, PortNumber, PortState, Source, Table, learn};
+use observe::Time;
+use proptest::prelude::*;
+use support::{World, frame, port, station, tag, vid};
+use wire::ethernet::MacAddr;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Learn { station: u32, port: u16 },
+    Fix { station: u32, port: u16, sticky: bool },
+    Remove(u32),
+    FlushPort(u16),
+    Forget(u16),
+    Age,
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (station, port) = (0u32..60, 0u16..5);
+    prop_oneof![
+        20 => (station.clone(), port.clone()).prop_map(|(station, port)| Step::Learn { station, port }),
+        2 => (station.clone(), port.clone(), any::<bool>())
+            .prop_map(|(station, port, sticky)| Step::Fix { station, port, sticky }),
+        4 => station.prop_map(Step::Remove),
+        1 => port.clone().prop_map(Step::FlushPort),
+        1 => port.prop_map(Step::Forget),
+        2 => Just(Step::Age),
+        2 => (0u64..200).prop_map(Step::Wait),
+    ]
+}
+
+/// What the table should hold: port, fixed, sticky, last heard.
+type Model = HashMap<u32, (u16, bool, bool, Time)>;
+
+const CAPACITY: u32 = 24;
+const AGEING: Duration = Duration::from_secs(300);
+
+fn model_learn(model: &mut Model, station: u32, from: u16, now: Time) {
+    let dynamic = model.values().filter(|entry| !entry.1).count();
+    let of_port = model.values().filter(|entry| !entry.1 && entry.0 == from).count();
+    let free = |dynamic: usize| CAPACITY as usize - dynamic;
+    match model.get_mut(&station) {
+        Some(entry) if entry.0 == from => entry.3 = now,
+        Some((_, _, true, _)) => {}
+        Some(entry) if entry.1 => *entry = (from, true, false, now),
+        Some(entry) if of_port < free(dynamic - 1) => *entry = (from, false, false, now),
+        None if of_port < free(dynamic) => drop(model.insert(station, (from, false, false, now))),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// After any steps the table finds what the map has, counts as the map does, and nothing else is in it.
+    #[test]
+    fn the_table_is_a_map_with_shares(steps in proptest::collection::vec(step(), 1..300), seed: u64) {
+        let mut table = Table::new(FdbConfig { capacity: CAPACITY, ageing: AGEING, seed });
+        let (mut model, mut now) = (Model::new(), Time::from_secs(1));
+        let key = |n| Key::new(station(n), None);
+        for step in steps {
+            match step {
+                Step::Learn { station, port: from } => {
+                    learn(&mut table, Source { key: key(station), port: port(from), limit: None }, now);
+                    model_learn(&mut model, station, from, now);
+                }
+                Step::Fix { station, port: to, sticky } => {
+                    let fixed = model.values().filter(|entry| entry.1).count();
+                    let room = fixed < CAPACITY as usize || model.get(&station).is_some_and(|entry| entry.1);
+                    prop_assert_eq!(table.set_fixed(key(station), port(to), sticky, now), room);
+                    if room {
+                        model.insert(station, (to, true, sticky, now));
+                    }
+                }
+                Step::Remove(station) => prop_assert_eq!(table.remove(key(station)), model.remove(&station).is_some()),
+                Step::FlushPort(of) => {
+                    table.flush_port(port(of));
+                    model.retain(|_, entry| entry.1 || entry.0 != of);
+                }
+                Step::Forget(of) => {
+                    table.forget_port(port(of));
+                    model.retain(|_, entry| entry.0 != of);
+                }
+                // Seconds stay clear of the unit in which an entry's time is kept.
+                Step::Age => {
+                    table.age(now + Duration::from_millis(500));
+                    let heard = |entry: &(u16, bool, bool, Time)| (now + Duration::from_millis(500)).since(entry.3);
+                    model.retain(|_, entry| entry.1 || heard(entry) < AGEING);
+                }
+                Step::Wait(seconds) => now += Duration::from_secs(seconds),
+            }
+            prop_assert_eq!(table.len(), model.len());
+            for station in 0..60 {
+                let found = table.look_up(key(station)).map(|entry| (entry.port().get(), entry.flags().fixed));
+                prop_assert_eq!(found, model.get(&station).map(|entry| (entry.0, entry.1)), "station {}", station);
+            }
+            prop_assert_eq!(table.iter().count(), model.len());
+        }
+    }
+
+    #[test]
+    fn an_entry_keeps_what_is_put_into_it(number in 0..=PortNumber::MAX, fixed: bool, sticky: bool, nanos: u64) {
+        let (now, flags) = (Time::from_nanos(nanos), bridge::Flags { fixed, sticky });
+        let entry = Entry::new(port(number), flags, now);
+        prop_assert_eq!((entry.port().get(), entry.flags()), (number, flags));
+        prop_assert_eq!(entry.age(now), Duration::ZERO);
+        let later = now + Duration::from_secs(1000);
+        let expected = later.since(now);
+        prop_assert!(entry.age(later).abs_diff(expected) <= Duration::from_millis(17));
+    }
+
+    /// A flooded frame leaves by exactly the ports that the rules, asked port by port, allow.
+    #[test]
+    fn a_flood_leaves_by_the_ports_that_may(
+        ports in proptest::collection::vec(any::<(bool, bool, bool, bool, bool)>(), 1..150), from: prop::sample::Index,
+    ) {
+        let mut world = World::new(0);
+        world.bridge.set_filtering(true);
+        for (number, (flood, isolated, hairpin, member, forwarding)) in (0..).zip(&ports) {
+            let config = PortConfig {
+                broadcast_flood: *flood, isolated: *isolated, hairpin: *hairpin, ingress_filtering: false, ..PortConfig::default()
+            };
+            let state = if *forwarding { PortState::Forwarding } else { PortState::Discarding };
+            world.bridge.add_port(port(number), config, state);
+            if *member {
+                world.bridge.join(vid(7), port(number), number % 2 == 0);
+            }
+        }
+        let from = from.index(ports.len());
+        let sent = world.send(from as u16, &frame(station(1), MacAddr::BROADCAST, tag(7), 46));
+        let anyone = ports.iter().any(|port| port.3);
+        if !ports[from].4 || !anyone {
+            prop_assert!(sent.is_err());
+            return Ok(());
+        }
+        let may = |(number, port): (usize, &(bool, bool, bool, bool, bool))| {
+            let (flood, isolated, _, member, forwarding) = *port;
+            let back = number != from || ports[from].2;
+            (flood && member && forwarding && back && !(isolated && ports[from].1)).then_some(number)
+        };
+        let expected: Vec<usize> = ports.iter().enumerate().filter_map(may).collect();
+        let sent: Vec<usize> = sent.unwrap().iter().map(|egress| egress.port.index()).collect();
+        prop_assert_eq!(sent, expected);
+    }
+
+    /// Whatever the bytes, a decision is made, and a frame goes to no reserved address.
+    #[test]
+    fn any_bytes_are_decided_about(bytes in proptest::collection::vec(any::<u8>(), 0..100), filtering: bool) {
+        let mut world = World::new(3);
+        world.bridge.set_filtering(filtering);
+        let reserved = bytes.starts_with(&[0x01, 0x80, 0xc2, 0, 0]) && bytes.get(5).is_some_and(|b| *b < 16);
+        let decision = world.decide(1, &bytes);
+        prop_assert!(!reserved || matches!(decision, Decision::Bpdu | Decision::Drop(_)));
+    }
+}

@@ -1,0 +1,81 @@
+//! A bridge with ports, and frames for it.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use bridge::{Bridge, Decision, Egress, FdbConfig, PortConfig, PortNumber, PortState, Vid};
+use observe::{Counters, DropReason, Time};
+use wire::ethernet::{EtherType, HEADER_LEN, Header, MacAddr, TAGGED_HEADER_LEN, VlanTag};
+
+pub fn port(number: u16) -> PortNumber {
+    PortNumber::new(number).expect("a port number")
+}
+
+pub fn vid(id: u16) -> Vid {
+    Vid::new(id).expect("a VLAN identifier")
+}
+
+/// A station's address.
+pub fn station(n: u32) -> MacAddr {
+    let [a, b, c, d] = n.to_be_bytes();
+    MacAddr([0x02, 0, a, b, c, d])
+}
+
+pub fn tag(id: u16) -> Option<VlanTag> {
+    Some(VlanTag { priority: 5, drop_eligible: true, id })
+}
+
+pub fn frame(src: MacAddr, dst: MacAddr, tag: Option<VlanTag>, payload: usize) -> Vec<u8> {
+    let header = Header { dst, src, ethertype: EtherType::Other(0x88b5) };
+    let mut bytes = match tag {
+        Some(tag) => {
+            let mut bytes = [0; TAGGED_HEADER_LEN];
+            header.emit_tagged(tag, &mut bytes);
+            bytes.to_vec()
+        }
+        None => {
+            let mut bytes = [0; HEADER_LEN];
+            header.emit(&mut bytes);
+            bytes.to_vec()
+        }
+    };
+    bytes.resize(bytes.len() + payload, 0);
+    bytes
+}
+
+pub struct World {
+    pub bridge: Bridge,
+    pub counters: Counters,
+    pub now: Time,
+}
+
+impl World {
+    /// With `ports` ports, all forwarding.
+    pub fn new(ports: u16) -> World {
+        World::with(ports, FdbConfig::default())
+    }
+
+    pub fn with(ports: u16, fdb: FdbConfig) -> World {
+        let mut bridge = Bridge::new(fdb);
+        (0..ports).for_each(|n| bridge.add_port(port(n), PortConfig::default(), PortState::Forwarding));
+        World { bridge, counters: Counters::new(), now: Time::from_secs(1000) }
+    }
+
+    pub fn decide(&mut self, from: u16, bytes: &[u8]) -> Decision {
+        self.bridge.receive(port(from), bytes, &self.counters, self.now)
+    }
+
+    /// The copies that leave, or why there is none.
+    pub fn send(&mut self, from: u16, bytes: &[u8]) -> Result<Vec<Egress>, DropReason> {
+        match self.decide(from, bytes) {
+            Decision::Forward(egress) => Ok(vec![egress]),
+            Decision::Flood(flood) => Ok(flood.egress(self.bridge.members(), &self.counters).collect()),
+            Decision::Bpdu => panic!("not a BPDU"),
+            Decision::Drop(reason) => Err(reason),
+        }
+    }
+
+    /// The ports by which a frame of 46 bytes of data leaves.
+    pub fn ports(&mut self, from: u16, src: MacAddr, dst: MacAddr) -> Result<Vec<u16>, DropReason> {
+        let copies = self.send(from, &frame(src, dst, None, 46))?;
+        Ok(copies.iter().map(|egress| egress.port.get()).collect())
+    }
+}
