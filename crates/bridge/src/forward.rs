@@ -190,8 +190,11 @@ fn relay(
         return Err(DropReason::FrameBadSource);
     }
     if is_reserved(frame.dst) {
-        let bpdu = frame.dst == wire::stp::GROUP && frame.tag.is_none();
-        return if bpdu { Ok(Decision::Bpdu) } else { Err(DropReason::BridgeReservedAddress) };
+        return match (frame.dst == wire::stp::GROUP, frame.tag) {
+            (true, None) => Ok(Decision::Bpdu),
+            (true, Some(_)) => Err(DropReason::BpduIgnored),
+            (false, _) => Err(DropReason::BridgeReservedAddress),
+        };
     }
     if member.state == PortState::Discarding {
         return Err(DropReason::BridgePortBlocked);

@@ -27,7 +27,7 @@ declare! {
         BridgeIsolated "The bridge ports that the frame arrived by and would leave by are both isolated."
         BridgeNoPort "No bridge port is left that the frame could leave by."
         BridgeStorm "More broadcast, multicast or unknown unicast frames arrived by the bridge port than its storm control lets pass."
-        BpduIgnored "The BPDU is malformed, the bridge's own, or for a port without spanning tree."
+        BpduIgnored "The BPDU is malformed, tagged, the bridge's own, or for a port without spanning tree."
 
         ArpBadPacket "The ARP packet is truncated or has a hardware or protocol type other than Ethernet and IPv4."
         ArpNotForUs "The ARP packet asks for an address that is not ours and no packet waits for it."
