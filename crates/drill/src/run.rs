@@ -251,8 +251,8 @@ impl Runner {
             Effect::Swallow(on) => self.host.swallow = on,
             Effect::File(path, len) => self.sockets.make_file(&path, len),
             Effect::Forget => self.host.stack.shared().destinations.forget(),
-            Effect::Route(route) => self.host.stack.shared().state_route(&route, 0),
-            Effect::Unroute(named) if self.host.stack.shared().remove_route(&named).is_none() => {
+            Effect::Route(route) => self.host.stack.shared().routes().state(&route, 0),
+            Effect::Unroute(named) if self.host.stack.shared().routes().remove(&named).is_none() => {
                 return Err(ScriptError::new(line, format!("there is no route {named} that could be deleted")));
             }
             Effect::Unroute(_) => {}

@@ -144,7 +144,7 @@ impl Stack {
         if interface >= interfaces {
             return Err(RouteError::NoInterface { interface, interfaces });
         }
-        shared.state_route(&route, interface);
+        shared.routes().state(&route, interface);
         Ok(())
     }
 
@@ -159,13 +159,13 @@ impl Stack {
         N: TryInto<RouteName, Error: Into<ParseRouteError>>,
     {
         let name = name.try_into().map_err(Into::into)?;
-        self.inner.stack.shared().remove_route(&name).map(drop).ok_or(RouteError::NotFound(name))
+        self.inner.stack.shared().routes().remove(&name).map(drop).ok_or(RouteError::NotFound(name))
     }
 
     /// What has happened to addresses since the last call: number of the interface, and the event; oldest first. Waits
     /// for at most `timeout` until there is something to tell; zero does not wait.
     pub fn address_events(&self, timeout: Duration) -> Vec<(usize, AddressEvent)> {
-        self.inner.stack.shared().addresses.wait_events(timeout)
+        self.inner.stack.shared().addresses().wait_events(timeout)
     }
 
     pub(crate) fn raw(&self) -> &stack::Stack<Real> {
@@ -328,7 +328,7 @@ impl Builder {
             self.interfaces.into_iter().map(|interface| (interface.config, interface.routes)).unzip();
         let built = stack::Stack::build(config, interfaces).map_err(BuildError::below)?;
         for (interface, routes) in routes.iter().enumerate() {
-            routes.iter().for_each(|route| built.0.shared().state_route(route, interface));
+            routes.iter().for_each(|route| built.0.shared().routes().state(route, interface));
         }
         Ok(built)
     }

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ip::autoconf::{AddressEvent, Autoconf, Changes, GroupQuery, RouteChange, TooManyGroups};
@@ -20,7 +21,8 @@ use wire::Framing;
 use wire::icmpv6::RouterAdvert;
 
 use crate::deferred::DeferredEffects;
-use crate::shared::Shared;
+use crate::internet_deadline::InternetDeadline;
+use crate::tx::Egress;
 
 /// Events kept until the user reads them; when there are more, the oldest is dropped.
 const MOST_EVENTS: usize = 256;
@@ -59,6 +61,7 @@ pub struct Addresses<P: Platform> {
     /// Addresses that were given up and whose connections have not been ended yet; and whether there are any.
     lost: Lock<Vec<IpAddr>, P>,
     any_lost: P::AtomicBool,
+    deadline: Arc<InternetDeadline<P>>,
 }
 
 struct Machine<P: Platform> {
@@ -70,7 +73,7 @@ struct Machine<P: Platform> {
 
 impl<P: Platform> Addresses<P> {
     /// The machines of all interfaces, not started.
-    pub fn new(interfaces: Vec<(Addressing, Autoconf)>) -> Self {
+    pub(crate) fn new(interfaces: Vec<(Addressing, Autoconf)>, deadline: Arc<InternetDeadline<P>>) -> Self {
         let machine = |(addressing, autoconf): (Addressing, Autoconf)| Machine {
             autoconf: Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
             versioned: P::AtomicU64::new(0),
@@ -83,6 +86,7 @@ impl<P: Platform> Addresses<P> {
             told: Condvar::new(),
             lost: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
             any_lost: Atomic::new(false),
+            deadline,
         }
     }
 
@@ -137,35 +141,34 @@ impl<P: Platform> Addresses<P> {
         drop(events);
         self.told.notify_all();
     }
-}
 
-impl<P: Platform> Shared<P> {
     /// Runs an interface's machine and performs what comes of it. `None`: it was no concern of the machine's.
     fn machine<R>(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
         run: impl FnOnce(&mut Autoconf) -> Option<(R, Changes)>,
     ) -> Option<R> {
-        let machine = &self.addresses.machines[interface];
+        let machine = &self.machines[interface];
         let mut autoconf = machine.autoconf.lock();
         let (reply, changes) = run(&mut autoconf)?;
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
         drop(autoconf);
-        self.internet.note(deadline, deferred);
+        self.deadline.note(deadline, deferred);
         if let Some((version, view)) = view {
-            self.publish(interface, version, view, counters);
+            self.publish(egress, interface, version, view, counters);
         }
-        self.perform(interface, changes, counters, deferred);
+        self.perform(egress, interface, changes, counters, deferred);
         Some(reply)
     }
 
     /// Publishes a view unless a newer one was published meanwhile.
-    fn publish(&self, interface: usize, version: u64, view: InterfaceView, counters: &Counters) {
-        let versioned = &self.addresses.machines[interface].versioned;
-        let done = self.links().interfaces()[interface].view.update(|current| {
+    fn publish(&self, egress: &Egress<P>, interface: usize, version: u64, view: InterfaceView, counters: &Counters) {
+        let versioned = &self.machines[interface].versioned;
+        let done = egress.links().interfaces()[interface].view.update(|current| {
             if versioned.load(Ordering::Relaxed) < version {
                 versioned.store(version, Ordering::Relaxed);
                 *current = view;
@@ -178,39 +181,42 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    fn perform(&self, interface: usize, changes: Changes, counters: &Counters, deferred: &mut DeferredEffects<P>) {
+    fn perform(
+        &self,
+        egress: &Egress<P>,
+        interface: usize,
+        changes: Changes,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
         if changes.view || !changes.routes.is_empty() {
-            self.change_routes(changes.routes);
+            change_routes(egress, changes.routes);
         }
         if let Some(timing) = changes.timing {
-            self.internet.set_timing(interface, timing);
+            egress.neighbours().set_timing(interface, timing);
         }
         // Nobody is told of groups where the link has no headers: there is no neighbour to tell.
-        let told = self.links().view(interface).framing == Framing::Ethernet;
+        let told = egress.links().view(interface).framing == Framing::Ethernet;
         for frame in changes.frames.into_iter().filter(|_| told) {
-            self.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, deferred);
+            egress.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, deferred);
         }
         if !changes.events.is_empty() {
-            self.addresses.tell(interface, changes.events);
+            self.tell(interface, changes.events);
         }
-    }
-
-    fn change_routes(&self, changes: SmallVec<[RouteChange; 2]>) {
-        self.with_routes(|routes| changes.into_iter().for_each(|change| change.apply(routes)));
     }
 
     /// Begins to test the addresses of all interfaces that do so.
-    pub fn start_addresses(&self, deferred: &mut DeferredEffects<P>) {
-        let now = self.clock().now();
-        for interface in 0..self.links().interfaces().len() {
-            let counters = &self.counters;
-            self.machine(interface, counters, deferred, |autoconf| Some(((), autoconf.start(now, counters))));
+    pub(crate) fn start_addresses(&self, egress: &Egress<P>, counters: &Counters, deferred: &mut DeferredEffects<P>) {
+        let now = egress.links().clock().now();
+        for interface in 0..egress.links().interfaces().len() {
+            self.machine(egress, interface, counters, deferred, |autoconf| Some(((), autoconf.start(now, counters))));
         }
     }
 
     /// Whether an ARP packet was about an address under test.
-    pub fn arp_under_test(
+    pub(crate) fn arp_under_test(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         packet: &wire::arp::Packet,
         now: Time,
@@ -218,12 +224,13 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) -> bool {
         let heard = |autoconf: &mut Autoconf| autoconf.arp_arrives(now, packet, counters).map(|changes| ((), changes));
-        self.machine(interface, counters, deferred, heard).is_some()
+        self.machine(egress, interface, counters, deferred, heard).is_some()
     }
 
     /// Whether a neighbour message was about an address under test.
-    pub fn discovery_under_test(
+    pub(crate) fn discovery_under_test(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         discovery: &Discovery,
         now: Time,
@@ -232,12 +239,13 @@ impl<P: Platform> Shared<P> {
     ) -> bool {
         let heard =
             |autoconf: &mut Autoconf| autoconf.discovery_arrives(now, discovery, counters).map(|changes| ((), changes));
-        self.machine(interface, counters, deferred, heard).is_some()
+        self.machine(egress, interface, counters, deferred, heard).is_some()
     }
 
     /// A router's advertisement has come.
-    pub fn router_advert_arrives(
+    pub(crate) fn router_advert_arrives(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         (from, advert): (Ipv6Addr, &RouterAdvert),
         now: Time,
@@ -245,45 +253,62 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.router_advert(now, from, advert, counters)));
-        self.machine(interface, counters, deferred, heard);
+        self.machine(egress, interface, counters, deferred, heard);
     }
 
     /// A socket joins a group on an interface.
     ///
     /// # Errors
     /// The interface is in too many.
-    pub fn join_group(
+    pub(crate) fn join_group(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         group: IpAddr,
+        counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) -> Result<(), TooManyGroups> {
-        let (now, counters) = (self.clock().now(), &self.counters);
+        let now = egress.links().clock().now();
         let join = |autoconf: &mut Autoconf| match autoconf.join(now, group, counters) {
             Ok(changes) => Some((Ok(()), changes)),
             Err(error) => Some((Err(error), Changes::default())),
         };
-        self.machine(interface, counters, deferred, join).unwrap_or(Ok(()))
+        self.machine(egress, interface, counters, deferred, join).unwrap_or(Ok(()))
     }
 
     /// A socket leaves a group on an interface.
-    pub fn leave_group(&self, interface: usize, group: IpAddr, deferred: &mut DeferredEffects<P>) {
-        let (now, counters) = (self.clock().now(), &self.counters);
+    pub(crate) fn leave_group(
+        &self,
+        egress: &Egress<P>,
+        interface: usize,
+        group: IpAddr,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let now = egress.links().clock().now();
         let leave = |autoconf: &mut Autoconf| Some(((), autoconf.leave(now, group, counters)));
-        self.machine(interface, counters, deferred, leave);
+        self.machine(egress, interface, counters, deferred, leave);
     }
 
     /// Sets the MTU of an interface's link, in bytes, as an administrator does. Open connections take it when they next
     /// send.
-    pub fn set_link_mtu(&self, interface: usize, mtu: usize, deferred: &mut DeferredEffects<P>) {
-        let (now, counters) = (self.clock().now(), &self.counters);
+    pub(crate) fn set_link_mtu(
+        &self,
+        egress: &Egress<P>,
+        interface: usize,
+        mtu: usize,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let now = egress.links().clock().now();
         let set = |autoconf: &mut Autoconf| Some(((), autoconf.set_mtu(now, mtu, counters)));
-        self.machine(interface, counters, deferred, set);
+        self.machine(egress, interface, counters, deferred, set);
     }
 
     /// A router queries which groups have listeners.
-    pub fn group_query_arrives(
+    pub(crate) fn group_query_arrives(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         query: &GroupQuery,
         now: Time,
@@ -291,42 +316,42 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.query(now, query)));
-        self.machine(interface, counters, deferred, heard);
+        self.machine(egress, interface, counters, deferred, heard);
     }
 
     /// A redirect has come.
-    pub fn redirect_arrives(
+    pub(crate) fn redirect_arrives(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         redirect: &Redirect,
         now: Time,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let allowed = redirect.reporter.is_ipv6() || self.addresses.machines[interface].redirects_v4;
+        let allowed = redirect.reporter.is_ipv6() || self.machines[interface].redirects_v4;
         if !allowed {
             return counters.drop(DropReason::RedirectRefused);
         }
-        let view = self.links().view(interface);
-        let routes = self.routes.lock();
-        let mut redirects = self.addresses.redirects.lock();
-        let accepted = redirects.accept(now, redirect, view, &routes);
-        let deadline = redirects.next_deadline();
-        drop(redirects);
-        drop(routes);
+        let view = egress.links().view(interface);
+        let (accepted, deadline) = egress.routes().look(|routes| {
+            let mut redirects = self.redirects.lock();
+            (redirects.accept(now, redirect, view, routes), redirects.next_deadline())
+        });
         match accepted {
             Ok(changes) => {
                 counters.increment(Counter::RedirectsIn);
-                self.internet.note(deadline, deferred);
-                self.change_routes(changes);
+                self.deadline.note(deadline, deferred);
+                change_routes(egress, changes);
             }
             Err(reason) => counters.drop(reason),
         }
     }
 
     /// Another station claims an address of ours.
-    pub fn address_conflict(
+    pub(crate) fn address_conflict(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         conflict: Conflict,
         now: Time,
@@ -335,12 +360,13 @@ impl<P: Platform> Shared<P> {
     ) {
         let Conflict { address, by, defended } = conflict;
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.conflict(now, address, by, defended, counters)));
-        self.machine(interface, counters, deferred, heard);
+        self.machine(egress, interface, counters, deferred, heard);
     }
 
     /// A neighbour did not answer: what leads through it leads elsewhere, if there is an elsewhere.
-    pub fn neighbour_failed(
+    pub(crate) fn neighbour_failed(
         &self,
+        egress: &Egress<P>,
         interface: usize,
         address: IpAddr,
         now: Time,
@@ -348,26 +374,36 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let heard = |autoconf: &mut Autoconf| Some(((), autoconf.neighbour_failed(now, address, counters)));
-        self.machine(interface, counters, deferred, heard);
-        let changes = self.addresses.redirects.lock().neighbour_failed(address);
+        self.machine(egress, interface, counters, deferred, heard);
+        let changes = self.redirects.lock().neighbour_failed(address);
         if !changes.is_empty() {
-            self.change_routes(changes);
+            change_routes(egress, changes);
         }
     }
 
     /// Lifetimes, probes, announcements and reports that are due.
-    pub fn address_timeouts(&self, now: Time, counters: &Counters, deferred: &mut DeferredEffects<P>) {
-        for interface in 0..self.links().interfaces().len() {
+    pub(crate) fn address_timeouts(
+        &self,
+        egress: &Egress<P>,
+        now: Time,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        for interface in 0..egress.links().interfaces().len() {
             let due = |autoconf: &mut Autoconf| Some(((), autoconf.timeouts(now, counters)));
-            self.machine(interface, counters, deferred, due);
+            self.machine(egress, interface, counters, deferred, due);
         }
-        let mut redirects = self.addresses.redirects.lock();
+        let mut redirects = self.redirects.lock();
         let over = redirects.timeouts(now);
         let deadline = redirects.next_deadline();
         drop(redirects);
-        self.internet.note(deadline, deferred);
+        self.deadline.note(deadline, deferred);
         if !over.is_empty() {
-            self.change_routes(over);
+            change_routes(egress, over);
         }
     }
+}
+
+fn change_routes<P: Platform>(egress: &Egress<P>, changes: SmallVec<[RouteChange; 2]>) {
+    egress.routes().change(|routes| changes.into_iter().for_each(|change| change.apply(routes)));
 }

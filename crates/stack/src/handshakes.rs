@@ -118,7 +118,7 @@ impl<P: Platform> Handshakes<P> {
         self.cache.footprint()
     }
 
-    /// When [`Shared::half_open_timeouts`] next has something to do, in nanoseconds; `u64::MAX` for never. One load.
+    /// When [`Handshakes::timeouts`] next has something to do, in nanoseconds; `u64::MAX` for never. One load.
     #[inline]
     pub fn cached_deadline(&self) -> u64 {
         self.cache.cached_deadline()
@@ -143,28 +143,18 @@ fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerSh
     ListenParams { mss, options, defer_accept: listener.defer_accept() }
 }
 
-impl<P: Platform> Shared<P> {
-    /// What connections of `listener` with `peer` start with: its options, and what the path says.
-    fn options_on_path<'o>(&self, listener: &'o ListenerShared<P>, peer: IpAddr) -> Cow<'o, ConnectionOptions> {
-        let options = self.on_path(listener.options(), peer);
-        let hop_limit = listener.hop_limit();
-        if hop_limit == options.hop_limit {
-            return options;
-        }
-        Cow::Owned(ConnectionOptions { hop_limit, ..options.into_owned() })
-    }
-
+impl<P: Platform> Handshakes<P> {
     /// A SYN for a listener: it is remembered, answered with a cookie, or dropped; or its connection opens at once.
-    pub fn syn_arrives(
-        &self,
-        handshakes: &mut Handshakes<P>,
+    pub(crate) fn syn_arrives(
+        &mut self,
+        shared: &Shared<P>,
         listener: Arc<ListenerShared<P>>,
         (flow, absent): (Flow, VacantEntry),
         arrival: &mut Option<Segment>,
         now: Time,
         (counters, deferred): (&Counters, &mut DeferredEffects<P>),
     ) -> Option<Child<P>> {
-        let answer = match self.admit(&listener, arrival.as_ref()?, now) {
+        let answer = match admit(shared, &listener, arrival.as_ref()?, now) {
             Ok(answer) => answer,
             Err(reason) => {
                 counters.drop(reason);
@@ -172,18 +162,18 @@ impl<P: Platform> Shared<P> {
             }
         };
         let peer = flow.tuple.remote_addr;
-        let mut route = handshakes.routes.recall(peer, self.generation());
-        let mut out = self.outbox(&flow, &route, counters);
-        let options = self.options_on_path(&listener, peer);
-        let params = params(&options, &listener, self.mss_on(&route, peer, now));
-        let secrets = (self.isn_of(&flow, now), self.secrets.handshake());
+        let mut route = self.routes.recall(peer, shared.routes().generation());
+        let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
+        let options = options_on_path(shared, &listener, peer);
+        let params = params(&options, &listener, mss_on(shared, &route, peer, now));
+        let secrets = (isn_of(shared, &flow, now), shared.secrets.handshake());
         let opened = handshake::syn_arrives(answer, &params, arrival, secrets, &mut out, now);
-        self.emit(&flow, &mut route, &mut out, deferred);
+        shared.egress().emit(&flow, &mut route, &mut out, deferred);
         match opened {
             Ok(Opened::HalfOpen(half_open)) => {
-                handshakes.routes.note(peer, &route);
+                self.routes.note(peer, &route);
                 let kept = Kept { listener, route, absent };
-                handshakes.cache.insert(half_open, kept, absent.hash(), self.control().tcp(), now);
+                self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
                 None
             }
             Ok(Opened::Early(pcb)) => Some(Child::new((flow, absent), pcb, route, Admission::Early(listener), &out)),
@@ -198,137 +188,66 @@ impl<P: Platform> Shared<P> {
         }
     }
 
-    /// Has `tcp` decide what a listener answers to a SYN, and takes the places of the listener that the answer needs.
-    fn admit(&self, listener: &ListenerShared<P>, syn: &Segment, now: Time) -> Result<Answer, DropReason> {
-        let config = self.control().tcp();
-        let limit = listener.fast_open_limit(config.fast_open);
-        let keys = (limit > 0).then(|| {
-            let set = listener.fast_open_keys().unwrap_or(config.fast_open_keys);
-            CookieKeys::new(set, &self.secrets.handshake().fast_open)
-        });
-        let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), (config, self.control().scarcity()));
-        if !answer.is_ok_and(|answer| answer.is_remembered()) {
-            listener.abandon();
-        }
-        match answer? {
-            Answer::Early { .. } if !listener.admit_fast_open(limit, now) => Ok(answer?.without_fast_open()),
-            answer => Ok(answer),
-        }
-    }
-
-    /// The MSS of the path that a remembered route leads to.
-    fn mss_on(&self, route: &RouteCache, peer: IpAddr, now: Time) -> u16 {
-        match route.leaves_by(self.generation()) {
-            Some(port) => self.mss_by(self.links().interface_of(port), peer, now),
-            None => self.route_mss(peer, now),
-        }
-    }
-
     /// A segment of a half-open connection: the child, if the handshake is complete.
-    pub fn half_open_arrives(
-        &self,
-        handshakes: &mut Handshakes<P>,
+    pub(crate) fn segment_arrives(
+        &mut self,
+        shared: &Shared<P>,
         slot: u32,
         arrival: &mut Option<Segment>,
         now: Time,
         (counters, deferred): (&Counters, &mut DeferredEffects<P>),
     ) -> Option<Child<P>> {
-        let (half_open, Kept { listener, route, .. }) = handshakes.cache.get_mut(slot)?;
+        let (half_open, Kept { listener, route, .. }) = self.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
-        let options = self.options_on_path(listener, flow.tuple.remote_addr);
+        let options = options_on_path(shared, listener, flow.tuple.remote_addr);
         let params = params(&options, listener, u16::MAX);
-        let mut out = self.outbox(&flow, route, counters);
+        let mut out = shared.egress().outbox(shared.control(), &flow, route, counters);
         let progress = half_open.segment_arrives(&params, arrival, &mut out, now);
-        self.emit_waiting(&flow, route, &mut out, deferred);
+        emit_waiting(shared, &flow, route, &mut out, deferred);
         match progress {
             Progress::Waiting => None,
             Progress::Ended => {
-                handshakes.cache.remove(slot)?.listener.abandon();
+                self.cache.remove(slot)?.listener.abandon();
                 None
             }
             Progress::Established(pcb) => {
-                let Kept { listener, route, absent } = handshakes.cache.remove(slot)?;
+                let Kept { listener, route, absent } = self.cache.remove(slot)?;
                 Some(Child::new((flow, absent), pcb, route, Admission::Handshake(listener), &out))
             }
         }
     }
 
     /// An ICMP error about a segment of a half-open connection, which it may end.
-    pub fn half_open_error(
-        &self,
-        handshakes: &mut Handshakes<P>,
-        slot: u32,
-        error: &ip::IcmpError,
-        counters: &Counters,
-    ) {
+    pub(crate) fn icmp_error(&mut self, slot: u32, error: &ip::IcmpError, counters: &Counters) {
         let IcmpReport::Error(error) = report(error, |_, _| None) else { return };
-        let Some((half_open, _)) = handshakes.cache.get_mut(slot) else { return };
+        let Some((half_open, _)) = self.cache.get_mut(slot) else { return };
         if !half_open.is_quoted(&error) {
             counters.drop(DropReason::IcmpOutOfWindow);
         } else if half_open.is_ended_by(&error)
-            && let Some(kept) = handshakes.cache.remove(slot)
+            && let Some(kept) = self.cache.remove(slot)
         {
             kept.listener.abandon();
         }
     }
 
-    /// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it brings
-    /// one back. Otherwise it is answered as in CLOSED.
-    pub fn cookie_arrives(
-        &self,
-        listener: Arc<ListenerShared<P>>,
-        (flow, absent): (Flow, VacantEntry),
-        arrival: &mut Option<Segment>,
-        now: Time,
-        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> Option<Child<P>> {
-        let segment = arrival.as_ref()?;
-        let peer = flow.tuple.remote_addr;
-        let options = self.options_on_path(&listener, peer);
-        let params = params(&options, &listener, self.route_mss(peer, now));
-        let (isn, secrets) = (self.isn_of(&flow, now), self.secrets.handshake());
-        let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, self.control().tcp(), now) else {
-            counters.drop(DropReason::SynCookieInvalid);
-            self.reset(&flow, segment, counters, deferred);
-            return None;
-        };
-        let admission = Admission::Handshake(listener.clone());
-        if let Err(reason) = listener.take_place().admit_cookie() {
-            counters.drop(reason);
-            admission.abandon();
-            return None;
-        }
-        let mut route = RouteCache::as_of(self.generation());
-        let mut out = self.outbox(&flow, &route, counters);
-        let pcb = syn_cookie::complete(half_open, &params, arrival, &mut out, now);
-        self.emit(&flow, &mut route, &mut out, deferred);
-        match pcb {
-            Some(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
-            None => {
-                admission.abandon();
-                None
-            }
-        }
-    }
-
     /// Retransmits the SYN-ACKs that are due, and gives up handshakes that were not completed in time.
-    pub fn half_open_timeouts(
-        &self,
-        handshakes: &mut Handshakes<P>,
+    pub(crate) fn timeouts(
+        &mut self,
+        shared: &Shared<P>,
         now: Time,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let config = self.control().tcp();
-        while let Some(slot) = handshakes.cache.due(config, now) {
-            let given_up = handshakes.cache.time_out(slot, config, now, |half_open, kept| {
+        let config = shared.control().tcp();
+        while let Some(slot) = self.cache.due(config, now) {
+            let given_up = self.cache.time_out(slot, config, now, |half_open, kept| {
                 let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
-                let options = self.options_on_path(&kept.listener, flow.tuple.remote_addr);
+                let options = options_on_path(shared, &kept.listener, flow.tuple.remote_addr);
                 let params = params(&options, &kept.listener, u16::MAX);
                 let limit = kept.listener.backlog().syn_ack_retries(config);
-                let mut out = self.outbox(&flow, &kept.route, counters);
+                let mut out = shared.egress().outbox(shared.control(), &flow, &kept.route, counters);
                 let stays = half_open.timed_out(&params, limit, &mut out, now);
-                self.emit_waiting(&flow, &mut kept.route, &mut out, deferred);
+                emit_waiting(shared, &flow, &mut kept.route, &mut out, deferred);
                 stays
             });
             if let Some(kept) = given_up {
@@ -336,27 +255,111 @@ impl<P: Platform> Shared<P> {
             }
         }
     }
+}
 
-    /// [`Shared::emit`] for a half-open connection. That routes have changed since its SYN came concerns the child, if
-    /// there will be one: it finds out when it first sends.
-    fn emit_waiting(
-        &self,
-        flow: &Flow,
-        route: &mut RouteCache,
-        out: &mut Outbox<'_>,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        let mut latest = *route;
-        self.emit(flow, &mut latest, out, deferred);
-        if out.path == PathUpdate::None {
-            *route = latest;
+/// What connections of `listener` with `peer` start with: its options, and what the path says.
+fn options_on_path<'o, P: Platform>(
+    shared: &Shared<P>,
+    listener: &'o ListenerShared<P>,
+    peer: IpAddr,
+) -> Cow<'o, ConnectionOptions> {
+    let options = shared.routes().on_path(shared.links(), listener.options(), peer);
+    let hop_limit = listener.hop_limit();
+    if hop_limit == options.hop_limit {
+        return options;
+    }
+    Cow::Owned(ConnectionOptions { hop_limit, ..options.into_owned() })
+}
+
+/// Has `tcp` decide what a listener answers to a SYN, and takes the places of the listener that the answer needs.
+fn admit<P: Platform>(
+    shared: &Shared<P>,
+    listener: &ListenerShared<P>,
+    syn: &Segment,
+    now: Time,
+) -> Result<Answer, DropReason> {
+    let config = shared.control().tcp();
+    let limit = listener.fast_open_limit(config.fast_open);
+    let keys = (limit > 0).then(|| {
+        let set = listener.fast_open_keys().unwrap_or(config.fast_open_keys);
+        CookieKeys::new(set, &shared.secrets.handshake().fast_open)
+    });
+    let answer = handshake::admit(syn, &listener.take_place(), keys.as_ref(), (config, shared.control().scarcity()));
+    if !answer.is_ok_and(|answer| answer.is_remembered()) {
+        listener.abandon();
+    }
+    match answer? {
+        Answer::Early { .. } if !listener.admit_fast_open(limit, now) => Ok(answer?.without_fast_open()),
+        answer => Ok(answer),
+    }
+}
+
+/// The MSS of the path that a remembered route leads to.
+fn mss_on<P: Platform>(shared: &Shared<P>, route: &RouteCache, peer: IpAddr, now: Time) -> u16 {
+    match route.leaves_by(shared.routes().generation()) {
+        Some(port) => shared.routes().mss_by(shared.links(), shared.links().interface_of(port), peer, now),
+        None => shared.routes().mss(shared.links(), peer, now),
+    }
+}
+
+/// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it brings
+/// one back. Otherwise it is answered as in CLOSED.
+pub(crate) fn cookie_arrives<P: Platform>(
+    shared: &Shared<P>,
+    listener: Arc<ListenerShared<P>>,
+    (flow, absent): (Flow, VacantEntry),
+    arrival: &mut Option<Segment>,
+    now: Time,
+    (counters, deferred): (&Counters, &mut DeferredEffects<P>),
+) -> Option<Child<P>> {
+    let segment = arrival.as_ref()?;
+    let peer = flow.tuple.remote_addr;
+    let options = options_on_path(shared, &listener, peer);
+    let params = params(&options, &listener, shared.routes().mss(shared.links(), peer, now));
+    let (isn, secrets) = (isn_of(shared, &flow, now), shared.secrets.handshake());
+    let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, shared.control().tcp(), now) else {
+        counters.drop(DropReason::SynCookieInvalid);
+        shared.egress().reset(shared.control(), &flow, segment, counters, deferred);
+        return None;
+    };
+    let admission = Admission::Handshake(listener.clone());
+    if let Err(reason) = listener.take_place().admit_cookie() {
+        counters.drop(reason);
+        admission.abandon();
+        return None;
+    }
+    let mut route = RouteCache::as_of(shared.routes().generation());
+    let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
+    let pcb = syn_cookie::complete(half_open, &params, arrival, &mut out, now);
+    shared.egress().emit(&flow, &mut route, &mut out, deferred);
+    match pcb {
+        Some(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
+        None => {
+            admission.abandon();
+            None
         }
     }
+}
 
-    fn isn_of(&self, flow: &Flow, now: Time) -> Isn {
-        let (iss, ts_offset) = self.secrets.isn().beginning(&flow.tuple, now);
-        Isn { iss, ts_offset, flow_hash: Some(flow.hash) }
+/// [`Egress::emit`](crate::tx::Egress::emit) for a half-open connection. That routes have changed since its SYN came concerns the child, if
+/// there will be one: it finds out when it first sends.
+fn emit_waiting<P: Platform>(
+    shared: &Shared<P>,
+    flow: &Flow,
+    route: &mut RouteCache,
+    out: &mut Outbox<'_>,
+    deferred: &mut DeferredEffects<P>,
+) {
+    let mut latest = *route;
+    shared.egress().emit(flow, &mut latest, out, deferred);
+    if out.path == PathUpdate::None {
+        *route = latest;
     }
+}
+
+fn isn_of<P: Platform>(shared: &Shared<P>, flow: &Flow, now: Time) -> Isn {
+    let (iss, ts_offset) = shared.secrets.isn().beginning(&flow.tuple, now);
+    Isn { iss, ts_offset, flow_hash: Some(flow.hash) }
 }
 
 impl<P: Platform> Child<P> {

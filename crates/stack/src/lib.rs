@@ -18,8 +18,8 @@
 //! | `handshakes.rs` | where half-open connections are kept, and the way of a SYN; its rules are in [`tcp::handshake`] |
 //! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
 //! | `containment.rs` | panics: how far they spread, and who is notified |
-//! | `internet.rs` | neighbours, fragments, path MTUs behind their locks |
-//! | `shared.rs`, `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | what all cells share |
+//! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of what all cells share, each with its locks; `tx.rs` has the way out; `shared.rs` puts them together |
+//! | `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | port numbers, keys, time, names of connections |
 //!
 //! # What is absent
 //! No file but those under `arch/` and `place/` says how a thread comes to hold a connection. No file under `arch/`
@@ -46,7 +46,9 @@ pub mod handshakes;
 mod icmp;
 pub mod interface;
 pub mod internet;
+mod internet_deadline;
 pub mod links;
+pub mod neighbours;
 pub mod stats;
 
 pub mod bound_sockets;
@@ -55,6 +57,7 @@ pub mod place;
 pub mod ports;
 pub mod recent_routes;
 pub mod route_cache;
+pub mod routes;
 pub mod rx;
 pub mod secrets;
 pub mod shared;

@@ -1,7 +1,7 @@
 //! What a connection remembers of its way: the link header of its next hop, and when the way was looked up.
 //!
 //! Filled and used by [`tx`](crate::tx), kept with the connection. It is good while its generation is that of the
-//! routes and neighbours ([`Shared::generation`](crate::shared::Shared::generation)); a connection is not notified when
+//! routes and neighbours ([`Routes`](crate::routes::Routes)); a connection is not notified when
 //! it becomes stale.
 
 use ip::LinkHeader;

@@ -256,7 +256,7 @@ impl<P: Platform> Driver<P> {
     /// nothing is opened by way of it.
     fn take_down(&self, Source { port, interface, queue, .. }: Source<P>) {
         let _ = attempt(|| drop(queue));
-        let last = self.shared.set_port_down(port, interface, true);
+        let last = self.shared.routes().set_port_down(self.shared.links(), port, interface, true);
         if let Some(interface) = interface.filter(|_| last) {
             let _ = attempt(|| self.active.control(Control::LinkDown(interface)));
         }
@@ -390,13 +390,13 @@ impl<P: Platform> Driver<P> {
             let (gone, known) = (queue.gone(), self.lost.contains(port));
             if gone && !known {
                 self.lost.push(*port);
-                let last = self.shared.set_port_down(*port, *interface, true);
+                let last = self.shared.routes().set_port_down(self.shared.links(), *port, *interface, true);
                 if let Some(interface) = interface.filter(|_| last) {
                     self.active.control(Control::LinkDown(interface));
                 }
             } else if known && !gone {
                 self.lost.retain(|lost| lost != port);
-                self.shared.set_port_down(*port, *interface, false);
+                self.shared.routes().set_port_down(self.shared.links(), *port, *interface, false);
             }
         }
     }
@@ -405,14 +405,14 @@ impl<P: Platform> Driver<P> {
         self.active.tick(now);
         self.shared.failures.settle();
         self.shared.control().weigh_memory(now);
-        if self.shared.internet.deadline() <= now {
-            for error in self.shared.internet_timeouts(now, &self.counters, deferred) {
+        if self.shared.internet().deadline() <= now {
+            for error in self.shared.internet().timeouts(self.shared.egress(), now, &self.counters, deferred) {
                 let hash = self.rss.hash_tcp(&error.tuple);
                 self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
             }
             self.active.end_of_batch(deferred);
         }
-        for address in self.shared.addresses.take_lost() {
+        for address in self.shared.addresses().take_lost() {
             // It may be on another interface as well.
             if !self.shared.links().is_local(address) {
                 self.active.control(Control::AddressLost(address));
@@ -449,7 +449,7 @@ impl<P: Platform> Driver<P> {
         let nap = self.waits_for_room().then(|| now + ROOM_NAP);
         let devices = self.sources.iter().filter_map(|source| source.queue.next_due());
         let others = devices.chain(nap).chain(self.slot.get().active.next_deadline()).min().unwrap_or(Time::MAX);
-        others.min(self.shared.internet.deadline())
+        others.min(self.shared.internet().deadline())
     }
 
     /// Sleeps until a frame comes, a timer is due, the driver is woken, or `limit` has passed.
@@ -468,7 +468,7 @@ impl<P: Platform> Driver<P> {
         // With several devices the first is slept on; the others are looked at often enough.
         let nap = (self.sources.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
         let others = nap.into_iter().chain(self.active.next_deadline()).min().unwrap_or(Time::MAX);
-        others.min(self.shared.internet.deadline())
+        others.min(self.shared.internet().deadline())
     }
 
     fn sleep(&mut self, timeout: Option<Duration>) -> WaitOutcome {
@@ -580,15 +580,35 @@ impl<P: Platform> Driver<P> {
             Input::Udp(datagram) => self.udp(datagram, now, deferred),
             Input::Icmp(datagram) => self.icmp(interface, datagram, now, deferred),
             Input::Igmp(datagram) => match ip::igmp::receive(&datagram, &self.counters) {
-                Ok(query) => self.shared.group_query_arrives(interface, &query, now, &self.counters, deferred),
+                Ok(query) => self.shared.addresses().group_query_arrives(
+                    self.shared.egress(),
+                    interface,
+                    &query,
+                    now,
+                    &self.counters,
+                    deferred,
+                ),
                 Err(reason) => Counters::drop(&self.counters, reason),
             },
             Input::Fragment(fragment) => {
-                if let Some(whole) = self.shared.fragment_arrives(fragment, now, &self.counters, deferred) {
+                if let Some(whole) = self.shared.internet().fragment_arrives(
+                    self.shared.egress(),
+                    fragment,
+                    now,
+                    &self.counters,
+                    deferred,
+                ) {
                     self.input(interface, (ip::input::reassembled(whole), false), now, deferred);
                 }
             }
-            Input::Arp(packet) => self.shared.arp_arrives(interface, &packet, now, &self.counters, deferred),
+            Input::Arp(packet) => self.shared.internet().arp_arrives(
+                self.shared.egress(),
+                interface,
+                &packet,
+                now,
+                &self.counters,
+                deferred,
+            ),
             Input::Elsewhere { packet, src, dst } => match self.shared.links().owner_of(dst) {
                 Some(owner) if !self.shared.links().is_local(src) => {
                     let view = self.shared.links().view(owner);
@@ -599,7 +619,7 @@ impl<P: Platform> Driver<P> {
             },
             Input::Refused(refused) => {
                 Counters::drop(&self.counters, refused.reason);
-                self.shared.refuse(&refused.datagram, refused.error, &self.counters, deferred);
+                self.shared.egress().refuse(&refused.datagram, refused.error, &self.counters, deferred);
             }
             Input::Drop(reason) => Counters::drop(&self.counters, reason),
         }
@@ -656,10 +676,10 @@ impl<P: Platform> Driver<P> {
         let (local, protocol) = (datagram.dst, datagram.protocol);
         match ip::icmp::receive(datagram, view, &self.counters) {
             Received::Reply { packet, destination } => {
-                self.shared.send_fragmented(packet, local, destination, protocol, &self.counters, deferred);
+                self.shared.egress().send_fragmented(packet, local, destination, protocol, &self.counters, deferred);
             }
             Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
-            Received::Error(error) if self.shared.is_settled(&error) => {
+            Received::Error(error) if self.shared.routes().is_settled(&error) => {
                 Counters::drop(&self.counters, DropReason::IcmpSettledPath);
             }
             Received::Error(error) => {
@@ -667,16 +687,44 @@ impl<P: Platform> Driver<P> {
                 self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
             }
             Received::Neighbour(discovery) => {
-                self.shared.discovery_arrives(interface, &discovery, now, &self.counters, deferred);
+                self.shared.internet().discovery_arrives(
+                    self.shared.egress(),
+                    interface,
+                    &discovery,
+                    now,
+                    &self.counters,
+                    deferred,
+                );
             }
             Received::RouterAdvert { from, advert } => {
-                self.shared.router_advert_arrives(interface, (from, &advert), now, &self.counters, deferred);
+                self.shared.addresses().router_advert_arrives(
+                    self.shared.egress(),
+                    interface,
+                    (from, &advert),
+                    now,
+                    &self.counters,
+                    deferred,
+                );
             }
             Received::ListenerQuery(query) => {
-                self.shared.group_query_arrives(interface, &query, now, &self.counters, deferred);
+                self.shared.addresses().group_query_arrives(
+                    self.shared.egress(),
+                    interface,
+                    &query,
+                    now,
+                    &self.counters,
+                    deferred,
+                );
             }
             Received::Redirect(redirect) => {
-                self.shared.redirect_arrives(interface, &redirect, now, &self.counters, deferred);
+                self.shared.addresses().redirect_arrives(
+                    self.shared.egress(),
+                    interface,
+                    &redirect,
+                    now,
+                    &self.counters,
+                    deferred,
+                );
             }
             Received::Nothing => {}
         }

@@ -149,7 +149,7 @@ impl<P: Platform> Stack<P> {
     /// they next send, new ones announce it.
     pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
         let (shared, mut deferred) = (self.shared(), DeferredEffects::default());
-        shared.set_link_mtu(interface, mtu, &mut deferred);
+        shared.addresses().set_link_mtu(shared.egress(), interface, mtu, &shared.counters, &mut deferred);
         deferred.flush(shared.links());
     }
 
@@ -184,7 +184,7 @@ impl<P: Platform> Stack<P> {
     /// Index of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
     /// its peer any more. Where several machines share a device by other rules than the hash of the flow, they decide.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
-        let (interface, _) = self.core.shared.route(flow.tuple.remote_addr)?;
+        let (interface, _) = self.core.shared.routes().lookup(flow.tuple.remote_addr)?;
         let port = self.core.shared.links().port_of(interface, flow.hash)?;
         Some(flow.index(self.core.shared.links().ports()[port].queues().len()))
     }
@@ -231,7 +231,7 @@ impl<P: Platform> Stack<P> {
         timeout: Duration,
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
-        let (interface, _) = shared.route(destination).ok_or(ConnectRefused::NoRoute)?;
+        let (interface, _) = shared.routes().lookup(destination).ok_or(ConnectRefused::NoRoute)?;
         if shared.links().is_down(interface) {
             return Err(ConnectRefused::NetworkDown);
         }
@@ -245,7 +245,7 @@ impl<P: Platform> Stack<P> {
         let protocol = if destination.is_ipv4() { wire::protocol::ICMP } else { wire::protocol::ICMPV6 };
         let sent = shared.clock().now();
         let mut deferred = DeferredEffects::default();
-        shared.send_fragmented(request, source, destination, protocol, &shared.counters, &mut deferred);
+        shared.egress().send_fragmented(request, source, destination, protocol, &shared.counters, &mut deferred);
         deferred.flush(shared.links());
         Ok(shared.pings.wait(ident, seq, timeout).map(|reply| (reply, reply.at - sent)))
     }

@@ -5,24 +5,35 @@
 //! link header of its next hop with the generation of the routes and neighbours; while that has not changed, a segment
 //! needs no table but the connection's own. The first emission after a change looks the way up again: it takes the new
 //! next hop, drops what is too large for the path as it is now, and leaves word in the outbox, so that the connection
-//! sends that again in segments that fit ([`Shared::path_news`]).
+//! sends that again in segments that fit ([`Egress::path_news`]).
+//!
+//! `tx/packets.rs` sends what is no segment of a connection: datagrams, fragments, ICMP errors, resets.
+
+mod packets;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ip::LinkHeader;
-use ip::output::DEFAULT_TTL;
-use observe::{Counters, DropReason};
+use ip::output::{DEFAULT_TTL, Identifications};
+use ip::{PerDestination, RouteTable};
+use observe::{Counters, DropReason, Time};
 use path::Emitter;
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
-use sync::Platform;
-use tcp::{Outbox, PathUpdate};
+use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
+use tcp::{Outbox, PathUpdate, RouteChanged};
+use wire::rss::Toeplitz;
 
 use crate::charge;
+use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
+use crate::internet_deadline::InternetDeadline;
+use crate::links::Links;
+use crate::neighbours::Neighbours;
 use crate::route_cache::RouteCache;
-use crate::shared::Shared;
+use crate::routes::Routes;
 
 /// The most data segments that one event may emit: a bound on how long a cell is held, and on the cache it sweeps.
 const BURST: usize = 64;
@@ -78,7 +89,100 @@ fn transmit_all<P: Platform>(
     emitter.transmit(port, flow.hash, segments.drain(..));
 }
 
-impl<P: Platform> Shared<P> {
+/// The way out of a stack: its links, the routes that lead to them, the neighbours on them, and the limits of what is
+/// sent unasked. Any thread.
+pub struct Egress<P: Platform> {
+    links: Links<P>,
+    routes: Routes<P>,
+    neighbours: Neighbours<P>,
+    /// The hash by which devices and cells are chosen, for what is sent outside a connection.
+    rss: Toeplitz,
+    identifications: Lock<Identifications, P>,
+    icmp_limit: Lock<PerDestination, P>,
+    /// By flow, one for each worker.
+    reset_limits: Vec<CachePadded<Lock<PerDestination, P>>>,
+}
+
+/// How much a stack sends unasked, and what blurs its timing.
+pub(crate) struct EgressLimits {
+    /// Workers that what is limited per worker is counted for; at least 1.
+    pub workers: usize,
+    /// Resets that each of them may send in a second.
+    pub resets_per_second: u32,
+    /// A random number.
+    pub seed: u64,
+}
+
+impl<P: Platform> Egress<P> {
+    /// By these links and routes; no neighbour is known.
+    pub(crate) fn new(
+        links: Links<P>,
+        routes: RouteTable,
+        rss: Toeplitz,
+        EgressLimits { workers, resets_per_second, seed }: EgressLimits,
+        deadline: Arc<InternetDeadline<P>>,
+    ) -> Self {
+        let blocking = LockKind::Blocking;
+        let limits = |index: usize| {
+            let limit = PerDestination::resets(resets_per_second, seed.rotate_left(17).wrapping_add(index as u64));
+            CachePadded::new(Lock::new(blocking, LockClass::Neighbours, limit))
+        };
+        Egress {
+            neighbours: Neighbours::new(links.interfaces().len(), seed, deadline),
+            routes: Routes::new(routes),
+            links,
+            rss,
+            identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
+            icmp_limit: Lock::new(blocking, LockClass::Neighbours, PerDestination::errors(seed)),
+            reset_limits: (0..workers.max(1)).map(limits).collect(),
+        }
+    }
+
+    /// Interfaces, ports, and the receive threads that serve them.
+    #[inline(always)]
+    pub fn links(&self) -> &Links<P> {
+        &self.links
+    }
+
+    /// Where packets go, and what is known of the paths there.
+    #[inline(always)]
+    pub fn routes(&self) -> &Routes<P> {
+        &self.routes
+    }
+
+    /// The neighbours on the links.
+    #[inline(always)]
+    pub fn neighbours(&self) -> &Neighbours<P> {
+        &self.neighbours
+    }
+
+    /// The hash by which devices and cells are chosen.
+    #[inline]
+    pub(crate) fn rss(&self) -> &Toeplitz {
+        &self.rss
+    }
+
+    /// Time of the batch that is being worked on.
+    fn batch_now(&self) -> Time {
+        self.links.clock().batch_now()
+    }
+
+    /// The outbox for an event of `flow`. Always inlined: it is built where it is used, not moved there.
+    #[inline(always)]
+    pub(crate) fn outbox<'a>(
+        &'a self,
+        control: &'a Control<P>,
+        flow: &Flow,
+        route: &RouteCache,
+        counters: &'a Counters,
+    ) -> Outbox<'a> {
+        let (credit, cuts, region) = self.room(flow, route);
+        Outbox::for_device(control.tcp(), counters, credit, cuts)
+            .with_routes(self.routes.generation())
+            .with_scarcity(control.scarcity())
+            .in_region(region)
+    }
+
     /// Emits the segments that an event of `flow` left in its outbox. Phase *inside*.
     #[inline]
     pub fn emit(&self, flow: &Flow, route: &mut RouteCache, out: &mut Outbox<'_>, deferred: &mut DeferredEffects<P>) {
@@ -94,7 +198,7 @@ impl<P: Platform> Shared<P> {
         // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let port = usize::from(route.port);
-        let mut emitter = Emitter::new(self.links().ports(), counters, deferred.dirty());
+        let mut emitter = Emitter::new(self.links.ports(), counters, deferred.dirty());
         // Most events send one segment, and loops cost more than that.
         if segments.len() == 1
             && let Some(mut segment) = segments.pop()
@@ -121,7 +225,7 @@ impl<P: Platform> Shared<P> {
         deferred: &mut DeferredEffects<P>,
     ) -> bool {
         // Read before the tables: a change in between makes the cache stale at once, not for ever.
-        let generation = self.generation();
+        let generation = self.routes.generation();
         // What one event makes is all made for the path as it was, though it may leave piece by piece.
         let (again, lost, suspect) = match out.path {
             PathUpdate::None => (false, false, false),
@@ -131,23 +235,24 @@ impl<P: Platform> Shared<P> {
         let changed = again || route.generation != 0 && route.generation | 1 != generation;
         (route.generation, route.link) = (generation ^ 1, None);
         let remote = flow.tuple.remote_addr;
-        let Some((interface, next_hop)) = self.route(remote) else {
+        let Some((interface, next_hop)) = self.routes.lookup(remote) else {
             out.path = PathUpdate::Changed { lost, suspect };
             return false;
         };
-        let Some(port) = self.links().port_of(interface, flow.hash) else { return false };
+        let Some(port) = self.links.port_of(interface, flow.hash) else { return false };
         if changed {
             out.path = PathUpdate::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
         }
         route.port = port as u16;
-        if self.may_be_fragmented(remote, self.clock().batch_now()) {
+        if self.routes.may_be_fragmented(remote, self.batch_now()) {
             // Every packet needs an identification of its own, and so goes the long way.
             return false;
         }
         let acknowledged =
             out.segments.first().and_then(|segment| acknowledgement(segment)).unwrap_or(route.acknowledged);
         let progress = route.in_doubt && route.acknowledged != acknowledged;
-        let found = self.link_header_in_use(interface, next_hop, remote, progress, deferred);
+        let way = ((interface, self.links.view(interface)), (next_hop, remote));
+        let found = self.neighbours.link_header(way.0, way.1, progress, self.batch_now(), deferred);
         let Some((link, in_doubt)) = found else { return false };
         let generation = if in_doubt || changed { generation ^ 1 } else { generation };
         *route = RouteCache { generation, port: port as u16, acknowledged, link: Some(link), in_doubt };
@@ -157,8 +262,8 @@ impl<P: Platform> Shared<P> {
     /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not.
     /// Whether there were any.
     fn drop_oversized(&self, remote: IpAddr, port: usize, out: &mut Outbox<'_>) -> bool {
-        let most = usize::from(self.route_mss(remote, self.clock().batch_now())) + wire::tcp::HEADER_LEN;
-        let cuts = self.links().ports()[port].capabilities().segmentation.unwrap_or(0);
+        let most = usize::from(self.routes.mss(&self.links, remote, self.batch_now())) + wire::tcp::HEADER_LEN;
+        let cuts = self.links.ports()[port].capabilities().segmentation.unwrap_or(0);
         let before = out.segments.len();
         out.segments.retain(|segment| fits(segment, most, cuts));
         let dropped = before - out.segments.len();
@@ -180,7 +285,7 @@ impl<P: Platform> Shared<P> {
             let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
             let (class, hops) = wishes(&segment);
             match (source, destination) {
-                (IpAddr::V4(from), IpAddr::V4(to)) if self.may_be_fragmented(destination, self.clock().batch_now()) => {
+                (IpAddr::V4(from), IpAddr::V4(to)) if self.routes.may_be_fragmented(destination, self.batch_now()) => {
                     let cut = self.cuttable(&segment, source, destination);
                     ip::output::ipv4_header(&mut segment, from, to, wire::protocol::TCP, class, hops, cut);
                 }
@@ -199,10 +304,12 @@ impl<P: Platform> Shared<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Some((interface, next_hop)) = self.route(destination) else {
+        let Some((interface, next_hop)) = self.routes.lookup(destination) else {
             return counters.drop(DropReason::NoRoute);
         };
-        let mut frames = self.resolve_or_queue(interface, next_hop, packet, counters, deferred);
+        let now = self.links.clock().now();
+        let link = (interface, self.links.view(interface));
+        let mut frames = self.neighbours.resolve_or_queue(link, next_hop, packet, now, (counters, &mut *deferred));
         self.send_frames(interface, hash, &mut frames, counters, deferred);
     }
 
@@ -218,9 +325,9 @@ impl<P: Platform> Shared<P> {
         if frames.is_empty() {
             return;
         }
-        match self.links().port_of(interface, hash) {
+        match self.links.port_of(interface, hash) {
             Some(port) => {
-                Emitter::new(self.links().ports(), counters, deferred.dirty()).transmit(port, hash, frames.drain(..))
+                Emitter::new(self.links.ports(), counters, deferred.dirty()).transmit(port, hash, frames.drain(..))
             }
             None => frames.drain(..).for_each(|_| counters.drop(DropReason::InterfaceDown)),
         }
@@ -231,7 +338,7 @@ impl<P: Platform> Shared<P> {
     #[inline(always)]
     pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize, Option<RegionId>) {
         // Without any device nothing is sent, and nothing waits for room.
-        let Some(port) = self.links().ports().get(route.port.into()) else { return (BURST as u32, 0, None) };
+        let Some(port) = self.links.ports().get(route.port.into()) else { return (BURST as u32, 0, None) };
         let credit = port.queue(flow.hash).credit().min(BURST) as u32;
         (credit, port.capabilities().segmentation.unwrap_or(0), port.capabilities().region)
     }
@@ -239,10 +346,55 @@ impl<P: Platform> Shared<P> {
     /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
     #[cold]
     pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, deferred: &mut DeferredEffects<P>) {
-        let Some(port) = self.links().ports().get(route.port.into()) else { return };
+        let Some(port) = self.links.ports().get(route.port.into()) else { return };
         let queue = port.queue(flow.hash);
         queue.wait_for_room(target.key.to_bits(), target);
         // The thread that notifies looks whether the driver sleeps.
         deferred.dirty().mark(queue.number());
+    }
+
+    /// A connection has learnt something about its path to `remote` ([`PathUpdate`]): IP records it; what the
+    /// connection in turn must be told, if anything, is returned.
+    #[cold]
+    pub(crate) fn path_news(
+        &self,
+        remote: IpAddr,
+        news: PathUpdate,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<RouteChanged> {
+        let (suspect, lost) = match news {
+            PathUpdate::None => (false, None),
+            PathUpdate::Suspect => (true, None),
+            PathUpdate::Changed { lost, suspect } => (suspect, Some(lost)),
+        };
+        if suspect {
+            self.suspect_path(remote, deferred);
+        }
+        lost.map(|lost| RouteChanged {
+            mss: self.routes.lookup(remote).map(|_| self.routes.mss(&self.links, remote, now)),
+            lost,
+        })
+    }
+
+    /// Asks the next hop towards `destination` whether it is still there, because a transport hears nothing from beyond
+    /// it. A gateway that does not answer gives way to another.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
+    //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
+    #[cold]
+    pub fn suspect_path(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
+        let Some((interface, next_hop)) = self.routes.lookup(destination) else { return };
+        if self.neighbours.suspect(interface, next_hop, self.batch_now(), deferred) {
+            self.routes.invalidate();
+        }
+    }
+
+    /// Data of ours towards `destination` was acknowledged while a neighbour is in doubt: if it is the next hop there,
+    /// it need not be asked (RFC 4861 section 7.3.1).
+    #[cold]
+    pub(crate) fn path_works(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
+        if let Some((interface, next_hop)) = self.routes.lookup(destination) {
+            self.neighbours.confirm(interface, next_hop, self.batch_now(), deferred);
+        }
     }
 }

@@ -98,7 +98,7 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
     let group = ipv6::solicited_node(formed());
     let test = Message::NeighbourSolicit { target: formed(), source: None };
     assert!(sent.iter().filter_map(|frame| discovered(frame)).any(|found| found == (group, test)), "it is tested");
-    let events: Vec<AddressEvent> = node.stack.shared().addresses.take_events().into_iter().map(|(_, e)| e).collect();
+    let events: Vec<AddressEvent> = node.stack.shared().addresses().take_events().into_iter().map(|(_, e)| e).collect();
     assert!(events.contains(&AddressEvent::Assigned(formed().into())), "{events:?}");
 
     // The answer to the far peer asks for the router's link address first, and then leaves through it.
@@ -138,7 +138,7 @@ fn a_configured_address_is_used_when_it_was_found_free() {
     assert_eq!(node.settle().iter().filter(|frame| is_arp(frame)).count(), 1, "the defence");
     node.put(&claim(other, STACK));
     assert!(node.settle().is_empty());
-    let events: Vec<_> = node.stack.shared().addresses.take_events().into_iter().map(|(_, e)| e).collect();
+    let events: Vec<_> = node.stack.shared().addresses().take_events().into_iter().map(|(_, e)| e).collect();
     let lost = AddressEvent::Conflict { address: STACK.into(), by: Some(other), lost: true };
     assert_eq!(events.last(), Some(&lost));
     assert!(node.answers(&Segment::syn(3001, 80).frame()).is_empty(), "no longer ours");
@@ -161,7 +161,7 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
         let gateways = vec![IpAddr::V4(PEER), IpAddr::V6(ROUTER)];
         let mut node =
             Node::<Real>::introduced(NodeConfig { addressing, gateways, ..NodeConfig::new(Architecture::named("up")) });
-        let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().route(to).map(|(_, hop)| hop);
+        let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().routes().lookup(to).map(|(_, hop)| hop);
         let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
         // The quoted packet is one of ours to the far host.
         let quoted = Packet::new(STACK, far, Payload::Other(protocol::UDP, &[0; 8])).bytes();

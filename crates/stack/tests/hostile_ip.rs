@@ -148,7 +148,7 @@ fn icmp_errors_are_believed_only_of_what_is_in_flight(arch: Architecture) {
     }
     let known = |node: &Node<Real>| {
         let now = node.clock.now();
-        node.stack.shared().internet.path_mtu.lock().lookup(PEER.into(), now)
+        node.stack.shared().routes().reported_mtu(PEER.into(), now)
     };
     assert_eq!(known(&node), None, "the path is as wide as before");
     node.answers(&frames::icmp_error(
@@ -221,7 +221,8 @@ fn a_udp_socket_is_told_no_less_than_the_floor(arch: Architecture) {
         let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: reported };
         assert!(node.answers(&frames::icmp_error(too_big, &sent[0])).is_empty());
         assert_eq!(send(&node), Err(udp::SendError::PathTooNarrow { mtu: told }), "{reported}");
-        assert!(node.stack.shared().internet.path_mtu.lock().is_empty(), "{reported}");
+        let known = node.stack.shared().routes().reported_mtu(PEER.into(), node.clock.now());
+        assert_eq!(known, None, "{reported}");
     }
 }
 
@@ -283,7 +284,7 @@ fn acknowledgements_spare_the_question_too(arch: Architecture) {
         asked += questions.len();
         questions.iter().for_each(|reply| node.put(reply));
         if second % 20 == 10 {
-            node.stack.shared().suspect_path(PEER.into(), &mut DeferredEffects::default());
+            node.stack.shared().egress().suspect_path(PEER.into(), &mut DeferredEffects::default());
         }
     }
     // The peer's own request made the entry, unconfirmed: that is checked once, and a suspicion long after the last

@@ -13,7 +13,7 @@ use crate::bound_sockets::Unmatched;
 use crate::call::{Ingress, Segment};
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
-use crate::handshakes::Child;
+use crate::handshakes::{Child, cookie_arrives};
 use crate::icmp::{IcmpReport, report};
 use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
 use crate::socket::{Admitted, TcpSocket};
@@ -98,7 +98,7 @@ pub trait Arrivals: Place {
                 let (shared, counters) = (self.shared(), self.counters());
                 counters.drop(DropReason::TcpNoListener);
                 if let Some(segment) = &arrival.segment {
-                    shared.reset(&flow, segment, counters, deferred);
+                    shared.egress().reset(shared.control(), &flow, segment, counters, deferred);
                 }
             }
             Outcome::Appeared => self.appeared(arrival, now, deferred),
@@ -139,7 +139,7 @@ pub trait Arrivals: Place {
         self.with_directory(|directory, site| {
             let Some(absent) = Self::absent(directory, missing, &flow) else { return };
             if let Some(slot) = directory.half_open.find(&flow, absent) {
-                site.shared.half_open_error(&mut directory.half_open, slot, error, site.counters);
+                directory.half_open.icmp_error(slot, error, site.counters);
             }
         });
     }
@@ -154,13 +154,13 @@ pub trait Arrivals: Place {
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) {
-        match report(error, |error, mtu| self.shared().estimate(error, mtu, now)) {
+        match report(error, |error, mtu| self.shared().routes().estimate(self.shared().links(), error, mtu, now)) {
             IcmpReport::Error(event) => {
                 self.run_contained(id, held, event, now, deferred);
             }
             IcmpReport::TooBig(event, path) => {
                 if self.run_contained(id, held, event, now, deferred) == Some(true) {
-                    self.shared().learn_path_mtu(error.tuple.remote_addr, path, now);
+                    self.shared().routes().learn_path_mtu(self.shared().links(), error.tuple.remote_addr, path, now);
                 }
             }
             IcmpReport::Nothing => {}
@@ -204,15 +204,15 @@ fn unmatched<L: Place>(
     let half_open = &mut directory.half_open;
     let arrival = &mut arrival.segment;
     let child = if let Some(slot) = half_open.find(&flow, absent) {
-        shared.half_open_arrives(half_open, slot, arrival, now, (counters, &mut *deferred))
+        half_open.segment_arrives(shared, slot, arrival, now, (counters, &mut *deferred))
     } else {
         let Some(segment) = arrival.as_ref() else { return Outcome::Done };
         match directory.bound_sockets.unmatched(segment, now) {
             Unmatched::Listener(listener) => {
-                shared.syn_arrives(half_open, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
+                half_open.syn_arrives(shared, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
             }
             Unmatched::Cookie(listener) => {
-                shared.cookie_arrives(listener, (flow, absent), arrival, now, (counters, &mut *deferred))
+                cookie_arrives(shared, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
             }
             Unmatched::Nobody => return Outcome::Nobody,
         }
@@ -235,7 +235,7 @@ fn adopt<L: Place>(
     let (id, key) = L::insert(directory, site, new, absent);
     socket.placed(key);
     if tx_blocked {
-        site.shared.wait_for_room(&flow, &route, socket.target(), deferred);
+        site.shared.egress().wait_for_room(&flow, &route, socket.target(), deferred);
     }
     // Nearly every child is complete here, and its place is given back to the listener before the directory is
     // released.

@@ -40,7 +40,7 @@ pub trait Datagrams: Place {
             && let Some(datagram) = arriving
         {
             self.counters().drop(DropReason::UdpNoSocket);
-            self.shared().refuse(&datagram, ip::ErrorKind::PortUnreachable, self.counters(), deferred);
+            self.shared().egress().refuse(&datagram, ip::ErrorKind::PortUnreachable, self.counters(), deferred);
         }
     }
 
@@ -50,7 +50,12 @@ pub trait Datagrams: Place {
         let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
         let event = match error.kind {
             IcmpErrorKind::PacketTooBig { mtu } => {
-                match self.shared().estimate(error, mtu, self.shared().clock().batch_now()) {
+                match self.shared().routes().estimate(
+                    self.shared().links(),
+                    error,
+                    mtu,
+                    self.shared().clock().batch_now(),
+                ) {
                     Some(path) => udp::IcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
                     None => return self.counters().drop(DropReason::NoRoute),
                 }
@@ -106,7 +111,7 @@ fn send<P: Platform>(
 ) -> Result<usize, udp::SendError> {
     let HeldSocket { pcb, routes, socket, counters, shared, writers } = held;
     let destination = to.or(pcb.remote).ok_or(udp::SendError::NoDestination)?;
-    let mut route = routes.recall(destination.ip(), shared.generation());
+    let mut route = routes.recall(destination.ip(), shared.routes().generation());
     let source = source(shared, &route, destination.ip())?;
     let mut out = udp::Outbox::new(counters);
     let sent = udp::SendTo { payload, to, source }.run(pcb, &mut out);
@@ -121,7 +126,7 @@ fn send<P: Platform>(
             remote_addr: datagram.dst,
             remote_port: destination.port(),
         };
-        shared.send_datagram(datagram, &mut route, shared.rss.hash_tcp(&tuple), counters, deferred);
+        shared.egress().send_datagram(datagram, &mut route, shared.egress().rss().hash_tcp(&tuple), counters, deferred);
     }
     routes.note(destination.ip(), &route);
     sent
@@ -129,8 +134,8 @@ fn send<P: Platform>(
 
 /// The address to send from to `destination`, if anything can be sent there. `route` is what is remembered of the way.
 fn source<P: Platform>(shared: &Shared<P>, route: &RouteCache, destination: IpAddr) -> Result<IpAddr, udp::SendError> {
-    let known = route.leaves_by(shared.generation()).and_then(|port| shared.links().interface_of(port));
-    let looked_up = || shared.route(destination).map(|(interface, _)| interface);
+    let known = route.leaves_by(shared.routes().generation()).and_then(|port| shared.links().interface_of(port));
+    let looked_up = || shared.routes().lookup(destination).map(|(interface, _)| interface);
     let interface = known.or_else(looked_up).ok_or(udp::SendError::Unreachable)?;
     if shared.links().is_down(interface) {
         return Err(udp::SendError::NetworkDown);

@@ -110,7 +110,7 @@ pub trait Events: Place {
         deferred: &mut DeferredEffects<Self::Platform>,
     ) {
         let Some(flow) = self.flow(id) else { return };
-        if let Some(changed) = self.shared().path_news(flow.tuple.remote_addr, news, now, deferred) {
+        if let Some(changed) = self.shared().egress().path_news(flow.tuple.remote_addr, news, now, deferred) {
             self.run_contained(id, Self::Held::default(), changed, now, deferred);
         }
     }

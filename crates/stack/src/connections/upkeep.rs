@@ -35,7 +35,7 @@ pub trait Upkeep: Place {
     /// Runs the timers of half-open connections that are due.
     fn half_open_timers(&mut self, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         self.with_directory(|directory, site| {
-            site.shared.half_open_timeouts(&mut directory.half_open, now, site.counters, deferred);
+            directory.half_open.timeouts(site.shared, now, site.counters, deferred);
         });
     }
 
@@ -44,7 +44,7 @@ pub trait Upkeep: Place {
         match change {
             Control::LinkDown(interface) => {
                 let shared = self.shared().clone();
-                self.each(|flow| shared.goes_by(flow, interface), tcp::LinkDown, now, deferred);
+                self.each(|flow| shared.routes().goes_by(flow, interface), tcp::LinkDown, now, deferred);
             }
             Control::AddressLost(address) => {
                 self.with_directory(|directory, _| directory.half_open.abandon(address));

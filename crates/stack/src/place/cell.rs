@@ -89,11 +89,11 @@ fn work<P: Platform, E: Event>(
     now: Time,
     deferred: &mut DeferredEffects<P>,
 ) -> (E::Reply, Effects) {
-    let mut out = shared.outbox(&connection.flow, &connection.route, counters);
+    let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _>(connection, &connection.socket);
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
-    shared.emit(&connection.flow, &mut connection.route, &mut out, deferred);
+    shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
     let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
     if out.memory != 0 {
         shared.control().account().take_memory(account, &mut connection.charge, out.memory, out.config);

@@ -331,9 +331,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let OpenRequest { params, generation, socket, fast_open } = request;
         let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, generation);
         let opened = attempt(|| {
-            let mut out = site.shared.outbox(&flow, &route, site.counters);
+            let mut out = site.shared.egress().outbox(site.shared.control(), &flow, &route, site.counters);
             let pcb = Box::new(call::open(&params, fast_open, &mut out, now));
-            site.shared.emit(&flow, &mut route, &mut out, deferred);
+            site.shared.egress().emit(&flow, &mut route, &mut out, deferred);
             (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
         });
         let (pcb, effects) = opened.map_err(|panic| {
@@ -378,9 +378,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         // A hint: the thread that holds the route may be changing it, and what is made for another device is made anew.
         let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
         let route = RouteCache::by(made_for);
-        let mut out = self.shared.outbox(&connection.flow, &route, &self.counters);
+        let mut out = self.shared.egress().outbox(self.shared.control(), &connection.flow, &route, &self.counters);
         let way = EmitContext {
-            shared: &self.shared,
+            egress: self.shared.egress(),
             flow: &connection.flow,
             leaves_by: &connection.leaves_by,
             made_for,

@@ -284,11 +284,11 @@ fn conclude<P: Platform>(
     deferred: &mut DeferredEffects<P>,
 ) -> Effects {
     deferred.wake(socket, out.ready, writers);
-    if out.progress && shared.internet.has_doubts() {
-        shared.path_works(flow.tuple.remote_addr, deferred);
+    if out.progress && shared.egress().neighbours().has_doubts() {
+        shared.egress().path_works(flow.tuple.remote_addr, deferred);
     }
     if out.tx_blocked {
-        shared.wait_for_room(flow, route, socket.target(), deferred);
+        shared.egress().wait_for_room(flow, route, socket.target(), deferred);
     }
     Effects { deadline: out.deadline, path: out.path, table: out.table }
 }

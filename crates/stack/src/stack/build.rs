@@ -16,7 +16,7 @@ use wire::Framing;
 use wire::ethernet::MacAddr;
 
 use super::{Core, Stack, StackConfig};
-use crate::addresses::{Addresses, Addressing};
+use crate::addresses::Addressing;
 use crate::arch::running::{Running, Slot};
 use crate::arch::select::{self, Architecture, ThreadConfig};
 use crate::deferred::DeferredEffects;
@@ -153,7 +153,7 @@ impl<P: Platform> Stack<P> {
         let (resets_per_second, contain) = (config.resets_per_second, config.contain);
         let settings =
             Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
-        let shared = Shared::new(settings, (built, ports), routes, Addresses::new(machines));
+        let shared = Shared::new(settings, (built, ports), routes, machines);
         let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, staffing, Contents::empty());
         let running = Arc::new(Slot::new(Running { active, arch: config.arch, version: 0 }));
@@ -161,8 +161,9 @@ impl<P: Platform> Stack<P> {
         let core = Core { shared, running, switching, staffing, ports: ports::Ports::default(), datagrams, rss };
         let stack = Stack { core: Arc::new(core) };
         let mut deferred = DeferredEffects::default();
-        stack.core.shared.start_addresses(&mut deferred);
-        deferred.flush(stack.core.shared.links());
+        let shared = &stack.core.shared;
+        shared.addresses().start_addresses(shared.egress(), &shared.counters, &mut deferred);
+        deferred.flush(shared.links());
         let drivers = sources
             .into_iter()
             .enumerate()

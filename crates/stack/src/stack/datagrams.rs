@@ -50,7 +50,13 @@ impl<P: Platform> Stack<P> {
             _ => return Err(JoinRefused::Socket(udp::JoinError::Closed)),
         }
         let mut deferred = DeferredEffects::default();
-        let joined = shared.join_group(membership.interface.into(), group, &mut deferred);
+        let joined = shared.addresses().join_group(
+            shared.egress(),
+            membership.interface.into(),
+            group,
+            &shared.counters,
+            &mut deferred,
+        );
         deferred.flush(shared.links());
         joined.map_err(|error| {
             self.udp(socket, UdpRequest::Leave(membership));
@@ -78,7 +84,8 @@ impl<P: Platform> Stack<P> {
 
     fn membership(&self, group: IpAddr, interface: Option<usize>) -> Result<udp::Membership, JoinRefused> {
         let shared = &self.core.shared;
-        let interface = interface.or_else(|| shared.route(group).map(|(interface, _)| interface)).unwrap_or(0);
+        let interface =
+            interface.or_else(|| shared.routes().lookup(group).map(|(interface, _)| interface)).unwrap_or(0);
         if interface >= shared.links().interfaces().len() {
             return Err(JoinRefused::NoInterface);
         }
@@ -86,9 +93,10 @@ impl<P: Platform> Stack<P> {
     }
 
     fn forget_group(&self, membership: udp::Membership) {
-        let mut deferred = DeferredEffects::default();
-        self.core.shared.leave_group(membership.interface.into(), membership.group, &mut deferred);
-        deferred.flush(self.core.shared.links());
+        let (shared, mut deferred) = (&self.core.shared, DeferredEffects::default());
+        let udp::Membership { group, interface } = membership;
+        shared.addresses().leave_group(shared.egress(), interface.into(), group, &shared.counters, &mut deferred);
+        deferred.flush(shared.links());
     }
 
     /// Whether the socket was in the group; it is no longer.
@@ -145,7 +153,12 @@ impl<P: Platform> Stack<P> {
     /// # Errors
     /// See [`udp::SendError`].
     pub fn connect_udp(&self, socket: &UdpShared<P>, remote: SocketAddr) -> Result<(), udp::SendError> {
-        let source = self.core.shared.source_for(remote.ip()).ok_or(udp::SendError::Unreachable)?;
+        let source = self
+            .core
+            .shared
+            .routes()
+            .source_for(self.core.shared.links(), remote.ip())
+            .ok_or(udp::SendError::Unreachable)?;
         match self.udp(socket, UdpRequest::Connect { remote, source }) {
             UdpReply::Connected(connected) => connected,
             _ => Err(udp::SendError::Closed),

@@ -129,8 +129,8 @@ impl<P: Platform> Stack<P> {
         }
         // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least
         // that it needs. Read before the routes are: what changes in between is then found at the first emission.
-        let generation = self.core.shared.generation();
-        let leaves_by = self.core.shared.route(remote.ip()).map(|(interface, _)| interface);
+        let generation = self.core.shared.routes().generation();
+        let leaves_by = self.core.shared.routes().lookup(remote.ip()).map(|(interface, _)| interface);
         let is_down = || leaves_by.is_some_and(|interface| self.core.shared.links().is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -209,13 +209,34 @@ impl<P: Platform> Stack<P> {
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
-        let params = self.core.shared.open_params(&flow, options, leaves_by, now);
+        let params = self.open_params(&flow, options, leaves_by, now);
         let mut request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open: None });
         request.fast_open = self.start_with(&request.params, data, now)?;
         let taken = request.fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
         match self.call(&socket.target(), Call::Open(request)) {
             Reply::Opened(opened) => opened.map(|_| (socket, taken)),
             _ => Err(OpenRefused::NoBuffer),
+        }
+    }
+
+    /// What an active open of `flow` needs that leaves by this interface, if there is a route.
+    #[inline]
+    fn open_params(
+        &self,
+        flow: &Flow,
+        options: &ConnectionOptions,
+        interface: Option<usize>,
+        now: Time,
+    ) -> tcp::OpenParams {
+        let (routes, links) = (self.core.shared.routes(), self.core.shared.links());
+        let (iss, ts_offset) = self.core.shared.secrets.isn().beginning(&flow.tuple, now);
+        tcp::OpenParams {
+            tuple: flow.tuple,
+            iss,
+            ts_offset,
+            flow_hash: Some(flow.hash),
+            mss: routes.mss_by(links, interface, flow.tuple.remote_addr, now),
+            options: routes.on_path(links, options, flow.tuple.remote_addr).into_owned(),
         }
     }
 

@@ -92,7 +92,7 @@ fn run(arch: Architecture, flooded: bool) -> Outcome {
                 break;
             }
         }
-        neighbours = neighbours.max(node.stack.shared().internet.neighbour_count());
+        neighbours = neighbours.max(node.stack.shared().egress().neighbours().count());
         bytes = bytes.max(node.stack.stats().bytes);
         buffers = buffers.max(pktbuf::live() - live);
         node.clock.advance(if step < STEPS { Duration::from_millis(200) } else { STEP });

@@ -20,7 +20,7 @@ use super::connection::Connection;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
-use crate::shared::Shared;
+use crate::tx::Egress;
 
 pub use halves::Halves;
 pub use single::Single;
@@ -82,8 +82,8 @@ impl<P: Platform> SharedPcb<P> {
 
 /// Where the segments of one event go: the emission path of one flow.
 pub struct EmitContext<'a, P: Platform> {
-    /// The stack.
-    pub shared: &'a Shared<P>,
+    /// The stack's way out.
+    pub egress: &'a Egress<P>,
     /// The connection's flow.
     pub flow: &'a Flow,
     /// The port by which the connection's segments leave, for a thread that begins an event before it holds the route.
@@ -102,7 +102,7 @@ impl<P: Platform> EmitContext<'_, P> {
             // Another event has moved the route since: what was made for the other device is looked at again.
             route.outdate();
         }
-        self.shared.emit(self.flow, route, out, self.deferred);
+        self.egress.emit(self.flow, route, out, self.deferred);
         self.made_for = route.port();
         let port = u32::from(route.port());
         if self.leaves_by.load(Ordering::Relaxed) != port {

@@ -1,0 +1,50 @@
+//! When the Internet layer next has work: one time for neighbours, fragments, path MTUs and addresses.
+//!
+//! Each of them notes its next deadline after a change; a receive thread looks at the earliest once a batch. Any
+//! thread.
+
+use observe::Time;
+use sync::{Atomic, Ordering, Platform};
+
+use crate::deferred::DeferredEffects;
+
+/// How often path MTUs are looked through for expired ones. They live for ten minutes.
+const PATH_MTU_SWEEP_NS: u64 = 60_000_000_000;
+
+/// See the head of the file.
+pub(crate) struct InternetDeadline<P: Platform> {
+    /// In nanoseconds.
+    earliest: P::AtomicU64,
+}
+
+impl<P: Platform> Default for InternetDeadline<P> {
+    /// Nothing has work but the sweep of path MTUs.
+    fn default() -> Self {
+        InternetDeadline { earliest: P::AtomicU64::new(PATH_MTU_SWEEP_NS) }
+    }
+}
+
+impl<P: Platform> InternetDeadline<P> {
+    /// The earliest deadline.
+    #[inline]
+    pub(crate) fn get(&self) -> Time {
+        Time::from_nanos(self.earliest.load(Ordering::Relaxed))
+    }
+
+    /// Something has work at `deadline`: a receive thread must look then.
+    pub(crate) fn note(&self, deadline: Option<Time>, deferred: &mut DeferredEffects<P>) {
+        let Some(deadline) = deadline.map(Time::as_nanos) else { return };
+        let mut seen = self.earliest.load(Ordering::Relaxed);
+        while deadline < seen {
+            match self.earliest.compare_exchange_weak(seen, deadline, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return deferred.due(deadline),
+                Err(other) => seen = other,
+            }
+        }
+    }
+
+    /// The work is done now; what remains is noted anew.
+    pub(crate) fn start_again(&self, now: Time) {
+        self.earliest.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
+    }
+}

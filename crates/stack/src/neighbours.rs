@@ -1,0 +1,200 @@
+//! The tables of neighbours, one for each interface, behind their locks.
+//!
+//! Off the data path: a segment whose connection has a valid route cache touches none of them. Any thread. The rules
+//! are all in [`ip::neighbour`]; what a table gives back, frames above all, is the caller's to deal with once the lock is
+//! released.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ip::neighbour::{Discovery, Timing};
+use ip::{Effects, InterfaceView, LinkHeader, NeighbourTable, Resolution};
+use observe::{Counters, Time};
+use pktbuf::PktBuf;
+use smallvec::{SmallVec, smallvec};
+use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
+use wire::Framing;
+
+use crate::deferred::DeferredEffects;
+use crate::internet_deadline::InternetDeadline;
+
+/// See the head of the file.
+pub struct Neighbours<P: Platform> {
+    /// By interface.
+    tables: Vec<Lock<NeighbourTable, P>>,
+    /// By interface, whether a neighbour is in doubt there; written under the lock of its table.
+    doubtful: Box<[P::AtomicBool]>,
+    /// Interfaces on which one is.
+    doubts: P::AtomicUsize,
+    deadline: Arc<InternetDeadline<P>>,
+}
+
+impl<P: Platform> Neighbours<P> {
+    /// Empty tables for so many interfaces; `seed` blurs their timing.
+    pub(crate) fn new(interfaces: usize, seed: u64, deadline: Arc<InternetDeadline<P>>) -> Self {
+        let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
+        let locked = |index| Lock::new(LockKind::Blocking, LockClass::Neighbours, table(index));
+        Neighbours {
+            tables: (0..interfaces).map(locked).collect(),
+            doubtful: (0..interfaces).map(|_| P::AtomicBool::new(false)).collect(),
+            doubts: P::AtomicUsize::new(0),
+            deadline,
+        }
+    }
+
+    /// Entries of all tables.
+    pub fn count(&self) -> usize {
+        self.tables.iter().map(|table| table.lock().len()).sum()
+    }
+
+    /// Whether a neighbour may be in doubt: a transport that makes progress is then to say so.
+    #[inline]
+    pub(crate) fn has_doubts(&self) -> bool {
+        self.doubts.load(Ordering::Relaxed) != 0
+    }
+
+    /// A router has set the times of neighbour discovery on an interface's link.
+    pub(crate) fn set_timing(&self, interface: usize, timing: Timing) {
+        self.table(interface).set_timing(timing);
+    }
+
+    fn table(&self, interface: usize) -> Guard<'_, NeighbourTable, P> {
+        self.tables[interface].lock()
+    }
+
+    /// Notes whether a neighbour of the interface is in doubt, and when its table, which the caller holds, next has
+    /// work.
+    fn note(&self, interface: usize, table: &NeighbourTable, deferred: &mut DeferredEffects<P>) {
+        self.deadline.note(table.next_deadline(), deferred);
+        let (noted, doubtful) = (&self.doubtful[interface], table.has_doubts());
+        if noted.load(Ordering::Relaxed) == doubtful {
+            return;
+        }
+        noted.store(doubtful, Ordering::Relaxed);
+        if doubtful {
+            self.doubts.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.doubts.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The link header for `next_hop`, if its link address is known and fresh, and whether the neighbour is in doubt:
+    /// the answer may then not be kept. `progress` says that the peer's transport has just shown that it hears us, which
+    /// ends the doubt (RFC 4861 section 7.3.1).
+    pub(crate) fn link_header(
+        &self,
+        (interface, view): (usize, &InterfaceView),
+        (next_hop, destination): (IpAddr, IpAddr),
+        progress: bool,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<(LinkHeader, bool)> {
+        if view.framing == Framing::Packet {
+            return Some((LinkHeader::None, false));
+        }
+        let mut table = self.table(interface);
+        let mac = table.lookup(next_hop)?;
+        let mut in_doubt = table.is_in_doubt(next_hop);
+        if in_doubt && progress {
+            table.confirm(now, next_hop);
+            self.note(interface, &table, deferred);
+            in_doubt = false;
+        }
+        Some((LinkHeader::new(view.mac, mac, destination), in_doubt))
+    }
+
+    /// Asks a neighbour whether it is still there. True: what was remembered of it is not good any more.
+    pub(crate) fn suspect(
+        &self,
+        interface: usize,
+        next_hop: IpAddr,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> bool {
+        let mut table = self.table(interface);
+        let changed = table.suspect(now, next_hop);
+        self.note(interface, &table, deferred);
+        changed
+    }
+
+    /// A peer beyond `next_hop` has shown that it hears us: if the neighbour is in doubt, it need not be asked.
+    pub(crate) fn confirm(&self, interface: usize, next_hop: IpAddr, now: Time, deferred: &mut DeferredEffects<P>) {
+        let mut table = self.table(interface);
+        if table.is_in_doubt(next_hop) {
+            table.confirm(now, next_hop);
+            self.note(interface, &table, deferred);
+        }
+    }
+
+    /// Puts a link header in front of an IP packet, or lets it wait for its neighbour. The frames to send now: the
+    /// packet, or the solicitation.
+    pub(crate) fn resolve_or_queue(
+        &self,
+        (interface, view): (usize, &InterfaceView),
+        next_hop: IpAddr,
+        packet: PktBuf,
+        now: Time,
+        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
+    ) -> SmallVec<[PktBuf; 8]> {
+        if view.framing == Framing::Packet {
+            return smallvec![packet];
+        }
+        let mut table = self.table(interface);
+        let resolution = table.resolve(now, view, next_hop, packet, counters);
+        self.deadline.note(table.next_deadline(), deferred);
+        drop(table);
+        match resolution {
+            Resolution::Ready(mac, mut packet) => {
+                LinkHeader::new(view.mac, mac, next_hop).prepend(&mut packet);
+                smallvec![packet]
+            }
+            Resolution::Queued { solicit } => solicit.into_iter().collect(),
+            Resolution::Dropped(reason) => {
+                counters.drop(reason);
+                SmallVec::new()
+            }
+        }
+    }
+
+    /// An ARP packet has come.
+    pub(crate) fn arp_arrives(
+        &self,
+        (interface, view): (usize, &InterfaceView),
+        packet: &wire::arp::Packet,
+        now: Time,
+        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
+    ) -> Effects {
+        let mut table = self.table(interface);
+        let effects = table.arp_arrives(now, view, packet, counters);
+        self.deadline.note(table.next_deadline(), deferred);
+        effects
+    }
+
+    /// A neighbour solicitation or advertisement has come.
+    pub(crate) fn discovery_arrives(
+        &self,
+        (interface, view): (usize, &InterfaceView),
+        discovery: &Discovery,
+        now: Time,
+        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
+    ) -> Effects {
+        let mut table = self.table(interface);
+        let effects = table.discovery_arrives(now, view, discovery, counters);
+        self.deadline.note(table.next_deadline(), deferred);
+        effects
+    }
+
+    /// Solicits again, and gives neighbours up.
+    pub(crate) fn timeouts(
+        &self,
+        interface: usize,
+        now: Time,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Effects {
+        let mut table = self.table(interface);
+        let effects = table.timeouts(now, counters);
+        self.note(interface, &table, deferred);
+        effects
+    }
+}

@@ -1,0 +1,237 @@
+//! Where packets go, and what is known of the paths there: the routing table, and the path MTUs that routers have
+//! reported, each behind its lock.
+//!
+//! Not touched by a segment whose connection has a valid route cache: a change of routes or neighbours raises the
+//! generation, by which caches are known to be out of date. Any thread. The rules are in [`ip`].
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ip::icmp::IcmpErrorKind;
+use ip::path_mtu::Estimate;
+use ip::{PathMtuTable, Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
+use observe::Time;
+use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use tcp::ConnectionOptions;
+
+use crate::flow::Flow;
+use crate::links::Links;
+
+/// See the head of the file.
+pub struct Routes<P: Platform> {
+    table: Lock<RouteTable, P>,
+    /// Some route says something of its path.
+    describes_paths: P::AtomicBool,
+    /// What routers reported about paths.
+    path_mtu: Lock<PathMtuTable, P>,
+    /// Rises when a cached link header may have become wrong; odd.
+    generation: P::AtomicU32,
+}
+
+impl<P: Platform> Routes<P> {
+    /// These routes, and no path known.
+    pub(crate) fn new(table: RouteTable) -> Self {
+        Routes {
+            describes_paths: P::AtomicBool::new(table.has_attributes()),
+            table: Lock::new(LockKind::Blocking, LockClass::Routes, table),
+            path_mtu: Lock::new(LockKind::Blocking, LockClass::Neighbours, PathMtuTable::new()),
+            generation: P::AtomicU32::new(3),
+        }
+    }
+
+    /// Generation of routes and neighbours; odd.
+    #[inline]
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Routes or neighbours have changed: every cached link header is looked up again.
+    pub(crate) fn invalidate(&self) {
+        // It stays odd, and so never becomes 0.
+        self.generation.fetch_add(2, Ordering::AcqRel);
+    }
+
+    /// The interface and next hop towards `destination`.
+    pub fn lookup(&self, destination: IpAddr) -> Option<(usize, IpAddr)> {
+        let hop = self.table.lock().lookup(destination);
+        if destination.is_multicast() {
+            // A group has no gateway. Without a route the first interface is as good as any.
+            return Some((hop.map_or(0, |hop| usize::from(hop.interface)), destination));
+        }
+        let hop = hop?;
+        Some((usize::from(hop.interface), hop.address))
+    }
+
+    /// The source address for packets to `destination`.
+    pub(crate) fn source_for(&self, links: &Links<P>, destination: IpAddr) -> Option<IpAddr> {
+        let (interface, _) = self.lookup(destination)?;
+        links.view(interface).source_for(destination)
+    }
+
+    /// Whether segments of `flow` leave by this interface.
+    pub(crate) fn goes_by(&self, flow: &Flow, interface: usize) -> bool {
+        self.lookup(flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
+    }
+
+    /// What the route to `destination` says of the path.
+    #[inline]
+    fn attributes(&self, destination: IpAddr) -> RouteAttributes {
+        if self.describes_paths() { self.table.lock().attributes(destination) } else { RouteAttributes::NONE }
+    }
+
+    #[inline]
+    fn describes_paths(&self) -> bool {
+        self.describes_paths.load(Ordering::Relaxed)
+    }
+
+    /// Adds a route by way of an interface, or changes it.
+    pub fn state(&self, stated: &Route, interface: usize) {
+        self.change(|routes| routes.state(stated, interface as u16));
+    }
+
+    /// Takes a route away; `None`: there is none of this name.
+    pub fn remove(&self, named: &RouteName) -> Option<RouteEntry> {
+        self.change(|routes| routes.remove_named(named))
+    }
+
+    /// Changes the table of routes. Every cached route becomes invalid.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut RouteTable) -> R) -> R {
+        let mut table = self.table.lock();
+        let result = change(&mut table);
+        self.describes_paths.store(table.has_attributes(), Ordering::Relaxed);
+        drop(table);
+        self.invalidate();
+        result
+    }
+
+    /// Looks at the table of routes.
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&RouteTable) -> R) -> R {
+        look(&self.table.lock())
+    }
+
+    /// The device of a port has vanished, or is back. Whether its interface has none left by that; if it has, its flows
+    /// look for another.
+    pub(crate) fn set_port_down(&self, links: &Links<P>, port: usize, interface: Option<usize>, down: bool) -> bool {
+        links.ports()[port].set_down(down);
+        let Some(interface) = interface else { return false };
+        if links.interfaces()[interface].ports().len() > 1 {
+            self.invalidate();
+        }
+        links.is_down(interface)
+    }
+
+    /// The largest TCP data towards `destination` without options: path MTU less headers.
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
+    //# where MMS_R is the maximum size for a transport-layer message that can be received (and reassembled at the IP
+    //# layer) (MUST-67).
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.3
+    //# As a result, when the effective MTU of an interface varies packet-to- packet, TCP implementations SHOULD use the
+    //# smallest effective MTU of the interface to calculate the value to advertise in the MSS Option (SHLD-6).
+    pub fn mss(&self, links: &Links<P>, destination: IpAddr, now: Time) -> u16 {
+        self.mss_by(links, self.lookup(destination).map(|(interface, _)| interface), destination, now)
+    }
+
+    /// The same where the interface that the route leads to is known, or that there is none.
+    pub(crate) fn mss_by(&self, links: &Links<P>, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
+        let Some(interface) = interface else { return 536 };
+        tcp::mss::in_packet(self.path_mtu(links, interface, destination, now), destination)
+    }
+
+    /// The largest packet that is believed to reach `destination` by way of this interface.
+    fn path_mtu(&self, links: &Links<P>, interface: usize, destination: IpAddr, now: Time) -> usize {
+        let device = links.view(interface).mtu_for(destination);
+        let stated = self.attributes(destination);
+        let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
+        let known = if stated.mtu_locked { None } else { self.reported_mtu(destination, now) };
+        known.map_or(device, |known| device.min(usize::from(known)))
+    }
+
+    /// The MTU that routers have reported of the path to `destination`, if they have.
+    pub fn reported_mtu(&self, destination: IpAddr, now: Time) -> Option<u16> {
+        let table = self.path_mtu.lock();
+        // Nearly always; a lookup costs a keyed hash.
+        if table.is_empty() { None } else { table.lookup(destination, now) }
+    }
+
+    /// The largest TCP data without options that the link towards `destination` takes, whatever lies behind it.
+    #[cold]
+    fn link_mss(&self, links: &Links<P>, destination: IpAddr) -> u16 {
+        let Some((interface, _)) = self.lookup(destination) else { return 536 };
+        tcp::mss::in_packet(links.view(interface).mtu_for(destination), destination)
+    }
+
+    /// What a router's report of an MTU is worth; `None`: there is no path that it could be about.
+    #[cold]
+    pub(crate) fn estimate(
+        &self,
+        links: &Links<P>,
+        error: &ip::IcmpError,
+        reported: u32,
+        now: Time,
+    ) -> Option<Estimate> {
+        let destination = error.tuple.remote_addr;
+        let (interface, _) = self.lookup(destination)?;
+        let current = self.path_mtu(links, interface, destination, now);
+        Some(ip::path_mtu::estimate(destination, reported, error.sent, current))
+    }
+
+    /// A connection has believed a router's packet-too-big: others to that destination profit.
+    pub(crate) fn learn_path_mtu(&self, links: &Links<P>, destination: IpAddr, estimate: Estimate, now: Time) {
+        let Some((interface, _)) = self.lookup(destination) else { return };
+        let link = links.view(interface).mtu_for(destination);
+        let changed = self.path_mtu.lock().update(destination, estimate, link, now);
+        if changed && estimate.fragments {
+            // Cached headers forbid what routers must be allowed to do.
+            self.invalidate();
+        }
+    }
+
+    /// Forgets old path MTUs.
+    pub(crate) fn timeouts(&self, now: Time) {
+        if self.path_mtu.lock().timeouts(now) {
+            // Connections look at the way again when they next send (RFC 1191 section 6.3).
+            self.invalidate();
+        }
+    }
+
+    /// Whether routers may fragment what is sent to `destination`: its route allows it, or a router has reported an MTU
+    /// below the least that is accepted.
+    #[cold]
+    pub(crate) fn may_be_fragmented(&self, destination: IpAddr, now: Time) -> bool {
+        destination.is_ipv4()
+            && (self.attributes(destination).mtu_locked || self.path_mtu.lock().fragments(destination, now))
+    }
+
+    /// Is this a router's word of the size of a path of which the route is certain?
+    pub(crate) fn is_settled(&self, error: &ip::IcmpError) -> bool {
+        matches!(error.kind, IcmpErrorKind::PacketTooBig { .. }) && self.attributes(error.tuple.remote_addr).mtu_locked
+    }
+
+    /// Fills in what the user left open and the route to `destination` says.
+    #[inline]
+    pub(crate) fn on_path<'o>(
+        &self,
+        links: &Links<P>,
+        options: &'o ConnectionOptions,
+        destination: IpAddr,
+    ) -> Cow<'o, ConnectionOptions> {
+        if self.describes_paths() {
+            Cow::Owned(self.filled_in(links, options, destination))
+        } else {
+            Cow::Borrowed(options)
+        }
+    }
+
+    #[cold]
+    fn filled_in(&self, links: &Links<P>, options: &ConnectionOptions, destination: IpAddr) -> ConnectionOptions {
+        let RouteAttributes { announced_mss, initial_window, initial_receive_window, .. } =
+            self.attributes(destination);
+        let announced_mss = options.announced_mss.or(announced_mss);
+        ConnectionOptions {
+            announced_mss: announced_mss.map(|mss| mss.min(self.link_mss(links, destination))),
+            initial_window: options.initial_window.or(initial_window),
+            initial_receive_window: options.initial_receive_window.or(initial_receive_window),
+            ..options.clone()
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! What is sent that is no segment of a connection: datagrams, fragments, ICMP errors, resets of what belongs to no
+//! connection.
+
+use std::net::IpAddr;
+
+use ip::ErrorKind;
+use ip::output::Fragmentation;
+use observe::{Counter, Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use sync::Platform;
+
+use super::Egress;
+use crate::control::Control;
+use crate::deferred::DeferredEffects;
+use crate::flow::{self, Flow};
+use crate::route_cache::RouteCache;
+
+/// The length of the header that IP puts in front of a payload to `destination`.
+fn header_len(destination: IpAddr) -> usize {
+    if destination.is_ipv4() { wire::ipv4::HEADER_LEN } else { wire::ipv6::HEADER_LEN }
+}
+
+impl<P: Platform> Egress<P> {
+    /// Sends an IP packet that may exceed the MTU: in fragments, if it does.
+    pub(crate) fn send_fragmented(
+        &self,
+        packet: PktBuf,
+        source: IpAddr,
+        destination: IpAddr,
+        protocol: u8,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let hash = self.rss.hash_ip(destination, source);
+        match self.routes.lookup(destination) {
+            Some(route) => self.send_along(route, packet, (source, destination), (protocol, hash), counters, deferred),
+            None => counters.drop(DropReason::NoRoute),
+        }
+    }
+
+    /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there. All of them leave by
+    /// the device queue that `hash` names, at once or when the neighbour has answered: none overtakes another.
+    fn send_along(
+        &self,
+        (interface, next_hop): (usize, IpAddr),
+        packet: PktBuf,
+        (source, destination): (IpAddr, IpAddr),
+        (protocol, hash): (u8, u32),
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let mut send = |mut packet: PktBuf| {
+            packet.meta_mut().flow_hash = Some(hash);
+            let link = (interface, self.links.view(interface));
+            let around = (counters, &mut *deferred);
+            let mut frames = self.neighbours.resolve_or_queue(link, next_hop, packet, self.links.clock().now(), around);
+            self.send_frames(interface, hash, &mut frames, counters, deferred);
+        };
+        let mtu = self.links.view(interface).mtu_for(destination);
+        if packet.len() <= mtu {
+            return send(packet);
+        }
+        let ident = self.identifications.lock().next(source, destination, protocol);
+        match ip::output::fragment(packet, mtu, ident) {
+            Ok(fragments) => {
+                counters.increment(Counter::PacketsFragmented);
+                counters.add(Counter::FragmentsOut, fragments.len() as u64);
+                fragments.into_iter().for_each(send);
+            }
+            Err(reason) => counters.drop(reason),
+        }
+    }
+
+    /// Sends a datagram that a socket made. `hash` is that of its flow. `known` is what is remembered of the way to its
+    /// destination: where that is good, no table is looked at; else it is what was found now.
+    pub(crate) fn send_datagram(
+        &self,
+        datagram: udp::Outgoing,
+        known: &mut RouteCache,
+        hash: u32,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        // Read before the tables: a change in between makes what is found stale at once, not for ever.
+        let generation = self.routes.generation();
+        let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
+        if let Some(interface) = known.leaves_by(generation).and_then(|port| self.links.interface_of(port))
+            && let Some(link) = &known.link
+            && let Some(port) = self.links.port_of(interface, hash)
+            && buf.len() + header_len(dst) <= self.links.view(interface).mtu_for(dst)
+        {
+            ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl);
+            link.prepend(&mut buf);
+            return self.links.ports()[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
+        }
+        let Some(route) = self.routes.lookup(dst) else { return counters.drop(DropReason::NoRoute) };
+        match (src, dst) {
+            // It will be cut, and then gets its identification from `fragment`.
+            (IpAddr::V4(src), IpAddr::V4(dst)) if buf.len() + wire::ipv4::HEADER_LEN > self.links.view(route.0).mtu => {
+                let cut = Fragmentation::Allowed { ident: 0 };
+                ip::output::ipv4_header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl, cut);
+            }
+            _ => ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl),
+        }
+        self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, deferred);
+        *known = self.way(route, dst, (hash, generation), deferred);
+    }
+
+    /// What a sender may remember of the way to `destination`, which was looked up when the routes were of this
+    /// generation.
+    fn way(
+        &self,
+        (interface, next_hop): (usize, IpAddr),
+        destination: IpAddr,
+        (hash, generation): (u32, u32),
+        deferred: &mut DeferredEffects<P>,
+    ) -> RouteCache {
+        let unknown = RouteCache::as_of(generation);
+        let Some(port) = self.links.port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination)) else {
+            return unknown;
+        };
+        let link = (interface, self.links.view(interface));
+        match self.neighbours.link_header(link, (next_hop, destination), false, self.batch_now(), deferred) {
+            Some((link, false)) => {
+                RouteCache { generation, port: port as u16, link: Some(link), ..RouteCache::default() }
+            }
+            _ => unknown,
+        }
+    }
+
+    /// For a TCP segment that routers may cut. The parts that a device makes of a super-segment count on from its
+    /// identification (RFC 6864 section 4.3).
+    pub(crate) fn cuttable(&self, segment: &PktBuf, source: IpAddr, destination: IpAddr) -> Fragmentation {
+        let parts = match usize::from(segment.meta().segment_size) {
+            0 => 1,
+            size => segment.len().div_ceil(size),
+        };
+        let mut identifications = self.identifications.lock();
+        let mut next = || identifications.next(source, destination, wire::protocol::TCP) as u16;
+        let ident = next();
+        for _ in 1..parts {
+            next();
+        }
+        Fragmentation::Allowed { ident }
+    }
+
+    /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.
+    pub(crate) fn refuse(
+        &self,
+        cause: &ip::Datagram,
+        error: ErrorKind,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let Some((interface, _)) = self.routes.lookup(cause.src) else { return };
+        let view = self.links.view(interface);
+        let now = self.links.clock().now();
+        let packet = ip::icmp::error(cause, error, view, &mut self.icmp_limit.lock(), now);
+        match packet {
+            Ok(mut packet) => {
+                counters.increment(Counter::IcmpOut);
+                counters.increment(Counter::IcmpErrorsOut);
+                let hash = self.rss.hash_ip(cause.src, cause.dst);
+                packet.meta_mut().flow_hash = Some(hash);
+                self.send_packet(packet, cause.src, hash, counters, deferred);
+            }
+            Err(reason) => counters.drop(reason),
+        }
+    }
+
+    /// Whether the worker that serves this flow may send one more reset to its peer now.
+    fn may_reset(&self, flow: &Flow, now: Time) -> bool {
+        let worker = flow::index(flow.hash, self.reset_limits.len());
+        self.reset_limits[worker].lock().allow(now, flow.tuple.remote_addr)
+    }
+
+    /// Answers a segment of no connection with a reset, if it deserves one and the worker's limits allow it.
+    pub(crate) fn reset(
+        &self,
+        control: &Control<P>,
+        flow: &Flow,
+        segment: &tcp::Segment,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        if let Some(reset) = tcp::closed::segment_arrives(segment) {
+            if !self.may_reset(flow, self.batch_now()) {
+                return counters.drop(DropReason::RateLimited);
+            }
+            counters.add(Counter::SegmentsOut, 1);
+            counters.add(Counter::ResetsOut, 1);
+            let mut route = RouteCache::default();
+            let mut out = self.outbox(control, flow, &route, counters);
+            out.segments.push(reset);
+            self.emit(flow, &mut route, &mut out, deferred);
+        }
+    }
+}
