@@ -118,7 +118,7 @@ impl<P: Platform> Handshakes<P> {
         self.cache.footprint()
     }
 
-    /// When [`Handshakes::timeouts`] next has something to do, in nanoseconds; `u64::MAX` for never. One load.
+    /// When `Handshakes::timeouts` next has something to do, in nanoseconds; `u64::MAX` for never. One load.
     #[inline]
     pub fn cached_deadline(&self) -> u64 {
         self.cache.cached_deadline()

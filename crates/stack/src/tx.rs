@@ -5,7 +5,7 @@
 //! link header of its next hop with the generation of the routes and neighbours; while that has not changed, a segment
 //! needs no table but the connection's own. The first emission after a change looks the way up again: it takes the new
 //! next hop, drops what is too large for the path as it is now, and leaves word in the outbox, so that the connection
-//! sends that again in segments that fit ([`Egress::path_news`]).
+//! sends that again in segments that fit (`Egress::path_news`).
 //!
 //! `tx/packets.rs` sends what is no segment of a connection: datagrams, fragments, ICMP errors, resets.
 
