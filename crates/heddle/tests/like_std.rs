@@ -4,7 +4,7 @@
 
 mod pair;
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -195,6 +195,27 @@ like_std! {
         drop(server);
         assert_eq!(client.peek(&mut buffer).unwrap(), 0, "the end");
         assert_eq!(client.read(&mut buffer).unwrap(), 0);
+    }
+
+    fn several_buffers_are_written_and_filled_in_order(net) {
+        let listener = net.listen();
+        let mut client = net.connect(listener.local_addr().unwrap());
+        let (mut server, _) = listener.accept().unwrap();
+        let parts = [b"he".as_slice(), b"", b"l", b"lo, world"].map(IoSlice::new);
+        assert_eq!(client.write_vectored(&parts).unwrap(), 12);
+        let (mut one, mut none, mut two, mut rest) = ([0; 1], [0; 0], [0; 3], [0; 20]);
+        let mut buffers = [&mut one[..], &mut none, &mut two, &mut rest].map(IoSliceMut::new);
+        assert_eq!(server.read_vectored(&mut buffers).unwrap(), 12, "not only the first buffer");
+        assert_eq!((&one, &two, &rest[..8]), (b"h", b"ell", b"o, world".as_slice()));
+        client.write_all(b"again").unwrap();
+        let mut buffers = [&mut none[..], &mut two].map(IoSliceMut::new);
+        assert_eq!(server.read_vectored(&mut buffers).unwrap(), 3);
+        assert_eq!(server.read(&mut rest).unwrap(), 2, "what did not fit is read next");
+        assert_eq!((&two, &rest[..2]), (b"aga", b"in".as_slice()));
+        assert_eq!(server.read_vectored(&mut []).unwrap(), 0, "and does not wait");
+        assert_eq!(server.read_vectored(&mut [IoSliceMut::new(&mut none)]).unwrap(), 0);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(server.read_vectored(&mut [IoSliceMut::new(&mut rest)]).unwrap(), 0, "the end");
     }
 
     fn shutdown_ends_one_direction(net) {

@@ -4,7 +4,7 @@
 //! read stays in the residue; the connection hears how much that is. What may never happen: data passes what was handed
 //! over before it.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -296,6 +296,39 @@ impl Read for &TcpStream {
             self.wait_readable()?;
         }
     }
+
+    /// Copies what is there into the buffers, from the first to the last, as far as it goes.
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            if let Some(count) = self.try_read_parts(parts)? {
+                return Ok(count);
+            }
+            self.wait_readable()?;
+        }
+    }
+}
+
+impl TcpStream {
+    /// As [`TcpStream::try_read`], into buffers that are filled one after the other; 0 if they hold nothing, too.
+    pub(crate) fn try_read_parts(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        let room = parts.iter().fold(0, |room: usize, part| room.saturating_add(part.len()));
+        if room == 0 {
+            return Ok(Some(0));
+        }
+        let (mut part, mut filled) = (0, 0);
+        self.try_read(room, |mut piece| {
+            while !piece.is_empty() {
+                let free = &mut parts[part][filled..];
+                let count = piece.len().min(free.len());
+                free[..count].copy_from_slice(&piece[..count]);
+                piece = &piece[count..];
+                filled += count;
+                if filled == parts[part].len() {
+                    (part, filled) = (part + 1, 0);
+                }
+            }
+        })
+    }
 }
 
 impl Write for &TcpStream {
@@ -315,6 +348,10 @@ impl Write for &TcpStream {
 impl Read for TcpStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         (&*self).read(out)
+    }
+
+    fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(parts)
     }
 }
 

@@ -181,6 +181,15 @@ macro_rules! reading {
             pub(super) fn poll_read_slice(&self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
                 self.as_ref().poll_read_slice(cx, out)
             }
+
+            #[cfg(feature = "futures-io")]
+            pub(super) fn poll_read_slices(
+                &self,
+                cx: &mut Context<'_>,
+                parts: &mut [io::IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.as_ref().poll_read_slices(cx, parts)
+            }
         }
     )*};
 }

@@ -286,6 +286,16 @@ impl TcpStream {
         })
     }
 
+    /// As `poll_read_slice`, into several buffers.
+    #[cfg(feature = "futures-io")]
+    pub(super) fn poll_read_slices(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        try_twice(cx, &self.attachment.wakers().read, || self.stream.try_read_parts(parts))
+    }
+
     pub(super) fn poll_write_slices(&self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.poll_write_parts(cx, parts.iter().map(|part| &**part))
     }

@@ -28,6 +28,14 @@ macro_rules! read {
             fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
                 self.poll_read_slice(cx, out)
             }
+
+            fn poll_read_vectored(
+                self: Pin<&mut Self>,
+                cx: &mut Context<'_>,
+                parts: &mut [std::io::IoSliceMut<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.poll_read_slices(cx, parts)
+            }
         }
     )*};
 }
