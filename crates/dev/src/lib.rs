@@ -3,7 +3,7 @@
 //! This crate owns the traits every back-end implements ([`Device`], [`RxQueue`], [`TxQueue`]) and the back-ends that
 //! need no operating system: [`mem`] (two linked ports), [`peer`] (a remote end played by the driver), [`fault`] (loss,
 //! delay, reordering and worse, around any device) and [`pcap`] (recording, and replaying of captures). Back-ends with
-//! system calls live in crates of their own (`dev-tap`).
+//! system calls live in crates of their own (`dev-tap`). [`conformance`] is a test that the author of a back-end calls.
 //!
 //! # Model
 //!
@@ -42,6 +42,7 @@ use wire::ethernet::MacAddr;
 
 mod bit_set;
 pub mod coalesce;
+pub mod conformance;
 pub mod fault;
 pub mod layout;
 mod link;
@@ -57,7 +58,8 @@ pub use wire::Framing;
 /// What a device can do, fixed for as long as it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791).
+    /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791). A longer one that is
+    /// transmitted is dropped and counted, but for a super-segment.
     pub mtu: usize,
     /// What frames begin with: an Ethernet header, or, where the link has none, the IP header. In the second case the
     /// link has no addresses either.

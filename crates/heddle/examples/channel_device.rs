@@ -9,12 +9,17 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use heddle::device::{Capabilities, Device, MacAddr, PktBuf, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
-use heddle::{Interface, Stack, TcpListener, TcpStream};
+use heddle::device::{
+    Capabilities, Counters, Device, Framing, MacAddr, PktBuf, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake,
+};
+use heddle::{DropReason, Interface, Stack, TcpListener, TcpStream};
+
+/// The longest packet in a frame.
+const MTU: usize = 1500;
 
 /// Frames that may be on their way in one direction.
 const ROOM: usize = 256;
@@ -30,11 +35,15 @@ enum Message {
 struct Line {
     sender: Sender<Message>,
     under_way: Arc<AtomicUsize>,
+    /// A wake has ended no wait yet. Wakes do not add up; their messages only end the sleep on the channel.
+    woken: Arc<AtomicBool>,
 }
 
 /// One end of the link.
 struct ChannelDevice {
     capabilities: Capabilities,
+    /// What it lost, by reason.
+    counters: Arc<Counters>,
     /// Taken by the stack.
     queues: Option<QueuePair>,
 }
@@ -43,15 +52,17 @@ struct ChannelDevice {
 fn pair() -> (ChannelDevice, ChannelDevice) {
     let line = || {
         let (sender, receiver) = mpsc::channel();
-        (Line { sender, under_way: Arc::default() }, receiver)
+        (Line { sender, under_way: Arc::default(), woken: Arc::default() }, receiver)
     };
     let ((to_right, at_right), (to_left, at_left)) = (line(), line());
     let device = |number, out: &Line, own: &Line, receiver| {
-        let rx = Incoming { own: own.clone(), receiver, pending: VecDeque::new(), woken: false };
+        let rx = Incoming { own: own.clone(), receiver, pending: VecDeque::new() };
+        let counters = Arc::new(Counters::shared());
+        let tx = Outgoing { line: out.clone(), counters: counters.clone() };
         ChannelDevice {
             capabilities: Capabilities {
-                framing: heddle::device::Framing::Ethernet,
-                mtu: 1500,
+                framing: Framing::Ethernet,
+                mtu: MTU,
                 mac: MacAddr([2, 0, 0, 0, 0, number]),
                 queue_pairs: 1,
                 // Nothing can damage a frame on its way: the receiver need not check what the sender did not compute.
@@ -62,7 +73,8 @@ fn pair() -> (ChannelDevice, ChannelDevice) {
                 rss_key: None,
                 region: None,
             },
-            queues: Some(QueuePair { rx: Box::new(rx), tx: Box::new(Outgoing(out.clone())) }),
+            counters,
+            queues: Some(QueuePair { rx: Box::new(rx), tx: Box::new(tx) }),
         }
     };
     (device(1, &to_right, &to_left, at_left), device(2, &to_left, &to_right, at_right))
@@ -80,22 +92,35 @@ impl Device for ChannelDevice {
     fn take_queues(&mut self) -> Vec<QueuePair> {
         self.queues.take().into_iter().collect()
     }
+
+    fn counters(&self) -> Option<Arc<Counters>> {
+        Some(self.counters.clone())
+    }
 }
 
-struct Outgoing(Line);
+struct Outgoing {
+    line: Line,
+    counters: Arc<Counters>,
+}
 
 impl TxQueue for Outgoing {
     fn credit(&self) -> usize {
-        ROOM.saturating_sub(self.0.under_way.load(Ordering::Acquire))
+        ROOM.saturating_sub(self.line.under_way.load(Ordering::Acquire))
     }
 
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
         if self.credit() == 0 {
             return Err(frame);
         }
-        self.0.under_way.fetch_add(1, Ordering::AcqRel);
+        if frame.len() > MTU + Framing::Ethernet.header_len() {
+            self.counters.drop_many(DropReason::FrameTooLong, 1);
+            return Ok(());
+        }
+        self.line.under_way.fetch_add(1, Ordering::AcqRel);
         // Where the other end is gone, so is the frame: as on a cable that was pulled out.
-        let _ = self.0.sender.send(Message::Frame(frame));
+        if self.line.sender.send(Message::Frame(frame)).is_err() {
+            self.counters.drop_many(DropReason::InterfaceDown, 1);
+        }
         Ok(())
     }
 
@@ -109,8 +134,6 @@ struct Incoming {
     receiver: Receiver<Message>,
     /// Frames that a wait found.
     pending: VecDeque<PktBuf>,
-    /// A wake was met on the way to frames: it is for the next wait.
-    woken: bool,
 }
 
 impl RxQueue for Incoming {
@@ -121,10 +144,8 @@ impl RxQueue for Incoming {
                 Some(frame) => frame,
                 None => match self.receiver.try_recv() {
                     Ok(Message::Frame(frame)) => frame,
-                    Ok(Message::Wake) => {
-                        self.woken = true;
-                        continue;
-                    }
+                    // A wake that is met on the way to frames is for the next wait.
+                    Ok(Message::Wake) => continue,
                     Err(_) => break,
                 },
             };
@@ -138,19 +159,20 @@ impl RxQueue for Incoming {
         if !self.pending.is_empty() {
             return WaitOutcome::Ready;
         }
-        if std::mem::take(&mut self.woken) {
-            return WaitOutcome::Woken;
-        }
-        match self.receiver.recv_timeout(timeout.unwrap_or(Duration::MAX)) {
-            Ok(Message::Frame(frame)) => {
-                self.pending.push_back(frame);
-                WaitOutcome::Ready
+        while !self.own.woken.swap(false, Ordering::AcqRel) {
+            match self.receiver.recv_timeout(timeout.unwrap_or(Duration::MAX)) {
+                Ok(Message::Frame(frame)) => {
+                    self.pending.push_back(frame);
+                    return WaitOutcome::Ready;
+                }
+                // The flag says whether it has ended a wait before.
+                Ok(Message::Wake) => {}
+                // This end holds a sender for its wakes, so the channel never closes: a link whose other end is gone
+                // is silent.
+                Err(_) => return WaitOutcome::TimedOut,
             }
-            Ok(Message::Wake) => WaitOutcome::Woken,
-            // This end holds a sender for its wakes, so the channel never closes: a link whose other end is gone is
-            // silent.
-            Err(_) => WaitOutcome::TimedOut,
         }
+        WaitOutcome::Woken
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
@@ -160,7 +182,9 @@ impl RxQueue for Incoming {
 
 impl Wake for Line {
     fn wake(&self) {
-        let _ = self.sender.send(Message::Wake);
+        if !self.woken.swap(true, Ordering::AcqRel) {
+            let _ = self.sender.send(Message::Wake);
+        }
     }
 }
 
@@ -176,4 +200,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     peer.read_exact(&mut came)?;
     println!("{from} says {:?}", String::from_utf8_lossy(&came));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle::device::conformance::Conformance;
+
+    /// What a test of any device can be: everything that a stack expects of one.
+    #[test]
+    fn the_device_keeps_the_contract() {
+        Conformance::new(super::pair).check().unwrap();
+    }
 }

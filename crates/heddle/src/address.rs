@@ -4,6 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 /// What can be given as a socket address: a [`SocketAddr`], an address and a port, or data such as `"10.0.0.1:80"`. No
 /// name is looked up.
+///
+/// ```
+/// use heddle::ToAddr;
+///
+/// let address: std::net::SocketAddr = "[fd00::1]:80".parse().unwrap();
+/// assert_eq!("[fd00::1]:80".to_addr(), Ok(address));
+/// assert_eq!((address.ip(), 80).to_addr(), Ok(address));
+/// assert_eq!("example:80".to_addr(), Err("example:80".to_owned()));
+/// ```
 pub trait ToAddr {
     /// The address, or the data that is none.
     ///

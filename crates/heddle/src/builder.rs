@@ -20,6 +20,21 @@ use crate::polled::Polled;
 
 /// A stack and, unless it was built polled, the threads that drive it. Clones name the same stack; it ends when the
 /// last clone and the last socket are gone.
+///
+/// ```
+/// use heddle::{Interface, Stack, mem};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (device, _peer) = mem::pair(mem::MemConfig::default());
+/// let stack = Stack::builder().interface(Interface::new(device).address("10.0.0.1/24")?).build()?;
+/// stack.set_knob("tcp_keepalive_time", "60")?;
+/// assert_eq!(stack.knob("tcp_keepalive_time")?, "60");
+/// stack.set_route(0, "10.8.0.0/16 via 10.0.0.3 mtu 1400")?;
+/// stack.remove_route("10.8.0.0/16")?;
+/// assert!(stack.failures().is_empty(), "no panic was contained");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Stack {
     pub(crate) inner: Arc<Running>,
@@ -48,6 +63,28 @@ impl Drop for Running {
 
 /// How a stack is to be. Start with [`Stack::builder`]; the order of the calls means nothing, but that interfaces are
 /// counted, and knobs are set, in the order in which they are given.
+///
+/// ```
+/// use heddle::{Architecture, Interface, LockKind, Stack, config::Profile, mem};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // The same program under every process architecture.
+/// for architecture in Architecture::all() {
+///     let (device, _peer) = mem::pair(mem::MemConfig { queues: 2, ..mem::MemConfig::default() });
+///     let stack = Stack::builder()
+///         .interface(Interface::new(device).address("10.0.0.1/24")?)
+///         .architecture(architecture)
+///         .lock(LockKind::Mcs)
+///         .tcp(Profile::FreeBsd)
+///         .knob("tcp_sack", "0")
+///         .build()?;
+///     assert_eq!(stack.architecture(), architecture);
+/// }
+/// // What is wrong is said when the stack is built.
+/// assert!(Stack::builder().architecture("none-such").build().is_err());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Builder {
     config: StackConfig<Real>,
     architecture: Result<Architecture, UnknownArchitecture>,
@@ -94,7 +131,28 @@ impl Stack {
         self.inner.stack.architecture()
     }
 
-    /// Its counters, and what is alive in it. Exact at rest.
+    /// Its counters, and what is alive in it. Exact at rest. Any thread.
+    ///
+    /// ```
+    /// use heddle::{Counter, DropReason, Interface, Stack, TcpListener, TcpStream, mem};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (a, b) = mem::pair(mem::MemConfig::default());
+    /// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+    /// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+    /// let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+    /// let stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+    /// let stats = client.stats();
+    /// assert_eq!((stats.connections, stats.counters.get(Counter::ConnectionsOpened)), (1, 1));
+    /// assert_eq!(stats.counters.dropped(DropReason::NoRoute), 0);
+    /// // All that was dropped, by reason, and what each reason means.
+    /// for (reason, count) in stats.counters.drops().filter(|(_, count)| *count > 0) {
+    ///     println!("{count} {}: {}", reason.name(), reason.describe());
+    /// }
+    /// # drop((listener, stream));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn stats(&self) -> StackStats {
         self.inner.stack.stats()
     }

@@ -1,5 +1,25 @@
 //! What can go wrong: one enum per operation, with the address in the message and the remedy beside it. Every type
-//! inside a variant is public here, so that a caller can match on all of it.
+//! inside a variant is public here, so that a caller can match on all of it. Each turns into an [`io::Error`] of the kind
+//! that std has for it, but for those that only a builder meets.
+//!
+//! ```
+//! use heddle::{BindError, ConnectError, Interface, Stack, TcpListener, TcpStream, error::TcpError, mem};
+//! use std::io;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (a, b) = mem::pair(mem::MemConfig::default());
+//! # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+//! # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+//! let _listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+//! let again = TcpListener::bind(&server, "10.0.0.1:7").map(drop);
+//! assert!(matches!(again, Err(BindError::InUse(address)) if address.port() == 7));
+//!
+//! let error = TcpStream::connect(&client, "10.0.0.1:9").map(drop).unwrap_err();
+//! assert!(matches!(error, ConnectError::Failed(_, TcpError::Refused)));
+//! assert_eq!(io::Error::from(error).kind(), io::ErrorKind::ConnectionRefused);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::error::Error;
 use std::fmt;

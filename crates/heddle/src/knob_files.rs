@@ -1,5 +1,20 @@
 //! Knobs from a directory of files, each named as the knob and holding its value: `/proc/sys/net/ipv4`, or a copy of
 //! it.
+//!
+//! ```
+//! use heddle::{config::Config, knob_files};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = std::env::temp_dir().join(format!("heddle-knobs-{}", std::process::id()));
+//! # std::fs::create_dir_all(&directory)?;
+//! std::fs::write(directory.join("tcp_sack"), "0\n")?;
+//! let mut config = Config::default();
+//! assert_eq!(knob_files::read(&directory, &mut config)?, ["tcp_sack"]);
+//! assert!(!config.sack);
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::fmt;
 use std::fs;

@@ -78,13 +78,47 @@ pub use tcp::{StatusReport, TcpInfo};
 pub use udp::UdpSocket;
 pub use wire::FourTuple;
 
-/// A clock that is moved by hand: see [`Builder::clock`].
+/// A clock that is moved by hand: see [`Builder::clock`], and [`Polled`] for an example.
 pub type VirtualClock = stack::VirtualClock<sync::Real>;
 
 /// A clock that can be stopped: see [`Builder::stoppable_clock`].
+///
+/// ```
+/// use heddle::{Interface, Stack, StoppableClock, mem};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let clock = StoppableClock::new();
+/// let (device, _peer) = mem::pair(mem::MemConfig::default());
+/// let interface = Interface::new(device).address("10.0.0.1/24")?;
+/// let stack = Stack::builder().interface(interface).stoppable_clock(clock.clone()).build()?;
+/// clock.stop();
+/// let stopped = clock.now();
+/// // No timer runs meanwhile.
+/// assert_eq!(clock.now(), stopped);
+/// clock.go_on();
+/// # drop(stack);
+/// # Ok(())
+/// # }
+/// ```
 pub type StoppableClock = stack::StoppableClock<sync::Real>;
 
 /// The in-memory device: two linked ports.
+///
+/// ```
+/// use heddle::{Interface, Stack, UdpSocket, device::Framing, mem};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Four queue pairs, a large MTU, and packets without a link header, as a TUN device has them.
+/// let config = mem::MemConfig { queues: 4, mtu: 9000, framing: Framing::Packet, ..mem::MemConfig::default() };
+/// let (a, b) = mem::pair(config);
+/// let server = Stack::builder().interface(Interface::new(a).address("fd00::1/64")?).build()?;
+/// let client = Stack::builder().interface(Interface::new(b).address("fd00::2/64")?).build()?;
+/// let service = UdpSocket::bind(&server, "[fd00::1]:7")?;
+/// UdpSocket::bind(&client, "[fd00::2]:0")?.send_to(&[1; 8000], "[fd00::1]:7")?;
+/// assert_eq!(service.recv(&mut [0; 9000])?, 8000);
+/// # Ok(())
+/// # }
+/// ```
 pub mod mem {
     pub use dev::mem::{MAX_QUEUES, MemConfig, MemDevice};
 
@@ -95,12 +129,48 @@ pub mod mem {
 }
 
 /// Linux TAP and TUN devices.
+///
+/// ```no_run
+/// use heddle::{Interface, Stack, TcpListener, device::Framing, tap};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Needs CAP_NET_ADMIN, or a device that was made for this user with `ip tuntap add`.
+/// let device = tap::Tap::open("tap0", tap::TapOptions { queues: 2, ..tap::TapOptions::default() })?;
+/// let tunnel = tap::Tap::open("tun0", tap::TapOptions { framing: Framing::Packet, ..tap::TapOptions::default() })?;
+/// let stack = Stack::builder()
+///     .interface(Interface::new(device).address("10.0.0.2/24")?.gateway("10.0.0.1".parse()?))
+///     .interface(Interface::new(tunnel).address("10.9.0.2/24")?)
+///     .build()?;
+/// let listener = TcpListener::bind(&stack, "0.0.0.0:80")?;
+/// for stream in listener.incoming() {
+///     println!("{}", stream?.peer_addr()?);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[cfg(feature = "tap")]
 pub mod tap {
     pub use dev_tap::*;
 }
 
 /// What the report of a connection ([`TcpStream::status`]) is made of.
+///
+/// ```
+/// use heddle::{Interface, Stack, TcpListener, TcpStream, mem, status::State};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (a, b) = mem::pair(mem::MemConfig::default());
+/// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+/// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+/// let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+/// let stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+/// let report = stream.status().expect("the connection is there");
+/// assert_eq!(report.state, State::Established);
+/// assert_eq!(report.options.no_delay, stream.nodelay()?);
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 pub mod status {
     pub use tcp::ecn::{EcnCounts, EcnMode};
     pub use tcp::fast_open::FastOpenFailure;
@@ -109,14 +179,92 @@ pub mod status {
 }
 
 /// The device traits with every type in their signatures, and devices around devices. `examples/channel_device.rs` is a
-/// device of one's own.
+/// device of one's own, with the test that it keeps the [contract](device::conformance).
+///
+/// A device around another, which counts frames that are sent:
+///
+/// ```
+/// use heddle::device::conformance::Conformance;
+/// use heddle::device::{Capabilities, Device, PktBuf, QueuePair, TxQueue};
+/// use heddle::mem;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// struct Counting<D> {
+///     device: D,
+///     sent: Arc<AtomicU64>,
+/// }
+///
+/// impl<D: Device> Device for Counting<D> {
+///     fn capabilities(&self) -> &Capabilities {
+///         self.device.capabilities()
+///     }
+///
+///     fn name(&self) -> &str {
+///         self.device.name()
+///     }
+///
+///     fn take_queues(&mut self) -> Vec<QueuePair> {
+///         let sent = || self.sent.clone();
+///         let around = |pair: QueuePair| QueuePair { rx: pair.rx, tx: Box::new(CountingTx { tx: pair.tx, sent: sent() }) };
+///         self.device.take_queues().into_iter().map(around).collect()
+///     }
+///
+///     fn counters(&self) -> Option<Arc<heddle::device::Counters>> {
+///         self.device.counters()
+///     }
+/// }
+///
+/// struct CountingTx {
+///     tx: Box<dyn TxQueue>,
+///     sent: Arc<AtomicU64>,
+/// }
+///
+/// impl TxQueue for CountingTx {
+///     fn credit(&self) -> usize {
+///         self.tx.credit()
+///     }
+///
+///     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
+///         self.tx.transmit(frame)?;
+///         self.sent.fetch_add(1, Ordering::Relaxed);
+///         Ok(())
+///     }
+///
+///     fn flush(&mut self) {
+///         self.tx.flush();
+///     }
+/// }
+///
+/// let sent = Arc::new(AtomicU64::new(0));
+/// let make = || {
+///     let (a, b) = mem::pair(mem::MemConfig::default());
+///     (Counting { device: a, sent: sent.clone() }, b)
+/// };
+/// Conformance::new(make).check().unwrap();
+/// assert!(sent.load(Ordering::Relaxed) > 0);
+/// ```
 pub mod device {
+    pub use dev::conformance;
     pub use dev::{BitSet, Capabilities, Device, Framing, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
     pub use observe::{Counters, DropReason, Time};
     pub use pktbuf::{Checksum, Meta, PktBuf, RegionId, SharedBuf};
     pub use wire::ethernet::MacAddr;
 
     /// A device around another that loses, delays, damages, doubles and reorders frames by a plan (`docs/faults.md`).
+    ///
+    /// ```
+    /// use heddle::{Interface, Stack, device, mem};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (a, b) = mem::pair(mem::MemConfig::default());
+    /// let faults: device::fault::FaultPlan = "loss 1% reorder 2% delay 5ms seed 7".parse()?;
+    /// let lossy = device::with_faults(Box::new(a), faults);
+    /// let stack = Stack::builder().interface(Interface::new(lossy).address("10.0.0.1/24")?).build()?;
+    /// # drop((stack, b));
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "fault")]
     pub mod fault {
         pub use dev::fault::{
@@ -131,6 +279,29 @@ pub mod device {
     }
 
     /// Captures: recording what crosses a device, reading captures, and playing them into a stack.
+    ///
+    /// ```
+    /// use heddle::device::pcap::{Reader, Tap};
+    /// use heddle::{Interface, Stack, UdpSocket, mem};
+    /// use std::fs::File;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let path = std::env::temp_dir().join(format!("heddle-doc-{}.pcapng", std::process::id()));
+    /// let (a, b) = mem::pair(mem::MemConfig::default());
+    /// let recorded = Tap::new(Box::new(a), File::create(&path)?);
+    /// let recording = recorded.recording();
+    /// let server = Stack::builder().interface(Interface::new(recorded).address("10.0.0.1/24")?).build()?;
+    /// let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+    /// let service = UdpSocket::bind(&server, "10.0.0.1:7")?;
+    /// UdpSocket::bind(&client, "10.0.0.2:0")?.send_to(b"seen", "10.0.0.1:7")?;
+    /// service.recv(&mut [0; 8])?;
+    /// recording.flush();
+    /// let frames = Reader::new(File::open(&path)?)?.collect::<Result<Vec<_>, _>>()?;
+    /// assert!(frames.iter().any(|frame| frame.data.ends_with(b"seen")));
+    /// # std::fs::remove_file(&path)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[cfg(feature = "pcap")]
     pub mod pcap {
         pub use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Writer};
@@ -143,6 +314,23 @@ pub mod device {
     }
 
     /// A device that plays the remote end of connections in memory.
+    ///
+    /// ```
+    /// use heddle::device::peer::{Peer, PeerConfig};
+    /// use heddle::{Interface, Stack, TcpStream};
+    /// use std::io::Write;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// // It accepts every connection and swallows what comes.
+    /// let peer = Peer::new(PeerConfig::new("10.0.0.9".parse()?));
+    /// let monitor = peer.monitor();
+    /// let stack = Stack::builder().interface(Interface::new(peer).address("10.0.0.1/24")?).build()?;
+    /// let mut stream = TcpStream::connect(&stack, "10.0.0.9:80")?;
+    /// stream.write_all(b"into the void")?;
+    /// # let _ = monitor.totals();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub mod peer {
         pub use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTotals, Traffic, pattern};
 
@@ -158,6 +346,18 @@ pub mod device {
 }
 
 /// TCP's parameters.
+///
+/// ```
+/// use heddle::config::{BufferSizes, Config, CongestionControl, Profile, knobs};
+///
+/// let mut config: Config = Profile::Linux.into();
+/// config.congestion = CongestionControl::NewReno;
+/// // Bytes.
+/// config.send_buffer = BufferSizes { min: 4096, initial: 65_536, max: 1 << 20 };
+/// // By the name of Linux's sysctl.
+/// knobs::set(&mut config, "tcp_sack", "0").unwrap();
+/// assert!(!config.sack);
+/// ```
 pub mod config {
     pub use stack::SetKnobError;
     pub use tcp::Profile;
@@ -172,3 +372,8 @@ pub mod config {
     pub use tcp::{OptionValues, Pressure, SocketOption};
     pub use wire::tcp::OptionOrder;
 }
+
+/// The example in the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -20,6 +20,31 @@ const BACKLOG: usize = 4096;
 
 /// Accepts TCP connections, shaped like [`std::net::TcpListener`]. Any thread, several at once. Dropping the last clone
 /// stops listening; connections that were not accepted are reset.
+///
+/// ```
+/// use heddle::{Interface, Stack, TcpListener, TcpStream, mem};
+/// use std::io::{Read, Write};
+/// use std::net::Shutdown;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (a, b) = mem::pair(mem::MemConfig::default());
+/// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+/// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+/// let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+/// let echo = std::thread::spawn(move || {
+///     let (mut stream, _from) = listener.accept()?;
+///     std::io::copy(&mut stream.try_clone()?, &mut stream)
+/// });
+/// let mut stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+/// stream.write_all(b"there and back")?;
+/// stream.shutdown(Shutdown::Write)?;
+/// let mut back = String::new();
+/// stream.read_to_string(&mut back)?;
+/// assert_eq!(back, "there and back");
+/// assert_eq!(echo.join().unwrap()?, 14);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TcpListener {
     inner: Arc<Inner>,

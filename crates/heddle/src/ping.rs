@@ -1,4 +1,19 @@
 //! Echo requests: whether a host answers, and in what time.
+//!
+//! ```
+//! use heddle::{Interface, Stack, mem};
+//! use std::time::Duration;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (a, b) = mem::pair(mem::MemConfig::default());
+//! # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+//! # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+//! let answer = client.ping("10.0.0.1".parse()?, 1, 56, Duration::from_secs(10))?;
+//! assert_eq!(answer.map(|pong| pong.len), Some(56));
+//! # drop(server);
+//! # Ok(())
+//! # }
+//! ```
 
 use std::fmt;
 use std::io;

@@ -10,6 +10,41 @@ use crate::device::WaitOutcome;
 
 /// What drives a stack that was built without threads: each polls one queue pair of every device. See
 /// [`Builder::build_polled`](crate::Builder::build_polled). One thread at a time uses it, and it may move to another.
+///
+/// Two stacks on one thread, in virtual time: nothing happens but what is polled, and every run is the same.
+///
+/// ```
+/// use heddle::device::Time;
+/// use heddle::{Connect, Interface, Polled, Readiness, Stack, TcpListener, VirtualClock, mem};
+/// use std::error::Error;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// fn build(device: mem::MemDevice, cidr: &str, clock: &Arc<VirtualClock>) -> Result<(Stack, Vec<Polled>), Box<dyn Error>> {
+///     let interface = Interface::new(device).address(cidr)?;
+///     Ok(Stack::builder().interface(interface).architecture("up").clock(clock.clone()).seed(1).build_polled()?)
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn Error>> {
+/// let clock = VirtualClock::new(Time::ZERO);
+/// let (a, b) = mem::pair(mem::MemConfig::default());
+/// let (server, mut of_server) = build(a, "10.0.0.1/24", &clock)?;
+/// let (client, mut of_client) = build(b, "10.0.0.2/24", &clock)?;
+/// // The thread that polls first owns a stack under `up`.
+/// of_server[0].poll();
+/// of_client[0].poll();
+/// let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+/// let stream = Connect::new().start(&client, "10.0.0.1:7")?;
+/// while !stream.readiness().contains(Readiness::CONNECTED) {
+///     if of_server[0].poll() + of_client[0].poll() == 0 {
+///         clock.advance(Duration::from_millis(1));
+///     }
+/// }
+/// assert!(clock.now() < Time::from_secs(1), "the handshake took no time of its own");
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Polled {
     driver: Driver<Real>,
 }

@@ -18,6 +18,31 @@ pub type Event = PollEvent;
 
 /// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can stand in
 /// another event loop: call [`Poller::arm`] before sleeping on it.
+///
+/// ```
+/// use heddle::{Interface, Poller, Readiness, Source, Stack, TcpListener, TcpStream, mem};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (a, b) = mem::pair(mem::MemConfig::default());
+/// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+/// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+/// const LISTENER: usize = 0;
+/// let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+/// listener.set_nonblocking(true)?;
+/// let poller = Poller::new()?;
+/// listener.register(&poller, LISTENER);
+/// let stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+/// let mut events = Vec::new();
+/// poller.wait(&mut events, 64, None);
+/// for event in &events {
+///     if event.token == LISTENER && event.ready.contains(Readiness::ACCEPTABLE) {
+///         let (_peer, from) = listener.accept()?;
+///         assert_eq!(from, stream.local_addr()?);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Poller {
     handle: Arc<Handle>,
@@ -35,7 +60,7 @@ impl Drop for Handle {
     }
 }
 
-/// A socket that can be watched.
+/// A socket that can be watched. See [`Poller`] for an example.
 pub trait Source {
     /// Makes `poller` report this socket under `token`; an earlier registration is replaced. What is ready already is
     /// reported at once.

@@ -27,6 +27,32 @@ pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readines
 
 /// A TCP connection, shaped like [`std::net::TcpStream`]. Any thread may use it, several at once; reads and writes go
 /// through `&TcpStream` too. Dropping the last clone closes gracefully.
+///
+/// ```
+/// use heddle::{Interface, Stack, TcpListener, TcpStream, mem, status};
+/// use std::io::{ErrorKind, IoSlice, Read, Write};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (a, b) = mem::pair(mem::MemConfig::default());
+/// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+/// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+/// # let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+/// let mut stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+/// let (mut peer, _) = listener.accept()?;
+/// stream.set_nodelay(true)?;
+/// stream.write_vectored(&[IoSlice::new(b"head"), IoSlice::new(b"body")])?;
+/// let mut came = [0; 8];
+/// peer.read_exact(&mut came)?;
+/// assert_eq!(&came, b"headbody");
+/// // Nothing more comes.
+/// peer.set_read_timeout(Some(Duration::from_millis(1)))?;
+/// assert_eq!(peer.read(&mut came).unwrap_err().kind(), ErrorKind::WouldBlock);
+/// let report = stream.status().expect("the connection is there");
+/// assert_eq!(report.state, status::State::Established);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TcpStream {
     inner: Arc<Inner>,

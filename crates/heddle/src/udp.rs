@@ -18,6 +18,27 @@ use crate::error::BindError;
 use crate::stream::{hop_limit, nanos, said};
 
 /// Sends and receives datagrams, shaped like [`std::net::UdpSocket`]. Any thread, several at once.
+///
+/// ```
+/// use heddle::{Interface, Stack, UdpSocket, mem};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (a, b) = mem::pair(mem::MemConfig::default());
+/// # let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).build()?;
+/// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+/// let service = UdpSocket::bind(&server, "10.0.0.1:53")?;
+/// let socket = UdpSocket::bind(&client, "0.0.0.0:0")?;
+/// socket.connect("10.0.0.1:53")?;
+/// socket.send(b"question")?;
+/// let mut buffer = [0; 1500];
+/// let (len, from) = service.recv_from(&mut buffer)?;
+/// assert_eq!(&buffer[..len], b"question");
+/// service.send_to(b"answer", from)?;
+/// let len = socket.recv(&mut buffer)?;
+/// assert_eq!(&buffer[..len], b"answer");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct UdpSocket {
     inner: Arc<Inner>,

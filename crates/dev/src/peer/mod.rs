@@ -35,6 +35,8 @@ use wire::rss::Toeplitz;
 
 pub use self::frames::pattern;
 
+pub(crate) use self::frames::Frames;
+
 use self::connection::ConnectionConfig;
 use self::remote::RemoteEnds;
 use crate::mem::{self, MemConfig, Sending};

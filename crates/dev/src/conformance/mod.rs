@@ -1,0 +1,203 @@
+//! A test that a device keeps the contract: for authors of devices, to call from a test of their own.
+//!
+//! [`Conformance`] takes a closure that makes two linked devices (what one transmits the other receives), and checks
+//! one [`Rule`] after another, each with a new pair and in both directions. A rule is a sentence of the documentation of
+//! [`Device`], [`RxQueue`](crate::RxQueue) or [`TxQueue`](crate::TxQueue). Frames are TCP segments over IPv4 and IPv6 with
+//! random sequence numbers, which nobody coalesces by chance; frames of others, such as those that a kernel sends by
+//! itself, are passed over.
+//!
+//! ```
+//! use dev::conformance::Conformance;
+//! use dev::mem::{MemConfig, pair};
+//!
+//! Conformance::new(|| pair::<sync::Real>(MemConfig::default())).check().unwrap();
+//! ```
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod.rs` | the rules, what a user calls |
+//! | `link.rs` | the two ends of a pair, the frames that cross it |
+//! | `carrying.rs` | rules about frames |
+//! | `waiting.rs` | rules about waiting, waking, vanishing and threads |
+//!
+//! What cannot be checked here: that a descriptor ([`RxQueue::pollable`](crate::RxQueue::pollable)) polls readable, and
+//! what happens in time that is virtual ([`RxQueue::next_due`](crate::RxQueue::next_due)).
+
+mod carrying;
+mod link;
+mod waiting;
+
+use std::fmt;
+use std::time::Duration;
+
+use self::link::{End, Found};
+use crate::Device;
+
+/// How long a device may take for what it must do. No device that keeps the contract comes near it: it only ends a hang.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A sentence of the contract of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The capabilities are in their ranges, there are as many queue pairs as they say, and they are handed out once.
+    Capabilities,
+    /// A frame arrives as it was sent: each byte, once, on one queue, at any length up to the MTU.
+    Intact,
+    /// Frames of one flow that were sent by one queue arrive in the order of their sending.
+    Order,
+    /// `receive` appends at most as many frames as it may, says how many, and leaves alone what was in the batch.
+    Batch,
+    /// What `credit` says is taken; a full queue gives frames back unchanged, and `transmit_batch` leaves them in their
+    /// order; none that was taken is lost.
+    Room,
+    /// A frame longer than the MTU does not arrive; it is dropped with a counted reason.
+    Size,
+    /// What a frame says of its checksum is true when it arrives.
+    Checksum,
+    /// Super-segments arrive with all their data in order, in pieces where the receiver does not coalesce.
+    Segmentation,
+    /// `wait` returns `TimedOut` when nothing came, and `Ready`, as often as it is asked, when frames did.
+    Wait,
+    /// A wake ends one wait, the one under way or the next; wakes do not add up.
+    Wake,
+    /// A receiver that sleeps is woken by `flush`, and by the notifier if there is one.
+    Notify,
+    /// A queue says that its device has gone only when all frames were handed over; then it waits for nothing.
+    Gone,
+    /// Queues work on any thread, and buffers come home from any thread.
+    Threads,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: &'static [Rule] = &[
+        Rule::Capabilities,
+        Rule::Intact,
+        Rule::Order,
+        Rule::Batch,
+        Rule::Room,
+        Rule::Size,
+        Rule::Checksum,
+        Rule::Segmentation,
+        Rule::Wait,
+        Rule::Wake,
+        Rule::Notify,
+        Rule::Gone,
+        Rule::Threads,
+    ];
+}
+
+/// What a device does against a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule.
+    pub rule: Rule,
+    /// What happened, in a sentence that names the device.
+    pub what: String,
+}
+
+/// What two linked devices do against the contract; never empty.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Violations(pub Vec<Violation>);
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the device breaks the contract of dev::Device:")?;
+        self.0.iter().try_for_each(|violation| write!(f, "\n  {:?}: {}", violation.rule, violation.what))
+    }
+}
+
+/// As [`Display`](fmt::Display): it is what a test that unwraps prints.
+impl fmt::Debug for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Violations {}
+
+type Make<'a> = Box<dyn FnMut() -> (End, End) + 'a>;
+
+/// The test: see the [module](self). It runs on the calling thread and on threads of its own.
+pub struct Conformance<'a> {
+    make: Make<'a>,
+    without: Vec<Rule>,
+    patience: Duration,
+}
+
+impl<'a> Conformance<'a> {
+    /// A test of the devices that `make` makes: two linked ones at each call, in use by nobody else, whose queues take at
+    /// least 8 frames.
+    pub fn new<A, B>(mut make: impl FnMut() -> (A, B) + 'a) -> Conformance<'a>
+    where
+        A: Device + 'static,
+        B: Device + 'static,
+    {
+        let make = move || {
+            let (a, b) = make();
+            (End::new(Box::new(a)), End::new(Box::new(b)))
+        };
+        Conformance { make: Box::new(make), without: Vec::new(), patience: PATIENCE }
+    }
+
+    /// Leaves a rule out. The test should say why the device need not keep it.
+    pub fn without(mut self, rule: Rule) -> Self {
+        self.without.push(rule);
+        self
+    }
+
+    /// How long to wait for what must happen, 30 s if nothing is said. A device that does what it must is not waited for.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Checks all rules.
+    ///
+    /// # Errors
+    /// What the devices do against them.
+    pub fn check(&mut self) -> Result<(), Violations> {
+        let mut violations = Vec::new();
+        for rule in Rule::ALL.iter().filter(|rule| !self.without.contains(rule)) {
+            violations.extend(run(*rule, &mut self.make, self.patience));
+        }
+        if violations.is_empty() { Ok(()) } else { Err(Violations(violations)) }
+    }
+
+    /// Checks one rule.
+    ///
+    /// # Errors
+    /// What the devices do against it.
+    pub fn check_one(&mut self, rule: Rule) -> Result<(), Violations> {
+        let violations = run(rule, &mut self.make, self.patience);
+        if violations.is_empty() { Ok(()) } else { Err(Violations(violations)) }
+    }
+}
+
+/// Checks a rule in both directions. A rule that is broken in one is not checked in the other: it would say it again.
+fn run(rule: Rule, make: &mut Make<'_>, patience: Duration) -> Vec<Violation> {
+    let check: fn(End, End, &mut Found) = match rule {
+        Rule::Capabilities => carrying::capabilities,
+        Rule::Intact => carrying::intact,
+        Rule::Order => carrying::order,
+        Rule::Batch => carrying::batch,
+        Rule::Room => carrying::room,
+        Rule::Size => carrying::size,
+        Rule::Checksum => carrying::checksum,
+        Rule::Segmentation => carrying::segmentation,
+        Rule::Wait => waiting::wait,
+        Rule::Wake => waiting::wake,
+        Rule::Notify => waiting::notify,
+        Rule::Gone => waiting::gone,
+        Rule::Threads => waiting::threads,
+    };
+    let mut found = Found::new(rule, patience);
+    let (a, b) = make();
+    check(a, b, &mut found);
+    if found.violations.is_empty() {
+        let (a, b) = make();
+        check(b, a, &mut found);
+    }
+    found.violations
+}
