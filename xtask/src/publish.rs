@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::metadata;
 
 /// The libraries that users depend on.
-const ROOTS: [&str; 2] = ["heddle", "heddle-posix"];
+const ROOTS: [&str; 3] = ["heddle", "heddle-posix", "heddle-bridge"];
 
 /// What a registry shows of a package, by its field in `cargo metadata`.
 const SHOWN: [&str; 5] = ["description", "license", "readme", "keywords", "categories"];
