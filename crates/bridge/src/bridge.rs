@@ -1,11 +1,20 @@
-//! [`Bridge`]: member list, forwarding database and storm control of one thread, or behind one lock.
+//! [`Bridge`]: member list, forwarding database, storm control and spanning tree of one thread, or behind one lock.
+//!
+//! With spanning tree a port is Discarding until the tree says otherwise; without, as it was added. What spanning tree
+//! asks for is done here but for BPDUs, which the caller transmits ([`Bridge::next_bpdu`]) after each call that may have
+//! made some, before it forwards another frame.
+
+use std::collections::VecDeque;
 
 use observe::{Counters, DropReason, Time};
+use wire::ethernet::{MIN_FRAME_LEN, MacAddr};
+use wire::stp::Bpdu;
 
 use crate::fdb::{Entry, Key};
 use crate::forward::{Arrival, Decision, forward};
 use crate::members::{Members, PortConfig, PortState};
 use crate::storm::Storm;
+use crate::stp::{Effect, Stp, StpConfig, StpConfigError, StpPortConfig};
 use crate::table::{FdbConfig, Table};
 use crate::{PortNumber, Vid};
 
@@ -15,12 +24,20 @@ pub struct Bridge {
     table: Table,
     /// By port number.
     storms: Vec<Storm>,
+    tree: Option<Tree>,
+}
+
+/// Spanning tree, with what it has to transmit.
+struct Tree {
+    stp: Stp,
+    address: MacAddr,
+    bpdus: VecDeque<(PortNumber, Bpdu)>,
 }
 
 impl Bridge {
     /// Without ports; VLANs are not told apart.
     pub fn new(fdb: FdbConfig) -> Bridge {
-        Bridge { members: Members::new(), table: Table::new(fdb), storms: Vec::new() }
+        Bridge { members: Members::new(), table: Table::new(fdb), storms: Vec::new(), tree: None }
     }
 
     /// The member list.
@@ -38,7 +55,8 @@ impl Bridge {
         &mut self.table
     }
 
-    /// Adds a port, in this state, or configures it anew if it is there.
+    /// Adds a port, in this state, or configures it anew if it is there. With spanning tree use
+    /// [`Bridge::join_tree`], too.
     pub fn add_port(&mut self, port: PortNumber, config: PortConfig, state: PortState) {
         if self.storms.len() <= port.index() {
             self.storms.resize_with(port.index() + 1, Storm::default);
@@ -60,6 +78,86 @@ impl Bridge {
     pub fn remove_port(&mut self, port: PortNumber) -> bool {
         self.table.forget_port(port);
         self.members.remove(port)
+    }
+
+    /// Begins with spanning tree, as the bridge with this address; ports take part once they
+    /// [join](Bridge::join_tree).
+    ///
+    /// # Errors
+    /// As [`StpConfig::check`].
+    pub fn start_tree(&mut self, config: StpConfig, address: MacAddr) -> Result<(), StpConfigError> {
+        self.tree = Some(Tree { stp: Stp::new(config, address)?, address, bpdus: VecDeque::new() });
+        Ok(())
+    }
+
+    /// The tree as this bridge sees it.
+    pub fn tree(&self) -> Option<&Stp> {
+        self.tree.as_ref().map(|tree| &tree.stp)
+    }
+
+    /// Makes a port part of the tree: it discards until the tree says otherwise. Nothing without spanning tree.
+    ///
+    /// # Errors
+    /// As [`StpPortConfig::check`].
+    pub fn join_tree(&mut self, port: PortNumber, config: StpPortConfig, now: Time) -> Result<(), StpConfigError> {
+        if let Some(tree) = &mut self.tree {
+            tree.stp.add_port(port, config, now)?;
+            self.members.set_state(port, PortState::Discarding);
+        }
+        self.perform();
+        Ok(())
+    }
+
+    /// A port has come up, or gone down: for spanning tree. One that goes down forgets its addresses.
+    pub fn set_up(&mut self, port: PortNumber, up: bool, now: Time) {
+        if !up {
+            self.table.flush_port(port);
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.stp.set_up(port, up, now);
+        }
+        self.perform();
+    }
+
+    /// A frame that [`Decision::Bpdu`] was said of. One that is of no use is counted.
+    pub fn take_bpdu(&mut self, port: PortNumber, frame: &[u8], counters: &Counters, now: Time) {
+        let Some(tree) = &mut self.tree else { return counters.drop(DropReason::BpduIgnored) };
+        match Bpdu::of_frame(frame) {
+            Ok(bpdu) if tree.stp.receive(port, &bpdu, now) => self.perform(),
+            _ => counters.drop(DropReason::BpduIgnored),
+        }
+    }
+
+    /// Does what is due in spanning tree.
+    pub fn advance(&mut self, now: Time) {
+        if let Some(tree) = &mut self.tree {
+            tree.stp.advance(now);
+        }
+        self.perform();
+    }
+
+    /// When [`Bridge::advance`] next has something to do.
+    pub fn next_deadline(&self) -> Option<Time> {
+        self.tree.as_ref()?.stp.next_deadline()
+    }
+
+    /// The frame of the first BPDU that is to be transmitted, and the port.
+    pub fn next_bpdu(&mut self) -> Option<(PortNumber, [u8; MIN_FRAME_LEN])> {
+        let tree = self.tree.as_mut()?;
+        let (port, bpdu) = tree.bpdus.pop_front()?;
+        Some((port, bpdu.emit(tree.address)))
+    }
+
+    /// Does what spanning tree asks for.
+    fn perform(&mut self) {
+        let Some(tree) = &mut self.tree else { return };
+        while let Some(effect) = tree.stp.next_effect() {
+            match effect {
+                Effect::State { port, state } => _ = self.members.set_state(port, state),
+                Effect::Flush { port } => _ = self.table.flush_port(port),
+                Effect::Transmit { port, bpdu } => tree.bpdus.push_back((port, bpdu)),
+            }
+        }
     }
 
     /// Changes what a port does with frames. `false`: there is no such port.

@@ -10,6 +10,7 @@
 //! | `fdb.rs` | [`Key`], [`Entry`], what the rules ask of a table ([`Fdb`], [`FdbWriter`]), the rule of learning |
 //! | `table.rs` | [`Table`]: the forwarding database of one thread |
 //! | `storm.rs` | [`Storm`]: how much is flooded of what a port receives |
+//! | `stp.rs`, `stp/` | [`Stp`]: spanning tree, STP and RSTP |
 //! | `bridge.rs` | [`Bridge`]: all of it for one thread, or behind one lock |
 //!
 //! # Why it is cut this way
@@ -49,6 +50,7 @@ mod forward;
 mod members;
 mod port_set;
 mod storm;
+mod stp;
 mod table;
 mod vlan;
 
@@ -58,5 +60,6 @@ pub use forward::{Arrival, Decision, Egress, Flood, FloodPorts, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
 pub use storm::{FloodKind, Rate, Storm, StormLimits};
+pub use stp::{Effect, PortStatus, Role, Stp, StpConfig, StpConfigError, StpPortConfig, StpVersion, path_cost};
 pub use table::{FdbConfig, Table};
 pub use vlan::{TagAction, Vid, Vlan, Vlans};

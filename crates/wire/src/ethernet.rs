@@ -241,6 +241,39 @@ pub fn vlan_tag(frame: &[u8]) -> Option<VlanTag> {
     Some(VlanTag::from_control(tag.control.get()))
 }
 
+/// Bytes of an 802.1Q tag.
+pub const TAG_LEN: usize = 4;
+
+/// Inserts a tag into a frame in front of which [`TAG_LEN`] bytes are free: `bytes` begins with those, and is the frame
+/// with its tag afterwards. Nothing if it ends before the addresses do.
+pub fn insert_tag(bytes: &mut [u8], tag: VlanTag) {
+    if let Some(head) = bytes.first_chunk_mut::<16>() {
+        head.copy_within(TAG_LEN.., 0);
+        let [.., a, b, c, d] = head;
+        [*a, *b] = u16::from(EtherType::Vlan).to_be_bytes();
+        [*c, *d] = tag.control().to_be_bytes();
+    }
+}
+
+/// Takes the tag out of a frame: the frame without it begins [`TAG_LEN`] bytes further on. Nothing, and `false`, if it
+/// has none.
+pub fn remove_tag(bytes: &mut [u8]) -> bool {
+    let tagged = vlan_tag(bytes).is_some();
+    if let (true, Some(head)) = (tagged, bytes.first_chunk_mut::<16>()) {
+        head.copy_within(..12, TAG_LEN);
+    }
+    tagged
+}
+
+/// Writes another tag over that of a frame. Nothing if it has none.
+pub fn replace_tag(bytes: &mut [u8], tag: VlanTag) {
+    if vlan_tag(bytes).is_some()
+        && let Some([.., a, b]) = bytes.first_chunk_mut::<16>()
+    {
+        [*a, *b] = tag.control().to_be_bytes();
+    }
+}
+
 impl Header {
     /// Writes an untagged header.
     #[inline]
@@ -258,5 +291,40 @@ impl Header {
             tpid: U16::new(EtherType::Vlan.into()),
             tag: TagView { control: U16::new(tag.control()), ethertype: U16::new(self.ethertype.into()) },
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_inserted_replaced_and_taken_out_again() {
+        let header = Header {
+            dst: MacAddr([1, 2, 3, 4, 5, 6]),
+            src: MacAddr([7, 8, 9, 10, 11, 12]),
+            ethertype: EtherType::Other(0x88b5),
+        };
+        let mut plain = [0xaa; 20];
+        header.emit(plain.first_chunk_mut().unwrap());
+        let mut bytes = [0; 24];
+        bytes[TAG_LEN..].copy_from_slice(&plain);
+        let tag = VlanTag { priority: 5, drop_eligible: true, id: 0x123 };
+        insert_tag(&mut bytes, tag);
+        assert_eq!(parse(&bytes), Ok((header, TAGGED_HEADER_LEN)));
+        assert_eq!(vlan_tag(&bytes), Some(tag));
+        assert_eq!(bytes[TAGGED_HEADER_LEN..], plain[HEADER_LEN..]);
+        let other = VlanTag { priority: 0, drop_eligible: false, id: 9 };
+        replace_tag(&mut bytes, other);
+        assert_eq!(vlan_tag(&bytes), Some(other));
+        assert!(remove_tag(&mut bytes));
+        assert_eq!(bytes[TAG_LEN..], plain);
+        // What has no tag, or is too short for one, stays as it is.
+        let before = plain;
+        replace_tag(&mut plain, tag);
+        assert!(!remove_tag(&mut plain) && plain == before);
+        let mut short = [7; 15];
+        insert_tag(&mut short, tag);
+        assert!(!remove_tag(&mut short) && short == [7; 15]);
     }
 }

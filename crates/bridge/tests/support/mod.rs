@@ -1,6 +1,8 @@
 //! A bridge with ports, and frames for it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub mod lans;
+
 use bridge::{Bridge, Decision, Egress, FdbConfig, PortConfig, PortNumber, PortState, Vid};
 use observe::{Counters, DropReason, Time};
 use wire::ethernet::{EtherType, HEADER_LEN, Header, MacAddr, TAGGED_HEADER_LEN, VlanTag};

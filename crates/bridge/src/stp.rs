@@ -1,0 +1,377 @@
+//! Spanning tree: STP and RSTP (IEEE 802.1D-2004 clause 17).
+//!
+//! [`Stp`] is one bridge's protocol entity as a value. It is told what happens (a port comes up, a BPDU arrives, time has
+//! passed), runs the standard's state machines until none of them has a transition to make, and leaves what is to be
+//! done outside as [`Effect`]s, in an order that must be kept: a port is put into Discarding before the BPDU is
+//! transmitted that lets the bridge at the other end forward. It has no clock: [`Stp::next_deadline`] says when
+//! [`Stp::advance`] has something to do.
+//!
+//! | file | machines |
+//! |---|---|
+//! | `stp/port.rs` | the variables of a port; its timers as deadlines |
+//! | `stp/information.rs` | Port Receive (17.23), Port Information (17.27) |
+//! | `stp/selection.rs` | Port Role Selection (17.28) |
+//! | `stp/transitions.rs` | Port Role Transitions (17.29), Port State Transition (17.30) |
+//! | `stp/topology_change.rs` | Topology Change (17.31) |
+//! | `stp/transmit.rs` | Port Transmit (17.26) |
+//! | `stp/detection.rs` | Port Protocol Migration (17.24), Bridge Detection (17.25) |
+//!
+//! Variables, conditions and states have the standard's names. Of one thread, as control plane.
+
+mod detection;
+mod information;
+mod port;
+mod selection;
+mod topology_change;
+mod transitions;
+mod transmit;
+
+use core::fmt;
+use std::collections::VecDeque;
+
+use observe::Time;
+use wire::ethernet::MacAddr;
+use wire::stp::{Bpdu, BridgeId, PriorityVector, Times};
+
+use self::information::SECOND;
+use self::port::Port;
+pub use self::port::Role;
+use crate::{PortNumber, PortState};
+
+/// What the bridge speaks (ForceProtocolVersion, 17.13.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StpVersion {
+    /// STP on all ports.
+    Stp,
+    /// RSTP, and STP on the ports at whose other end nobody speaks RSTP.
+    Rstp,
+}
+
+/// A bridge's configuration; defaults are those of tables 17-1 and 17-2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StpConfig {
+    /// What it speaks.
+    pub version: StpVersion,
+    /// A multiple of 4096; the bridge with the smallest becomes root.
+    pub priority: u16,
+    /// Bridge Max Age in seconds, 6 to 40.
+    pub max_age: u8,
+    /// Bridge Hello Time in seconds, 1 or 2.
+    pub hello: u8,
+    /// Bridge Forward Delay in seconds, 4 to 30.
+    pub forward_delay: u8,
+    /// Transmit Hold Count, 1 to 10: most BPDUs that a port sends in a second.
+    pub hold_count: u8,
+}
+
+impl Default for StpConfig {
+    fn default() -> StpConfig {
+        let version = StpVersion::Rstp;
+        StpConfig { version, priority: 0x8000, max_age: 20, hello: 2, forward_delay: 15, hold_count: 6 }
+    }
+}
+
+/// A value of [`StpConfig`] or [`StpPortConfig`] that the standard does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StpConfigError(&'static str);
+
+impl fmt::Display for StpConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl core::error::Error for StpConfigError {}
+
+impl StpConfig {
+    /// Holds the values to their ranges, and to each other (17.14).
+    ///
+    /// # Errors
+    /// The first that is wrong.
+    pub fn check(&self) -> Result<(), StpConfigError> {
+        let delays = 2 * (u16::from(self.forward_delay) - u16::from(self.forward_delay > 0));
+        let rules = [
+            (self.priority & 0xfff == 0, "the bridge priority must be a multiple of 4096"),
+            ((6..=40).contains(&self.max_age), "the max age must be 6 to 40 seconds"),
+            ((1..=2).contains(&self.hello), "the hello time must be 1 or 2 seconds"),
+            ((4..=30).contains(&self.forward_delay), "the forward delay must be 4 to 30 seconds"),
+            ((1..=10).contains(&self.hold_count), "the transmit hold count must be 1 to 10"),
+            (delays >= self.max_age.into(), "twice the forward delay less a second must be at least the max age"),
+            (self.max_age >= 2 * (self.hello + 1), "the max age must be at least twice the hello time and a second"),
+        ];
+        rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, says)| Err(StpConfigError(says)))
+    }
+
+    fn times(&self) -> Times {
+        let seconds = |n: u8| u16::from(n) * SECOND;
+        Times {
+            message_age: 0,
+            max_age: seconds(self.max_age),
+            hello: seconds(self.hello),
+            forward_delay: seconds(self.forward_delay),
+        }
+    }
+}
+
+/// A port's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StpPortConfig {
+    /// A multiple of 16; of two ways that are as good, the smaller is taken.
+    pub priority: u8,
+    /// What the way by this port costs, 1 to 200,000,000; see [`path_cost`].
+    pub cost: u32,
+    /// AdminEdge: no bridge is at the other end. Until a BPDU arrives the port forwards at once.
+    pub admin_edge: bool,
+    /// AutoEdge: that no bridge is at the other end is found out, in 3 s.
+    pub auto_edge: bool,
+    /// operPointToPointMAC: at most one other bridge is at the other end.
+    pub point_to_point: bool,
+}
+
+impl Default for StpPortConfig {
+    /// For 1 Gb/s and full duplex.
+    fn default() -> StpPortConfig {
+        StpPortConfig { priority: 128, cost: path_cost(1000), admin_edge: false, auto_edge: true, point_to_point: true }
+    }
+}
+
+impl StpPortConfig {
+    /// Holds the values to their ranges.
+    ///
+    /// # Errors
+    /// The first that is wrong.
+    pub fn check(&self) -> Result<(), StpConfigError> {
+        if self.priority & 0xf != 0 {
+            return Err(StpConfigError("the port priority must be a multiple of 16"));
+        }
+        let allowed = (1..=200_000_000).contains(&self.cost);
+        if allowed { Ok(()) } else { Err(StpConfigError("the path cost must be 1 to 200000000")) }
+    }
+}
+
+/// The recommended path cost of a link of so many Mb/s (table 17-3).
+pub const fn path_cost(megabits: u32) -> u32 {
+    if megabits == 0 {
+        return 200_000_000;
+    }
+    let cost = 20_000_000 / megabits;
+    if cost == 0 { 1 } else { cost }
+}
+
+/// What is to be done outside; in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The port does this with frames from now on.
+    State {
+        /// Which.
+        port: PortNumber,
+        /// What.
+        state: PortState,
+    },
+    /// Forget the addresses that were learned by the port.
+    Flush {
+        /// Which.
+        port: PortNumber,
+    },
+    /// Transmit a BPDU, without a tag.
+    Transmit {
+        /// By this port.
+        port: PortNumber,
+        /// It.
+        bpdu: Bpdu,
+    },
+}
+
+/// What a port is in the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortStatus {
+    /// Its role.
+    pub role: Role,
+    /// What it does with frames.
+    pub state: PortState,
+    /// No bridge is at its other end.
+    pub edge: bool,
+    /// It speaks RSTP.
+    pub rapid: bool,
+}
+
+/// See the head of the file.
+pub struct Stp {
+    config: StpConfig,
+    id: BridgeId,
+    /// BridgeTimes
+    times: Times,
+    root_priority: PriorityVector,
+    root_times: Times,
+    root_port: Option<PortNumber>,
+    /// By number.
+    slots: Vec<Option<Port>>,
+    effects: VecDeque<Effect>,
+    now: Time,
+}
+
+impl Stp {
+    /// A bridge with this address and without ports.
+    ///
+    /// # Errors
+    /// As [`StpConfig::check`].
+    pub fn new(config: StpConfig, address: MacAddr) -> Result<Stp, StpConfigError> {
+        config.check()?;
+        let (id, times) = (BridgeId::new(config.priority, address), config.times());
+        let root_priority = PriorityVector { root: id, cost: 0, bridge: id, port: 0 };
+        let (slots, effects) = (Vec::new(), VecDeque::new());
+        let (root_times, root_port) = (times, None);
+        Ok(Stp { config, id, times, root_priority, root_times, root_port, slots, effects, now: Time::ZERO })
+    }
+
+    /// Adds a port, which is down and Discarding, or begins anew with it.
+    ///
+    /// # Errors
+    /// As [`StpPortConfig::check`].
+    pub fn add_port(&mut self, port: PortNumber, config: StpPortConfig, now: Time) -> Result<(), StpConfigError> {
+        config.check()?;
+        if self.slots.len() <= port.index() {
+            self.slots.resize(port.index() + 1, None);
+        }
+        let rstp = self.is_rstp();
+        self.slots[port.index()] = Some(Port::new(port, config, rstp));
+        self.advance(now);
+        Ok(())
+    }
+
+    /// Removes a port.
+    pub fn remove_port(&mut self, port: PortNumber, now: Time) {
+        if self.slots.get_mut(port.index()).is_some_and(|slot| slot.take().is_some()) {
+            self.reselect();
+            self.advance(now);
+        }
+    }
+
+    /// The port has come up, or gone down.
+    pub fn set_up(&mut self, port: PortNumber, up: bool, now: Time) {
+        let Some(port) = self.port_at(port.index()) else { return };
+        if port.enabled != up {
+            port.enabled = up;
+            // Held while the port is down (17.23, 17.24).
+            port.edge_delay.start(now, port::MIGRATE_TIME);
+            port.mdelay.start(now, port::MIGRATE_TIME);
+        }
+        self.advance(now);
+    }
+
+    /// A BPDU has arrived. `false`: it is ignored, because there is no such port, it is down, or the configuration BPDU
+    /// is the port's own (9.3.4).
+    pub fn receive(&mut self, port: PortNumber, bpdu: &Bpdu, now: Time) -> bool {
+        // What was due before the BPDU arrived comes first.
+        self.advance(now);
+        let id = self.id;
+        let Some(port) = self.port_at(port.index()) else { return false };
+        let own = matches!(bpdu, Bpdu::Config(config)
+            if config.priority.bridge == id && config.priority.port == port.id());
+        if own || !port.enabled {
+            return false;
+        }
+        port.take(bpdu, now);
+        self.advance(now);
+        true
+    }
+
+    /// Asks the port to find out anew whether RSTP is spoken at its other end (17.19.13).
+    pub fn check_migration(&mut self, port: PortNumber, now: Time) {
+        let rstp = self.is_rstp();
+        if let Some(port) = self.port_at(port.index()) {
+            port.mcheck = rstp;
+        }
+        self.advance(now);
+    }
+
+    /// Does what is due at `now`. A time before the last counts as the last.
+    pub fn advance(&mut self, now: Time) {
+        let now = self.now.max(now);
+        self.now = now;
+        let machines = [
+            Stp::migration,
+            Stp::bridge_detection,
+            Stp::information,
+            Stp::role_transition,
+            Stp::state_transition,
+            Stp::topology_change,
+            Stp::transmit,
+        ];
+        loop {
+            let mut moved = self.select(now);
+            for at in 0..self.slots.len() {
+                for machine in machines {
+                    while machine(self, at, now) {
+                        moved = true;
+                    }
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// When [`Stp::advance`] next has something to do; `None`: not before something happens.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let deadlines = self.ports().filter(|port| port.enabled).flat_map(Port::deadlines);
+        deadlines.filter(|deadline| *deadline > self.now).min()
+    }
+
+    /// The first thing to be done outside that was not taken yet.
+    pub fn next_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// The bridge's identifier.
+    pub fn id(&self) -> BridgeId {
+        self.id
+    }
+
+    /// The bridge taken to be the root.
+    pub fn root(&self) -> BridgeId {
+        self.root_priority.root
+    }
+
+    /// What the way to the root costs; 0 for the root.
+    pub fn root_cost(&self) -> u32 {
+        self.root_priority.cost
+    }
+
+    /// The way to the root; `None`: this is the root.
+    pub fn root_port(&self) -> Option<PortNumber> {
+        self.root_port
+    }
+
+    /// What a port is in the tree.
+    pub fn status(&self, port: PortNumber) -> Option<PortStatus> {
+        let port = self.slots.get(port.index())?.as_ref()?;
+        let state = match (port.learning, port.forwarding) {
+            (_, true) => PortState::Forwarding,
+            (true, false) => PortState::Learning,
+            (false, false) => PortState::Discarding,
+        };
+        Some(PortStatus { role: port.role, state, edge: port.oper_edge, rapid: port.send_rstp })
+    }
+
+    fn is_rstp(&self) -> bool {
+        self.config.version == StpVersion::Rstp
+    }
+
+    fn reselect(&mut self) {
+        self.ports_mut().for_each(|port| (port.reselect, port.selected) = (true, false));
+    }
+
+    fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.slots.iter().flatten()
+    }
+
+    fn ports_mut(&mut self) -> impl Iterator<Item = &mut Port> {
+        self.slots.iter_mut().flatten()
+    }
+
+    fn port_at(&mut self, at: usize) -> Option<&mut Port> {
+        self.slots.get_mut(at)?.as_mut()
+    }
+}
