@@ -1,0 +1,101 @@
+//! What forwarding decided to do to a frame, done: its tag, and the checksum that a device has left to do.
+
+use bridge::TagAction;
+use pktbuf::{Checksum, PktBuf};
+use wire::ethernet::{self, TAG_LEN};
+
+/// Headroom of a frame that is copied because it had none for a tag.
+const HEADROOM: usize = 64;
+
+/// The frame with its tag as it is to leave; `None`: there is no buffer for a copy with room for a tag.
+pub(crate) fn retag(mut frame: PktBuf, action: TagAction) -> Option<PktBuf> {
+    match action {
+        TagAction::Keep => {}
+        TagAction::Push(tag) => {
+            if frame.headroom() < TAG_LEN {
+                frame = with_headroom(&frame)?;
+            }
+            frame.push_front(TAG_LEN);
+            ethernet::insert_tag(&mut frame, tag);
+            move_checksum(&mut frame, |start| start.saturating_add(TAG_LEN as u16));
+        }
+        TagAction::Pop => {
+            if ethernet::remove_tag(&mut frame) {
+                frame.pull_front(TAG_LEN);
+                move_checksum(&mut frame, |start| start.saturating_sub(TAG_LEN as u16));
+            }
+        }
+        TagAction::Replace(tag) => ethernet::replace_tag(&mut frame, tag),
+    }
+    Some(frame)
+}
+
+fn with_headroom(frame: &PktBuf) -> Option<PktBuf> {
+    let mut copy = PktBuf::alloc_with_headroom(HEADROOM, frame.len())?;
+    copy.append(frame.len()).copy_from_slice(frame);
+    let mut meta = *frame.meta();
+    // Said in bytes of the other buffer's headroom.
+    meta.l3 = 0;
+    *copy.meta_mut() = meta;
+    Some(copy)
+}
+
+/// What is left of the checksum begins at another byte of the frame.
+fn move_checksum(frame: &mut PktBuf, to: impl Fn(u16) -> u16) {
+    if let Checksum::Partial { start, offset } = frame.meta().checksum {
+        frame.meta_mut().checksum = Checksum::Partial { start: to(start), offset };
+    }
+}
+
+/// Completes the checksum that was left to a device, for one that does not.
+pub(crate) fn complete_checksum(frame: &mut PktBuf) {
+    let Checksum::Partial { start, offset } = frame.meta().checksum else { return };
+    let start = usize::from(start);
+    let field = start + usize::from(offset);
+    if let Some(covered) = frame.get(start..) {
+        // The field holds the sum of the pseudo header, and is part of what is summed.
+        let checksum = pktbuf::sum(covered).finish();
+        if let Some([a, b]) = frame.get_mut(field..).and_then(|bytes| bytes.first_chunk_mut()) {
+            [*a, *b] = checksum.to_be_bytes();
+        }
+    }
+    frame.meta_mut().checksum = Checksum::None;
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::ethernet::VlanTag;
+
+    use super::*;
+
+    const TAG: VlanTag = VlanTag { priority: 0, drop_eligible: false, id: 10 };
+
+    fn frame(headroom: usize) -> PktBuf {
+        let mut frame = PktBuf::alloc_with_headroom(headroom, 64).unwrap();
+        (0..64).zip(frame.append(64)).for_each(|(n, byte)| *byte = n);
+        frame.meta_mut().checksum = Checksum::Partial { start: 34, offset: 16 };
+        frame
+    }
+
+    #[test]
+    fn a_tag_is_pushed_and_popped_with_and_without_headroom() {
+        for headroom in [0, 3, 4, 100] {
+            let tagged = retag(frame(headroom), TagAction::Push(TAG)).unwrap();
+            assert_eq!((tagged.len(), ethernet::vlan_tag(&tagged)), (68, Some(TAG)));
+            assert_eq!(tagged.meta().checksum, Checksum::Partial { start: 38, offset: 16 });
+            let plain = retag(tagged, TagAction::Pop).unwrap();
+            assert_eq!((&plain[..], plain.meta().checksum), (&frame(0)[..], frame(0).meta().checksum));
+        }
+    }
+
+    #[test]
+    fn a_completed_checksum_is_that_of_what_it_covers() {
+        let mut frame = frame(0);
+        complete_checksum(&mut frame);
+        // With a zero in the field the sum of the bytes 34 to 63 and of what was in the field.
+        let covered: u32 = (34u32..64).step_by(2).map(|n| n << 8 | (n + 1)).sum();
+        let folded = (covered & 0xffff) + (covered >> 16);
+        assert_eq!(frame[50..52], (!(folded as u16)).to_be_bytes());
+        assert_eq!(frame.meta().checksum, Checksum::None);
+    }
+}

@@ -1,0 +1,266 @@
+//! Three whole stacks that a bridge connects: echo requests and TCP between each two, over VLANs, over two bridges with a
+//! loop between them, and past a port that goes down. Virtual time.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge::{PortConfig, PortNumber, StpConfig, StpPortConfig, Vid};
+use dev::{Device, mem};
+use observe::{DropReason, Time};
+use pktbuf::Chunk;
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, TcpSocket};
+use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use switch::{Generic, GenericConfig, PortError, Work};
+use sync::Real;
+use wire::ethernet::MacAddr;
+
+const PORT: u16 = 80;
+const DATA: usize = 100_000;
+
+struct Host {
+    stack: Stack<Real>,
+    drivers: Vec<Driver<Real>>,
+    listeners: [Arc<ListenerShared<Real>>; 2],
+}
+
+/// Addresses of host `n`.
+fn addresses(n: usize) -> [IpAddr; 2] {
+    [Ipv4Addr::new(10, 0, 0, n as u8 + 1).into(), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n as u16 + 1).into()]
+}
+
+fn host(n: usize, device: mem::MemDevice, clock: &Arc<VirtualClock<Real>>) -> Host {
+    let config = StackConfig {
+        own_threads: false,
+        seed: Some(n as u64 + 1),
+        clock: Clock::Virtual(clock.clone()),
+        cpus: 1,
+        ..StackConfig::new(Architecture::default())
+    };
+    let [v4, v6] = addresses(n);
+    let addresses = vec![(v4, 24), (v6, 64)];
+    let interface =
+        InterfaceConfig { device: Box::new(device), addresses, gateways: vec![], addressing: Default::default() };
+    let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+    let listen = |any: IpAddr| stack.listen(SocketAddr::new(any, PORT), 16, Default::default()).expect("a free port");
+    let listeners = [listen(v4), listen(v6)];
+    Host { stack, drivers, listeners }
+}
+
+struct World {
+    clock: Arc<VirtualClock<Real>>,
+    hosts: Vec<Host>,
+    bridges: Vec<Generic<Real>>,
+}
+
+/// Ends of a link; the address of the first is that of station `n`.
+fn link(n: u8, offload: bool) -> (mem::MemDevice, mem::MemDevice) {
+    let (mac_a, mac_b) = (MacAddr([2, 0, 0, 0, 1, n]), MacAddr([2, 0, 0, 0, 2, n]));
+    mem::pair::<Real>(mem::MemConfig { mac_a, mac_b, checksum_offload: offload, ..Default::default() })
+}
+
+impl World {
+    /// Three hosts; bridge `of[n]` has host `n`, at the next of its ports. Behind those come the ends of `trunks`, each
+    /// between two bridges.
+    fn new(of: [usize; 3], trunks: &[(usize, usize)], config: GenericConfig) -> World {
+        let clock = VirtualClock::new(Time::from_secs(1));
+        let count = of.iter().chain(trunks.iter().flat_map(|(a, b)| [a, b])).max().unwrap() + 1;
+        let mut devices: Vec<Vec<(Box<dyn Device>, PortConfig)>> = (0..count).map(|_| Vec::new()).collect();
+        let mut hosts = Vec::new();
+        for (n, bridge) in of.into_iter().enumerate() {
+            // The first host leaves checksums to its device, the others compute their own.
+            let (near, far) = link(n as u8, n == 0);
+            hosts.push(host(n, near, &clock));
+            devices[bridge].push((Box::new(far), PortConfig::default()));
+        }
+        for (n, (a, b)) in (100..).zip(trunks) {
+            let (left, right) = link(n, false);
+            devices[*a].push((Box::new(left), PortConfig::default()));
+            devices[*b].push((Box::new(right), PortConfig::default()));
+        }
+        let build =
+            |devices| Generic::build(config, devices).unwrap_or_else(|(n, error)| panic!("device {n}: {error}"));
+        let bridges = devices.into_iter().map(build).collect();
+        World { clock, hosts, bridges }
+    }
+
+    fn rest(&mut self) {
+        loop {
+            let now = self.clock.now();
+            let stacks: usize = self.hosts.iter_mut().flat_map(|host| &mut host.drivers).map(Driver::poll).sum();
+            let bridges: usize = self.bridges.iter_mut().map(|bridge| bridge.poll(now)).sum();
+            if stacks + bridges == 0 {
+                return;
+            }
+        }
+    }
+
+    fn pass(&mut self, span: Duration) {
+        let end = self.clock.now() + span;
+        self.rest();
+        while self.clock.now() < end {
+            self.clock.advance(Duration::from_millis(5));
+            self.rest();
+        }
+    }
+
+    /// An echo request from one host to another; whether the answer came.
+    fn ping(&mut self, from: usize, to: IpAddr) -> bool {
+        // The caller waits, by the clock that this thread moves.
+        let stack = self.hosts[from].stack.clone();
+        let answer = std::thread::spawn(move || stack.ping(to, 1, 56, Duration::from_secs(5)));
+        while !answer.is_finished() {
+            self.pass(Duration::from_millis(5));
+            std::thread::yield_now();
+        }
+        answer.join().expect("no panic").expect("a route").is_some()
+    }
+
+    /// Whether data sent from one host arrive at another, as they were sent.
+    fn carries(&mut self, from: usize, to: usize, family: usize) -> bool {
+        let address = SocketAddr::new(addresses(to)[family], PORT);
+        let client = self.hosts[from].stack.connect(None, address, &Default::default()).expect("a route");
+        self.pass(Duration::from_secs(2));
+        let Some(server) = self.hosts[to].listeners[family].accept() else { return false };
+        let data: Arc<[u8]> = (0..DATA).map(|n| (n * 7 / 3) as u8).collect();
+        let mut chunks = tcp::Chunks::new();
+        chunks.push(Chunk::shared(data.clone()));
+        let reply = self.hosts[from].stack.call(&client.target(), Call::Send(tcp::Send { chunks }));
+        let Reply::Sent(Ok(mut sent)) = reply else { panic!("not sent") };
+        let mut came: Vec<u8> = Vec::new();
+        for _ in 0..1000 {
+            self.pass(Duration::from_millis(5));
+            came.extend(self.receive(to, &server));
+            if came.len() == data.len() {
+                break;
+            }
+            if !sent.rest.is_empty() {
+                let chunks = std::mem::take(&mut sent.rest);
+                if let Reply::Sent(Ok(more)) =
+                    self.hosts[from].stack.call(&client.target(), Call::Send(tcp::Send { chunks }))
+                {
+                    sent = more;
+                }
+            }
+        }
+        came[..] == data[..]
+    }
+
+    fn receive(&self, at: usize, socket: &Arc<TcpSocket<Real>>) -> Vec<u8> {
+        match self.hosts[at].stack.call(&socket.target(), Call::Receive(tcp::Receive { max: usize::MAX })) {
+            Reply::Received(Ok(received)) => received.data.iter().flat_map(|data| data.to_vec()).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn port(n: u16) -> PortNumber {
+    PortNumber::new(n).unwrap()
+}
+
+fn vid(id: u16) -> Vid {
+    Vid::new(id).unwrap()
+}
+
+#[test]
+fn three_stacks_reach_each_other() {
+    for work in [Work::Drain, Work::Frames(1)] {
+        let mut world = World::new([0; 3], &[], GenericConfig { work, ..Default::default() });
+        for (from, to) in [(0, 1), (1, 2), (2, 0), (1, 0)] {
+            for family in [0, 1] {
+                assert!(world.ping(from, addresses(to)[family]), "{from} to {to}, {work:?}");
+                assert!(world.carries(from, to, family), "{from} to {to}, {work:?}");
+            }
+        }
+        assert_eq!(world.bridges[0].bridge().table().len(), 3);
+        assert_eq!(world.bridges[0].counters().dropped(DropReason::TxRingFull), 0);
+    }
+}
+
+/// Hosts 0 and 1 are in VLAN 10 of two bridges, host 2 is in VLAN 20; a trunk carries both, tagged.
+#[test]
+fn vlans_cross_a_trunk_and_stay_apart() {
+    let mut world = World::new([0, 1, 0], &[(0, 1)], GenericConfig::default());
+    // Ports of bridge 0: hosts 0 and 2, the trunk; of bridge 1: host 1, the trunk.
+    let access = [(0, 0, 10), (0, 1, 20), (1, 0, 10)];
+    for (at, trunk) in [(0, 2), (1, 1)] {
+        let bridge = world.bridges[at].bridge_mut();
+        bridge.set_filtering(true);
+        bridge.leave(vid(1), port(trunk));
+        bridge.configure(port(trunk), |config| config.pvid = None);
+        assert!([10, 20].into_iter().all(|id| bridge.join(vid(id), port(trunk), false)));
+    }
+    for (at, number, id) in access {
+        let bridge = world.bridges[at].bridge_mut();
+        bridge.leave(vid(1), port(number));
+        bridge.configure(port(number), |config| config.pvid = Some(vid(id)));
+        assert!(bridge.join(vid(id), port(number), true));
+    }
+    for family in [0, 1] {
+        assert!(world.ping(0, addresses(1)[family]) && world.carries(0, 1, family) && world.carries(1, 0, family));
+        assert!(!world.carries(0, 2, family) && !world.carries(2, 1, family));
+    }
+    // Host 1 moves to VLAN 20.
+    let bridge = world.bridges[1].bridge_mut();
+    bridge.leave(vid(10), port(0));
+    bridge.configure(port(0), |config| config.pvid = Some(vid(20)));
+    bridge.join(vid(20), port(0), true);
+    assert!(world.carries(2, 1, 0) && !world.carries(0, 1, 1));
+}
+
+/// Two bridges with two trunks: without spanning tree the first broadcast would go round for ever.
+#[test]
+fn a_loop_is_broken_and_heals() {
+    let mut world = World::new([0, 1, 0], &[(0, 1), (0, 1)], GenericConfig::default());
+    let now = world.clock.now();
+    for (n, ports) in [(0, 4), (1, 3)] {
+        let bridge = &mut world.bridges[n];
+        let address = MacAddr([2, 0, 0, 0, 9, n as u8]);
+        bridge.bridge_mut().start_tree(StpConfig::default(), address).expect("a configuration");
+        for number in 0..ports {
+            bridge.bridge_mut().join_tree(port(number), StpPortConfig::default(), now).expect("a configuration");
+            bridge.set_up(port(number), true, now);
+        }
+    }
+    // Ports towards hosts are found out to be edge ports after 3 s.
+    world.pass(Duration::from_secs(4));
+    for family in [0, 1] {
+        assert!(world.ping(0, addresses(1)[family]) && world.carries(0, 1, family) && world.carries(1, 2, family));
+    }
+    // The trunk in use: both ends see it go down.
+    let now = world.clock.now();
+    world.bridges[0].set_up(port(2), false, now);
+    world.bridges[1].set_up(port(1), false, now);
+    assert!(world.carries(0, 1, 0), "by the other trunk");
+    assert!(world.carries(2, 1, 1));
+}
+
+#[test]
+fn a_full_input_queue_drops_and_counts() {
+    let (near, mut far) = link(0, false);
+    let config = GenericConfig { input_queue: 4, ..Default::default() };
+    let devices: Vec<(Box<dyn Device>, PortConfig)> = vec![(Box::new(near), PortConfig::default())];
+    let mut bridge = Generic::<Real>::build(config, devices).unwrap_or_else(|(_, error)| panic!("{error}"));
+    let mut queue = far.take_queues().pop().unwrap();
+    for _ in 0..10 {
+        let bytes = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+        assert!(queue.tx.transmit(pktbuf::PktBuf::from_slice(&bytes).unwrap()).is_ok());
+    }
+    assert_eq!(bridge.poll(Time::from_secs(1)), 10);
+    assert_eq!(bridge.counters().dropped(DropReason::InputQueueFull), 6);
+    assert_eq!(bridge.counters().dropped(DropReason::BridgeNoPort), 4, "there is no other port");
+}
+
+#[test]
+fn a_device_that_cannot_be_a_port_is_refused() {
+    let refused = |config| {
+        let (near, _) = mem::pair::<Real>(config);
+        let devices: Vec<(Box<dyn Device>, PortConfig)> = vec![(Box::new(near), PortConfig::default())];
+        Generic::<Real>::build(GenericConfig::default(), devices).err()
+    };
+    let merging = mem::MemConfig { coalescing: true, ..Default::default() };
+    assert_eq!(refused(merging), Some((0, PortError::Coalesces)));
+    let bare = mem::MemConfig { framing: wire::Framing::Packet, ..Default::default() };
+    assert_eq!(refused(bare), Some((0, PortError::NotEthernet)));
+}
