@@ -96,6 +96,12 @@ pub enum TableChange {
     },
     /// An active open has learnt of its destination: run [`crate::TakeNews`].
     News,
+    /// An active open is complete. All that the connection waits for now is in [`Outbox::deadline`]: a wake that it
+    /// asked for before, above all for its SYN, can be taken back. It would only find nothing due.
+    Opened {
+        /// As [`TableChange::News`].
+        news: bool,
+    },
 }
 
 /// What has come to light of the path to the peer.

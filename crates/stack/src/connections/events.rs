@@ -87,7 +87,7 @@ pub trait Events: Place {
             self.path_news(id, effects.path, now, deferred);
         }
         if effects.table != TableChange::None {
-            self.change(id, effects.table, now, deferred);
+            self.change(id, effects, now, deferred);
         }
     }
 
@@ -117,19 +117,20 @@ pub trait Events: Place {
 
     /// The event changes what the table, a listener or the memory of destinations knows of the connection.
     #[inline(never)]
-    fn change(
-        &mut self,
-        id: &Self::Id,
-        change: TableChange,
-        now: Time,
-        deferred: &mut DeferredEffects<Self::Platform>,
-    ) {
-        match change {
+    fn change(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+        match effects.table {
             TableChange::None => {}
             TableChange::Established => self.established(id, now, deferred),
             TableChange::Remove => self.remove(id),
             TableChange::Unfinished { reset, remove } => self.unfinished(id, (reset, remove), now),
             TableChange::News => self.learn(id, now, deferred),
+            TableChange::Opened { news } => {
+                let due = self.rearm(id, effects.deadline);
+                self.call_for(due, deferred);
+                if news {
+                    self.learn(id, now, deferred);
+                }
+            }
         }
     }
 

@@ -333,6 +333,13 @@ impl<P: Platform> Place for Cell<P> {
         self.wheel.arm(&mut connection.timer, *slot, deadline)
     }
 
+    fn rearm(&mut self, slot: &u32, deadline: Option<Time>) -> u64 {
+        if let Some(connection) = self.directory.connections.at(*slot) {
+            self.wheel.cancel(connection.timer, *slot);
+        }
+        deadline.map_or(u64::MAX, |deadline| self.arm(slot, deadline))
+    }
+
     fn expire(&mut self, now: Time) -> Vec<u32> {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.expire(now, &mut due);

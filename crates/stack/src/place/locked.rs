@@ -30,7 +30,7 @@ use wire::FourTuple;
 
 use super::connection::Connections;
 use super::contents::{Contents, Moving, NotAtRest, Share};
-use super::pcb::{CoupledGuard, EmitContext, Held as _, LockPlan, SharedPcb, halves, six};
+use super::pcb::{CoupledGuard, EmitContext, Held, LockPlan, SharedPcb, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
@@ -370,7 +370,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     fn work<E: Event>(
         &mut self,
         connection: &Self::Id,
-        mut held: Self::Held,
+        held: Self::Held,
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
@@ -387,8 +387,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
             deferred,
         };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
-        let reply = pass((&connection.pcb, &connection.socket), way, &mut held, event, &mut out, now);
-        held.release();
+        let mut beside = Beside { table: held, place: self, connection };
+        let reply = pass((&connection.pcb, &connection.socket), way, &mut beside, event, &mut out, now);
+        beside.release();
         connection.charge(&self.shared, out.memory, out.standing);
         Some((
             reply,
@@ -440,6 +441,11 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         due
     }
 
+    /// Was done while the connection was held ([`Beside::opened`]): by now another thread may have armed the entry.
+    fn rearm(&mut self, _: &Self::Id, _: Option<Time>) -> u64 {
+        u64::MAX
+    }
+
     fn expire(&mut self, now: Time) -> Vec<u32> {
         let mut due = Vec::new();
         let mut timers = self.timers.lock();
@@ -478,11 +484,34 @@ impl<P: Platform> Stored for Arc<Lock<Datagrams, P>> {
     }
 }
 
+/// What an event of a connection may let go, or take back, while it holds the connection.
+struct Beside<'a, P: Platform> {
+    table: TableGuard<'a, P>,
+    place: &'a Locked<P>,
+    connection: &'a Connection<P>,
+}
+
+impl<P: Platform> Held for Beside<'_, P> {
+    #[inline(always)]
+    fn release(&mut self) {
+        self.table = None;
+    }
+
+    /// A thread that arms an entry for a later event of the connection does so after this.
+    #[cold]
+    fn opened(&mut self) {
+        let Some(slot) = self.connection.socket.slot() else { return };
+        let mut timers = self.place.timers.lock();
+        self.connection.armed.store(u64::MAX, Ordering::Release);
+        timers.cancel(slot);
+    }
+}
+
 /// Runs an event on a PCB under its locks; the table guard, if it was kept, is dropped on the way.
 fn pass<P: Platform, E: Event>(
     (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
     mut way: EmitContext<'_, P>,
-    held: &mut TableGuard<'_, P>,
+    held: &mut Beside<'_, P>,
     event: E,
     out: &mut Outbox<'_>,
     now: Time,

@@ -259,6 +259,10 @@ pub trait Place: Sized {
     /// nanoseconds; `u64::MAX` where it will be turned earlier anyway.
     fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64;
 
+    /// Wakes the connection no later than at `deadline`, and for nothing that it asked for before; answers as
+    /// [`Place::arm`].
+    fn rearm(&mut self, id: &Self::Id, deadline: Option<Time>) -> u64;
+
     /// The slots of timers that have fired, to be returned to [`Place::recycle`].
     fn expire(&mut self, now: Time) -> Vec<u32>;
 

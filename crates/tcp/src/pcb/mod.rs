@@ -156,6 +156,21 @@ impl PcbMut<'_> {
         }
     }
 
+    /// Our SYN is acknowledged. Of many connections that are opened together each would be woken a second later, with
+    /// the others, and find that its SYN's timer has stopped: what is waited for now is asked for anew, and takes the
+    /// place of what was asked for.
+    pub(crate) fn opened(&mut self, out: &mut Outbox<'_>) {
+        (self.receive_window.armed, self.send_window.armed) = (Time::MAX, Time::MAX);
+        self.header_in.arm(out);
+        self.receive_window.arm(out);
+        self.send_window.arm(out);
+        out.table = match out.table {
+            TableChange::None => TableChange::Opened { news: false },
+            TableChange::News => TableChange::Opened { news: true },
+            ended => ended,
+        };
+    }
+
     /// TIME-WAIT keeps the header parts and nothing else: data that is not yet read stays, all other memory goes.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
     //# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment

@@ -153,11 +153,14 @@ impl Endpoint {
         self.tx_blocked |= out.tx_blocked;
         self.suspected += u32::from(out.path == tcp::outbox::PathUpdate::Suspect);
         self.ready |= out.ready;
+        if let TableChange::Opened { news } = out.table {
+            (self.wake, self.news) = (None, self.news | news);
+        }
         if let Some(deadline) = out.deadline {
             self.wake = Some(self.wake.map_or(deadline, |wake| wake.min(deadline)));
         }
         match out.table {
-            TableChange::None => {}
+            TableChange::None | TableChange::Opened { .. } => {}
             TableChange::Established => self.accepted = true,
             TableChange::Remove => {
                 self.removed = true;

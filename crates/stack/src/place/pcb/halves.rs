@@ -2,7 +2,7 @@
 
 use sync::{Lock, LockClass, LockKind, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
-use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
 use super::{EmitContext, Held};
 use crate::route_cache::RouteCache;
@@ -106,6 +106,9 @@ impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
         };
         let result = f(parts, out);
         self.way.emit(&mut send.route, out);
+        if matches!(out.table, TableChange::Opened { .. }) {
+            self.held.opened();
+        }
         result
     }
 }

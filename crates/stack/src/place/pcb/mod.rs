@@ -14,7 +14,7 @@ pub mod six;
 use sync::slab::{Detached, Reserved};
 use sync::{Atomic, LockKind, Ordering, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
-use tcp::{Outbox, Pcb, PcbAccess, PcbMut};
+use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
 use super::connection::Connection;
 use crate::deferred::DeferredEffects;
@@ -116,16 +116,13 @@ impl<P: Platform> EmitContext<'_, P> {
 pub trait Held {
     /// Lets go.
     fn release(&mut self);
+    /// An active open is complete ([`TableChange::Opened`]), and the connection is held: nothing that was to wake it is
+    /// needed any more.
+    fn opened(&mut self) {}
 }
 
 impl Held for () {
     fn release(&mut self) {}
-}
-
-impl<T> Held for Option<T> {
-    fn release(&mut self) {
-        *self = None;
-    }
 }
 
 /// A whole driver that lets go of something held beside it as soon as the send side has been dealt with.
@@ -161,6 +158,10 @@ impl<H: Held> PcbAccess for CoupledGuard<'_, '_, H> {
     }
 
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
-        self.parts.whole(out, f)
+        let result = self.parts.whole(out, f);
+        if matches!(out.table, TableChange::Opened { .. }) {
+            self.held.opened();
+        }
+        result
     }
 }

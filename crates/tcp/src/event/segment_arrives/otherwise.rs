@@ -308,6 +308,7 @@ fn established_passively(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Ou
         out.ready |= Readiness::ACCEPTABLE | Readiness::WRITABLE;
     } else {
         out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
+        parts.opened(out);
     }
     super::super::close::continue_close(parts, out, now);
 }

@@ -120,6 +120,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
         parts.send_window.small_end = parts.send_window.una;
     }
     otherwise::note_told(&mut parts, pending);
+    parts.opened(out);
     Disposition::Done
 }
 
