@@ -10,6 +10,9 @@
 //! limit, and 0 where the limit is small: limits of a few connections hold exactly. The sum of the entries
 //! ([`Account::sum`]) is exact at rest, whatever the quantum.
 //!
+//! A stack that goes on under another architecture closes the entries of the old one; their amounts go to the first entry
+//! that is opened next, so that entries do not add up with each switch.
+//!
 //! What may never happen: an amount that is entered and not taken back. Each connection remembers what it is charged
 //! ([`Charge`]), and the code that removes it takes that back, also where an event of it has panicked.
 
@@ -76,9 +79,16 @@ impl<P: Platform> Entry<P> {
     }
 }
 
+/// The entries of cells.
+struct Cells<P: Platform> {
+    entries: Vec<Arc<CachePadded<Entry<P>>>>,
+    /// What entries that were closed had, until the next entry that is opened takes it over; all of it is settled.
+    left: [u64; 3],
+}
+
 /// See the head of this file. Any thread.
 pub(crate) struct Account<P: Platform> {
-    cells: Lock<Vec<Arc<CachePadded<Entry<P>>>>, P>,
+    cells: Lock<Cells<P>, P>,
     threads: PerThread<Entry<P>, P>,
     /// Cells that have an entry.
     opened: P::AtomicUsize,
@@ -102,7 +112,7 @@ impl<P: Platform> Account<P> {
     /// Nothing is taken; of what is limited to nothing even that is too much.
     pub(crate) fn new(config: &tcp::Config) -> Self {
         let account = Account {
-            cells: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
+            cells: Lock::new(LockKind::Blocking, LockClass::Accounts, Cells { entries: Vec::new(), left: [0; 3] }),
             threads: PerThread::new(Entry::new),
             opened: P::AtomicUsize::new(0),
             total: CachePadded::new(std::array::from_fn(|_| P::AtomicU64::new(0))),
@@ -113,13 +123,47 @@ impl<P: Platform> Account<P> {
         account
     }
 
-    /// An entry for one more cell.
+    /// An entry for one more cell. It takes over what the entries had that were closed before.
     pub(crate) fn open(&self) -> Arc<CachePadded<Entry<P>>> {
-        let entry = Arc::new(CachePadded::new(Entry::new(Writers::One)));
+        let entry = Arc::new(CachePadded::new(Entry::<P>::new(Writers::One)));
         let mut cells = self.cells.lock();
-        cells.push(entry.clone());
-        self.opened.store(cells.len(), Ordering::Relaxed);
+        for (line, left) in entry.lines.iter().zip(std::mem::take(&mut cells.left)) {
+            line.amount.store(left, Ordering::Relaxed);
+            line.settled.store(left, Ordering::Relaxed);
+        }
+        cells.entries.push(entry.clone());
+        self.opened.store(cells.entries.len(), Ordering::Relaxed);
         entry
+    }
+
+    /// A cell has given up its connections, which keep what they are charged: its entry makes way for those of the
+    /// cells that they go to. At rest.
+    pub(crate) fn close(&self, entry: &Arc<CachePadded<Entry<P>>>) {
+        let mut cells = self.cells.lock();
+        self.move_out(entry, &mut cells.left);
+        cells.entries.retain(|other| !Arc::ptr_eq(other, entry));
+        self.opened.store(cells.entries.len(), Ordering::Relaxed);
+    }
+
+    /// The same of connections behind locks, which are in the entries of the threads that used them. At rest.
+    pub(crate) fn close_threads(&self) {
+        let mut cells = self.cells.lock();
+        self.threads.iter().for_each(|entry| self.move_out(entry, &mut cells.left));
+    }
+
+    /// Settles what an entry has, and adds it to `left`.
+    fn move_out(&self, entry: &Entry<P>, left: &mut [u64; 3]) {
+        for ((line, total), left) in entry.lines.iter().zip(self.total.iter()).zip(left) {
+            let amount = line.amount.swap(0, Ordering::Relaxed);
+            let settled = line.settled.swap(0, Ordering::Relaxed);
+            total.fetch_add(amount.wrapping_sub(settled), Ordering::Relaxed);
+            *left = left.wrapping_add(amount);
+        }
+    }
+
+    /// Cells and threads that have an entry.
+    pub(crate) fn entries(&self) -> usize {
+        self.cells.lock().entries.len() + self.threads.iter().count()
     }
 
     /// The entry of the calling thread, for connections behind locks.
@@ -208,7 +252,7 @@ impl<P: Platform> Account<P> {
         (limit(resource, config) / (PART * entries.max(1))).min(QUANTA[resource as usize])
     }
 
-    /// Whether there is one cell and no entry besides.
+    /// Whether there is one cell. No thread has an entry then, or only one that was closed.
     fn is_single(&self) -> bool {
         self.opened.load(Ordering::Relaxed) == 1
     }
@@ -244,7 +288,9 @@ impl<P: Platform> Account<P> {
     /// What all entries come to; exact at rest.
     pub(crate) fn sum(&self, resource: Resource) -> u64 {
         let amount = |entry: &Entry<P>| entry.lines[resource as usize].amount.load(Ordering::Relaxed);
-        let in_cells = self.cells.lock().iter().map(|entry| amount(entry)).fold(0, u64::wrapping_add);
+        let cells = self.cells.lock();
+        let left = cells.left[resource as usize];
+        let in_cells = cells.entries.iter().map(|entry| amount(entry)).fold(left, u64::wrapping_add);
         positive(self.threads.iter().map(amount).fold(in_cells, u64::wrapping_add))
     }
 
@@ -264,7 +310,7 @@ impl<P: Platform> Account<P> {
     pub(crate) fn limits_changed(&self, config: &tcp::Config) {
         let settle_next =
             |entry: &Entry<P>| entry.lines.iter().for_each(|line| line.quantum.store(0, Ordering::Relaxed));
-        self.cells.lock().iter().for_each(|entry| settle_next(entry));
+        self.cells.lock().entries.iter().for_each(|entry| settle_next(entry));
         self.threads.iter().for_each(settle_next);
         for resource in RESOURCES {
             self.classify(resource, self.sum(resource), config);
@@ -284,4 +330,67 @@ fn limit(resource: Resource, config: &tcp::Config) -> u64 {
 /// A sum in two's complement. While threads run, memory may be seen to be given back before it is seen to be taken.
 fn positive(sum: u64) -> u64 {
     (sum as i64).max(0) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sync::Real;
+
+    const LIMIT: u64 = 100;
+
+    fn config() -> tcp::Config {
+        tcp::Config { max_time_wait: LIMIT as u32, ..tcp::Config::default() }
+    }
+
+    fn enter(account: &Account<Real>, entry: &Entry<Real>, count: i64, config: &tcp::Config) {
+        let (before, after) = match count {
+            0.. => (Standing::Free, Standing::TimeWait),
+            _ => (Standing::TimeWait, Standing::Free),
+        };
+        for _ in 0..count.abs() {
+            account.count(entry, &mut Charge { memory: 0, standing: before }, after, config);
+        }
+    }
+
+    /// What is taken under one architecture and given back under the next is counted once, whatever keeps it, and the
+    /// limit is found where it is.
+    #[test]
+    fn amounts_follow_their_connections_from_architecture_to_architecture() {
+        let config = config();
+        let account = Account::<Real>::new(&config);
+        let old = account.open();
+        enter(&account, &old, LIMIT as i64 - 1, &config);
+        account.close(&old);
+        assert_eq!((account.sum(Resource::TimeWaits), account.entries()), (LIMIT - 1, 0));
+        // Behind locks: the calling thread has an entry.
+        enter(&account, account.here(), -(LIMIT as i64 - 3), &config);
+        assert_eq!(account.sum(Resource::TimeWaits), 2);
+        account.close_threads();
+        let only = account.open();
+        assert!(account.is_single());
+        enter(&account, &only, LIMIT as i64 - 3, &config);
+        account.limits_changed(&config);
+        assert!(!account.scarcity().no_more_time_waits(), "{} of {LIMIT}", account.sum(Resource::TimeWaits));
+        enter(&account, &only, 1, &config);
+        assert!(account.scarcity().no_more_time_waits(), "{} of {LIMIT}", account.sum(Resource::TimeWaits));
+        enter(&account, &only, -(LIMIT as i64), &config);
+        assert_eq!(account.sum(Resource::TimeWaits), 0);
+        assert!(!account.scarcity().no_more_time_waits());
+    }
+
+    /// A cell among several takes over what all had.
+    #[test]
+    fn entries_of_closed_cells_are_gone() {
+        let config = config();
+        let account = Account::<Real>::new(&config);
+        for round in 0..20 {
+            let cells: Vec<_> = (0..4).map(|_| account.open()).collect();
+            assert_eq!(account.entries(), 4, "round {round}");
+            cells.iter().for_each(|cell| enter(&account, cell, 1, &config));
+            assert_eq!(account.sum(Resource::TimeWaits), 4 * (round + 1));
+            cells.iter().for_each(|cell| account.close(cell));
+        }
+        assert_eq!((account.entries(), account.sum(Resource::TimeWaits)), (0, 80));
+    }
 }

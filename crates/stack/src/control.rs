@@ -95,4 +95,9 @@ impl<P: Platform> Control<P> {
     pub fn memory(&self) -> u64 {
         self.account.sum(Resource::Memory)
     }
+
+    /// Cells and threads that have an entry in the account of what connections share.
+    pub fn accounts(&self) -> usize {
+        self.account.entries()
+    }
 }

@@ -376,6 +376,28 @@ fn threads_end_and_begin_with_their_architecture(arch: Architecture) {
     }
 }
 
+/// A connection takes memory under one architecture and gives it back under the next. The account of it is exact, and
+/// has entries for the cells of the present architecture and for threads, however often the stack was switched.
+#[every_arch]
+fn the_account_of_memory_does_not_grow_with_switches(arch: Architecture) {
+    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+    let (socket, next) = open(&mut node);
+    let mut first = None;
+    for round in 0..12 {
+        node.answers(&segment(4 * round, next, b"data").frame());
+        for to in Architecture::all().filter(|to| *to != arch) {
+            node.stack.switch(to).unwrap_or_else(|refused| panic!("{arch} to {to}: {refused}"));
+        }
+        assert_ne!(node.stack.shared().control().memory(), 0, "it is not read");
+        let (data, _) = received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("data");
+        assert_eq!(data, b"data");
+        assert_eq!(node.stack.shared().control().memory(), 0, "all of it is given back");
+        node.stack.switch(arch).expect("it rests");
+        let accounts = node.stack.shared().control().accounts();
+        assert_eq!(*first.get_or_insert(accounts), accounts, "after {} rounds", round + 1);
+    }
+}
+
 /// A thread that polls, and so owns the one cell of the reference architecture, has not rested.
 #[test]
 fn a_stack_whose_driver_has_not_rested_is_not_switched() {

@@ -74,6 +74,8 @@ lock_classes! {
     Neighbours = "neighbours",
     /// What is remembered of destinations for Fast Open.
     Destinations = "destinations",
+    /// The list of entries in the account of what connections share. Taken when a cell is made, dissolved, or all are added up.
+    Accounts = "accounts",
     /// A device's transmit queue.
     DeviceTx = "device-tx",
     /// What threads have left for the one that has claimed a device's transmit queue.

@@ -382,6 +382,7 @@ impl<P: Platform> Cell<P> {
         contents.datagrams.extend(self.datagrams.take());
         contents.bound_sockets = std::mem::take(&mut self.directory.bound_sockets);
         contents.counted += &self.counters.snapshot();
+        self.shared.control().account().close(&self.account);
         self.wheel = Wheel::new(self.shared.clock().now());
     }
 

@@ -149,6 +149,7 @@ impl<P: Platform> Locked<P> {
             Bound { socket, pcb: std::mem::replace(&mut *pcb.lock(), empty) }
         }));
         contents.counted += &self.counters.snapshot();
+        self.shared.control().account().close_threads();
         Ok(())
     }
 
