@@ -1,6 +1,6 @@
-//! Two linked ports in memory.
+//! Two linked ports in memory, or one that is linked to itself.
 //!
-//! [`pair`] makes them; what one transmits the other receives. A frame crosses by ownership: the copy with which its
+//! [`pair`] makes two; what one transmits the other receives. [`loopback`] makes one, which receives what it transmits. A frame crosses by ownership: the copy with which its
 //! sender filled the buffer is the only one. Each port has N queue pairs; the receiving queue is chosen by
 //! [`rss`](crate::rss), and the rings behind it are those of `link`: one per pair of queues, so no lock anywhere.
 //!
@@ -133,6 +133,25 @@ pub fn pair<P: Platform>(config: MemConfig) -> (MemDevice, MemDevice) {
         }
     };
     (port("mem-a", config.mac_a, to_b, at_a), port("mem-b", config.mac_b, to_a, at_b))
+}
+
+/// Makes one port whose link ends where it begins: what it transmits it receives. A host that has one talks to itself.
+/// It has the first of the two addresses.
+///
+/// # Panics
+///
+/// If a value of the configuration is outside its range.
+pub fn loopback<P: Platform>(config: MemConfig) -> MemDevice {
+    config.check();
+    let rss = Rss::new(&config.rss_key, config.queues).framed(config.framing);
+    let (sending, receiving) = direction::<P>(&config, rss);
+    let queues = sending.queues.into_iter().zip(receiving);
+    MemDevice {
+        name: "loopback",
+        capabilities: config.capabilities(config.mac_a),
+        queues: queues.map(|(tx, rx)| QueuePair { rx: Box::new(rx), tx: Box::new(tx) }).collect(),
+        counters: sending.counters,
+    }
 }
 
 /// The transmit queues of one direction and the counters they share.

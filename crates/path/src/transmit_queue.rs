@@ -315,12 +315,15 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         }
     }
 
-    /// Tells the device that it was given frames.
+    /// Tells the device that it was given frames. Receivers are woken with no lock held, where the device can.
     pub fn flush(&self) {
         // The claimant tells the device by itself, of whatever it does for others.
-        if let Ok(mut state) = self.state.enter() {
-            state.queue.flush();
-        }
+        let Ok(mut state) = self.state.enter() else { return };
+        let Some(notifier) = &self.notifier else { return state.queue.flush() };
+        let mut receivers = BitSet::new();
+        state.queue.take_dirty(&mut receivers);
+        drop(state);
+        notifier.notify(&receivers);
     }
 
     /// A sender has found no credit: it will be named by [`TransmitQueue::next_with_room`]. `number` is its own: one

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dev::coalesce::coalesce;
-use dev::mem::{MemConfig, pair};
+use dev::mem::{MemConfig, loopback, pair};
 use dev::rss::Rss;
 use dev::{Device, WaitOutcome};
 use frames::{Datagram, Fragment, Icmp, Packet};
@@ -69,6 +69,26 @@ fn the_receive_queue_is_the_hash_modulo_the_queues() {
 
 fn reversed(flow: Flow) -> Flow {
     Flow { from: flow.to, to: flow.from }
+}
+
+/// The two ends of a connection that a host has with itself are served by the queues that their own hashes name.
+#[test]
+fn a_port_that_is_linked_to_itself_receives_what_it_transmits_by_the_hash_of_the_receiver() {
+    for key in [SYMMETRIC_KEY, MICROSOFT_KEY] {
+        let mut port = loopback::<Real>(MemConfig { queues: 4, rss_key: key, ..MemConfig::default() });
+        let mut queues = port.take_queues();
+        let rss = Rss::new(&key, 4);
+        for flow in (1000..1100).flat_map(|port| [Flow::v4(port), reversed(Flow::v4(port))]) {
+            let frame = build::data(flow, 1, b"to myself");
+            let (bytes, expected) = (frame.to_vec(), rss.queue(rss.hash_bytes(&frame)));
+            queues[3 - expected].tx.transmit(frame).expect("room");
+            for (index, queue) in queues.iter_mut().enumerate() {
+                let received: Vec<Vec<u8>> = drain(queue).iter().map(|frame| frame.to_vec()).collect();
+                assert_eq!(received, vec![bytes.clone(); usize::from(index == expected)], "queue {index}");
+            }
+        }
+        assert!(queues.iter().all(|queue| !queue.rx.gone()), "its other end is itself");
+    }
 }
 
 #[test]
