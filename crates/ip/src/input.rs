@@ -68,6 +68,8 @@ pub struct Refused {
 enum LinkCast {
     Unicast,
     Group,
+    /// Not at all: this host has sent it to itself.
+    Loopback,
 }
 
 /// What a frame is that is no plain TCP segment over IPv4.
@@ -144,7 +146,7 @@ fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> 
         return None;
     }
     let header = ipv4::parse_plain(rest.first_chunk()?).ok()?;
-    if !interface.is_own_v4(header.dst) || v4_martian(header.src, interface) {
+    if !interface.is_own_v4(header.dst) || v4_martian(header.src, LinkCast::Unicast, interface) {
         return None;
     }
     frame.truncate(headers.end());
@@ -164,7 +166,10 @@ fn plain_v6(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> 
         return None;
     }
     let header = ipv6::parse_plain(rest.first_chunk()?);
-    if !interface.is_own_v6(&header.dst) || header.src.is_unspecified() || v6_martian(header.src, interface) {
+    if !interface.is_own_v6(&header.dst)
+        || header.src.is_unspecified()
+        || v6_martian(header.src, LinkCast::Unicast, interface)
+    {
         return None;
     }
     frame.truncate(headers.end());
@@ -256,9 +261,13 @@ fn v6_input(packet: Ipv6Packet, interface: &InterfaceView, counters: &Counters) 
 
 /// Takes a packet that begins at its network header: from a device without link headers.
 pub fn packet(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
+    by_version(packet, LinkCast::Unicast, interface, counters)
+}
+
+fn by_version(packet: PktBuf, link: LinkCast, interface: &InterfaceView, counters: &Counters) -> Input {
     match packet.first().map(|byte| byte >> 4) {
-        Some(4) => v4_input(packet, LinkCast::Unicast, interface, counters),
-        Some(6) => v6_input(Ipv6Packet { packet, link: LinkCast::Unicast }, interface, counters),
+        Some(4) => v4_input(packet, link, interface, counters),
+        Some(6) => v6_input(Ipv6Packet { packet, link }, interface, counters),
         Some(_) => Input::Drop(DropReason::IpBadVersion),
         None => Input::Drop(DropReason::IpTruncated),
     }
@@ -277,11 +286,33 @@ pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -
 /// Takes a packet that begins at its network header, from a link that has no headers and no addresses: what concerns a
 /// link, neighbours, routers and groups, means nothing there.
 pub fn without_link(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
-    match self::packet(packet, interface, counters) {
+    unconcerned(self::packet(packet, interface, counters))
+}
+
+/// Drops what concerns a link that is not there.
+fn unconcerned(input: Input) -> Input {
+    match input {
         Input::Icmp(message) if icmp::concerns_link(&message) => Input::Drop(DropReason::NotForUs),
         Input::Igmp(_) => Input::Drop(DropReason::NotForUs),
         other => other,
     }
+}
+
+/// The destination of a packet that begins at its network header; `None`: it has none.
+pub fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => Some(IpAddr::V4(ipv4::parse_unverified(packet).ok()?.dst)),
+        6 => Some(IpAddr::V6(ipv6::parse_unverified(packet).ok()?.dst)),
+        _ => None,
+    }
+}
+
+/// Takes a packet that this host has sent to itself. `owner` has its destination. Its source is not looked at as that
+/// of a packet from a link is: it may be an address of this host, above all the one that the packet goes to, or a
+/// loop-back address, which no packet on a link may have (RFC 1122 section 3.2.1.3 g, RFC 4291 section 2.5.3). What
+/// concerns a link means nothing here either.
+pub fn looped_back(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -> Input {
+    unconcerned(by_version(packet, LinkCast::Loopback, owner, counters))
 }
 
 /// Takes a packet from reassembly: its header was checked fragment by fragment, what follows was not. Another fragment
@@ -404,14 +435,14 @@ fn v4_addresses(
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
     //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
     //# Section 3.2.1.3).
-    if v4_martian(header.src, interface) {
+    if v4_martian(header.src, link, interface) {
         // A switch that has no address asks about groups from none (RFC 4541 section 2.1.1).
         let switch = header.src.is_unspecified() && header.protocol == protocol::IGMP;
         return if switch { Ok(()) } else { Err(DropReason::IpMartianSource) };
     }
     let to_one = cast == Cast::Unicast;
     // A unicast packet in a group frame is an attempt to reach every host of the link.
-    if to_one != (link == LinkCast::Unicast) && to_one {
+    if to_one && link == LinkCast::Group {
         return Err(DropReason::IpBroadcastTransport);
     }
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
@@ -424,14 +455,15 @@ fn v4_addresses(
 }
 
 /// Whether no single other host can have sent from `src`: network zero, loop-back, groups, class E, broadcasts, and
-/// our own addresses (the LAND attack among them). There is no DHCP client here to expect answers from 0.0.0.0.
+/// our own addresses (the LAND attack among them). There is no DHCP client here to expect answers from 0.0.0.0. What
+/// this host has sent to itself comes from no other, and only the first, the groups and class E are wrong.
 #[inline]
-fn v4_martian(src: Ipv4Addr, interface: &InterfaceView) -> bool {
+fn v4_martian(src: Ipv4Addr, link: LinkCast, interface: &InterfaceView) -> bool {
     let first = src.octets()[0];
     if first == 0 || first >= 224 {
         return true;
     }
-    if interface.loopback {
+    if link == LinkCast::Loopback {
         return false;
     }
     first == 127 || interface.is_local_or_broadcast(src)
@@ -556,7 +588,7 @@ fn v6_addresses(
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
     //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
     //# Section 3.2.1.3).
-    if v6_martian(header.src, interface) {
+    if v6_martian(header.src, link, interface) {
         return Err(DropReason::IpMartianSource);
     }
     if cast == Cast::Unicast && link == LinkCast::Group {
@@ -566,11 +598,11 @@ fn v6_addresses(
 }
 
 #[inline]
-fn v6_martian(src: Ipv6Addr, interface: &InterfaceView) -> bool {
+fn v6_martian(src: Ipv6Addr, link: LinkCast, interface: &InterfaceView) -> bool {
     if src.is_multicast() || src.to_ipv4_mapped().is_some() {
         return true;
     }
-    !interface.loopback && (src.is_loopback() || interface.is_local(IpAddr::V6(src)))
+    link != LinkCast::Loopback && (src.is_loopback() || interface.is_local(IpAddr::V6(src)))
 }
 
 #[cold]

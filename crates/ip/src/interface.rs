@@ -38,6 +38,9 @@ pub enum AddressError {
     },
     /// The address is unspecified, multicast or the limited broadcast: no host may own it.
     NotUnicast(IpAddr),
+    /// The address means the host itself: every host has it, none on a link (RFC 1122 section 3.2.1.3 g, RFC 4291
+    /// section 2.5.3).
+    Loopback(IpAddr),
     /// The interface has the address already.
     Duplicate(IpAddr),
 }
@@ -51,6 +54,12 @@ impl fmt::Display for AddressError {
             }
             Self::NotUnicast(address) => {
                 write!(f, "{address} is not a unicast address; give the interface a host address")
+            }
+            Self::Loopback(address) => {
+                write!(
+                    f,
+                    "{address} is a loopback address, which every stack has by itself; give the interface another"
+                )
             }
             Self::Duplicate(address) => write!(f, "{address} is on the interface already; remove it first"),
         }
@@ -89,7 +98,8 @@ pub struct InterfaceView {
     pub mtu: usize,
     /// The same for IPv6, where routers may set it lower (RFC 4861 section 4.6.4): at least 1,280, at most `mtu`.
     pub mtu_v6: usize,
-    /// A loop-back interface delivers its own addresses to itself: loop-back and local sources are legal on it.
+    /// Whether it stands for the host itself and not for a link: all of 127.0.0.0/8 are its addresses (RFC 1122 section
+    /// 3.2.1.3 g), and `::1`. No other interface has them.
     pub loopback: bool,
     v4: SmallVec<[V4; 2]>,
     v6: SmallVec<[V6; 2]>,
@@ -117,6 +127,16 @@ impl InterfaceView {
         view
     }
 
+    /// The interface by which a host reaches itself: it has `127.0.0.1/8` and `::1/128`, and no link.
+    pub fn of_host(index: u16, mtu: usize) -> Self {
+        let mut view = Self::without_link(index, mtu);
+        let home = Ipv4Addr::LOCALHOST.to_bits();
+        view.v4.push(V4 { address: home, mask: mask_v4(8), broadcast: home | !mask_v4(8) });
+        view.v6.push(V6 { address: Ipv6Addr::LOCALHOST, prefix_len: 128, deprecated: false });
+        view.loopback = true;
+        view
+    }
+
     /// The same interface with one more address: [`InterfaceView::add_address`] in chained form.
     ///
     /// # Errors
@@ -129,7 +149,8 @@ impl InterfaceView {
     /// Adds a static address. The first address of a family is the preferred source where no better one matches.
     ///
     /// # Errors
-    /// [`AddressError`] when the prefix is too long, the address is not unicast, or it is there already.
+    /// [`AddressError`] when the prefix is too long, the address is not unicast or a loopback address, or it is there
+    /// already.
     pub fn add_address(&mut self, address: IpAddr, prefix_len: u8) -> Result<(), AddressError> {
         let most = if address.is_ipv4() { 32 } else { 128 };
         if prefix_len > most {
@@ -137,6 +158,9 @@ impl InterfaceView {
         }
         if !is_unicast(address) {
             return Err(AddressError::NotUnicast(address));
+        }
+        if address.is_loopback() {
+            return Err(AddressError::Loopback(address));
         }
         if self.is_local(address) {
             return Err(AddressError::Duplicate(address));
@@ -209,7 +233,7 @@ impl InterfaceView {
     #[inline]
     pub fn is_local(&self, address: IpAddr) -> bool {
         match address {
-            IpAddr::V4(a) => self.is_local_v4(a.to_bits()),
+            IpAddr::V4(a) => self.is_own_v4(a),
             IpAddr::V6(a) => self.is_local_v6(&a),
         }
     }
@@ -270,7 +294,7 @@ impl InterfaceView {
     /// The same for IPv6.
     #[inline]
     pub(crate) fn is_own_v6(&self, destination: &Ipv6Addr) -> bool {
-        self.is_local_v6(destination) || (self.loopback && destination.is_loopback())
+        self.is_local_v6(destination)
     }
 
     /// [`InterfaceView::cast`] for IPv6: all-nodes in interface and link scope, and the solicited-node group of every
@@ -305,9 +329,6 @@ impl InterfaceView {
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         match destination {
             IpAddr::V4(d) => {
-                if self.loopback && d.is_loopback() {
-                    return Some(IpAddr::V4(d));
-                }
                 let attached = self.v4.iter().find(|a| (a.address ^ d.to_bits()) & a.mask == 0);
                 let chosen = attached.or_else(|| self.v4.first())?;
                 Some(IpAddr::V4(Ipv4Addr::from_bits(chosen.address)))
@@ -317,7 +338,7 @@ impl InterfaceView {
     }
 
     fn source_for_v6(&self, destination: Ipv6Addr) -> Option<Ipv6Addr> {
-        if self.is_local_v6(&destination) || (self.loopback && destination.is_loopback()) {
+        if self.is_local_v6(&destination) {
             return Some(destination);
         }
         let local_scope = is_link_scope(destination);
@@ -484,6 +505,22 @@ mod tests {
         assert_eq!(bare.source_for(ip("2001:db8::1")), None, "a link-local source never leaves the link");
     }
 
+    /// Linux's `lo`: all of 127.0.0.0/8 is local, and what goes there comes from 127.0.0.1 unless it goes to an address
+    /// that the interface names.
+    #[test]
+    fn the_interface_of_the_host_has_all_loopback_addresses_and_no_other_has_one() {
+        let (host, link) = (InterfaceView::of_host(1, 65_535), interface());
+        for address in ["127.0.0.1", "127.9.8.7", "::1"].map(ip) {
+            assert_eq!((host.cast(address), link.cast(address)), (Cast::Unicast, Cast::NotOurs), "{address}");
+            assert_eq!((host.is_local(address), link.is_local(address)), (true, false), "{address}");
+        }
+        for (destination, source) in [("127.0.0.1", "127.0.0.1"), ("127.9.8.7", "127.0.0.1"), ("::1", "::1")] {
+            assert_eq!(host.source_for(ip(destination)), Some(ip(source)), "{destination}");
+        }
+        assert_eq!(host.addresses().collect::<Vec<_>>(), [(ip("127.0.0.1"), 8), (ip("::1"), 128)]);
+        assert_eq!(host.cast(ip("126.0.0.1")), Cast::NotOurs);
+    }
+
     #[test]
     fn groups_are_joined_and_left() {
         let mut view = interface();
@@ -497,7 +534,15 @@ mod tests {
     #[test]
     fn unfit_addresses_are_refused_with_the_remedy() {
         let mut view = interface();
-        let refused = [("10.0.0.1", 33), ("224.0.0.1", 24), ("0.0.0.0", 0), ("10.1.2.3", 24), ("::", 64)];
+        let refused = [
+            ("10.0.0.1", 33),
+            ("224.0.0.1", 24),
+            ("0.0.0.0", 0),
+            ("10.1.2.3", 24),
+            ("::", 64),
+            ("127.0.0.1", 8),
+            ("::1", 128),
+        ];
         for (address, prefix_len) in refused {
             let error = view.add_address(ip(address), prefix_len).unwrap_err();
             assert!(error.to_string().contains(address), "{error}");

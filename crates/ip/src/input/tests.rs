@@ -277,14 +277,50 @@ fn a_priority_tag_is_stepped_over() {
     assert!(matches!(received(PktBuf::from_slice(&tagged).unwrap()), Input::Udp(_)));
 }
 
+/// What a host sends to itself may come from each of its addresses and from loop-back ones (RFC 1122 section 3.2.1.3 g,
+/// RFC 4291 section 2.5.3). The same packet from a link is dropped: as one from us, or one that cannot be on a link.
 #[test]
-fn loopback_interfaces_talk_to_themselves() {
-    let mut view = interface();
-    view.loopback = true;
-    let mut packet = PktBuf::from_slice(b"to myself").unwrap();
-    let home = Ipv4Addr::LOCALHOST;
-    crate::output::header(&mut packet, home.into(), home.into(), protocol::UDP, 0, 64);
-    assert!(matches!(super::packet(packet, &view, &Counters::new()), Input::Udp(_)));
+fn only_the_host_itself_sends_from_its_own_and_from_loopback_addresses() {
+    let (host, link) = (InterfaceView::of_host(1, 65_535), interface());
+    let (source, destination) = (DropReason::IpMartianSource, DropReason::IpMartianDestination);
+    let own: [IpAddr; 2] = [OURS.into(), OURS6.into()];
+    let home: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    for (own, home) in own.into_iter().zip(home) {
+        let cases = [(own, own, source), (home, own, source), (home, home, destination), (own, home, destination)];
+        for (src, dst, reason) in cases {
+            let sent = || {
+                let mut packet = PktBuf::from_slice(b"to myself").unwrap();
+                crate::output::header(&mut packet, src, dst, protocol::UDP, 0, 64);
+                packet
+            };
+            let counters = Counters::new();
+            let owner = if dst == home { &host } else { &link };
+            let Input::Udp(datagram) = looped_back(sent(), owner, &counters) else { panic!("{src} to {dst}") };
+            assert_eq!((datagram.src, datagram.dst, datagram.cast), (src, dst, Cast::Unicast));
+            for input in [super::packet(sent(), &link, &counters), without_link(sent(), &link, &counters)] {
+                assert!(matches!(input, Input::Drop(dropped) if dropped == reason), "{src} to {dst}: {input:?}");
+            }
+        }
+    }
+}
+
+/// No source makes sense of an unspecified or group address, wherever the packet comes from; nor is one for another
+/// host any of ours.
+#[test]
+fn what_a_host_sends_to_itself_is_checked_all_the_same() {
+    let v4 = |src: [u8; 4], dst: [u8; 4]| (IpAddr::from(src), IpAddr::from(dst));
+    let us = OURS.octets();
+    let cases = [
+        (v4([0, 0, 0, 0], us), DropReason::IpMartianSource),
+        (v4([224, 0, 0, 1], us), DropReason::IpMartianSource),
+        (v4(us, [10, 99, 0, 1]), DropReason::NotForUs),
+    ];
+    for ((src, dst), reason) in cases {
+        let mut packet = PktBuf::from_slice(b"astray").unwrap();
+        crate::output::header(&mut packet, src, dst, protocol::UDP, 0, 64);
+        let input = looped_back(packet, &interface(), &Counters::new());
+        assert!(matches!(input, Input::Drop(dropped) if dropped == reason), "{src} to {dst}: {input:?}");
+    }
 }
 
 /// What a frame is, and everything that is left behind: the metadata of the buffer, and what was counted.
