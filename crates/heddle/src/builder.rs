@@ -118,7 +118,7 @@ const FRAME: usize = 1514;
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
 
 impl Stack {
-    /// A stack to be: add at least one interface.
+    /// A stack to be: add interfaces. Without one it reaches only itself.
     pub fn builder() -> Builder {
         let arch = Architecture::default();
         let mut config = StackConfig::new(arch);
@@ -163,9 +163,9 @@ impl Stack {
         self.inner.stack.failures()
     }
 
-    /// The addresses of its interfaces.
+    /// The addresses of its interfaces. The loopback addresses, which every stack has, are not among them.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let interfaces = self.inner.stack.shared().links().interfaces();
+        let interfaces = self.inner.stack.shared().links().attached();
         interfaces.iter().flat_map(|interface| interface.view.get().addresses().map(|(address, _)| address)).collect()
     }
 
@@ -198,7 +198,7 @@ impl Stack {
     {
         let route = route.try_into().map_err(Into::into)?;
         let shared = self.inner.stack.shared();
-        let interfaces = shared.links().interfaces().len();
+        let interfaces = shared.links().attached().len();
         if interface >= interfaces {
             return Err(RouteError::NoInterface { interface, interfaces });
         }

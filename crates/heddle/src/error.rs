@@ -41,8 +41,6 @@ pub use tcp::knobs::KnobError;
 pub enum BuildError {
     /// The architecture's name is not known.
     Architecture(UnknownArchitecture),
-    /// There is no interface.
-    NoInterface,
     /// This device handed out no queues: it is in use already.
     NoQueues(String),
     /// An interface was laid over a device, by number, that there is not or that another interface has.
@@ -71,7 +69,6 @@ pub enum BuildError {
 impl BuildError {
     pub(crate) fn below(error: stack::BuildError) -> Self {
         match error {
-            stack::BuildError::NoInterface => BuildError::NoInterface,
             stack::BuildError::NoQueues(device) => BuildError::NoQueues(device),
             stack::BuildError::Port(device) => BuildError::Device(device),
             stack::BuildError::Framing(device) => BuildError::Framing(device),
@@ -85,7 +82,6 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Architecture(error) => error.fmt(f),
-            BuildError::NoInterface => f.write_str("a stack needs at least one interface: add one to the builder"),
             BuildError::NoQueues(device) => {
                 write!(f, "device {device} has no queue left: it already belongs to another stack; open it again")
             }
@@ -274,7 +270,7 @@ pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
     match refused {
         ConnectRefused::NoRoute => "no route: give the interface an address of this family, or a gateway",
         ConnectRefused::NotAHost => "a broadcast, group or unspecified address: connect to that of one host",
-        ConnectRefused::OwnAddress => "the address is this stack's own, and it has no loopback: use a second stack",
+        ConnectRefused::LoopbackSource => "a loopback address reaches no other host: connect from another address",
         ConnectRefused::AddressInUse => "the local port already has a connection there: choose another port",
         ConnectRefused::NoPort => "every local port has a connection there: close some, or add an address",
         ConnectRefused::NetworkDown => "network down: the device that leads there has vanished; open it again",
@@ -296,7 +292,9 @@ impl From<ConnectError> for io::Error {
     fn from(error: ConnectError) -> Self {
         let kind = match &error {
             ConnectError::BadAddress(_) | ConnectError::DataTooLong { .. } => io::ErrorKind::InvalidInput,
-            ConnectError::Refused(_, ConnectRefused::NotAHost) => io::ErrorKind::InvalidInput,
+            ConnectError::Refused(_, ConnectRefused::NotAHost | ConnectRefused::LoopbackSource) => {
+                io::ErrorKind::InvalidInput
+            }
             ConnectError::Refused(_, ConnectRefused::AddressInUse) => io::ErrorKind::AddrInUse,
             ConnectError::Refused(_, ConnectRefused::NetworkDown) => io::ErrorKind::NetworkDown,
             ConnectError::Refused(_, ConnectRefused::Fault) => io::ErrorKind::ConnectionAborted,

@@ -21,6 +21,27 @@
 //! # }
 //! ```
 //!
+//! A stack reaches itself at every address of its own, at 127.0.0.1 and at ::1, and needs no interface for the last two.
+//! Nothing of that leaves the stack, and devices that record (`device::pcap`) do not see it.
+//!
+//! ```
+//! use heddle::{Stack, TcpListener, TcpStream, UdpSocket};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let stack = Stack::builder().build()?;
+//! let listener = TcpListener::bind(&stack, "127.0.0.1:0")?;
+//! let stream = TcpStream::connect(&stack, listener.local_addr()?)?;
+//! let (_, peer) = listener.accept()?;
+//! assert_eq!(peer, stream.local_addr()?);
+//!
+//! let socket = UdpSocket::bind(&stack, "[::1]:0")?;
+//! socket.send_to(b"to myself", socket.local_addr()?)?;
+//! let mut datagram = [0; 9];
+//! assert_eq!(socket.recv_from(&mut datagram)?, (9, socket.local_addr()?));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`TcpListener`], [`TcpStream`] and [`UdpSocket`] are shaped like `std::net`'s: `Read` and `Write`, time-outs,
 //! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. Everything
 //! may be used from any thread under every architecture.
@@ -306,7 +327,7 @@ pub mod device {
     pub mod pcap {
         pub use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Writer};
 
-        /// A device that records what crosses it.
+        /// A device that records what crosses it. What a stack sends to itself crosses no device.
         pub type Tap = dev::pcap::Tap<sync::Real>;
 
         /// What a [`Tap`] has recorded so far, and how it goes.

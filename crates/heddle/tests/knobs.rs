@@ -74,8 +74,6 @@ fn what_a_builder_cannot_use_is_an_error_that_can_be_matched() {
         build(|builder| builder.architecture("connp-z").architecture(Architecture::default())).is_ok(),
         "the later one counts"
     );
-    let nowhere = Stack::builder().build_polled().err().expect("no interface");
-    assert!(matches!(nowhere, BuildError::NoInterface), "{nowhere}");
     let unheard = build(|builder| builder.on_device_gone(|| ())).err().expect("nobody would call it");
     assert!(matches!(unheard, BuildError::DeviceGonePolled), "{unheard}");
     let null = build(|builder| builder.architecture("giant").lock(LockKind::Null)).err().expect("it excludes nobody");

@@ -166,7 +166,7 @@ impl From<ConnectRefused> for Errno {
         match refused {
             ConnectRefused::NoRoute => Errno::ENETUNREACH,
             ConnectRefused::NotAHost => Errno::ENETUNREACH,
-            ConnectRefused::OwnAddress => Errno::ECONNREFUSED,
+            ConnectRefused::LoopbackSource => Errno::EINVAL,
             ConnectRefused::AddressInUse | ConnectRefused::NoPort => Errno::EADDRNOTAVAIL,
             ConnectRefused::NoBuffer => Errno::ENOBUFS,
             ConnectRefused::NetworkDown => Errno::ENETDOWN,

@@ -171,7 +171,7 @@ fn no_datagram(error: udp::ReceiveError) -> Errno {
 fn refusal(error: udp::SendError) -> Errno {
     match error {
         udp::SendError::NoDestination => Errno::EDESTADDRREQ,
-        udp::SendError::BadDestination => Errno::EINVAL,
+        udp::SendError::BadDestination | udp::SendError::LoopbackSource => Errno::EINVAL,
         udp::SendError::Refused => Errno::ECONNREFUSED,
         udp::SendError::Unreachable => Errno::EHOSTUNREACH,
         udp::SendError::NetworkDown => Errno::ENETDOWN,

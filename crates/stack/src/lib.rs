@@ -48,6 +48,7 @@ pub mod interface;
 pub mod internet;
 mod internet_deadline;
 pub mod links;
+pub mod loopback;
 pub mod neighbours;
 pub mod stats;
 

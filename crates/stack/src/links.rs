@@ -1,10 +1,13 @@
 //! The links of a stack: its interfaces, the ports that they are reached by, and the receive threads that serve the
 //! ports.
 //!
+//! One interface leads to no link but to the stack itself: [`loopback`](crate::loopback).
+//!
 //! Interfaces and ports are fixed when the stack is built; addresses come and go. Any thread. Nothing here takes a lock
 //! but what wakes a receive thread, and nothing sends: the way out is [`tx`](crate::tx).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ip::InterfaceView;
 use path::Dirty;
@@ -17,26 +20,26 @@ use crate::interface::{Interface, Ports};
 /// See the head of the file.
 pub struct Links<P: Platform> {
     clock: BatchClock<P>,
-    /// By index.
+    /// By index. The last is the one by which the stack reaches itself.
     interfaces: Vec<Interface<P>>,
     /// Devices, by number.
     ports: Ports<P>,
     /// By port.
     interface_of: Box<[Option<usize>]>,
     /// The sleep of the receive threads.
-    alarms: Alarms<P>,
+    alarms: Arc<Alarms<P>>,
 }
 
 impl<P: Platform> Links<P> {
-    /// These interfaces over these ports, served by so many receive threads.
+    /// These interfaces over these ports, served by receive threads with these alarms.
     pub(crate) fn new(
         clock: BatchClock<P>,
         (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
-        receive_threads: usize,
+        alarms: Arc<Alarms<P>>,
     ) -> Self {
         let owner = |port| interfaces.iter().position(|interface: &Interface<P>| interface.ports().contains(&port));
         let interface_of = (0..ports.iter().len()).map(owner).collect();
-        Links { clock, interfaces, ports, interface_of, alarms: Alarms::new(receive_threads) }
+        Links { clock, interfaces, ports, interface_of, alarms }
     }
 
     /// Where `now` comes from, and the time of the batch that is being worked on.
@@ -45,7 +48,7 @@ impl<P: Platform> Links<P> {
         &self.clock
     }
 
-    /// Interfaces by index.
+    /// Interfaces by index: those that the stack was given, and last the one by which it reaches itself.
     pub fn interfaces(&self) -> &[Interface<P>] {
         &self.interfaces
     }
@@ -86,10 +89,12 @@ impl<P: Platform> Links<P> {
         ports.len() > 0 && ports.all(|port| self.ports[*port].is_down())
     }
 
-    /// Whether every device that could bring a packet to `address` has vanished.
+    /// Whether every device that could bring a packet to `address` from another host has vanished. None brings one to a
+    /// loopback address, or has ever brought one to a stack without interfaces.
     pub(crate) fn is_down_at(&self, address: IpAddr) -> bool {
         let brings = |interface: &usize| address.is_unspecified() || self.view(*interface).is_local(address);
-        (0..self.interfaces.len()).filter(brings).all(|interface| self.is_down(interface))
+        let mut down = (0..self.attached().len()).filter(brings).map(|interface| self.is_down(interface));
+        down.next().is_some_and(|first| first && down.all(|down| down))
     }
 
     /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not
@@ -99,16 +104,16 @@ impl<P: Platform> Links<P> {
         ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
     }
 
-    /// The interface that has `address`, unless it is one that means something else on every link.
+    /// The interface to a link that has `address`, unless it is one that means something else on every link.
     #[cold]
     pub(crate) fn owner_of(&self, address: IpAddr) -> Option<usize> {
         if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
             return None;
         }
-        self.interfaces.iter().position(|interface| interface.view.get().is_local(address))
+        self.attached().iter().position(|interface| interface.view.get().is_local(address))
     }
 
-    /// Whether `address` is one of this stack's.
+    /// Whether `address` is one of this stack's, the loopback addresses among them.
     pub fn is_local(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
     }

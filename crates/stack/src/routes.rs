@@ -51,8 +51,11 @@ impl<P: Platform> Routes<P> {
         self.generation.fetch_add(2, Ordering::AcqRel);
     }
 
-    /// The interface and next hop towards `destination`.
-    pub fn lookup(&self, destination: IpAddr) -> Option<(usize, IpAddr)> {
+    /// The interface and next hop towards `destination`. No route leads to an address of ours but to ourselves.
+    pub fn lookup(&self, links: &Links<P>, destination: IpAddr) -> Option<(usize, IpAddr)> {
+        if links.is_local(destination) {
+            return Some((links.loopback(), destination));
+        }
         let hop = self.table.lock().lookup(destination);
         if destination.is_multicast() {
             // A group has no gateway. Without a route the first interface is as good as any.
@@ -62,21 +65,19 @@ impl<P: Platform> Routes<P> {
         Some((usize::from(hop.interface), hop.address))
     }
 
-    /// The source address for packets to `destination`.
-    pub(crate) fn source_for(&self, links: &Links<P>, destination: IpAddr) -> Option<IpAddr> {
-        let (interface, _) = self.lookup(destination)?;
-        links.view(interface).source_for(destination)
-    }
-
     /// Whether segments of `flow` leave by this interface.
-    pub(crate) fn goes_by(&self, flow: &Flow, interface: usize) -> bool {
-        self.lookup(flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
+    pub(crate) fn goes_by(&self, links: &Links<P>, flow: &Flow, interface: usize) -> bool {
+        self.lookup(links, flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
     }
 
-    /// What the route to `destination` says of the path.
+    /// What the route to `destination` says of the path. No route leads to ourselves.
     #[inline]
-    fn attributes(&self, destination: IpAddr) -> RouteAttributes {
-        if self.describes_paths() { self.table.lock().attributes(destination) } else { RouteAttributes::NONE }
+    fn attributes(&self, links: &Links<P>, destination: IpAddr) -> RouteAttributes {
+        if self.describes_paths() && !links.is_local(destination) {
+            self.table.lock().attributes(destination)
+        } else {
+            RouteAttributes::NONE
+        }
     }
 
     #[inline]
@@ -128,7 +129,7 @@ impl<P: Platform> Routes<P> {
     //# As a result, when the effective MTU of an interface varies packet-to- packet, TCP implementations SHOULD use the
     //# smallest effective MTU of the interface to calculate the value to advertise in the MSS Option (SHLD-6).
     pub fn mss(&self, links: &Links<P>, destination: IpAddr, now: Time) -> u16 {
-        self.mss_by(links, self.lookup(destination).map(|(interface, _)| interface), destination, now)
+        self.mss_by(links, self.lookup(links, destination).map(|(interface, _)| interface), destination, now)
     }
 
     /// The same where the interface that the route leads to is known, or that there is none.
@@ -140,7 +141,7 @@ impl<P: Platform> Routes<P> {
     /// The largest packet that is believed to reach `destination` by way of this interface.
     fn path_mtu(&self, links: &Links<P>, interface: usize, destination: IpAddr, now: Time) -> usize {
         let device = links.view(interface).mtu_for(destination);
-        let stated = self.attributes(destination);
+        let stated = self.attributes(links, destination);
         let device = stated.mtu.map_or(device, |mtu| device.min(usize::from(mtu)));
         let known = if stated.mtu_locked { None } else { self.reported_mtu(destination, now) };
         known.map_or(device, |known| device.min(usize::from(known)))
@@ -156,7 +157,7 @@ impl<P: Platform> Routes<P> {
     /// The largest TCP data without options that the link towards `destination` takes, whatever lies behind it.
     #[cold]
     fn link_mss(&self, links: &Links<P>, destination: IpAddr) -> u16 {
-        let Some((interface, _)) = self.lookup(destination) else { return 536 };
+        let Some((interface, _)) = self.lookup(links, destination) else { return 536 };
         tcp::mss::in_packet(links.view(interface).mtu_for(destination), destination)
     }
 
@@ -170,14 +171,14 @@ impl<P: Platform> Routes<P> {
         now: Time,
     ) -> Option<Estimate> {
         let destination = error.tuple.remote_addr;
-        let (interface, _) = self.lookup(destination)?;
+        let (interface, _) = self.lookup(links, destination)?;
         let current = self.path_mtu(links, interface, destination, now);
         Some(ip::path_mtu::estimate(destination, reported, error.sent, current))
     }
 
     /// A connection has believed a router's packet-too-big: others to that destination profit.
     pub(crate) fn learn_path_mtu(&self, links: &Links<P>, destination: IpAddr, estimate: Estimate, now: Time) {
-        let Some((interface, _)) = self.lookup(destination) else { return };
+        let Some((interface, _)) = self.lookup(links, destination) else { return };
         let link = links.view(interface).mtu_for(destination);
         let changed = self.path_mtu.lock().update(destination, estimate, link, now);
         if changed && estimate.fragments {
@@ -197,14 +198,15 @@ impl<P: Platform> Routes<P> {
     /// Whether routers may fragment what is sent to `destination`: its route allows it, or a router has reported an MTU
     /// below the least that is accepted.
     #[cold]
-    pub(crate) fn may_be_fragmented(&self, destination: IpAddr, now: Time) -> bool {
+    pub(crate) fn may_be_fragmented(&self, links: &Links<P>, destination: IpAddr, now: Time) -> bool {
         destination.is_ipv4()
-            && (self.attributes(destination).mtu_locked || self.path_mtu.lock().fragments(destination, now))
+            && (self.attributes(links, destination).mtu_locked || self.path_mtu.lock().fragments(destination, now))
     }
 
     /// Is this a router's word of the size of a path of which the route is certain?
-    pub(crate) fn is_settled(&self, error: &ip::IcmpError) -> bool {
-        matches!(error.kind, IcmpErrorKind::PacketTooBig { .. }) && self.attributes(error.tuple.remote_addr).mtu_locked
+    pub(crate) fn is_settled(&self, links: &Links<P>, error: &ip::IcmpError) -> bool {
+        matches!(error.kind, IcmpErrorKind::PacketTooBig { .. })
+            && self.attributes(links, error.tuple.remote_addr).mtu_locked
     }
 
     /// Fills in what the user left open and the route to `destination` says.
@@ -225,7 +227,7 @@ impl<P: Platform> Routes<P> {
     #[cold]
     fn filled_in(&self, links: &Links<P>, options: &ConnectionOptions, destination: IpAddr) -> ConnectionOptions {
         let RouteAttributes { announced_mss, initial_window, initial_receive_window, .. } =
-            self.attributes(destination);
+            self.attributes(links, destination);
         let announced_mss = options.announced_mss.or(announced_mss);
         ConnectionOptions {
             announced_mss: announced_mss.map(|mss| mss.min(self.link_mss(links, destination))),

@@ -13,6 +13,7 @@ use ip::icmp::Received;
 use ip::input::{Ipv6Frame, Other};
 use observe::{Counter, Counters, DropReason, Time};
 use path::{Consume, Emitter, Frame, Inspection, TransmitQueue, VECTOR_LEN, Vector};
+use pktbuf::PktBuf;
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
 use wire::rss::Toeplitz;
@@ -28,6 +29,7 @@ use crate::containment::{FaultScope, PANICS_IN_A_ROW};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::interface::{Port, Ports};
+use crate::loopback::Receiver;
 use crate::shared::Shared;
 
 /// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by
@@ -104,6 +106,8 @@ pub struct Driver<P: Platform> {
     rss: Toeplitz,
     index: usize,
     sources: Vec<Source<P>>,
+    /// What the stack has sent to itself. Not one of the sources, which end with their devices.
+    loopback: Option<Receiver<P>>,
     /// It was given queues: when they are all gone, so is what it was made for.
     has_devices: bool,
     /// Empty between polls; kept for its memory.
@@ -146,7 +150,7 @@ impl<P: Platform> Driver<P> {
         slot: &Arc<Slot<P>>,
         rss: &Toeplitz,
         index: usize,
-        sources: Vec<Source<P>>,
+        (sources, loopback): (Vec<Source<P>>, Option<Receiver<P>>),
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
         let own: Arc<dyn Wake> = idle.clone();
@@ -162,6 +166,7 @@ impl<P: Platform> Driver<P> {
             index,
             has_devices: !sources.is_empty(),
             sources,
+            loopback,
             vector: Vector::new(),
             deferred: DeferredEffects::default(),
             counters: Arc::new(Counters::new()),
@@ -281,7 +286,8 @@ impl<P: Platform> Driver<P> {
 
     /// From now on what this driver receives by `port` is inspected before IP sees it, and what is for a bridge given
     /// to `bridge`, which may transmit by every port of the stack. Without a bridge such frames are dropped, counted as
-    /// [`DropReason::NotForUs`]. False: the driver serves no queue of that port. Between polls.
+    /// [`DropReason::NotForUs`]. False: the driver serves no queue of that port. Between polls. What the stack sends to
+    /// itself comes by no port of a device, and is not inspected.
     pub fn inspect(
         &mut self,
         port: usize,
@@ -306,7 +312,7 @@ impl<P: Platform> Driver<P> {
     }
 
     /// Takes one batch from each queue and brings it to where it belongs; runs timers that are due. Returns the number
-    /// of frames.
+    /// of frames, and not 0 while something waits that the stack has sent to itself.
     pub fn poll(&mut self) -> usize {
         let mut deferred = std::mem::take(&mut self.deferred);
         let frames = self.turn(&mut deferred);
@@ -326,7 +332,13 @@ impl<P: Platform> Driver<P> {
             self.look_for_devices();
         }
         self.housekeeping(taken.now, deferred);
-        taken.frames
+        taken.frames.max(usize::from(self.has_looped()))
+    }
+
+    /// Whether the stack has sent something to itself that this driver is to take.
+    #[inline]
+    fn has_looped(&self) -> bool {
+        self.loopback.as_ref().is_some_and(Receiver::is_raised)
     }
 
     /// A queue has given a whole batch, and may hold more that arrived before a deadline that is over now: that comes
@@ -379,9 +391,49 @@ impl<P: Platform> Driver<P> {
             self.vector = vector;
         }
         self.at = self.sources.len();
+        if self.has_looped() {
+            self.take_looped(&mut taken, deferred);
+        }
         deferred.flush(self.shared.links());
         self.active.end_of_batch(deferred);
         taken
+    }
+
+    /// Takes one batch of what the stack has sent to itself.
+    #[cold]
+    #[inline(never)]
+    fn take_looped(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
+        let Some(receiver) = &mut self.loopback else { return };
+        let mut vector = std::mem::take(&mut self.vector);
+        receiver.begin();
+        let count = vector.receive(receiver.queue.as_mut(), Framing::Packet, self.keeps_batches);
+        if count == VECTOR_LEN {
+            receiver.leave_some();
+        }
+        if count != 0 {
+            self.counters.add(Counter::FramesIn, count as u64);
+            self.counters.increment(Counter::RxBatches);
+        }
+        taken.frames += count;
+        taken.full |= count == VECTOR_LEN;
+        self.unserved = count as u64;
+        for Frame { buffer, followed, .. } in vector.drain() {
+            self.looped(buffer, followed, taken.now, deferred);
+            self.unserved -= 1;
+        }
+        self.vector = vector;
+    }
+
+    /// A packet that the stack has sent to itself: it has arrived at the interface that has its destination.
+    fn looped(&mut self, packet: PktBuf, followed: bool, now: Time, deferred: &mut DeferredEffects<P>) {
+        let destination = ip::input::destination(&packet);
+        let Some(owner) = destination.and_then(|destination| self.shared.links().owner_among_all(destination)) else {
+            // The address was given up meanwhile.
+            return Counters::drop(&self.counters, DropReason::NotForUs);
+        };
+        let view = self.shared.links().view(owner);
+        let input = ip::input::looped_back(packet, view, &self.counters);
+        self.input(owner, (input, followed), now, deferred);
     }
 
     /// A device that has vanished takes its connections with it, and nothing is opened by way of it until it is back.
@@ -443,7 +495,7 @@ impl<P: Platform> Driver<P> {
     /// late, a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
         let now = self.shared.clock().now();
-        if self.transmit_queues().any(|queue| queue.has_blocked()) {
+        if self.has_looped() || self.transmit_queues().any(|queue| queue.has_blocked()) {
             return now;
         }
         let nap = self.waits_for_room().then(|| now + ROOM_NAP);
@@ -458,13 +510,16 @@ impl<P: Platform> Driver<P> {
         let now = self.shared.clock().now();
         let until = self.shared.links().alarms().park(self.index, || self.looks_again(now));
         let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();
-        let outcome = self.sleep(timeout);
+        let outcome = if self.has_looped() { WaitOutcome::Ready } else { self.sleep(timeout) };
         self.shared.links().alarms().unpark(self.index);
         outcome
     }
 
     /// When it must look again whatever happens.
     fn looks_again(&self, now: Time) -> Time {
+        if self.has_looped() {
+            return now;
+        }
         // With several devices the first is slept on; the others are looked at often enough.
         let nap = (self.sources.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
         let others = nap.into_iter().chain(self.active.next_deadline()).min().unwrap_or(Time::MAX);
@@ -679,7 +734,7 @@ impl<P: Platform> Driver<P> {
                 self.shared.egress().send_fragmented(packet, local, destination, protocol, &self.counters, deferred);
             }
             Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
-            Received::Error(error) if self.shared.routes().is_settled(&error) => {
+            Received::Error(error) if self.shared.routes().is_settled(self.shared.links(), &error) => {
                 Counters::drop(&self.counters, DropReason::IcmpSettledPath);
             }
             Received::Error(error) => {

@@ -23,6 +23,7 @@ use sync::{LockKind, Platform};
 use wire::rss::Toeplitz;
 
 use crate::addresses::{Addresses, Addressing};
+use crate::alarm::Alarms;
 use crate::clock::{BatchClock, Clock};
 use crate::containment::Failures;
 use crate::control::Control;
@@ -76,8 +77,8 @@ pub(crate) struct Settings<P: Platform> {
     pub rss: Toeplitz,
     /// Workers that what is limited per worker is counted for; at least 1.
     pub workers: usize,
-    /// Receive threads.
-    pub drivers: usize,
+    /// The sleep of the receive threads.
+    pub alarms: Arc<Alarms<P>>,
     /// See [`crate::StackConfig::resets_per_second`].
     pub resets_per_second: u32,
     /// See [`crate::StackConfig::contain`].
@@ -85,16 +86,17 @@ pub(crate) struct Settings<P: Platform> {
 }
 
 impl<P: Platform> Shared<P> {
-    /// Everything in place, nothing learnt yet. `addresses`: how each interface comes to its own.
+    /// Everything in place, nothing learnt yet. The last interface is the one by which the stack reaches itself.
+    /// `addresses`: how each comes to its own.
     pub(crate) fn new(
         settings: Settings<P>,
         (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
         routes: RouteTable,
         addresses: Vec<(Addressing, Autoconf)>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, resets_per_second, contain } = settings;
+        let Settings { clock, secrets, lock_kind, tcp, rss, workers, alarms, resets_per_second, contain } = settings;
         let limits = EgressLimits { workers, resets_per_second, seed: secrets.table_hash(&UNSPECIFIED) };
-        let links = Links::new(BatchClock::new(clock), (interfaces, ports), drivers);
+        let links = Links::new(BatchClock::new(clock), (interfaces, ports), alarms);
         let deadline = Arc::new(InternetDeadline::default());
         Arc::new(Shared {
             secrets,

@@ -184,7 +184,7 @@ impl<P: Platform> Stack<P> {
     /// Index of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
     /// its peer any more. Where several machines share a device by other rules than the hash of the flow, they decide.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
-        let (interface, _) = self.core.shared.routes().lookup(flow.tuple.remote_addr)?;
+        let (interface, _) = self.core.shared.routes().lookup(self.core.shared.links(), flow.tuple.remote_addr)?;
         let port = self.core.shared.links().port_of(interface, flow.hash)?;
         Some(flow.index(self.core.shared.links().ports()[port].queues().len()))
     }
@@ -231,12 +231,12 @@ impl<P: Platform> Stack<P> {
         timeout: Duration,
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
         let shared = &self.core.shared;
-        let (interface, _) = shared.routes().lookup(destination).ok_or(ConnectRefused::NoRoute)?;
+        let (interface, _) = shared.routes().lookup(shared.links(), destination).ok_or(ConnectRefused::NoRoute)?;
         if shared.links().is_down(interface) {
             return Err(ConnectRefused::NetworkDown);
         }
         let view = shared.links().view(interface);
-        let source = view.source_for(destination).ok_or(ConnectRefused::NoRoute)?;
+        let source = shared.links().source_by(interface, destination).ok_or(ConnectRefused::NoRoute)?;
         let ident = shared.pings.identifier();
         let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
         let request = ip::icmp::echo_request(source, destination, ident, seq, &data, view.mtu_for(destination));

@@ -235,7 +235,7 @@ impl<P: Platform> Egress<P> {
         let changed = again || route.generation != 0 && route.generation | 1 != generation;
         (route.generation, route.link) = (generation ^ 1, None);
         let remote = flow.tuple.remote_addr;
-        let Some((interface, next_hop)) = self.routes.lookup(remote) else {
+        let Some((interface, next_hop)) = self.route_from(flow.tuple.local_addr, remote) else {
             out.path = PathUpdate::Changed { lost, suspect };
             return false;
         };
@@ -244,7 +244,7 @@ impl<P: Platform> Egress<P> {
             out.path = PathUpdate::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
         }
         route.port = port as u16;
-        if self.routes.may_be_fragmented(remote, self.batch_now()) {
+        if self.routes.may_be_fragmented(&self.links, remote, self.batch_now()) {
             // Every packet needs an identification of its own, and so goes the long way.
             return false;
         }
@@ -281,30 +281,32 @@ impl<P: Platform> Egress<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
+        let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
         for mut segment in segments.drain(..) {
-            let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
             let (class, hops) = wishes(&segment);
             match (source, destination) {
-                (IpAddr::V4(from), IpAddr::V4(to)) if self.routes.may_be_fragmented(destination, self.batch_now()) => {
+                (IpAddr::V4(from), IpAddr::V4(to))
+                    if self.routes.may_be_fragmented(&self.links, destination, self.batch_now()) =>
+                {
                     let cut = self.cuttable(&segment, source, destination);
                     ip::output::ipv4_header(&mut segment, from, to, wire::protocol::TCP, class, hops, cut);
                 }
                 _ => ip::output::header(&mut segment, source, destination, wire::protocol::TCP, class, hops),
             }
-            self.send_packet(segment, flow.tuple.remote_addr, flow.hash, counters, deferred);
+            self.send_packet(segment, (source, destination), flow.hash, counters, deferred);
         }
     }
 
-    /// Sends an IP packet (header complete) to `destination` by way of the routes and neighbours.
+    /// Sends an IP packet (header complete) from `source` to `destination` by way of the routes and neighbours.
     pub fn send_packet(
         &self,
         packet: PktBuf,
-        destination: IpAddr,
+        (source, destination): (IpAddr, IpAddr),
         hash: u32,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Some((interface, next_hop)) = self.routes.lookup(destination) else {
+        let Some((interface, next_hop)) = self.route_from(source, destination) else {
             return counters.drop(DropReason::NoRoute);
         };
         let now = self.links.clock().now();
@@ -372,7 +374,7 @@ impl<P: Platform> Egress<P> {
             self.suspect_path(remote, deferred);
         }
         lost.map(|lost| RouteChanged {
-            mss: self.routes.lookup(remote).map(|_| self.routes.mss(&self.links, remote, now)),
+            mss: self.routes.lookup(&self.links, remote).map(|_| self.routes.mss(&self.links, remote, now)),
             lost,
         })
     }
@@ -383,7 +385,7 @@ impl<P: Platform> Egress<P> {
     //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
     #[cold]
     pub fn suspect_path(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
-        let Some((interface, next_hop)) = self.routes.lookup(destination) else { return };
+        let Some((interface, next_hop)) = self.routes.lookup(&self.links, destination) else { return };
         if self.neighbours.suspect(interface, next_hop, self.batch_now(), deferred) {
             self.routes.invalidate();
         }
@@ -393,7 +395,7 @@ impl<P: Platform> Egress<P> {
     /// it need not be asked (RFC 4861 section 7.3.1).
     #[cold]
     pub(crate) fn path_works(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
-        if let Some((interface, next_hop)) = self.routes.lookup(destination) {
+        if let Some((interface, next_hop)) = self.routes.lookup(&self.links, destination) {
             self.neighbours.confirm(interface, next_hop, self.batch_now(), deferred);
         }
     }

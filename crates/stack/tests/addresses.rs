@@ -161,7 +161,9 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
         let gateways = vec![IpAddr::V4(PEER), IpAddr::V6(ROUTER)];
         let mut node =
             Node::<Real>::introduced(NodeConfig { addressing, gateways, ..NodeConfig::new(Architecture::named("up")) });
-        let hop = |node: &Node<Real>, to: IpAddr| node.stack.shared().routes().lookup(to).map(|(_, hop)| hop);
+        let hop = |node: &Node<Real>, to: IpAddr| {
+            node.stack.shared().routes().lookup(node.stack.shared().links(), to).map(|(_, hop)| hop)
+        };
         let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
         // The quoted packet is one of ours to the far host.
         let quoted = Packet::new(STACK, far, Payload::Other(protocol::UDP, &[0; 8])).bytes();

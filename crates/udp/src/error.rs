@@ -24,6 +24,8 @@ pub enum SendError {
         /// The address asked for.
         destination: IpAddr,
     },
+    /// The socket sends from a loopback address, and the destination is another host's.
+    LoopbackSource,
     /// The connected peer refused an earlier datagram. Reported once.
     Refused,
     /// The connected peer could not be reached by an earlier datagram. Reported once.
@@ -49,6 +51,9 @@ impl fmt::Display for SendError {
             Self::BadDestination => f.write_str("the destination has no address or no port; give both"),
             Self::FamilyMismatch { source, destination } => {
                 write!(f, "{destination} cannot be reached from {source}; use a socket of the destination's family")
+            }
+            Self::LoopbackSource => {
+                f.write_str("a loopback address reaches no other host; bind the socket to another address")
             }
             Self::Refused => f.write_str("the peer has no socket at that port; check that its program is running"),
             Self::Unreachable => f.write_str("the peer could not be reached; check address and route"),

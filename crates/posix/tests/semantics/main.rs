@@ -1,6 +1,6 @@
 //! What Linux's man pages say of sockets, as tests. Each quotes its sentence. The same body runs against the machine's
-//! kernel on loopback and against two stacks on a link under every process architecture: what the kernel does is the
-//! oracle.
+//! kernel on loopback and, under every process architecture, against two stacks on a link and one stack that talks to
+//! itself: what the kernel does is the oracle.
 
 // The test's own threads and locks are the machine's, as its kernel is.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -15,7 +15,7 @@ mod system;
 mod vectors;
 mod world;
 
-/// A test of the body `$body(&World)`: against the kernel, and under every architecture.
+/// A test of the body `$body(&World)`: against the kernel, and under every architecture with two stacks and one.
 #[macro_export]
 macro_rules! kernel_and_stacks {
     ($($(#[$doc:meta])* $name:ident = $body:ident;)+) => {$(
@@ -33,6 +33,11 @@ macro_rules! kernel_and_stacks {
             #[every_arch]
             fn stacks(arch: Architecture) {
                 super::$body(&World::stacks(arch));
+            }
+
+            #[every_arch]
+            fn itself(arch: Architecture) {
+                super::$body(&World::itself(arch));
             }
         }
     )+};

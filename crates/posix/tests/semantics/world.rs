@@ -1,4 +1,5 @@
-//! Two hosts that can reach each other: the kernel, which is both, or two stacks on a link, each with a receive thread.
+//! Two hosts that can reach each other: the kernel, which is both; two stacks on a link, each with a receive thread; or
+//! one stack, which reaches itself as the kernel does.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -48,18 +49,12 @@ impl Drop for Threads {
 }
 
 impl Threads {
-    /// A stack with `address` on `device`, its receive thread started.
-    fn start(&mut self, arch: Architecture, device: dev::mem::MemDevice, address: Ipv4Addr) -> Arc<Sockets<Real>> {
+    /// A stack with these interfaces, its receive thread started.
+    fn start(&mut self, arch: Architecture, interfaces: Vec<InterfaceConfig>) -> Arc<Sockets<Real>> {
         let mut config = StackConfig::new(arch);
         config.cpus = 2;
         config.clock = Clock::Platform;
-        let interface = InterfaceConfig {
-            device: Box::new(device),
-            addresses: vec![(address.into(), 24)],
-            gateways: Vec::new(),
-            addressing: Default::default(),
-        };
-        let (stack, drivers) = Stack::build(config, vec![interface]).expect("the stack builds");
+        let (stack, drivers) = Stack::build(config, interfaces).expect("the stack builds");
         for mut driver in drivers {
             let stop = self.stop.clone();
             self.running.push(Real::spawn("receiver", None, ThreadClass::Receive, move || {
@@ -75,6 +70,11 @@ impl Threads {
     }
 }
 
+fn interface(device: dev::mem::MemDevice, address: Ipv4Addr) -> InterfaceConfig {
+    let (device, addresses) = (Box::new(device), vec![(address.into(), 24)]);
+    InterfaceConfig { device, addresses, gateways: Vec::new(), addressing: Default::default() }
+}
+
 impl World {
     /// The machine's kernel on its loopback interface.
     pub(crate) fn kernel() -> World {
@@ -86,9 +86,16 @@ impl World {
     pub(crate) fn stacks(arch: Architecture) -> World {
         let (a, b) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
         let mut threads = Threads::default();
-        let server = threads.start(arch, a, Ipv4Addr::new(10, 0, 0, 1));
-        let client = threads.start(arch, b, Ipv4Addr::new(10, 0, 0, 2));
+        let server = threads.start(arch, vec![interface(a, Ipv4Addr::new(10, 0, 0, 1))]);
+        let client = threads.start(arch, vec![interface(b, Ipv4Addr::new(10, 0, 0, 2))]);
         World { server, client, ip: Ipv4Addr::new(10, 0, 0, 1).into(), _threads: threads }
+    }
+
+    /// One stack under `arch`, without a link, by its loopback address.
+    pub(crate) fn itself(arch: Architecture) -> World {
+        let mut threads = Threads::default();
+        let both = threads.start(arch, vec![]);
+        World { server: both.clone(), client: both, ip: Ipv4Addr::LOCALHOST.into(), _threads: threads }
     }
 
     /// A listener of the server's, and where it listens.

@@ -112,7 +112,7 @@ fn send<P: Platform>(
     let HeldSocket { pcb, routes, socket, counters, shared, writers } = held;
     let destination = to.or(pcb.remote).ok_or(udp::SendError::NoDestination)?;
     let mut route = routes.recall(destination.ip(), shared.routes().generation());
-    let source = source(shared, &route, destination.ip())?;
+    let source = source(shared, &route, (pcb.local.ip(), destination.ip()))?;
     let mut out = udp::Outbox::new(counters);
     let sent = udp::SendTo { payload, to, source }.run(pcb, &mut out);
     if sent.is_err() && !pcb.readiness().contains(udp::Readiness::ERROR) {
@@ -132,15 +132,23 @@ fn send<P: Platform>(
     sent
 }
 
-/// The address to send from to `destination`, if anything can be sent there. `route` is what is remembered of the way.
-fn source<P: Platform>(shared: &Shared<P>, route: &RouteCache, destination: IpAddr) -> Result<IpAddr, udp::SendError> {
+/// The address to send from to `destination` unless the socket has one (`local`), if it can send anything there. `route`
+/// is what is remembered of the way.
+fn source<P: Platform>(
+    shared: &Shared<P>,
+    route: &RouteCache,
+    (local, destination): (IpAddr, IpAddr),
+) -> Result<IpAddr, udp::SendError> {
     let known = route.leaves_by(shared.routes().generation()).and_then(|port| shared.links().interface_of(port));
-    let looked_up = || shared.routes().lookup(destination).map(|(interface, _)| interface);
+    let looked_up = || shared.routes().lookup(shared.links(), destination).map(|(interface, _)| interface);
     let interface = known.or_else(looked_up).ok_or(udp::SendError::Unreachable)?;
     if shared.links().is_down(interface) {
         return Err(udp::SendError::NetworkDown);
     }
-    shared.links().view(interface).source_for(destination).ok_or(udp::SendError::Unreachable)
+    if !shared.links().may_leave(local, interface) {
+        return Err(udp::SendError::LoopbackSource);
+    }
+    shared.links().source_by(interface, destination).ok_or(udp::SendError::Unreachable)
 }
 
 /// A request that concerns the socket and nothing else.

@@ -44,7 +44,12 @@ pub trait Upkeep: Place {
         match change {
             Control::LinkDown(interface) => {
                 let shared = self.shared().clone();
-                self.each(|flow| shared.routes().goes_by(flow, interface), tcp::LinkDown, now, deferred);
+                self.each(
+                    |flow| shared.routes().goes_by(shared.links(), flow, interface),
+                    tcp::LinkDown,
+                    now,
+                    deferred,
+                );
             }
             Control::AddressLost(address) => {
                 self.with_directory(|directory, _| directory.half_open.abandon(address));

@@ -17,10 +17,12 @@ use wire::ethernet::MacAddr;
 
 use super::{Core, Stack, StackConfig};
 use crate::addresses::Addressing;
+use crate::alarm::Alarms;
 use crate::arch::running::{Running, Slot};
 use crate::arch::select::{self, Architecture, ThreadConfig};
 use crate::deferred::DeferredEffects;
 use crate::interface::{Interface, Port, Ports};
+use crate::loopback;
 use crate::place::Contents;
 use crate::ports;
 use crate::rx::{Driver, Source};
@@ -58,8 +60,6 @@ pub struct InterfaceOverPorts {
 /// Why a stack cannot be built.
 #[derive(Debug)]
 pub enum BuildError {
-    /// There is no interface.
-    NoInterface,
     /// The device handed out no queues: it is in use already.
     NoQueues(String),
     /// An interface names a device, by its place in the list, that there is not or that another interface has.
@@ -76,7 +76,6 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::NoInterface => f.write_str("a stack needs at least one interface: add a device"),
             BuildError::NoQueues(name) => {
                 write!(f, "device {name} has no queue left: it already belongs to another stack; open it again")
             }
@@ -133,13 +132,14 @@ impl<P: Platform> Stack<P> {
         if config.lock_kind == LockKind::Null && !single_thread {
             return Err(BuildError::NullLock(config.arch));
         }
-        if interfaces.is_empty() {
-            return Err(BuildError::NoInterface);
-        }
         let key = devices.first().and_then(|device| device.capabilities().rss_key);
-        let rss = wire::rss::Toeplitz::new(&key.unwrap_or(wire::rss::SYMMETRIC_KEY));
+        let key = key.unwrap_or(wire::rss::SYMMETRIC_KEY);
+        let rss = wire::rss::Toeplitz::new(&key);
         let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
-        let (ports, sources) = open_ports::<P>(devices, &interfaces)?;
+        let (mut ports, sources) = open_ports::<P>(devices, &interfaces)?;
+        let alarms = Arc::new(Alarms::new(sources.len()));
+        let receivers = add_loopback(&mut ports, sources.len(), key, &alarms);
+        let ports = Ports::new(ports);
         let (mut routes, mut built, mut machines) = (RouteTable::new(), Vec::new(), Vec::new());
         for (index, interface) in interfaces.into_iter().enumerate() {
             let seed = secrets.timing_seed(index);
@@ -147,12 +147,15 @@ impl<P: Platform> Stack<P> {
             machines.push(addresses);
             built.push(interface);
         }
+        let view = loopback::view(built.len());
+        machines.push((Addressing::default(), Autoconf::fixed(view.clone(), secrets.timing_seed(built.len()))));
+        built.push(Interface::new(view, vec![ports.iter().len() - 1]));
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
-        let (workers, drivers) = (config.cpus.max(1), sources.len());
+        let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
         let (resets_per_second, contain) = (config.resets_per_second, config.contain);
         let settings =
-            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, drivers, resets_per_second, contain };
+            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, alarms, resets_per_second, contain };
         let shared = Shared::new(settings, (built, ports), routes, machines);
         let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, staffing, Contents::empty());
@@ -164,12 +167,14 @@ impl<P: Platform> Stack<P> {
         let shared = &stack.core.shared;
         shared.addresses().start_addresses(shared.egress(), &shared.counters, &mut deferred);
         deferred.flush(shared.links());
+        let receivers = receivers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         let drivers = sources
             .into_iter()
+            .zip(receivers)
             .enumerate()
-            .map(|(index, sources)| {
+            .map(|(index, queues)| {
                 let Core { shared, running, rss, .. } = &*stack.core;
-                Driver::new(shared, running, rss, index, sources)
+                Driver::new(shared, running, rss, index, queues)
             })
             .collect();
         Ok((stack, drivers))
@@ -180,7 +185,7 @@ impl<P: Platform> Stack<P> {
 fn open_ports<P: Platform>(
     devices: Vec<Box<dyn Device>>,
     interfaces: &[InterfaceOverPorts],
-) -> Result<(Ports<P>, Sources<P>), BuildError> {
+) -> Result<(Vec<Port<P>>, Sources<P>), BuildError> {
     let mut interface_of = vec![None; devices.len()];
     for (index, interface) in interfaces.iter().enumerate() {
         for port in &interface.ports {
@@ -204,7 +209,21 @@ fn open_ports<P: Platform>(
         }
         ports.push(opened);
     }
-    Ok((Ports::new(ports), sources))
+    Ok((ports, sources))
+}
+
+/// Adds the port by which the stack reaches itself, behind all others. Its receiving halves are the drivers' of their
+/// index.
+fn add_loopback<P: Platform>(
+    ports: &mut Vec<Port<P>>,
+    drivers: usize,
+    rss_key: [u8; 40],
+    alarms: &Arc<Alarms<P>>,
+) -> Vec<loopback::Receiver<P>> {
+    let queues = ports.iter().map(|port| port.queues().len()).sum();
+    let (port, receivers) = loopback::open(drivers, rss_key, queues, alarms);
+    ports.push(port);
+    receivers
 }
 
 /// What an interface over these ports knows of its link: what frames begin with, the hardware address and the MTU.

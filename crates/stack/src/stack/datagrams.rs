@@ -84,8 +84,9 @@ impl<P: Platform> Stack<P> {
 
     fn membership(&self, group: IpAddr, interface: Option<usize>) -> Result<udp::Membership, JoinRefused> {
         let shared = &self.core.shared;
-        let interface =
-            interface.or_else(|| shared.routes().lookup(group).map(|(interface, _)| interface)).unwrap_or(0);
+        let interface = interface
+            .or_else(|| shared.routes().lookup(shared.links(), group).map(|(interface, _)| interface))
+            .unwrap_or(0);
         if interface >= shared.links().interfaces().len() {
             return Err(JoinRefused::NoInterface);
         }
@@ -153,12 +154,12 @@ impl<P: Platform> Stack<P> {
     /// # Errors
     /// See [`udp::SendError`].
     pub fn connect_udp(&self, socket: &UdpShared<P>, remote: SocketAddr) -> Result<(), udp::SendError> {
-        let source = self
-            .core
-            .shared
-            .routes()
-            .source_for(self.core.shared.links(), remote.ip())
-            .ok_or(udp::SendError::Unreachable)?;
+        let (routes, links) = (self.core.shared.routes(), self.core.shared.links());
+        let (interface, _) = routes.lookup(links, remote.ip()).ok_or(udp::SendError::Unreachable)?;
+        if !links.may_leave(socket.local().ip(), interface) {
+            return Err(udp::SendError::LoopbackSource);
+        }
+        let source = links.source_by(interface, remote.ip()).ok_or(udp::SendError::Unreachable)?;
         match self.udp(socket, UdpRequest::Connect { remote, source }) {
             UdpReply::Connected(connected) => connected,
             _ => Err(udp::SendError::Closed),

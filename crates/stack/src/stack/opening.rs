@@ -46,8 +46,9 @@ pub enum ConnectRefused {
     NoRoute,
     /// The remote address is a broadcast, group or unspecified one.
     NotAHost,
-    /// The remote address is one of this stack's own.
-    OwnAddress,
+    /// The local address is a loopback address and the remote one another host's: such an address must not appear on a
+    /// link (RFC 1122 section 3.2.1.3 g).
+    LoopbackSource,
     /// The local address and port already have a connection to that remote.
     AddressInUse,
     /// Every local port has a connection to that remote.
@@ -130,7 +131,8 @@ impl<P: Platform> Stack<P> {
         // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least
         // that it needs. Read before the routes are: what changes in between is then found at the first emission.
         let generation = self.core.shared.routes().generation();
-        let leaves_by = self.core.shared.routes().lookup(remote.ip()).map(|(interface, _)| interface);
+        let leaves_by =
+            self.core.shared.routes().lookup(self.core.shared.links(), remote.ip()).map(|(interface, _)| interface);
         let is_down = || leaves_by.is_some_and(|interface| self.core.shared.links().is_down(interface));
         let source = match local.map(|local| local.ip()) {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -142,12 +144,12 @@ impl<P: Platform> Stack<P> {
             //# connection, then the TCP implementation MUST ask the IP layer to select a local IP address before
             //# sending the (first) SYN (MUST-44).
             _ => {
-                let way = leaves_by.map(|interface| &self.core.shared.links().interfaces()[interface]);
-                way.and_then(|way| way.view.get().source_for(remote.ip())).ok_or(ConnectRefused::NoRoute)?
+                let source = leaves_by.and_then(|interface| self.core.shared.links().source_by(interface, remote.ip()));
+                source.ok_or(ConnectRefused::NoRoute)?
             }
         };
-        if self.core.shared.links().is_local(remote.ip()) {
-            return Err(ConnectRefused::OwnAddress);
+        if source.is_loopback() && !leaves_by.is_some_and(|interface| self.core.shared.links().is_loopback(interface)) {
+            return Err(ConnectRefused::LoopbackSource);
         }
         if is_down() {
             return Err(ConnectRefused::NetworkDown);
@@ -183,6 +185,11 @@ impl<P: Platform> Stack<P> {
         }
         let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
         for (passed, port) in candidates.enumerate() {
+            // With itself a connection opens, though nobody listens (RFC 9293 section 3.5, simultaneous initiation): it
+            // may if the user asks for that port, and never by chance.
+            if SocketAddr::new(source, port) == remote {
+                continue;
+            }
             let flow = self.flow(SocketAddr::new(source, port), remote);
             if !self.active().accepts_port(flow.hash) {
                 continue;

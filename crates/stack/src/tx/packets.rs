@@ -32,7 +32,7 @@ impl<P: Platform> Egress<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let hash = self.rss.hash_ip(destination, source);
-        match self.routes.lookup(destination) {
+        match self.route_from(source, destination) {
             Some(route) => self.send_along(route, packet, (source, destination), (protocol, hash), counters, deferred),
             None => counters.drop(DropReason::NoRoute),
         }
@@ -93,7 +93,7 @@ impl<P: Platform> Egress<P> {
             link.prepend(&mut buf);
             return self.links.ports()[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
         }
-        let Some(route) = self.routes.lookup(dst) else { return counters.drop(DropReason::NoRoute) };
+        let Some(route) = self.routes.lookup(&self.links, dst) else { return counters.drop(DropReason::NoRoute) };
         match (src, dst) {
             // It will be cut, and then gets its identification from `fragment`.
             (IpAddr::V4(src), IpAddr::V4(dst)) if buf.len() + wire::ipv4::HEADER_LEN > self.links.view(route.0).mtu => {
@@ -152,7 +152,7 @@ impl<P: Platform> Egress<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Some((interface, _)) = self.routes.lookup(cause.src) else { return };
+        let Some((interface, _)) = self.routes.lookup(&self.links, cause.src) else { return };
         let view = self.links.view(interface);
         let now = self.links.clock().now();
         let packet = ip::icmp::error(cause, error, view, &mut self.icmp_limit.lock(), now);
@@ -162,7 +162,7 @@ impl<P: Platform> Egress<P> {
                 counters.increment(Counter::IcmpErrorsOut);
                 let hash = self.rss.hash_ip(cause.src, cause.dst);
                 packet.meta_mut().flow_hash = Some(hash);
-                self.send_packet(packet, cause.src, hash, counters, deferred);
+                self.send_packet(packet, (cause.dst, cause.src), hash, counters, deferred);
             }
             Err(reason) => counters.drop(reason),
         }

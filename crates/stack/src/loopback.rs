@@ -1,0 +1,222 @@
+//! The way of a stack to itself: an interface with the loopback addresses, over a port that receives what it transmits.
+//!
+//! What goes to an address of the stack's own, or to a loopback address, leaves by this port, whatever the routing table
+//! says ([`Routes::lookup`](crate::routes::Routes::lookup)), as Linux looks into its table of local addresses first. It comes back as a bare packet, and
+//! takes the way of every packet from there on: checks, classification, the architecture's dispatch. So a connection of
+//! a stack with itself is two connections, each served where its own flow leads.
+//!
+//! Each driver receives by one of the port's queues, besides those of its devices. It does not sleep on it: a sender
+//! that has given the port frames raises a flag of the queue and wakes the driver, wherever it sleeps ([`Alarms`]). The
+//! driver looks at the flag once a batch, which is all that a stack pays that does not talk to itself.
+//!
+//! What may never happen: a packet with a loopback address leaves by another port (RFC 1122 section 3.2.1.3 g, RFC 4291
+//! section 2.5.3), or a driver sleeps while the flag of its queue is up.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dev::mem::{self, MemConfig, MemDevice};
+use dev::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue};
+use ip::InterfaceView;
+use pktbuf::{Checksum, PktBuf};
+use sync::{Atomic, CachePadded, LockKind, Ordering, Platform};
+use wire::Framing;
+
+use crate::alarm::Alarms;
+use crate::interface::{Interface, Port};
+use crate::links::Links;
+use crate::tx::Egress;
+
+/// The largest packet that a stack sends to itself whole: the largest that IPv4 can express. Linux's interface says one
+/// byte more, which no packet of IPv4 has.
+pub const MTU: usize = 65_535;
+
+/// Most queues of the port. There is a ring from each to each; where there are more drivers, some have none.
+const MOST_QUEUES: usize = 32;
+/// Frames that the rings to one queue hold together, while no ring holds more than [`MOST_RING_FRAMES`] or fewer than
+/// [`LEAST_RING_FRAMES`].
+const FRAMES: usize = 2048;
+const MOST_RING_FRAMES: usize = 512;
+const LEAST_RING_FRAMES: usize = 64;
+
+/// Where senders leave word that they have given the port frames: a flag for each receive queue.
+struct Flags<P: Platform> {
+    raised: Box<[CachePadded<P::AtomicBool>]>,
+    alarms: Arc<Alarms<P>>,
+}
+
+impl<P: Platform> Flags<P> {
+    /// The driver of this queue has to look. The caller has put the frames into the ring and holds no guard.
+    fn raise(&self, queue: usize) {
+        // A read-modify-write: a driver that takes the flag down sees the frames of all senders that found it up.
+        if let Some(raised) = self.raised.get(queue)
+            && !raised.swap(true, Ordering::AcqRel)
+        {
+            self.alarms.due_at(queue, 0);
+        }
+    }
+}
+
+impl<P: Platform> Notify for Flags<P> {
+    fn notify(&self, receivers: &BitSet) {
+        receivers.for_each(|queue| self.raise(queue));
+    }
+}
+
+/// The transmitting half of a queue.
+struct Sender<P: Platform> {
+    queue: Box<dyn TxQueue>,
+    flags: Arc<Flags<P>>,
+}
+
+impl<P: Platform> TxQueue for Sender<P> {
+    fn credit(&self) -> usize {
+        self.queue.credit()
+    }
+
+    fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
+        // Memory does not damage it: the receiver need not read it all for that.
+        let meta = frame.meta_mut();
+        if meta.checksum == Checksum::None {
+            meta.checksum = Checksum::Verified;
+        }
+        self.queue.transmit(frame)
+    }
+
+    fn flush(&mut self) {
+        let mut receivers = BitSet::new();
+        self.queue.take_dirty(&mut receivers);
+        self.flags.notify(&receivers);
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notify>> {
+        Some(self.flags.clone())
+    }
+
+    fn take_dirty(&mut self, dirty: &mut BitSet) {
+        self.queue.take_dirty(dirty);
+    }
+}
+
+/// The receiving half of a queue: belongs to one driver.
+pub struct Receiver<P: Platform> {
+    /// The queue. Nobody waits on it.
+    pub queue: Box<dyn RxQueue>,
+    flags: Arc<Flags<P>>,
+    index: usize,
+}
+
+impl<P: Platform> Receiver<P> {
+    /// Whether frames may have come since [`Receiver::begin`].
+    #[inline]
+    pub fn is_raised(&self) -> bool {
+        self.flags.raised[self.index].load(Ordering::Relaxed)
+    }
+
+    /// The driver is about to take frames: those that come later raise the flag again.
+    pub fn begin(&self) {
+        self.flags.raised[self.index].swap(false, Ordering::AcqRel);
+    }
+
+    /// The driver has left frames in the queue.
+    pub fn leave_some(&self) {
+        self.flags.raised[self.index].swap(true, Ordering::AcqRel);
+    }
+}
+
+/// The device under the port.
+struct Loopback<P: Platform> {
+    memory: MemDevice,
+    flags: Arc<Flags<P>>,
+}
+
+impl<P: Platform> Device for Loopback<P> {
+    fn capabilities(&self) -> &Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn name(&self) -> &str {
+        self.memory.name()
+    }
+
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        let sender = |queue| Box::new(Sender { queue, flags: self.flags.clone() });
+        self.memory.take_queues().into_iter().map(|QueuePair { rx, tx }| QueuePair { rx, tx: sender(tx) }).collect()
+    }
+}
+
+/// Opens the port for so many drivers; its transmit queues are numbered from `first_queue`. The receiving halves go to
+/// the drivers of their index.
+///
+/// # Panics
+/// Never: the device was just made, and has its queues.
+pub fn open<P: Platform>(
+    drivers: usize,
+    rss_key: [u8; 40],
+    first_queue: usize,
+    alarms: &Arc<Alarms<P>>,
+) -> (Port<P>, Vec<Receiver<P>>) {
+    let queues = drivers.clamp(1, MOST_QUEUES);
+    let ring_frames = (FRAMES / queues).clamp(LEAST_RING_FRAMES, MOST_RING_FRAMES);
+    let (framing, checksum_offload) = (Framing::Packet, true);
+    let config = MemConfig { queues, mtu: MTU, ring_frames, framing, checksum_offload, rss_key, ..Default::default() };
+    let raised = (0..queues).map(|_| CachePadded::new(P::AtomicBool::new(false))).collect();
+    let flags = Arc::new(Flags { raised, alarms: alarms.clone() });
+    let mut device = Loopback { memory: mem::loopback::<P>(config), flags: flags.clone() };
+    let (port, queues) = Port::open(&mut device, LockKind::Blocking, first_queue).expect("a new device has its queues");
+    let receiver = |(index, queue)| Receiver { queue, flags: flags.clone(), index };
+    (port, queues.into_iter().enumerate().map(receiver).collect())
+}
+
+/// What the interface knows: it has number `index`.
+pub fn view(index: usize) -> InterfaceView {
+    InterfaceView::of_host(index as u16, MTU)
+}
+
+impl<P: Platform> Links<P> {
+    /// The number of the interface by which the stack reaches itself: the last.
+    #[inline]
+    pub(crate) fn loopback(&self) -> usize {
+        self.interfaces().len() - 1
+    }
+
+    /// The interfaces that the stack was given, by index: all but the one by which it reaches itself.
+    pub fn attached(&self) -> &[Interface<P>] {
+        &self.interfaces()[..self.loopback()]
+    }
+
+    /// Whether an interface is the one by which the stack reaches itself.
+    #[inline]
+    pub(crate) fn is_loopback(&self, interface: usize) -> bool {
+        interface == self.loopback()
+    }
+
+    /// The source address for packets to `destination`, to which the route leads by way of `interface`. To an address of
+    /// its own a stack sends from that address.
+    #[inline]
+    pub(crate) fn source_by(&self, interface: usize, destination: IpAddr) -> Option<IpAddr> {
+        let own = self.is_loopback(interface) && !destination.is_loopback() && !destination.is_multicast();
+        if own { Some(destination) } else { self.view(interface).source_for(destination) }
+    }
+
+    /// Whether packets from `source` may leave by an interface: those from a loopback address stay in the host.
+    #[inline]
+    pub(crate) fn may_leave(&self, source: IpAddr, interface: usize) -> bool {
+        self.is_loopback(interface) || !source.is_loopback()
+    }
+
+    /// The interface that has `address`, the loopback interface among them: for what the stack has sent to itself.
+    pub(crate) fn owner_among_all(&self, address: IpAddr) -> Option<usize> {
+        self.interfaces().iter().position(|interface| interface.view.get().is_local(address))
+    }
+}
+
+impl<P: Platform> Egress<P> {
+    /// The interface and next hop from `source` towards `destination`; none from a loopback address to another host
+    /// (RFC 1122 section 3.2.1.3 g: "Addresses of this form MUST NOT appear outside a host").
+    pub(crate) fn route_from(&self, source: IpAddr, destination: IpAddr) -> Option<(usize, IpAddr)> {
+        self.routes()
+            .lookup(self.links(), destination)
+            .filter(|(interface, _)| self.links().may_leave(source, *interface))
+    }
+}
