@@ -64,7 +64,7 @@ pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, Silent};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
-pub use lock_class::LockClass;
+pub use lock_class::{Before, Class, LockClass, class};
 /// A box that is made once, in 8 bytes: `OnceLock<Box<T>>` takes 16. If two threads make it at once, one of the two
 /// values is dropped, so that no thread waits.
 pub use once_cell::race::OnceBox;

@@ -1,4 +1,8 @@
 //! The order in which locks may be taken, as one list. The list is the rule: there is no other table of pairs.
+//!
+//! From the list come the values of [`LockClass`], by which debug builds check what each thread does, and the types in
+//! [`class`], by which the compiler checks locks that are taken one under the other in one place:
+//! [`Lock::lock_after`](crate::Lock::lock_after) wants [`Before`] of their classes.
 
 use std::fmt;
 
@@ -22,8 +26,42 @@ macro_rules! lock_classes {
                 match self { $(LockClass::$name => $text,)+ }
             }
         }
+
+        /// The classes as types, for locks whose class the compiler is to know.
+        pub mod class {
+            $($(#[$doc])+ #[derive(Debug)] pub enum $name {})+
+
+            /// A class that is known at run time only.
+            #[derive(Debug)]
+            pub enum Unstated {}
+        }
+
+        $(impl Class for class::$name { const CLASS: LockClass = LockClass::$name; })+
+        pairs! { $($name)+ }
     };
 }
+
+/// `Before` for each class and every one after it.
+macro_rules! pairs {
+    ($outer:ident $($inner:ident)*) => {
+        $(impl Before<class::$inner> for class::$outer {})*
+        pairs! { $($inner)* }
+    };
+    () => {};
+}
+
+/// A class as a type: see [`class`].
+pub trait Class {
+    /// The same class as a value.
+    const CLASS: LockClass;
+}
+
+/// A lock of class `Inner` may be waited for while one of this class is held.
+#[diagnostic::on_unimplemented(
+    message = "lock order: a `{Inner}` lock may not be taken while a `{Self}` lock is held",
+    label = "`{Self}` is not declared before `{Inner}` in `LockClass`"
+)]
+pub trait Before<Inner> {}
 
 lock_classes! {
     /// A process' table of descriptors: its numbers and its parts, nested by index. Nothing else is taken under it.

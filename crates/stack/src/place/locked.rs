@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
-use sync::{Atomic, Guard, Lock, LockClass, Ordering, Platform, Writers};
+use sync::{Atomic, Guard, Lock, Ordering, Platform, Writers, class};
 use tcp::{Event, Outbox};
 use udp::{Event as _, UdpPcb};
 use wire::FourTuple;
@@ -62,10 +62,10 @@ pub struct Locked<P: Platform> {
     shared: Arc<Shared<P>>,
     locks: LockPlan,
     policy: TablePolicy,
-    table: Lock<Directory<SharedTable<P>, P>, P>,
+    table: Lock<Directory<SharedTable<P>, P>, P, class::ConnTable>,
     /// Datagram sockets, each with a lock of its own.
-    datagrams: Lock<UdpTable<Arc<Lock<Datagrams, P>>, P>, P>,
-    timers: Lock<Timers, P>,
+    datagrams: Lock<UdpTable<LockedDatagrams<P>, P>, P, class::ConnTable>,
+    timers: Lock<Timers, P, class::Timers>,
     /// The wheel's next deadline in nanoseconds, readable without its lock.
     deadline: P::AtomicU64,
     /// The same for the half-open connections.
@@ -95,7 +95,10 @@ impl Timers {
 }
 
 /// The table guard while it is kept.
-type TableGuard<'a, P> = Option<Guard<'a, Directory<SharedTable<P>, P>, P>>;
+type TableGuard<'a, P> = Option<Guard<'a, Directory<SharedTable<P>, P>, P, class::ConnTable>>;
+
+/// A datagram socket behind its lock.
+type LockedDatagrams<P> = Arc<Lock<Datagrams, P, class::SocketBuffer>>;
 
 impl<P: Platform> Locked<P> {
     /// An empty table, and `locks` for each connection, all of the stack's lock kind.
@@ -106,9 +109,9 @@ impl<P: Platform> Locked<P> {
             shared: shared.clone(),
             locks,
             policy,
-            table: Lock::new(shared.lock_kind, LockClass::ConnTable, directory),
-            datagrams: Lock::new(shared.lock_kind, LockClass::ConnTable, UdpTable::default()),
-            timers: Lock::new(shared.lock_kind, LockClass::Timers, timers),
+            table: Lock::ordered(shared.lock_kind, directory),
+            datagrams: Lock::ordered(shared.lock_kind, UdpTable::default()),
+            timers: Lock::ordered(shared.lock_kind, timers),
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
             counters: PerThreadCounters::new(),
@@ -127,7 +130,7 @@ impl<P: Platform> Locked<P> {
         if directory.connections.iter().any(|connection| Arc::strong_count(connection) != 1) {
             return Err(NotAtRest);
         }
-        let mut timers = self.timers.lock();
+        let mut timers = self.timers.lock_after(&directory);
         let mut deadlines: HashMap<u32, Time> = timers.wheel.entries().collect();
         contents.note_turned(timers.wheel.turned());
         timers.wheel = Wheel::new(self.shared.clock().now());
@@ -157,7 +160,7 @@ impl<P: Platform> Locked<P> {
     pub(crate) fn install(&self, share: Share<P>) {
         let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
         let mut directory = self.table.lock();
-        let mut timers = self.timers.lock();
+        let mut timers = self.timers.lock_after(&directory);
         if let Some(turned) = turned {
             timers.wheel = Wheel::new(turned);
         }
@@ -214,8 +217,8 @@ impl<P: Platform> Locked<P> {
         Some((found, held))
     }
 
-    fn behind_lock(&self, pcb: Datagrams) -> Arc<Lock<Datagrams, P>> {
-        Arc::new(Lock::new(self.shared.lock_kind, LockClass::SocketBuffer, pcb))
+    fn behind_lock(&self, pcb: Datagrams) -> LockedDatagrams<P> {
+        Arc::new(Lock::ordered(self.shared.lock_kind, pcb))
     }
 
     /// The lock of the socket is held.
@@ -464,7 +467,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<P>> {
         let mut directory = self.table.lock();
         let slot = Self::slot(&mut directory, id)?;
-        self.timers.lock().cancel(slot);
+        self.timers.lock_after(&directory).cancel(slot);
         directory.connections.remove(slot);
         id.discharge(&self.shared);
         directory.owed(slot)
@@ -472,14 +475,13 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 }
 
 /// A datagram socket that was found, to be used when the table has been let go.
-#[expect(clippy::type_complexity, reason = "both halves of one entry")]
 fn found<P: Platform>(
-    bound: Option<&mut Bound<Arc<Lock<Datagrams, P>>, P>>,
-) -> Option<(Arc<UdpShared<P>>, Arc<Lock<Datagrams, P>>)> {
+    bound: Option<&mut Bound<LockedDatagrams<P>, P>>,
+) -> Option<(Arc<UdpShared<P>>, LockedDatagrams<P>)> {
     bound.map(|bound| (bound.socket.clone(), bound.pcb.clone()))
 }
 
-impl<P: Platform> Stored for Arc<Lock<Datagrams, P>> {
+impl<P: Platform> Stored for LockedDatagrams<P> {
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R {
         f(&self.lock().pcb)
     }

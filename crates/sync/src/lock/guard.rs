@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 use super::Lock;
+use crate::lock_class::class;
 use crate::lock_order::{self, Index};
 use crate::platform::model_is_over;
 use crate::{CellLike, Platform, Real, profile};
@@ -13,8 +14,8 @@ use crate::{CellLike, Platform, Real, profile};
 ///
 /// Not `Send`: the counters and the lock order belong to the thread that took the lock.
 #[must_use = "the lock is released when the guard is dropped"]
-pub struct Guard<'a, T, P: Platform = Real> {
-    pub(crate) lock: &'a Lock<T, P>,
+pub struct Guard<'a, T, P: Platform = Real, C = class::Unstated> {
+    pub(crate) lock: &'a Lock<T, P, C>,
     pub(crate) index: Index,
     /// When the lock was obtained, if it is timed; 0 if not.
     since: u64,
@@ -22,12 +23,12 @@ pub struct Guard<'a, T, P: Platform = Real> {
 }
 
 // SAFETY: a shared guard gives `&T` only.
-unsafe impl<T: Sync, P: Platform> Sync for Guard<'_, T, P> {}
+unsafe impl<T: Sync, P: Platform, C> Sync for Guard<'_, T, P, C> {}
 
-impl<'a, T, P: Platform> Guard<'a, T, P> {
+impl<'a, T, P: Platform, C> Guard<'a, T, P, C> {
     /// Wraps a lock that the caller has just obtained, and counts it.
     #[inline(always)]
-    pub(super) fn enter(lock: &'a Lock<T, P>, index: Index) -> Self {
+    pub(super) fn enter(lock: &'a Lock<T, P, C>, index: Index) -> Self {
         lock_order::acquired::<P>(lock.class, index);
         if let Some(counters) = P::lock_counters() {
             counters.acquired(lock.class);
@@ -44,7 +45,7 @@ impl<'a, T, P: Platform> Guard<'a, T, P> {
     }
 }
 
-impl<T, P: Platform> Deref for Guard<'_, T, P> {
+impl<T, P: Platform, C> Deref for Guard<'_, T, P, C> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
@@ -54,7 +55,7 @@ impl<T, P: Platform> Deref for Guard<'_, T, P> {
     }
 }
 
-impl<T, P: Platform> DerefMut for Guard<'_, T, P> {
+impl<T, P: Platform, C> DerefMut for Guard<'_, T, P, C> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
@@ -62,7 +63,7 @@ impl<T, P: Platform> DerefMut for Guard<'_, T, P> {
     }
 }
 
-impl<T, P: Platform> Drop for Guard<'_, T, P> {
+impl<T, P: Platform, C> Drop for Guard<'_, T, P, C> {
     #[inline]
     fn drop(&mut self) {
         if model_is_over::<P>() {
@@ -76,7 +77,7 @@ impl<T, P: Platform> Drop for Guard<'_, T, P> {
     }
 }
 
-impl<T: fmt::Debug, P: Platform> fmt::Debug for Guard<'_, T, P> {
+impl<T: fmt::Debug, P: Platform, C> fmt::Debug for Guard<'_, T, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

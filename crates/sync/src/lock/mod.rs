@@ -23,7 +23,9 @@ pub use guard::Guard;
 pub use kind::{LockKind, UnknownLockKind};
 
 use std::fmt;
+use std::marker::PhantomData;
 
+use crate::lock_class::{Before, Class, class};
 use crate::lock_order::{self, Index};
 use crate::{CellLike, LockClass, Platform, Real, profile};
 
@@ -141,31 +143,81 @@ impl<P: Platform> Chosen<P> {
 /// table.lock().push(7);
 /// assert_eq!(table.lock().len(), 1);
 /// ```
-pub struct Lock<T, P: Platform = Real> {
+///
+/// `C` is its class where the compiler is to know it: locks that are taken one under the other in one place. A lock
+/// declares it in its type and is made by [`Lock::ordered`]; [`Lock::lock_after`] then compiles in the declared order
+/// alone.
+pub struct Lock<T, P: Platform = Real, C = class::Unstated> {
     raw: Chosen<P>,
     class: LockClass,
     value: P::Cell<T>,
+    _class: PhantomData<fn() -> C>,
 }
 
 // SAFETY: the value moves to whichever thread holds the lock, one at a time: a `T: Send` allows that, and no reference
 // to it outlives the guard.
-unsafe impl<T: Send, P: Platform> Sync for Lock<T, P> {}
+unsafe impl<T: Send, P: Platform, C> Sync for Lock<T, P, C> {}
 // SAFETY: as above; moving the lock moves the value.
-unsafe impl<T: Send, P: Platform> Send for Lock<T, P> {}
+unsafe impl<T: Send, P: Platform, C> Send for Lock<T, P, C> {}
 
 impl<T, P: Platform> Lock<T, P> {
     /// A free lock around `value`.
     pub fn new(kind: LockKind, class: LockClass, value: T) -> Self {
-        Self { raw: Chosen::new(kind), class, value: P::Cell::new(value) }
+        Self { raw: Chosen::new(kind), class, value: P::Cell::new(value), _class: PhantomData }
+    }
+}
+
+impl<T, P: Platform, C: Class> Lock<T, P, C> {
+    /// A free lock around `value`, of the class that its type states.
+    pub fn ordered(kind: LockKind, value: T) -> Self {
+        Self { raw: Chosen::new(kind), class: C::CLASS, value: P::Cell::new(value), _class: PhantomData }
     }
 
+    /// As [`lock`](Self::lock), where the calling thread holds `outer`: it compiles only if that class stands before
+    /// this one in [`LockClass`].
+    ///
+    /// ```
+    /// use sync::{Lock, LockKind, Real, class};
+    /// let table: Lock<u32, Real, class::ConnTable> = Lock::ordered(LockKind::Mcs, 0);
+    /// let timers: Lock<u32, Real, class::Timers> = Lock::ordered(LockKind::Mcs, 0);
+    /// let table = table.lock();
+    /// assert_eq!(*table + *timers.lock_after(&table), 0);
+    /// ```
+    ///
+    /// The other way round does not compile, nor do two locks of one class, whose order a number decides
+    /// ([`lock_nested`](Self::lock_nested)):
+    ///
+    /// ```compile_fail,E0277
+    /// use sync::{Lock, LockKind, Real, class};
+    /// let table: Lock<u32, Real, class::ConnTable> = Lock::ordered(LockKind::Mcs, 0);
+    /// let timers: Lock<u32, Real, class::Timers> = Lock::ordered(LockKind::Mcs, 0);
+    /// let timers = timers.lock();
+    /// assert_eq!(*timers + *table.lock_after(&timers), 0);
+    /// ```
+    ///
+    /// ```compile_fail,E0277
+    /// use sync::{Lock, LockKind, Real, class};
+    /// let [one, two] = [0, 1].map(|n| Lock::<u32, Real, class::Group>::ordered(LockKind::Mcs, n));
+    /// let one = one.lock();
+    /// assert_eq!(*one + *two.lock_after(&one), 1);
+    /// ```
+    ///
+    /// # Panics
+    /// As [`lock`](Self::lock): other locks may be held beside `outer`.
+    #[inline]
+    pub fn lock_after<O: Before<C>, U>(&self, _outer: &Guard<'_, U, P, O>) -> Guard<'_, T, P, C> {
+        self.acquire(None)
+    }
+}
+
+impl<T, P: Platform, C> Lock<T, P, C> {
     /// Waits for exclusive use of the value.
     ///
     /// # Panics
     /// In debug builds, when the lock order does not allow this class here. In all builds, when the kind is
     /// [`LockKind::Null`] and the lock is held: the structure that was to make contention impossible does not.
     #[inline]
-    pub fn lock(&self) -> Guard<'_, T, P> {
+    pub fn lock(&self) -> Guard<'_, T, P, C> {
         self.acquire(None)
     }
 
@@ -175,13 +227,13 @@ impl<T, P: Platform> Lock<T, P> {
     /// # Panics
     /// As [`lock`](Self::lock).
     #[inline]
-    pub fn lock_nested(&self, index: u32) -> Guard<'_, T, P> {
+    pub fn lock_nested(&self, index: u32) -> Guard<'_, T, P, C> {
         self.acquire(Some(index))
     }
 
     /// Takes the lock if it is free and no thread is queued for it. Allowed in any order, because it never waits.
     #[inline]
-    pub fn try_lock(&self) -> Option<Guard<'_, T, P>> {
+    pub fn try_lock(&self) -> Option<Guard<'_, T, P, C>> {
         if self.raw.try_lock() {
             return Some(Guard::enter(self, None));
         }
@@ -192,7 +244,7 @@ impl<T, P: Platform> Lock<T, P> {
     }
 
     #[inline]
-    fn acquire(&self, index: Index) -> Guard<'_, T, P> {
+    fn acquire(&self, index: Index) -> Guard<'_, T, P, C> {
         lock_order::waiting::<P>(self.class, index);
         if !self.raw.try_lock() {
             self.wait();
@@ -233,7 +285,7 @@ impl<T, P: Platform> Lock<T, P> {
     }
 }
 
-impl<T, P: Platform> fmt::Debug for Lock<T, P> {
+impl<T, P: Platform, C> fmt::Debug for Lock<T, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("kind", &self.kind()).field("class", &self.class).finish_non_exhaustive()
     }

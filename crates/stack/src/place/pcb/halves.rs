@@ -1,6 +1,6 @@
 //! TCP-2: one lock for the receive side, one for the send side.
 
-use sync::{Lock, LockClass, LockKind, Platform};
+use sync::{Lock, LockKind, Platform, class};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
@@ -9,8 +9,8 @@ use crate::route_cache::RouteCache;
 
 /// A PCB behind two locks.
 pub struct Halves<P: Platform> {
-    receive: Lock<ReceiveHalf, P>,
-    send: Lock<SendHalf, P>,
+    receive: Lock<ReceiveHalf, P, class::PcbReceiveWindow>,
+    send: Lock<SendHalf, P, class::PcbSendWindow>,
 }
 
 struct ReceiveHalf {
@@ -32,10 +32,7 @@ impl<P: Platform> Halves<P> {
         let (header_in, window, reassembly, send_window, queue, header_out) = pcb.into_parts();
         let receive = ReceiveHalf { header_in, window, reassembly };
         let send = SendHalf { window: send_window, queue, header_out, route };
-        Halves {
-            receive: Lock::new(kind, LockClass::PcbReceiveWindow, receive),
-            send: Lock::new(kind, LockClass::PcbSendWindow, send),
-        }
+        Halves { receive: Lock::ordered(kind, receive), send: Lock::ordered(kind, send) }
     }
 }
 
@@ -94,7 +91,7 @@ impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
 
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
         let mut receive = self.pcb.receive.lock();
-        let mut send = self.pcb.send.lock();
+        let mut send = self.pcb.send.lock_after(&receive);
         let (receive, send) = (&mut *receive, &mut *send);
         let parts = PcbMut {
             header_in: &mut receive.header_in,

@@ -1,6 +1,6 @@
 //! TCP-6: one lock for each part ("SICS style", Nahum et al. 1994), in the canonical order.
 
-use sync::{Lock, LockClass, LockKind, Platform};
+use sync::{Lock, LockKind, Platform, class};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
@@ -9,13 +9,13 @@ use crate::route_cache::RouteCache;
 
 /// A PCB behind six locks.
 pub struct Six<P: Platform> {
-    header_in: Lock<HeaderIn, P>,
-    receive_window: Lock<ReceiveWindow, P>,
-    reassembly: Lock<Reassembly, P>,
-    send_window: Lock<SendWindow, P>,
-    retransmit_queue: Lock<RetransmitQueue, P>,
+    header_in: Lock<HeaderIn, P, class::PcbHeaderIn>,
+    receive_window: Lock<ReceiveWindow, P, class::PcbReceiveWindow>,
+    reassembly: Lock<Reassembly, P, class::PcbReassembly>,
+    send_window: Lock<SendWindow, P, class::PcbSendWindow>,
+    retransmit_queue: Lock<RetransmitQueue, P, class::PcbRetransmit>,
     /// The route goes with the part that needs it.
-    header_out: Lock<(HeaderOut, RouteCache), P>,
+    header_out: Lock<(HeaderOut, RouteCache), P, class::PcbHeaderOut>,
 }
 
 impl<P: Platform> Six<P> {
@@ -23,12 +23,12 @@ impl<P: Platform> Six<P> {
     pub fn new(kind: LockKind, pcb: Pcb, route: RouteCache) -> Self {
         let (header_in, receive_window, reassembly, send_window, retransmit_queue, header_out) = pcb.into_parts();
         Six {
-            header_in: Lock::new(kind, LockClass::PcbHeaderIn, header_in),
-            receive_window: Lock::new(kind, LockClass::PcbReceiveWindow, receive_window),
-            reassembly: Lock::new(kind, LockClass::PcbReassembly, reassembly),
-            send_window: Lock::new(kind, LockClass::PcbSendWindow, send_window),
-            retransmit_queue: Lock::new(kind, LockClass::PcbRetransmit, retransmit_queue),
-            header_out: Lock::new(kind, LockClass::PcbHeaderOut, (header_out, route)),
+            header_in: Lock::ordered(kind, header_in),
+            receive_window: Lock::ordered(kind, receive_window),
+            reassembly: Lock::ordered(kind, reassembly),
+            send_window: Lock::ordered(kind, send_window),
+            retransmit_queue: Lock::ordered(kind, retransmit_queue),
+            header_out: Lock::ordered(kind, (header_out, route)),
         }
     }
 }
@@ -66,13 +66,13 @@ impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
 
     fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
         let mut window = self.pcb.receive_window.lock();
-        let mut reassembly = self.pcb.reassembly.lock();
+        let mut reassembly = self.pcb.reassembly.lock_after(&window);
         f(&mut window, &mut reassembly)
     }
 
     fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
         let mut window = self.pcb.send_window.lock();
-        let mut queue = self.pcb.retransmit_queue.lock();
+        let mut queue = self.pcb.retransmit_queue.lock_after(&window);
         let result = f(&mut window, &mut queue);
         drop(queue);
         drop(window);
@@ -86,8 +86,8 @@ impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
         f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
     ) -> R {
         let mut window = self.pcb.send_window.lock();
-        let mut queue = self.pcb.retransmit_queue.lock();
-        let mut header_out = self.pcb.header_out.lock();
+        let mut queue = self.pcb.retransmit_queue.lock_after(&window);
+        let mut header_out = self.pcb.header_out.lock_after(&queue);
         // Not before: the table lock, where it is kept, is kept while the connection is waited for.
         self.held.release();
         let (header_out, route) = &mut *header_out;
@@ -98,11 +98,11 @@ impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
 
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
         let mut header_in = self.pcb.header_in.lock();
-        let mut receive_window = self.pcb.receive_window.lock();
-        let mut reassembly = self.pcb.reassembly.lock();
-        let mut send_window = self.pcb.send_window.lock();
-        let mut retransmit_queue = self.pcb.retransmit_queue.lock();
-        let mut header_out = self.pcb.header_out.lock();
+        let mut receive_window = self.pcb.receive_window.lock_after(&header_in);
+        let mut reassembly = self.pcb.reassembly.lock_after(&receive_window);
+        let mut send_window = self.pcb.send_window.lock_after(&reassembly);
+        let mut retransmit_queue = self.pcb.retransmit_queue.lock_after(&send_window);
+        let mut header_out = self.pcb.header_out.lock_after(&retransmit_queue);
         let (header_out, route) = &mut *header_out;
         let parts = PcbMut {
             header_in: &mut header_in,
