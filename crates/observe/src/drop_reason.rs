@@ -84,6 +84,7 @@ declare! {
         UdpNoChecksum "The UDP checksum is absent where it is required (IPv6, RFC 8200 section 8.1)."
         UdpBadPort "The UDP destination port is zero."
         UdpNoSocket "No UDP socket is bound to the destination port."
+        UdpMemoryShort "Memory is short in the stack, and the UDP socket has not taken what waits for it."
         UdpWrongPeer "The UDP socket is connected to another peer."
         SocketQueueFull "The socket's receive buffer is full."
 

@@ -25,7 +25,7 @@ use tcp::{Pressure, Scarcity, Standing};
 /// What is kept account of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
-    /// Bytes of the buffers of connections, sent and received.
+    /// Bytes of the buffers of connections, sent and received, and of the receive queues of datagram sockets.
     Memory,
     /// Connections that their users have closed and that wait for their peers.
     Orphans,
@@ -183,6 +183,14 @@ impl<P: Platform> Account<P> {
     pub(crate) fn take_memory(&self, entry: &Entry<P>, charge: &mut Charge, bytes: i64, config: &tcp::Config) {
         charge.memory += bytes;
         self.enter(entry, Resource::Memory, bytes, config);
+    }
+
+    /// Enters that the receive queue of a datagram socket has grown by so many bytes (negative: shrunk).
+    #[inline]
+    pub(crate) fn take_datagrams(&self, entry: &Entry<P>, bytes: i64, config: &tcp::Config) {
+        if bytes != 0 {
+            self.enter(entry, Resource::Memory, bytes, config);
+        }
     }
 
     /// A connection enters a table with what its buffers hold already: data of its SYN.

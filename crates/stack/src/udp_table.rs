@@ -38,12 +38,21 @@ pub struct Datagrams {
     pub pcb: UdpPcb,
     /// Of the peers that were sent something last. Whether a way is still good, its generation says.
     pub routes: RecentRoutes,
+    /// What its receive queue has in the stack's account, in bytes.
+    charged: usize,
 }
 
 impl Datagrams {
     /// Of a socket that is bound to `local`.
     pub fn new(local: SocketAddr) -> Datagrams {
-        Datagrams { pcb: UdpPcb::new(local), routes: RecentRoutes::default() }
+        Datagrams { pcb: UdpPcb::new(local), routes: RecentRoutes::default(), charged: 0 }
+    }
+
+    /// By how much its receive queue has grown since it was last asked, in bytes: to be entered into the account.
+    #[inline]
+    pub(crate) fn growth(&mut self) -> i64 {
+        let held = self.pcb.held();
+        held as i64 - std::mem::replace(&mut self.charged, held) as i64
     }
 }
 

@@ -7,7 +7,7 @@ use observe::{Counter, DropReason};
 use pktbuf::PktBuf;
 
 use crate::output;
-use crate::pcb::{MAX_MEMBERSHIPS, Membership, PendingError};
+use crate::pcb::{LEAST_RECEIVE_LIMIT, MAX_MEMBERSHIPS, Membership, PendingError};
 use crate::{Datagram, JoinError, Outbox, Outgoing, Readiness, ReceiveError, SendError, UdpPcb};
 
 /// Something that happens to a socket. UDP has no timers, so no event needs to know the time.
@@ -35,6 +35,9 @@ impl Event for DatagramArrives {
         }
         if datagram.without_checksum && datagram.destination.is_ipv6() && !pcb.accept_without_checksum {
             return Err(DropReason::UdpNoChecksum);
+        }
+        if out.memory_short && pcb.held() >= LEAST_RECEIVE_LIMIT {
+            return Err(DropReason::UdpMemoryShort);
         }
         let was_empty = pcb.queue.is_empty();
         pcb.enqueue(datagram)?;

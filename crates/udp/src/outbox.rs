@@ -71,6 +71,8 @@ pub struct Outbox<'c> {
     pub counters: &'c Counters,
     /// The device computes transport checksums.
     pub offload: bool,
+    /// Memory is short in the stack: a receive queue grows to [`crate::LEAST_RECEIVE_LIMIT`] and no further.
+    pub memory_short: bool,
     /// Datagrams to send, in order.
     pub datagrams: SmallVec<[Outgoing; 2]>,
     /// Readiness bits that rose.
@@ -80,6 +82,6 @@ pub struct Outbox<'c> {
 impl<'c> Outbox<'c> {
     /// An empty outbox; checksums are computed here.
     pub fn new(counters: &'c Counters) -> Self {
-        Self { counters, offload: false, datagrams: SmallVec::new(), ready: Readiness::NONE }
+        Self { counters, offload: false, memory_short: false, datagrams: SmallVec::new(), ready: Readiness::NONE }
     }
 }

@@ -15,6 +15,10 @@ use crate::{Datagram, Readiness};
 /// Memory that a socket's receive queue may hold by default, in bytes: some 250 full frames.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
 
+/// What a socket's receive queue may hold while memory is short, in bytes, as `udp_rmem_min` of Linux has it: a question
+/// still gets its answer.
+pub const LEAST_RECEIVE_LIMIT: usize = 4096;
+
 /// Groups that one socket may be in (Linux's `igmp_max_memberships`).
 pub const MAX_MEMBERSHIPS: usize = 20;
 /// Groups in which everybody is.

@@ -8,9 +8,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use ip::icmp::IcmpErrorKind;
-use observe::{Counters, DropReason};
+use observe::DropReason;
 use sync::Platform;
-use udp::{Event, UdpPcb};
+use udp::Event;
 use wire::FourTuple;
 
 use crate::call::Datagram;
@@ -28,9 +28,9 @@ pub trait Datagrams: Place {
     fn datagram(&mut self, datagram: Datagram, deferred: &mut DeferredEffects<Self::Platform>) {
         let Datagram { tuple, datagram, .. } = datagram;
         let mut arriving = Some(datagram);
-        let taken = self.with_socket_for(&tuple, |held| {
+        let taken = self.with_socket_for(&tuple, |mut held| {
             if let Some(datagram) = arriving.take() {
-                match arrives(datagram, held.pcb, held.counters) {
+                match arrives(datagram, &mut held) {
                     Ok(()) => deferred.wake_datagrams(held.socket, Readiness::READABLE, held.writers),
                     Err(reason) => held.counters.drop(reason),
                 }
@@ -95,10 +95,12 @@ pub trait Datagrams: Place {
 impl<L: Place> Datagrams for L {}
 
 /// A datagram arrives at its socket, header and all.
-fn arrives(datagram: ip::Datagram, pcb: &mut UdpPcb, counters: &Counters) -> Result<(), DropReason> {
+fn arrives<P: Platform>(datagram: ip::Datagram, held: &mut HeldSocket<'_, P>) -> Result<(), DropReason> {
     let ip::Datagram { buf, src, dst, tos, .. } = datagram;
-    let datagram = udp::parse(buf, src, dst, tos, counters)?;
-    udp::DatagramArrives(datagram).run(pcb, &mut udp::Outbox::new(counters))
+    let datagram = udp::parse(buf, src, dst, tos, held.counters)?;
+    let mut out = udp::Outbox::new(held.counters);
+    out.memory_short = held.shared.control().scarcity().memory() == tcp::Pressure::Severe;
+    udp::DatagramArrives(datagram).run(held.pcb, &mut out)
 }
 
 /// SEND. What the socket makes leaves while it is held, as segments do: datagrams of one socket in the order in which

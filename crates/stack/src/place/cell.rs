@@ -108,6 +108,19 @@ fn work<P: Platform, E: Event>(
     (reply, effects)
 }
 
+/// Uses a datagram socket of a cell, and enters what its queue has grown by.
+#[inline(always)]
+fn hold<P: Platform, R>(
+    Bound { socket, pcb: datagrams }: &mut Bound<Datagrams, P>,
+    (shared, counters, account, writers): Around<'_, P>,
+    f: impl FnOnce(HeldSocket<'_, P>) -> R,
+) -> R {
+    let Datagrams { pcb, routes, .. } = datagrams;
+    let result = f(HeldSocket { pcb, routes, socket, counters, shared, writers });
+    shared.control().account().take_datagrams(account, datagrams.growth(), shared.control().tcp());
+    result
+}
+
 impl<P: Platform> Place for Cell<P> {
     type Platform = P;
     /// Its slot.
@@ -230,15 +243,13 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
-        let Bound { socket, pcb: Datagrams { pcb, routes } } = self.datagrams.find(name)?;
-        let (counters, shared, writers) = (&self.counters, &*self.shared, self.writers);
-        Some(f(HeldSocket { pcb, routes, socket, counters, shared, writers }))
+        let bound = self.datagrams.find(name)?;
+        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
     }
 
     fn with_socket_for<R>(&mut self, tuple: &FourTuple, f: impl FnOnce(HeldSocket<'_, P>) -> R) -> Option<R> {
-        let Bound { socket, pcb: Datagrams { pcb, routes } } = self.datagrams.best(tuple)?;
-        let (counters, shared, writers) = (&self.counters, &*self.shared, self.writers);
-        Some(f(HeldSocket { pcb, routes, socket, counters, shared, writers }))
+        let bound = self.datagrams.best(tuple)?;
+        Some(hold(bound, (&self.shared, &self.counters, &self.account, self.writers), f))
     }
 
     fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
@@ -249,6 +260,8 @@ impl<P: Platform> Place for Cell<P> {
     fn unbind_socket(&mut self, name: UdpName) {
         if let Some(mut bound) = self.datagrams.remove(name) {
             udp::Close.run(&mut bound.pcb.pcb, &mut udp::Outbox::new(&self.counters));
+            let control = self.shared.control();
+            control.account().take_datagrams(&self.account, bound.pcb.growth(), control.tcp());
         }
     }
 

@@ -225,11 +225,20 @@ impl<P: Platform> Locked<P> {
     fn with_held<R>(
         &self,
         socket: &Arc<UdpShared<P>>,
-        Datagrams { pcb, routes }: &mut Datagrams,
+        datagrams: &mut Datagrams,
         f: impl FnOnce(HeldSocket<'_, P>) -> R,
     ) -> R {
         let (counters, shared) = (self.counters.here(), &*self.shared);
-        f(HeldSocket { pcb, routes, socket, counters, shared, writers: Writers::Many })
+        let Datagrams { pcb, routes, .. } = datagrams;
+        let result = f(HeldSocket { pcb, routes, socket, counters, shared, writers: Writers::Many });
+        self.charge_datagrams(datagrams);
+        result
+    }
+
+    /// Enters what the queue of a datagram socket has grown by, whose lock is held.
+    fn charge_datagrams(&self, datagrams: &mut Datagrams) {
+        let control = self.shared.control();
+        control.account().take_datagrams(control.account().here(), datagrams.growth(), control.tcp());
     }
 
     fn note_deadline(&self, wheel: &Wheel) {
@@ -367,7 +376,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     fn unbind_socket(&mut self, name: UdpName) {
         let removed = self.datagrams.lock().remove(name);
         if let Some(bound) = removed {
-            udp::Close.run(&mut bound.pcb.lock().pcb, &mut udp::Outbox::new(self.counters()));
+            let mut datagrams = bound.pcb.lock();
+            udp::Close.run(&mut datagrams.pcb, &mut udp::Outbox::new(self.counters()));
+            self.charge_datagrams(&mut datagrams);
         }
     }
 

@@ -1,0 +1,80 @@
+//! What waits in the receive queues of datagram sockets is in the one account of a stack's memory: with the limit for
+//! all (`tcp_mem`) reached, these queues grow no further and no connection is let in, and a socket with an empty queue
+//! still gets its datagram.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use every_arch::every_arch;
+use observe::DropReason;
+use stack::Architecture;
+use stack::socket::UdpShared;
+use sync::Real;
+use tcp::config::MemoryLimits;
+use testbed::frames::{self, Datagram, Ends, Segment};
+use testbed::node::{Node, NodeConfig};
+
+const LIMIT: u64 = 1 << 20;
+const SOCKETS: u16 = 32;
+const PORT: u16 = 4000;
+const TCP: u16 = 80;
+/// What a full frame pins, and the least that a queue may hold with the datagram that goes beyond it.
+const BLOCK: u64 = 2048;
+const LEAST: u64 = udp::LEAST_RECEIVE_LIMIT as u64 + BLOCK;
+
+fn node(arch: Architecture) -> Node<Real> {
+    let mut config = NodeConfig::new(arch);
+    config.tcp.memory = Some(MemoryLimits { low: LIMIT / 2, pressure: LIMIT * 3 / 4, high: LIMIT });
+    let mut node = Node::introduced(config);
+    node.answers(&frames::neighbour_solicitation());
+    node
+}
+
+fn memory(node: &Node<Real>) -> u64 {
+    node.stack.shared().control().memory()
+}
+
+/// So many datagrams for each socket, in turns.
+fn flood(node: &mut Node<Real>, ends: Ends, each: usize) {
+    for _ in 0..each {
+        for socket in 0..SOCKETS {
+            node.put(&Datagram::new(99, PORT + socket, &[7; 1200]).frame_over(ends));
+        }
+        node.settle();
+    }
+}
+
+fn take_all(node: &Node<Real>, socket: &UdpShared<Real>) -> usize {
+    std::iter::from_fn(|| node.stack.receive_udp(socket).ok()).count()
+}
+
+#[every_arch]
+fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch);
+        let listener = node.listen(TCP, 8);
+        let bind = |port| node.stack.bind_udp(SocketAddr::new(ends.dst, port)).expect("the port is free");
+        let sockets: Vec<Arc<_>> = (0..SOCKETS).map(|socket| bind(PORT + socket)).collect();
+        let quiet = bind(PORT + SOCKETS);
+        assert_eq!(memory(&node), 0);
+        flood(&mut node, ends, 1);
+        assert_eq!(memory(&node), u64::from(SOCKETS) * BLOCK, "each counts with its whole block");
+        flood(&mut node, ends, 39);
+        let most = LIMIT + LIMIT / 16 + u64::from(SOCKETS) * LEAST;
+        assert!((LIMIT..=most).contains(&memory(&node)), "{} bytes, {LIMIT} are the limit", memory(&node));
+        assert!(node.stack.stats().counters.dropped(DropReason::UdpMemoryShort) > 0);
+        assert!(node.answers(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
+        node.put(&Datagram::new(99, PORT + SOCKETS, b"question").frame_over(ends));
+        node.settle();
+        assert_eq!(take_all(&node, &quiet), 1, "a socket with room gets its datagram");
+        let (closed, read) = sockets.split_at(5);
+        assert!(read.iter().all(|socket| take_all(&node, socket) >= 1));
+        closed.iter().for_each(|socket| node.stack.unbind_udp(socket));
+        node.settle();
+        assert_eq!(memory(&node), 0, "read or closed: all of it is given back");
+        node.clock.advance(std::time::Duration::from_millis(2));
+        node.settle();
+        assert_eq!(node.answers(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
+        drop(listener);
+    }
+}
