@@ -109,8 +109,9 @@ impl<P: Platform, const LENDS: bool> RawLock for Adaptive<P, LENDS> {
 
 #[cold]
 fn wake_one<P: Platform, const LENDS: bool>(word: &P::AtomicU32) {
+    P::futex_wake(word, 1);
+    // Not before: the thread that lent its priority would wait for this one to run at its own.
     if LENDS {
         P::repay();
     }
-    P::futex_wake(word, 1);
 }
