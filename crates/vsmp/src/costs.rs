@@ -1,0 +1,92 @@
+//! What things cost on a machine, in cycles of its CPUs.
+//!
+//! Where a number comes from is said beside it: *paper* (stated there), *derived* (from a paper's figures), *fitted* (so
+//! that a paper's figure comes out), *assumed*. Fitted and assumed numbers say something about the model, and nothing
+//! about a machine.
+
+use sync::{Step, ThreadClass};
+
+/// See the head of the file.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// Clock of the CPUs, in megahertz.
+    pub megahertz: u64,
+    /// CPUs that share a socket: transfers between their caches are near.
+    pub cpus_per_socket: usize,
+    /// Plain work, by [`Step`].
+    pub work: [u64; Step::ALL.len()],
+    /// An atomic read-modify-write, or a fence, beyond its cache line.
+    pub read_modify_write: u64,
+    /// A cache line from memory.
+    pub memory: u64,
+    /// A cache line that another CPU of the socket has changed.
+    pub near: u64,
+    /// A cache line that a CPU of another socket has changed.
+    pub far: u64,
+    /// A write to a line that other caches have, too.
+    pub upgrade: u64,
+    /// One turn of a spin loop.
+    pub relax: u64,
+    /// Entering the kernel and leaving it.
+    pub system_call: u64,
+    /// Waking a thread.
+    pub wake: u64,
+    /// A change of threads on a CPU.
+    pub switch: u64,
+    /// Lines of the thread that a wake, and that a change of threads, uses.
+    pub wake_lines: usize,
+    /// See `wake_lines`.
+    pub switch_lines: usize,
+    /// An idle CPU begins to run.
+    pub idle_exit: u64,
+    /// How long a thread runs while others of its priority wait.
+    pub slice: u64,
+    /// Priorities by [`ThreadClass`]; 0 comes first, and [`PRIORITIES`] - 1 last.
+    pub priorities: [u8; ThreadClass::ALL.len()],
+    /// Sets and ways of each CPU's cache of 64-byte lines.
+    pub cache: (usize, usize),
+}
+
+/// How many priorities there are.
+pub const PRIORITIES: usize = 4;
+
+impl Costs {
+    /// Four cores of two AMD Opteron 275, as in Willmann, Rixner and Cox (2006).
+    ///
+    /// Paper: four cores. Derived: 247 cycles a line from memory, from UP's rates and misses at 6 and 16384 connections.
+    /// Assumed: clock, cache and sockets of that processor, priorities. Fitted with a prototype of this crate, by hand
+    /// and a hill climb over the paper's figure 2: the rest. No figure was held out.
+    pub fn opteron_275() -> Costs {
+        Costs {
+            megahertz: 2200,
+            cpus_per_socket: 2,
+            // Batch, frame, event, emit, call, message, timer, poll, application.
+            work: [100, 1700, 1500, 2600, 900, 300, 300, 800, 1000],
+            read_modify_write: 20,
+            memory: 247,
+            near: 247,
+            far: 247,
+            upgrade: 150,
+            relax: 60,
+            system_call: 400,
+            wake: 2038,
+            switch: 2601,
+            wake_lines: 7,
+            switch_lines: 18,
+            idle_exit: 2500,
+            slice: 220_000,
+            priorities: [2; ThreadClass::ALL.len()],
+            cache: (1024, 16),
+        }
+    }
+
+    /// Nanoseconds in cycles.
+    pub fn cycles(&self, nanos: u64) -> u64 {
+        (u128::from(nanos) * u128::from(self.megahertz) / 1000) as u64
+    }
+
+    /// Cycles in nanoseconds.
+    pub fn nanos(&self, cycles: u64) -> u64 {
+        (u128::from(cycles) * 1000 / u128::from(self.megahertz)) as u64
+    }
+}

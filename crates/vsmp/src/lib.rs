@@ -1,0 +1,47 @@
+//! The virtual multiprocessor: the shipped stack on CPUs that the user does not have, in virtual time.
+//!
+//! [`Vsmp`] is a [`sync::Platform`]. What runs on it is the code that ships: stack, architectures, locks, device rings.
+//! Its threads are coroutines on one thread of the kernel; each virtual CPU has a clock of its own, and what one thread
+//! does that another could see happens in the order of these clocks. Time passes by what things cost ([`Costs`]): plain
+//! work that the stack announces, atomic operations, cache lines that another CPU has, wake-ups, switches, system
+//! calls. Nothing is measured at run time and nothing is drawn but from a seed, so two runs of one build are equal
+//! operation by operation ([`Account::trace`]).
+//!
+//! # Map
+//!
+//! | file | owns |
+//! |---|---|
+//! | `machine.rs` | [`Machine`]: the run loop, and what a thread may ask of the machine |
+//! | `state.rs` | the state of a running machine: CPUs, threads, clocks, events |
+//! | `scheduling.rs` | who runs where: run queue, priorities, time slices, sleepers |
+//! | `order.rs` | [`Order`]: which CPU goes next; by time, or at random to find bugs |
+//! | `coroutine.rs` | the threads' stacks, and the switch |
+//! | `memory/` | addresses ([`Arena`]), directory, caches |
+//! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
+//! | `costs.rs`, `account.rs` | what things cost; what was done |
+//! | `workload/` | what is run: two stacks on a link in memory |
+//!
+//! # What may never happen
+//! A call that can let another thread run, while the machine's state is borrowed: the borrow is a `RefCell`'s, taken in
+//! `machine.rs` alone and for the length of a function that calls nothing outside `state.rs` and `scheduling.rs`. And a
+//! loop that waits for another thread without coming to the seam: it never ends here.
+
+pub mod account;
+mod coroutine;
+pub mod costs;
+pub mod machine;
+pub mod memory;
+pub mod order;
+mod platform;
+mod scheduling;
+mod state;
+mod word;
+pub mod workload;
+
+pub use account::Account;
+pub use costs::Costs;
+pub use machine::{Machine, Outcome};
+pub use memory::Arena;
+pub use order::Order;
+pub use platform::{Vsmp, lock_profile};
+pub use word::Word;

@@ -1,0 +1,388 @@
+//! A machine: the run loop, and what its threads may ask of it.
+//!
+//! The state of the machine that runs is kept for the kernel thread that runs it. Each function below borrows it for as
+//! long as it computes, and gives it back before a thread can switch: the only places that switch are [`point`] and
+//! [`wait`], which hold nothing. A second borrow would panic, so a mistake here cannot go unnoticed.
+//!
+//! What comes to the seam outside a machine (statics, what is dropped when a machine is over) is not charged; it may
+//! not wait.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+
+use pktbuf::PlatformHeap;
+use sync::lock_order::Held;
+use sync::{LockKind, Object, Step, ThreadClass};
+
+use crate::account::Account;
+use crate::coroutine::{self, Fiber, MOST_THREADS};
+use crate::costs::Costs;
+use crate::memory::Inside;
+use crate::order::{Candidate, Order, TimeOrdered};
+use crate::platform::Vsmp;
+use crate::state::{Event, Life, State, Wait};
+
+/// Most CPUs of a machine.
+pub const MOST_CPUS: usize = 256;
+
+thread_local! {
+    static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
+}
+
+/// A machine to run a program on.
+///
+/// ```
+/// use sync::{Lock, LockClass, LockKind, Platform, ThreadClass};
+/// use vsmp::{Costs, Machine, Vsmp};
+///
+/// let (total, outcome) = Machine::new(4, Costs::opteron_275()).run(|| {
+///     let sum = std::sync::Arc::new(Lock::<u64, Vsmp>::new(LockKind::Adaptive, LockClass::Pool, 0));
+///     let threads: Vec<_> = (0..8)
+///         .map(|n| {
+///             let sum = sum.clone();
+///             Vsmp::spawn("adds", None, ThreadClass::Application, move || *sum.lock() += n)
+///         })
+///         .collect();
+///     threads.into_iter().for_each(|thread| Vsmp::join(thread).expect("it does not panic"));
+///     *sum.lock()
+/// });
+/// assert_eq!((total, outcome.nanos > 0), (28, true));
+/// ```
+pub struct Machine {
+    cpus: usize,
+    costs: Costs,
+    order: Box<dyn Order>,
+    seed: u64,
+}
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What was done.
+    pub account: Account,
+    /// Virtual time that passed.
+    pub nanos: u64,
+    /// Threads that had not ended when the first one did. What they held is lost.
+    pub abandoned: Vec<String>,
+}
+
+impl Machine {
+    /// A machine of 1 to [`MOST_CPUS`] CPUs, on which things happen in the order of time.
+    ///
+    /// # Panics
+    /// Another number of CPUs.
+    pub fn new(cpus: usize, costs: Costs) -> Machine {
+        assert!((1..=MOST_CPUS).contains(&cpus), "a machine has 1 to {MOST_CPUS} CPUs, not {cpus}");
+        Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1 }
+    }
+
+    /// Lets another order choose who goes on.
+    pub fn order(mut self, order: impl Order + 'static) -> Machine {
+        self.order = Box::new(order);
+        self
+    }
+
+    /// The seed of what the platform calls random; 1 if not set.
+    pub fn seed(mut self, seed: u64) -> Machine {
+        self.seed = seed;
+        self
+    }
+
+    /// Runs `body` as the first thread, until it ends. Machines of a process take turns.
+    ///
+    /// # Panics
+    /// With the panic of `body`. When no thread can go on, with every thread and what it waits for.
+    pub fn run<R: 'static>(self, body: impl FnOnce() -> R + Send + 'static) -> (R, Outcome) {
+        static TURNS: Mutex<()> = Mutex::new(());
+        assert!(STATE.with_borrow(Option::is_none), "a machine cannot run on a machine");
+        let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let _inside = Inside::enter();
+        let heap = PlatformHeap::<Vsmp>::new(LockKind::SpinPark);
+        STATE.set(Some(State::new(self.cpus, self.costs, self.order, self.seed)));
+        let result = Rc::new(RefCell::new(None));
+        let place = result.clone();
+        let ended = heap.enter(|| {
+            start("main", None, ThreadClass::Application, Box::new(move || *place.borrow_mut() = Some(body())));
+            run_loop()
+        });
+        let outcome = end();
+        drop(heap);
+        if let Err(deadlock) = ended {
+            panic!("{deadlock}");
+        }
+        let (outcome, panic) = outcome;
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        let result = result.take().expect("the first thread has ended without a panic");
+        (result, outcome)
+    }
+}
+
+/// What the run loop does next.
+enum Next {
+    /// Go on with a thread of a CPU.
+    Thread(usize, usize, Fiber),
+    /// An event was dealt with.
+    Again,
+    /// The first thread has ended.
+    Over,
+    /// No thread can go on, and nothing will happen.
+    Deadlock(String),
+}
+
+fn run_loop() -> Result<(), String> {
+    loop {
+        match with(next).unwrap_or(Next::Over) {
+            Next::Thread(thread, cpu, mut fiber) => {
+                let goes_on = fiber.resume();
+                with(|state| {
+                    state.current = None;
+                    if goes_on {
+                        state.threads[thread].fiber = Some(fiber);
+                    }
+                    state.turn_ends(thread, cpu);
+                });
+            }
+            Next::Again => {}
+            Next::Over => return Ok(()),
+            Next::Deadlock(threads) => return Err(format!("deadlock: no thread can go on\n{threads}")),
+        }
+    }
+}
+
+fn next(state: &mut State) -> Next {
+    if state.threads[0].life == Life::Over {
+        return Next::Over;
+    }
+    let candidates = state.candidates();
+    let by_time = state.order.is_by_time();
+    // Out of the order of time, the clock is one for all.
+    let clock = |candidate: &Candidate| if by_time { candidate.clock } else { candidate.clock.max(state.clock) };
+    let least = candidates.iter().map(clock).min();
+    let event = state.next_event();
+    if event.is_some_and(|at| least.is_none_or(|least| at <= least)) {
+        state.recycle(candidates);
+        if let Some((at, event)) = state.take_event() {
+            happen(state, at, event);
+        }
+        return Next::Again;
+    }
+    if candidates.is_empty() {
+        return Next::Deadlock(state.describe());
+    }
+    let turn = state.order.next(&candidates);
+    let chosen = candidates[turn.candidate];
+    state.recycle(candidates);
+    let clock = if by_time { chosen.clock } else { chosen.clock.max(state.clock) };
+    (state.clock, state.cpu, state.current) = (clock, chosen.cpu, Some(chosen.thread));
+    // Its slice ends whether anything else happens or not.
+    state.horizon = turn.until.min(event.unwrap_or(u64::MAX)).min(state.cpus[chosen.cpu].slice_end);
+    state.account.turns += 1;
+    match state.threads[chosen.thread].fiber.take() {
+        Some(fiber) => Next::Thread(chosen.thread, chosen.cpu, fiber),
+        None => Next::Deadlock(state.describe()),
+    }
+}
+
+fn happen(state: &mut State, at: u64, event: Event) {
+    state.clock = at.max(if state.order.is_by_time() { 0 } else { state.clock });
+    match event {
+        Event::Timeout { thread, sleep } => state.time_out(thread, sleep),
+        Event::SpinEnds { cpu, spin } if state.cpus[cpu].spins == spin => state.end_spin(cpu, at),
+        Event::SpinEnds { .. } => {}
+    }
+}
+
+/// Takes the machine apart: how it went, and the panic of the first thread.
+fn end() -> (Outcome, Option<Box<dyn std::any::Any + Send>>) {
+    let Some(mut state) = STATE.take() else { unreachable!("a machine has run") };
+    let panic = state.threads[0].panic.take();
+    let mut abandoned = Vec::new();
+    for thread in state.threads.iter_mut() {
+        if let Some(fiber) = thread.fiber.take() {
+            abandoned.push(thread.name.clone());
+            fiber.abandon();
+        }
+    }
+    let nanos = state.costs.nanos(state.clock);
+    (Outcome { account: state.account.clone(), nanos, abandoned }, panic)
+}
+
+/// Borrows the state; `None` outside a machine.
+#[inline(always)]
+fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {
+    // Statics are dropped when thread locals are gone.
+    STATE.try_with(|state| state.borrow_mut().as_mut().map(work)).ok().flatten()
+}
+
+/// The same, for what only a thread of the machine does; a default outside.
+#[inline(always)]
+fn running<R: Default>(work: impl FnOnce(&mut State, usize) -> R) -> R {
+    with(|state| state.current.map(|thread| work(state, thread))).flatten().unwrap_or_default()
+}
+
+/// Starts a thread; returns its number.
+pub(crate) fn start(name: &str, cpu: Option<usize>, class: ThreadClass, body: Box<dyn FnOnce()>) -> usize {
+    let number = with(|state| state.add_thread(name, cpu, class)).expect("threads are started on a machine");
+    assert!(number < MOST_THREADS, "cannot start thread `{name}`: a machine has at most {MOST_THREADS}");
+    let fiber = Fiber::new(number, move || {
+        let panic = catch_unwind(AssertUnwindSafe(body)).err();
+        with(|state| {
+            (state.threads[number].panic, state.threads[number].life) = (panic, Life::Over);
+            state.wake_sleepers(Wait::End(number), u32::MAX);
+        });
+    });
+    with(|state| {
+        state.threads[number].fiber = Some(fiber);
+        state.make_ready(number, state.clock);
+    });
+    number
+}
+
+/// Before a step that other CPUs can see: lets those go on that are not as far in time.
+#[inline(always)]
+pub(crate) fn point() {
+    if running(|state, _| state.clock > state.horizon) {
+        wait();
+    }
+}
+
+/// Switches to the run loop. Not while the thread panics: the standard library counts panics for the kernel thread, and
+/// the others would seem to panic, too.
+#[cold]
+fn wait() {
+    if !std::thread::panicking() {
+        coroutine::suspend();
+    }
+}
+
+/// An operation on an atomic word at this address is about to happen.
+#[inline(always)]
+pub(crate) fn atomic(address: usize, write: bool, read_modify_write: bool) {
+    point();
+    running(|state, _| state.atomic(address, write, read_modify_write));
+}
+
+/// Plain work.
+pub(crate) fn work(step: Step, n: usize) {
+    with(|state| state.work(step, n));
+}
+
+/// Plain memory.
+pub(crate) fn touch(object: Object, address: usize, length: usize, write: bool) {
+    with(|state| state.touch(object, address, length, write));
+}
+
+/// A fence.
+pub(crate) fn fence() {
+    point();
+    running(|state, _| state.clock += state.costs.read_modify_write);
+}
+
+/// One turn of a spin loop.
+pub(crate) fn relax() {
+    point();
+    let stops = running(|state, thread| {
+        state.account.spins += 1;
+        state.clock += state.costs.relax;
+        if state.order.is_by_time() {
+            let until = state.cpus[state.cpu].slice_end.max(state.clock + 1000);
+            return state.spin(until);
+        }
+        state.order.yields(thread);
+        state.give_way(thread);
+        true
+    });
+    if stops {
+        wait();
+    }
+}
+
+/// Gives the CPU to another thread that waits for it.
+pub(crate) fn yield_now() {
+    point();
+    let gave_way = running(|state, thread| {
+        state.clock += state.costs.system_call / 2;
+        state.order.yields(thread);
+        state.give_way(thread)
+    });
+    if gave_way {
+        wait();
+    }
+}
+
+/// Sleeps at `address` if `still` says so when it is this thread's turn.
+pub(crate) fn sleep(address: usize, still: impl FnOnce() -> bool, timeout: Option<u64>) {
+    running(|state, _| state.enter_kernel());
+    point();
+    if still() {
+        let asleep = running(|state, thread| {
+            let timeout = timeout.map(|nanos| state.costs.cycles(nanos));
+            state.fall_asleep(thread, Wait::Word(address), timeout);
+            true
+        });
+        assert!(asleep, "what is no thread of the machine cannot sleep");
+        wait();
+    }
+}
+
+/// Wakes up to `n` threads that sleep at `address`.
+pub(crate) fn wake(address: usize, n: u32) {
+    running(|state, _| state.enter_kernel());
+    point();
+    with(|state| state.wake_sleepers(Wait::Word(address), n));
+}
+
+/// Waits for the end of a thread.
+pub(crate) fn join(other: usize) -> std::thread::Result<()> {
+    let over = || with(|state| state.threads[other].life == Life::Over).unwrap_or(true);
+    point();
+    while !over() {
+        running(|state, thread| {
+            state.enter_kernel();
+            state.fall_asleep(thread, Wait::End(other), None);
+        });
+        wait();
+    }
+    with(|state| state.threads[other].panic.take()).flatten().map_or(Ok(()), Err)
+}
+
+/// Virtual nanoseconds since the machine was started.
+pub(crate) fn nanos() -> u64 {
+    with(|state| state.costs.nanos(state.clock)).unwrap_or(0)
+}
+
+pub(crate) fn random() -> u64 {
+    with(|state| state.random.draw()).unwrap_or(0)
+}
+
+/// The number of the thread that runs.
+#[inline]
+pub(crate) fn current() -> Option<usize> {
+    with(|state| state.current).flatten()
+}
+
+pub(crate) fn thread_name() -> String {
+    running(|state, thread| Some(state.threads[thread].name.clone())).unwrap_or_else(|| "no virtual thread".to_owned())
+}
+
+/// Whether a thread has a CPU.
+pub(crate) fn runs(thread: usize) -> Option<bool> {
+    running(|state, _| state.threads.get(thread).map(|thread| thread.life == Life::Running))
+}
+
+pub(crate) fn lend(to: usize) {
+    running(|state, thread| state.lend_priority(thread, to));
+}
+
+pub(crate) fn repay() {
+    running(|state, thread| state.repay_priority(thread));
+}
+
+/// The locks that the running thread holds.
+pub(crate) fn held() -> Option<Rc<Held>> {
+    running(|state, thread| Some(state.threads[thread].held.clone()))
+}

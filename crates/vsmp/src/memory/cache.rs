@@ -1,0 +1,33 @@
+//! A CPU's private cache: which lines it keeps, and which one it gives up for another.
+//!
+//! Sets of ways, first in first out within a set. Whether a line is here is known to the directory; the tags only say
+//! what has to go.
+
+/// See the head of the file.
+pub(crate) struct Cache {
+    tags: Box<[u32]>,
+    /// In each set, the way that is filled next.
+    hands: Box<[u8]>,
+    ways: usize,
+}
+
+const EMPTY: u32 = u32::MAX;
+
+impl Cache {
+    /// `sets` is a power of two; at most 255 ways.
+    pub(crate) fn new(sets: usize, ways: usize) -> Cache {
+        Cache { tags: vec![EMPTY; sets * ways].into(), hands: vec![0; sets].into(), ways }
+    }
+
+    /// Takes a line in; returns the line that had its place.
+    #[inline]
+    pub(crate) fn fill(&mut self, line: usize) -> Option<usize> {
+        // Physical addresses spread over the sets; what lies at equal offsets of large blocks would not.
+        let set = (line ^ (line >> 10) ^ (line >> 20)) & (self.hands.len() - 1);
+        let hand = &mut self.hands[set];
+        let place = set * self.ways + usize::from(*hand);
+        *hand = if usize::from(*hand) + 1 == self.ways { 0 } else { *hand + 1 };
+        let old = std::mem::replace(&mut self.tags[place], line as u32);
+        (old != EMPTY && old as usize != line).then_some(old as usize)
+    }
+}

@@ -1,0 +1,14 @@
+//! Memory: where things lie ([`Arena`]), which caches have which line (`directory.rs`), and what each cache keeps
+//! (`cache.rs`).
+
+mod arena;
+mod cache;
+mod directory;
+
+pub use arena::Arena;
+
+pub(crate) use arena::{Inside, STACKS, Zone, line_of};
+pub(crate) use directory::{Access, Memory, lines_of};
+
+/// Bytes of a cache line.
+pub const LINE: usize = 64;

@@ -1,0 +1,98 @@
+//! [`Vsmp`]: the platform seam over a machine.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::time::Duration;
+
+use sync::lock_order::Held;
+use sync::profile::{Table, ThreadCounters};
+use sync::{Object, Ordering, Platform, Silent, Step, ThreadClass, real};
+
+use crate::machine;
+use crate::word::Word;
+
+/// The platform of virtual machines. What runs on it must be started by [`Machine::run`](crate::Machine::run).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vsmp;
+
+static PROFILE: Table<Vsmp> = Table::new();
+
+/// The lock profile of all machines of the process. Exact when none runs.
+pub fn lock_profile() -> &'static Table<Vsmp> {
+    &PROFILE
+}
+
+/// What a clock shows when a machine is started, in nanoseconds: zero means "never" to some.
+const START: u64 = 1_000_000_000;
+
+/// Turns after which a spin becomes a yield, as on the real machine.
+const SPINS_BEFORE_YIELD: u32 = 512;
+
+impl Platform for Vsmp {
+    const CHARGED: bool = true;
+
+    type AtomicU32 = Word<AtomicU32>;
+    type AtomicU64 = Word<AtomicU64>;
+    type AtomicUsize = Word<AtomicUsize>;
+    type AtomicBool = Word<AtomicBool>;
+    type Cell<T> = real::Plain<T>;
+    type JoinHandle = usize;
+    type Doorbell = Silent<Vsmp>;
+
+    fn spawn(name: &str, cpu: Option<usize>, class: ThreadClass, body: impl FnOnce() + Send + 'static) -> usize {
+        machine::start(name, cpu, class, Box::new(body))
+    }
+    fn join(thread: usize) -> std::thread::Result<()> {
+        machine::join(thread)
+    }
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
+        let timeout = timeout.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        machine::sleep(atom.address(), || atom.peek() == expected, timeout);
+    }
+    fn futex_wake(atom: &Self::AtomicU32, n: u32) {
+        machine::wake(atom.address(), n);
+    }
+    fn relax(spins: u32) {
+        if spins < SPINS_BEFORE_YIELD { machine::relax() } else { machine::yield_now() }
+    }
+    fn yield_now() {
+        machine::yield_now();
+    }
+    fn now() -> u64 {
+        START + machine::nanos()
+    }
+    fn random() -> u64 {
+        machine::random()
+    }
+    fn thread_index() -> usize {
+        machine::current().unwrap_or(usize::MAX - 1)
+    }
+    fn thread_name() -> String {
+        machine::thread_name()
+    }
+    fn runs(thread: usize) -> Option<bool> {
+        machine::runs(thread)
+    }
+    fn lend(thread: usize) {
+        machine::lend(thread);
+    }
+    fn repay() {
+        machine::repay();
+    }
+    fn work(step: Step, n: usize) {
+        machine::work(step, n);
+    }
+    fn touch(object: Object, address: *const u8, length: usize, write: bool) {
+        machine::touch(object, address.addr(), length, write);
+    }
+    fn fence(_: Ordering) {
+        machine::fence();
+    }
+    fn lock_counters() -> Option<&'static ThreadCounters> {
+        Some(PROFILE.slot(Self::thread_index()))
+    }
+    fn with_held(look: impl FnOnce(&Held)) {
+        if let Some(held) = machine::held() {
+            look(&held);
+        }
+    }
+}

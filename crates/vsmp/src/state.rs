@@ -1,0 +1,251 @@
+//! The state of a running machine: CPUs, threads, clocks, events, and what an access to memory does to them.
+//!
+//! Plain data behind `&mut`; nothing here switches threads or calls what could. The thread that runs has the machine's
+//! `clock`; the clocks of the other CPUs stand in their entries. `horizon` is how far it may go before another CPU or
+//! an event comes first; whatever makes something happen earlier pulls it down.
+
+use std::any::Any;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::rc::Rc;
+
+use sync::lock_order::Held;
+use sync::{Object, Step};
+
+use crate::account::Account;
+use crate::coroutine::{Fiber, control_block};
+use crate::costs::{Costs, PRIORITIES};
+use crate::memory::{Access, Memory, line_of, lines_of};
+use crate::order::{Candidate, Generator, Order};
+
+/// The life of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It waits for a CPU.
+    Ready,
+    /// It has one.
+    Running,
+    /// It sleeps on the word at this address, or waits for a thread.
+    Asleep(Wait),
+    /// It has ended.
+    Over,
+}
+
+/// What a sleeper waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    /// A wake at the word of this address.
+    Word(usize),
+    /// The end of this thread.
+    End(usize),
+}
+
+/// A virtual thread.
+pub(crate) struct Thread {
+    pub(crate) name: String,
+    /// Taken out while it runs.
+    pub(crate) fiber: Option<Fiber>,
+    pub(crate) life: Life,
+    pub(crate) priority: u8,
+    /// Its priority when nobody has lent it one.
+    pub(crate) own_priority: u8,
+    pub(crate) pinned: Option<usize>,
+    pub(crate) last_cpu: usize,
+    /// Counts its sleeps: a timer of an earlier one finds another number.
+    pub(crate) sleeps: u64,
+    pub(crate) held: Rc<Held>,
+    pub(crate) panic: Option<Box<dyn Any + Send>>,
+}
+
+/// A virtual CPU.
+pub(crate) struct Cpu {
+    pub(crate) clock: u64,
+    pub(crate) thread: Option<usize>,
+    pub(crate) slice_end: u64,
+    pub(crate) idle_since: Option<u64>,
+    /// The line that its thread spins on: it takes no turns until that is written.
+    pub(crate) spins_on: Option<usize>,
+    /// Counts its spins, as `sleeps` of a thread.
+    pub(crate) spins: u64,
+}
+
+/// What happens at a time of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    /// A sleep of a thread has lasted long enough.
+    Timeout { thread: usize, sleep: u64 },
+    /// A CPU has spun long enough.
+    SpinEnds { cpu: usize, spin: u64 },
+}
+
+/// See the head of the file.
+pub(crate) struct State {
+    pub(crate) costs: Costs,
+    pub(crate) order: Box<dyn Order>,
+    pub(crate) clock: u64,
+    pub(crate) horizon: u64,
+    /// The thread that runs, and its CPU; `None`: the run loop does.
+    pub(crate) current: Option<usize>,
+    pub(crate) cpu: usize,
+    pub(crate) cpus: Vec<Cpu>,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) ready: [VecDeque<usize>; PRIORITIES],
+    pub(crate) sleepers: HashMap<Wait, VecDeque<usize>>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    scheduled: u64,
+    pub(crate) random: Generator,
+    pub(crate) account: Account,
+    memory: Memory,
+    /// The line that the running thread has read last from an atomic.
+    last_read: Option<usize>,
+    /// Kept for its memory.
+    candidates: Vec<Candidate>,
+}
+
+impl State {
+    pub(crate) fn new(cpus: usize, costs: Costs, order: Box<dyn Order>, seed: u64) -> State {
+        let cpu = || Cpu { clock: 0, thread: None, slice_end: 0, idle_since: Some(0), spins_on: None, spins: 0 };
+        State {
+            memory: Memory::new(cpus, costs.cache),
+            costs,
+            order,
+            clock: 0,
+            horizon: 0,
+            current: None,
+            cpu: 0,
+            cpus: std::iter::repeat_with(cpu).take(cpus).collect(),
+            threads: Vec::new(),
+            ready: Default::default(),
+            sleepers: HashMap::new(),
+            events: BinaryHeap::new(),
+            scheduled: 0,
+            random: Generator::new(seed),
+            account: Account::default(),
+            last_read: None,
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Something happens at `at`. What is scheduled for one time happens in the order of scheduling.
+    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.push(Reverse((at, self.scheduled, event)));
+        self.horizon = self.horizon.min(at);
+    }
+
+    /// When the next event is.
+    pub(crate) fn next_event(&self) -> Option<u64> {
+        self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    pub(crate) fn take_event(&mut self) -> Option<(u64, Event)> {
+        self.events.pop().map(|Reverse((at, _, event))| (at, event))
+    }
+
+    /// The CPUs that could go on.
+    pub(crate) fn candidates(&mut self) -> Vec<Candidate> {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        candidates.clear();
+        let busy = self.cpus.iter().enumerate().filter(|(_, cpu)| cpu.spins_on.is_none());
+        candidates
+            .extend(busy.filter_map(|(cpu, entry)| Some(Candidate { cpu, thread: entry.thread?, clock: entry.clock })));
+        candidates
+    }
+
+    pub(crate) fn recycle(&mut self, candidates: Vec<Candidate>) {
+        self.candidates = candidates;
+    }
+
+    /// Plain work of the running thread.
+    pub(crate) fn work(&mut self, step: Step, n: usize) {
+        if self.current.is_some() {
+            self.account.steps[step as usize] += n as u64;
+            self.clock += self.costs.work[step as usize] * n as u64;
+        }
+    }
+
+    /// The running thread uses a line; what that costs has passed when this returns.
+    #[inline]
+    fn access(&mut self, line: usize, write: bool) -> Access {
+        let (clock, cpus, horizon) = (self.clock, &mut self.cpus, &mut self.horizon);
+        let found = self.memory.access(self.cpu, line, write, |other| {
+            if cpus[other].spins_on == Some(line) {
+                stop_spinning(&mut cpus[other], clock, horizon);
+            }
+        });
+        self.clock += found.cost(&self.costs, self.cpu);
+        self.account.transfers += u64::from(matches!(found, Access::Transfer(_)));
+        found
+    }
+
+    /// An operation on an atomic at `address`. The caller has seen to it that no other CPU comes first.
+    #[inline]
+    pub(crate) fn atomic(&mut self, address: usize, write: bool, read_modify_write: bool) {
+        self.account.operations += 1;
+        self.account.read_modify_writes += u64::from(read_modify_write);
+        let line = line_of(address);
+        if let Some(line) = line {
+            let missed = self.access(line, write).is_miss();
+            self.account.atomic_misses += u64::from(missed);
+        }
+        self.last_read = line;
+        if read_modify_write {
+            self.clock += self.costs.read_modify_write;
+        }
+        // What has no fixed place has no number either.
+        self.account.note(self.clock, line.map_or(0, |line| line as u64 + 1));
+    }
+
+    /// Plain memory of the running thread.
+    pub(crate) fn touch(&mut self, object: Object, address: usize, length: usize, write: bool) {
+        let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
+        for line in lines_of(first, address, length) {
+            self.account.touches += 1;
+            let missed = self.access(line, write).is_miss();
+            self.account.object_misses[object as usize] += u64::from(missed);
+        }
+        self.account.note(self.clock, first as u64 + 1);
+    }
+
+    /// Work of the scheduler on what it keeps of a thread, on the account of the running CPU.
+    pub(crate) fn schedule_work(&mut self, thread: usize, cycles: u64, lines: usize) {
+        let before = self.clock;
+        self.clock += cycles;
+        if let Some(first) = line_of(control_block(thread)) {
+            for line in first..first + lines {
+                let missed = self.access(line, true).is_miss();
+                self.account.scheduler_misses += u64::from(missed);
+            }
+        }
+        self.account.scheduler_cycles += self.clock - before;
+    }
+
+    /// The running CPU takes no turn until the line that its thread has read last is written, or `until`. False: there
+    /// is no such line, or it has been written already.
+    pub(crate) fn spin(&mut self, until: u64) -> bool {
+        let cpu = self.cpu;
+        let Some(line) = self.last_read.filter(|&line| self.memory.has(cpu, line)) else { return false };
+        self.cpus[cpu].spins_on = Some(line);
+        let spin = self.cpus[cpu].spins;
+        self.schedule(until, Event::SpinEnds { cpu, spin });
+        true
+    }
+
+    pub(crate) fn end_spin(&mut self, cpu: usize, at: u64) {
+        if self.cpus[cpu].spins_on.is_some() {
+            stop_spinning(&mut self.cpus[cpu], at, &mut self.horizon);
+        }
+    }
+
+    /// A thread has lost its CPU, or its priority has changed: those that spin for it look again.
+    pub(crate) fn end_all_spins(&mut self, at: u64) {
+        (0..self.cpus.len()).for_each(|cpu| self.end_spin(cpu, at));
+    }
+}
+
+fn stop_spinning(cpu: &mut Cpu, at: u64, horizon: &mut u64) {
+    cpu.spins_on = None;
+    cpu.spins += 1;
+    cpu.clock = cpu.clock.max(at);
+    *horizon = (*horizon).min(cpu.clock);
+}

@@ -1,0 +1,63 @@
+//! Determinism: runs of one build have equal traces in different processes, with and without address space layout
+//! randomisation, in another environment. The test starts itself again for each run.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+use stack::{ALL_ARCHITECTURES, Architecture};
+use sync::LockKind;
+use vsmp::workload::pair::Pair;
+use vsmp::{Arena, Costs, Machine};
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
+
+/// Says in a child's environment that it is one.
+const CHILD: &str = "HEDDLE_VSMP_CHILD";
+
+fn main() {
+    // Under cargo's test runners the program is asked for its tests, too.
+    if std::env::args().any(|argument| argument == "--list") {
+        return println!("traces_repeat: test");
+    }
+    if std::env::var_os(CHILD).is_some() {
+        return child();
+    }
+    let runs = [run(false, "one"), run(false, "another environment, longer by far"), run(true, "one")];
+    for run in &runs {
+        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len(), "a line for each architecture: {run}");
+        assert_eq!(*run, runs[0], "two runs of one build differ");
+    }
+    println!("test traces_repeat ... ok");
+}
+
+/// Runs every architecture and prints the traces.
+fn child() {
+    for name in ALL_ARCHITECTURES {
+        let arch: Architecture = name.parse().expect("an architecture");
+        let (connections, time) = (6, Duration::from_millis(2));
+        let pair = Pair { arch, cpus: 4, lock_kind: LockKind::SpinPark, connections, ipv6: false, time };
+        let (transferred, outcome) = Machine::new(4, Costs::opteron_275()).run(move || pair.run());
+        println!("{name} {:016x} {} {} bytes", outcome.account.trace, outcome.account.operations, transferred.bytes);
+    }
+}
+
+/// The lines of a child, perhaps without randomisation.
+fn run(fixed: bool, environment: &str) -> String {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.env(CHILD, "1").env("HEDDLE_VSMP_PADDING", environment);
+    if fixed {
+        // SAFETY: `personality` is async-signal-safe and touches no memory of ours.
+        unsafe {
+            command.pre_exec(|| {
+                libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+                Ok(())
+            });
+        }
+    }
+    let output = command.output().expect("it can be started again");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("lines")
+}

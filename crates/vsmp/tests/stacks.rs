@@ -1,0 +1,62 @@
+//! The shipped stack on virtual machines, under every architecture: it moves data and loses none.
+
+use std::time::Duration;
+
+use every_arch::every_arch;
+use stack::Architecture;
+use sync::LockKind;
+use vsmp::order::{Order, Pct, Random, TimeOrdered};
+use vsmp::workload::pair::{Pair, Transferred};
+use vsmp::{Arena, Costs, Machine, Outcome};
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
+
+const CONNECTIONS: usize = 6;
+
+fn pair(arch: Architecture, cpus: usize) -> Pair {
+    let (connections, time) = (CONNECTIONS, Duration::from_millis(8));
+    Pair { arch, cpus, lock_kind: LockKind::Adaptive, connections, ipv6: false, time }
+}
+
+fn run(pair: Pair, order: impl Order + 'static) -> (Transferred, Outcome) {
+    let machine = Machine::new(pair.cpus, Costs::opteron_275()).order(order);
+    let (transferred, outcome) = machine.run(move || pair.run());
+    assert_eq!(transferred.wrong, 0, "{transferred:?}");
+    assert_eq!(outcome.abandoned, Vec::<String>::new());
+    assert!(transferred.bytes > 0, "{transferred:?} {outcome:?}");
+    (transferred, outcome)
+}
+
+#[every_arch]
+fn it_runs_on_one_cpu_and_on_several(arch: Architecture) {
+    for cpus in [1, 4] {
+        for ipv6 in [false, true] {
+            let (transferred, outcome) = run(Pair { ipv6, ..pair(arch, cpus) }, TimeOrdered);
+            assert_eq!(transferred.opened, CONNECTIONS, "{cpus} CPUs: {transferred:?}");
+            // The threads stop when the time is over, give or take what they have in hand.
+            assert!((8_000_000..11_000_000).contains(&outcome.nanos), "{outcome:?}");
+            assert!(outcome.account.misses() > 0, "{outcome:?}");
+        }
+    }
+}
+
+/// Such schedules are not fair: not every connection gets its turn in the time that there is.
+#[every_arch]
+fn it_runs_in_any_order(arch: Architecture) {
+    for seed in 1..=2 {
+        run(pair(arch, 3), Random::new(seed));
+        run(pair(arch, 3), Pct::new(seed, 3, 100_000));
+    }
+}
+
+/// What the machine is for: more CPUs move more, where the architecture lets them.
+#[every_arch(only(connp_l_1024, up))]
+fn cpus_count(arch: Architecture) {
+    let [one, four] = [1, 4].map(|cpus| run(pair(arch, cpus), TimeOrdered).0.bytes);
+    if arch.properties().single_thread {
+        assert!(four < 2 * one, "{one} and {four} bytes");
+    } else {
+        assert!(four > 2 * one, "{one} and {four} bytes");
+    }
+}
