@@ -16,6 +16,10 @@
 //! | `stp/transmit.rs` | Port Transmit (17.26) |
 //! | `stp/detection.rs` | Port Protocol Migration (17.24), Bridge Detection (17.25) |
 //!
+//! The standard's protocol does not exclude a loop at every moment: among bridges that are cut off from the root and are
+//! linked in a loop, the old root's information may go round until it is too old (count to infinity; Elmeleegy, Cox and
+//! Ng, INFOCOM 2006), and close one meanwhile. No rule of another protocol is added against that.
+//!
 //! Variables, conditions and states have the standard's names. Of one thread, as control plane.
 
 mod detection;

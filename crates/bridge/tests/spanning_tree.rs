@@ -192,6 +192,36 @@ fn a_port_that_hears_stp_answers_stp_and_returns_to_rstp() {
     assert!(matches!(sent(&effects(&mut bridge))[..], [.., Bpdu::Rapid(_)]));
 }
 
+/// 17.10: the bridge at the other end may forward once it has the agreement, so the port that could close a loop is
+/// blocked before that is sent.
+#[test]
+fn an_agreement_is_sent_after_the_other_ports_are_blocked() {
+    let mut bridge = Stp::new(StpConfig::default(), station(5)).unwrap();
+    for number in 0..3 {
+        let config = StpPortConfig { auto_edge: false, ..StpPortConfig::default() };
+        bridge.add_port(port(number), config, Time::ZERO).unwrap();
+        bridge.set_up(port(number), true, Time::ZERO);
+    }
+    // Nobody answers: after Max Age all ports learn.
+    while let Some(due) = bridge.next_deadline().filter(|due| *due <= Time::from_secs(21)) {
+        bridge.advance(due);
+    }
+    let Some(Bpdu::Rapid(mut better)) = sent(&effects(&mut bridge)).pop() else { panic!("an RST BPDU") };
+    better.priority.root.0 = 1;
+    better.priority.bridge.0 = 1;
+    (better.proposal, better.learning) = (true, false);
+    bridge.receive(port(1), &Bpdu::Rapid(better), Time::from_secs(21));
+    let effects = effects(&mut bridge);
+    let agreement =
+        |effect: &Effect| matches!(effect, Effect::Transmit { bpdu: Bpdu::Rapid(rapid), .. } if rapid.agreement);
+    let agreed = effects.iter().position(agreement).expect("an agreement");
+    for number in [0, 2] {
+        let blocked = Effect::State { port: port(number), state: PortState::Discarding };
+        let blocked = effects.iter().position(|effect| *effect == blocked).expect("the port is blocked");
+        assert!(blocked < agreed, "{effects:?}");
+    }
+}
+
 /// 9.3.4: a port does not take its own configuration BPDU for another's.
 #[test]
 fn a_bridge_ignores_its_own_configuration_bpdu() {
@@ -248,20 +278,23 @@ fn a_dispute_blocks_the_port() {
     assert_eq!(bridge.status(port(0)).unwrap().state, PortState::Discarding);
 }
 
-/// 17.26: at most Transmit Hold Count BPDUs in a second, and one for each second that passes.
+/// 17.26: at most Transmit Hold Count BPDUs at once, and one more for each second that passes.
 #[test]
 fn transmission_is_held_back() {
     let mut bridge = Stp::new(StpConfig::default(), station(5)).unwrap();
     bridge.add_port(port(0), StpPortConfig::default(), Time::ZERO).unwrap();
     bridge.set_up(port(0), true, Time::ZERO);
-    let mut count = 0;
-    for n in 0..100u8 {
-        let other = [0x10, 0, 2, 0, 0, 0, 9, 100 - n];
-        bridge.receive(port(0), &config_bpdu(1, other, other), Time::from_millis(u64::from(n)));
-        bridge.receive(port(0), &Bpdu::Notification, Time::from_millis(u64::from(n)));
-        count += sent(&effects(&mut bridge)).len();
-    }
-    assert!(count <= 6, "{count}");
+    let Some(Bpdu::Rapid(mut better)) = sent(&effects(&mut bridge)).pop() else { panic!("an RST BPDU") };
+    better.priority.root.0 = 1;
+    better.priority.bridge.0 = 1;
+    // Each proposal would be answered by an agreement.
+    let mut propose = |from: u64| {
+        let at = |n| Time::from_millis(from + n);
+        (0..100).for_each(|n| assert!(bridge.receive(port(0), &Bpdu::Rapid(better), at(n))));
+        sent(&effects(&mut bridge)).len()
+    };
+    assert_eq!(propose(0), 5, "six with the first");
+    assert_eq!([1000, 2000].map(propose), [1, 1]);
 }
 
 /// 17.31: after a change all bridges forget what they learned by other ports than the one the news came by.
@@ -338,7 +371,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     /// Whatever the network, it comes to rest as a tree that spans each component, and so it does again after links have
-    /// failed and come back; and at no moment of its beginning do the ports that forward close a loop.
+    /// failed and come back; and at no moment do the ports that forward close a loop, as long as no bridge is cut off
+    /// from the root.
+    ///
+    /// Of one that is cut off the standard does not say so: what is left of the old root's information may go round until
+    /// it is too old (count to infinity), and close a loop meanwhile (Elmeleegy, Cox and Ng, INFOCOM 2006). Then it is
+    /// held to come to rest.
     #[test]
     fn any_network_becomes_a_tree(network in network()) {
         let mut lans = build(&network);
@@ -348,14 +386,17 @@ proptest! {
             lans.run(Duration::from_millis(7));
         }
         lans.settle(seconds(120));
-        prop_assert_eq!(lans.check(), Ok(()));
+        prop_assert_eq!((lans.check(), &lans.loops[..]), (Ok(()), &[][..]));
         for cut in &network.2 {
             let cut = cut % lans.links.len();
             let up = lans.links[cut].up;
             lans.set_up(cut, !up);
             lans.settle(seconds(200));
             prop_assert_eq!(lans.check(), Ok(()), "after link {} changed", cut);
+            if lans.connected(cut) {
+                prop_assert_eq!(&lans.loops[..], &[][..], "after link {} changed", cut);
+            }
+            lans.loops.clear();
         }
-        prop_assert_eq!(&lans.loops[..], &[][..]);
     }
 }

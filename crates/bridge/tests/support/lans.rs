@@ -193,6 +193,13 @@ impl Lans {
         (sets, cyclic)
     }
 
+    /// Whether the two ends of a link are connected, by whatever links.
+    pub fn connected(&self, link: usize) -> bool {
+        let (parts, _) = self.components(|link| link.up && link.carries);
+        let [a, b] = self.links[link].ends.map(|(bridge, _)| parts[bridge]);
+        a == b
+    }
+
     /// Holds the active topology to what it is to be at rest: a tree that spans each component, with the best bridge of
     /// the component as root.
     pub fn check(&self) -> Result<(), String> {
