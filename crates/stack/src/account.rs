@@ -25,7 +25,7 @@ use tcp::{Pressure, Scarcity, Standing};
 /// What is kept account of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
-    /// Bytes of the buffers of connections, sent and received, and of the receive queues of datagram sockets.
+    /// Bytes of the buffers of connections, sent and received, of the receive queues of datagram sockets, and of fragments.
     Memory,
     /// Connections that their users have closed and that wait for their peers.
     Orphans,
@@ -93,6 +93,8 @@ pub(crate) struct Account<P: Platform> {
     /// Cells that have an entry.
     opened: P::AtomicUsize,
     total: CachePadded<[P::AtomicU64; 3]>,
+    /// Bytes of fragments that wait for the rest of their packets. They belong to no cell.
+    fragments: P::AtomicU64,
     /// [`Scarcity`], as bits.
     scarcity: P::AtomicU32,
     /// When it is to be judged again, in nanoseconds.
@@ -116,6 +118,7 @@ impl<P: Platform> Account<P> {
             threads: PerThread::new(Entry::new),
             opened: P::AtomicUsize::new(0),
             total: CachePadded::new(std::array::from_fn(|_| P::AtomicU64::new(0))),
+            fragments: P::AtomicU64::new(0),
             scarcity: P::AtomicU32::new(Scarcity::NONE.bits()),
             review: P::AtomicU64::new(0),
         };
@@ -193,6 +196,16 @@ impl<P: Platform> Account<P> {
         }
     }
 
+    /// Fragments hold so many bytes now. The caller has the lock of their table.
+    #[cold]
+    pub(crate) fn note_fragments(&self, bytes: u64, config: &tcp::Config) {
+        if self.fragments.load(Ordering::Relaxed) != bytes {
+            self.fragments.store(bytes, Ordering::Relaxed);
+            let taken = positive(self.total[Resource::Memory as usize].load(Ordering::Relaxed));
+            self.classify(Resource::Memory, taken + bytes, config);
+        }
+    }
+
     /// A connection enters a table with what its buffers hold already: data of its SYN.
     pub(crate) fn begin(&self, entry: &Entry<P>, charge: &mut Charge, pcb: &tcp::Pcb, config: &tcp::Config) {
         let memory = pcb.memory();
@@ -248,7 +261,7 @@ impl<P: Platform> Account<P> {
             total.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
         };
         line.quantum.store(self.quantum(resource, config), Ordering::Relaxed);
-        self.classify(resource, positive(sum), config);
+        self.classify(resource, positive(sum) + self.outside(resource), config);
     }
 
     /// By how much one entry may move unnoticed.
@@ -263,6 +276,11 @@ impl<P: Platform> Account<P> {
     /// Whether there is one cell. No thread has an entry then, or only one that was closed.
     fn is_single(&self) -> bool {
         self.opened.load(Ordering::Relaxed) == 1
+    }
+
+    /// What is taken of a resource beside what entries say.
+    fn outside(&self, resource: Resource) -> u64 {
+        if resource == Resource::Memory { self.fragments.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Publishes whether a resource of which so much is taken is scarce.
@@ -299,7 +317,7 @@ impl<P: Platform> Account<P> {
         let cells = self.cells.lock();
         let left = cells.left[resource as usize];
         let in_cells = cells.entries.iter().map(|entry| amount(entry)).fold(left, u64::wrapping_add);
-        positive(self.threads.iter().map(amount).fold(in_cells, u64::wrapping_add))
+        positive(self.threads.iter().map(amount).fold(in_cells, u64::wrapping_add)) + self.outside(resource)
     }
 
     /// While memory is short, judges by the exact sum, once a millisecond at most. While there is enough, entries that

@@ -79,6 +79,11 @@ impl<P: Platform> Control<P> {
         &self.account
     }
 
+    /// Fragments hold so many bytes now. The caller has the lock of their table.
+    pub(crate) fn note_fragments(&self, bytes: usize) {
+        self.account.note_fragments(bytes as u64, self.tcp());
+    }
+
     /// Judges anew what is scarce, every millisecond at most.
     #[inline]
     pub(crate) fn weigh_memory(&self, now: Time) {
@@ -91,7 +96,8 @@ impl<P: Platform> Control<P> {
         self.account.scarcity()
     }
 
-    /// Bytes of memory that the buffers of connections hold, sent and received; exact at rest.
+    /// Bytes of memory that the buffers of connections hold, sent and received, the receive queues of datagram sockets,
+    /// and fragments of packets that are not whole; exact at rest.
     pub fn memory(&self) -> u64 {
         self.account.sum(Resource::Memory)
     }

@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 use sync::{Lock, LockClass, LockKind, Platform};
 
 use crate::addresses::{Addresses, Addressing};
+use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::internet_deadline::InternetDeadline;
 use crate::tx::Egress;
@@ -112,7 +113,7 @@ impl<P: Platform> Internet<P> {
     /// A fragment has come: the whole datagram, if this was the last missing piece.
     pub(crate) fn fragment_arrives(
         &self,
-        egress: &Egress<P>,
+        (egress, control): (&Egress<P>, &Control<P>),
         fragment: Fragment,
         now: Time,
         counters: &Counters,
@@ -121,6 +122,7 @@ impl<P: Platform> Internet<P> {
         let mut fragments = self.fragments.lock();
         let result = fragments.insert(now, fragment, counters);
         self.deadline.note(fragments.next_deadline(), deferred);
+        control.note_fragments(fragments.memory());
         drop(fragments);
         match result {
             Reassembled::Whole(datagram) => return Some(datagram),
@@ -137,7 +139,7 @@ impl<P: Platform> Internet<P> {
     /// whose packets waited for a neighbour that does not answer.
     pub(crate) fn timeouts(
         &self,
-        egress: &Egress<P>,
+        (egress, control): (&Egress<P>, &Control<P>),
         now: Time,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
@@ -147,6 +149,7 @@ impl<P: Platform> Internet<P> {
         let mut fragments = self.fragments.lock();
         let owed = fragments.timeouts(now, counters);
         self.deadline.note(fragments.next_deadline(), deferred);
+        control.note_fragments(fragments.memory());
         drop(fragments);
         for datagram in owed {
             egress.refuse(&datagram, ErrorKind::ReassemblyTimeExceeded, counters, deferred);

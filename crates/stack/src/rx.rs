@@ -458,7 +458,8 @@ impl<P: Platform> Driver<P> {
         self.shared.failures.settle();
         self.shared.control().weigh_memory(now);
         if self.shared.internet().deadline() <= now {
-            for error in self.shared.internet().timeouts(self.shared.egress(), now, &self.counters, deferred) {
+            let ways = (self.shared.egress(), self.shared.control());
+            for error in self.shared.internet().timeouts(ways, now, &self.counters, deferred) {
                 let hash = self.rss.hash_tcp(&error.tuple);
                 self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
             }
@@ -647,7 +648,7 @@ impl<P: Platform> Driver<P> {
             },
             Input::Fragment(fragment) => {
                 if let Some(whole) = self.shared.internet().fragment_arrives(
-                    self.shared.egress(),
+                    (self.shared.egress(), self.shared.control()),
                     fragment,
                     now,
                     &self.counters,

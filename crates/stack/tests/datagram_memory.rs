@@ -1,4 +1,4 @@
-//! What waits in the receive queues of datagram sockets is in the one account of a stack's memory: with the limit for
+//! What waits in the receive queues of datagram sockets, and in pieces for the rest of a packet, is in the one account of a stack's memory: with the limit for
 //! all (`tcp_mem`) reached, these queues grow no further and no connection is let in, and a socket with an empty queue
 //! still gets its datagram.
 
@@ -11,8 +11,9 @@ use stack::Architecture;
 use stack::socket::UdpShared;
 use sync::Real;
 use tcp::config::MemoryLimits;
-use testbed::frames::{self, Datagram, Ends, Segment};
+use testbed::frames::{self, Body, Datagram, Ends, Segment};
 use testbed::node::{Node, NodeConfig};
+use wire::ethernet::EtherType;
 
 const LIMIT: u64 = 1 << 20;
 const SOCKETS: u16 = 32;
@@ -22,9 +23,9 @@ const TCP: u16 = 80;
 const BLOCK: u64 = 2048;
 const LEAST: u64 = udp::LEAST_RECEIVE_LIMIT as u64 + BLOCK;
 
-fn node(arch: Architecture) -> Node<Real> {
+fn node(arch: Architecture, limit: u64) -> Node<Real> {
     let mut config = NodeConfig::new(arch);
-    config.tcp.memory = Some(MemoryLimits { low: LIMIT / 2, pressure: LIMIT * 3 / 4, high: LIMIT });
+    config.tcp.memory = Some(MemoryLimits { low: limit / 2, pressure: limit * 3 / 4, high: limit });
     let mut node = Node::introduced(config);
     node.answers(&frames::neighbour_solicitation());
     node
@@ -51,7 +52,7 @@ fn take_all(node: &Node<Real>, socket: &UdpShared<Real>) -> usize {
 #[every_arch]
 fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut node = node(arch);
+        let mut node = node(arch, LIMIT);
         let listener = node.listen(TCP, 8);
         let bind = |port| node.stack.bind_udp(SocketAddr::new(ends.dst, port)).expect("the port is free");
         let sockets: Vec<Arc<_>> = (0..SOCKETS).map(|socket| bind(PORT + socket)).collect();
@@ -74,6 +75,34 @@ fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Archit
         assert_eq!(memory(&node), 0, "read or closed: all of it is given back");
         node.clock.advance(std::time::Duration::from_millis(2));
         node.settle();
+        assert_eq!(node.answers(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
+        drop(listener);
+    }
+}
+
+/// Pieces of packets that never become whole are in the account until they are given up, and count for the limit.
+#[every_arch]
+fn fragments_count_until_they_are_given_up(arch: Architecture) {
+    // A part of what the pieces of one source may hold.
+    let limit = ip::reassembly::MEMORY_CAP as u64 / 8;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch, limit);
+        let listener = node.listen(TCP, 8);
+        for ident in 0..1000 {
+            let datagram = ends.packet(Datagram::new(99, PORT, &[7; 3000]));
+            let pieces = datagram.pieces(ident, 1500);
+            let kind = if ends.src.is_ipv4() { EtherType::Ipv4 } else { EtherType::Ipv6 };
+            node.put(&ends.frame(Body::Other(kind, &pieces[0])).bytes());
+            if ident % 64 == 0 {
+                node.settle();
+            }
+        }
+        node.settle();
+        assert!(memory(&node) > limit, "{} bytes", memory(&node));
+        assert!(node.answers(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
+        node.clock.advance(ip::reassembly::LIFETIME_V6);
+        node.settle();
+        assert_eq!(memory(&node), 0, "all of it is given back");
         assert_eq!(node.answers(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
         drop(listener);
     }
