@@ -108,15 +108,22 @@ impl Bridge {
         Ok(())
     }
 
-    /// A port has come up, or gone down: for spanning tree. One that goes down forgets its addresses.
+    /// A port has come up, or gone down. One that is down forgets its addresses, and no frame leaves by it; what one
+    /// that comes up does, spanning tree says, or it forwards.
     pub fn set_up(&mut self, port: PortNumber, up: bool, now: Time) {
         if !up {
             self.table.flush_port(port);
         }
-        if let Some(tree) = &mut self.tree {
-            tree.stp.set_up(port, up, now);
+        match &mut self.tree {
+            Some(tree) if tree.stp.status(port).is_some() => {
+                tree.stp.set_up(port, up, now);
+                self.perform();
+            }
+            _ => {
+                let state = if up { PortState::Forwarding } else { PortState::Discarding };
+                self.members.set_state(port, state);
+            }
         }
-        self.perform();
     }
 
     /// A frame that [`Decision::Bpdu`] was said of. One that is of no use is counted.

@@ -230,6 +230,17 @@ fn a_port_that_leaves_takes_its_addresses_along() {
 }
 
 #[test]
+fn a_port_that_is_down_is_left_out_and_forgets() {
+    let mut world = World::new(3);
+    world.ports(1, station(1), GROUP).unwrap();
+    world.bridge.set_up(port(1), false, world.now);
+    assert_eq!(world.ports(0, station(3), station(1)), Ok(vec![2]));
+    assert_eq!(world.ports(1, station(1), GROUP), Err(DropReason::BridgePortBlocked));
+    world.bridge.set_up(port(1), true, world.now);
+    assert_eq!(world.ports(0, station(3), station(1)), Ok(vec![1, 2]));
+}
+
+#[test]
 fn storm_control_bounds_what_is_flooded_and_nothing_else() {
     let mut world = World::new(3);
     let rate = Some(Rate { per_second: 10, burst: 5 });

@@ -252,6 +252,19 @@ fn a_full_input_queue_drops_and_counts() {
     assert_eq!(bridge.counters().dropped(DropReason::BridgeNoPort), 4, "there is no other port");
 }
 
+/// A virtual machine ends: its device vanishes, and the others go on.
+#[test]
+fn a_port_that_vanishes_is_left_out() {
+    let mut world = World::new([0; 3], &[], GenericConfig::default());
+    assert!(world.carries(0, 1, 0) && world.carries(2, 1, 0));
+    assert_eq!(world.bridges[0].bridge().table().len(), 3);
+    drop(world.hosts.pop());
+    assert!(world.carries(0, 1, 0) && world.carries(1, 0, 1));
+    let bridge = &world.bridges[0];
+    assert_eq!(bridge.bridge().table().len(), 2, "its address is forgotten");
+    assert_eq!(bridge.counters().dropped(DropReason::InterfaceDown), 0, "nothing is flooded to it");
+}
+
 #[test]
 fn a_device_that_cannot_be_a_port_is_refused() {
     let refused = |config| {
