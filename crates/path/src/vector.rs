@@ -61,6 +61,8 @@ pub struct Vector {
     /// A bit for each frame: [`Frame::followed`].
     followed: u64,
     framing: Framing,
+    /// How many fewer than [`VECTOR_LEN`] are received at once.
+    spared: usize,
 }
 
 const _: () = assert!(VECTOR_LEN <= u64::BITS as usize);
@@ -69,7 +71,19 @@ impl Vector {
     /// No frames, and memory for as many as there may be.
     pub fn new() -> Vector {
         let (frames, headers) = (Vec::with_capacity(VECTOR_LEN), Vec::with_capacity(VECTOR_LEN));
-        Vector { frames, headers, followed: 0, framing: Framing::Ethernet }
+        Vector { frames, headers, followed: 0, framing: Framing::Ethernet, spared: 0 }
+    }
+
+    /// Receives no more than `most` frames at once from now on, which are 1 to [`VECTOR_LEN`]: what lies outside is
+    /// taken for the nearer bound.
+    pub fn limit(&mut self, most: usize) {
+        self.spared = VECTOR_LEN - most.clamp(1, VECTOR_LEN);
+    }
+
+    /// How many frames it receives at once, at most.
+    #[inline]
+    pub fn most(&self) -> usize {
+        VECTOR_LEN - self.spared
     }
 
     /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether it is to
@@ -78,7 +92,8 @@ impl Vector {
     pub fn receive(&mut self, queue: &mut dyn RxQueue, framing: Framing, runs: bool) -> usize {
         debug_assert!(self.frames.is_empty(), "a vector is emptied before it is filled again");
         self.framing = framing;
-        let count = queue.receive(&mut self.frames, VECTOR_LEN);
+        let most = self.most();
+        let count = queue.receive(&mut self.frames, most);
         self.find(framing, runs);
         count
     }

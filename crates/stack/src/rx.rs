@@ -12,7 +12,7 @@ use ip::Input;
 use ip::icmp::Received;
 use ip::input::{Ipv6Frame, Other};
 use observe::{Counter, Counters, DropReason, Time};
-use path::{Consume, Emitter, Frame, Inspection, TransmitQueue, VECTOR_LEN, Vector};
+use path::{Consume, Emitter, Frame, Inspection, TransmitQueue, Vector};
 use pktbuf::PktBuf;
 use sync::{Atomic, Ordering, Parker, Platform, model_is_over};
 use tcp::Verify;
@@ -301,6 +301,12 @@ impl<P: Platform> Driver<P> {
         })
     }
 
+    /// Takes no more than `most` frames at once from each queue from now on; see
+    /// [`StackConfig::receive_batch`](crate::StackConfig::receive_batch).
+    pub(crate) fn limit_batches(&mut self, most: usize) {
+        self.vector.limit(most);
+    }
+
     /// Which queue pair it serves.
     pub fn index(&self) -> usize {
         self.index
@@ -374,7 +380,7 @@ impl<P: Platform> Driver<P> {
                 self.counters.add(Counter::FramesIn, count as u64);
                 self.counters.increment(Counter::RxBatches);
             }
-            taken.full |= count == VECTOR_LEN;
+            taken.full |= count == vector.most();
             if let Some(inspected) = inspected {
                 inspected.inspect(*port, &mut vector, self.shared.links().ports(), &self.counters, deferred);
             }
@@ -407,7 +413,7 @@ impl<P: Platform> Driver<P> {
         let mut vector = std::mem::take(&mut self.vector);
         receiver.begin();
         let count = vector.receive(receiver.queue.as_mut(), Framing::Packet, self.keeps_batches);
-        if count == VECTOR_LEN {
+        if count == vector.most() {
             receiver.leave_some();
         }
         if count != 0 {
@@ -415,7 +421,7 @@ impl<P: Platform> Driver<P> {
             self.counters.increment(Counter::RxBatches);
         }
         taken.frames += count;
-        taken.full |= count == VECTOR_LEN;
+        taken.full |= count == vector.most();
         self.unserved = count as u64;
         for Frame { buffer, followed, .. } in vector.drain() {
             self.looped(buffer, followed, taken.now, deferred);

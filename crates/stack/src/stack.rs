@@ -57,6 +57,9 @@ pub struct StackConfig<P: Platform> {
     /// 16. The limit keeps a flood of stray segments from causing as many resets; a port scanner learns nothing from
     /// it; a peer that gets no reset waits for its own time-outs.
     pub resets_per_second: u32,
+    /// Frames that a driver takes at most from a queue before it does what is left to be done for them, wake-ups above
+    /// all: 1 to 64. With 1 each segment wakes its user, as in the systems of the papers.
+    pub receive_batch: usize,
     /// Whether a panic in the stack ends one connection, or loses one piece of work, and not the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
     pub contain: bool,
@@ -74,6 +77,7 @@ impl<P: Platform> StackConfig<P> {
             clock: Clock::Platform,
             seed: None,
             resets_per_second: 1000,
+            receive_batch: path::VECTOR_LEN,
             contain: false,
         }
     }

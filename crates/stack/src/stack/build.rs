@@ -153,7 +153,8 @@ impl<P: Platform> Stack<P> {
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
-        let (resets_per_second, contain) = (config.resets_per_second, config.contain);
+        let (resets_per_second, receive_batch, contain) =
+            (config.resets_per_second, config.receive_batch, config.contain);
         let settings =
             Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, alarms, resets_per_second, contain };
         let shared = Shared::new(settings, (built, ports), routes, machines);
@@ -174,7 +175,9 @@ impl<P: Platform> Stack<P> {
             .enumerate()
             .map(|(index, queues)| {
                 let Core { shared, running, rss, .. } = &*stack.core;
-                Driver::new(shared, running, rss, index, queues)
+                let mut driver = Driver::new(shared, running, rss, index, queues);
+                driver.limit_batches(receive_batch);
+                driver
             })
             .collect();
         Ok((stack, drivers))
