@@ -7,8 +7,8 @@
 //! told by its file, its change and the source line, so that lines may move; where the line or the verdict has changed,
 //! the entry fails the run, too.
 //!
-//! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--changed` what
-//! the working tree changes against a commit.
+//! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file
+//! of it, `--changed` what the working tree changes against a commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -75,10 +75,11 @@ struct Wanted<'a> {
     scopes: Vec<&'a str>,
     shard: Option<&'a str>,
     changed: Option<&'a str>,
+    file: Option<&'a str>,
     list: bool,
 }
 
-/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--list]`.
+/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--list]`.
 ///
 /// # Errors
 /// A survivor that the list does not have, an entry of the list that is none any more, tests that fail without a
@@ -88,18 +89,22 @@ pub fn run(words: &[&str]) -> Result<(), String> {
     let text =
         fs::read_to_string(metadata::root().join(LIST)).map_err(|error| format!("cannot read {LIST}: {error}"))?;
     let list: List = toml::from_str(&text).map_err(|error| format!("{LIST}: {error}"))?;
-    let scopes = chosen(&list.scope, &wanted.scopes)?;
+    let mut scopes = chosen(&list.scope, &wanted.scopes)?;
+    if let Some(file) = wanted.file {
+        scopes = with_file(scopes, file)?;
+    }
     if !command(&["mutants", "--version"]).output().is_ok_and(|output| output.status.success()) {
         return Err(format!("cargo-mutants is not installed: {INSTALL}"));
     }
     let mut complaints = Vec::new();
     for scope in scopes {
         if wanted.list {
-            finish(narrow(examine(scope), &wanted)?.arg("--list"), &[0])?;
+            finish(narrow(examine(scope, &wanted), &wanted)?.arg("--list"), &[0])?;
             continue;
         }
         let survivors = survivors(scope, &wanted)?;
-        complaints.extend(judge(scope, &list.accepted, &survivors, wanted.shard.or(wanted.changed).is_none())?);
+        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none();
+        complaints.extend(judge(scope, &list.accepted, &survivors, whole)?);
     }
     match complaints.len() {
         0 => Ok(()),
@@ -115,12 +120,20 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
         match word {
             "--shard" => wanted.shard = Some(value("--shard")?),
             "--changed" => wanted.changed = Some(value("--changed")?),
+            "--file" => wanted.file = Some(value("--file")?),
             "--list" => wanted.list = true,
             option if option.starts_with('-') => return Err(format!("cargo xtask mutants has no option {option}")),
             scope => wanted.scopes.push(scope),
         }
     }
     Ok(wanted)
+}
+
+/// The scopes that have this file.
+fn with_file<'a>(scopes: Vec<&'a Scope>, file: &str) -> Result<Vec<&'a Scope>, String> {
+    let has = |scope: &&Scope| scope.files.iter().any(|files| matches(files, file));
+    let found: Vec<&Scope> = scopes.into_iter().filter(has).collect();
+    if found.is_empty() { Err(format!("no scope in {LIST} has the file {file}")) } else { Ok(found) }
 }
 
 /// The scopes of these names, all where none is named.
@@ -146,10 +159,11 @@ fn finish(command: &mut Command, fine: &[i32]) -> Result<(), String> {
     }
 }
 
-/// `cargo mutants` on the files of a scope.
-fn examine(scope: &Scope) -> Command {
+/// `cargo mutants` on the files of a scope, or on the one that is wanted.
+fn examine(scope: &Scope, wanted: &Wanted) -> Command {
     let mut command = command(&["mutants", "--no-config", "--package", &scope.package]);
-    for file in &scope.files {
+    let files = scope.files.iter().map(String::as_str).filter(|_| wanted.file.is_none());
+    for file in files.chain(wanted.file) {
         command.args(["--file", file]);
     }
     command
@@ -188,11 +202,11 @@ fn directory() -> Result<PathBuf, String> {
 /// Runs the tests against the mutants of a scope: the near ones, and all of them where these let one pass. Those that
 /// pass all.
 fn survivors(scope: &Scope, wanted: &Wanted) -> Result<Vec<Mutant>, String> {
-    let near = passing(narrow(examine(scope), wanted)?, scope, &scope.near, "near")?;
+    let near = passing(narrow(examine(scope, wanted), wanted)?, scope, &scope.near, "near")?;
     if near.is_empty() || scope.near == scope.tests {
         return Ok(near);
     }
-    let mut command = examine(scope);
+    let mut command = examine(scope, wanted);
     for Mutant { file, row, column, mutant } in &near {
         command.arg("--re").arg(format!("^{}$", escaped(&format!("{file}:{row}:{column}: {mutant}"))));
     }
@@ -316,6 +330,21 @@ mod tests {
     fn complaints(entries: &[&Accepted], survivors: &[Mutant], whole: bool) -> Vec<String> {
         let source = ["fn take() {", "if a < b {"].map(str::to_owned).to_vec();
         compare(entries, survivors, &BTreeMap::from([("crates/tcp/src/sack.rs", source)]), whole)
+    }
+
+    #[test]
+    fn one_file_is_looked_for_in_the_scopes() {
+        let list: List =
+            toml::from_str(&fs::read_to_string(metadata::root().join(LIST)).expect("the list")).expect("TOML");
+        let named = |file| {
+            let found = with_file(list.scope.iter().collect(), file)?;
+            Ok::<_, String>(found.iter().map(|scope| scope.name.clone()).collect::<Vec<_>>())
+        };
+        assert_eq!(named("crates/stack/src/alarm.rs"), Ok(vec!["place".to_owned()]));
+        assert_eq!(named("crates/stack/src/arch/cells.rs"), Ok(vec!["arch".to_owned()]));
+        assert!(named("crates/stack/src/nothing.rs").is_err());
+        let wanted = parse(&["place", "--file", "crates/stack/src/alarm.rs"]).expect("words");
+        assert_eq!((wanted.scopes, wanted.file), (vec!["place"], Some("crates/stack/src/alarm.rs")));
     }
 
     #[test]

@@ -211,6 +211,17 @@ mod tests {
         assert_eq!(alarms.park(thread, || until), until);
     }
 
+    /// Receive threads run connections' timers unless the architecture has threads that do, and again after a switch.
+    #[test]
+    fn receive_threads_run_timers_unless_others_do() {
+        let (alarms, _) = two();
+        assert!(alarms.run_timers());
+        alarms.timers_are_run_elsewhere(true);
+        assert!(!alarms.run_timers());
+        alarms.timers_are_run_elsewhere(false);
+        assert!(alarms.run_timers());
+    }
+
     #[test]
     fn one_thread_that_sleeps_too_long_is_woken() {
         let (alarms, bells) = two();

@@ -97,7 +97,8 @@ impl core::fmt::Debug for FastOpenKeys {
 }
 
 /// Memory of the buffers of all connections together, sent and received, in bytes, as `tcp_mem` of Linux has it. A
-/// buffer counts with its whole block; of memory shared with the application counts what waits to be sent.
+/// buffer counts with its whole block; of memory shared with the application counts what waits to be sent. The stack
+/// counts the receive queues of datagram sockets and fragments of packets with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Pressure that began at `pressure` ends here.
