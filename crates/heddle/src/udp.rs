@@ -85,12 +85,12 @@ impl UdpSocket {
         Ok(UdpSocket { inner: Arc::new(inner) })
     }
 
-    /// The address it is bound to.
+    /// The address it is bound to; once it is connected, the one that it sends from.
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        Ok(self.inner.socket.local())
+        Ok(self.inner.stack.raw().udp_local(&self.inner.socket))
     }
 
     /// The peer it is connected to.

@@ -40,7 +40,7 @@ impl<P: Platform> UdpSocket<P> {
 
     pub(crate) fn addresses(&self, stack: &Stack<P>) -> (Option<SocketAddr>, Option<SocketAddr>) {
         let socket = self.state.lock().socket.clone();
-        (socket.as_ref().map(|socket| socket.local()), socket.and_then(|socket| stack.udp_remote(&socket)))
+        (socket.as_ref().map(|socket| stack.udp_local(socket)), socket.and_then(|socket| stack.udp_remote(&socket)))
     }
 
     pub(crate) fn is_v6(&self) -> bool {

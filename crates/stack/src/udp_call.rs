@@ -53,6 +53,8 @@ pub enum UdpRequest<P: Platform> {
     Leave(udp::Membership),
     /// Name the groups that it is in.
     Memberships,
+    /// Name its own end: what it is bound to, or the address that connecting has chosen.
+    Local,
     /// Name the connected peer.
     Remote,
     /// Take the error that the next call would report.
@@ -90,6 +92,8 @@ pub enum UdpReply {
     Left(bool),
     /// To `Memberships`.
     Memberships(Vec<udp::Membership>),
+    /// To `Local`.
+    Local(SocketAddr),
     /// To `Remote`.
     Remote(Option<SocketAddr>),
     /// To `Ttl` and `GroupTtl`.

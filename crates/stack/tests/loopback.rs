@@ -14,7 +14,7 @@ use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use stack::stack::ConnectRefused;
 use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::Real;
-use testbed::frames::{Datagram, Ends, Frame, PEER, PEER6, Payload, STACK, STACK_MAC, Segment, is_arp, tcp_of};
+use testbed::frames::{Datagram, Ends, Frame, PEER, PEER6, Payload, STACK, STACK_MAC, Segment, is_arp};
 use testbed::node::{Node, NodeConfig, START, received, send};
 use wire::arp::{self, Operation};
 use wire::ethernet::MacAddr;
@@ -172,6 +172,7 @@ fn datagrams_reach_sockets_of_the_same_stack_whatever_their_length(arch: Archite
         node.stack.unbind_udp(&server);
         // Port unreachable: a connected socket hears of it.
         node.stack.connect_udp(&client, server.local()).expect("a way to itself");
+        assert_eq!(node.stack.udp_local(&client).ip(), from, "getsockname");
         let sent = node.stack.send_udp(&client, PktBuf::from_slice(b"?").expect("a buffer"), None);
         assert_eq!(sent, Ok(1));
         settle(&mut node);
@@ -330,12 +331,12 @@ fn both_ends_close_at_once(arch: Architecture) {
 }
 
 /// The address goes, and with it both ends of a connection to itself. What another end still has to say to it has a
-/// loopback source, and does not leave by the link that the address was on.
+/// loopback source, and does not leave by the default route, which leads to the address now.
 #[every_arch]
 fn connections_with_an_address_that_is_given_up_end_and_nothing_of_them_leaves(arch: Architecture) {
     let addressing = Addressing { checked: true, ..Addressing::default() };
-    let addresses = vec![(STACK.into(), 24)];
-    let mut node = Node::<Real>::introduced(NodeConfig { addresses, addressing, ..NodeConfig::new(arch) });
+    let (addresses, gateways) = (vec![(STACK.into(), 24), (ip("10.0.0.9"), 24)], vec![PEER.into()]);
+    let mut node = Node::<Real>::introduced(NodeConfig { addresses, gateways, addressing, ..NodeConfig::new(arch) });
     node.pass(Duration::from_secs(9), Duration::from_millis(50));
     let listener = node.listen(PORT, 8);
     let both = open(&mut node, &listener, STACK.into());
@@ -354,9 +355,49 @@ fn connections_with_an_address_that_is_given_up_end_and_nothing_of_them_leaves(a
     }
     assert!(matches!(node.call(&half, send(b"is anybody there")), Reply::Sent(Ok(_))));
     let sent = node.pass(Duration::from_secs(5), Duration::from_millis(50));
-    assert!(sent.iter().all(|frame| is_arp(frame) || tcp_of(frame).is_none()), "{sent:?}");
+    assert!(sent.iter().all(|frame| is_arp(frame) && !asks_for(frame, STACK)), "{sent:?}");
+    assert!(node.stack.shared().routes().lookup(node.stack.shared().links(), STACK.into()).is_some());
     assert!(counted(&node, Counter::Retransmits) > 0, "it has tried");
     assert!(node.stack.stats().counters.dropped(DropReason::NoRoute) > 0);
+}
+
+fn asks_for(frame: &[u8], address: Ipv4Addr) -> bool {
+    let packet = wire::ethernet::parse(frame).ok().and_then(|(_, at)| arp::parse(&frame[at..]).ok());
+    packet.is_some_and(|packet| packet.op == Operation::Request && packet.tpa == address)
+}
+
+/// More than a batch at once, and nothing that comes behind: all of it is taken. And what a timer sends is announced by
+/// the poll that ran the timer.
+#[every_arch]
+fn a_poll_says_whether_something_is_left(arch: Architecture) {
+    let mut node = node(arch);
+    let socket = node.stack.bind_udp(SocketAddr::new(ip("127.0.0.1"), 7)).expect("a free port");
+    for number in 0..200u8 {
+        let payload = PktBuf::from_slice(&[number]).expect("a buffer");
+        assert_eq!(node.stack.send_udp(&socket, payload, Some(socket.local())), Ok(1));
+    }
+    settle(&mut node);
+    for number in 0..200u8 {
+        assert_eq!(&*node.stack.receive_udp(&socket).expect("it has arrived").buf, &[number]);
+    }
+    let listener = node.listen(PORT, 8);
+    let Pair { client, server } = open(&mut node, &listener, ip("::1"));
+    let mut delayed = 0;
+    for _ in 0..40 {
+        assert!(matches!(node.call(&client, send(b"!")), Reply::Sent(Ok(_))));
+        settle(&mut node);
+        assert_eq!(take(&node, &server), Some((b"!".to_vec(), false)));
+        settle(&mut node);
+        node.clock.advance(Duration::from_millis(199));
+        let before = counted(&node, Counter::FramesIn);
+        let polled = node.driver.poll();
+        assert_eq!(counted(&node, Counter::FramesIn), before, "nothing had been sent");
+        settle(&mut node);
+        let came = counted(&node, Counter::FramesIn) - before;
+        assert_eq!(polled > 0, came > 0, "a poll after which something waits says so");
+        delayed += came;
+    }
+    assert!(delayed > 0, "no acknowledgement was delayed");
 }
 
 /// Without an interface, with a driver for timers and callers.
@@ -433,4 +474,26 @@ fn a_stack_ends_while_it_talks_to_itself(arch: Architecture) {
     drop(pairs);
     drop(listener);
     assert!(shared.upgrade().is_none(), "nothing holds the stack");
+}
+
+/// `tcp_tw_reuse` is 2 unless it is set, as on Linux: between loopback addresses an active open takes over a tuple in
+/// TIME-WAIT, between others it does not.
+#[every_arch]
+fn a_tuple_in_time_wait_is_taken_over_between_loopback_addresses_only(arch: Architecture) {
+    for (address, taken) in [(ip("127.0.0.1"), true), (ip("::1"), true), (STACK.into(), false), (OWN6.into(), false)] {
+        let mut node = node(arch);
+        let listener = node.listen(PORT, 8);
+        let (from, to) = (SocketAddr::new(address, 7000), SocketAddr::new(address, PORT));
+        let client = node.stack.connect(Some(from), to, &Default::default()).expect("a way to itself");
+        settle(&mut node);
+        let server = listener.accept().expect("the handshake is complete");
+        for end in [client, server] {
+            assert!(matches!(node.call(&end, Call::Close(tcp::Close)), Reply::Done));
+            settle(&mut node);
+        }
+        assert_eq!(node.stack.stats().time_wait, 1);
+        pass(&mut node, Duration::from_millis(2500));
+        let again = node.stack.connect(Some(from), to, &Default::default());
+        assert_eq!(again.err(), if taken { None } else { Some(ConnectRefused::AddressInUse) }, "{address}");
+    }
 }

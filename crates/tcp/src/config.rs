@@ -249,8 +249,8 @@ pub struct Config {
     pub max_orphans: u32,
     /// Connections in TIME-WAIT, at most; one more is closed at once.
     pub max_time_wait: u32,
-    /// An active open may take over a tuple in TIME-WAIT: 0 never; 1 if timestamps allow it (RFC 6191); 2 on loopback
-    /// only, which this stack does not have, so as 0.
+    /// An active open may take over a tuple in TIME-WAIT: 0 never; 1 if timestamps allow it (RFC 6191); 2 as 1 between
+    /// loopback addresses, and else never.
     pub reuse_time_wait: u8,
     /// Least time between two challenge acknowledgements of one connection (RFC 5961 section 7). Nothing is shared
     /// between connections: a shared limit would be a side channel.
@@ -409,9 +409,13 @@ impl Config {
         self.memory.unwrap_or(MemoryLimits::UNLIMITED)
     }
 
-    /// May an active open take over a tuple in TIME-WAIT, if timestamps allow it?
-    pub fn reclaims_time_wait(&self) -> bool {
-        self.reuse_time_wait == 1
+    /// May an active open take over this tuple in TIME-WAIT, if timestamps allow it?
+    pub fn reclaims_time_wait(&self, tuple: &FourTuple) -> bool {
+        match self.reuse_time_wait {
+            0 => false,
+            1 => true,
+            _ => tuple.local_addr.is_loopback() || tuple.remote_addr.is_loopback(),
+        }
     }
 
     /// Shift with which our windows are scaled: the least that lets 16 bits express the memory of the largest receive

@@ -105,7 +105,9 @@ pub trait Calls: Place {
         let flow = request.flow();
         let mut found = self.find(&flow.tuple, flow.hash);
         if let Ok((id, held)) = found {
-            request.params.iss = self.reclaim(&id, held, now, deferred).ok_or(OpenRefused::TupleInUse)?;
+            let may = self.shared().control().tcp().reclaims_time_wait(&flow.tuple);
+            let successor = if may { self.reclaim(&id, held, now, deferred) } else { None };
+            request.params.iss = successor.ok_or(OpenRefused::TupleInUse)?;
             found = self.find(&flow.tuple, flow.hash);
         }
         let Err(missing) = found else { return Err(OpenRefused::TupleInUse) };
@@ -128,9 +130,6 @@ pub trait Calls: Place {
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<wire::SeqNumber> {
-        if !self.shared().control().tcp().reclaims_time_wait() {
-            return None;
-        }
         self.run_contained(id, held, tcp::Reclaim, now, deferred).flatten()
     }
 }

@@ -176,6 +176,7 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::Join(membership) => return UdpReply::Joined(udp::JoinGroup(membership).run(pcb, &mut out)),
         UdpRequest::Leave(membership) => return UdpReply::Left(udp::LeaveGroup(membership).run(pcb, &mut out)),
         UdpRequest::Memberships => return UdpReply::Memberships(pcb.memberships().to_vec()),
+        UdpRequest::Local => return UdpReply::Local(pcb.local),
         UdpRequest::Remote => return UdpReply::Remote(pcb.remote),
         UdpRequest::TakeError => {
             let error = udp::TakeError.run(pcb, &mut out);

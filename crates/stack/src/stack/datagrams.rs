@@ -166,6 +166,18 @@ impl<P: Platform> Stack<P> {
         }
     }
 
+    /// The end of a datagram socket that is its own: the address that it is bound to or, if that is none, the one that
+    /// connecting has chosen for it.
+    pub fn udp_local(&self, socket: &UdpShared<P>) -> SocketAddr {
+        if !socket.local().ip().is_unspecified() {
+            return socket.local();
+        }
+        match self.udp(socket, UdpRequest::Local) {
+            UdpReply::Local(local) => local,
+            _ => socket.local(),
+        }
+    }
+
     /// The peer that a datagram socket is connected to.
     pub fn udp_remote(&self, socket: &UdpShared<P>) -> Option<SocketAddr> {
         match self.udp(socket, UdpRequest::Remote) {

@@ -532,7 +532,7 @@ pub static KNOBS: &[Knob] = &[
     idle("tcp_tso_win_divisor", "share of the congestion window in one super-segment", (0, U32), "3", NO_TSO),
     number(
         "tcp_tw_reuse",
-        "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only (there is none)",
+        "an active open may take over a tuple in TIME-WAIT: 0 never, 1 if timestamps allow it, 2 on loopback only",
         (0, 2),
         |c| c.reuse_time_wait.into(),
         |c, v| c.reuse_time_wait = v as u8,
