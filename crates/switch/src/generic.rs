@@ -19,7 +19,7 @@ use path::{Dirty, Emitter, Framing, Port, Ports, VECTOR_LEN};
 use pktbuf::PktBuf;
 use sync::{LockKind, Platform};
 
-use crate::tag::{complete_checksum, retag};
+use crate::tag::retag;
 
 /// How many frames one interrupt takes from a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,7 +295,7 @@ fn transmit<P: Platform>(ports: &Ports<P, ()>, counters: &Counters, dirty: &mut 
     }
     let Some(mut frame) = retag(frame, egress.tag) else { return counters.drop(DropReason::NoBuffer) };
     if !path.capabilities().tx_checksum {
-        complete_checksum(&mut frame);
+        dev::layout::complete_checksum(&mut frame);
     }
     let hash = frame.meta().flow_hash.unwrap_or(0);
     Emitter::new(ports, counters, dirty).transmit_one(port, hash, frame);

@@ -1,4 +1,4 @@
-//! What forwarding decided to do to a frame, done: its tag, and the checksum that a device has left to do.
+//! What forwarding decided to do to a frame's tag, done to its bytes.
 
 use bridge::TagAction;
 use pktbuf::{Checksum, PktBuf};
@@ -47,21 +47,6 @@ fn move_checksum(frame: &mut PktBuf, to: impl Fn(u16) -> u16) {
     }
 }
 
-/// Completes the checksum that was left to a device, for one that does not.
-pub(crate) fn complete_checksum(frame: &mut PktBuf) {
-    let Checksum::Partial { start, offset } = frame.meta().checksum else { return };
-    let start = usize::from(start);
-    let field = start + usize::from(offset);
-    if let Some(covered) = frame.get(start..) {
-        // The field holds the sum of the pseudo header, and is part of what is summed.
-        let checksum = pktbuf::sum(covered).finish();
-        if let Some([a, b]) = frame.get_mut(field..).and_then(|bytes| bytes.first_chunk_mut()) {
-            [*a, *b] = checksum.to_be_bytes();
-        }
-    }
-    frame.meta_mut().checksum = Checksum::None;
-}
-
 #[cfg(test)]
 mod tests {
     use wire::ethernet::VlanTag;
@@ -86,16 +71,5 @@ mod tests {
             let plain = retag(tagged, TagAction::Pop).unwrap();
             assert_eq!((&plain[..], plain.meta().checksum), (&frame(0)[..], frame(0).meta().checksum));
         }
-    }
-
-    #[test]
-    fn a_completed_checksum_is_that_of_what_it_covers() {
-        let mut frame = frame(0);
-        complete_checksum(&mut frame);
-        // With a zero in the field the sum of the bytes 34 to 63 and of what was in the field.
-        let covered: u32 = (34u32..64).step_by(2).map(|n| n << 8 | (n + 1)).sum();
-        let folded = (covered & 0xffff) + (covered >> 16);
-        assert_eq!(frame[50..52], (!(folded as u16)).to_be_bytes());
-        assert_eq!(frame.meta().checksum, Checksum::None);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bridge::{PortConfig, PortNumber, StpConfig, StpPortConfig, Vid};
 use dev::{Device, mem};
 use observe::{DropReason, Time};
-use pktbuf::Chunk;
+use pktbuf::{Checksum, Chunk};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
@@ -250,6 +250,33 @@ fn a_full_input_queue_drops_and_counts() {
     assert_eq!(bridge.poll(Time::from_secs(1)), 10);
     assert_eq!(bridge.counters().dropped(DropReason::InputQueueFull), 6);
     assert_eq!(bridge.counters().dropped(DropReason::BridgeNoPort), 4, "there is no other port");
+}
+
+/// What a sender leaves to its device is done before the frame leaves by a port that does not do it, and only then.
+#[test]
+fn a_checksum_left_to_the_device_is_completed() {
+    let ((near, mut sender), (plain, mut first), (able, mut second)) = (link(0, true), link(1, false), link(2, true));
+    let devices: Vec<(Box<dyn Device>, PortConfig)> =
+        [near, plain, able].map(|device| (Box::new(device) as Box<dyn Device>, PortConfig::default())).into();
+    let mut bridge =
+        Generic::<Real>::build(GenericConfig::default(), devices).unwrap_or_else(|(_, error)| panic!("{error}"));
+    let mut bytes = vec![0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+    bytes.extend([0x12, 0x34, 0, 7, 0, 0, 0x40, 0]);
+    let mut frame = pktbuf::PktBuf::from_slice(&bytes).unwrap();
+    let left = Checksum::Partial { start: 14, offset: 2 };
+    frame.meta_mut().checksum = left;
+    let mut queue = sender.take_queues().pop().unwrap();
+    assert!(queue.tx.transmit(frame).is_ok());
+    bridge.poll(Time::from_secs(1));
+    let receive = |device: &mut mem::MemDevice| {
+        let mut batch = Vec::new();
+        device.take_queues().pop().unwrap().rx.receive(&mut batch, 8);
+        let frame = batch.pop().expect("a copy of the frame");
+        (frame[14..22].to_vec(), frame.meta().checksum)
+    };
+    // 0x1234 + 7 + 0x4000 = 0x523b, complemented.
+    assert_eq!(receive(&mut first), (vec![0x12, 0x34, 0xad, 0xc4, 0, 0, 0x40, 0], Checksum::None));
+    assert_eq!(receive(&mut second), (bytes[14..].to_vec(), left));
 }
 
 /// A virtual machine ends: its device vanishes, and the others go on.
