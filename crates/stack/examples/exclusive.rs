@@ -11,7 +11,7 @@ use observe::Time;
 use pktbuf::PktBuf;
 use stack::arch::RunningArchitecture;
 use stack::arch::select::{self, Architecture, ThreadConfig};
-use stack::call::{Call, Control, Ingress, Reply, Segment};
+use stack::call::{Call, Control, Ingress, Reply, ArrivingSegment};
 use stack::connections::{Arrivals, Calls, Upkeep};
 use stack::deferred::DeferredEffects;
 use stack::flow::{Flow, Target};
@@ -164,7 +164,7 @@ fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, data: usize) -> Ingr
     let tuple = FourTuple { local_addr: LOCAL, remote_addr: REMOTE, local_port: 80, remote_port: 4711 };
     let flow = Flow { tuple, hash: 1 };
     let segment = tcp::Segment::parse(LOCAL, REMOTE, buffer, tcp::Verify::Now).expect("a good segment");
-    Ingress::Segment(Segment { hash: flow.hash, segment: Some(segment) })
+    Ingress::Segment(ArrivingSegment { hash: flow.hash, segment: Some(segment) })
 }
 
 /// The sequence number of the last TCP segment that the stack has sent.

@@ -173,7 +173,7 @@ pub fn exhausted(reply: &Reply) -> bool {
 /// An asynchronous event: from a device, a timer or another connection.
 pub enum Ingress {
     /// A TCP segment, parsed; its flow decides where it goes.
-    Segment(Segment),
+    Segment(ArrivingSegment),
     /// A UDP datagram, still with its header.
     Datagram(Datagram),
     /// An ICMP error about one of our connections.
@@ -207,7 +207,7 @@ impl Ingress {
     /// Hashes the flow of a segment that the device has not hashed.
     #[cold]
     pub(crate) fn rehash(&mut self, rss: &Toeplitz) {
-        if let Ingress::Segment(Segment { hash, segment: Some(segment) }) = self {
+        if let Ingress::Segment(ArrivingSegment { hash, segment: Some(segment) }) = self {
             *hash = rss.hash_tcp(&segment.tuple);
         }
     }
@@ -216,12 +216,12 @@ impl Ingress {
 impl Default for Ingress {
     /// Nothing: what is left where an event has been taken from.
     fn default() -> Self {
-        Ingress::Segment(Segment { hash: 0, segment: None })
+        Ingress::Segment(ArrivingSegment { hash: 0, segment: None })
     }
 }
 
 /// A TCP segment on its way to its connection.
-pub struct Segment {
+pub struct ArrivingSegment {
     /// Hash of its flow.
     pub hash: u32,
     /// The parsed segment, until it is taken.

@@ -23,7 +23,7 @@ use crate::alarm::ROOM_NAP;
 use crate::arch::RunningArchitecture;
 use crate::arch::running::Slot;
 use crate::attempt::{Panic, attempt};
-use crate::call::{Control, Datagram, Ingress, Segment};
+use crate::call::{Control, Datagram, Ingress, ArrivingSegment};
 use crate::charge;
 use crate::containment::{FaultScope, PANICS_IN_A_ROW};
 use crate::deferred::DeferredEffects;
@@ -710,7 +710,7 @@ impl<P: Platform> Driver<P> {
             Err(reason) => return Counters::drop(counters, reason),
         };
         // Made in one expression, and so where it is handed on from: a move right behind would stall.
-        let mut ingress = Ingress::Segment(Segment {
+        let mut ingress = Ingress::Segment(ArrivingSegment {
             hash: known.unwrap_or_default(),
             segment: Some(tcp::Segment::assemble(local, remote, buf, checked, followed)),
         });

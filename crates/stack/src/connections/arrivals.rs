@@ -10,7 +10,7 @@ use tcp::TableChange;
 use super::datagrams::Datagrams;
 use super::events::{Events, ResetOnPanic};
 use crate::bound_sockets::Unmatched;
-use crate::call::{Ingress, Segment};
+use crate::call::{ArrivingSegment, Ingress};
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::handshakes::{Child, cookie_arrives};
@@ -49,7 +49,7 @@ pub trait Arrivals: Place {
 
     /// A segment arrives.
     #[inline(always)]
-    fn segment(&mut self, arrival: &mut Segment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+    fn segment(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
         match self.find(&segment.tuple, arrival.hash) {
             Ok((id, held)) => {
@@ -58,7 +58,7 @@ pub trait Arrivals: Place {
                 let reply = doomed.place.run(doomed.id, held, event, now, doomed.deferred);
                 std::mem::forget(doomed);
                 if let Some(tcp::Disposition::Recycled(segment)) = reply {
-                    self.recycled(Segment { segment: Some(*segment), ..*arrival }, now, deferred);
+                    self.recycled(ArrivingSegment { segment: Some(*segment), ..*arrival }, now, deferred);
                 }
             }
             Err(missing) => self.unmatched(arrival, missing, now, deferred),
@@ -67,7 +67,7 @@ pub trait Arrivals: Place {
 
     /// A SYN for which a connection in TIME-WAIT was closed.
     #[cold]
-    fn recycled(&mut self, mut arrival: Segment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+    fn recycled(&mut self, mut arrival: ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
         // What the look-up keeps held is let go here: the next look-up takes it again.
         match self.find(&segment.tuple, arrival.hash).map(drop) {
@@ -80,7 +80,7 @@ pub trait Arrivals: Place {
     #[cold]
     fn unmatched(
         &mut self,
-        arrival: &mut Segment,
+        arrival: &mut ArrivingSegment,
         missing: Self::Missing,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
@@ -195,7 +195,7 @@ fn unmatched<L: Place>(
     directory: &mut DirectoryOf<L>,
     site: &Site<'_, L>,
     (flow, missing): (Flow, L::Missing),
-    arrival: &mut Segment,
+    arrival: &mut ArrivingSegment,
     now: Time,
     deferred: &mut DeferredEffects<L::Platform>,
 ) -> Outcome<L> {

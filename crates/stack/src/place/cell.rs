@@ -20,7 +20,7 @@ use super::contents::{Contents, Moving, Share};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::attempt::attempt;
-use crate::call::{OpenRefused, OpenRequest, Reply, Segment};
+use crate::call::{ArrivingSegment, OpenRefused, OpenRequest, Reply};
 use crate::charge;
 use crate::connections::Events;
 use crate::containment::FaultScope;
@@ -280,7 +280,7 @@ impl<P: Platform> Place for Cell<P> {
 
     /// Not in a cell: while one thread holds it, no other changes the table.
     #[cold]
-    fn appeared(&mut self, _: &mut Segment, _: Time, _: &mut DeferredEffects<P>) {
+    fn appeared(&mut self, _: &mut ArrivingSegment, _: Time, _: &mut DeferredEffects<P>) {
         debug_assert!(false, "a cell is changed by the thread that holds it");
         self.counters.drop(DropReason::TcpNoListener);
     }

@@ -412,9 +412,9 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         ))
     }
 
-    fn appeared(&mut self, arrival: &mut call::Segment, now: Time, deferred: &mut DeferredEffects<P>) {
+    fn appeared(&mut self, arrival: &mut call::ArrivingSegment, now: Time, deferred: &mut DeferredEffects<P>) {
         let segment = arrival.segment.take();
-        self.ingress(&mut call::Ingress::Segment(call::Segment { segment, ..*arrival }), now, deferred);
+        self.ingress(&mut call::Ingress::Segment(call::ArrivingSegment { segment, ..*arrival }), now, deferred);
     }
 
     fn receive(

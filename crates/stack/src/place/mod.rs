@@ -25,7 +25,7 @@ use wire::FourTuple;
 
 use crate::account;
 use crate::bound_sockets::BoundSockets;
-use crate::call::{OpenRequest, Reply, Segment};
+use crate::call::{ArrivingSegment, OpenRequest, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::handshakes::Handshakes;
@@ -231,7 +231,7 @@ pub trait Place: Sized {
 
     /// The connection of a segment was not in the table a moment ago, and is now: another thread has put it there. The
     /// segment is looked at again.
-    fn appeared(&mut self, arrival: &mut Segment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
+    fn appeared(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
 
     /// RECEIVE, in the way that costs least here. The connection has been found.
     fn receive(
