@@ -11,7 +11,7 @@ use observe::Time;
 use pktbuf::PktBuf;
 use stack::arch::RunningArchitecture;
 use stack::arch::select::{self, Architecture, ThreadConfig};
-use stack::call::{Call, Control, Ingress, Reply, ArrivingSegment};
+use stack::call::{ArrivingSegment, Call, ControlRequest, Ingress, Reply};
 use stack::connections::{Arrivals, Calls, Upkeep};
 use stack::deferred::DeferredEffects;
 use stack::flow::{Flow, Target};
@@ -58,7 +58,7 @@ impl Way {
         reply
     }
 
-    fn control(&mut self, change: Control<Real>) {
+    fn control(&mut self, change: ControlRequest<Real>) {
         match self {
             Way::Direct(cell) => cell.control(change, Time::ZERO, &mut DeferredEffects::default()),
             Way::Trait(arch) => arch.control(change),
@@ -109,7 +109,7 @@ fn main() {
 /// A handshake, then `count` segments, read two by two. Bytes delivered.
 fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>, count: u32) -> u64 {
     let listener = ListenerShared::new("10.0.0.1:80".parse().expect("an address"), 16, 16, Default::default());
-    way.control(Control::Listen(listener.clone()));
+    way.control(ControlRequest::Listen(listener.clone()));
     let now = shared.clock().now();
     let mut deferred = DeferredEffects::default();
     // The neighbour's link address, so that answers need not wait for it.

@@ -20,7 +20,7 @@ pub mod up;
 use observe::Time;
 use sync::Platform;
 
-use crate::call::{Call, Control, Ingress, Reply};
+use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::Contents;
@@ -53,7 +53,7 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply;
 
     /// Applies a change to every cell. Returns when each has it: from then on no segment can find the old state.
-    fn control(&self, change: Control<P>);
+    fn control(&self, change: ControlRequest<P>);
 
     /// Runs the timers that are due at `now`, where timers are not the business of the architecture's own threads;
     /// and, where the calling thread owns a cell, whatever waits for it. Called by receive threads.

@@ -13,7 +13,7 @@ use sync::Platform;
 use tcp::listen::{self, Claim};
 use wire::FourTuple;
 
-use crate::call::Control;
+use crate::call::ControlRequest;
 use crate::socket::ListenerShared;
 
 type PortMap<T> = HashMap<u16, SmallVec<[Arc<T>; 1]>, BuildHasherDefault<Spread>>;
@@ -82,12 +82,12 @@ impl<P: Platform> BoundSockets<P> {
     }
 
     /// Puts a replica in, or takes it out. Doing either twice changes nothing.
-    pub fn apply(&mut self, change: Control<P>) {
+    pub fn apply(&mut self, change: ControlRequest<P>) {
         match change {
-            Control::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),
-            Control::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
+            ControlRequest::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),
+            ControlRequest::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
             // A socket that is bound outlives devices and addresses.
-            Control::LinkDown(_) | Control::AddressLost(_) => {}
+            ControlRequest::LinkDown(_) | ControlRequest::AddressLost(_) => {}
         }
     }
 }

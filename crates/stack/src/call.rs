@@ -237,7 +237,7 @@ pub struct Datagram {
 }
 
 /// A change that every cell must see: each holds a replica of what is listened on, and connections of its own.
-pub enum Control<P: Platform> {
+pub enum ControlRequest<P: Platform> {
     /// Start to accept connections.
     Listen(Arc<ListenerShared<P>>),
     /// Stop to.
@@ -248,13 +248,13 @@ pub enum Control<P: Platform> {
     AddressLost(IpAddr),
 }
 
-impl<P: Platform> Clone for Control<P> {
+impl<P: Platform> Clone for ControlRequest<P> {
     fn clone(&self) -> Self {
         match self {
-            Control::Listen(listener) => Control::Listen(listener.clone()),
-            Control::Unlisten(listener) => Control::Unlisten(listener.clone()),
-            Control::LinkDown(interface) => Control::LinkDown(*interface),
-            Control::AddressLost(address) => Control::AddressLost(*address),
+            ControlRequest::Listen(listener) => ControlRequest::Listen(listener.clone()),
+            ControlRequest::Unlisten(listener) => ControlRequest::Unlisten(listener.clone()),
+            ControlRequest::LinkDown(interface) => ControlRequest::LinkDown(*interface),
+            ControlRequest::AddressLost(address) => ControlRequest::AddressLost(*address),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
 
-use crate::call::{Call, Control, Ingress, Reply};
+use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::flow::Target;
 use crate::udp_call::UdpCall;
 
@@ -24,7 +24,7 @@ pub enum Message<P: Platform> {
     /// A user's call of a datagram socket; the caller sleeps at the slot.
     Udp(UdpCall<P>, ReplySender<P>),
     /// A change of the replicas; the caller sleeps at the slot.
-    Control(Control<P>, ReplySender<P>),
+    Control(ControlRequest<P>, ReplySender<P>),
     /// A look at the cell; the caller sleeps at the slot.
     StackStats(ReplySender<P>),
 }

@@ -23,7 +23,7 @@ use crate::alarm::ROOM_NAP;
 use crate::arch::RunningArchitecture;
 use crate::arch::running::Slot;
 use crate::attempt::{Panic, attempt};
-use crate::call::{Control, Datagram, Ingress, ArrivingSegment};
+use crate::call::{ArrivingSegment, ControlRequest, Datagram, Ingress};
 use crate::charge;
 use crate::containment::{FaultScope, PANICS_IN_A_ROW};
 use crate::deferred::DeferredEffects;
@@ -263,7 +263,7 @@ impl<P: Platform> Driver<P> {
         let _ = attempt(|| drop(queue));
         let last = self.shared.routes().set_port_down(self.shared.links(), port, interface, true);
         if let Some(interface) = interface.filter(|_| last) {
-            let _ = attempt(|| self.active.control(Control::LinkDown(interface)));
+            let _ = attempt(|| self.active.control(ControlRequest::LinkDown(interface)));
         }
     }
 
@@ -450,7 +450,7 @@ impl<P: Platform> Driver<P> {
                 self.lost.push(*port);
                 let last = self.shared.routes().set_port_down(self.shared.links(), *port, *interface, true);
                 if let Some(interface) = interface.filter(|_| last) {
-                    self.active.control(Control::LinkDown(interface));
+                    self.active.control(ControlRequest::LinkDown(interface));
                 }
             } else if known && !gone {
                 self.lost.retain(|lost| lost != port);
@@ -474,7 +474,7 @@ impl<P: Platform> Driver<P> {
         for address in self.shared.addresses().take_lost() {
             // It may be on another interface as well.
             if !self.shared.links().is_local(address) {
-                self.active.control(Control::AddressLost(address));
+                self.active.control(ControlRequest::AddressLost(address));
             }
         }
         for port in 0..self.shared.links().ports().iter().len() {

@@ -17,7 +17,7 @@ use wire::FourTuple;
 use crate::account::Resource;
 use crate::arch::RunningArchitecture;
 use crate::arch::select::{Architecture, ThreadConfig};
-use crate::call::{Call, Control, Reply};
+use crate::call::{Call, ControlRequest, Reply};
 use crate::charge;
 use crate::clock::Clock;
 use crate::containment::Failure;
@@ -209,13 +209,13 @@ impl<P: Platform> Stack<P> {
         let local = self.bind(Transport::Tcp, address)?;
         let listener =
             ListenerShared::new(local, backlog, self.core.shared.control().tcp().syn_backlog as usize, options);
-        self.active().control(Control::Listen(listener.clone()));
+        self.active().control(ControlRequest::Listen(listener.clone()));
         Ok(listener)
     }
 
     /// Stops listening. Complete when no cell can reach the listener; connections that were not accepted are reset.
     pub fn unlisten(&self, listener: &Arc<ListenerShared<P>>) {
-        self.active().control(Control::Unlisten(listener.clone()));
+        self.active().control(ControlRequest::Unlisten(listener.clone()));
         for child in listener.close() {
             self.call(&child.target(), Call::Abort(tcp::Abort));
         }

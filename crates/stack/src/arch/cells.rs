@@ -22,7 +22,7 @@ use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, Platform, ThreadClass};
 
 use super::{NotAtRest, RunningArchitecture};
-use crate::call::{Call, Control, Ingress, Reply};
+use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::{self, Target, UdpName};
@@ -253,7 +253,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         }
     }
 
-    fn control(&self, change: Control<P>) {
+    fn control(&self, change: ControlRequest<P>) {
         // Every cell has its replica before this returns: no thread finds a stale listener afterwards.
         for index in 0..self.inner.cells.len() {
             let now = self.inner.hub.shared.clock().now();

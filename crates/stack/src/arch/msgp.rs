@@ -11,7 +11,7 @@ use sync::Platform;
 use super::declaration::{Declaration, Properties, Row, Variant};
 use super::select::ThreadConfig;
 use super::{NotAtRest, RunningArchitecture};
-use crate::call::{Call, Control, Ingress, Reply};
+use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
@@ -139,7 +139,7 @@ impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
         self.enter(|place, deferred| place.udp_call(call, deferred))
     }
 
-    fn control(&self, change: Control<P>) {
+    fn control(&self, change: ControlRequest<P>) {
         let now = self.shared.clock().now();
         self.enter(|place, deferred| place.control(change, now, deferred));
     }

@@ -4,7 +4,7 @@ use observe::{Counter, Time};
 use tcp::Event;
 
 use super::events::Events;
-use crate::call::Control;
+use crate::call::ControlRequest;
 use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
@@ -40,9 +40,14 @@ pub trait Upkeep: Place {
     }
 
     /// Applies a change that every place must see.
-    fn control(&mut self, change: Control<Self::Platform>, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+    fn control(
+        &mut self,
+        change: ControlRequest<Self::Platform>,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) {
         match change {
-            Control::LinkDown(interface) => {
+            ControlRequest::LinkDown(interface) => {
                 let shared = self.shared().clone();
                 self.each(
                     |flow| shared.routes().goes_by(shared.links(), flow, interface),
@@ -51,7 +56,7 @@ pub trait Upkeep: Place {
                     deferred,
                 );
             }
-            Control::AddressLost(address) => {
+            ControlRequest::AddressLost(address) => {
                 self.with_directory(|directory, _| directory.half_open.abandon(address));
                 self.each(|flow| flow.tuple.local_addr == address, tcp::LinkDown, now, deferred);
             }
