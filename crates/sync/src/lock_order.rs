@@ -14,9 +14,9 @@ pub(crate) type Index = Option<u32>;
 
 /// One thread's held locks, in the order they were taken.
 #[derive(Debug, Default)]
-pub struct Held(RefCell<Vec<(LockClass, Index)>>);
+pub struct HeldLocks(RefCell<Vec<(LockClass, Index)>>);
 
-impl Held {
+impl HeldLocks {
     /// A thread that holds nothing.
     pub const fn new() -> Self {
         Self(RefCell::new(Vec::new()))

@@ -14,7 +14,7 @@ use ::loom::sync::{Condvar, Mutex};
 use ::loom::thread;
 
 use crate::forward_atomic::forward_atomic;
-use crate::lock_order::Held;
+use crate::lock_order::HeldLocks;
 use crate::{Atomic, CellLike, Ordering, Platform, Silent, ThreadClass};
 
 /// Threads, memory and scheduling by loom.
@@ -40,7 +40,7 @@ struct Sleepers {
 }
 
 ::loom::thread_local! {
-    static HELD: Held = Held::new();
+    static HELD: HeldLocks = HeldLocks::new();
     static NUMBER: usize = number();
     static CALLS: Plain<u64> = Plain::new(0);
 }
@@ -150,7 +150,7 @@ impl Platform for Loom {
         fence(order);
     }
 
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         let _ = HELD.try_with(look);
     }
 }

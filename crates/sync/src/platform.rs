@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::charge::{Object, Step, ThreadClass};
 use crate::doorbell::DoorbellLike;
-use crate::lock_order::Held;
+use crate::lock_order::HeldLocks;
 use crate::profile::ThreadCounters;
 
 /// Integer values an [`Atomic`] can count with; arithmetic wraps.
@@ -246,7 +246,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// Calls `look` with the calling thread's held locks; a platform that keeps none does not call it, and its lock
     /// order goes unchecked. Used in debug builds only.
     #[inline]
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         let _ = look;
     }
 }

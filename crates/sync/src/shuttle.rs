@@ -13,7 +13,7 @@ use ::shuttle::sync::{Condvar, Mutex};
 use ::shuttle::{current, rand, thread};
 
 use crate::forward_atomic::forward_atomic;
-use crate::lock_order::Held;
+use crate::lock_order::HeldLocks;
 use crate::{Atomic, CellLike, Ordering, Platform, Silent, ThreadClass};
 
 /// Threads, memory and scheduling by shuttle.
@@ -37,7 +37,7 @@ struct Sleepers {
 }
 
 ::shuttle::thread_local! {
-    static HELD: Held = Held::new();
+    static HELD: HeldLocks = HeldLocks::new();
     static CALLS: Plain<u64> = Plain::new(0);
 }
 
@@ -129,7 +129,7 @@ impl Platform for Shuttle {
         fence(order);
     }
 
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         let _ = HELD.try_with(look);
     }
 }

@@ -6,7 +6,7 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
 use sync::{Ordering, Platform, Silent, ThreadClass};
 
@@ -76,7 +76,7 @@ impl<P: Platform, M: Manner> Platform for Over<P, M> {
     fn lock_counters() -> Option<&'static ThreadCounters> {
         M::lock_counters()
     }
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         P::with_held(look);
     }
 }

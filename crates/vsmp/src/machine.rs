@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 
 use pktbuf::PlatformHeap;
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 use sync::{LockKind, Object, Step, ThreadClass};
 
 use crate::account::Account;
@@ -383,6 +383,6 @@ pub(crate) fn repay() {
 }
 
 /// The locks that the running thread holds.
-pub(crate) fn held() -> Option<Rc<Held>> {
+pub(crate) fn held() -> Option<Rc<HeldLocks>> {
     running(|state, thread| Some(state.threads[thread].held.clone()))
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 use sync::profile::{Table, ThreadCounters};
 use sync::{Object, Ordering, Platform, Silent, Step, ThreadClass, real};
 
@@ -90,7 +90,7 @@ impl Platform for Vsmp {
     fn lock_counters() -> Option<&'static ThreadCounters> {
         Some(PROFILE.slot(Self::thread_index()))
     }
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         if let Some(held) = machine::held() {
             look(&held);
         }

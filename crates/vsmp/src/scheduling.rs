@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use sync::ThreadClass;
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 
 use crate::costs::PRIORITIES;
 use crate::state::{Event, Life, State, Thread, Wait};
@@ -28,7 +28,7 @@ impl State {
             pinned: pinned.map(|cpu| cpu % self.cpus.len()),
             last_cpu: 0,
             sleeps: 0,
-            held: Rc::new(Held::new()),
+            held: Rc::new(HeldLocks::new()),
             panic: None,
         });
         self.threads.len() - 1

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::rc::Rc;
 
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 use sync::{Object, Step};
 
 use crate::account::Account;
@@ -53,7 +53,7 @@ pub(crate) struct Thread {
     pub(crate) last_cpu: usize,
     /// Counts its sleeps: a timer of an earlier one finds another number.
     pub(crate) sleeps: u64,
-    pub(crate) held: Rc<Held>,
+    pub(crate) held: Rc<HeldLocks>,
     pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 

@@ -30,7 +30,7 @@ use wire::FourTuple;
 
 use super::connection::Connections;
 use super::contents::{Contents, Moving, NotAtRest, Share};
-use super::pcb::{CoupledGuard, EmitContext, Held, LockPlan, SharedPcb, halves, six};
+use super::pcb::{CoupledGuard, EmitContext, HeldBeside, LockPlan, SharedPcb, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
@@ -505,7 +505,7 @@ struct Beside<'a, P: Platform> {
     connection: &'a Connection<P>,
 }
 
-impl<P: Platform> Held for Beside<'_, P> {
+impl<P: Platform> HeldBeside for Beside<'_, P> {
     #[inline(always)]
     fn release(&mut self) {
         self.table = None;

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 use sync::{LockClass, Ordering, Platform, Real, ThreadClass, walk};
 use testbed::limit::HANG;
 
@@ -275,7 +275,7 @@ impl Platform for Observed {
     fn heavy_fence() {
         Real::heavy_fence();
     }
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         Real::with_held(look);
     }
 }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use std::time::Duration;
 use std::{hint, io, mem, ptr, thread};
 
-use crate::lock_order::Held;
+use crate::lock_order::HeldLocks;
 use crate::profile::{Table, ThreadCounters};
 use crate::{CellLike, Platform, ThreadClass};
 
@@ -29,7 +29,7 @@ pub struct Real;
 static PROFILE: Table<Real> = Table::new();
 
 thread_local! {
-    static HELD: Held = const { Held::new() };
+    static HELD: HeldLocks = const { HeldLocks::new() };
 }
 
 /// Spin turns after which [`Platform::relax`] yields the processor: a few microseconds. The thread waited for may be
@@ -192,7 +192,7 @@ impl Platform for Real {
     }
 
     #[inline]
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         // A thread that is already tearing down its thread locals goes unchecked.
         let _ = HELD.try_with(look);
     }

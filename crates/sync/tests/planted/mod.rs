@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{self, *};
 use std::time::Duration;
 
-use sync::lock_order::Held;
+use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
 use sync::{Atomic, Platform, RawLock, Silent, ThreadClass};
 
@@ -234,7 +234,7 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     fn lock_counters() -> Option<&'static ThreadCounters> {
         P::lock_counters()
     }
-    fn with_held(look: impl FnOnce(&Held)) {
+    fn with_held(look: impl FnOnce(&HeldLocks)) {
         P::with_held(look);
     }
 }

@@ -4,7 +4,7 @@ use sync::{Lock, LockKind, Platform, class};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
-use super::{EmitContext, Held};
+use super::{EmitContext, HeldBeside};
 use crate::route_cache::RouteCache;
 
 /// A PCB behind two locks.
@@ -46,7 +46,7 @@ impl<P: Platform> Halves<P> {
 }
 
 /// One thread's way through a [`Halves`].
-pub struct SplitGuard<'a, 'w, P: Platform, H: Held> {
+pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
     /// The connection.
     pub pcb: &'a Halves<P>,
     /// Where its segments go.
@@ -55,7 +55,7 @@ pub struct SplitGuard<'a, 'w, P: Platform, H: Held> {
     pub held: &'a mut H,
 }
 
-impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
+impl<P: Platform, H: HeldBeside> PcbAccess for SplitGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         f(&mut self.pcb.receive.lock().header_in)
     }

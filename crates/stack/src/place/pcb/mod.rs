@@ -113,7 +113,7 @@ impl<P: Platform> EmitContext<'_, P> {
 
 /// Something that is held beside the connection and let go once the acknowledgement has been processed: the table lock
 /// of the hand-over-hand policy. `()` where nothing is.
-pub trait Held {
+pub trait HeldBeside {
     /// Lets go.
     fn release(&mut self);
     /// An active open is complete ([`TableChange::Opened`]), and the connection is held: nothing that was to wake it is
@@ -121,19 +121,19 @@ pub trait Held {
     fn opened(&mut self) {}
 }
 
-impl Held for () {
+impl HeldBeside for () {
     fn release(&mut self) {}
 }
 
 /// A whole driver that lets go of something held beside it as soon as the send side has been dealt with.
-pub struct CoupledGuard<'a, 'p, H: Held> {
+pub struct CoupledGuard<'a, 'p, H: HeldBeside> {
     /// The connection, exclusively held.
     pub parts: PcbMut<'p>,
     /// What is let go.
     pub held: &'a mut H,
 }
 
-impl<H: Held> PcbAccess for CoupledGuard<'_, '_, H> {
+impl<H: HeldBeside> PcbAccess for CoupledGuard<'_, '_, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         self.parts.header_in(f)
     }

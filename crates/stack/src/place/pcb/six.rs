@@ -4,7 +4,7 @@ use sync::{Lock, LockKind, Platform, class};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
-use super::{EmitContext, Held};
+use super::{EmitContext, HeldBeside};
 use crate::route_cache::RouteCache;
 
 /// A PCB behind six locks.
@@ -50,7 +50,7 @@ impl<P: Platform> Six<P> {
 }
 
 /// One thread's way through a [`Six`].
-pub struct SplitGuard<'a, 'w, P: Platform, H: Held> {
+pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
     /// The connection.
     pub pcb: &'a Six<P>,
     /// Where its segments go.
@@ -59,7 +59,7 @@ pub struct SplitGuard<'a, 'w, P: Platform, H: Held> {
     pub held: &'a mut H,
 }
 
-impl<P: Platform, H: Held> PcbAccess for SplitGuard<'_, '_, P, H> {
+impl<P: Platform, H: HeldBeside> PcbAccess for SplitGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         f(&mut self.pcb.header_in.lock())
     }
