@@ -46,7 +46,7 @@ use smallvec::SmallVec;
 use wire::ethernet::MacAddr;
 
 pub use arrivals::{Conflict, Discovery, Effects};
-pub use entry::State;
+pub use entry::NeighbourState;
 pub use timing::Timing;
 
 use crate::interface::{InterfaceView, group_mac};
@@ -171,7 +171,7 @@ impl NeighbourTable {
         };
         let entry = self.entry(slot);
         entry.mac = mac;
-        entry.set(State::Permanent, Time::MAX);
+        entry.set(NeighbourState::Permanent, Time::MAX);
         self.generation += 1;
         true
     }
@@ -216,9 +216,9 @@ impl NeighbourTable {
     }
 
     /// Every entry: address, link address unless unknown, state.
-    pub fn entries(&self) -> impl Iterator<Item = (IpAddr, Option<MacAddr>, State)> + '_ {
+    pub fn entries(&self) -> impl Iterator<Item = (IpAddr, Option<MacAddr>, NeighbourState)> + '_ {
         self.slots.iter().flatten().map(|e| {
-            let known = e.state != State::Incomplete;
+            let known = e.state != NeighbourState::Incomplete;
             (e.address, known.then_some(e.mac), e.state)
         })
     }
@@ -270,7 +270,7 @@ impl NeighbourTable {
         self.free.push(slot);
         self.pending -= entry.pending.len();
         self.pending_bytes -= entry.pending.iter().map(pinned).sum::<usize>();
-        self.generation += u64::from(entry.state != State::Incomplete);
+        self.generation += u64::from(entry.state != NeighbourState::Incomplete);
         entry
     }
 
@@ -299,7 +299,7 @@ impl NeighbourTable {
         let address = self.entry(slot).address;
         let deadline = now + self.timing(address).retrans;
         let entry = self.entry(slot);
-        entry.set(State::Incomplete, deadline);
+        entry.set(NeighbourState::Incomplete, deadline);
         entry.solicits = 1;
         let solicit = entry.solicit(counters);
         self.earliest = self.earliest.min(deadline);
@@ -325,36 +325,36 @@ impl NeighbourTable {
         let retrans = self.timing(address).retrans;
         let entry = self.entry(slot);
         match entry.state {
-            State::Reachable => {
-                entry.set(State::Stale, Time::MAX);
+            NeighbourState::Reachable => {
+                entry.set(NeighbourState::Stale, Time::MAX);
                 out.changed = true;
             }
-            State::Delay if !entry.in_doubt && now < entry.deadline + DOUBT_TIME => {
+            NeighbourState::Delay if !entry.in_doubt && now < entry.deadline + DOUBT_TIME => {
                 entry.in_doubt = true;
                 entry.deadline += DOUBT_TIME;
                 out.changed = true;
             }
-            State::Delay => {
-                entry.set(State::Probe, now + retrans);
+            NeighbourState::Delay => {
+                entry.set(NeighbourState::Probe, now + retrans);
                 entry.solicits = 1;
                 // Senders with a cached link header look it up again, and may confirm it.
                 out.changed = true;
                 out.frames.extend(entry.solicit(counters));
             }
-            State::Incomplete | State::Probe if entry.solicits < MAX_SOLICITS => {
+            NeighbourState::Incomplete | NeighbourState::Probe if entry.solicits < MAX_SOLICITS => {
                 entry.solicits += 1;
                 entry.deadline = now + retrans;
                 out.frames.extend(entry.solicit(counters));
             }
-            State::Incomplete | State::Probe => {
-                out.changed |= entry.state == State::Probe;
+            NeighbourState::Incomplete | NeighbourState::Probe => {
+                out.changed |= entry.state == NeighbourState::Probe;
                 let entry = self.remove_slot(slot);
                 out.failed.push(entry.address);
                 counters.increment(Counter::NeighboursFailed);
                 counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
                 out.unreachable.extend(entry.pending);
             }
-            State::Stale | State::Permanent => {}
+            NeighbourState::Stale | NeighbourState::Permanent => {}
         }
     }
 }
@@ -380,7 +380,7 @@ impl NeighbourTable {
         };
         let entry = self.entry(slot);
         entry.used = now;
-        if known && entry.state != State::Incomplete {
+        if known && entry.state != NeighbourState::Incomplete {
             let mac = entry.mac;
             if entry.start_delay(now) {
                 let deadline = entry.deadline;
@@ -403,7 +403,7 @@ impl NeighbourTable {
     pub fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr> {
         let slot = *self.by_address.get(&next_hop)?;
         let entry = self.slots[slot as usize].as_ref()?;
-        (!matches!(entry.state, State::Incomplete | State::Stale)).then_some(entry.mac)
+        (!matches!(entry.state, NeighbourState::Incomplete | NeighbourState::Stale)).then_some(entry.mac)
     }
 
     /// Whether `next_hop` is about to be asked whether it is still there, or is being asked: a transport that knows
@@ -421,14 +421,14 @@ impl NeighbourTable {
     /// A transport received an answer by way of `next_hop`: it is reachable (RFC 4861 section 7.3.1).
     pub fn confirm(&mut self, now: Time, next_hop: IpAddr) {
         let Some(&slot) = self.by_address.get(&next_hop) else { return };
-        if matches!(self.entry(slot).state, State::Incomplete | State::Permanent) {
+        if matches!(self.entry(slot).state, NeighbourState::Incomplete | NeighbourState::Permanent) {
             return;
         }
         let until = self.reachable_until(now, slot);
         let entry = self.entry(slot);
         (entry.used, entry.heard) = (now, now);
         entry.confirmed = true;
-        entry.set(State::Reachable, until);
+        entry.set(NeighbourState::Reachable, until);
     }
 
     /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt
@@ -438,11 +438,13 @@ impl NeighbourTable {
     pub fn suspect(&mut self, now: Time, next_hop: IpAddr) -> bool {
         let Some(&slot) = self.by_address.get(&next_hop) else { return false };
         let entry = self.entry(slot);
-        if entry.in_doubt || !matches!(entry.state, State::Reachable | State::Stale | State::Delay) {
+        if entry.in_doubt
+            || !matches!(entry.state, NeighbourState::Reachable | NeighbourState::Stale | NeighbourState::Delay)
+        {
             return false;
         }
         let asked = if entry.confirmed { (now + DOUBT_TIME).max(entry.heard + TRUST_TIME) } else { now };
-        entry.set(State::Delay, asked);
+        entry.set(NeighbourState::Delay, asked);
         entry.in_doubt = true;
         self.earliest = self.earliest.min(asked);
         let changed = asked > now;

@@ -10,7 +10,7 @@ use tcp::config::{FastOpenKeys, FastOpenMode};
 
 use crate::options::OptionValue;
 use crate::stream::Stream;
-use crate::tcp_socket::{Stage, State};
+use crate::tcp_socket::{Stage, TcpSocketState};
 use crate::transfer::Transfer;
 use crate::{Answer, Errno, now};
 
@@ -27,7 +27,7 @@ pub(crate) fn read_keys(bytes: &[u8]) -> Result<FastOpenKeys, Errno> {
     }
 }
 
-impl<P: Platform> State<P> {
+impl<P: Platform> TcpSocketState<P> {
     /// `setsockopt` of an option of Fast Open. `None`: `name` is none.
     pub(crate) fn set_fast_open(
         &mut self,

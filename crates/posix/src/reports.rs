@@ -14,7 +14,7 @@ use sync::Platform;
 use tcp::SocketOption;
 
 use crate::description::Object;
-use crate::tcp_socket::{Stage, State};
+use crate::tcp_socket::{Stage, TcpSocketState};
 use crate::wait_queue::bits;
 use crate::{Errno, Sockets};
 
@@ -142,7 +142,7 @@ impl Reports {
     }
 }
 
-impl<P: Platform> State<P> {
+impl<P: Platform> TcpSocketState<P> {
     /// `setsockopt(SO_TIMESTAMPING)`.
     pub(crate) fn want_stamps(&mut self, stack: &Stack<P>, flags: u32) {
         let acknowledged = match &self.stage {

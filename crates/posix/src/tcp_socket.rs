@@ -37,7 +37,7 @@ pub(crate) enum Stage<P: Platform> {
 
 /// A TCP socket. Any thread.
 pub(crate) struct TcpSocket<P: Platform> {
-    state: Lock<State<P>, P>,
+    state: Lock<TcpSocketState<P>, P>,
     v6: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Accepted<P: Platform> {
 }
 
 /// What is behind the lock of a socket.
-pub(crate) struct State<P: Platform> {
+pub(crate) struct TcpSocketState<P: Platform> {
     pub(crate) stage: Stage<P>,
     pub(crate) settings: SocketSettings,
     pub(crate) reports: Reports,
@@ -74,12 +74,12 @@ impl<P: Platform> TcpSocket<P> {
     }
 
     fn at(stage: Stage<P>, settings: SocketSettings, v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
-        let state = State { stage, settings, reports: Reports::default(), waiters, v6, backlog: 0 };
+        let state = TcpSocketState { stage, settings, reports: Reports::default(), waiters, v6, backlog: 0 };
         TcpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), v6 }
     }
 
     /// For one look or change.
-    pub(crate) fn lock(&self) -> Guard<'_, State<P>, P> {
+    pub(crate) fn lock(&self) -> Guard<'_, TcpSocketState<P>, P> {
         self.state.lock()
     }
 
@@ -318,7 +318,7 @@ impl<P: Platform> TcpSocket<P> {
     }
 }
 
-impl<P: Platform> State<P> {
+impl<P: Platform> TcpSocketState<P> {
     /// The queue of waiters until the socket is ready.
     pub(crate) fn waiters(&self) -> &Arc<WaitQueue<P>> {
         &self.waiters

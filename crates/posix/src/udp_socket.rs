@@ -20,12 +20,12 @@ const MOST_PAYLOAD: usize = 65_527;
 
 /// A UDP socket. Any thread.
 pub(crate) struct UdpSocket<P: Platform> {
-    state: Lock<State<P>, P>,
+    state: Lock<UdpSocketState<P>, P>,
     waiters: Arc<WaitQueue<P>>,
     v6: bool,
 }
 
-struct State<P: Platform> {
+struct UdpSocketState<P: Platform> {
     socket: Option<Arc<UdpShared<P>>>,
     /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
     peeked: Option<Datagram>,
@@ -34,7 +34,7 @@ struct State<P: Platform> {
 impl<P: Platform> UdpSocket<P> {
     /// `waiters` are notified of its events.
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
-        let state = State { socket: None, peeked: None };
+        let state = UdpSocketState { socket: None, peeked: None };
         UdpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
@@ -56,7 +56,12 @@ impl<P: Platform> UdpSocket<P> {
         Ok(())
     }
 
-    fn bind_to(&self, state: &mut State<P>, stack: &Stack<P>, address: SocketAddr) -> Result<Arc<UdpShared<P>>, Errno> {
+    fn bind_to(
+        &self,
+        state: &mut UdpSocketState<P>,
+        stack: &Stack<P>,
+        address: SocketAddr,
+    ) -> Result<Arc<UdpShared<P>>, Errno> {
         let socket = stack.bind_udp(address)?;
         socket.ready.watch(self.waiters.clone());
         state.socket = Some(socket.clone());

@@ -35,7 +35,7 @@ pub struct ConnectionConfig {
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum PeerState {
     /// SYN sent.
     SynSent,
     /// SYN received, SYN-ACK sent.
@@ -86,7 +86,7 @@ pub struct Connection {
     /// Local is the peer, remote the stack.
     pub tuple: FourTuple,
     /// Where the connection stands.
-    pub state: State,
+    pub state: PeerState,
     /// It is in the list of those that may send.
     pub listed: bool,
     /// It is in the list of connections with a delayed acknowledgment.
@@ -122,7 +122,7 @@ impl Connection {
     pub fn opening(tuple: FourTuple, iss: u32, terms: &ConnectionConfig, now: u64) -> Connection {
         Connection {
             tuple,
-            state: State::SynSent,
+            state: PeerState::SynSent,
             listed: false,
             owes_ack: false,
             iss,
@@ -152,7 +152,7 @@ impl Connection {
     /// A connection that a SYN opens; its SYN-ACK is still to be sent.
     pub fn opened_by(tuple: FourTuple, syn: &Header, iss: u32, terms: &ConnectionConfig, now: u64) -> Connection {
         let mut connection = Connection::opening(tuple, iss, terms, now);
-        connection.state = State::SynReceived;
+        connection.state = PeerState::SynReceived;
         connection.opened_here = false;
         connection.learn(syn, terms);
         connection
@@ -187,27 +187,27 @@ impl Connection {
     ) -> Answer {
         let mut answer = Answer::default();
         if header.flags.contains(TcpFlags::RST) {
-            self.refused = self.state == State::SynSent;
-            self.state = State::Closed;
+            self.refused = self.state == PeerState::SynSent;
+            self.state = PeerState::Closed;
             return answer;
         }
         match self.state {
-            State::SynSent => {
+            PeerState::SynSent => {
                 self.syn_ack_arrives(header, terms, now, &mut answer);
                 return answer;
             }
-            State::SynReceived if header.flags.contains(TcpFlags::SYN) => {
+            PeerState::SynReceived if header.flags.contains(TcpFlags::SYN) => {
                 answer.handshake = true;
                 return answer;
             }
-            State::SynReceived => {
+            PeerState::SynReceived => {
                 if !header.flags.contains(TcpFlags::ACK) || header.ack.0 != self.iss.wrapping_add(1) {
                     return answer;
                 }
                 self.establish(now, &mut answer);
             }
-            State::Established => {}
-            State::Closed => return answer,
+            PeerState::Established => {}
+            PeerState::Closed => return answer,
         }
         if header.flags.contains(TcpFlags::SYN) {
             // Our handshake ACK went missing.
@@ -220,7 +220,7 @@ impl Connection {
         self.acknowledgment_arrives(header, data.is_empty(), now, &mut answer);
         self.data_arrives(header, data, segments, terms, &mut answer);
         if self.fin_received && self.fin_sent && self.snd_una == self.snd_max {
-            self.state = State::Closed;
+            self.state = PeerState::Closed;
         }
         answer
     }
@@ -235,7 +235,7 @@ impl Connection {
     }
 
     fn establish(&mut self, now: u64, answer: &mut Answer) {
-        self.state = State::Established;
+        self.state = PeerState::Established;
         self.snd_una = self.iss.wrapping_add(1);
         self.timeout_at = now + FIRST_TIMEOUT;
         self.backoff = 0;
@@ -365,7 +365,7 @@ impl Connection {
 
     /// The next segment with data or FIN that the window allows, of at most `most` bytes of data.
     pub fn next_segment(&mut self, most: usize, terms: &ConnectionConfig, now: u64) -> Option<Outgoing> {
-        if self.state != State::Established {
+        if self.state != PeerState::Established {
             return None;
         }
         let in_flight = self.snd_nxt.wrapping_sub(self.snd_una);
@@ -411,7 +411,7 @@ impl Connection {
 
     /// Whether [`next_segment`](Connection::next_segment) may have something.
     pub fn wants_to_send(&self, terms: &ConnectionConfig) -> bool {
-        self.state == State::Established && !self.fin_is_out() && (self.left(terms) > 0 || self.will_close(terms))
+        self.state == PeerState::Established && !self.fin_is_out() && (self.left(terms) > 0 || self.will_close(terms))
     }
 
     fn fin_is_out(&self) -> bool {
@@ -447,7 +447,7 @@ impl Connection {
     /// The SYN or SYN-ACK of a connection that is being opened.
     pub fn handshake(&self, terms: &ConnectionConfig, now: u64) -> Header {
         let flags = match self.state {
-            State::SynSent => TcpFlags::SYN,
+            PeerState::SynSent => TcpFlags::SYN,
             _ => TcpFlags::SYN.union(TcpFlags::ACK),
         };
         let mut header = self.header(flags, self.iss, terms, now);
@@ -464,7 +464,7 @@ impl Connection {
             src_port: self.tuple.local_port,
             dst_port: self.tuple.remote_port,
             seq: SeqNumber(seq),
-            ack: SeqNumber(if self.state == State::SynSent { 0 } else { self.rcv_nxt }),
+            ack: SeqNumber(if self.state == PeerState::SynSent { 0 } else { self.rcv_nxt }),
             flags,
             window: (terms.window >> shift).min(65_535) as u16,
             urgent: 0,
@@ -475,15 +475,15 @@ impl Connection {
 
     /// When something outstanding must be sent again; `None` when nothing is.
     pub fn timeout(&self) -> Option<u64> {
-        let opening = matches!(self.state, State::SynSent | State::SynReceived);
-        (opening || (self.state == State::Established && self.outstanding() > 0)).then_some(self.timeout_at)
+        let opening = matches!(self.state, PeerState::SynSent | PeerState::SynReceived);
+        (opening || (self.state == PeerState::Established && self.outstanding() > 0)).then_some(self.timeout_at)
     }
 
     /// Reacts to the timeout. True: the handshake has to be sent again; false: sending goes on from SND.UNA.
     pub fn timed_out(&mut self, now: u64) -> bool {
         self.backoff = (self.backoff + 1).min(8);
         self.timeout_at = now + (FIRST_TIMEOUT << self.backoff);
-        if self.state == State::Established {
+        if self.state == PeerState::Established {
             self.go_back();
             return false;
         }

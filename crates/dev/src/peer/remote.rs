@@ -19,7 +19,7 @@ use sync::Platform;
 use wire::tcp::{Header, Options, TcpFlags};
 use wire::{FourTuple, SeqNumber, arp, ethernet, icmpv6, tcp};
 
-use super::connection::{Answer, Connection, ConnectionConfig, State};
+use super::connection::{Answer, Connection, ConnectionConfig, PeerState};
 use super::frames::{self, Frames, pattern};
 use super::{PeerConfig, PeerTotals, Published};
 use crate::layout::{self, Layout};
@@ -222,7 +222,7 @@ impl<P: Platform> RemoteEnds<P> {
         if answer.established && self.opening > 0 && connection.was_opened_here() {
             self.opening -= 1;
         }
-        if connection.state == State::Closed {
+        if connection.state == PeerState::Closed {
             if answer.ack {
                 self.send_acknowledgment(at);
             }
@@ -277,7 +277,7 @@ impl<P: Platform> RemoteEnds<P> {
     /// Takes a connection off one of the lists; frees its place if it was removed meanwhile.
     fn unlisted(&mut self, at: u32) -> bool {
         let connection = &self.connections[at as usize];
-        let closed = connection.state == State::Closed;
+        let closed = connection.state == PeerState::Closed;
         if closed && !connection.listed && !connection.owes_ack {
             self.free.push(at);
         }
@@ -332,7 +332,7 @@ impl<P: Platform> RemoteEnds<P> {
             let Some(at) = self.sending.pop_front() else { return };
             let mut more = true;
             for _ in 0..BURST.min(max - self.out.len()) {
-                more = self.connections[at as usize].state != State::Closed && self.send_segment(at);
+                more = self.connections[at as usize].state != PeerState::Closed && self.send_segment(at);
                 if !more {
                     break;
                 }

@@ -9,7 +9,7 @@ use wire::arp::{self, Operation};
 use wire::ethernet::MacAddr;
 use wire::icmpv6::{DISCOVERY_HOP_LIMIT, Message};
 
-use super::{Creator, DEFEND_INTERVAL, NeighbourTable, Resolution, State, message};
+use super::{Creator, DEFEND_INTERVAL, NeighbourState, NeighbourTable, Resolution, message};
 use crate::datagram::Datagram;
 use crate::interface::{ALL_NODES, InterfaceView};
 use crate::output::LinkHeader;
@@ -168,9 +168,9 @@ impl NeighbourTable {
         let answers_us = packet.op == Operation::Reply && packet.tha == interface.mac;
         let entry = self.entry(slot);
         entry.speak_as(interface);
-        let solicited = answers_us && matches!(entry.state, State::Incomplete | State::Probe);
+        let solicited = answers_us && matches!(entry.state, NeighbourState::Incomplete | NeighbourState::Probe);
         // An entry that was never confirmed, or that is being probed, may be replaced by the answer.
-        let replaces = solicited || entry.state == State::Stale;
+        let replaces = solicited || entry.state == NeighbourState::Stale;
         self.apply(now, slot, Claim { mac: packet.sha, solicited, replaces }, effects, counters);
     }
 
@@ -291,10 +291,10 @@ impl NeighbourTable {
         entry.speak_as(interface);
         let mac = match (discovery.mac, entry.state) {
             (Some(mac), _) => mac,
-            (None, State::Incomplete) => return dropped(DropReason::NeighbourBadAdvert, counters),
+            (None, NeighbourState::Incomplete) => return dropped(DropReason::NeighbourBadAdvert, counters),
             (None, _) => entry.mac,
         };
-        if mac != entry.mac && entry.state != State::Incomplete && !override_flag {
+        if mac != entry.mac && entry.state != NeighbourState::Incomplete && !override_flag {
             return self.doubt_advert(slot, counters);
         }
         let mut effects = Effects::default();
@@ -305,10 +305,10 @@ impl NeighbourTable {
     /// Another link address without the override flag: a proxy's. The known address becomes doubtful and is kept.
     fn doubt_advert(&mut self, slot: u32, counters: &Counters) -> Effects {
         let entry = self.entry(slot);
-        if entry.state != State::Reachable {
+        if entry.state != NeighbourState::Reachable {
             return dropped(DropReason::ArpNotForUs, counters);
         }
-        entry.set(State::Stale, Time::MAX);
+        entry.set(NeighbourState::Stale, Time::MAX);
         self.generation += 1;
         Effects { changed: true, ..Effects::default() }
     }
@@ -316,14 +316,14 @@ impl NeighbourTable {
     /// Brings a claim into the entry: the one place where a link address changes.
     fn apply(&mut self, now: Time, slot: u32, claim: Claim, effects: &mut Effects, counters: &Counters) {
         let entry = self.entry(slot);
-        let (same, fresh) = (entry.mac == claim.mac, entry.state == State::Incomplete);
-        if entry.state == State::Permanent {
+        let (same, fresh) = (entry.mac == claim.mac, entry.state == NeighbourState::Incomplete);
+        if entry.state == NeighbourState::Permanent {
             return;
         }
         if !same && !fresh && !claim.replaces {
             // A confirmed neighbour seems to have moved: ask it before believing that.
-            if matches!(entry.state, State::Reachable | State::Delay) {
-                entry.set(State::Probe, now);
+            if matches!(entry.state, NeighbourState::Reachable | NeighbourState::Delay) {
+                entry.set(NeighbourState::Probe, now);
                 self.earliest = self.earliest.min(now);
             }
             return;
@@ -338,10 +338,10 @@ impl NeighbourTable {
             entry.confirmed = true;
             entry.heard = now;
             let until = self.reachable_until(now, slot);
-            self.entry(slot).set(State::Reachable, until);
+            self.entry(slot).set(NeighbourState::Reachable, until);
         } else if fresh || moved {
             entry.confirmed &= !moved;
-            entry.set(State::Stale, Time::MAX);
+            entry.set(NeighbourState::Stale, Time::MAX);
         }
         self.generation += u64::from(moved);
         effects.changed |= moved;

@@ -13,7 +13,7 @@ use crate::output::LinkHeader;
 
 /// What we believe of a neighbour (RFC 4861 section 7.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum NeighbourState {
     /// Its link address is being asked for; packets wait.
     Incomplete,
     /// It answered recently.
@@ -42,7 +42,7 @@ const VALUE_IN_USE: u8 = 3;
 pub(super) struct Entry {
     pub address: IpAddr,
     pub mac: MacAddr,
-    pub state: State,
+    pub state: NeighbourState,
     /// Solicitations sent in this state.
     pub solicits: u8,
     /// It has answered us, or a transport, at least once.
@@ -64,7 +64,7 @@ impl Entry {
         Self {
             address,
             mac: MacAddr::UNSPECIFIED,
-            state: State::Incomplete,
+            state: NeighbourState::Incomplete,
             solicits: 0,
             confirmed: false,
             in_doubt: false,
@@ -77,7 +77,7 @@ impl Entry {
         }
     }
 
-    pub fn set(&mut self, state: State, deadline: Time) {
+    pub fn set(&mut self, state: NeighbourState, deadline: Time) {
         self.state = state;
         self.deadline = deadline;
         self.solicits = 0;
@@ -86,14 +86,14 @@ impl Entry {
 
     /// About to be asked whether it is still there, or being asked.
     pub fn is_in_doubt(&self) -> bool {
-        self.state == State::Probe || (self.state == State::Delay && self.in_doubt)
+        self.state == NeighbourState::Probe || (self.state == NeighbourState::Delay && self.in_doubt)
     }
 
     /// A packet goes out on stale knowledge: be ready to check it. True when a deadline was set.
     pub fn start_delay(&mut self, now: Time) -> bool {
-        let stale = self.state == State::Stale;
+        let stale = self.state == NeighbourState::Stale;
         if stale {
-            self.set(State::Delay, now + (DELAY_FIRST_PROBE_TIME - DOUBT_TIME));
+            self.set(NeighbourState::Delay, now + (DELAY_FIRST_PROBE_TIME - DOUBT_TIME));
         }
         stale
     }
@@ -101,11 +101,11 @@ impl Entry {
     /// How much would be lost with the entry; see the head of `neighbour.rs`.
     pub fn value(&self, now: Time) -> u8 {
         match self.state {
-            State::Stale if !self.confirmed => VALUE_STRANGER,
-            State::Incomplete => VALUE_UNPROVEN,
-            State::Stale if now >= self.used + IDLE_TIME => VALUE_UNPROVEN,
-            State::Stale => VALUE_STALE,
-            State::Delay | State::Probe if !self.confirmed => VALUE_UNPROVEN,
+            NeighbourState::Stale if !self.confirmed => VALUE_STRANGER,
+            NeighbourState::Incomplete => VALUE_UNPROVEN,
+            NeighbourState::Stale if now >= self.used + IDLE_TIME => VALUE_UNPROVEN,
+            NeighbourState::Stale => VALUE_STALE,
+            NeighbourState::Delay | NeighbourState::Probe if !self.confirmed => VALUE_UNPROVEN,
             _ => VALUE_IN_USE,
         }
     }
@@ -118,7 +118,7 @@ impl Entry {
     /// ARP probe that went unanswered once is broadcast from then on, so that an address that moved is found at once.
     pub fn solicit(&self, counters: &Counters) -> Option<PktBuf> {
         let unicast = match self.state {
-            State::Incomplete => None,
+            NeighbourState::Incomplete => None,
             _ if self.address.is_ipv4() && self.solicits > 1 => None,
             _ => Some(self.mac),
         };

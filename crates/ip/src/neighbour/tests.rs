@@ -54,7 +54,7 @@ impl Story {
         }
     }
 
-    fn state(&self, address: IpAddr) -> Option<State> {
+    fn state(&self, address: IpAddr) -> Option<NeighbourState> {
         self.table.entries().find(|entry| entry.0 == address).map(|entry| entry.2)
     }
 }
@@ -106,7 +106,7 @@ fn a_neighbour_is_asked_for_once_a_second_and_answers_release_the_queue_in_order
     let (header, _) = ethernet::parse(&effects.frames[0]).unwrap();
     assert_eq!((header.dst, header.src), (PEER_MAC, OUR_MAC));
     assert_eq!(&effects.frames[0][14..], b"payload");
-    assert_eq!((story.table.pending(), story.state(PEER.into())), (0, Some(State::Reachable)));
+    assert_eq!((story.table.pending(), story.state(PEER.into())), (0, Some(NeighbourState::Reachable)));
     assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC));
     assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
 }
@@ -133,17 +133,17 @@ fn reachable_stale_delay_probe_and_back() {
     let generation = story.table.generation();
     assert!(!story.pass(REACHABLE_TIME / 2 - Duration::from_millis(1)).changed);
     assert!(story.pass(REACHABLE_TIME).changed, "no later than 1.5 times the mean");
-    assert_eq!(story.state(PEER.into()), Some(State::Stale));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Stale));
     assert!(story.table.generation() > generation, "cached headers come back through resolve");
     assert_eq!(story.table.lookup(PEER.into()), None);
     assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
-    assert_eq!(story.state(PEER.into()), Some(State::Delay));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Delay));
     assert_eq!(story.table.lookup(PEER.into()), Some(PEER_MAC));
     let probe = story.pass(DELAY_FIRST_PROBE_TIME).frames.remove(0);
     assert_eq!(asks(&probe).0, PEER_MAC, "the first probe goes to the neighbour alone");
-    assert_eq!(story.state(PEER.into()), Some(State::Probe));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Probe));
     story.answered(PEER_MAC);
-    assert_eq!(story.state(PEER.into()), Some(State::Reachable));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Reachable));
 }
 
 #[test]
@@ -151,12 +151,12 @@ fn a_transport_confirms_without_a_packet() {
     let mut story = Story::begin();
     story.send(PEER.into());
     story.table.confirm(story.now, PEER.into());
-    assert_eq!(story.state(PEER.into()), Some(State::Incomplete), "there is nothing to confirm yet");
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Incomplete), "there is nothing to confirm yet");
     story.answered(PEER_MAC);
     story.pass(REACHABLE_TIME * 2);
     story.send(PEER.into());
     story.table.confirm(story.now, PEER.into());
-    assert_eq!(story.state(PEER.into()), Some(State::Reachable));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Reachable));
     assert!(story.pass(DELAY_FIRST_PROBE_TIME).frames.is_empty());
 }
 
@@ -181,7 +181,7 @@ fn a_transport_that_hears_nothing_has_the_neighbour_asked_unless_another_hears_i
     let probe = story.pass(DOUBT_TIME).frames.remove(0);
     assert_eq!(asks(&probe).0, PEER_MAC);
     story.answered(PEER_MAC);
-    assert_eq!(story.state(PEER.into()), Some(State::Reachable));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Reachable));
     story.table.suspect(story.now, PEER.into());
     story.pass(TRUST_TIME);
     let silence = (0..MAX_SOLICITS).map(|_| story.pass(RETRANS_TIMER).failed).last().unwrap_or_default();
@@ -207,7 +207,7 @@ fn a_confirmed_address_yields_to_another_only_when_it_is_silent() {
 fn an_unconfirmed_address_is_replaced_and_announced_to_caches() {
     let mut story = Story::begin();
     story.arp(Operation::Request, PEER_MAC, PEER, OURS);
-    assert_eq!(story.state(PEER.into()), Some(State::Stale));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Stale));
     let generation = story.table.generation();
     assert!(story.arp(Operation::Request, MOVED, PEER, OURS).changed);
     assert!(story.table.generation() > generation);
@@ -285,23 +285,26 @@ fn solicitations_go_to_the_group_of_the_target_and_adverts_answer_them() {
     let Received::Neighbour(asked) = icmp::receive(datagram, &peer, &story.counters) else { panic!("discovery") };
     let mut theirs = NeighbourTable::new(2);
     let answer = theirs.discovery_arrives(story.now, &peer, &asked, &story.counters).frames.remove(0);
-    assert_eq!(theirs.entries().next().map(|e| (e.0, e.2)), Some((OURS6.into(), State::Stale)));
+    assert_eq!(theirs.entries().next().map(|e| (e.0, e.2)), Some((OURS6.into(), NeighbourState::Stale)));
     let Input::Icmp(datagram) = input::ethernet(answer, &story.view, &story.counters) else { panic!("ICMP") };
     let Received::Neighbour(told) = icmp::receive(datagram, &story.view, &story.counters) else { panic!("advert") };
     let effects = story.table.discovery_arrives(story.now, &story.view, &told, &story.counters);
     assert_eq!(effects.frames.len(), 1);
-    assert_eq!((story.table.lookup(PEER6.into()), story.state(PEER6.into())), (Some(PEER_MAC), Some(State::Reachable)));
+    assert_eq!(
+        (story.table.lookup(PEER6.into()), story.state(PEER6.into())),
+        (Some(PEER_MAC), Some(NeighbourState::Reachable))
+    );
 }
 
 #[test]
 fn adverts_follow_the_flags() {
     // Held address, solicited, override, address told -> address held after, state.
     let table = [
-        (true, true, MOVED, MOVED, State::Reachable),
-        (false, true, MOVED, MOVED, State::Stale),
-        (true, false, MOVED, PEER_MAC, State::Stale),
-        (false, false, PEER_MAC, PEER_MAC, State::Reachable),
-        (true, false, PEER_MAC, PEER_MAC, State::Reachable),
+        (true, true, MOVED, MOVED, NeighbourState::Reachable),
+        (false, true, MOVED, MOVED, NeighbourState::Stale),
+        (true, false, MOVED, PEER_MAC, NeighbourState::Stale),
+        (false, false, PEER_MAC, PEER_MAC, NeighbourState::Reachable),
+        (true, false, PEER_MAC, PEER_MAC, NeighbourState::Reachable),
     ];
     for (solicited, override_flag, told, held, state) in table {
         let mut story = Story::begin();
@@ -320,7 +323,7 @@ fn adverts_from_beyond_the_link_or_unasked_for_have_no_effect() {
     assert!(story.table.is_empty(), "nobody asked");
     story.send(PEER6.into());
     story.discovery(PEER6, advert(PEER_MAC, true, true), 254);
-    assert_eq!(story.state(PEER6.into()), Some(State::Incomplete), "a router forwarded it");
+    assert_eq!(story.state(PEER6.into()), Some(NeighbourState::Incomplete), "a router forwarded it");
     assert_eq!(story.counters.dropped(DropReason::NeighbourBadAdvert), 1);
 }
 
@@ -369,7 +372,7 @@ fn a_flood_of_made_up_destinations_displaces_no_confirmed_neighbour() {
     story.send(PEER.into());
     story.answered(PEER_MAC);
     story.pass(REACHABLE_TIME * 2);
-    assert_eq!(story.state(PEER.into()), Some(State::Stale));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Stale));
     for n in 0..100_000u32 {
         story.send(Ipv4Addr::from_bits(0x0a64_0000 + n).into());
         if n % 1000 == 0 {
@@ -377,7 +380,7 @@ fn a_flood_of_made_up_destinations_displaces_no_confirmed_neighbour() {
         }
         assert!(story.table.len() <= CAPACITY && story.table.pending_bytes() <= MAX_PENDING_BYTES);
     }
-    assert_eq!(story.state(PEER.into()), Some(State::Stale), "an established peer, idle for a minute");
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Stale), "an established peer, idle for a minute");
     assert!(matches!(story.send(PEER.into()), Resolution::Ready(PEER_MAC, _)));
 }
 
@@ -396,8 +399,8 @@ fn a_flood_of_strangers_displaces_strangers_only() {
         assert_eq!(effects.frames.len(), 1, "everybody is answered");
     }
     assert_eq!(story.table.len(), CAPACITY);
-    assert_eq!(story.state(PEER.into()), Some(State::Stale), "once confirmed, never displaced by strangers");
-    assert_eq!(story.state(wanted.into()), Some(State::Incomplete));
+    assert_eq!(story.state(PEER.into()), Some(NeighbourState::Stale), "once confirmed, never displaced by strangers");
+    assert_eq!(story.state(wanted.into()), Some(NeighbourState::Incomplete));
     assert!(matches!(story.send(Ipv4Addr::new(10, 8, 8, 8).into()), Resolution::Queued { .. }), "we find room");
 }
 
@@ -440,8 +443,8 @@ fn before_a_neighbour_is_asked_its_users_are() {
         assert_eq!(
             (asked, story.state(PEER.into())),
             match confirmed {
-                true => (0, Some(State::Reachable)),
-                false => (1, Some(State::Probe)),
+                true => (0, Some(NeighbourState::Reachable)),
+                false => (1, Some(NeighbourState::Probe)),
             }
         );
     }

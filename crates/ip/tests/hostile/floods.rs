@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use frames::{Frame, Payload};
-use ip::neighbour::{CAPACITY, State};
+use ip::neighbour::{CAPACITY, NeighbourState};
 use ip::output::{self, Fragmentation, Identifications};
 use ip::{ErrorKind, PerDestination, Resolution, icmp};
 use observe::DropReason;
@@ -90,7 +90,7 @@ fn discovery(src: Ipv6Addr, dst: Ipv6Addr, message: &Message, hop_limit: u8) -> 
     ends.frame(frames::Packet { ttl: hop_limit, ..packet }).bytes()
 }
 
-fn state(host: &Host, address: IpAddr) -> Option<(Option<MacAddr>, State)> {
+fn state(host: &Host, address: IpAddr) -> Option<(Option<MacAddr>, NeighbourState)> {
     host.neighbours.entries().find(|(a, ..)| *a == address).map(|(_, mac, state)| (mac, state))
 }
 
@@ -100,7 +100,7 @@ fn befriend(host: &mut Host) {
     let asked = host.neighbours.resolve(host.now, &host.view, PEER.into(), packet, &host.counters);
     assert!(matches!(asked, Resolution::Queued { solicit: Some(_) }));
     host.takes(&arp_frame(Operation::Reply, PEER_MAC, PEER));
-    assert_eq!(state(host, PEER.into()), Some((Some(PEER_MAC), State::Reachable)));
+    assert_eq!(state(host, PEER.into()), Some((Some(PEER_MAC), NeighbourState::Reachable)));
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn what_nobody_asked_for_creates_nothing_and_moves_nobody() {
         // A gratuitous reply does not overwrite a confirmed neighbour; it is asked first.
         host.takes(&arp_frame(Operation::Reply, thief, PEER));
         let (mac, now) = state(&host, PEER.into()).expect("the peer");
-        assert_eq!((mac, now), (Some(PEER_MAC), State::Probe));
+        assert_eq!((mac, now), (Some(PEER_MAC), NeighbourState::Probe));
         host.neighbours.timeouts(host.now, &host.counters);
         host.takes(&arp_frame(Operation::Reply, PEER_MAC, PEER));
-        assert_eq!(state(&host, PEER.into()), Some((Some(PEER_MAC), State::Reachable)));
+        assert_eq!(state(&host, PEER.into()), Some((Some(PEER_MAC), NeighbourState::Reachable)));
     });
 }
 
@@ -172,7 +172,7 @@ fn discovery_from_beyond_the_link_is_dropped() {
         host.takes(&discovery(PEER6, OURS6, &told, hop_limit));
     }
     assert_eq!(host.counters.dropped(DropReason::NeighbourBadAdvert), 4);
-    assert_eq!(state(&host, PEER6.into()).map(|found| found.1), Some(State::Incomplete));
+    assert_eq!(state(&host, PEER6.into()).map(|found| found.1), Some(NeighbourState::Incomplete));
     host.takes(&discovery(PEER6, OURS6, &told, 255));
-    assert_eq!(state(&host, PEER6.into()), Some((Some(PEER_MAC), State::Reachable)));
+    assert_eq!(state(&host, PEER6.into()), Some((Some(PEER_MAC), NeighbourState::Reachable)));
 }
