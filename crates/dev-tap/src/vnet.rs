@@ -23,7 +23,7 @@ const GSO_ECN: u8 = 0x80;
 
 /// What the header of a received frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceiveOffload {
     /// What is known about the transport checksum.
     pub checksum: Checksum,
     /// Segment size of a super-segment, else 0.
@@ -33,7 +33,7 @@ pub struct Received {
 }
 
 /// Reads a header. `None`: it speaks of a kind of segmentation that was not asked for.
-pub fn decode(header: &[u8; LEN]) -> Option<Received> {
+pub fn decode(header: &[u8; LEN]) -> Option<ReceiveOffload> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let checksum = match header[0] {
         flags if flags & NEEDS_CSUM != 0 => Checksum::Partial { start: word(6), offset: word(8) },
@@ -47,7 +47,7 @@ pub fn decode(header: &[u8; LEN]) -> Option<Received> {
         GSO_UDP_L4 => (size, true),
         _ => return None,
     };
-    Some(Received { checksum, segment_size, datagrams })
+    Some(ReceiveOffload { checksum, segment_size, datagrams })
 }
 
 /// Writes the header for a frame to be transmitted, from its meta data. With `offloads` the kernel finishes partial
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn headers_of_received_frames() {
         let plain = [0; LEN];
-        let expected = Received { checksum: Checksum::None, segment_size: 0, datagrams: false };
+        let expected = ReceiveOffload { checksum: Checksum::None, segment_size: 0, datagrams: false };
         assert_eq!(decode(&plain), Some(expected));
 
         let mut tso = [0; LEN];
@@ -118,7 +118,7 @@ mod tests {
         tso[6..8].copy_from_slice(&34u16.to_ne_bytes());
         tso[8..10].copy_from_slice(&16u16.to_ne_bytes());
         let open = Checksum::Partial { start: 34, offset: 16 };
-        let expected = Received { checksum: open, segment_size: 1448, datagrams: false };
+        let expected = ReceiveOffload { checksum: open, segment_size: 1448, datagrams: false };
         assert_eq!(decode(&tso), Some(expected));
 
         let mut checked = plain;

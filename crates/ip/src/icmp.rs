@@ -34,7 +34,7 @@ use crate::redirect::Redirect;
 
 /// What an ICMP datagram turned out to be.
 #[derive(Debug)]
-pub enum Received {
+pub enum ReceivedIcmp {
     /// It was an echo request to us; here is the reply, beginning at its network header. It may exceed the MTU: then it
     /// may be fragmented.
     Reply {
@@ -72,7 +72,7 @@ pub enum Received {
 }
 
 /// Reads an ICMP datagram from input: checksum, then what it asks for.
-pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> Received {
+pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> ReceivedIcmp {
     counters.increment(Counter::IcmpIn);
     let received = match (datagram.src, datagram.dst) {
         (IpAddr::V6(src), IpAddr::V6(dst)) => icmpv6::parse(&datagram.buf, src, dst)
@@ -84,7 +84,7 @@ pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counter
     };
     received.unwrap_or_else(|reason| {
         counters.drop(reason);
-        Received::Nothing
+        ReceivedIcmp::Nothing
     })
 }
 
@@ -113,17 +113,17 @@ fn receive_v4(
     message: icmpv4::Message,
     interface: &InterfaceView,
     counters: &Counters,
-) -> Result<Received, DropReason> {
+) -> Result<ReceivedIcmp, DropReason> {
     match message {
         icmpv4::Message::EchoRequest { .. } => echo(datagram, interface, counters),
         icmpv4::Message::EchoReply { ident, seq } => Ok(echo_reply(datagram, ident, seq)),
         icmpv4::Message::Redirect { code, gateway } => {
-            received::redirect_v4(&datagram, code, gateway, interface).map(Received::Redirect)
+            received::redirect_v4(&datagram, code, gateway, interface).map(ReceivedIcmp::Redirect)
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
         //# TCP implementations MUST silently discard any received ICMP Source Quench messages (MUST-55).
         icmpv4::Message::Other { .. } => Err(DropReason::IcmpUnknownType),
-        _ => received::error_v4(&datagram, message, interface, counters).map(Received::Error),
+        _ => received::error_v4(&datagram, message, interface, counters).map(ReceivedIcmp::Error),
     }
 }
 
@@ -132,12 +132,12 @@ fn receive_v6(
     message: icmpv6::Message,
     interface: &InterfaceView,
     counters: &Counters,
-) -> Result<Received, DropReason> {
+) -> Result<ReceivedIcmp, DropReason> {
     match message {
         icmpv6::Message::EchoRequest { .. } => echo(datagram, interface, counters),
         icmpv6::Message::EchoReply { ident, seq } => Ok(echo_reply(datagram, ident, seq)),
         icmpv6::Message::NeighbourSolicit { .. } | icmpv6::Message::NeighbourAdvert { .. } => {
-            Discovery::new(&datagram, message).map(Received::Neighbour)
+            Discovery::new(&datagram, message).map(ReceivedIcmp::Neighbour)
         }
         // The hop limit proves that the sender is on the link (RFC 4861 sections 6.1.2 and 8.1).
         icmpv6::Message::RouterAdvert(_) | icmpv6::Message::Redirect { .. }
@@ -146,34 +146,34 @@ fn receive_v6(
             Err(DropReason::NeighbourBadAdvert)
         }
         icmpv6::Message::RouterAdvert(advert) => {
-            received::link_local(&datagram).map(|from| Received::RouterAdvert { from, advert })
+            received::link_local(&datagram).map(|from| ReceivedIcmp::RouterAdvert { from, advert })
         }
         icmpv6::Message::Redirect { target, destination, .. } => {
             let (destination, target) = (IpAddr::V6(destination), IpAddr::V6(target));
-            Ok(Received::Redirect(Redirect { reporter: datagram.src, destination, target }))
+            Ok(ReceivedIcmp::Redirect(Redirect { reporter: datagram.src, destination, target }))
         }
         icmpv6::Message::Other { kind: mld::QUERY, .. } => {
             counters.increment(Counter::GroupQueriesIn);
-            received::listener_query(&datagram).map(|query| Received::ListenerQuery(query.into()))
+            received::listener_query(&datagram).map(|query| ReceivedIcmp::ListenerQuery(query.into()))
         }
         // A host has no answer to routers' questions.
         message if message.is_discovery() => Err(DropReason::IcmpUnknownType),
         message if message.is_error() => {
-            received::error_v6(&datagram, message, interface, counters).map(Received::Error)
+            received::error_v6(&datagram, message, interface, counters).map(ReceivedIcmp::Error)
         }
         _ => Err(DropReason::IcmpUnknownType),
     }
 }
 
-fn echo_reply(mut datagram: Datagram, ident: u16, seq: u16) -> Received {
+fn echo_reply(mut datagram: Datagram, ident: u16, seq: u16) -> ReceivedIcmp {
     datagram.buf.pull_front(icmpv4::HEADER_LEN);
-    Received::EchoReply { datagram, ident, seq }
+    ReceivedIcmp::EchoReply { datagram, ident, seq }
 }
 
 /// Turns a request into its reply where it lies: the type changes and the checksum with it (RFC 1624); the data are not
 /// touched. Requests to an IPv4 broadcast or group are not answered (RFC 1122 section 3.2.2.6), those to an IPv6 group
 /// are, from a unicast address (RFC 4443 section 4.2).
-fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> Result<Received, DropReason> {
+fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> Result<ReceivedIcmp, DropReason> {
     counters.increment(Counter::IcmpEchoRequestsIn);
     let to_group = datagram.cast != Cast::Unicast;
     if (to_group && datagram.dst.is_ipv4()) || datagram.src.is_unspecified() {
@@ -199,7 +199,7 @@ fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> R
     put_header(&mut buf, source, destination, tos & !3, interface.mtu);
     counters.increment(Counter::IcmpEchoRepliesOut);
     counters.increment(Counter::IcmpOut);
-    Ok(Received::Reply { packet: buf, destination })
+    Ok(ReceivedIcmp::Reply { packet: buf, destination })
 }
 
 fn put_header(buf: &mut PktBuf, source: IpAddr, destination: IpAddr, tos: u8, mtu: usize) {

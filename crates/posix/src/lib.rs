@@ -67,7 +67,7 @@ pub use descriptors::{LowestFree, Numbers};
 pub use epoll::{Interest, Reported};
 pub use errno::Errno;
 pub use info::{TcpInfo, state_number};
-pub use messages::Received;
+pub use messages::ReceivedMessage;
 pub use options::{OptionValue, is_known};
 pub use poll::PollFd;
 pub use reports::{ErrorQueueEntry, Stamped};

@@ -20,7 +20,7 @@ const MOST_BUFFERS: usize = 1024;
 
 /// What a receive returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedMessage {
     /// The bytes.
     pub data: Vec<u8>,
     /// The value of the call: how many they are; with `MSG_TRUNC` more, if more were there.
@@ -33,39 +33,39 @@ pub struct Received {
     pub waiting: Option<i32>,
 }
 
-impl Received {
-    fn data(data: Vec<u8>) -> Received {
-        Received { count: data.len(), data, ..Received::default() }
+impl ReceivedMessage {
+    fn data(data: Vec<u8>) -> ReceivedMessage {
+        ReceivedMessage { count: data.len(), data, ..ReceivedMessage::default() }
     }
 }
 
 impl<P: Platform> Sockets<P> {
     /// One attempt of `recvfrom(2)`, `recvmsg(2)`, `recv(2)` or `read(2)`: at most `max` bytes. The last one if the
     /// time of the call has `expired`.
-    pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> Answer<Received> {
+    pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> Answer<ReceivedMessage> {
         match self.file(fd) {
             Ok(file) => self.receive_of(&file, max, flags, expired),
             Err(error) => now(Err(error)),
         }
     }
 
-    fn receive_of(&self, file: &Description<P>, max: usize, flags: i32, expired: bool) -> Answer<Received> {
+    fn receive_of(&self, file: &Description<P>, max: usize, flags: i32, expired: bool) -> Answer<ReceivedMessage> {
         let nonblocking = expired || file.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         match &file.object {
             Object::Tcp(socket) => socket.receive(&self.stack, max, flags, nonblocking).map(|received| {
                 let waiting = socket.waiting(&self.stack);
-                let received = Received::data(received?);
+                let received = ReceivedMessage::data(received?);
                 // "This flag causes the received bytes of data to be discarded, rather than passed back" (tcp(7)).
                 let discards = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
                 let data = if discards { Vec::new() } else { received.data };
-                Ok(Received { data, waiting, ..received })
+                Ok(ReceivedMessage { data, waiting, ..received })
             }),
             Object::Udp(socket) => match socket.receive(&self.stack, max, flags) {
                 Err(Errno::EAGAIN) if !nonblocking => Poll::Pending,
                 received => now(received),
             },
-            Object::Pipe(end) => end.read(max, nonblocking).map(|read| read.map(Received::data)),
-            Object::Zeros(zeros) => now(Ok(Received::data(vec![0; zeros.skip(max)]))),
+            Object::Pipe(end) => end.read(max, nonblocking).map(|read| read.map(ReceivedMessage::data)),
+            Object::Zeros(zeros) => now(Ok(ReceivedMessage::data(vec![0; zeros.skip(max)]))),
             Object::Epoll(_) => now(Err(Errno::EINVAL)),
         }
     }
@@ -75,7 +75,7 @@ impl<P: Platform> Sockets<P> {
     ///
     /// # Errors
     /// `EAGAIN`, `EBADF`, `ENOTCONN`, `ECONNREFUSED`, `ECONNRESET`, `ETIMEDOUT` and what else ended the connection.
-    pub fn recvmsg(&self, fd: i32, max: usize, flags: i32) -> Result<Received, Errno> {
+    pub fn recvmsg(&self, fd: i32, max: usize, flags: i32) -> Result<ReceivedMessage, Errno> {
         let file = self.file(fd)?;
         let wanted = bits::IN | bits::RDHUP;
         block(&file, wanted, file.timeout(true), |expired| self.receive_of(&file, max, flags, expired))
@@ -104,7 +104,12 @@ impl<P: Platform> Sockets<P> {
     ///
     /// # Errors
     /// `EMSGSIZE` for more than 1024 buffers; else as [`Sockets::recvmsg`].
-    pub fn recvmsg_vectored(&self, fd: i32, buffers: &mut [IoSliceMut<'_>], flags: i32) -> Result<Received, Errno> {
+    pub fn recvmsg_vectored(
+        &self,
+        fd: i32,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<ReceivedMessage, Errno> {
         if buffers.len() > MOST_BUFFERS {
             return Err(Errno::EMSGSIZE);
         }

@@ -9,7 +9,7 @@ use stack::socket::{Readiness, UdpShared};
 use sync::{Lock, LockClass, LockKind, Platform};
 use udp::Datagram;
 
-use crate::messages::Received;
+use crate::messages::ReceivedMessage;
 use crate::options::{OptionValue, domain};
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
@@ -90,7 +90,7 @@ impl<P: Platform> UdpSocket<P> {
     /// "MSG_TRUNC: return the real length of the packet or datagram, even when it was longer than the passed buffer"
     /// (recv(2)); in `msg_flags` it "indicates that the trailing portion of a datagram was discarded because the
     /// datagram was larger than the buffer supplied".
-    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32) -> Result<Received, Errno> {
+    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32) -> Result<ReceivedMessage, Errno> {
         let socket = self.bound(stack, None)?;
         let mut state = self.state.lock();
         let datagram = match state.peeked.take() {
@@ -98,7 +98,7 @@ impl<P: Platform> UdpSocket<P> {
             None => stack.receive_udp(&socket).map_err(no_datagram)?,
         };
         let whole = datagram.buf.len();
-        let received = Received {
+        let received = ReceivedMessage {
             data: datagram.buf[..whole.min(max)].to_vec(),
             count: if flags & libc::MSG_TRUNC != 0 { whole } else { whole.min(max) },
             peer: Some(as_seen(self.v6, datagram.source)),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dev::{RxQueue, WaitOutcome, Wake};
 use ip::Input;
-use ip::icmp::Received;
+use ip::icmp::ReceivedIcmp;
 use ip::input::{Ipv6Frame, Other};
 use observe::{Counter, Counters, DropReason, Time};
 use path::{Consume, Emitter, Frame, Inspection, TransmitQueue, Vector};
@@ -737,18 +737,18 @@ impl<P: Platform> Driver<P> {
         let view = self.shared.links().view(interface);
         let (local, protocol) = (datagram.dst, datagram.protocol);
         match ip::icmp::receive(datagram, view, &self.counters) {
-            Received::Reply { packet, destination } => {
+            ReceivedIcmp::Reply { packet, destination } => {
                 self.shared.egress().send_fragmented(packet, local, destination, protocol, &self.counters, deferred);
             }
-            Received::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
-            Received::Error(error) if self.shared.routes().is_settled(self.shared.links(), &error) => {
+            ReceivedIcmp::EchoReply { datagram, ident, seq } => self.shared.pings.arrived(&datagram, ident, seq, now),
+            ReceivedIcmp::Error(error) if self.shared.routes().is_settled(self.shared.links(), &error) => {
                 Counters::drop(&self.counters, DropReason::IcmpSettledPath);
             }
-            Received::Error(error) => {
+            ReceivedIcmp::Error(error) => {
                 let hash = self.rss.hash_tcp(&error.tuple);
                 self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
             }
-            Received::Neighbour(discovery) => {
+            ReceivedIcmp::Neighbour(discovery) => {
                 self.shared.internet().discovery_arrives(
                     self.shared.egress(),
                     interface,
@@ -758,7 +758,7 @@ impl<P: Platform> Driver<P> {
                     deferred,
                 );
             }
-            Received::RouterAdvert { from, advert } => {
+            ReceivedIcmp::RouterAdvert { from, advert } => {
                 self.shared.addresses().router_advert_arrives(
                     self.shared.egress(),
                     interface,
@@ -768,7 +768,7 @@ impl<P: Platform> Driver<P> {
                     deferred,
                 );
             }
-            Received::ListenerQuery(query) => {
+            ReceivedIcmp::ListenerQuery(query) => {
                 self.shared.addresses().group_query_arrives(
                     self.shared.egress(),
                     interface,
@@ -778,7 +778,7 @@ impl<P: Platform> Driver<P> {
                     deferred,
                 );
             }
-            Received::Redirect(redirect) => {
+            ReceivedIcmp::Redirect(redirect) => {
                 self.shared.addresses().redirect_arrives(
                     self.shared.egress(),
                     interface,
@@ -788,7 +788,7 @@ impl<P: Platform> Driver<P> {
                     deferred,
                 );
             }
-            Received::Nothing => {}
+            ReceivedIcmp::Nothing => {}
         }
     }
 }

@@ -91,7 +91,7 @@ fn discovery(view: &InterfaceView, src: Ipv6Addr, dst: Ipv6Addr, message: Messag
     let counters = Counters::new();
     let Input::Icmp(datagram) = input::packet(packet, view, &counters) else { return None };
     match crate::icmp::receive(datagram, view, &counters) {
-        crate::icmp::Received::Neighbour(discovery) => Some(discovery),
+        crate::icmp::ReceivedIcmp::Neighbour(discovery) => Some(discovery),
         _ => None,
     }
 }

@@ -24,7 +24,7 @@ fn taken(frame: PktBuf) -> Datagram {
     }
 }
 
-fn outcome(frame: PktBuf) -> (Received, Counters) {
+fn outcome(frame: PktBuf) -> (ReceivedIcmp, Counters) {
     let counters = Counters::new();
     (receive(taken(frame), &interface(), &counters), counters)
 }
@@ -32,7 +32,7 @@ fn outcome(frame: PktBuf) -> (Received, Counters) {
 #[test]
 fn echo_requests_are_answered_where_they_lie() {
     let (reply, _) = outcome(message_v4(V4::EchoRequest { ident: 7, seq: 9 }, b"abcdefg"));
-    let Received::Reply { packet, destination } = reply else { panic!("{reply:?}") };
+    let ReceivedIcmp::Reply { packet, destination } = reply else { panic!("{reply:?}") };
     assert_eq!(destination, IpAddr::V4(PEER));
     let header = wire::ipv4::parse(&packet).unwrap();
     assert_eq!((header.src, header.dst, header.dont_fragment), (OURS, PEER, true));
@@ -40,7 +40,7 @@ fn echo_requests_are_answered_where_they_lie() {
     assert_eq!(&packet[28..], b"abcdefg");
 
     let (reply, _) = outcome(message_v6(V6::EchoRequest { ident: 7, seq: 9 }, b"abcdefg"));
-    let Received::Reply { packet, .. } = reply else { panic!("{reply:?}") };
+    let ReceivedIcmp::Reply { packet, .. } = reply else { panic!("{reply:?}") };
     assert_eq!(icmpv6::parse(&packet[40..], OURS6, PEER6).unwrap(), V6::EchoReply { ident: 7, seq: 9 });
     assert_eq!(&packet[48..], b"abcdefg");
 }
@@ -49,11 +49,11 @@ fn echo_requests_are_answered_where_they_lie() {
 fn our_own_requests_come_back_as_replies() {
     for (ours, peer) in [(IpAddr::V4(OURS), IpAddr::V4(PEER)), (OURS6.into(), PEER6.into())] {
         let request = echo_request(peer, ours, 21, 22, b"ping", 1500).unwrap();
-        let Received::Reply { packet, .. } = outcome(framed(request)).0 else { panic!("a reply to {ours}") };
+        let ReceivedIcmp::Reply { packet, .. } = outcome(framed(request)).0 else { panic!("a reply to {ours}") };
         let there = InterfaceView::new(0, PEER_MAC, 1500).with_address(peer, 24).unwrap();
         let counters = Counters::new();
         let Input::Icmp(datagram) = crate::input::packet(packet, &there, &counters) else { panic!("ICMP") };
-        let Received::EchoReply { datagram, ident: 21, seq: 22 } = receive(datagram, &there, &counters) else {
+        let ReceivedIcmp::EchoReply { datagram, ident: 21, seq: 22 } = receive(datagram, &there, &counters) else {
             panic!("the reply to 21, 22")
         };
         assert_eq!(&*datagram.buf, b"ping");
@@ -76,7 +76,7 @@ fn echo_to_a_group_is_answered_in_ipv6_from_our_own_address_only() {
     V6::EchoRequest { ident: 1, seq: 2 }.emit(PEER6, all, &mut bytes);
     let packet = ENDS6.to(all).packet(Payload::Other(protocol::ICMPV6, &bytes));
     let (reply, _) = outcome(framed(buffer(&packet.bytes())));
-    let Received::Reply { packet, .. } = reply else { panic!("{reply:?}") };
+    let ReceivedIcmp::Reply { packet, .. } = reply else { panic!("{reply:?}") };
     let header = wire::ipv6::parse(&packet).unwrap();
     assert_eq!((header.src, header.dst), (OURS6, PEER6));
     assert!(icmpv6::parse(&packet[40..], OURS6, PEER6).is_ok(), "the checksum follows the new source");
@@ -85,7 +85,7 @@ fn echo_to_a_group_is_answered_in_ipv6_from_our_own_address_only() {
     frame[14 + 19] = 255;
     repair(&mut frame, 14);
     let (ignored, counters) = outcome(frame);
-    assert!(matches!(ignored, Received::Nothing));
+    assert!(matches!(ignored, ReceivedIcmp::Nothing));
     assert_eq!(counters.dropped(DropReason::IcmpEchoIgnored), 1);
 }
 
@@ -101,7 +101,7 @@ fn damaged_messages_end_in_a_reason() {
     ];
     for (name, frame, reason) in cases {
         let (received, counters) = outcome(frame);
-        assert!(matches!(received, Received::Nothing), "{name}: {received:?}");
+        assert!(matches!(received, ReceivedIcmp::Nothing), "{name}: {received:?}");
         assert_eq!(counters.dropped(reason), 1, "{name}: {counters:?}");
     }
 }
@@ -122,7 +122,7 @@ fn quoted_v6(protocol: u8) -> PktBuf {
 #[test]
 fn an_error_means_the_same_in_both_families() {
     let meaning = |frame| match outcome(frame).0 {
-        Received::Error(error) => error.meaning(),
+        ReceivedIcmp::Error(error) => error.meaning(),
         other => panic!("{other:?}"),
     };
     let v4 = |message| meaning(message_v4(message, &quoted_v4(protocol::TCP)));
@@ -143,7 +143,7 @@ fn an_error_means_the_same_in_both_families() {
 fn errors_are_reduced_to_the_flow_they_are_about() {
     let needed = V4::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: 1400 };
     let (received, _) = outcome(message_v4(needed, &quoted_v4(protocol::TCP)));
-    let Received::Error(error) = received else { panic!("{received:?}") };
+    let ReceivedIcmp::Error(error) = received else { panic!("{received:?}") };
     assert_eq!(error.tuple.to_string(), "10.0.0.1:4000 <- 10.0.0.2:80");
     assert_eq!((error.kind, error.seq), (IcmpErrorKind::PacketTooBig { mtu: 1400 }, Some(SeqNumber(0x0102_0304))));
     assert_eq!((error.protocol, error.sent, error.reporter), (protocol::TCP, 28, PEER.into()));
@@ -151,12 +151,12 @@ fn errors_are_reduced_to_the_flow_they_are_about() {
 
     let port = V6::Unreachable { code: icmpv6::unreachable::PORT };
     let (received, _) = outcome(message_v6(port, &quoted_v6(protocol::UDP)));
-    let Received::Error(error) = received else { panic!("{received:?}") };
+    let ReceivedIcmp::Error(error) = received else { panic!("{received:?}") };
     assert_eq!((error.protocol, error.seq, error.is_refusal()), (protocol::UDP, None, true));
     assert_eq!(error.tuple.local(), "[2001:db8::1]:4000".parse().unwrap());
 
     let (received, _) = outcome(message_v6(V6::PacketTooBig { mtu: 1300 }, &quoted_v6(protocol::TCP)));
-    assert!(matches!(received, Received::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1300 }, .. })));
+    assert!(matches!(received, ReceivedIcmp::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1300 }, .. })));
 }
 
 /// RFC 8201 section 4.
@@ -165,12 +165,12 @@ fn over_ipv6_reports_below_the_least_mtu_are_discarded() {
     for mtu in [0, 1, 67, 68, 300, 551, 552, 576, 1279] {
         for transport in [protocol::TCP, protocol::UDP] {
             let (received, counters) = outcome(message_v6(V6::PacketTooBig { mtu }, &quoted_v6(transport)));
-            assert!(matches!(received, Received::Nothing), "{mtu}: {received:?}");
+            assert!(matches!(received, ReceivedIcmp::Nothing), "{mtu}: {received:?}");
             assert_eq!(counters.dropped(DropReason::IcmpBelowLeastMtu), 1, "{mtu}");
         }
     }
     let (received, _) = outcome(message_v6(V6::PacketTooBig { mtu: 1280 }, &quoted_v6(protocol::TCP)));
-    assert!(matches!(received, Received::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1280 }, .. })));
+    assert!(matches!(received, ReceivedIcmp::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1280 }, .. })));
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn errors_about_nothing_of_ours_end_in_a_reason() {
     ];
     for (name, quoted, reason) in cases {
         let (received, counters) = outcome(message_v4(port, &quoted));
-        assert!(matches!(received, Received::Nothing), "{name}: {received:?}");
+        assert!(matches!(received, ReceivedIcmp::Nothing), "{name}: {received:?}");
         assert_eq!(counters.dropped(reason), 1, "{name}: {counters:?}");
     }
 }
@@ -234,7 +234,7 @@ fn our_own_errors_are_read_back_by_the_one_they_go_to() {
         let peer = peer.with_address(PEER6.into(), 64).unwrap();
         let counters = Counters::new();
         let Input::Icmp(datagram) = crate::input::packet(packet, &peer, &counters) else { panic!("ICMP") };
-        let Received::Error(error) = receive(datagram, &peer, &counters) else { panic!("an error") };
+        let ReceivedIcmp::Error(error) = receive(datagram, &peer, &counters) else { panic!("an error") };
         assert_eq!((error.tuple.local_port, error.tuple.remote_port, error.is_refusal()), (53, 99, true));
     }
 }

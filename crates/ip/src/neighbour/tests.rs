@@ -1,6 +1,6 @@
 use super::*;
 use crate::datagram::Datagram;
-use crate::icmp::{self, Received};
+use crate::icmp::{self, ReceivedIcmp};
 use crate::input::{self, Input};
 use crate::testing::*;
 use core::net::Ipv4Addr;
@@ -73,7 +73,7 @@ fn discovery(
     let counters = Counters::new();
     let Input::Icmp(datagram) = input::packet(packet, &interface(), &counters) else { panic!("ICMP") };
     match icmp::receive(datagram, &interface(), &counters) {
-        Received::Neighbour(discovery) => Ok(discovery),
+        ReceivedIcmp::Neighbour(discovery) => Ok(discovery),
         _ => Err(*DropReason::ALL.iter().find(|reason| counters.dropped(**reason) > 0).unwrap()),
     }
 }
@@ -282,12 +282,12 @@ fn solicitations_go_to_the_group_of_the_target_and_adverts_answer_them() {
     let Input::Icmp(datagram) = input::ethernet(frame, &peer, &story.counters) else { panic!("ICMP") };
     let group = wire::ipv6::solicited_node(PEER6);
     assert_eq!(parts(&datagram), (OURS6.into(), group.into(), 255));
-    let Received::Neighbour(asked) = icmp::receive(datagram, &peer, &story.counters) else { panic!("discovery") };
+    let ReceivedIcmp::Neighbour(asked) = icmp::receive(datagram, &peer, &story.counters) else { panic!("discovery") };
     let mut theirs = NeighbourTable::new(2);
     let answer = theirs.discovery_arrives(story.now, &peer, &asked, &story.counters).frames.remove(0);
     assert_eq!(theirs.entries().next().map(|e| (e.0, e.2)), Some((OURS6.into(), NeighbourState::Stale)));
     let Input::Icmp(datagram) = input::ethernet(answer, &story.view, &story.counters) else { panic!("ICMP") };
-    let Received::Neighbour(told) = icmp::receive(datagram, &story.view, &story.counters) else { panic!("advert") };
+    let ReceivedIcmp::Neighbour(told) = icmp::receive(datagram, &story.view, &story.counters) else { panic!("advert") };
     let effects = story.table.discovery_arrives(story.now, &story.view, &told, &story.counters);
     assert_eq!(effects.frames.len(), 1);
     assert_eq!(

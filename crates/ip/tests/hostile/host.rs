@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use frames::{Checksum, Datagram, Ends, Fragment, Icmp, Packet, Payload};
-use ip::icmp::{self, Received};
+use ip::icmp::{self, ReceivedIcmp};
 use ip::input::{self, Input};
 use ip::{InterfaceView, NeighbourTable, PerDestination, Reassembled, ReassemblyTable, Refused};
 use observe::{Counters, DropReason, Time};
@@ -82,8 +82,8 @@ impl Host {
         match input {
             Input::Tcp(d) | Input::Udp(d) => Outcome::Delivered(d.protocol, d.buf.to_vec()),
             Input::Icmp(datagram) => match icmp::receive(datagram, &self.view, &self.counters) {
-                Received::Reply { packet, .. } => Outcome::Reply(packet.to_vec()),
-                Received::Neighbour(discovery) => {
+                ReceivedIcmp::Reply { packet, .. } => Outcome::Reply(packet.to_vec()),
+                ReceivedIcmp::Neighbour(discovery) => {
                     self.neighbours.discovery_arrives(self.now, &self.view, &discovery, &self.counters);
                     Outcome::Silence
                 }

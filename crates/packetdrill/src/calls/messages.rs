@@ -80,7 +80,7 @@ unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Resul
         plug.call(Limit::Receiving(fd), move |sockets, expired| sockets.try_receive(fd, max, flags, expired))?;
     // SAFETY: the caller's promise; no more than `max` bytes were received.
     unsafe { scatter(into, &received.data) };
-    let posix::Received { count, peer, flags, waiting, .. } = received;
+    let posix::ReceivedMessage { count, peer, flags, waiting, .. } = received;
     let waiting = waiting.map(|bytes| (libc::IPPROTO_TCP, TCP_CM_INQ, bytes.to_ne_bytes().to_vec()));
     Ok(Received { count, peer, flags, controls: waiting.into_iter().collect() })
 }

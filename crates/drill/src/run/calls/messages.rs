@@ -1,6 +1,6 @@
 //! Calls that receive and send.
 
-use posix::{Errno, ErrorQueueEntry, Received, Sockets, Transfer};
+use posix::{Errno, ErrorQueueEntry, ReceivedMessage, Sockets, Transfer};
 use sync::Real;
 
 use crate::error::ScriptError;
@@ -182,7 +182,7 @@ impl Runner {
         let peeked = flags & libc::MSG_PEEK != 0;
         Ok(Box::new(move |sockets: &Sockets<Real>, expired| {
             sockets.try_receive(fd, max, flags, expired).map(|received| {
-                let Received { data, count, flags, waiting: got, .. } = received?;
+                let ReceivedMessage { data, count, flags, waiting: got, .. } = received?;
                 let flags = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: flags.into() });
                 // Without the message -1, which no script expects.
                 let got = got.map_or(-1, i64::from);
