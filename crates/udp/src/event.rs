@@ -11,7 +11,7 @@ use crate::pcb::{LEAST_RECEIVE_LIMIT, MAX_MEMBERSHIPS, Membership, PendingError}
 use crate::{Datagram, JoinError, Outbox, Outgoing, Readiness, ReceiveError, SendError, UdpPcb};
 
 /// Something that happens to a socket. UDP has no timers, so no event needs to know the time.
-pub trait Event {
+pub trait UdpEvent {
     /// What the event answers.
     type Reply;
     /// Lets it happen.
@@ -22,7 +22,7 @@ pub trait Event {
 #[derive(Debug)]
 pub struct DatagramArrives(pub Datagram);
 
-impl Event for DatagramArrives {
+impl UdpEvent for DatagramArrives {
     type Reply = Result<(), DropReason>;
 
     fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
@@ -60,7 +60,7 @@ pub struct SendTo {
     pub source: IpAddr,
 }
 
-impl Event for SendTo {
+impl UdpEvent for SendTo {
     type Reply = Result<usize, SendError>;
 
     fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
@@ -105,7 +105,7 @@ impl From<PendingError> for SendError {
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveFrom;
 
-impl Event for ReceiveFrom {
+impl UdpEvent for ReceiveFrom {
     type Reply = Result<Datagram, ReceiveError>;
 
     fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
@@ -130,7 +130,7 @@ impl Event for ReceiveFrom {
 #[derive(Clone, Copy, Debug)]
 pub struct TakeError;
 
-impl Event for TakeError {
+impl UdpEvent for TakeError {
     type Reply = Option<SendError>;
 
     fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
@@ -142,7 +142,7 @@ impl Event for TakeError {
 #[derive(Clone, Copy, Debug)]
 pub struct JoinGroup(pub Membership);
 
-impl Event for JoinGroup {
+impl UdpEvent for JoinGroup {
     /// # Errors
     /// See [`JoinError`].
     type Reply = Result<(), JoinError>;
@@ -171,7 +171,7 @@ impl Event for JoinGroup {
 #[derive(Clone, Copy, Debug)]
 pub struct LeaveGroup(pub Membership);
 
-impl Event for LeaveGroup {
+impl UdpEvent for LeaveGroup {
     type Reply = bool;
 
     fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
@@ -192,7 +192,7 @@ pub struct Connect {
     pub source: IpAddr,
 }
 
-impl Event for Connect {
+impl UdpEvent for Connect {
     type Reply = Result<(), SendError>;
 
     fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
@@ -226,7 +226,7 @@ impl Event for Connect {
 #[derive(Clone, Copy, Debug)]
 pub struct Disconnect;
 
-impl Event for Disconnect {
+impl UdpEvent for Disconnect {
     type Reply = ();
 
     fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) {
@@ -258,7 +258,7 @@ pub enum IcmpError {
     },
 }
 
-impl Event for IcmpError {
+impl UdpEvent for IcmpError {
     type Reply = Result<(), DropReason>;
 
     fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
@@ -280,7 +280,7 @@ impl Event for IcmpError {
 #[derive(Clone, Copy, Debug)]
 pub struct Close;
 
-impl Event for Close {
+impl UdpEvent for Close {
     type Reply = ();
 
     fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) {

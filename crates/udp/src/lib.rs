@@ -25,8 +25,8 @@ mod pcb;
 
 pub use error::{JoinError, ReceiveError, SendError};
 pub use event::{
-    Close, Connect, DatagramArrives, Disconnect, Event, IcmpError, JoinGroup, LeaveGroup, ReceiveFrom, SendTo,
-    TakeError,
+    Close, Connect, DatagramArrives, Disconnect, IcmpError, JoinGroup, LeaveGroup, ReceiveFrom, SendTo, TakeError,
+    UdpEvent,
 };
 pub use input::{Datagram, parse};
 pub use outbox::{Outbox, Outgoing, Readiness};

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use ip::icmp::IcmpErrorKind;
 use observe::DropReason;
 use sync::Platform;
-use udp::Event;
+use udp::UdpEvent;
 use wire::FourTuple;
 
 use crate::call::Datagram;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, Platform, Writers};
 use tcp::{Event, Pcb};
-use udp::Event as _;
+use udp::UdpEvent as _;
 use wire::FourTuple;
 
 use super::connection::{Connection, Connections, OwnedTable};

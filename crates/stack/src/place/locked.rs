@@ -25,7 +25,7 @@ use std::sync::Arc;
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
 use sync::{Atomic, Guard, Lock, Ordering, Platform, Writers, class};
 use tcp::{Event, Outbox};
-use udp::{Event as _, UdpPcb};
+use udp::{UdpEvent as _, UdpPcb};
 use wire::FourTuple;
 
 use super::connection::Connections;
