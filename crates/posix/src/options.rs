@@ -108,8 +108,7 @@ impl<P: Platform> Sockets<P> {
         }
         match &file.object {
             Object::Tcp(socket) => socket.set_option(&self.stack, level, name, value),
-            Object::Udp(_) if is_known(level, name) => Ok(()),
-            Object::Udp(_) => Err(Errno::ENOPROTOOPT),
+            Object::Udp(socket) => socket.set_option(&self.stack, level, name, value),
             _ => Err(Errno::ENOTSOCK),
         }
     }
@@ -128,8 +127,7 @@ impl<P: Platform> Sockets<P> {
                 Ok(OptionValue::Bytes(self.tcp_info(fd)?.to_bytes()))
             }
             Object::Tcp(socket) => socket.option(&self.stack, level, name),
-            Object::Udp(_) if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(OptionValue::Int(0)),
-            Object::Udp(socket) => socket.option(level, name).ok_or(Errno::ENOPROTOOPT),
+            Object::Udp(socket) => socket.option(&self.stack, level, name).ok_or(Errno::ENOPROTOOPT),
             _ => Err(Errno::ENOTSOCK),
         }
     }

@@ -10,7 +10,7 @@ use sync::{Lock, LockClass, LockKind, Platform};
 use udp::Datagram;
 
 use crate::messages::ReceivedMessage;
-use crate::options::{OptionValue, domain};
+use crate::options::{OptionValue, domain, is_known};
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
 use crate::{Errno, as_seen, on_wire, unspecified};
@@ -29,12 +29,17 @@ struct UdpSocketState<P: Platform> {
     socket: Option<Arc<UdpShared<P>>>,
     /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
     peeked: Option<Datagram>,
+    /// Time to live, or hop limit, that was set before the socket was bound.
+    hop_limit: Option<u8>,
 }
+
+/// Time to live and hop limit where nothing was set (RFC 1700).
+const HOP_LIMIT: u8 = 64;
 
 impl<P: Platform> UdpSocket<P> {
     /// `waiters` are notified of its events.
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
-        let state = UdpSocketState { socket: None, peeked: None };
+        let state = UdpSocketState { socket: None, peeked: None, hop_limit: None };
         UdpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
@@ -64,6 +69,9 @@ impl<P: Platform> UdpSocket<P> {
     ) -> Result<Arc<UdpShared<P>>, Errno> {
         let socket = stack.bind_udp(address)?;
         socket.ready.watch(self.waiters.clone());
+        if let Some(limit) = state.hop_limit {
+            stack.set_udp_ttl(&socket, limit);
+        }
         state.socket = Some(socket.clone());
         Ok(socket)
     }
@@ -137,9 +145,42 @@ impl<P: Platform> UdpSocket<P> {
         }
     }
 
-    /// What `getsockopt` answers without a connection.
-    pub(crate) fn option(&self, level: i32, name: i32) -> Option<OptionValue> {
+    /// `setsockopt`. What this layer knows of other sockets and has no meaning here is taken and has no effect.
+    pub(crate) fn set_option(&self, stack: &Stack<P>, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
+        match (level, name, value) {
+            (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, _) if !self.v6 => Err(Errno::ENOPROTOOPT),
+            (libc::IPPROTO_IP, libc::IP_TTL, OptionValue::Int(limit))
+            | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, OptionValue::Int(limit)) => {
+                // Minus one: the default. Linux takes 0 over IPv6; such a datagram would not leave the host.
+                let limit = if *limit == -1 { HOP_LIMIT.into() } else { *limit };
+                let limit = u8::try_from(limit).ok().filter(|limit| *limit > 0).ok_or(Errno::EINVAL)?;
+                let mut state = self.state.lock();
+                state.hop_limit = Some(limit);
+                if let Some(socket) = &state.socket {
+                    stack.set_udp_ttl(socket, limit);
+                }
+                Ok(())
+            }
+            (libc::IPPROTO_IP, libc::IP_TTL, _) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, _) => {
+                Err(Errno::EINVAL)
+            }
+            _ if is_known(level, name) => Ok(()),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    /// `getsockopt`. "SO_ERROR: Get and clear the pending socket error" (socket(7)).
+    pub(crate) fn option(&self, stack: &Stack<P>, level: i32, name: i32) -> Option<OptionValue> {
         let number = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => {
+                let socket = self.state.lock().socket.clone();
+                let error = socket.and_then(|socket| stack.take_udp_error(&socket));
+                error.map_or(0, |error| refusal(error).0)
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) if !self.v6 => return None,
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+                self.state.lock().hop_limit.unwrap_or(HOP_LIMIT).into()
+            }
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => domain(self.v6),
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,

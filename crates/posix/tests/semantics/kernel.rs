@@ -133,6 +133,14 @@ impl System for Kernel {
         self.with(fd, |file| Ok(sockopt::socket_error(file)?.err().map_or(0, |error| error.raw_os_error())))
     }
 
+    fn ttl(&self, fd: i32) -> Result<u32> {
+        self.with(fd, |file| sockopt::ip_ttl(file))
+    }
+
+    fn set_ttl(&self, fd: i32, ttl: u32) -> Result<()> {
+        self.with(fd, |file| sockopt::set_ip_ttl(file, ttl))
+    }
+
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {
         self.with(fd, |file| sockopt::set_socket_timeout(file, sockopt::Timeout::Recv, Some(time)))
     }

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
-use posix::Errno;
+use posix::{Errno, PollFd};
 
 use crate::kernel_and_stacks;
-use crate::world::World;
+use crate::world::{NOW, World, until};
 
 kernel_and_stacks! {
     peek = a_peek_leaves_what_it_shows;
@@ -18,6 +18,8 @@ kernel_and_stacks! {
     shut = a_shutdown_wakes_a_thread_that_reads;
     broken = a_write_after_the_peer_has_gone_fails;
     datagrams = datagrams_keep_their_boundaries;
+    datagram_error = the_error_of_a_datagram_is_pending_until_it_is_read;
+    datagram_ttl = a_time_to_live_is_set_before_or_after_the_bind;
     pipes = pipes_block_end_and_break;
 }
 
@@ -171,4 +173,43 @@ fn pipes_block_end_and_break(world: &World) {
     let (reader, writer) = system.pipe().expect("pipe");
     system.close(reader).expect("close");
     assert_eq!(system.write(writer, b"x"), Err(Errno::EPIPE));
+}
+
+/// udp(7): "All fatal errors will be passed to the user as an error return"; "ECONNREFUSED: No receiver was associated
+/// with the destination address." socket(7), SO_ERROR: "Get and clear the pending socket error."
+fn the_error_of_a_datagram_is_pending_until_it_is_read(world: &World) {
+    let gone = world.server.socket(libc::SOCK_DGRAM).expect("socket");
+    world.server.bind(gone, (world.ip, 0).into()).expect("bind");
+    let address = world.server.local(gone).expect("getsockname");
+    world.server.close(gone).expect("close");
+    let socket = world.client.socket(libc::SOCK_DGRAM).expect("socket");
+    world.client.connect(socket, address).expect("connect");
+    assert_eq!(world.client.error(socket), Ok(0));
+    for by_option in [true, false] {
+        assert_eq!(world.client.send(socket, b"anybody there?", 0), Ok(14));
+        assert_ne!(until(&*world.client, socket, libc::POLLIN) & libc::POLLERR, 0);
+        if by_option {
+            assert_eq!(world.client.error(socket), Ok(libc::ECONNREFUSED));
+        } else {
+            assert_eq!(world.client.send(socket, b"again", 0), Err(Errno::ECONNREFUSED));
+        }
+        assert_eq!(world.client.error(socket), Ok(0), "it was cleared");
+        let mut entry = [PollFd { fd: socket, events: libc::POLLIN, revents: 0 }];
+        assert_eq!(world.client.poll(&mut entry, NOW), 0, "{:#x}", entry[0].revents);
+    }
+}
+
+/// ip(7), IP_TTL: "Set or retrieve the current time-to-live field that is used in every packet sent from this socket."
+/// "EINVAL Invalid argument passed": Linux takes 1 to 255.
+fn a_time_to_live_is_set_before_or_after_the_bind(world: &World) {
+    let socket = world.server.socket(libc::SOCK_DGRAM).expect("socket");
+    assert_eq!(world.server.ttl(socket), Ok(64));
+    assert_eq!(world.server.set_ttl(socket, 7), Ok(()));
+    world.server.bind(socket, (world.ip, 0).into()).expect("bind");
+    assert_eq!(world.server.ttl(socket), Ok(7));
+    assert_eq!(world.server.set_ttl(socket, 255), Ok(()));
+    for wrong in [0, 256] {
+        assert_eq!(world.server.set_ttl(socket, wrong), Err(Errno::EINVAL), "{wrong}");
+    }
+    assert_eq!(world.server.ttl(socket), Ok(255));
 }

@@ -28,6 +28,10 @@ pub(crate) trait System: Send + Sync {
     fn is_nonblocking(&self, fd: i32) -> Result<bool>;
     /// `SO_ERROR`
     fn error(&self, fd: i32) -> Result<i32>;
+    /// `IP_TTL`
+    fn ttl(&self, fd: i32) -> Result<u32>;
+    /// `IP_TTL`
+    fn set_ttl(&self, fd: i32, ttl: u32) -> Result<()>;
     /// `SO_RCVTIMEO`
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()>;
     /// `SO_SNDTIMEO`
@@ -122,6 +126,17 @@ impl System for Sockets<Real> {
             OptionValue::Int(error) => Ok(error as i32),
             other => panic!("SO_ERROR is a number, not {other:?}"),
         }
+    }
+
+    fn ttl(&self, fd: i32) -> Result<u32> {
+        match self.get_option(fd, libc::IPPROTO_IP, libc::IP_TTL)? {
+            OptionValue::Int(ttl) => Ok(ttl as u32),
+            other => panic!("IP_TTL is a number, not {other:?}"),
+        }
+    }
+
+    fn set_ttl(&self, fd: i32, ttl: u32) -> Result<()> {
+        self.set_option(fd, libc::IPPROTO_IP, libc::IP_TTL, &OptionValue::Int(ttl.into()))
     }
 
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {

@@ -14,8 +14,8 @@ use sync::{Ordering, Platform, Real, ThreadClass};
 use crate::kernel::Kernel;
 use crate::system::System;
 
-/// Longer than anything here takes on a machine that is busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) use testbed::limit::HANG as PATIENCE;
+
 pub(crate) const NOW: Duration = Duration::ZERO;
 
 /// See the head of this file.

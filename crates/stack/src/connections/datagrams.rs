@@ -18,7 +18,7 @@ use crate::deferred::DeferredEffects;
 use crate::place::Place;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
-use crate::socket::Readiness;
+use crate::socket::{Readiness, UdpShared};
 use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
 use crate::udp_table::HeldSocket;
 
@@ -117,9 +117,8 @@ fn send<P: Platform>(
     let source = source(shared, &route, (pcb.local.ip(), destination.ip()))?;
     let mut out = udp::Outbox::new(counters);
     let sent = udp::SendTo { payload, to, source }.run(pcb, &mut out);
-    if sent.is_err() && !pcb.readiness().contains(udp::Readiness::ERROR) {
-        // It has been reported. While the socket is held: what comes later raises it again.
-        socket.ready.clear_as(Readiness::ERROR, writers);
+    if sent.is_err() {
+        error_reported(pcb, socket, writers);
     }
     for datagram in out.datagrams {
         let tuple = FourTuple {
@@ -132,6 +131,18 @@ fn send<P: Platform>(
     }
     routes.note(destination.ip(), &route);
     sent
+}
+
+/// A pending error may have been reported: a socket that it alone made readable is so no more. While the socket is held:
+/// what comes later raises both again.
+fn error_reported<P: Platform>(pcb: &udp::UdpPcb, socket: &UdpShared<P>, writers: sync::Writers) {
+    let now = pcb.readiness();
+    if now.contains(udp::Readiness::ERROR) {
+        return;
+    }
+    let readable = now.contains(udp::Readiness::READABLE);
+    let over = if readable { Readiness::ERROR } else { Readiness::ERROR | Readiness::READABLE };
+    socket.ready.clear_as(over, writers);
 }
 
 /// The address to send from to `destination` unless the socket has one (`local`), if it can send anything there. `route`
@@ -164,7 +175,7 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
             match received {
                 Err(udp::ReceiveError::WouldBlock) => socket.ready.clear_as(Readiness::READABLE, writers),
                 Err(udp::ReceiveError::Refused | udp::ReceiveError::Unreachable) => {
-                    socket.ready.clear_as(Readiness::ERROR, writers);
+                    error_reported(pcb, socket, writers);
                 }
                 _ => {}
             }
@@ -180,7 +191,7 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::Remote => return UdpReply::Remote(pcb.remote),
         UdpRequest::TakeError => {
             let error = udp::TakeError.run(pcb, &mut out);
-            socket.ready.clear_as(Readiness::ERROR, writers);
+            error_reported(pcb, socket, writers);
             return UdpReply::Failure(error);
         }
         UdpRequest::Ttl => return UdpReply::Ttl(pcb.ttl),
