@@ -5,6 +5,7 @@ use std::io;
 
 /// Why a TAP device could not be opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum TapError {
     /// `/dev/net/tun` or the interface may not be opened by this user.
     NotPermitted {

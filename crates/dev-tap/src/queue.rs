@@ -228,7 +228,8 @@ impl RxQueue for TapRx {
         if self.datagrams.is_some() {
             return WaitOutcome::Ready;
         }
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        // A time beyond what the clock counts is none.
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if self.bell.woken.swap(false, Ordering::AcqRel) {
                 return WaitOutcome::Woken;
@@ -314,7 +315,9 @@ impl TxQueue for TapTx {
 
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
         let is_super = frame.meta().segment_size != 0;
-        let longest = if is_super && self.segments { 65_535 } else { self.mtu } + self.framing.longest_header();
+        let tagged = self.framing == Framing::Ethernet && frame.get(12..14) == Some(&[0x81, 0x00]);
+        let link_header = if tagged { self.framing.longest_header() } else { self.framing.header_len() };
+        let longest = if is_super && self.segments { 65_535 } else { self.mtu } + link_header;
         if frame.len() > longest {
             self.link.counters.drop_many(DropReason::FrameTooLong, 1);
             return Ok(());

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use dev::conformance::{Conformance, Rule};
 use dev::layout::Layout;
 use dev::{Device, QueuePair, WaitOutcome};
 use dev_tap::{Offloads, Tap, TapError, TapOptions};
@@ -442,5 +443,35 @@ fn without_rights_the_error_names_the_ways_out() {
         let error = Tap::open("tap0", TapOptions::default()).expect_err("not permitted");
         assert!(matches!(error, TapError::NotPermitted { .. }), "{error}");
         assert!(error.to_string().contains("ip tuntap add"), "{error}");
+    });
+}
+
+/// Two devices on a bridge of the kernel's.
+fn bridged(number: usize, offloads: Offloads) -> (Tap, Tap) {
+    let open = |end: &str| {
+        let name = format!("c{number}{end}");
+        let tap = Tap::open(&name, TapOptions { offloads, ..TapOptions::default() }).expect("the device opens");
+        ip(&format!("link set {name} master bridge")).expect("a member of the bridge");
+        tap
+    };
+    (open("a"), open("b"))
+}
+
+#[test]
+fn a_tap_device_keeps_the_contract_of_devices() {
+    in_namespace(|| {
+        if ip("link add bridge type bridge").and_then(|()| ip("link set bridge up")).is_err() {
+            return println!("skipped: the kernel has no bridge");
+        }
+        for offloads in [Offloads::None, Offloads::Checksum, Offloads::All] {
+            let number = std::cell::Cell::new(0);
+            let make = || {
+                number.set(number.get() + 1);
+                bridged(number.get(), offloads)
+            };
+            // The kernel drops what a receiver does not take in time, so not every frame of many crosses it.
+            let checked = Conformance::new(make).without(Rule::Threads).check();
+            checked.unwrap_or_else(|said| panic!("{offloads:?}: {said}"));
+        }
     });
 }

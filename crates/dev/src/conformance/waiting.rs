@@ -3,6 +3,8 @@
 //! A wait without an end runs on a thread of its own, which reports over a channel: a device that never returns is a
 //! finding and no hang. The thread stays behind then.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -108,17 +110,18 @@ pub(super) fn wake(_from: End, mut to: End, found: &mut Found) {
     }
 }
 
-/// Receives on a thread of its own, which sleeps without an end where nothing is there.
-fn receive_asleep(rx: Box<dyn RxQueue>, to: &End) -> Receiver<u32> {
+/// Receives on a thread of its own, which sleeps without an end where nothing is there, until `stop` is set and it is
+/// woken.
+fn receive_asleep(rx: Box<dyn RxQueue>, to: &End, stop: Arc<AtomicBool>) -> Receiver<u32> {
     let (report, reports) = channel();
     let framing = to.capabilities.framing;
-    thread::spawn(move || listen(rx, framing, &report));
+    thread::spawn(move || listen(rx, framing, &report, &stop));
     reports
 }
 
-fn listen(mut rx: Box<dyn RxQueue>, framing: wire::Framing, report: &Sender<u32>) {
+fn listen(mut rx: Box<dyn RxQueue>, framing: wire::Framing, report: &Sender<u32>, stop: &AtomicBool) {
     let mut batch = Vec::new();
-    loop {
+    while !stop.load(Ordering::Acquire) {
         while rx.receive(&mut batch, 8) > 0 {
             let numbers = batch.drain(..).filter_map(|frame| number(framing, &frame));
             if numbers.map(|number| report.send(number)).any(|sent| sent.is_err()) {
@@ -135,7 +138,8 @@ pub(super) fn notify(mut from: End, mut to: End, found: &mut Found) {
     let Some(queue) = arrival_queue(&mut from, &mut to, found) else { return };
     let QueuePair { rx, tx: _tx } = to.queues.swap_remove(queue);
     let waker = rx.waker();
-    let reports = receive_asleep(rx, &to);
+    let stop = Arc::new(AtomicBool::new(false));
+    let reports = receive_asleep(rx, &to, stop.clone());
     let notifier = from.queues[0].tx.notifier();
     // More receivers than there are, or than were given frames, do no harm; nor does none.
     if let Some(notifier) = &notifier {
@@ -166,8 +170,10 @@ pub(super) fn notify(mut from: End, mut to: End, found: &mut Found) {
             break;
         }
     }
-    drop(reports);
+    stop.store(true, Ordering::Release);
     waker.wake();
+    // The thread lets go of its end of the channel, and of the queue.
+    while reports.recv_timeout(found.patience).is_ok() {}
 }
 
 pub(super) fn gone(mut from: End, mut to: End, found: &mut Found) {
@@ -231,11 +237,15 @@ pub(super) fn threads(mut from: End, mut to: End, found: &mut Found) {
                 let sent = frame(&from, &peer, FLOW, number);
                 number += u32::from(from.queues[0].tx.transmit(sent).is_ok());
             }
-            from.queues[0].tx.flush();
-            if from.queues[0].tx.credit() == 0 {
+            let is_full = from.queues[0].tx.credit() == 0;
+            if is_full || number.is_multiple_of(8) {
+                from.queues[0].tx.flush();
+            }
+            if is_full {
                 thread::yield_now();
             }
         }
+        from.queues[0].tx.flush();
         from
     });
     let home = thread::spawn(move || dropped.into_iter().map(drop).count());
