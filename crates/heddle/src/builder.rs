@@ -1,7 +1,7 @@
 //! Building a stack, and the threads that drive it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -235,11 +235,6 @@ impl Stack {
     #[doc(hidden)]
     pub fn below(&self) -> &stack::Stack<Real> {
         &self.inner.stack
-    }
-
-    /// The RSS hash of a connection as this stack sees it: which queue and which cell serve it.
-    pub fn flow_hash(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
-        self.inner.stack.flow(local, remote).hash
     }
 }
 

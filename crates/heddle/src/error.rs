@@ -276,6 +276,7 @@ pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
         ConnectRefused::NetworkDown => "network down: the device that leads there has vanished; open it again",
         ConnectRefused::Fault => "the stack panicked over it, and goes on: Stack::failures says why",
         ConnectRefused::NoBuffer => "no packet buffer left: raise the buffer limit or close connections",
+        _ => "the stack refuses: see heddle::error::ConnectRefused",
     }
 }
 
@@ -308,6 +309,7 @@ impl From<ConnectError> for io::Error {
 
 /// No connection can be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AcceptError {
     /// None waits, and the listener does not block (or has waited as long as it may).
     WouldBlock(SocketAddr),

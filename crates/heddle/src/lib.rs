@@ -88,10 +88,13 @@ pub use listener::{Incoming, TcpListener};
 pub use observe::{Counter, CounterSnapshot, DropReason};
 pub use polled::Polled;
 pub use poller::{Event, Poller, Source};
+/// The names of the variants that tests run under, for the tests of the workspace. Programs use [`Architecture::all`].
+#[doc(hidden)]
+pub use stack::ALL_ARCHITECTURES;
 pub use stack::socket::Readiness;
 pub use stack::{
-    ALL_ARCHITECTURES, AddressEvent, Addressing, Architecture, Cidr, Failure, FaultScope, Properties, Route,
-    RouteAttributes, RouteName, StackStats,
+    AddressEvent, Addressing, Architecture, Cidr, Failure, FaultScope, Properties, Route, RouteAttributes, RouteName,
+    StackStats,
 };
 pub use stream::TcpStream;
 pub use sync::LockKind;

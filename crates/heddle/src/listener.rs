@@ -239,7 +239,7 @@ impl fmt::Debug for TcpListener {
     }
 }
 
-/// See [`TcpListener::incoming`].
+/// Connections as they come: see [`TcpListener::incoming`], and [`TcpListener`] for an example.
 #[derive(Debug)]
 pub struct Incoming<'a> {
     listener: &'a TcpListener,

@@ -43,6 +43,7 @@ pub struct Pong {
 
 /// An echo request cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PingError {
     /// The stack would not even try.
     Refused(IpAddr, ConnectRefused),

@@ -14,6 +14,7 @@ use crate::udp::UdpSocket;
 
 /// One report of a [`Poller`]: the token of a socket and what is ready. Edge-triggered: use the socket until it would
 /// block.
+/// See [`Poller`] for an example.
 pub type Event = PollEvent;
 
 /// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can stand in

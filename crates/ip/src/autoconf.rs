@@ -79,6 +79,7 @@ pub struct AutoconfConfig {
 
 /// What happened to an address, for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressEvent {
     /// It was found free and is in use.
     Assigned(IpAddr),

@@ -28,6 +28,7 @@ pub enum Cast {
 
 /// Why an address cannot be put on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AddressError {
     /// The prefix is longer than the address family allows (32 or 128).
     PrefixTooLong {

@@ -16,6 +16,7 @@ use crate::DropReason;
 
 declare! {
     /// Everything that is counted apart from drops, which are counted by [`DropReason`].
+    #[non_exhaustive]
     pub enum Counter {
         FramesIn "Frames taken from a device."
         FramesOut "Frames given to a device."

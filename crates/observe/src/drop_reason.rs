@@ -5,6 +5,7 @@
 
 declare! {
     /// Why a packet was dropped. [`DropReason::name`] is what tables print, [`DropReason::describe`] explains it.
+    #[non_exhaustive]
     pub enum DropReason {
         FrameTooShort "The frame ends before the Ethernet header does."
         FrameTooLong "The frame is longer than the interface's maximum transmission unit."

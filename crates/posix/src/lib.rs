@@ -171,6 +171,8 @@ impl From<ConnectRefused> for Errno {
             ConnectRefused::NoBuffer => Errno::ENOBUFS,
             ConnectRefused::NetworkDown => Errno::ENETDOWN,
             ConnectRefused::Fault => Errno::ECONNABORTED,
+            // A reason that this layer has not met yet: what Linux says where it has no better name.
+            _ => Errno::ENETUNREACH,
         }
     }
 }

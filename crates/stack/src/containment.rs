@@ -54,6 +54,7 @@ pub struct Failure {
 
 /// What was given up after a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FaultScope {
     /// The connection of which an event was being run.
     Connection(FourTuple),

@@ -17,6 +17,7 @@ pub struct Control<P: Platform> {
 
 /// A parameter could not be set on a running stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SetKnobError {
     /// There is no such knob, or the value is none for it.
     Knob(tcp::knobs::KnobError),

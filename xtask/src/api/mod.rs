@@ -8,6 +8,7 @@
 //! would be public after all.
 
 mod description;
+mod examples;
 mod signature;
 mod surface;
 
@@ -59,6 +60,10 @@ fn list() -> Result<String, String> {
     let names: Vec<String> = packages.iter().map(|package| crate_name(package)).collect();
     let directory = metadata::target_directory()?.join("doc");
     let crates = Crates::read(&directory, &names)?;
+    let without = examples::missing(&crates, &surface::named(&crates, LIBRARY).0, LIBRARY);
+    if !without.is_empty() {
+        return Err(format!("of {LIBRARY} these have no example in their documentation: {}", without.join(", ")));
+    }
     let (lines, unnamed) = surface::list(&crates, LIBRARY);
     if unnamed.is_empty() {
         return Ok(lines.into_iter().map(|line| line + "\n").collect());

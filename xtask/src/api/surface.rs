@@ -32,7 +32,7 @@ pub fn list(crates: &Crates, library: &str) -> (Vec<String>, BTreeSet<String>) {
 }
 
 /// Every item that has a path, with the shortest; and the other paths, each with that.
-fn named(crates: &Crates, library: &str) -> (Names, BTreeMap<String, String>) {
+pub fn named(crates: &Crates, library: &str) -> (Names, BTreeMap<String, String>) {
     let (mut names, mut again) = (Names::new(), BTreeMap::new());
     let mut rest: VecDeque<(Item, String)> =
         crates.root(library).map(|root| (root, String::new())).into_iter().collect();

@@ -59,6 +59,7 @@ impl Cycle {
 
 /// One rule of the chain: what may happen to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Rule {
     /// The frame is lost, each for itself.
     Loss(Ppm),

@@ -40,6 +40,7 @@ P: 0% to 100%, up to four decimals. T: ns, us, ms or s. R: bit, kbit, mbit or gb
 
 /// Why a text is no plan. The message names the word and says what would have been understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ParsePlanError {
     /// A word that is no fault.
     UnknownWord(String),

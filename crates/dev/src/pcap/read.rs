@@ -33,6 +33,7 @@ pub struct Captured {
 
 /// Why a capture cannot be read, with the offset of the trouble in bytes.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ReadError {
     /// The operating system's error.
     Io(io::Error),

@@ -117,7 +117,7 @@ fn addresses(cell: &Cell) -> [IpAddr; 2] {
 /// A port of the client for each queue pair, such that segments of its connection go by that queue.
 fn ports(cell: &Cell, client: &Stack, [remote, local]: [IpAddr; 2]) -> Vec<u16> {
     let queue = |port: u16| {
-        let hash = client.flow_hash(SocketAddr::new(local, port), SocketAddr::new(remote, SERVER_PORT));
+        let hash = client.below().flow(SocketAddr::new(local, port), SocketAddr::new(remote, SERVER_PORT)).hash;
         hash as usize % cell.queues
     };
     let on = |wanted: usize| (CLIENT_PORT..).find(|port| queue(*port) == wanted);

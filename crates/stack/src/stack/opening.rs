@@ -41,6 +41,7 @@ struct Way {
 
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ConnectRefused {
     /// No route, or no address of the right family on the interface it leads to.
     NoRoute,
