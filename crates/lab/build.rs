@@ -1,10 +1,10 @@
-//! Records which commit and compiler a result comes from. No network; both fall back to "unknown".
+//! Records the commit and the compiler of a build. No network; both fall back to "unknown".
 
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-env-changed=HEDDLE_COMMIT");
-    // The crates beside this one are what a result measures; a change there changes "-dirty".
+    // Results measure the sibling crates; a change there affects "-dirty".
     println!("cargo:rerun-if-changed=..");
     if let Some(head) = run("git", &["rev-parse", "--git-path", "logs/HEAD"])
         && std::path::Path::new(&head).exists()
@@ -19,7 +19,7 @@ fn main() {
     println!("cargo:rustc-env=HEDDLE_BUILD_PROFILE={profile}");
 }
 
-/// The commit packagers give in `HEDDLE_COMMIT`, else git's, with "-dirty" where tracked files differ.
+/// The commit in `HEDDLE_COMMIT`, set by packagers, else git's, with "-dirty" if tracked files differ.
 fn commit() -> String {
     if let Ok(given) = std::env::var("HEDDLE_COMMIT") {
         return given;

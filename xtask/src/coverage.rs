@@ -1,10 +1,10 @@
-//! `cargo xtask coverage`: which requirement of which RFC is met where, and shown by which test.
+//! `cargo xtask coverage`: where each requirement of the RFCs is implemented, and which test shows it.
 //!
-//! Requirements stand in `conformance/requirements/*.toml`, in the RFC's words. Code and tests quote them in comments
-//! of duvet's form, `//= URL#section-N` followed by lines `//# quotation`, with `//= type=test` between the two for a
-//! test (or a packet script). This reads both, refuses a quotation that no requirement contains, and writes two pages:
-//! `docs/rfc-coverage.md` and, for the table of RFC 9293's appendix B, `docs/rfc9293.md`. Committed pages that are no
-//! longer what the comments say fail the step, so coverage cannot fall unseen. It never judges whether a test is good.
+//! Requirements are in `conformance/requirements/*.toml`, in the RFC's words. Code and tests quote them in comments of
+//! duvet's form, `//= URL#section-N` followed by lines `//# quotation`, with `//= type=test` between the two for a test
+//! (or a packet script). This reads both, refuses a quotation that no requirement contains, and writes two pages:
+//! `docs/rfc-coverage.md` and, for the table of RFC 9293's appendix B, `docs/rfc9293.md`. Committed pages that do not
+//! match the comments fail the step, so coverage cannot fall unnoticed. It does not evaluate tests.
 
 mod annotation;
 mod page;
@@ -36,7 +36,7 @@ struct Specification {
 struct Requirement {
     /// The RFC's own label, or section and count.
     id: String,
-    /// Heading under which the RFC's own table lists it.
+    /// Its heading in the RFC's own table.
     #[serde(default)]
     group: String,
     /// Name in the RFC's own table.
@@ -45,9 +45,9 @@ struct Requirement {
     section: String,
     level: Level,
     quote: String,
-    /// Why it is not met, where that is meant.
+    /// Why it is not met, if that is intended.
     exception: Option<String>,
-    /// Where it does not hold although it is met and shown: a profile, a family, a state.
+    /// The restriction under which it is not met, although met and shown otherwise: a profile, a family, a state.
     partly: Option<String>,
 }
 
@@ -60,7 +60,7 @@ enum Level {
     May,
 }
 
-/// Where a requirement is met and shown: files, and files with the test's name.
+/// Where a requirement is met and shown: files, and tests with their files.
 #[derive(Default)]
 struct Evidence {
     code: Vec<String>,
@@ -73,7 +73,7 @@ impl Evidence {
     }
 }
 
-/// A requirement with what was found for it.
+/// A requirement with its evidence.
 struct Row<'a> {
     requirement: &'a Requirement,
     evidence: Evidence,
@@ -86,7 +86,7 @@ impl Row<'_> {
     }
 }
 
-/// Compares the pages with what the comments say.
+/// Compares the pages with the comments.
 pub fn check() -> Result<(), String> {
     for (path, text) in pages()? {
         let found = fs::read_to_string(metadata::root().join(&path)).unwrap_or_default();
@@ -106,7 +106,7 @@ pub fn bless() -> Result<(), String> {
     Ok(())
 }
 
-/// Both pages as they should be; prints the totals on the way.
+/// Generates both pages; also prints the totals.
 fn pages() -> Result<Vec<(PathBuf, String)>, String> {
     let specifications = specifications(&metadata::root().join("conformance/requirements"))?;
     let annotations = annotation::collect(&metadata::root(), &["crates", "conformance/scripts", "fuzz"])?;
@@ -133,7 +133,7 @@ fn specifications(directory: &Path) -> Result<Vec<Specification>, String> {
 
 type Table<'a> = (&'a Specification, Vec<Row<'a>>);
 
-/// Gives every annotation to the requirements whose words it quotes.
+/// Assigns every annotation to the requirements that it quotes.
 fn tables<'a>(specifications: &'a [Specification], annotations: &[Annotation]) -> Result<Vec<Table<'a>>, String> {
     let mut found: BTreeMap<(u32, &str), Evidence> = BTreeMap::new();
     for annotation in annotations {

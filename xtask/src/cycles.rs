@@ -1,12 +1,12 @@
-//! `cargo xtask cycles`: modules import one way.
+//! `cargo xtask cycles`: imports between modules have no cycles.
 //!
 //! For each directory in [`DIRECTORIES`] the files and folders in it are the nodes of a graph; an edge is a path in the
-//! code of one that names another, by `crate::`, `super::` or the name of a child, re-exports followed to where the
-//! name comes from. What a `mod.rs` re-exports is no edge of its own, and tests do not count. Two nodes that reach each
-//! other are a cycle. The remedy is to move what both need into a file below both.
+//! code of one that names another, by `crate::`, `super::` or the name of a child, with re-exports followed to the
+//! definition. A re-export in `mod.rs` is not an edge, and tests do not count. Two nodes that reach each other are a
+//! cycle. The remedy is to move the items that both need into a file below both.
 //!
-//! `xtask/cycles.txt` lists the pairs that import upward all the same, with a reason each. The list is kept exact: a
-//! pair that is no longer in a cycle fails the check as a new cycle does.
+//! `xtask/cycles.txt` lists the allowed upward imports, each with a reason. The list is exact: a pair that is no longer
+//! in a cycle fails the check, like a new cycle.
 
 mod graph;
 mod modules;
@@ -34,7 +34,7 @@ const LIST: &str = "xtask/cycles.txt";
 /// An upward import that is allowed: directory, importing module, imported module.
 type Pair = (String, String, String);
 
-/// Fails where modules import in a circle.
+/// Fails if imports of modules form a cycle.
 pub fn check() -> Result<(), String> {
     let text =
         fs::read_to_string(metadata::root().join(LIST)).map_err(|error| format!("cannot read {LIST}: {error}"))?;
@@ -62,7 +62,7 @@ fn graph_of(directory: &str) -> Result<Graph, String> {
     Ok(modules.graph(&within))
 }
 
-/// What is wrong in one directory: cycles without the pairs that are allowed, and pairs that no cycle needs.
+/// The faults in one directory: cycles without the allowed pairs, and pairs that no cycle needs.
 fn judge(directory: &str, graph: Graph, allowed: &[&Pair]) -> Vec<String> {
     let mut rest = graph.clone();
     for (_, from, to) in allowed {

@@ -1,9 +1,9 @@
-//! `cargo xtask deps`: imports between rooms go to smaller numbers only, and a new one is a decision.
+//! `cargo xtask deps`: imports between rooms go to smaller numbers only, and each one must be listed.
 //!
 //! The committed list `xtask/deps.txt` gives every crate its room number and every edge it may have, inside the
 //! workspace and out of it. The check fails on an edge that goes up or sideways, on one that is not in the list, and on
-//! one that is in the list and no longer exists (or it could come back unseen). Dev-dependencies are exempt: tests may
-//! look down from anywhere.
+//! a listed one that no longer exists (or it could return unnoticed). Dev-dependencies are exempt: tests may depend on
+//! any crate below.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ const HEAD: &str = "\
 # Checked by `cargo xtask deps`, rewritten by `cargo xtask deps --bless`. Room numbers are changed by hand.
 ";
 
-/// A room number, `3` or `3.1`: a back-end stands in the room of its trait and may import it.
+/// A room number, `3` or `3.1`: a back-end is in the room of its trait and may import it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Room(u8, u8);
 
@@ -72,7 +72,7 @@ fn parse(text: &str) -> Result<List, String> {
     Ok(list)
 }
 
-/// Edges that go up or sideways, and crates without a room: wrong whatever the list says about edges.
+/// Edges that go up or sideways, and crates without a room: wrong even if listed.
 fn misplaced(packages: &[Package], list: &List) -> Vec<String> {
     let mut wrong = Vec::new();
     for package in packages {
@@ -92,7 +92,7 @@ fn misplaced(packages: &[Package], list: &List) -> Vec<String> {
     wrong
 }
 
-/// Differences between the edges that are and those that are listed.
+/// Differences between the actual and the listed edges.
 fn unlisted(packages: &[Package], list: &List) -> Vec<String> {
     let mut wrong = Vec::new();
     for package in packages {
@@ -141,7 +141,7 @@ pub fn check() -> Result<(), String> {
     )
 }
 
-/// Writes the edges as they are, unless one goes up.
+/// Writes the actual edges, unless one goes up.
 pub fn bless() -> Result<(), String> {
     let (packages, list) = (metadata::packages()?, read()?);
     report(&misplaced(&packages, &list), "Nothing was written.")?;

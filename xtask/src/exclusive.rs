@@ -1,15 +1,16 @@
-//! Does the architecture cost anything where access is exclusive? Counts the instructions of the same segments given to
-//! a cell by a plain call and through the reference architecture, and prints the ratio. Instructions, because time
-//! means nothing on a shared machine and instructions are the same every time.
+//! The cost of the architecture with exclusive access: counts the instructions of the same segments passed to a cell by
+//! a plain call and through the reference architecture, and prints the ratio. Instructions are counted because they are
+//! the same in every run, unlike times on a shared machine.
 
 use std::process::Command;
 
 use crate::metadata;
 
-/// Segments in the longer and in the shorter run; what both have in common (set-up, loading) is subtracted.
+/// Segments in the longer and in the shorter run; the common part (set-up, loading) is subtracted.
 const SEGMENTS: (u32, u32) = (40_000, 10_000);
-/// What the reference architecture (one thread, no lock) may add at most: the ownership check and one virtual call.
-/// Above this the step fails. The event is handed on by reference, so that no compiler's choice copies it on the way.
+/// Largest overhead of the reference architecture (one thread, no lock), which consists of the ownership check and one
+/// virtual call. Above this the step fails. The event is passed by reference, so that the result does not depend on
+/// copies chosen by the compiler.
 const BOUND: f64 = 1.02;
 
 /// Why the comparison was not made.

@@ -1,17 +1,17 @@
-//! Licences and sources of what we depend on, by the rules of `deny.toml`, with nothing to install.
+//! Licences and sources of dependencies, by the rules of `deny.toml`, without installed tools.
 //!
-//! `cargo deny` reads the same rules and looks at more (texts of licences, duplicates, advisories); the step runs it as
-//! well where it is there. What may never happen is that the rules go unchecked because it is not.
+//! `cargo deny` reads the same rules and checks more (texts of licences, duplicates, advisories); the step also runs it
+//! if it is installed. The rules are checked even if it is not.
 
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, ParseMode};
 
 use crate::metadata;
 
-/// Where crates may come from: `[sources]` denies all else.
+/// The allowed source of crates: `[sources]` denies all others.
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// How many packages were looked at; an error names each that breaks a rule.
+/// Returns the number of packages checked; an error names each that breaks a rule.
 pub fn check() -> Result<usize, String> {
     let path = metadata::root().join("deny.toml");
     let rules = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -41,11 +41,11 @@ fn complaints(packages: &[Value], allowed: &[LicenseReq]) -> Vec<String> {
     packages.iter().filter_map(|package| complaint(package, allowed)).collect()
 }
 
-/// What is wrong with a package, in a sentence that names it.
+/// The fault of a package, in a sentence that names it.
 fn complaint(package: &Value, allowed: &[LicenseReq]) -> Option<String> {
     let text = |field: &str| package[field].as_str();
     let name = format!("{} {}", text("name").unwrap_or("?"), text("version").unwrap_or("?"));
-    // Our own packages have no source.
+    // Packages of the workspace have no source.
     if let Some(source) = text("source").filter(|source| *source != CRATES_IO) {
         return Some(format!("{name} comes from {source}; only crates.io is allowed"));
     }

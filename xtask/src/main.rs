@@ -1,6 +1,6 @@
-//! `cargo xtask`: the chores of the workspace. `cargo xtask help` lists them; `docs/ci.md` explains each step.
+//! `cargo xtask`: the tasks of the workspace. `cargo xtask help` lists them; `docs/ci.md` explains each step.
 //!
-//! `main` parses the verb and turns failures into one line and an exit status; each verb has a file of its own.
+//! `main` parses the command and turns failures into one line and an exit status; each command has its own file.
 #![forbid(unsafe_code)]
 
 mod api;

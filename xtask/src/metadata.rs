@@ -1,4 +1,4 @@
-//! What cargo knows about the workspace, reduced to what the chores ask for.
+//! Cargo's metadata of the workspace, reduced to what the tasks need.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub struct Package {
     pub features: BTreeSet<String>,
 }
 
-/// The program that cargo runs us from, or the one on the path.
+/// The cargo that runs this program, or the one on the path.
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
@@ -36,17 +36,17 @@ pub fn packages() -> Result<Vec<Package>, String> {
     Ok(parse(&read(&["--no-deps"])?))
 }
 
-/// All packages of the workspace, with all that cargo says of them.
+/// All packages of the workspace, with their complete metadata.
 pub fn ours() -> Result<Vec<Value>, String> {
     Ok(array(&read(&["--no-deps"])?["packages"]).to_vec())
 }
 
-/// Where cargo puts what it builds.
+/// Cargo's target directory.
 pub fn target_directory() -> Result<PathBuf, String> {
     Ok(PathBuf::from(text(&read(&["--no-deps"])?["target_directory"])))
 }
 
-/// Every package of the lock file with what its manifest says, ours included.
+/// Every package of the lock file with its manifest, ours included.
 pub fn everything() -> Result<Vec<Value>, String> {
     Ok(array(&read(&["--locked", "--all-features"])?["packages"]).to_vec())
 }

@@ -1,14 +1,13 @@
-//! `cargo xtask mutants`: plants a mistake at a time into the code that decides, and fails where no test notices.
+//! `cargo xtask mutants`: makes one mistake at a time in the selected code, and fails if no test detects it.
 //!
-//! The mistakes are those of cargo-mutants: an operator exchanged, a condition negated, a body replaced by a constant.
-//! It works on a copy of the tree in the system's directory for temporary files and never on the tree itself.
-//! `xtask/mutants.toml` says what is examined: a *scope* names files, the tests that judge them and how long these may
-//! take; a mutant that hangs is caught. It also lists the mutants that survive for a stated reason. One of these is
-//! told by its file, its change and the source line, so that lines may move; where the line or the verdict has changed,
-//! the entry fails the run, too.
+//! The mistakes are those of cargo-mutants: a replaced operator, a negated condition, a body replaced by a constant. It
+//! works on a copy of the tree in the system's directory for temporary files and never on the tree itself.
+//! `xtask/mutants.toml` has the configuration: a *scope* names files, their tests and a time limit; a mutant that hangs
+//! is caught. It also lists the mutants that survive for a stated reason, each identified by its file, its change and
+//! the text of the source line, so that lines may move; if the line or the result has changed, the entry fails the run.
 //!
 //! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file
-//! of it, `--changed` what the working tree changes against a commit.
+//! of it, `--changed` only the changes of the working tree against a commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +21,7 @@ use crate::metadata;
 const LIST: &str = "xtask/mutants.toml";
 const INSTALL: &str = "cargo install --locked cargo-mutants";
 
-/// What `xtask/mutants.toml` says.
+/// The contents of `xtask/mutants.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct List {
@@ -31,7 +30,7 @@ struct List {
     accepted: Vec<Accepted>,
 }
 
-/// Files, and what judges them.
+/// Files, and their tests.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Scope {
@@ -40,9 +39,9 @@ struct Scope {
     package: String,
     /// Paths from the root, with `*`.
     files: Vec<String>,
-    /// Arguments of `cargo test` for the tests that stand nearest and are built soonest. They come first.
+    /// Arguments of `cargo test` for the nearest tests, which are built fastest. They run first.
     near: Vec<String>,
-    /// Arguments of `cargo test` for all that judge: they see what the near ones let pass.
+    /// Arguments of `cargo test` for all tests: they run on the mutants that pass the near ones.
     tests: Vec<String>,
     /// How long the tests may take for one mutant.
     seconds: u32,
@@ -53,7 +52,7 @@ struct Scope {
 #[serde(deny_unknown_fields)]
 struct Accepted {
     file: String,
-    /// As cargo-mutants says it: `replace < with <= in process`.
+    /// In cargo-mutants' words: `replace < with <= in process`.
     mutant: String,
     /// The source line that it changes, without the spaces around it.
     line: String,
@@ -69,7 +68,7 @@ struct Mutant {
     mutant: String,
 }
 
-/// What a run is asked for.
+/// The options of a run.
 #[derive(Default)]
 struct Wanted<'a> {
     scopes: Vec<&'a str>,
@@ -82,8 +81,7 @@ struct Wanted<'a> {
 /// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--list]`.
 ///
 /// # Errors
-/// A survivor that the list does not have, an entry of the list that is none any more, tests that fail without a
-/// mutant.
+/// A survivor that is not in the list, an obsolete entry of the list, or tests that fail without a mutant.
 pub fn run(words: &[&str]) -> Result<(), String> {
     let wanted = parse(words)?;
     let text =
@@ -169,7 +167,7 @@ fn examine(scope: &Scope, wanted: &Wanted) -> Command {
     command
 }
 
-/// Leaves out what is not asked for.
+/// Restricts the command to the requested part.
 fn narrow(mut command: Command, wanted: &Wanted) -> Result<Command, String> {
     if let Some(shard) = wanted.shard {
         command.args(["--shard", shard]);
@@ -180,7 +178,7 @@ fn narrow(mut command: Command, wanted: &Wanted) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A file with what the working tree changes against `commit`.
+/// A file with the diff of the working tree against `commit`.
 fn changes_since(commit: &str) -> Result<PathBuf, String> {
     let output = Command::new("git").current_dir(metadata::root()).args(["diff", commit, "--", "crates"]).output();
     let output = output.map_err(|error| format!("git could not be run: {error}"))?;
@@ -192,15 +190,15 @@ fn changes_since(commit: &str) -> Result<PathBuf, String> {
     Ok(file)
 }
 
-/// Where reports and what is built are kept from run to run.
+/// The directory that keeps reports and builds from run to run.
 fn directory() -> Result<PathBuf, String> {
     let directory = metadata::target_directory()?.join("mutants");
     fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     Ok(directory)
 }
 
-/// Runs the tests against the mutants of a scope: the near ones, and all of them where these let one pass. Those that
-/// pass all.
+/// Runs the tests against the mutants of a scope: the near ones, then all of them on the mutants that pass. Returns
+/// those that pass all.
 fn survivors(scope: &Scope, wanted: &Wanted) -> Result<Vec<Mutant>, String> {
     let near = passing(narrow(examine(scope, wanted), wanted)?, scope, &scope.near, "near")?;
     if near.is_empty() || scope.near == scope.tests {
@@ -219,15 +217,15 @@ fn escaped(text: &str) -> String {
     text.chars().flat_map(|c| special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// Runs `tests` against the mutants that `command` chooses; those that pass.
+/// Runs `tests` against the mutants that `command` selects; returns those that pass.
 fn passing(mut command: Command, scope: &Scope, tests: &[String], stage: &str) -> Result<Vec<Mutant>, String> {
     let directory = directory()?;
     let reports = directory.join(&scope.name).join(stage);
     let missed = reports.join("mutants.out/missed.txt");
     fs::create_dir_all(&reports).map_err(|error| format!("cannot make {}: {error}", reports.display()))?;
-    // What a run before this one has left. There may be none.
+    // Left by an earlier run. There may be none.
     let _ = fs::remove_file(&missed);
-    // What the copies build is kept apart from what the tree builds, and from one run to the next.
+    // Builds of the copies are separate from those of the tree, and kept from one run to the next.
     command.env("CARGO_TARGET_DIR", directory.join("build"));
     command.args(["--profile", "mutants", "--test-package", &scope.package, "--build-timeout", "900"]);
     command.args(["--timeout", &scope.seconds.to_string()]).arg("--output").arg(&reports);
@@ -236,7 +234,7 @@ fn passing(mut command: Command, scope: &Scope, tests: &[String], stage: &str) -
     finish(&mut command, &[0, 2, 3])?;
     match fs::read_to_string(&missed) {
         Ok(text) => Ok(text.lines().filter_map(mutant).collect()),
-        // There was nothing to plant: nothing of the scope has changed, or there are more shards than mutants.
+        // There were no mutants: nothing of the scope has changed, or there are more shards than mutants.
         Err(_) => Ok(Vec::new()),
     }
 }
@@ -256,8 +254,8 @@ fn source(file: &str) -> Result<Vec<String>, String> {
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
 }
 
-/// What is wrong with the survivors of a scope: those that the list does not have; entries whose line the file does not
-/// have; if the `whole` scope was run, entries that did not survive.
+/// The faults of a scope's survivors: those not in the list; entries whose line is not in the file; if the `whole`
+/// scope was run, entries that did not survive.
 fn judge(scope: &Scope, accepted: &[Accepted], survivors: &[Mutant], whole: bool) -> Result<Vec<String>, String> {
     let of_scope = |entry: &&Accepted| scope.files.iter().any(|files| matches(files, &entry.file));
     let entries: Vec<&Accepted> = accepted.iter().filter(of_scope).collect();

@@ -1,10 +1,10 @@
-//! `cargo xtask names`: no crate but `stack` names an architecture in its source.
+//! `cargo xtask names`: only `stack` names architectures in its source.
 //!
 //! The architectures declare their names in `stack`; `crates/every-arch/src/architectures.txt` lists them, and a test
 //! keeps it so. The check reads the string literals of every other crate's `src`, without comments and without the unit
-//! tests at the end of a file, and fails on a literal that names an architecture. Lists that a person chose (what a
-//! quick comparison measures, the examples of a help text) are data files, which are parsed by tests. Examples, benches
-//! and directories of tests are exempt; `xtask/names.txt` says which literals mean something else.
+//! tests at the end of a file, and fails on a literal that names an architecture. Chosen lists (the quick comparison,
+//! examples of a help text) are data files, which tests parse. Examples, benches and directories of tests are exempt;
+//! `xtask/names.txt` lists literals with another meaning.
 
 mod literals;
 
@@ -18,7 +18,7 @@ use literals::{Literal, literals};
 const LIST: &str = "xtask/names.txt";
 const ARCHITECTURES: &str = "crates/every-arch/src/architectures.txt";
 
-/// What `xtask/names.txt` says.
+/// The contents of `xtask/names.txt`.
 #[derive(Default)]
 struct Rules {
     english: BTreeSet<String>,
@@ -86,7 +86,7 @@ fn named<'a>(text: &'a str, families: &BTreeSet<String>, english: &BTreeSet<Stri
     found
 }
 
-/// Every Rust file below `directory` but those called `tests.rs`, which are unit tests.
+/// Every Rust file below `directory` except `tests.rs`, which has unit tests.
 fn sources(directory: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let entries = fs::read_dir(directory).map_err(|error| format!("cannot read {}: {error}", directory.display()))?;
     for entry in entries {
@@ -114,7 +114,7 @@ fn directories() -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// What is wrong in one file; allowances that it uses are taken out of `unused`.
+/// The faults of one file; removes the exceptions that it uses from `unused`.
 fn judge(
     path: &str,
     source: &str,
@@ -134,7 +134,7 @@ fn judge(
     wrong
 }
 
-/// Fails where a crate other than `stack` names an architecture.
+/// Fails if a crate other than `stack` names an architecture.
 pub fn check() -> Result<(), String> {
     let (rules, families) = (parse(&read(LIST)?)?, families(&read(ARCHITECTURES)?));
     let (mut unused, mut wrong, mut files) = (rules.allowed.clone(), Vec::new(), Vec::new());

@@ -1,10 +1,10 @@
-//! `cargo xtask pages`: what the pages name exists.
+//! `cargo xtask pages`: everything that the pages name must exist.
 //!
-//! A rename leaves pages behind that send their reader to files and tests which are gone. The check reads each tracked
-//! Markdown page and fails where a code span names a source file, or a test by `module::beginning_...`, that the tree
-//! does not have, and where a relative link leads nowhere. A file may be named without `crates/`, and without `src/`, as the
-//! pages about code do. Fenced blocks, templates (`arch/NAME.rs`) and files of other projects are no names of ours: a span
-//! counts as a file of ours if it has a directory that a crate is named for.
+//! A rename can leave references to files and tests that no longer exist. The check reads each tracked Markdown page
+//! and fails if a code span names a source file, or a test by `module::beginning_...`, that does not exist, or if a
+//! relative link is broken. A file may be named without `crates/`, and without `src/`, as the pages about code do.
+//! Fenced blocks, templates (`arch/NAME.rs`) and files of other projects are ignored: a span counts as one of our files
+//! if it has the directory of one of our crates.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use crate::metadata;
 
-/// What the tree has, in the forms that pages use.
+/// The contents of the tree, in the forms that pages use.
 struct Tree {
     files: BTreeSet<String>,
     /// Names of crates' directories, `xtask` and other top directories.
@@ -20,7 +20,7 @@ struct Tree {
     functions: BTreeSet<String>,
 }
 
-/// Reads every page and says what it names in vain.
+/// Reads every page and reports names that do not exist.
 pub fn check() -> Result<(), String> {
     let tree = Tree::read()?;
     let pages: Vec<&String> = tree.files.iter().filter(|path| path.ends_with(".md")).collect();
@@ -58,7 +58,7 @@ impl Tree {
         Tree { rooms: rooms.collect(), files: files.into_iter().collect(), functions }
     }
 
-    /// A line for each name in `text` that stands for nothing.
+    /// A line for each name in `text` that does not exist.
     fn missing(&self, page: &str, text: &str) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut fenced = false;
@@ -74,7 +74,7 @@ impl Tree {
         wrong
     }
 
-    /// Whether a code span names something there is, or nothing that this check knows.
+    /// Whether a code span names something that exists, or nothing that is checked.
     fn has(&self, span: &str) -> bool {
         if let Some((_, name)) = span.strip_suffix("...").and_then(|name| name.rsplit_once("::")) {
             let after = self.functions.range(name.to_owned()..).next();

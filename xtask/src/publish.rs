@@ -1,8 +1,8 @@
-//! The libraries can be published: what each manifest must say for that, in which order they go, and that cargo packs them.
+//! Publication of the libraries: the required fields of each manifest, the order, and that cargo packs them.
 //!
-//! Published are the packages in [`ROOTS`] and what they stand on, and nothing else. cargo packs them without the network
-//! and without building them, in a second; `cargo publish --dry-run` also builds what it packed, which the other steps
-//! have done. What may never happen: a library that is published and needs one that is not.
+//! Only the packages in [`ROOTS`] and their dependencies are published. cargo packs them without the network and
+//! without building them, in a second; `cargo publish --dry-run` would also build them, which the other steps have
+//! done. What may never happen: a published library that needs an unpublished one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::metadata;
 /// The libraries that users depend on.
 const ROOTS: [&str; 3] = ["heddle", "heddle-posix", "heddle-bridge"];
 
-/// What a registry shows of a package, by its field in `cargo metadata`.
+/// Fields of a package that a registry shows, by their names in `cargo metadata`.
 const SHOWN: [&str; 5] = ["description", "license", "readme", "keywords", "categories"];
 
-/// The texts that both licences want to go along, in the directory of each package.
+/// The texts that both licences require, in the directory of each package.
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 
-/// The libraries, each behind those that it needs. An error has a line for each mistake in a manifest.
+/// The libraries, each after those that it needs. An error has a line for each mistake in a manifest.
 pub fn order() -> Result<Vec<String>, String> {
     let packages = metadata::ours()?;
     let complaints = complaints(&packages, |directory, file| directory.join(file).is_file());
@@ -37,7 +37,7 @@ pub fn arguments(packages: &[String]) -> Vec<&str> {
     pack.into_iter().chain(chosen).collect()
 }
 
-/// The packages in [`ROOTS`] and all of ours that they need, each behind those that it needs.
+/// The packages in [`ROOTS`] and all of ours that they need, each after those that it needs.
 fn libraries(packages: &[Value]) -> Vec<String> {
     fn visit(packages: &[Value], name: &str, found: &mut Vec<String>) {
         let package = packages.iter().find(|package| package["name"] == name);
@@ -70,7 +70,7 @@ fn complaints(packages: &[Value], has_file: impl Fn(&Path, &str) -> bool) -> Vec
     complaints
 }
 
-/// What the manifest and the directory of a library lack.
+/// The fields and files that a library lacks.
 fn incomplete(package: &Value, libraries: &BTreeSet<String>, has_file: impl Fn(&Path, &str) -> bool) -> Vec<String> {
     let name = text(&package["name"]);
     let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
@@ -91,16 +91,16 @@ fn incomplete(package: &Value, libraries: &BTreeSet<String>, has_file: impl Fn(&
 }
 
 fn is_published(package: &Value) -> bool {
-    // `publish = false` is an empty list of registries; without the line there is none.
+    // `publish = false` is an empty list of registries; without the line it is null.
     package["publish"].is_null()
 }
 
-/// All that a manifest names, also for tests.
+/// All dependencies in a manifest, also for tests.
 fn dependencies(package: &Value) -> impl Iterator<Item = &Value> {
     package["dependencies"].as_array().into_iter().flatten()
 }
 
-/// What its users get along with a package, whichever features they ask for.
+/// Dependencies of a package for its users, with any features.
 fn needs(package: &Value) -> impl Iterator<Item = &Value> {
     dependencies(package).filter(|dependency| dependency["kind"] != "dev")
 }

@@ -1,22 +1,22 @@
-//! `cargo xtask rules`: rules of the house that a search of the source can hold.
+//! `cargo xtask rules`: rules that can be checked by a search of the source.
 //!
 //! * No protocol word under `crates/stack/src/arch`, nor in `arch.rs`: an RFC, a flag, a state, a sequence number.
-//!   Architecture files hold exclusion and hand-off (ARCHITECTURE.md).
+//!   Architecture files contain exclusion and hand-off (ARCHITECTURE.md).
 //! * No wire offset under `crates/stack/src`: no slice of bytes by literal bounds, and no number read from or written
-//!   to bytes in network order. Fields are asked of `wire`, and of the protocol crates.
-//! * Under `crates/stack/src`, only `charge.rs` tells the platform of plain work and plain memory, and each of its functions
-//!   asks first whether the platform charges: what a simulator needs costs nothing on a real machine.
+//!   to bytes in network order. Fields are read by `wire`, and by the protocol crates.
+//! * Under `crates/stack/src`, only `charge.rs` reports plain work and plain memory to the platform, and each of its
+//!   functions first tests whether the platform charges: the needs of a simulator cost nothing on a real machine.
 //! * A counter or a drop reason that is declared is counted somewhere in a `src` directory.
 //!
-//! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. Comments are
-//! part of the search for protocol words, since a rule cited is a rule that stands there.
+//! Comments and the tests at the end of a file are left out of the searches for offsets and for counters. The search
+//! for protocol words includes comments, since a cited rule is a protocol rule.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::metadata;
 
-/// Words of protocols, as whole words. Names of architectures' papers and of counters are none.
+/// Words of protocols, as whole words. Names of architectures' papers and of counters are not included.
 const PROTOCOL_WORDS: &[&str] = &[
     "RFC",
     "SYN",
@@ -37,11 +37,11 @@ const PROTOCOL_WORDS: &[&str] = &[
     "irs",
 ];
 
-/// Where counters are declared, and by what path they are counted.
+/// Where counters are declared, and the path by which they are counted.
 const DECLARATIONS: &[(&str, &str)] =
     &[("crates/observe/src/counter.rs", "Counter"), ("crates/observe/src/drop_reason.rs", "DropReason")];
 
-/// Holds the source to the rules.
+/// Checks the source.
 pub fn check() -> Result<(), String> {
     let root = metadata::root();
     let mut architectures = sources(&root.join("crates/stack/src/arch"))?;
@@ -77,7 +77,7 @@ fn protocol_words(files: &[PathBuf]) -> Result<Vec<String>, String> {
 /// Calls that turn bytes of a packet into a number, or the reverse.
 const NETWORK_ORDER: &[&str] = &["from_be_bytes", "to_be_bytes", "first_chunk", "first_chunk_mut", "split_first_chunk"];
 
-/// The lines of the shipped part of a file that look into bytes at fixed places.
+/// The lines of the shipped part of a file that access bytes at fixed offsets.
 fn wire_offsets(path: &str, text: &str) -> Vec<String> {
     let mut broken = Vec::new();
     for (number, line) in shipped(text).lines().enumerate() {
@@ -89,10 +89,10 @@ fn wire_offsets(path: &str, text: &str) -> Vec<String> {
     broken
 }
 
-/// Calls that tell a platform what plain code costs.
+/// Calls that report the cost of plain code to a platform.
 const CHARGES: &[&str] = &["work(Step", "::touch(", "::work(sync"];
 
-/// The lines that charge outside `charge.rs`, and the public functions of that file that do not ask first.
+/// The lines that charge outside `charge.rs`, and the public functions of that file without the test.
 fn charges(path: &str, text: &str) -> Vec<String> {
     let text = shipped(text);
     if path.ends_with("src/charge.rs") {
@@ -106,7 +106,7 @@ fn charges(path: &str, text: &str) -> Vec<String> {
     lines.map(|(number, _)| format!("{path}:{}: charges; only charge.rs does", number + 1)).collect()
 }
 
-/// How the body of a function that charges begins.
+/// The beginning of the body of a function that charges.
 const ASKS: &str = "    if P::CHARGED";
 
 /// Whether a line has `[a..b]`, `.get(a..b)` or `.get(a)` where a bound is a number or a constant.
@@ -135,7 +135,7 @@ fn shipped(text: &str) -> &str {
     text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default()
 }
 
-/// All code that ships, but the declarations themselves.
+/// All shipped code, except the declarations themselves.
 fn counting_code(root: &Path) -> Result<String, String> {
     let mut code = String::new();
     for file in sources(&root.join("crates"))? {

@@ -1,7 +1,7 @@
 //! The steps of `make test`, in order; `docs/ci.md` has a paragraph on each.
 //!
-//! All of them use one target directory and, but for documentation and clippy, one profile, so that nothing is
-//! compiled twice. A step that fails does not stop the others: one run tells everything that is wrong.
+//! All of them use one target directory and, except for documentation and clippy, one profile, so that nothing is
+//! compiled twice. A failed step does not stop the others: one run reports all faults.
 
 use std::process::Command;
 use std::time::Instant;
@@ -31,11 +31,11 @@ pub const ALL: &[&str] = &[
     "publish",
 ];
 
-/// The steps that do not run anything of the product.
+/// The steps that do not run code of the product.
 pub const CHECK: &[&str] =
     &["fmt", "clippy", "deps", "rules", "cycles", "names", "pages", "coverage", "api", "docs", "features"];
 
-/// How a step ended when it did not fail.
+/// The result of a step that did not fail.
 enum Done {
     Passed,
     /// With the reason, which names the remedy.
@@ -69,18 +69,18 @@ pub fn run(names: &[&str]) -> Result<(), String> {
     summary(names.len(), &failed, &skipped, start.elapsed().as_secs())
 }
 
-/// Follows one segment and one write through the stack, in a debug build, which is what records.
+/// Follows one segment and one write through the stack, in a debug build, which records them.
 pub fn walk() -> Result<(), String> {
     cargo(&["run", "--quiet", "--locked", "--package", "heddle", "--example", "walk"]).map(|_| ())
 }
 
-/// The fault matrix without end, in a release build: what matters is how many cells it gets through.
+/// The fault matrix in an endless loop, in a release build, for the most cells per time.
 pub fn soak(options: &[&str]) -> Result<(), String> {
     let run = ["run", "--quiet", "--release", "--locked", "--package", "heddle", "--example", "soak", "--"];
     cargo(&[&run[..], options].concat()).map(|_| ())
 }
 
-/// The one plain line at the end.
+/// The final line.
 fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Result<(), String> {
     if !failed.is_empty() {
         let again = failed.join(" ");
@@ -112,7 +112,8 @@ fn step(name: &str) -> Result<Done, String> {
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
         "descriptors" => descriptors(),
         "models" => models(),
-        // As tests and not with `cargo bench`: the same profile, hence nothing to compile again, and no measurement.
+        // As tests and not with `cargo bench`: the same profile, so nothing is compiled again, and there is no
+        // measurement.
         "bench" => cargo(&["test", "--locked", "--workspace", "--bench=*", "--", "--smoke"]),
         "exclusive" => exclusive(),
         "instructions" => instructions(),
@@ -122,8 +123,8 @@ fn step(name: &str) -> Result<Done, String> {
     }
 }
 
-/// Where tests draw cases and schedules from: the same in every run, so that what fails is the change. Others are drawn
-/// with another number in the environment, and by the fuzzers.
+/// Seeds of the cases and schedules of tests: the same in every run, so that a failure is caused by the change. Other
+/// seeds are set in the environment, or used by the fuzzers.
 const SEEDS: [&str; 2] = ["PROPTEST_RNG_SEED", "SHUTTLE_RANDOM_SEED"];
 
 fn command(arguments: &[&str]) -> Command {
@@ -177,7 +178,7 @@ const OPENING: [&[&str]; 4] = [
     &["--package", "heddle", "--test", "polling", "--test", "sockets"],
 ];
 
-/// These tests once more as [`inheriting`] has it.
+/// These tests once more with [`inheriting`].
 fn descriptors() -> Result<Done, String> {
     for arguments in OPENING {
         finish(inheriting(&[&["test", "--quiet", "--locked"], arguments].concat()))?;
@@ -185,15 +186,15 @@ fn descriptors() -> Result<Done, String> {
     Ok(Done::Passed)
 }
 
-/// All tests as [`inheriting`] has it.
+/// All tests with [`inheriting`].
 pub fn all_inheriting() -> Result<(), String> {
-    // Built first: the compiler may have its descriptors.
+    // Built first: the limits are not for the compiler.
     cargo(&["test", "--locked", "--workspace", "--no-run"])?;
     finish(inheriting(&["test", "--quiet", "--locked", "--workspace", "--no-fail-fast"])).map(|_| ())
 }
 
-/// cargo with what a parent may leave to a program: open descriptors, one of them with a high number, a low limit of
-/// open files, a small stack of its first thread, and no standard input.
+/// cargo with unusual inherited state: open descriptors, one of them with a high number, a low limit of open files, a
+/// small stack of its first thread, and no standard input.
 fn inheriting(arguments: &[&str]) -> Command {
     const INHERITED: &str = "exec 9</dev/null 200</dev/null; ulimit -n 256 -s 1024; exec 0<&-; exec \"$@\"";
     let plain = command(arguments);
@@ -203,7 +204,7 @@ fn inheriting(arguments: &[&str]) -> Command {
     shell
 }
 
-/// What the architecture costs where access is exclusive.
+/// The cost of the architecture with exclusive access.
 fn exclusive() -> Result<Done, String> {
     match exclusive::compare()? {
         exclusive::Outcome::Within => Ok(Done::Passed),
@@ -233,7 +234,7 @@ fn models() -> Result<Done, String> {
         let features = format!("--features={}", features.join(","));
         let mut command = command(&["test", "--locked", "--package", &package.name, "--lib", "--tests", &features]);
         if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
-            // Two preemptions find nearly every known kind of mistake; three take hours.
+            // Two preemptions find nearly all known kinds of mistakes; three take hours.
             command.env("LOOM_MAX_PREEMPTIONS", "2");
         }
         finish(command).map_err(|error| format!("{}: {error}", package.name))?;

@@ -49,7 +49,7 @@ impl Arrival {
     }
 }
 
-/// What becomes of a frame.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It leaves by one port.

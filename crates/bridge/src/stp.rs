@@ -91,7 +91,7 @@ impl StpConfig {
     /// Holds the values to their ranges, and to each other (17.14).
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), StpConfigError> {
         let delays = 2 * (u16::from(self.forward_delay) - u16::from(self.forward_delay > 0));
         let rules = [
@@ -143,7 +143,7 @@ impl StpPortConfig {
     /// Holds the values to their ranges.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first invalid one.
     pub fn check(&self) -> Result<(), StpConfigError> {
         if self.priority & 0xf != 0 {
             return Err(StpConfigError("the port priority must be a multiple of 16"));

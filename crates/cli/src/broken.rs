@@ -30,7 +30,7 @@ pub fn network(args: &NetworkArgs) -> (Network, Breaker) {
 }
 
 impl Breaker {
-    /// From now on the device panics whenever it is looked at, and is looked at.
+    /// Makes the device panic at every use, and causes a use.
     pub fn strike(&self) {
         self.plant.always.store(u32::MAX, Ordering::SeqCst);
         let socket = UdpSocket::bind(&self.peer, "10.0.0.9:0").expect("a port");

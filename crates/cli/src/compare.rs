@@ -162,8 +162,7 @@ impl Common {
         if let Some(zero) = options.connections.iter().find(|n| **n == 0 || **n > 100_000) {
             return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
         }
-        // All architectures of one load are open at a time, and the kernel; each has two stacks and the threads that
-        // load it.
+        // All architectures of one load and the kernel are open at a time; each has two stacks and its load threads.
         headroom::check(3 * options.threads as usize * (options.architectures.len() + 1))?;
         let quiet = self.to_stdout || self.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let bar = progress_bar();
@@ -238,7 +237,7 @@ fn print_results(results: &Results) {
     }
 }
 
-/// Columns of the terminal; wide enough for every figure where output goes elsewhere.
+/// Columns of the terminal; wide enough for every figure if the output is not a terminal.
 fn width() -> usize {
     if !stdout().is_terminal() {
         return 160;

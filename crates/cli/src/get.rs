@@ -68,11 +68,11 @@ pub struct Args {
     network: NetworkArgs,
 }
 
-/// A URL that we can fetch.
+/// A supported URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     url: String,
-    /// As the Host header has it.
+    /// The value of the Host header.
     authority: String,
     address: SocketAddr,
     path: String,
@@ -119,7 +119,7 @@ struct Report {
 /// Runs the command.
 ///
 /// # Errors
-/// The file did not come, or could not be written.
+/// The file could not be fetched or written.
 pub fn run(args: Args) -> Result<(), Failure> {
     args.network.check_headroom()?;
     let runtime = runtime::new()?;
@@ -154,7 +154,7 @@ impl Report {
     }
 }
 
-/// Runs `step` for at most the time allowed.
+/// Runs `step` within the time-out.
 async fn in_time<T, E>(args: &Args, what: &str, step: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
 where
     E: std::fmt::Display,
@@ -196,7 +196,7 @@ async fn ask(args: &Args, stack: &Stack) -> Result<Response<Incoming>, Failure> 
     let _ = stream.set_nodelay(true);
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream));
     let (mut sender, connection) = in_time(args, "connecting", handshake).await?;
-    // It ends with the response; its error, if any, reaches us through the response, too.
+    // It ends with the response, which also reports its error, if any.
     tokio::spawn(connection);
     let host = args.host.as_deref().unwrap_or(&args.url.authority);
     let request = Request::get(&args.url.path)
@@ -250,7 +250,7 @@ fn progress(length: Option<u64>) -> ProgressBar {
     }
 }
 
-/// Where the content goes.
+/// Destination of the content.
 struct Sink {
     path: Option<PathBuf>,
     out: Box<dyn Write + Send>,
@@ -278,7 +278,7 @@ impl Sink {
 
     fn failure(&self, error: &io::Error) -> Failure {
         match &self.path {
-            // The reader of our output has closed it.
+            // The reader of the output has closed it.
             None if error.kind() == io::ErrorKind::BrokenPipe => Failure::Reported,
             None => Failure::Failed(format!("cannot write to standard output: {error}; use -o FILE")),
             Some(path) => Failure::Failed(format!(
@@ -288,7 +288,7 @@ impl Sink {
         }
     }
 
-    /// Adds to a failure what was stored before it.
+    /// Adds the stored bytes to the message of a failure.
     fn kept(&self, failure: Failure, bytes: u64) -> Failure {
         match (failure, &self.path) {
             (Failure::Failed(message), Some(path)) if bytes > 0 => {

@@ -1,11 +1,11 @@
 //! Checks that a command's threads and memory are available, before anything is opened.
 //!
 //! An allocation that fails ends the process, a runtime that gets no thread panics, and a stack without packet buffers
-//! receives nothing. So a command first starts as many threads as it is going to need, has them all at once, and takes
-//! the memory of a start beside them; then it gives everything back.
+//! receives nothing. So a command first starts as many threads as it will need, all at once, and allocates the memory
+//! of a start beside them; then it releases everything.
 //!
-//! Where address space is limited all threads allocate from one heap ([`prepare`]). Otherwise the C library would set
-//! aside 64 MiB for each thread until there is nothing left, and whether a start succeeds would be a matter of luck.
+//! If address space is limited all threads allocate from one heap ([`prepare`]). Otherwise the C library would reserve
+//! 64 MiB for each thread until nothing is left, and the success of a start would depend on chance.
 
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
@@ -17,26 +17,26 @@ use sync::Real;
 use crate::failure::Failure;
 
 const MIB: usize = 1 << 20;
-/// Memory that a start takes besides its threads' stacks: tables, packet buffers, and room for the first connections.
+/// Memory of a start besides its threads' stacks: tables, packet buffers, and room for the first connections.
 const START: usize = 32 * MIB;
-/// More than one thread takes when it starts: a stack of 2 MiB with its guard, and a stack for signals.
+/// Upper bound for the start of one thread: a stack of 2 MiB with its guard, and a stack for signals.
 const THREAD: usize = 4 * MIB;
-/// What is set free before an error is put into words.
+/// Memory freed before an error message is built.
 const CUSHION: usize = 256 << 10;
 /// Address space of the program itself, with its libraries; about a third of it is used.
 const PROGRAM: usize = 64 * MIB;
 
-/// Makes the most of a limited address space. To be called first of all, before there are threads.
+/// Prepares for a limited address space. Must be called first, before there are threads.
 pub fn prepare() {
     if getrlimit(Resource::As).current.is_some() {
         Real::allocate_from_one_heap();
     }
 }
 
-/// Makes sure that `threads` threads more can be started, with the memory that they need at first.
+/// Checks that `threads` more threads can be started, with their initial memory.
 ///
 /// # Errors
-/// The system does not give them.
+/// The system does not provide them.
 pub fn check(threads: usize) -> Result<(), Failure> {
     let cushion = reserve(CUSHION);
     let had = cushion.is_some() && try_out(threads);
@@ -56,7 +56,7 @@ fn try_out(threads: usize) -> bool {
     }
     let gate = Mutex::new(());
     thread::scope(|scope| {
-        // No thread panics under it.
+        // No thread panics while holding it.
         let closed = gate.lock().unwrap_or_else(PoisonError::into_inner);
         let (started, starts) = channel();
         let all = (0..threads).all(|_| {
@@ -66,7 +66,7 @@ fn try_out(threads: usize) -> bool {
                 drop(gate.lock());
             };
             let spawned = reserve(THREAD).is_some() && Builder::new().spawn_scoped(scope, body).is_ok();
-            // One at a time, so that the next sees what this one has left.
+            // One at a time, so that each start sees the memory left by the one before.
             spawned && starts.recv().is_ok()
         });
         let had = all && reserve(START).is_some();

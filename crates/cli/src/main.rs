@@ -1,7 +1,6 @@
-//! The one binary: reads the command line and hands over. Each subcommand has a file of its own; nothing is decided
-//! here.
+//! The one binary: parses the command line and calls the subcommand, each of which has its own file.
 //!
-//! Exit status: 0 all went well, 1 it was tried and failed, 2 the command line asks for something that cannot be.
+//! Exit status: 0 success, 1 failure, 2 invalid command line.
 
 #![forbid(unsafe_code)]
 
@@ -72,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The reader of the output may stop reading, as `head` does: the command then ends silently and without success,
+/// The reader of the output may stop reading, as `head` does: the command then ends silently with a failure status,
 /// because output is lost. A full disk is reported in one line. `print!` would panic in both cases.
 fn end_with_the_reader() {
     let usual = std::panic::take_hook();

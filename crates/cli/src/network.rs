@@ -1,8 +1,8 @@
-//! The options that say which device, which addresses and which architecture, shared by every command that needs a
-//! network; and a stack built from them.
+//! The options for device, addresses and architecture, shared by every command that needs a network; and a stack built
+//! from them.
 //!
-//! Over `mem` there is no other host, so a command that connects brings its peer along: a second stack in
-//! the same process, at the other port of the in-memory device ([`Network::with_peer`]).
+//! Over `mem` there is no other host, so a command that connects also creates its peer: a second stack in the same
+//! process, at the other port of the in-memory device ([`Network::with_peer`]).
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -25,10 +25,10 @@ use crate::failure::Failure;
 use crate::privileges::User;
 use crate::{headroom, runtime};
 
-/// How long a command waits for a router to speak: it is asked after one, five and thirteen seconds.
+/// How long a command waits for a router: solicitations are sent after one, five and thirteen seconds.
 const ADDRESS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(15);
 
-/// Largest number of queue pairs and threads that may be asked for: what the devices can have.
+/// Largest number of queue pairs and threads: the limit of the devices.
 const MOST_QUEUES: u64 = 64;
 
 /// Smallest MTU of a link that carries IPv4 (RFC 791, section 3.2), and of one that carries IPv6 (RFC 8200, section 5).
@@ -126,7 +126,7 @@ pub fn fault_help() -> String {
     format!("Faults to inject, such as \"loss 1% reorder 2% out delay 5ms seed 7\" (docs/faults.md).\n\n{GRAMMAR}")
 }
 
-/// What `--dev` may say.
+/// Values of `--dev`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceName {
     /// Two linked ports in memory.
@@ -150,7 +150,7 @@ impl FromStr for DeviceName {
     }
 }
 
-/// What `--offload` may say.
+/// Values of `--offload`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Offload {
     /// Checksums and segmentation.
@@ -161,13 +161,13 @@ pub enum Offload {
     None,
 }
 
-/// A running stack, with what a command has to watch besides it.
+/// A running stack, with its device and a notification of its removal.
 pub struct Network {
     /// The stack.
     pub stack: Stack,
     /// Its device's name.
     pub device: String,
-    /// Notified when the device has vanished.
+    /// Notified when the device was removed.
     pub gone: Arc<Notify>,
     recording: Option<(PathBuf, Arc<Recording>)>,
 }
@@ -182,11 +182,11 @@ impl NetworkArgs {
         self.queues.map_or(self.threads(), |queues| queues as usize).min(MOST_QUEUES as usize)
     }
 
-    /// Makes sure that the threads of a command can be started, with the memory that they need: those of its stacks, of
-    /// which there are two over mem, and of its runtime.
+    /// Checks that the threads of a command can be started, with their memory: those of its stacks (two over mem) and
+    /// of its runtime.
     ///
     /// # Errors
-    /// The system does not give them.
+    /// The system does not provide them.
     pub fn check_headroom(&self) -> Result<(), Failure> {
         let stacks = if self.dev == DeviceName::Mem { 2 } else { 1 };
         headroom::check(stacks * (self.queues() + self.threads()) + runtime::threads())
@@ -214,7 +214,7 @@ impl NetworkArgs {
             Offload::Checksum => Offloads::Checksum,
             Offload::None => Offloads::None,
         };
-        // Before the interface is changed: with a small MTU the kernel takes its own IPv6 addresses off it.
+        // Before the interface is changed: with a small MTU the kernel removes its own IPv6 addresses from it.
         self.check_mtu("--mtu", self.mtu, &self.addr)?;
         let options = TapOptions { queues: self.queues(), offloads, mtu: self.mtu, framing, ..TapOptions::default() };
         let tap = Tap::open(name, options).map_err(|error| match error {
@@ -228,7 +228,7 @@ impl NetworkArgs {
         Ok(network)
     }
 
-    /// Refuses an MTU below the least of IPv6. `whose` names its source in the message, before the number.
+    /// Refuses an MTU below the least of IPv6. `whose` is its source in the message, before the number.
     fn check_mtu(&self, whose: &str, mtu: Option<usize>, addresses: &[Cidr]) -> Result<(), Failure> {
         let Some(mtu) = mtu.filter(|mtu| *mtu < LEAST_MTU_V6) else { return Ok(()) };
         let mut six = addresses.iter().filter(|cidr| cidr.address().is_ipv6());
@@ -243,7 +243,7 @@ impl NetworkArgs {
         )))
     }
 
-    /// Waits until an address is in use that leads off the link or was asked for, and says which.
+    /// Waits until an address is in use that is not link-local or was given by `--addr`, and prints it.
     fn await_address(&self, name: &str, stack: &Stack) -> Result<(), Failure> {
         let asked = |address: &IpAddr| self.addr.iter().any(|cidr| cidr.address() == *address);
         let wide = |address: &IpAddr| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
@@ -361,7 +361,7 @@ impl NetworkArgs {
 }
 
 impl Network {
-    /// What to say when the device has vanished under a service.
+    /// The failure when the device of a service was removed.
     pub fn vanished(&self) -> Failure {
         let given_up = |failure: &heddle::Failure| matches!(failure.scope, FaultScope::Device(_) | FaultScope::Thread);
         if let Some(failure) = self.stack.failures().into_iter().rfind(given_up) {
@@ -376,7 +376,7 @@ impl Network {
     /// Ends the recording, if there is one.
     ///
     /// # Errors
-    /// The recording is not complete: the disk was full, for one.
+    /// The recording is incomplete, for example because the disk was full.
     pub fn finish(&self) -> Result<(), Failure> {
         let Some((path, recording)) = &self.recording else { return Ok(()) };
         recording.flush();
@@ -448,7 +448,7 @@ mod tests {
             let own = neighbour_of(peer);
             assert!(own.address() != peer && own.contains(peer), "{own}");
         }
-        // Neither the network's own address nor the one that means everybody.
+        // Neither the network's own address nor the broadcast address.
         assert_eq!(neighbour_of("10.0.0.1".parse().unwrap()).to_string(), "10.0.0.2/24");
         assert_eq!(neighbour_of("10.0.0.254".parse().unwrap()).to_string(), "10.0.0.253/24");
     }

@@ -90,7 +90,7 @@ struct RoundTrips {
     min: f64,
     avg: f64,
     max: f64,
-    /// Standard deviation of the population, as other pings print it.
+    /// Standard deviation of the population, as in other implementations of ping.
     mdev: f64,
 }
 
@@ -136,7 +136,7 @@ async fn send_all(args: &Args, stack: &Stack) -> Result<Report, Failure> {
         let ask = async {
             ticks.tick().await;
             let (stack, address, size, timeout) = (stack.clone(), args.address, args.size, args.timeout);
-            // The sequence number on the wire has 16 bits; ours goes on.
+            // The sequence number on the wire has 16 bits; ours continues.
             let question = move || stack.ping(address, seq as u16, size, timeout);
             tokio::task::spawn_blocking(question).await
         };

@@ -1,8 +1,8 @@
 //! How a command gives up root once its interface is open (`--user`).
 //!
-//! The system calls change the calling thread only, so this runs before any other thread is started, and looks at all
-//! threads of the process afterwards. The order is what the kernel's rules ask for: the bounding set and the groups
-//! while there are rights to change them, then the group, then the user, whose change clears the capabilities of root.
+//! The system calls change the calling thread only, so this runs before any other thread is started, and checks all
+//! threads of the process afterwards. The kernel requires this order: the bounding set and the groups while there is
+//! the right to change them, then the group, then the user, whose change clears the capabilities of root.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,7 @@ use rustix::thread::{
 
 use crate::failure::Failure;
 
-/// Capabilities that the kernel may know: the numbers of 64 bits. Those beyond its last one are refused, which says
-/// where the set ends.
+/// Possible capabilities: the numbers of 64 bits. The kernel refuses those beyond its last one.
 const CAPABILITIES: u32 = 64;
 
 /// How long threads that have ended may be listed.
@@ -73,10 +72,10 @@ fn parse(text: &str, passwd: &str, group: &str) -> Result<User, String> {
 }
 
 impl User {
-    /// Becomes this user, for good: no groups, no capabilities, and no program that is started gets any.
+    /// Becomes this user, irrevocably: no groups, no capabilities, neither for this process nor for programs it starts.
     ///
     /// # Errors
-    /// The process is not root, or it has kept something.
+    /// The process is not root, or it has kept some privilege.
     pub fn become_it(self) -> Result<(), Failure> {
         self.change().map_err(|(doing, error)| {
             Failure::Failed(format!(
@@ -89,7 +88,7 @@ impl User {
 
     fn change(self) -> Result<(), (&'static str, io::Error)> {
         let what = |doing| move |error: rustix::io::Errno| (doing, io::Error::from(error));
-        // First what needs a right, then what takes the rights away.
+        // First the steps that need a privilege, then those that remove it.
         for number in 0..CAPABILITIES {
             let capability = CapabilitySet::from_bits_retain(1 << number);
             match remove_capability_from_bounding_set(capability) {
@@ -110,8 +109,8 @@ impl User {
         set_no_new_privs(true).map_err(what("refusing new privileges"))
     }
 
-    /// Asks the kernel what every thread of the process has now. The error says what should not be there. A thread that
-    /// has ended may be listed for a moment more, with the rights that it had, so the list is read again for a second.
+    /// Checks the privileges of every thread of the process. The error names a remaining one. A thread that has ended
+    /// may be listed for a moment, with its former privileges, so the list is read again for a second.
     fn verify(self) -> Result<(), String> {
         let start = Instant::now();
         while let Err(kept) = self.verify_threads() {

@@ -1,12 +1,12 @@
-//! `heddle relay`: carries TCP connections between the kernel's sockets and Heddle's stack, either way.
+//! `heddle relay`: relays TCP connections between the kernel's sockets and Heddle's stack, in both directions.
 //!
-//! This file owns the life of a relay: the device is opened, every `--listen` bound, each accepted connection given to
-//! a task that opens its other half and carries text until both directions have ended; a signal or the device's end
-//! stops it, and the totals are printed. How one connection is carried is in `relay/carry.rs`, the two kinds of ends in
+//! This file owns the life of a relay: the device is opened, every `--listen` bound, each accepted connection is passed
+//! to a task that opens its other half and carries data until both directions have ended; a signal or the removal of
+//! the device stops it, and the totals are printed. One connection is in `relay/carry.rs`, the two kinds of ends in
 //! `relay/end.rs`.
 //!
-//! Nothing here blocks a thread: one runtime waits for the kernel's sockets and for Heddle's. A connection holds no
-//! buffer while both its ends keep up, and never more than one piece in each direction.
+//! Nothing here blocks a thread: one runtime waits for the kernel's sockets and for Heddle's. A connection has no
+//! buffer while both its ends keep up, and at most one piece in each direction.
 
 mod carry;
 mod complaints;
@@ -31,7 +31,7 @@ use self::complaints::Complaints;
 use self::end::{Door, Place};
 use self::totals::Totals;
 
-/// What connections that are being carried get after a signal before they are reset.
+/// Time for open connections after a signal before they are reset.
 const GRACE: Duration = Duration::from_secs(1);
 /// Descriptors besides one for each connection: devices, listeners, the runtime's own.
 const SPARE_DESCRIPTORS: u64 = 256;
@@ -81,7 +81,7 @@ pub struct Args {
     network: NetworkArgs,
 }
 
-/// What all connections of a relay share.
+/// State shared by all connections of a relay.
 pub struct Relay {
     network: Network,
     timeout: Duration,
@@ -94,7 +94,7 @@ pub struct Relay {
 /// Runs the command.
 ///
 /// # Errors
-/// The relay could not start, or its device vanished.
+/// The relay could not start, or its device was removed.
 pub fn run(args: Args) -> Result<(), Failure> {
     let routes = routes(&args)?;
     let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
@@ -103,7 +103,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         ));
     };
     args.network.check_headroom()?;
-    // Before --user is followed: root may raise the limit.
+    // Before --user is applied: root may raise the limit.
     if let Some(remedy) = too_few_descriptors(u64::from(args.max_connections)) {
         eprintln!("heddle: {remedy}");
     }
@@ -113,7 +113,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     done.and(relay.network.finish())
 }
 
-/// Pairs what is listened on with where it leads.
+/// Pairs each listening place with its target.
 fn routes(args: &Args) -> Result<Vec<(Place, Place)>, Failure> {
     if args.listen.len() != args.to.len() {
         return Err(Failure::Usage(format!(
@@ -141,7 +141,7 @@ fn checked(listen: Place, to: Place) -> Result<(Place, Place), Failure> {
 
 const HEDDLES: &str = "Heddle's: write `kernel:` before the one that belongs to this machine's programs";
 
-/// Lets us have as many descriptors as connections need. Otherwise says what to do about it.
+/// Raises the limit of descriptors as far as the connections need. Otherwise returns the remedy.
 fn too_few_descriptors(connections: u64) -> Option<String> {
     let wanted = connections + SPARE_DESCRIPTORS;
     let limit = getrlimit(Resource::Nofile);
@@ -177,7 +177,7 @@ impl Relay {
         }
     }
 
-    /// Carries connections until a signal comes or the device goes.
+    /// Carries connections until a signal arrives or the device is removed.
     async fn run(self: Arc<Self>, routes: &[(Place, Place)], json: bool) -> Result<(), Failure> {
         let started = Instant::now();
         let mut stop = Stop::listen()?;
@@ -195,7 +195,7 @@ impl Relay {
         };
         if ending == Ending::Signal {
             let finish = async { self.totals.none_open().await };
-            // A second signal, or the end of their time, cuts them off.
+            // A second signal, or the end of the grace period, resets them.
             let _ = tokio::time::timeout(GRACE, stop.or(finish)).await;
         }
         accepting.shutdown().await;
@@ -206,7 +206,7 @@ impl Relay {
         }
     }
 
-    /// Accepts at one door for ever. Its connections end with it.
+    /// Accepts at one listener for ever. Its connections end with it.
     async fn accept(self: Arc<Self>, door: Door, to: Place) {
         let mut tasks = JoinSet::new();
         loop {
@@ -222,11 +222,12 @@ impl Relay {
                 }
                 Err(problem) => {
                     self.complaints.say(&problem);
-                    // What is short now, descriptors above all, may be there again when a connection has ended.
+                    // A resource that is exhausted, above all descriptors, may be available again when a connection has
+                    // ended.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
-            // What has ended is forgotten, so that a relay may run for ever.
+            // Finished tasks are removed, so that a relay may run for ever.
             while tasks.try_join_next().is_some() {}
         }
     }
@@ -310,7 +311,7 @@ mod tests {
         let message = too_few_descriptors(1 << 40).unwrap();
         assert!(message.contains("ulimit -n 1099511628032"), "{message}");
         assert!(too_few(1024, 2000).contains("give --max-connections 768"));
-        // None at all cannot be asked for.
+        // Zero connections cannot be requested.
         assert!(!too_few(256, 1).contains("--max-connections"));
     }
 }

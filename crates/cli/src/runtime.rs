@@ -9,10 +9,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::Failure;
 
-/// Descriptors that a runtime takes: an epoll set with its waker, and a pair for signals with copies of one end.
+/// Descriptors of a runtime: an epoll set with its waker, and a pair for signals with copies of one end.
 const DESCRIPTORS: usize = 8;
 
-/// Threads that a runtime takes: its workers, and as many again to take their place while one of them waits for a disk.
+/// Threads of a runtime: its workers, and as many again to replace workers that wait for a disk.
 pub fn threads() -> usize {
     2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -20,7 +20,7 @@ pub fn threads() -> usize {
 /// A runtime with one worker per CPU.
 ///
 /// # Errors
-/// The system gives us no threads or descriptors.
+/// The system provides no threads or descriptors.
 pub fn new() -> Result<Runtime, Failure> {
     let built = has_descriptors(DESCRIPTORS).and_then(|()| Builder::new_multi_thread().enable_all().build());
     built.map_err(|error| {
@@ -28,17 +28,17 @@ pub fn new() -> Result<Runtime, Failure> {
     })
 }
 
-/// Whether this many descriptors can be opened. A runtime that lacks one for signals panics where this is an error.
+/// Whether this many descriptors can be opened. Without one for signals the runtime would panic; this returns an error.
 fn has_descriptors(count: usize) -> io::Result<()> {
     let first = File::open("/dev/null")?;
     (1..count).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>().map(drop)
 }
 
-/// The signal that asks a service how it does.
+/// The signal that requests a report from a service.
 pub struct Asked(Signal);
 
 impl Asked {
-    /// Starts to listen for SIGUSR1, which would end the process otherwise. Must be called inside the runtime.
+    /// Starts to handle SIGUSR1, which would otherwise end the process. Must be called inside the runtime.
     ///
     /// # Errors
     /// The system has no room for another signal handler.
@@ -57,7 +57,7 @@ fn register(kind: SignalKind) -> Result<Signal, Failure> {
     signal(kind).map_err(|error| Failure::Failed(format!("cannot listen for signals: {error}; close some programs")))
 }
 
-/// Ctrl-C, and the signal that ends services.
+/// Ctrl-C and SIGTERM.
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
@@ -80,7 +80,7 @@ impl Stop {
         }
     }
 
-    /// Runs `task` to its end, or to the signal: then `None`.
+    /// Runs `task` to its end; `None` if the signal arrives first.
     pub async fn or<T>(&mut self, task: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             result = task => Some(result),

@@ -1,8 +1,8 @@
 //! `heddle serve`: one of four services on Heddle's own stack, until Ctrl-C.
 //!
 //! This file owns the life of a service: the device is opened, the port bound, connections are accepted and each served
-//! by a task of its own; a signal or the device's end stops it, what is under way gets a moment to finish, and the
-//! totals are printed. What a service says to its clients is in `serve/`.
+//! by a task of its own; a signal or the removal of the device stops it, open requests get a moment to finish, and the
+//! totals are printed. The services themselves are in `serve/`.
 
 mod clients;
 mod http;
@@ -29,7 +29,7 @@ use self::clients::{Clients, Limits};
 use self::http::Site;
 use self::totals::{Ending, Totals};
 
-/// What connections that are being served get after a signal before they are cut off.
+/// Time for open connections after a signal before they are reset.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Serve HTTP files, or one of the classic test services, from Heddle's own stack.
@@ -139,7 +139,7 @@ fn rate(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| "give a number of connections in a second, as in 50/s".to_owned())
 }
 
-/// What is served.
+/// The service offered.
 enum Offer {
     Http(Arc<Site>),
     Simple(simple::Protocol),
@@ -148,7 +148,7 @@ enum Offer {
 /// Runs the command.
 ///
 /// # Errors
-/// The service could not start, or its device vanished.
+/// The service could not start, or its device was removed.
 pub fn run(args: Args) -> Result<(), Failure> {
     let Some(service) = args.service else {
         print!("{}", Architecture::catalogue());
@@ -192,7 +192,7 @@ impl Offer {
     }
 }
 
-/// Serves until a signal comes or the device goes.
+/// Serves until a signal arrives or the device is removed.
 async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Arc<Totals>) -> Result<(), Failure> {
     let started = Instant::now();
     let (mut stop, mut asked) = (Stop::listen()?, Asked::listen()?);
@@ -222,7 +222,7 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
     drop(quit);
     if ending == Ending::Signal {
         let finish = async { while tasks.join_next().await.is_some() {} };
-        // A second signal, or the end of their time, cuts them off.
+        // A second signal, or the end of the grace period, resets them.
         let _ = tokio::time::timeout(GRACE, stop.or(finish)).await;
     }
     tasks.shutdown().await;
@@ -248,7 +248,7 @@ where
 {
     async fn run(self, tasks: &mut JoinSet<()>) {
         loop {
-            // A listener that fails accepts nothing any more.
+            // A failed listener accepts no more connections.
             let Ok((stream, peer)) = self.listener.accept().await else { return };
             match self.clients.admit(peer.ip(), Instant::now()) {
                 Ok(admitted) => {
@@ -261,11 +261,11 @@ where
                 }
                 Err(refusal) => {
                     self.totals.refused(refusal);
-                    // Dropping it then resets it, so that nothing is kept of it. It may have been reset already.
+                    // Dropping it then resets it, so that no state is kept. It may have been reset already.
                     let _ = stream.get_ref().set_linger(Some(Duration::ZERO));
                 }
             }
-            // What has ended is forgotten, so that a service may run for ever.
+            // Finished tasks are removed, so that a service may run for ever.
             while tasks.try_join_next().is_some() {}
         }
     }
@@ -333,7 +333,7 @@ fn announce(network: &Network, offer: &Offer, port: u16, json: bool) {
         return;
     }
     let scheme = if offer.name() == "http" { "http://" } else { "" };
-    // A link-local address is reached by naming an interface, too, which is the client's affair.
+    // A link-local address is omitted: a client must also name its interface.
     let reached = addresses.iter().filter(|address| !is_link_local(address.ip()));
     let places: Vec<String> = reached.map(|address| format!("{scheme}{address}")).collect();
     println!("Serving {} on {} at {} under {arch}; Ctrl-C ends it.", offer.name(), network.device, places.join(" "));

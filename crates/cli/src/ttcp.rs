@@ -47,8 +47,8 @@ pub struct Args {
     json: bool,
 }
 
-/// What is measured where no architecture is asked for: connections owned by threads, a lock for each connection, and a
-/// lock for each group of connections.
+/// The default architectures: connections owned by threads, a lock for each connection, and a lock for each group of
+/// connections.
 pub const ARCHITECTURES: &str = include_str!("help/ttcp_architectures.txt");
 
 /// One architecture's result.
@@ -107,7 +107,7 @@ fn measure(args: &Args, arch: Architecture) -> std::io::Result<Run> {
     let mut bench = Bench::open(&params)?;
     let length = u64::from(args.length);
     deliver(&mut bench, args.warmup * length, arch)?;
-    // Lock times cost several times the lock: they are taken while the messages are timed, as the paper did.
+    // Timing a lock costs several times the lock: it is done while the messages are timed, as in the paper.
     sync::profile::set_timed(true);
     let timed = deliver(&mut bench, args.messages * length, arch);
     sync::profile::set_timed(false);
@@ -116,7 +116,7 @@ fn measure(args: &Args, arch: Architecture) -> std::io::Result<Run> {
     Ok(run)
 }
 
-/// Runs slices until so many bytes have been delivered.
+/// Runs slices until `bytes` bytes have been delivered.
 fn deliver(bench: &mut Bench, bytes: u64, arch: Architecture) -> std::io::Result<Run> {
     let before = waited();
     let mut run = Run { arch, messages: 0, seconds: 0.0, cpu: 0.0, voluntary: 0, involuntary: 0, sync_ms: 0.0 };

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use heddle::ALL_ARCHITECTURES;
 
-/// Runs the binary in `directory` with the words of `arguments`; it ends by itself or is ended.
+/// Runs the binary in `directory` with the words of `arguments`, with a time limit.
 fn heddle_in(directory: &Path, arguments: &str) -> Output {
     let mut command = Command::new("timeout");
     command.args(["-k", "5", "120", env!("CARGO_BIN_EXE_heddle")]).args(arguments.split_whitespace());
@@ -57,7 +57,7 @@ fn a_peer_in_the_process_answers_under_every_architecture() {
     }
 }
 
-/// Without IPv6 a link may carry as little as RFC 791 asks for.
+/// Without IPv6 a link needs only the least MTU of RFC 791.
 #[test]
 fn small_packets_are_enough_for_ipv4() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -216,8 +216,8 @@ fn knobs_are_listed_and_set_by_name() {
     assert!(text(&wrong.stderr).contains("did you mean `tcp_sack`?"), "{}", text(&wrong.stderr));
 }
 
-/// Every number of descriptors from those that a process is born with: either it is done, or a sentence says what is
-/// missing and what to do.
+/// Every limit of descriptors from a process's initial number: either the command succeeds, or a sentence names the
+/// shortage and the remedy.
 #[test]
 fn a_limit_of_open_files_at_any_place_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -233,7 +233,7 @@ fn a_limit_of_open_files_at_any_place_is_named() {
                 let got = std::fs::read(directory.path().join("got")).expect("the file");
                 assert!(got == [7; 100_000], "{most} files: {} bytes", got.len());
             }
-            // Before the program begins it is the loader's word.
+            // The loader fails before the program begins.
             Some(127) => {}
             Some(1) => assert!(error.starts_with("heddle: ") && error.lines().count() == 1, "{most} files: {error}"),
             _ => panic!("{most} files: {code:?} {error}"),
@@ -243,8 +243,8 @@ fn a_limit_of_open_files_at_any_place_is_named() {
     assert!(outcomes.contains(&Some(1)) && outcomes.ends_with(&[Some(0)]), "{outcomes:?}");
 }
 
-/// Every limit of address space: either it is done, or a sentence says what is missing and what to do. Where not even
-/// the version can be printed, the program has not begun.
+/// Every limit of address space: either the command succeeds, or a sentence names the shortage and the remedy. If not
+/// even the version can be printed, the program has not begun.
 #[test]
 fn a_limit_of_memory_at_any_place_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -256,8 +256,7 @@ fn a_limit_of_memory_at_any_place_is_named() {
         shell.output().expect("a shell")
     };
     std::fs::write(directory.path().join("empty.pkt"), "0 `true`\n").expect("a script");
-    // Closely where a start needs all there is, with long steps where the allocator would set aside 64 MiB for each
-    // thread.
+    // Small steps where a start needs all memory, large ones where the allocator would reserve 64 MiB for each thread.
     let close = (8_000..84_000).step_by(2_300);
     let limits: Vec<u32> = close.chain((90_000..400_000).step_by(60_000)).chain([8_000_000]).collect();
     for words in [

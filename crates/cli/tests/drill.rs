@@ -1,4 +1,4 @@
-//! `heddle drill` as a person runs it: what it prints, how it exits, what it writes.
+//! `heddle drill` as a command: output, exit status, files.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -74,7 +74,7 @@ fn what_is_no_text_is_told_without_a_line() {
     assert_eq!(printed(&output), "noise.pkt: it is not text\n0 of 1 scripts went through\n");
 }
 
-/// Knobs of a directory come first, those of the command line then, and the script sees the outcome.
+/// Knobs of a directory are set first, then those of the command line, and the script sees the result.
 #[test]
 fn knobs_come_from_a_directory_and_from_the_command_line() {
     let directory = tempfile::tempdir().expect("a directory");

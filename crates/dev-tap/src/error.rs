@@ -1,4 +1,4 @@
-//! What can go wrong when a TAP device is opened: each error one sentence that names the thing and the remedy.
+//! Errors of opening a TAP device: each is one sentence with the cause and the remedy.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ pub enum TapError {
         /// The interface.
         name: String,
     },
-    /// The interface exists, but is no TAP device with several queues and offload headers.
+    /// The interface exists, but is not a TAP device with several queues and offload headers.
     WrongKind {
         /// The interface.
         name: String,
@@ -62,12 +62,12 @@ pub enum TapError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// The process, or the machine, may have no more files open. A device takes two for each queue, and one more while
-    /// it is opened.
+    /// The process, or the machine, has reached its limit of open files. A device needs two for each queue, and one
+    /// more while it is opened.
     NoDescriptor {
         /// The interface.
         name: String,
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
         /// The kernel's reason.
         source: io::Error,
@@ -76,7 +76,7 @@ pub enum TapError {
     Io {
         /// The interface.
         name: String,
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
         /// The kernel's reason.
         source: io::Error,

@@ -1,34 +1,34 @@
 //! A Linux TAP or TUN device with several queues and offload headers.
 //!
-//! [`Tap`] opens (or makes) an interface of the kernel's network stack and plays the station at the other end of its
-//! cable: what the kernel sends out of the interface is received here, what is transmitted here arrives in the kernel.
-//! Each queue pair is one file descriptor of `/dev/net/tun`; one read or write moves one frame, or with offloads one
-//! super-segment of up to 64 KiB.
+//! [`Tap`] opens (or creates) an interface of the kernel's network stack and acts as the station at the other end of
+//! its link: frames that the kernel sends are received here, frames transmitted here arrive in the kernel. Each queue
+//! pair is one file descriptor of `/dev/net/tun`; one read or write moves one frame, or with offloads one super-segment
+//! of up to 64 KiB.
 //!
-//! A TUN interface ([`TapOptions::framing`]) carries bare IP packets: there is no cable, no link header and no
-//! neighbour. All else is the same.
+//! A TUN interface ([`TapOptions::framing`]) carries bare IP packets: there is no link header and no neighbour.
+//! Everything else is the same.
 //!
 //! # Queues
 //!
-//! The kernel chooses the queue of a frame by flow: it remembers on which queue it last heard from a flow and sends
-//! that flow's frames there, so replies come to the queue whose thread transmitted.
+//! The kernel chooses the queue of a frame by flow: it sends a flow's frames to the queue on which it last received
+//! from that flow, so replies arrive on the queue of the transmitting thread.
 //!
-//! A second process could attach queues of its own, and each would lose what the kernel sends to the other's. So an
-//! interface that has an open queue already is refused. The number is the kernel's, so nothing stays locked when a
-//! process crashes. It is read before the queues are attached, for a clear error, and again afterwards: of two
-//! processes that open an interface at the same moment never both go on (and possibly neither does).
+//! A second process could attach queues of its own, and each process would lose the frames that the kernel sends to the
+//! other's. So an interface that already has an open queue is refused. The kernel counts the queues, so no lock remains
+//! when a process crashes. The count is read before the queues are attached, for a clear error, and again afterwards:
+//! of two processes that open an interface at the same moment at most one succeeds.
 //!
 //! # Offloads
 //!
-//! With [`Offloads::All`] frames from the kernel come with unfinished checksums (marked `Partial`: they were never on
-//! a wire) and as super-segments, and the kernel takes both from us. The mask of what the kernel may leave undone is
-//! the interface's, not the descriptor's, so it is set at every opening, to nothing if no offload is wanted: a
-//! persistent interface may keep the settings of an earlier user.
+//! With [`Offloads::All`] frames from the kernel have incomplete checksums (marked `Partial`: they were never on a
+//! wire) and may be super-segments, and the kernel accepts both. The offload mask belongs to the interface, not to the
+//! descriptor, so it is set at every opening, to nothing if no offload is wanted: a persistent interface may keep the
+//! settings of an earlier user.
 //!
 //! # What may never happen
 //!
-//! A queue never blocks but in [`wait`](dev::RxQueue::wait). An interface that vanishes is noticed by the next read,
-//! write or wait, and reported by [`gone`](dev::RxQueue::gone); an interface that is merely down is not gone.
+//! A queue blocks only in [`wait`](dev::RxQueue::wait). An interface that vanishes is noticed by the next read, write
+//! or wait, and reported by [`gone`](dev::RxQueue::gone); an interface that is merely down is not gone.
 
 mod error;
 mod link_info;
@@ -49,14 +49,14 @@ pub use crate::error::TapError;
 use crate::queue::Link;
 use crate::sys::Netdevice;
 
-/// Most queues that the kernel gives one TAP device (`MAX_TAP_QUEUES`).
+/// The most queues of one TAP device in the kernel (`MAX_TAP_QUEUES`).
 const MAX_QUEUES: usize = 256;
 /// Bits that change a frame's length on the way: TCP segmentation.
 const TSO: u32 = sys::TUN_F_TSO4 | sys::TUN_F_TSO6;
 /// UDP segmentation, which kernels before 6.2 do not know.
 const USO: u32 = sys::TUN_F_USO4 | sys::TUN_F_USO6;
 
-/// What is left to the other side of the interface, in both directions.
+/// The work left to the other side of the interface, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offloads {
     /// Nothing: whole frames with complete checksums.
@@ -73,14 +73,14 @@ pub enum Offloads {
 pub struct TapOptions {
     /// Queue pairs, 1 to 256.
     pub queues: usize,
-    /// What is left to the other side.
+    /// The work left to the other side.
     pub offloads: Offloads,
     /// MTU to give the interface, in bytes; `None` leaves it as it is (1500 for a new one).
     pub mtu: Option<usize>,
-    /// What frames begin with: an Ethernet header, which makes the interface a TAP interface, or the IP header: TUN.
+    /// Frames begin with an Ethernet header, which makes the interface a TAP interface, or with the IP header: TUN.
     pub framing: Framing,
-    /// Address of our end of the cable, of a TAP interface; `None` derives one from the interface's. It must not be the
-    /// interface's own.
+    /// Address of this end of the link, for a TAP interface; `None` derives one from the interface's. It must not be
+    /// the interface's own.
     pub mac: Option<MacAddr>,
     /// Bring the interface up if it is down.
     pub bring_up: bool,
@@ -106,15 +106,15 @@ pub struct Tap {
     capabilities: Capabilities,
     host_mac: MacAddr,
     fds: Vec<OwnedFd>,
-    /// One for each queue: with it a waiting receiver is woken.
+    /// One for each queue, to wake a waiting receiver.
     bells: Vec<OwnedFd>,
     header_len: usize,
     link: Arc<Link>,
 }
 
 impl Tap {
-    /// Opens interface `name`, making it if it does not exist (`%d` in the name is replaced by a number). An interface
-    /// made here goes with the last descriptor.
+    /// Opens interface `name`, creating it if it does not exist (`%d` in the name is replaced by a number). An
+    /// interface created here is deleted with the last descriptor.
     pub fn open(name: &str, options: TapOptions) -> Result<Tap, TapError> {
         check_name(name)?;
         if !(1..=MAX_QUEUES).contains(&options.queues) {
@@ -137,9 +137,9 @@ impl Tap {
         Tap::set_up(name, fds, vnet::LEN, options)
     }
 
-    /// Takes descriptors that a process with more rights has opened and attached: one per queue, all of one TAP or TUN
-    /// interface, which has no further queue open. `options.queues` and `options.framing` are ignored. Without offload
-    /// headers on the interface (`IFF_VNET_HDR`) there are no offloads.
+    /// Uses descriptors that a process with more privileges has opened and attached: one per queue, all of one TAP or
+    /// TUN interface, which has no further queue open. `options.queues` and `options.framing` are ignored. Without
+    /// offload headers on the interface (`IFF_VNET_HDR`) there are no offloads.
     pub fn from_fds(fds: Vec<OwnedFd>, mut options: TapOptions) -> Result<Tap, TapError> {
         options.queues = fds.len();
         let mut of: Option<(String, u16)> = None;
@@ -201,7 +201,7 @@ impl Tap {
         Ok(Tap { name, capabilities, host_mac, fds, bells, header_len, link: Arc::new(Link::new()) })
     }
 
-    /// The interface's own address, the kernel's end of the cable; unspecified of a TUN interface.
+    /// The interface's own address, the kernel's end of the link; unspecified for a TUN interface.
     pub fn host_mac(&self) -> MacAddr {
         self.host_mac
     }
@@ -255,9 +255,9 @@ fn alone(name: &str, own: usize) -> Result<(), TapError> {
     }
 }
 
-/// Sets the header length and the device-wide mask; returns the mask that the kernel took.
+/// Sets the header length and the device-wide mask; returns the mask that the kernel accepted.
 fn negotiate(name: &str, fds: &[OwnedFd], offloads: Offloads) -> Result<u32, TapError> {
-    // Both are the interface's, so one descriptor speaks for all.
+    // Both belong to the interface, so one descriptor is enough.
     let Some(fd) = fds.first() else { return Ok(0) };
     sys::set_header_len(fd.as_fd(), vnet::LEN).map_err(|source| failed(name, "setting the header length", source))?;
     let masks: &[u32] = match offloads {
@@ -287,7 +287,7 @@ fn bring_up(netdevice: &Netdevice, name: &str, wanted: bool) -> Result<(), TapEr
     })
 }
 
-/// An address for the other end of the cable: the interface's, with the local bit set and one more bit turned.
+/// An address for the other end of the link: the interface's, with the local bit set and one more bit flipped.
 fn opposite(mac: MacAddr) -> MacAddr {
     let mut bytes = mac.0;
     bytes[0] = (bytes[0] | 0x02) & !0x01;

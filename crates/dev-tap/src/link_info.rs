@@ -1,8 +1,8 @@
-//! How many queues of a TAP interface are open, in any process: asked of the kernel with `RTM_GETLINK`.
+//! How many queues of a TAP interface are open, in any process: read from the kernel with `RTM_GETLINK`.
 //!
 //! The kernel lets any number of processes attach queues to one multi-queue interface and spreads the frames over all
-//! of them. It keeps the number itself and takes a queue off when its last descriptor is closed, also when a process
-//! crashes, so the number is never out of date, and it counts the queues of every program.
+//! of them. It maintains the number and removes a queue when its last descriptor is closed, also when a process
+//! crashes, so the number is always current, and includes the queues of every program.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use crate::sys;
 /// `struct nlmsghdr` and `struct ifinfomsg` (rtnetlink(7)), without attributes.
 const HEADER_LEN: usize = 16;
 const INFO_LEN: usize = 16;
-/// `nlmsg_type` of a refusal, of the request and of its answer.
+/// `nlmsg_type` of an error, of the request and of its answer.
 const NLMSG_ERROR: u16 = 2;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST: u16 = 1;
-/// Attributes: the interface's name; its driver's part; in there the driver's data; in there the attached queues.
+/// Attributes: the interface's name; the link info; nested in it the driver's data; nested in that the attached queues.
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_INFO_DATA: u16 = 2;
@@ -26,7 +26,7 @@ const TYPE_MASK: u16 = 0x3fff;
 
 /// How many queues of multi-queue interface `name` are attached to a descriptor and enabled. `None`: there is no such
 /// interface, or it has one queue only (the kernel refuses a second opener of that itself), or the kernel is older than
-/// 4.16 and does not tell.
+/// 4.16 and does not report it.
 ///
 /// # Errors
 /// No socket can be opened, or the kernel does not answer.

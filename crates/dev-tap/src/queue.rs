@@ -1,10 +1,10 @@
 //! The queues of a TAP device.
 //!
 //! A read needs a buffer before the frame's length is known. With segmentation a frame may have 64 KiB, so the queue
-//! keeps one large buffer and reads into that: a frame for which a smaller buffer is enough is copied into one (30 ns
-//! for an ordinary frame, against 600 ns for the read) and the large buffer stays, so that a reader who leaves frames
-//! lying holds no more memory than they need: at most 72 KiB for 16 KiB. Without segmentation the spare buffer is as
-//! large as a frame can be, and nothing is copied.
+//! keeps one large buffer and reads into that. A frame that fits a smaller buffer is copied into one (30 ns for an
+//! ordinary frame, against 600 ns for the read) and the large buffer is kept, so that queued frames hold little more
+//! memory than they need: at most 72 KiB for 16 KiB. Without segmentation the spare buffer is as large as the longest
+//! frame, and nothing is copied.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -19,20 +19,20 @@ use pktbuf::{Checksum, PktBuf};
 
 use crate::{sys, vnet};
 
-/// What [`TxQueue::credit`] says of a queue that takes frames: the kernel does not tell how many.
+/// The [`TxQueue::credit`] of a queue that accepts frames: the kernel does not report how many.
 const CREDIT: usize = 256;
 
-/// What all queues of a device share.
+/// The state shared by all queues of a device.
 #[derive(Debug)]
 pub struct Link {
-    /// The error number with which the device vanished, 0 while it is there.
+    /// The error number with which the device vanished, 0 while it is present.
     gone: AtomicI32,
     /// Drops by reason.
     pub counters: Arc<Counters>,
 }
 
 impl Link {
-    /// A device that is there.
+    /// A device that is present.
     pub fn new() -> Link {
         Link { gone: AtomicI32::new(0), counters: Arc::new(Counters::shared()) }
     }
@@ -54,7 +54,7 @@ impl Link {
     }
 }
 
-/// Makes the queue pairs, each of its descriptor and the counter with which its receiver is woken.
+/// Makes the queue pairs, each from its descriptor and the event counter that wakes its receiver.
 pub fn pairs(
     fds: impl Iterator<Item = (OwnedFd, OwnedFd)>,
     capabilities: &Capabilities,
@@ -92,7 +92,7 @@ pub fn pairs(
     fds.enumerate().map(pair).collect()
 }
 
-/// How a waiting receiver is woken.
+/// Wakes a waiting receiver.
 struct Bell {
     event: OwnedFd,
     woken: AtomicBool,
@@ -113,7 +113,7 @@ struct TapRx {
     framing: Framing,
     /// A buffer in which the next read may put a frame of any length.
     spare: Option<PktBuf>,
-    /// A super-segment of UDP datagrams of which some have been handed out.
+    /// A super-segment of UDP datagrams that has been delivered in part.
     datagrams: Option<Splitter>,
     bell: Arc<Bell>,
     link: Arc<Link>,
@@ -148,7 +148,7 @@ impl TapRx {
         }
     }
 
-    /// Takes what was read for a frame; `None` if it is none.
+    /// Validates what was read as a frame; `None` if it is none.
     fn accept(&mut self, mut buffer: PktBuf, header: &[u8; vnet::LEN], len: usize) -> Option<PktBuf> {
         let received = match vnet::decode(header) {
             Some(received) if len >= self.header_len + self.framing.least() => received,
@@ -284,7 +284,7 @@ impl TapTx {
         self.fd.as_fd()
     }
 
-    /// What the kernel's refusal of a frame means; true if the frame can be offered again.
+    /// Handles the kernel's refusal of a frame; true if the frame can be offered again.
     fn refused(&mut self, error: &io::Error) -> bool {
         let reason = match error.raw_os_error() {
             Some(libc::EAGAIN | libc::EINTR) => {
@@ -344,7 +344,7 @@ impl TxQueue for TapTx {
 mod tests {
     use super::*;
 
-    /// A receiver that has a super-segment's buffer at hand, behind nothing.
+    /// A receiver with a spare super-segment buffer, without a device.
     fn receiver() -> TapRx {
         let nothing = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it opens"));
         TapRx {
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Frames of any length end in a buffer that is not much larger, and the large one is there for the next read.
+    /// Frames of any length end up in a buffer that is not much larger, and the large one remains for the next read.
     #[test]
     fn a_frame_goes_up_in_a_buffer_of_about_its_size() {
         let mut rx = receiver();

@@ -1,4 +1,4 @@
-//! The system calls of a TAP device, and nothing else: every `unsafe` of this crate is here.
+//! The system calls of a TAP device: every `unsafe` of this crate is here.
 //!
 //! All functions take safe arguments and return `io::Result`. Requests whose argument is an address borrow a value of
 //! exactly the type that the kernel reads or writes for that request (`linux/if_tun.h`, `netdevice(7)`).
@@ -72,11 +72,11 @@ fn ioctl(fd: RawFd, number: libc::c_ulong, request: &mut libc::ifreq) -> io::Res
 pub fn open_tun() -> io::Result<OwnedFd> {
     // SAFETY: the path is a NUL-terminated literal.
     let fd = check(unsafe { libc::open(c"/dev/net/tun".as_ptr(), libc::O_RDWR | libc::O_NONBLOCK | libc::O_CLOEXEC) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and not used elsewhere.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `TUNSETIFF`: attaches the descriptor to interface `name`, making it if need be; returns the interface's name.
+/// `TUNSETIFF`: attaches the descriptor to interface `name`, creating it if needed; returns the interface's name.
 pub fn attach(fd: BorrowedFd<'_>, name: &str, flags: u16) -> io::Result<String> {
     let mut request = request(name);
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
@@ -100,7 +100,7 @@ pub fn set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETVNETHDRSZ as _, std::ptr::from_ref(&len)) }).map(drop)
 }
 
-/// `TUNSETOFFLOAD`: what the kernel may leave to us, device-wide.
+/// `TUNSETOFFLOAD`: the work that the kernel may leave to us, device-wide.
 pub fn set_offloads(fd: BorrowedFd<'_>, mask: u32) -> io::Result<()> {
     // SAFETY: the request takes its argument by value.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), TUNSETOFFLOAD as _, libc::c_ulong::from(mask)) }).map(drop)
@@ -114,7 +114,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
 }
 
-/// A socket to ask the kernel about interfaces with.
+/// A socket for interface requests to the kernel.
 pub struct Netdevice(OwnedFd);
 
 impl Netdevice {
@@ -122,7 +122,7 @@ impl Netdevice {
     pub fn open() -> io::Result<Netdevice> {
         // SAFETY: takes plain integers.
         let fd = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and not used elsewhere.
         Ok(Netdevice(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
@@ -180,7 +180,7 @@ pub fn ask_rtnetlink(request: &[u8]) -> io::Result<Vec<u8>> {
     // SAFETY: takes plain integers.
     let fd =
         check(unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and not used elsewhere.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: reads `request.len()` bytes of borrowed memory. An unconnected socket of this family sends to the kernel.
     check_len(unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) })?;
@@ -216,38 +216,38 @@ pub fn write_frame(fd: BorrowedFd<'_>, header: &[u8], frame: &[u8]) -> io::Resul
 pub fn event_fd() -> io::Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let fd = check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and not used elsewhere.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Raises an event counter. A counter at its limit is raised enough.
+/// Increments an event counter. A counter at its limit needs no increment.
 pub fn raise(fd: BorrowedFd<'_>) {
     let one = 1u64;
     // SAFETY: writes eight bytes from a live local.
     let _ = unsafe { libc::write(fd.as_raw_fd(), std::ptr::from_ref(&one).cast(), 8) };
 }
 
-/// Takes an event counter back to zero; true if it was above.
+/// Resets an event counter to zero; true if it was above.
 pub fn lower(fd: BorrowedFd<'_>) -> bool {
     let mut count = 0u64;
     // SAFETY: reads eight bytes into a live local.
     unsafe { libc::read(fd.as_raw_fd(), std::ptr::from_mut(&mut count).cast(), 8) == 8 }
 }
 
-/// What [`poll`] found out about the two descriptors.
+/// The result of [`poll`] for the two descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Polled {
     /// The first can be read.
     pub readable: bool,
     /// The first can be written.
     pub writable: bool,
-    /// The first is in trouble.
+    /// The first has an error.
     pub error: bool,
     /// The second can be read.
     pub event: bool,
 }
 
-/// Waits until `fd` has one of `events` (`POLLIN`, `POLLOUT`) or `event` was raised, or the time is up, or a signal
+/// Waits until `fd` has one of `events` (`POLLIN`, `POLLOUT`), `event` was incremented, the time is up, or a signal
 /// arrives. `None` waits for ever.
 pub fn poll(
     fd: BorrowedFd<'_>,

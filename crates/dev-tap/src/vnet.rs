@@ -1,9 +1,9 @@
 //! The header before each frame (`struct virtio_net_hdr_mrg_rxbuf`, virtio 1.2 section 5.1.6): twelve bytes in the
-//! machine's byte order, which say what the frame's sender has left undone.
+//! machine's byte order, which describe the offload work left by the frame's sender.
 //!
 //! Received frames that the kernel of this machine sent were never on a wire; `NEEDS_CSUM` on them means that the
-//! checksum field was never finished because nothing can have corrupted the frame. They are handed on as `Partial`, so
-//! that a receiver need not look, and a stack that forwards them finds what is left to do.
+//! checksum field was never completed because nothing can have corrupted the frame. They are passed on as `Partial`, so
+//! that a receiver need not verify them, and a stack that forwards them can complete the checksum.
 
 use dev::Framing;
 use dev::layout::{self, Layout, TCP};
@@ -21,18 +21,18 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What the header of a received frame says.
+/// The decoded header of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveOffload {
-    /// What is known about the transport checksum.
+    /// The state of the transport checksum.
     pub checksum: Checksum,
     /// Segment size of a super-segment, else 0.
     pub segment_size: u16,
-    /// The super-segment is of UDP datagrams, which have to be told apart before a stack sees them.
+    /// The super-segment consists of UDP datagrams, which must be separated before a stack gets them.
     pub datagrams: bool,
 }
 
-/// Reads a header. `None`: it speaks of a kind of segmentation that was not asked for.
+/// Decodes a header. `None`: it has a kind of segmentation that was not enabled.
 pub fn decode(header: &[u8; LEN]) -> Option<ReceiveOffload> {
     let word = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let checksum = match header[0] {
@@ -50,14 +50,14 @@ pub fn decode(header: &[u8; LEN]) -> Option<ReceiveOffload> {
     Some(ReceiveOffload { checksum, segment_size, datagrams })
 }
 
-/// Writes the header for a frame to be transmitted, from its meta data. With `offloads` the kernel finishes partial
-/// checksums and cuts super-segments up; without, the checksum is completed here. `None`: the frame is a super-segment
+/// Writes the header for a frame to be transmitted, from its meta data. With `offloads` the kernel completes partial
+/// checksums and segments super-segments; without, the checksum is completed here. `None`: the frame is a super-segment
 /// that cannot be described.
 pub fn encode(framing: Framing, frame: &mut PktBuf, offloads: bool) -> Option<[u8; LEN]> {
     let mut header = [0; LEN];
     let segment_size = usize::from(frame.meta().segment_size);
     let layout = match (frame.meta().checksum, segment_size) {
-        // The common frame without work left to do is not even looked at.
+        // The common frame without offload work is not parsed.
         (Checksum::None | Checksum::Verified, 0) => return Some(header),
         _ => Layout::framed(framing, frame),
     };

@@ -1,6 +1,6 @@
-//! A TAP device in a process that may open no more files: at whichever descriptor the limit comes, opening ends in a
-//! sentence that names the interface and the remedy, and leaves nothing open. The limit is a process's, so the attempts
-//! are made by this program again, as a child, in a network namespace of its own.
+//! A TAP device in a process at its limit of open files: at whichever descriptor the limit is reached, opening fails
+//! with an error that names the interface and the remedy, and leaves nothing open. The limit is per process, so the
+//! test runs this program again as a child, in a network namespace of its own.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
@@ -8,10 +8,10 @@ use std::process::Command;
 use dev::Device;
 use dev_tap::{Tap, TapError, TapOptions};
 
-/// Tells the program that it is the child.
+/// Marks the child process.
 const CHILD: &str = "HEDDLE_TEST_TAP_WITH_FEW_DESCRIPTORS";
 const QUEUES: usize = 3;
-/// Two for each queue, and one for questions to the kernel.
+/// Two for each queue, and one for requests to the kernel.
 const NEEDED: u64 = 2 * QUEUES as u64 + 1;
 
 /// The numbers of the descriptors that are open, in order. The last one, or one in a gap, is that of the directory
@@ -36,18 +36,17 @@ fn limit(files: u64) -> u64 {
     before
 }
 
-/// Has the descriptors that this process has inherited closed in its children, where they would take numbers below the
-/// limit.
+/// Marks inherited descriptors close-on-exec, because in children they would take numbers below the limit.
 fn close_in_children() {
     for number in open_files().into_iter().filter(|number| *number > 2) {
         // SAFETY: takes plain integers, and closes nothing in this process. The number of the directory that was read
-        // is closed already, which is an error and nothing else.
+        // is already closed, which is only an error.
         unsafe { libc::fcntl(number as libc::c_int, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// Opens files until no number is free below the highest that is open. Whoever opens files after that gets the numbers
-/// behind it, one after the other.
+/// Opens files until no number is free below the highest open one. Files opened later get the numbers after it, one by
+/// one.
 fn fill_gaps() -> Vec<OwnedFd> {
     let highest = open_files().pop().expect("the directory itself");
     let mut fillers = Vec::new();

@@ -1,7 +1,7 @@
-//! Against the kernel: a TAP device in a network namespace that the test makes for itself.
+//! Against the kernel: a TAP device in a network namespace created by the test.
 //!
-//! Each test runs on a thread of its own that leaves the machine's network namespace first; where that is not permitted
-//! it says so in one line and passes.
+//! Each test runs on a thread of its own that first leaves the machine's network namespace; if that is not permitted,
+//! it prints one line and passes.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
@@ -50,7 +50,7 @@ fn ip(arguments: &str) -> Result<(), String> {
 
 /// Opens `tap0` with an address on the kernel's side and a neighbour entry for ours.
 fn open(options: TapOptions) -> Tap {
-    // A process that another test starts holds a copy of the last one's descriptor between its fork and its exec.
+    // A process that another test starts holds a copy of the previous descriptor between its fork and its exec.
     let deadline = std::time::Instant::now() + HANG;
     while ip("link show tap0").is_ok() {
         assert!(std::time::Instant::now() < deadline, "the last tap0 is still there");
@@ -66,12 +66,12 @@ fn text(mac: MacAddr) -> String {
     mac.0.map(|byte| format!("{byte:02x}")).join(":")
 }
 
-/// Waits for a frame that `wanted` recognises, on whichever of the queues; others are passed over.
+/// Waits for a frame that `wanted` recognises, on any queue; skips others.
 fn await_frame<T>(queues: &mut [QueuePair], mut wanted: impl FnMut(&PktBuf) -> Option<T>) -> T {
     let deadline = std::time::Instant::now() + HANG;
     let mut batch = Vec::new();
     loop {
-        // One frame at a time, so that those behind the wanted one are still there for the next call.
+        // One frame at a time, so that later ones remain for the next call.
         for queue in queues.iter_mut() {
             while queue.rx.receive(&mut batch, 1) == 1 {
                 if let Some(found) = batch.pop().and_then(|frame| wanted(&frame)) {
@@ -154,7 +154,7 @@ fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
     in_namespace(|| {
         let mut tap = open(TapOptions::default());
         let mut queues = tap.take_queues();
-        // An unprivileged echo socket would do; a raw one needs no setting of the namespace.
+        // An unprivileged echo socket would suffice; a raw one needs no configuration of the namespace.
         let patience = HANG.as_secs().to_string();
         let ping = Command::new("ping").args(["-c", "1", "-W", &patience, "10.9.0.2"]).stdout(Stdio::null()).spawn();
         let Ok(mut ping) = ping else {
@@ -177,7 +177,7 @@ fn an_echo_request_of_the_kernel_is_seen_as_a_frame() {
     });
 }
 
-/// Our end of a TCP connection with the kernel, by hand.
+/// Our end of a TCP connection with the kernel, made by hand.
 struct ByHand {
     host: MacAddr,
     ours: MacAddr,
@@ -217,7 +217,7 @@ fn the_kernel_hands_over_super_segments_when_segmentation_is_offloaded() {
             let mut tap = open(TapOptions { offloads, ..TapOptions::default() });
             let mut hand = ByHand { host: tap.host_mac(), ours: tap.capabilities().mac, port: 80, seq: 1000, ack: 0 };
             let mut queues = tap.take_queues();
-            // The connecting thread has to be in this namespace too: threads begin in their parent's.
+            // The connecting thread must be in this namespace too: threads inherit their parent's.
             let client = std::thread::spawn(|| {
                 let mut stream = TcpStream::connect_timeout(&(OURS, 80).into(), HANG).expect("connected");
                 stream.write_all(&[7; 10_000]).expect("written");
@@ -337,7 +337,7 @@ fn open_descriptors_can_be_handed_in() {
         let fds = attached_elsewhere("tap0");
         let mut tap = Tap::from_fds(fds, TapOptions { queues: 77, ..TapOptions::default() }).expect("taken over");
         assert_eq!((tap.name(), tap.capabilities().queue_pairs), ("tap0", 1));
-        // Attached without a header, so there is nothing to offload with.
+        // Attached without a header, so there is no offload.
         assert_eq!((tap.capabilities().tx_checksum, tap.capabilities().segmentation), (false, None));
         ip("addr add 10.9.0.1/24 dev tap0").expect("an address");
         let (host, ours) = (tap.host_mac(), tap.capabilities().mac);
@@ -399,7 +399,7 @@ fn an_interface_that_is_open_is_refused_to_everyone_else() {
     in_namespace(|| {
         let options = TapOptions { queues: 2, ..TapOptions::default() };
         ip("tuntap add mode tap multi_queue vnet_hdr name tap1").expect("a persistent interface");
-        // One that goes with its last descriptor, and one that stays.
+        // One that is deleted with its last descriptor, and one that is persistent.
         for name in ["tap0", "tap1"] {
             let first = Tap::open(name, options.clone()).expect("nobody has it");
             for queues in [1, 2, 8] {
@@ -418,7 +418,7 @@ fn an_interface_that_is_open_is_refused_to_everyone_else() {
     });
 }
 
-/// Whoever opens the queues of an interface passes on all of them, or none.
+/// All queues of an interface must be passed, or none.
 #[test]
 fn descriptors_of_an_interface_that_has_more_queues_are_refused() {
     in_namespace(|| {

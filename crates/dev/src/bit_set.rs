@@ -1,14 +1,14 @@
 //! A set of small numbers: queues, ports, cells.
 //!
-//! Numbers below 64 stand in one word, so that a set costs what a mask costs; larger ones stand in a heap of words that
+//! Numbers below 64 are in one word, so that a set costs as much as a mask; larger ones are in an array of words that
 //! is allocated when the first of them is inserted. There is no largest number, and no two numbers share a bit: a
-//! wake-up that is noted here is neither lost nor given to another. Of one thread.
+//! recorded wake-up is neither lost nor misdirected. Belongs to one thread.
 
 /// A set of numbers. Free of allocation while all of them are below 64.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BitSet {
     low: u64,
-    /// Bit `b` of word `w` stands for number `64 + 64 w + b`; emptied, and not given back, by [`BitSet::clear`].
+    /// Bit `b` of word `w` represents number `64 + 64 w + b`; cleared, but not freed, by [`BitSet::clear`].
     high: Option<Box<[u64]>>,
 }
 

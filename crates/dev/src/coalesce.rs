@@ -1,15 +1,15 @@
 //! Receive coalescing: consecutive segments of a connection inside one batch become one super-segment.
 //!
-//! A device that says `coalescing` runs [`coalesce`] over each batch it hands out, as interfaces and kernels do (GRO),
-//! so that the layers above pay once for many segments. Only TCP segments with equal headers are merged: same
-//! connection, same IP header but for length, identification and checksum, same TCP flags but for PSH, equal options
-//! (so equal timestamps), equal window, data in sequence, and equal length but for a shorter last one. SYN, FIN, RST,
-//! URG and segments without data stay as they are, and end what was being merged, so that no segment overtakes another
-//! of its connection.
+//! A device with `coalescing` runs [`coalesce`] over each batch that it returns, as interfaces and kernels do (GRO), so
+//! that the layers above pay once for many segments. Only TCP segments with equal headers are merged: same connection,
+//! same IP header but for length, identification and checksum, same TCP flags but for PSH, equal options (so equal
+//! timestamps), equal window, data in sequence, and equal length but for a shorter last one. SYN, FIN, RST, URG and
+//! segments without data are not merged, and end the current merge, so that no segment overtakes another of its
+//! connection.
 //!
 //! The merged frame has `segment_size` set. Parts without a verified checksum are verified here, and a part with a bad
-//! checksum is not merged (the receiver will find and count it). The merged frame's own checksum is left open, marked
-//! `Partial`: its receiver need not verify it, and code that passes it on knows what is left to do.
+//! checksum is not merged (the receiver will find and count it). The merged frame's own checksum is incomplete, marked
+//! `Partial`: its receiver need not verify it, and code that forwards it knows that it must be completed.
 
 use pktbuf::{Checksum, PktBuf};
 use wire::{Framing, checksum};
@@ -18,14 +18,14 @@ use crate::layout::{Layout, TCP};
 
 /// Largest IP datagram that merging builds, in bytes.
 const MAX_DATAGRAM: usize = 65_535;
-/// How many connections are being merged at one time; the oldest gives way. Batches are short, so a scan is cheap.
+/// How many connections are merged at one time; the oldest is evicted. Batches are short, so a scan is cheap.
 const OPEN: usize = 8;
 
 const FLAGS: usize = 13;
 const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
-/// A super-segment under construction: where it sits in the batch, and how it can go on.
+/// A super-segment under construction: its place in the batch, and its required continuation.
 struct Run {
     at: usize,
     layout: Layout,
@@ -42,7 +42,7 @@ pub fn coalesce(batch: &mut Vec<PktBuf>, from: usize) -> usize {
     coalesce_framed(Framing::Ethernet, batch, from)
 }
 
-/// As [`coalesce`], of frames that begin as this says.
+/// As [`coalesce`], for frames of this framing.
 pub fn coalesce_framed(framing: Framing, batch: &mut Vec<PktBuf>, from: usize) -> usize {
     if batch.len() < from + 2 {
         return 0;
@@ -128,7 +128,7 @@ fn extend(batch: &mut [PktBuf], run: &mut Run, at: usize, layout: &Layout) -> bo
     run.parts += 1;
     let pushed = part[layout.l4 + FLAGS] & PSH;
     first[run.layout.l4 + FLAGS] |= pushed;
-    // The newest acknowledgment speaks for all; an older one, overtaken on its way, says nothing new.
+    // The newest acknowledgment covers all; an older, reordered one is redundant.
     if ack(part, layout).wrapping_sub(ack(first, &run.layout)) as i32 > 0 {
         let (from, to) = (layout.l4 + 8, layout.l4 + 12);
         first[from..to].copy_from_slice(&part[from..to]);
@@ -169,7 +169,7 @@ fn make_room(first: &mut PktBuf, run: &Run, len: usize) -> bool {
     true
 }
 
-/// Makes the headers of a finished super-segment agree with its length.
+/// Sets the header fields of a finished super-segment to its length.
 fn finish(batch: &mut [PktBuf], run: &Run) {
     if run.parts < 2 {
         return;

@@ -1,8 +1,8 @@
-//! Where the headers of a frame lie.
+//! The offsets of a frame's headers.
 //!
-//! Hashing, segmenting and coalescing all ask the same question of a frame: is it an unfragmented TCP or UDP datagram,
-//! and at which offsets do its headers and its data begin? [`Headers`] has the answer in one word; [`Layout::of`]
-//! spreads it out for those that compute with offsets.
+//! Hashing, segmenting and coalescing all need to know whether a frame is an unfragmented TCP or UDP datagram, and at
+//! which offsets its headers and data begin. [`Headers`] has that in one word; [`Layout::of`] unpacks it for code that
+//! computes with offsets.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ pub struct Layout {
     pub l4: usize,
     /// The first byte of data.
     pub data: usize,
-    /// One past the last byte of data; Ethernet padding lies beyond.
+    /// One past the last byte of data; Ethernet padding follows.
     pub end: usize,
     /// [`TCP`] or [`UDP`].
     pub protocol: u8,
@@ -41,7 +41,7 @@ impl Layout {
         Layout::framed(Framing::Ethernet, frame)
     }
 
-    /// As [`of`](Layout::of), of a frame that begins as this says.
+    /// As [`of`](Layout::of), for a frame of this framing.
     #[inline]
     pub fn framed(framing: Framing, frame: &[u8]) -> Option<Layout> {
         let headers = Headers::of(framing, frame);
@@ -74,15 +74,15 @@ impl Layout {
         }
     }
 
-    /// The connection as the receiver of the frame names it: local is the destination.
+    /// The four-tuple of the frame's receiver: local is the destination.
     pub fn receiver_tuple(&self, frame: &[u8]) -> FourTuple {
         let (src, dst) = self.addresses(frame);
         let port = |offset: usize| u16::from_be_bytes([frame[self.l4 + offset], frame[self.l4 + offset + 1]]);
         FourTuple { local_addr: dst, remote_addr: src, local_port: port(2), remote_port: port(0) }
     }
 
-    /// Whether the checksums of the frame can be trusted: they were verified below, or they are right. An IPv4 header
-    /// is summed too; a UDP checksum of zero is none (RFC 768) and passes.
+    /// Whether the checksums of the frame can be trusted: the device verified them, or they are right. Also checks an
+    /// IPv4 header; a UDP checksum of zero means none (RFC 768) and passes.
     pub fn checksum_is_good(&self, frame: &PktBuf) -> bool {
         if frame.meta().checksum != Checksum::None {
             return true;
@@ -109,13 +109,13 @@ impl Layout {
 /// header to the end (the checksum field holding the pseudo-header sum), stores the complement, and marks the frame
 /// `Checksum::None`. A frame that is not `Partial`, or whose range lies outside it, is left as it is.
 ///
-/// Where the frame is plain TCP or UDP its own headers say where to sum, so Ethernet padding is left out; `start` and
-/// `offset` are believed for everything else.
+/// For plain TCP or UDP the frame's headers determine the range, so Ethernet padding is left out; for everything else
+/// `start` and `offset` do.
 pub fn complete_checksum(frame: &mut PktBuf) {
     complete_checksum_framed(Framing::Ethernet, frame);
 }
 
-/// As [`complete_checksum`], of a frame that begins as this says.
+/// As [`complete_checksum`], for a frame of this framing.
 pub fn complete_checksum_framed(framing: Framing, frame: &mut PktBuf) {
     let Checksum::Partial { start, offset } = frame.meta().checksum else { return };
     let (start, field, end) = match Layout::framed(framing, frame) {

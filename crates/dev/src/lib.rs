@@ -1,9 +1,10 @@
-//! Devices: where frames enter and leave a stack.
+//! Devices, by which frames enter and leave a stack.
 //!
-//! This crate owns the traits every back-end implements ([`Device`], [`RxQueue`], [`TxQueue`]) and the back-ends that
-//! need no operating system: [`mem`] (two linked ports), [`peer`] (a remote end played by the driver), [`fault`] (loss,
-//! delay, reordering and worse, around any device) and [`pcap`] (recording, and replaying of captures). Back-ends with
-//! system calls live in crates of their own (`dev-tap`). [`conformance`] is a test that the author of a back-end calls.
+//! This crate has the traits that every back-end implements ([`Device`], [`RxQueue`], [`TxQueue`]) and the back-ends
+//! that need no operating system: [`mem`] (two linked ports), [`peer`] (a simulated remote end), [`fault`] (loss,
+//! delay, reordering and other faults, around any device) and [`pcap`] (recording, and replaying of captures).
+//! Back-ends with system calls are in crates of their own (`dev-tap`). [`conformance`] is a test that the author of a
+//! back-end calls.
 //!
 //! # Model
 //!
@@ -13,20 +14,19 @@
 //!
 //! # What a frame carries
 //!
-//! The buffer starts at the Ethernet header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`] says
-//! what the device still has to do (`Checksum::Partial`, `segment_size`) or has already done (`Checksum::Verified`,
-//! `segment_size` of a coalesced super-segment, `flow_hash`, `queue`). A frame that never crossed a wire may be
-//! *received* as `Partial`: nothing can have corrupted it, so its receiver takes it as verified. `Checksum::Partial {
-//! start, offset }` on a transmitted frame counts `start` from the first byte of the frame; the checksum field at
-//! `start + offset` holds the folded, uncomplemented pseudo-header sum, as in virtio (section 5.1.6.2 of its
-//! specification).
+//! The buffer starts at the Ethernet header, or at the IP header ([`Capabilities::framing`]). Its [`pktbuf::Meta`]
+//! shows what the device still has to do (`Checksum::Partial`, `segment_size`) or has already done
+//! (`Checksum::Verified`, `segment_size` of a coalesced super-segment, `flow_hash`, `queue`). A frame that never
+//! crossed a wire may be *received* as `Partial`: nothing can have corrupted it, so its receiver treats it as verified.
+//! `Checksum::Partial { start, offset }` on a transmitted frame counts `start` from the first byte of the frame; the
+//! checksum field at `start + offset` holds the folded, uncomplemented pseudo-header sum, as in virtio (section 5.1.6.2
+//! of its specification).
 //!
 //! # What may never happen
 //!
-//! A frame is never lost without a [`DropReason`](observe::DropReason) counted in [`Device::counters`]; frames that
-//! entered one transmit queue for one receive queue never leave it in another order (but for [`fault`], whose job that
-//! is); no protocol rule lives here: a device reads headers only to hash, to segment and to coalesce, as network
-//! interfaces do.
+//! A frame is never lost without a [`DropReason`](observe::DropReason) counted in [`Device::counters`]; frames from one
+//! transmit queue to one receive queue are never reordered (except by [`fault`]); there are no protocol rules here: a
+//! device reads headers only to hash, to segment and to coalesce, as network interfaces do.
 
 #![forbid(unsafe_code)]
 
@@ -55,16 +55,16 @@ pub mod segment;
 pub use crate::bit_set::BitSet;
 pub use wire::Framing;
 
-/// What a device can do, fixed for as long as it is open.
+/// The capabilities of a device, fixed as long as it is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791). A longer one that is
-    /// transmitted is dropped and counted, but for a super-segment.
+    /// Largest packet in a frame, in bytes (the link header not counted). At least 68 (RFC 791). A longer transmitted
+    /// one is dropped and counted, unless it is a super-segment.
     pub mtu: usize,
-    /// What frames begin with: an Ethernet header, or, where the link has none, the IP header. In the second case the
-    /// link has no addresses either.
+    /// Frames begin with an Ethernet header or, if the link has none, with the IP header. Then the link has no
+    /// addresses either.
     pub framing: Framing,
-    /// The address of this end of the link; unspecified where the link has none.
+    /// The address of this end of the link; unspecified if the link has none.
     pub mac: MacAddr,
     /// Number of queue pairs, at least 1.
     pub queue_pairs: usize,
@@ -77,14 +77,14 @@ pub struct Capabilities {
     pub segmentation: Option<usize>,
     /// Received frames may be super-segments: `segment_size` set and longer than the MTU.
     pub coalescing: bool,
-    /// The key of the Toeplitz hash by which received frames are spread over the queues, if the device says.
+    /// The key of the Toeplitz hash that distributes received frames over the queues, if known.
     pub rss_key: Option<[u8; 40]>,
-    /// The region in which the device wants frames to be allocated, to send them without a copy. It takes frames that
-    /// lie elsewhere, too. `None`: the heap.
+    /// The region in which frames should be allocated, so that the device sends them without a copy. It accepts other
+    /// frames, too. `None`: the heap.
     pub region: Option<RegionId>,
 }
 
-/// Why [`RxQueue::wait`] came back.
+/// Why [`RxQueue::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
     /// Frames can be received.
@@ -93,13 +93,13 @@ pub enum WaitOutcome {
     Woken,
     /// The time ran out.
     TimedOut,
-    /// The device has vanished and nothing more will arrive; see [`RxQueue::gone`].
+    /// The device has vanished, and no more frames will arrive; see [`RxQueue::gone`].
     Gone,
 }
 
 /// Ends another thread's [`RxQueue::wait`] early.
 pub trait Wake: Send + Sync {
-    /// The wait under way, or else the next one, returns [`WaitOutcome::Woken`]. Wakes do not add up.
+    /// The current wait, or else the next one, returns [`WaitOutcome::Woken`]. Wakes do not accumulate.
     fn wake(&self);
 }
 
@@ -120,15 +120,14 @@ pub trait RxQueue: Send {
         None
     }
 
-    /// When the queue next has something of its own to do, such as handing out a frame that it holds back: for code
-    /// that drives a device in virtual time and must know how far it may jump. `None`: only when frames arrive.
+    /// When the queue next has work of its own, such as delivering a frame that it holds back: for code that drives a
+    /// device in virtual time and must know how far it may advance. `None`: only when frames arrive.
     fn next_due(&self) -> Option<Time> {
         None
     }
 
     /// True once the device has vanished (unplugged, deleted, other port closed) and every frame that had arrived was
-    /// handed over. A device that can come back says so by `false`, and by [`next_due`](RxQueue::next_due) if it knows
-    /// when.
+    /// delivered. Becomes false again if the device comes back, at [`next_due`](RxQueue::next_due) if it knows when.
     fn gone(&self) -> bool {
         false
     }
@@ -136,20 +135,20 @@ pub trait RxQueue: Send {
 
 /// The transmitting half of a queue pair.
 pub trait TxQueue: Send {
-    /// How many frames the queue is sure to take now, whichever flows they belong to. A queue may report fewer free
-    /// slots than it has only while it reports at least half its capacity; a smaller value is exact, and a larger one
-    /// is reported once there is more room.
+    /// How many frames the queue will certainly accept now, whichever flows they belong to. A queue may report fewer
+    /// free slots than it has only while it reports at least half its capacity; a smaller value is exact, and a larger
+    /// one is reported once there is more room.
     fn credit(&self) -> usize;
 
-    /// Gives one frame to the device. `Ok` says that the device has taken charge of it: it is sent, or dropped with a
-    /// counted reason. `Err` gives the frame back because there is no room now; try again later.
+    /// Gives one frame to the device. `Ok`: the device has accepted it, and sends it, or drops it with a counted
+    /// reason. `Err` returns the frame because there is no room now; try again later.
     ///
-    /// A receiver that sleeps may not hear of the frame before [`flush`](TxQueue::flush).
+    /// A sleeping receiver may not be woken for the frame before [`flush`](TxQueue::flush).
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf>;
 
-    /// Gives frames to the device, first first, until it has no room or none is left: what stays in `frames` was
-    /// refused and may be offered again. Does what [`transmit`](TxQueue::transmit) does one by one; a queue that has a
-    /// cost for each call (a lock, a clock, a system call) pays it once here.
+    /// Gives frames to the device, in order, until it has no room or none is left: frames that stay in `frames` were
+    /// refused and may be offered again. Equivalent to [`transmit`](TxQueue::transmit) for each; a queue with a cost
+    /// per call (a lock, a clock, a system call) pays it once here.
     fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
         while let Some(frame) = frames.pop_front() {
             if let Err(back) = self.transmit(frame) {
@@ -161,21 +160,20 @@ pub trait TxQueue: Send {
     /// Ends a batch: receivers that sleep at the other end are woken, and frames that the device gathers are sent.
     fn flush(&mut self);
 
-    /// A handle that does what [`flush`](TxQueue::flush) does, without the queue, where waking receivers is all of it.
-    /// A queue behind a lock is then locked once for a frame and not twice.
+    /// A handle that does the same as [`flush`](TxQueue::flush) without the queue, if that only wakes receivers. A
+    /// queue behind a lock is then locked once for a frame instead of twice.
     fn notifier(&self) -> Option<Arc<dyn Notify>> {
         None
     }
 
     /// Moves into `dirty` the receivers of the frames transmitted since the last call or flush: the caller must pass
-    /// them to the [`notifier`](TxQueue::notifier). Nothing where there is none.
+    /// them to the [`notifier`](TxQueue::notifier). Does nothing if there is none.
     fn take_dirty(&mut self, _dirty: &mut BitSet) {}
 }
 
 /// Wakes receivers that sleep; see [`TxQueue::notifier`]. Any thread.
 pub trait Notify: Send + Sync {
-    /// Wakes those of the receivers in `dirty` that sleep. More receivers than were given frames, or than there are, do
-    /// no harm.
+    /// Wakes the sleeping receivers in `dirty`. Receivers that were given no frames, or do not exist, do no harm.
     fn notify(&self, dirty: &BitSet);
 }
 
@@ -189,16 +187,16 @@ pub struct QueuePair {
 
 /// A network interface.
 pub trait Device: Send {
-    /// What the device can do.
+    /// The device's capabilities.
     fn capabilities(&self) -> &Capabilities;
 
     /// The interface's name, as in `tap0` or `mem-a`.
     fn name(&self) -> &str;
 
-    /// Hands out all queue pairs in the order of their index; a second call returns none.
+    /// Returns all queue pairs in the order of their index; a second call returns none.
     fn take_queues(&mut self) -> Vec<QueuePair>;
 
-    /// The device's counters: its drops by reason. `None` from a device that cannot lose a frame, or does not know.
+    /// The device's counters: its drops by reason. `None` for a device that cannot lose a frame, or does not count.
     fn counters(&self) -> Option<Arc<Counters>> {
         None
     }

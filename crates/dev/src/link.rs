@@ -1,15 +1,15 @@
-//! One direction of a link in memory: the rings from every transmit queue to every receive queue, and how receivers are
-//! woken.
+//! One direction of a link in memory: the rings from every transmit queue to every receive queue, and the wake-up of
+//! receivers.
 //!
-//! There is a ring of its own from each transmit queue i to each receive queue j, so a ring has one producer and one
-//! consumer and needs no lock, and frames of transmit queue i for receive queue j cannot overtake each other. Receive
-//! queue j polls its N rings in turn.
+//! Each pair of transmit queue i and receive queue j has its own ring, so a ring has one producer and one consumer and
+//! needs no lock, and frames of transmit queue i for receive queue j cannot overtake each other. Receive queue j polls
+//! its N rings in turn.
 //!
-//! A receiver that finds all its rings empty may sleep. It first raises its `sleeping` flag, then looks once more; a
-//! sender pushes first and looks at the flag afterwards, once per batch. With a full fence between the two steps on
-//! each side at least one of them sees the other, so a frame is never left lying before a sleeping receiver, and a
-//! receiver that is awake costs the sender one load of a line that is not written. The receiver's fence is the heavy
-//! one: it comes there once a sleep, its senders once a batch, or once a call.
+//! A receiver that finds all its rings empty may sleep. It first sets its `sleeping` flag, then checks once more; a
+//! sender pushes first and checks the flag afterwards, once per batch. With a full fence between the two steps on each
+//! side at least one of them sees the other, so a frame never waits for a sleeping receiver, and an awake receiver
+//! costs the sender one load of an unmodified cache line. The receiver's fence is the heavy one: it executes once a
+//! sleep, the senders' once a batch or call.
 //!
 //! The receivers that a sender has given frames to, and not yet notified, are kept beside its rings; the doorbells are
 //! shared, so that receivers can be notified without the sender.
@@ -25,13 +25,13 @@ use sync::{Atomic, CachePadded, Parker, Platform, model_is_over};
 
 use crate::{BitSet, Notify, WaitOutcome, Wake};
 
-/// Where one receive queue sleeps, and what its senders must know of it.
+/// The sleep of one receive queue, and its state that senders read.
 pub struct Doorbell<P: Platform> {
     sleeping: CachePadded<P::AtomicBool>,
     woken: P::AtomicBool,
     /// Transmit queues still alive; at zero nothing more can arrive.
     senders: P::AtomicUsize,
-    /// The receive queue has been dropped: nothing will ever be taken out.
+    /// The receive queue has been dropped: no frame will be taken out.
     closed: P::AtomicBool,
     parker: Parker<P>,
 }
@@ -72,7 +72,7 @@ impl<P: Platform> Notify for Notifier<P> {
     }
 }
 
-/// Wakes the receivers in a set. A number beyond the receivers names none.
+/// Wakes the receivers in a set. Numbers beyond the receivers are ignored.
 #[inline]
 fn notify<P: Platform>(doorbells: &[Arc<Doorbell<P>>], dirty: &BitSet) {
     if dirty.is_empty() {
@@ -115,9 +115,9 @@ pub struct LinkTx<P: Platform> {
     doorbells: Arc<[Arc<Doorbell<P>>]>,
     /// Receive queues that were given frames since they were last notified.
     dirty: BitSet,
-    /// At least so many frames fit into every ring.
+    /// At least this many frames fit into every ring.
     room: Cell<usize>,
-    /// The rings are looked at again when `room` falls below this.
+    /// The rings are read again when `room` falls below this.
     enough: usize,
 }
 
@@ -135,7 +135,7 @@ impl<P: Platform> LinkTx<P> {
         }
     }
 
-    /// Wakes those receivers of the frames pushed since the last call that sleep.
+    /// Wakes the sleeping receivers of the frames pushed since the last call.
     #[inline]
     pub fn notify(&mut self) {
         notify(&self.doorbells, &self.dirty);
@@ -153,10 +153,10 @@ impl<P: Platform> LinkTx<P> {
         Arc::new(Notifier(self.doorbells.clone()))
     }
 
-    /// Free places in the fullest ring, or fewer: so many frames fit whichever queues they are for.
+    /// Free places in the fullest ring, or fewer: that many frames fit whichever queues they are for.
     ///
-    /// A push takes one place in one ring, so a count made earlier stays good when it is lowered by one per push; the
-    /// consumers' words are read only when half of the places may be gone.
+    /// A push takes one place in one ring, so an earlier count stays valid if it is decremented for each push; the
+    /// consumers' words are read only when half of the places may be used.
     pub fn credit(&self) -> usize {
         if self.room.get() < self.enough {
             let free = |ring: &Producer<PktBuf, P>| ring.capacity() - ring.len_hint();
@@ -208,7 +208,7 @@ impl<P: Platform> LinkRx<P> {
         None
     }
 
-    /// Lets the next ring have its turn: called at the end of a batch, so that one busy ring cannot starve the others.
+    /// Passes the turn to the next ring: called at the end of a batch, so that one busy ring cannot starve the others.
     #[inline]
     pub fn yield_turn(&mut self) {
         self.next += 1;
@@ -224,11 +224,11 @@ impl<P: Platform> LinkRx<P> {
 
     /// Whether all senders are gone and all rings are empty.
     pub fn is_gone(&self) -> bool {
-        // The order matters: what a sender pushed before it went is seen once its going is seen.
+        // The order matters: once a sender is seen to be dropped, its pushes are visible.
         self.doorbell.senders.load(Ordering::Acquire) == 0 && self.rings.iter().all(|ring| ring.len_hint() == 0)
     }
 
-    /// Sleeps until a frame, a wake, the end of the link or the timeout.
+    /// Sleeps until a frame arrives, a wake, the end of the link or the timeout.
     pub fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
         if let Some(outcome) = self.outcome() {
             return outcome;

@@ -1,21 +1,20 @@
 //! Two linked ports in memory, or one that is linked to itself.
 //!
-//! [`pair`] makes two; what one transmits the other receives. [`loopback`] makes one, which receives what it transmits. A frame crosses by ownership: the copy with which its
-//! sender filled the buffer is the only one. Each port has N queue pairs; the receiving queue is chosen by
-//! [`rss`](crate::rss), and the rings behind it are those of `link`: one per pair of queues, so no lock anywhere.
+//! [`pair`] makes two; each receives what the other transmits. [`loopback`] makes one, which receives what it
+//! transmits. A frame moves by ownership: the sender's copy into the buffer is the only one. Each port has N queue
+//! pairs; [`rss`](crate::rss) chooses the receiving queue, and the rings are those of `link`: one per pair of queues,
+//! without locks.
 //!
-//! The link loses nothing of its own accord: a full ring pushes back ([`TxQueue::transmit`] returns the frame). What it
-//! must refuse it drops with a reason, counted at the sending port: frames longer than the MTU, frames too short for a
-//! link header, frames for a port that is gone.
+//! The link itself loses no frames: with a full ring [`TxQueue::transmit`] returns the frame. Invalid frames are
+//! dropped with a reason, counted at the sending port: frames longer than the MTU, frames too short for a link header,
+//! frames for a port that is gone.
 //!
-//! With [`Framing::Packet`] the link has no header and no addresses: frames are bare IP packets, as a TUN device has
-//! them.
+//! With [`Framing::Packet`] the link has no header and no addresses: frames are bare IP packets, as on a TUN device.
 //!
-//! Super-segments (`segment_size` set) are taken when the configuration says `segmentation`. They cross whole; a
-//! coalescing receiver gets them whole, any other receives the frames that a segmenting interface would have put on the
-//! wire, made at the moment it takes them. Checksum offload is as cheap as on real hardware: a frame marked `Partial`
-//! arrives as it is, its checksum field unfinished, since memory does not corrupt: the receiver need not look, and
-//! whoever passes it on finds what is left to do.
+//! Super-segments (`segment_size` set) are accepted if `segmentation` is configured. They cross whole; a coalescing
+//! receiver gets them whole, any other gets the frames that a segmenting interface would have sent, made when it takes
+//! them. Checksum offload is as cheap as on real hardware: a frame marked `Partial` arrives with an incomplete checksum
+//! field. Since memory does not corrupt, the receiver need not verify it, and code that forwards it can complete it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +35,7 @@ use crate::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, W
 /// Most queue pairs of a port: a bound on memory, which grows with their square.
 pub const MAX_QUEUES: usize = 256;
 
-/// What the two ports of a [`pair`] are like. Both are alike but for their addresses.
+/// The configuration of the two ports of a [`pair`], which differ only in their addresses.
 #[derive(Clone, Debug)]
 pub struct MemConfig {
     /// Queue pairs per port, 1 to [`MAX_QUEUES`].
@@ -47,11 +46,11 @@ pub struct MemConfig {
     pub ring_frames: usize,
     /// Largest super-segment taken (bytes behind the link header, up to 65,535); `None`: the port does not segment.
     pub segmentation: Option<usize>,
-    /// Receivers take super-segments whole, and in-order segments of a batch are merged.
+    /// Receivers accept super-segments whole, and in-order segments of a batch are merged.
     pub coalescing: bool,
-    /// Transmitted `Partial` checksums need not be completed; they arrive as they are.
+    /// Transmitted `Partial` checksums need not be completed; they arrive unchanged.
     pub checksum_offload: bool,
-    /// What frames begin with. Ports of bare packets have no addresses.
+    /// The framing. Ports of bare packets have no addresses.
     pub framing: Framing,
     /// Address of the first port.
     pub mac_a: MacAddr,
@@ -135,8 +134,8 @@ pub fn pair<P: Platform>(config: MemConfig) -> (MemDevice, MemDevice) {
     (port("mem-a", config.mac_a, to_b, at_a), port("mem-b", config.mac_b, to_a, at_b))
 }
 
-/// Makes one port whose link ends where it begins: what it transmits it receives. A host that has one talks to itself.
-/// It has the first of the two addresses.
+/// Makes one port linked to itself, for loopback: it receives the frames that it transmits. It has the first of the two
+/// addresses.
 ///
 /// # Panics
 ///
@@ -206,7 +205,7 @@ impl Device for MemDevice {
     }
 }
 
-/// What a transmit queue lets through.
+/// The limits of a transmit queue.
 struct Limits {
     mtu: usize,
     framing: Framing,
@@ -217,12 +216,12 @@ struct Limits {
 }
 
 impl Limits {
-    /// Decides about one frame and finishes what the receiver will not have done for it.
+    /// Validates one frame and completes what the receiver's port will not do.
     #[inline]
     fn admit(&self, frame: &mut PktBuf) -> Result<(), DropReason> {
         let len = frame.len();
         let Meta { segment_size, checksum, .. } = *frame.meta();
-        // Most frames are none of these: too short, too long for one without a tag, with anything left to do.
+        // Fast path: most frames are long enough, short enough without a tag, and have no offload work.
         let fits = (self.framing.least()..=self.mtu + self.framing.header_len()).contains(&len);
         if fits && segment_size == 0 && checksum == Checksum::None { Ok(()) } else { self.admit_rarer(frame) }
     }
@@ -272,7 +271,7 @@ impl Limits {
     fn settle_checksum(&self, frame: &mut PktBuf) {
         match (frame.meta().checksum, self.checksum_offload) {
             (Checksum::Partial { .. }, false) => layout::complete_checksum_framed(self.framing, frame),
-            // The receiver of a link without offload has to look for itself.
+            // The receiver of a link without offload must verify it.
             (Checksum::Verified, false) => frame.meta_mut().checksum = Checksum::None,
             (Checksum::Partial { .. } | Checksum::Verified, true) | (Checksum::None, _) => {}
         }
@@ -330,13 +329,13 @@ pub(crate) struct MemRx<P: Platform> {
     coalescing: bool,
     framing: Framing,
     verified: bool,
-    /// A super-segment of which some pieces have been handed out.
+    /// A super-segment that has been delivered in part.
     splitting: Option<Splitter>,
     counters: Arc<Counters>,
 }
 
 impl<P: Platform> MemRx<P> {
-    /// The next frame as the receiver is to see it.
+    /// The next frame in the form for the receiver.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<PktBuf> {
         if self.splitting.is_some()

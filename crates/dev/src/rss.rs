@@ -1,10 +1,10 @@
 //! Receive-side scaling: which receive queue a frame goes to.
 //!
 //! The hash is Toeplitz over the four-tuple as the frame's receiver sees it. With a key whose two halves repeat every
-//! 16 bits (`wire::rss::SYMMETRIC_KEY`, the default) both directions of a connection hash alike, so a hash that the
-//! sender already knows (`Meta::flow_hash`) is good at the receiver too; with any other key it is not, and is ignored.
-//! The redirection table is the identity: queue = hash mod queues. Frames that are not TCP or UDP go to queue 0, as do
-//! fragments, so that all pieces of a datagram meet.
+//! 16 bits (`wire::rss::SYMMETRIC_KEY`, the default) both directions of a connection hash alike, so a hash computed by
+//! the sender (`Meta::flow_hash`) is valid at the receiver too; with any other key it is not, and is ignored. The
+//! redirection table is the identity: queue = hash mod queues. Frames that are not TCP or UDP go to queue 0, as do
+//! fragments, so that all fragments of a datagram arrive on one queue.
 
 use pktbuf::PktBuf;
 use wire::rss::Toeplitz;
@@ -35,14 +35,14 @@ impl Rss {
         self
     }
 
-    /// The same for frames that begin as this says; with an Ethernet header, if nothing is said.
+    /// The same for frames of this framing; the default is Ethernet.
     pub fn framed(mut self, framing: Framing) -> Rss {
         self.framing = framing;
         self
     }
 
-    /// The frame's flow hash, `None` when it has no flow. A hash already in the frame's meta data is taken over if the
-    /// key makes it valid in both directions.
+    /// The frame's flow hash, `None` when it has no flow. A hash in the frame's metadata is used if the key makes it
+    /// valid in both directions.
     #[inline]
     pub fn hash(&self, frame: &PktBuf) -> Option<u32> {
         if self.toeplitz.is_symmetric()

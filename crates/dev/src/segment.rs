@@ -1,12 +1,12 @@
 //! Segmentation offload in software: one super-segment in, frames of at most one MSS of data out.
 //!
-//! Called by devices whose other end does not take super-segments whole. What each piece must look like follows from
-//! the headers alone: for TCP the sequence number moves on with the data, FIN and PSH stay with the last piece and CWR
-//! with the first (RFC 3168 section 6.1.2); for UDP every piece is a datagram of its own; IPv4 pieces are whole
-//! datagrams with rising identification. Every piece carries complete IP and transport checksums.
+//! Called by devices with another end that does not accept super-segments whole. The headers determine each piece: for
+//! TCP the sequence number advances with the data, FIN and PSH stay with the last piece and CWR with the first (RFC
+//! 3168 section 6.1.2); for UDP every piece is a datagram of its own; IPv4 pieces are whole datagrams with increasing
+//! identification. Every piece carries complete IP and transport checksums.
 //!
-//! Pieces are made one at a time, so that a receiver with little room takes some now and the rest later, and nothing
-//! is allocated that is not handed over.
+//! Pieces are made one at a time, so that a receiver with little room takes some now and the rest later, and no piece
+//! is allocated before it is delivered.
 
 use pktbuf::{Checksum, PktBuf};
 use wire::Framing;
@@ -18,28 +18,28 @@ const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// The packet pool has reached its limit, and a piece was lost to that.
+/// The packet pool has reached its limit, so a piece was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoBuffer;
 
-/// A super-segment being cut up.
+/// A super-segment being split.
 pub struct Splitter {
     frame: PktBuf,
     layout: Layout,
     segment_size: usize,
-    /// Offset of the first byte of data not yet handed out.
+    /// Offset of the first byte of data not yet delivered.
     next: usize,
     index: u16,
 }
 
 impl Splitter {
-    /// Prepares to cut `frame` into pieces of `frame.meta().segment_size` bytes of data. A frame that is no TCP or UDP
-    /// frame, or has no segment size, comes back as it is.
+    /// Prepares to split `frame` into pieces of `frame.meta().segment_size` bytes of data. A frame that is not TCP or
+    /// UDP, or has no segment size, is returned unchanged.
     pub fn new(frame: PktBuf) -> Result<Splitter, PktBuf> {
         Splitter::framed(Framing::Ethernet, frame)
     }
 
-    /// As [`new`](Splitter::new), for a frame that begins as this says.
+    /// As [`new`](Splitter::new), for a frame of this framing.
     pub fn framed(framing: Framing, frame: PktBuf) -> Result<Splitter, PktBuf> {
         let segment_size = usize::from(frame.meta().segment_size);
         match Layout::framed(framing, &frame) {
@@ -57,8 +57,8 @@ impl Splitter {
         left.div_ceil(self.segment_size).max(usize::from(self.index == 0))
     }
 
-    /// The next piece. `Some(Err(NoBuffer))`: there was no buffer for it, the piece is lost and the next call goes on
-    /// behind it. `None` after the last.
+    /// The next piece. `Some(Err(NoBuffer))`: there was no buffer for it, the piece is lost and the next call continues
+    /// after it. `None` after the last.
     pub fn next_piece(&mut self) -> Option<Result<PktBuf, NoBuffer>> {
         if self.remaining() == 0 {
             return None;
@@ -118,7 +118,7 @@ impl Splitter {
         let field = self.layout.checksum_field();
         piece[field..field + 2].fill(0);
         let (src, dst) = self.layout.addresses(piece);
-        // Header lengths are even (TCP: a multiple of 4, UDP: 8), so the data sum joins without a shift.
+        // Header lengths are even (TCP: a multiple of 4, UDP: 8), so the data's sum is added without a byte swap.
         let sum = checksum::pseudo_header(src, dst, protocol, transport_len as u32)
             .add(checksum::sum(&piece[l4..data]))
             .add(data_sum);

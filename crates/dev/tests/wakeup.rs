@@ -1,6 +1,6 @@
-//! The wake-up protocol of the linked pair under shuttle's schedules: no frame is left lying before a sleeping
-//! receiver, whatever the interleaving. A sender that forgets the flush is planted to see that the checker would
-//! notice. (`cargo test -p heddle-dev --features shuttle`)
+//! The wake-up protocol of the linked pair under shuttle's schedules: no frame waits for a sleeping receiver, whatever
+//! the interleaving. A sender without the flush shows that the checker finds the error. (`cargo test -p heddle-dev
+//! --features shuttle`)
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,7 +19,7 @@ fn say(queue: &mut QueuePair) {
     queue.tx.flush();
 }
 
-/// One sender, one receiver that sleeps whenever it finds nothing, and at the end is woken by hand.
+/// One sender, and one receiver that sleeps whenever it finds nothing and is woken explicitly at the end.
 fn conversation(flushes: bool) {
     let (mut a, mut b) = pair::<Shuttle>(MemConfig { ring_frames: 4, ..MemConfig::default() });
     let (mut near, mut far) = (a.take_queues(), b.take_queues());
@@ -47,11 +47,11 @@ fn conversation(flushes: bool) {
             near[0].tx.flush();
         }
     }
-    // The receiver's own frame says that it has everything; only then may it be woken by hand.
+    // The receiver's own frame shows that it has everything; only then may it be woken explicitly.
     assert_eq!(near[0].rx.wait(None), WaitOutcome::Ready);
     near[0].rx.receive(&mut Vec::new(), 1);
     waker.wake();
-    // And only when it has been woken may the link go.
+    // The link may be dropped only after it has been woken.
     assert_eq!(near[0].rx.wait(None), WaitOutcome::Ready);
     drop(near);
     Shuttle::join(receiver).expect("the receiver ends");

@@ -1,4 +1,4 @@
-//! Many scripts: found under directories, run side by side, one line each.
+//! Many scripts: found under directories, run in parallel, one line each.
 
 use std::fs;
 use std::io;
@@ -15,20 +15,20 @@ use crate::check::{self, Checked, Fault};
 use crate::host::Crossing;
 use crate::run::Options;
 
-/// What is to be done with each script.
+/// How each script is run.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// Architectures; the first one's trace is what the others are compared with.
+    /// Architectures; the traces of the others are compared with the first one's.
     pub architectures: Vec<Architecture>,
-    /// The address families in which a script runs that does not say its own.
+    /// The address families of scripts that do not declare their own.
     pub families: Vec<Family>,
-    /// How a script is run, but for its family.
+    /// How a script is run, except its family.
     pub options: Options,
     /// Names defined for every script.
     pub defines: Vec<(String, String)>,
     /// Scripts run at the same time, at least 1.
     pub jobs: usize,
-    /// Where captures go, one for each script, of the last run of it.
+    /// Directory for captures, one for each script, of its last run.
     pub captures: Option<PathBuf>,
 }
 
@@ -39,12 +39,12 @@ pub struct Outcome {
     pub path: PathBuf,
     /// The families in which it ran.
     pub families: Vec<Family>,
-    /// What was wrong; `None`: it went through in every family and under every architecture.
+    /// The fault; `None`: it passed in every family and under every architecture.
     pub fault: Option<(Family, Fault)>,
 }
 
 impl Outcome {
-    /// What was wrong, as one line; it names the family where the script is for several.
+    /// The fault as one line, with the family if the script is for several.
     pub fn line(&self) -> Option<String> {
         let (family, fault) = self.fault.as_ref()?;
         let line = fault.at(&self.path);
@@ -52,11 +52,10 @@ impl Outcome {
     }
 }
 
-/// All files that end in `.pkt` under `paths`, and files that are named themselves; in order.
+/// All files that end in `.pkt` under `paths`, and files that are named directly; in order.
 ///
 /// # Errors
-/// A sentence that names the path that cannot be read, or the directory that has no script: nothing to run is no
-/// success.
+/// A sentence that names the path that cannot be read, or the directory without scripts: an empty run is not a success.
 pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for path in paths {
@@ -70,7 +69,7 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Adds what is at `path`, or below it; the error has the path that it is about.
+/// Adds the scripts at or below `path`; the error has the path that caused it.
 fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), (PathBuf, io::Error)> {
     let named = |error| (path.to_owned(), error);
     if !path.is_dir() {

@@ -1,5 +1,5 @@
-//! A script under many architectures: it must go through under each, and the packets must be the same, byte by byte and
-//! at the same virtual time. Their order must be the same, too, but where timers of several connections expire at one
+//! A script under many architectures: it must pass under each, and the packets must be the same, byte by byte and at
+//! the same virtual time. Their order must be the same, too, except where timers of several connections expire at one
 //! instant (see `order`).
 
 use std::fmt;
@@ -15,25 +15,25 @@ use crate::order::canonical;
 use crate::parse;
 use crate::run::{self, Options};
 
-/// What a check gave.
+/// The result of a check.
 pub struct Checked {
-    /// What crossed the link, by architecture, as far as the script went.
+    /// The frames on the link, by architecture, as far as the script went.
     pub traces: Vec<(Architecture, Vec<Crossing>)>,
-    /// What was wrong first.
+    /// The first fault.
     pub fault: Option<Fault>,
 }
 
-/// What is wrong with a script, or with the stack.
+/// A fault of a script, or of the stack.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// The architecture under which it showed; `None`: the script cannot be read.
+    /// The architecture under which it occurred; `None`: the script cannot be parsed.
     pub arch: Option<Architecture>,
     /// Line and sentence.
     pub error: ScriptError,
 }
 
 impl Fault {
-    /// The fault of the script at `path`, as one line. What concerns no line of it has none.
+    /// The fault of the script at `path`, as one line, with a line number if it concerns one.
     pub fn at(&self, path: &Path) -> impl fmt::Display {
         let line = if self.error.line == 0 { String::new() } else { format!(":{}", self.error.line) };
         let arch = self.arch.map_or_else(String::new, |arch| format!(" (under {arch})"));
@@ -93,7 +93,7 @@ fn usual_names(family: Family) -> [(&'static str, &'static str); 6] {
     ]
 }
 
-/// The first place where two traces part, as one sentence.
+/// The first difference of two traces, as one sentence.
 fn difference(first: Architecture, reference: &[Crossing], trace: &[Crossing]) -> Option<String> {
     let (reference, trace) = (canonical(reference), canonical(trace));
     let place = reference.iter().zip(&trace).position(|(a, b)| a != b).unwrap_or(reference.len().min(trace.len()));
@@ -104,7 +104,7 @@ fn difference(first: Architecture, reference: &[Crossing], trace: &[Crossing]) -
     Some(format!("packet {} is {}, under {first} it is {}", place + 1, shown(b), shown(a)))
 }
 
-/// A frame with its time, in live numbers.
+/// A frame with its time, with live sequence numbers.
 fn shown(crossing: Option<&Crossing>) -> String {
     let Some(Crossing { at, outbound, frame, .. }) = crossing else { return "missing".to_owned() };
     let direction = if *outbound { '>' } else { '<' };

@@ -2,7 +2,7 @@
 //!
 //! Statements are `assert`, assignments, `print` and `pass`; expressions have Python's operators, chained comparisons,
 //! conditional expressions, strings with `%`, and a handful of functions. Names are variables of the script, fields of
-//! TCP_INFO (`tcpi_...`) and constants. What is not in that part is an error that names the line.
+//! TCP_INFO (`tcpi_...`) and constants. Anything else is an error that names the line.
 
 mod eval;
 mod parse;
@@ -10,7 +10,7 @@ mod parse;
 pub use eval::{Environment, Names, Value};
 pub(crate) use parse::parse;
 
-/// A code block, read.
+/// A parsed code block.
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     pub(crate) statements: Vec<(u32, Statement)>,
@@ -19,9 +19,9 @@ pub struct Block {
 #[derive(Clone, Debug)]
 pub(crate) enum Statement {
     Assert(Expression, Option<Expression>, String),
-    /// The name, and the operator of `+=` and its like.
+    /// The name, and the operator of an augmented assignment such as `+=`.
     Assign(String, Option<Infix>, Expression),
-    /// Evaluated and thrown away: `print(...)`.
+    /// Evaluated and discarded: `print(...)`.
     Evaluate(Expression),
 }
 

@@ -1,8 +1,8 @@
-//! What can be wrong with a script: always a line and one sentence.
+//! Errors of scripts: a line and one sentence.
 
 use std::fmt;
 
-/// A script that cannot be read or asks for something that does not exist.
+/// A script that cannot be parsed, or needs a feature that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptError {
     /// Line of the script, from 1.
@@ -17,7 +17,7 @@ impl ScriptError {
         ScriptError { line, message: message.into() }
     }
 
-    /// Something that the language has and this runner, or the stack, has not.
+    /// A feature of the language that this runner, or the stack, lacks.
     pub fn unsupported(line: u32, what: impl fmt::Display) -> Self {
         ScriptError { line, message: format!("not supported: {what}") }
     }

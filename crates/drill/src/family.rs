@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::parse;
 
-/// Which sockets a script makes, and which packets they exchange.
+/// The family of a script's sockets, and of their packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Sockets and packets of IPv4.
@@ -25,13 +25,13 @@ impl Family {
         self != Family::V6
     }
 
-    /// What the script `text` says of itself with `--ip_version`; the last one counts.
+    /// The family that the script `text` declares with `--ip_version`; the last one counts.
     pub fn said_in(text: &str) -> Option<Family> {
         let settings = parse::settings_of(text);
         settings.iter().rev().find(|setting| setting.name == "ip_version")?.value.parse().ok()
     }
 
-    /// The family in which a script with the declaration `said` runs if `self` is asked for. A script for IPv4 is about
+    /// The family in which a script with the declaration `said` runs if `self` is requested. A script for IPv4 is about
     /// IPv4's packets, which sockets with mapped addresses exchange as well.
     pub fn with(self, said: Option<Family>) -> Family {
         match (said, self) {
@@ -41,7 +41,7 @@ impl Family {
         }
     }
 
-    /// The families in which the script `text` runs where `asked` are asked for: each once.
+    /// The families in which the script `text` runs if `asked` are requested: each once.
     pub fn of_script(text: &str, asked: &[Family]) -> Vec<Family> {
         let said = Family::said_in(text);
         let mut families = Vec::new();
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(families("// why\n--ip_version=ipv4\n"), [Family::V4, Family::Mapped]);
         assert_eq!(families("--mtu=1500 --ip_version=ipv6 // why\n"), [Family::V6]);
         assert_eq!(families("--ip_version=ipv4-mapped-ipv6\n"), [Family::Mapped]);
-        // What stands behind the settings is no setting.
+        // A line after the settings is not a setting.
         assert_eq!(families("`echo\n--ip_version=ipv6`\n"), Family::ALL);
         assert_eq!(Family::of_script("--ip_version=ipv4\n", &[Family::V6]), [Family::V4]);
         for family in Family::ALL {

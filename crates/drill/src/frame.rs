@@ -1,7 +1,7 @@
-//! Packets as bytes: made for what a script injects, read from what the stack sends.
+//! Packets as bytes: built for a script's injections, parsed from the stack's frames.
 //!
-//! Written by hand and not by the stack's own emitters, so that a mistake there is not answered by the same mistake
-//! here. Every checksum of a packet read is checked.
+//! Independent of the stack's own emitters, so that a mistake there is not repeated here. Every checksum of a parsed
+//! packet is checked.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub(crate) struct Ip {
     pub flow_label: u32,
 }
 
-/// A TCP segment on the wire; sequence numbers are live ones.
+/// A TCP segment on the wire; sequence numbers are live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tcp {
     pub ports: (u16, u16),
@@ -37,7 +37,7 @@ pub(crate) struct Tcp {
     pub data: Vec<u8>,
 }
 
-/// What the stack sent.
+/// The payload of a packet of the stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     Tcp(Tcp),
@@ -46,13 +46,13 @@ pub(crate) enum Payload {
     Other(u8),
 }
 
-/// Where frames go: the link addresses of the stack and of its neighbour.
+/// The link addresses of the stack and of its neighbour.
 pub(crate) type Macs = (MacAddr, MacAddr);
 
 /// A frame to the stack with `transport` behind its IP header.
 ///
 /// # Errors
-/// A sentence: the packet is longer than its header can say.
+/// A sentence: the packet is longer than its header can express.
 fn packet(macs: Macs, ip: &Ip, protocol: u8, transport: &[u8]) -> Result<Vec<u8>, String> {
     let counted = if ip.src.is_ipv4() { ipv4::HEADER_LEN } else { 0 } + transport.len();
     if counted > usize::from(u16::MAX) {
@@ -96,7 +96,7 @@ fn ip_header(ip: &Ip, protocol: u8, len: usize) -> Vec<u8> {
 fn complete(transport: &mut [u8], ip: &Ip, protocol: u8, field: usize) {
     let pseudo = checksum::pseudo_header(ip.src, ip.dst, protocol, transport.len() as u32);
     let sum = pseudo.add(checksum::sum(transport)).finish();
-    // UDP's zero means that there is none.
+    // In UDP zero means no checksum.
     let sum = if sum == 0 && protocol == protocol::UDP { 0xffff } else { sum };
     transport[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
@@ -175,7 +175,7 @@ fn options(mut rest: &[u8]) -> Vec<TcpOption> {
             0 => {
                 options.push(TcpOption::Eol);
                 rest = after;
-                // Padding behind the end of the list says nothing; a script shows it as further ends.
+                // Padding after the end of the list is shown as further ends.
                 continue;
             }
             1 => {
@@ -232,13 +232,13 @@ fn udp_header(ports: (u16, u16), len: usize) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend(ports.0.to_be_bytes());
     out.extend(ports.1.to_be_bytes());
-    // What does not fit is refused with the packet.
+    // A packet that is too long is refused as a whole.
     out.extend((8 + len as u32).to_be_bytes()[2..].iter());
     out.extend([0, 0]);
     out
 }
 
-/// What an ICMP error quotes: a packet of the stack's.
+/// A packet of the stack that an ICMP error quotes.
 pub(crate) struct Offender {
     pub ip: Ip,
     pub ports: (u16, u16),
@@ -279,7 +279,7 @@ pub(crate) fn icmp(macs: Macs, ip: &Ip, spec: &IcmpSpec, offender: &Offender) ->
             Quoted::Udp(len) => (protocol::UDP, udp_header(offender.ports, usize::from(len)), usize::from(len)),
         };
         body.extend(ip_header(&offender.ip, protocol, transport.len() + data));
-        // RFC 792 asks for eight bytes of it; routers today quote more, and so does this one.
+        // RFC 792 requires eight bytes of it; present routers quote more, and so does this one.
         body.extend(transport);
     }
     let protocol = if v4 { protocol::ICMP } else { protocol::ICMPV6 };

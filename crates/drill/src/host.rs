@@ -1,7 +1,7 @@
 //! The machine under test: one stack without threads of its own, its clock, and the other end of its link, which
-//! answers ARP and neighbour solicitations for everybody and records every frame with its time.
+//! answers all ARP requests and neighbour solicitations and records every frame with its time.
 //!
-//! The thread that has the [`Host`] advances it; it may be another thread each time, but one at a time.
+//! The thread that owns the [`Host`] advances it; different threads may do so, one at a time.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -17,7 +17,7 @@ use wire::{arp, icmpv6, ipv6, protocol};
 
 use crate::link::{FarEnd, link};
 
-/// When virtual time begins: late enough that no limit per second looks into a time before it.
+/// Start of virtual time: late enough that no limit per second reaches back before zero.
 pub const START: Time = Time::from_nanos(1_000_000_000_000);
 /// Link addresses of the stack and of its neighbour: locally administered.
 const MACS: (MacAddr, MacAddr) = (MacAddr([2, 0x68, 0x65, 0x64, 0, 0xa]), MacAddr([2, 0x68, 0x65, 0x64, 0, 0xb]));
@@ -29,34 +29,34 @@ pub struct Addresses {
     pub local: IpAddr,
     /// Length of its prefix.
     pub prefix: u8,
-    /// The router to everybody else.
+    /// The router to all other hosts.
     pub gateway: IpAddr,
     /// The peer's.
     pub remote: IpAddr,
 }
 
 impl Addresses {
-    /// What scripts over IPv4 are written for.
+    /// The addresses assumed by scripts over IPv4.
     pub const V4: Addresses = Addresses {
         local: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 1)),
         prefix: 16,
         gateway: IpAddr::V4(Ipv4Addr::new(192, 168, 0, 2)),
         remote: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     };
-    /// What scripts meet that are run over IPv6 and could be run over IPv4.
+    /// The addresses for scripts of both families when run over IPv6.
     pub const V6: Addresses = Addresses {
         local: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0, 0, 0, 0, 1)),
         prefix: 48,
         gateway: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xa0b, 0x17d6, 0x8888, 0, 0, 0, 1)),
         remote: IpAddr::V6(Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1)),
     };
-    /// What scripts are written for that say themselves that they are for IPv6.
+    /// The addresses assumed by scripts that declare IPv6.
     pub const V6_OF_SCRIPTS: Addresses =
         Addresses { remote: IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)), ..Addresses::V6 };
 }
 
 impl Addresses {
-    /// The same with another address of the stack's; the router makes way if that was its own.
+    /// The same with another address of the stack; the router's is changed if it is the same.
     pub fn at(self, local: IpAddr) -> Addresses {
         let gateway = match (self.gateway == local, local) {
             (false, _) => self.gateway,
@@ -67,7 +67,7 @@ impl Addresses {
     }
 }
 
-/// What a host is to be like.
+/// Configuration of a host.
 pub struct HostConfig {
     /// The process architecture.
     pub arch: Architecture,
@@ -77,18 +77,18 @@ pub struct HostConfig {
     pub addresses: Addresses,
     /// The link's MTU in bytes, 68 to 65535.
     pub mtu: usize,
-    /// The link takes super-segments and delivers them as they are, with unfinished checksums.
+    /// The link takes super-segments and delivers them uncut, with unfinished checksums.
     pub super_segments: bool,
 }
 
-/// A frame and when it crossed the link.
+/// A frame and the time at which it crossed the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Crossing {
     /// Since the script began.
     pub at: Duration,
     /// From the stack.
     pub outbound: bool,
-    /// It crossed because the clock had moved, and not because of a packet or a call.
+    /// It was caused by the clock, not by a packet or a call.
     pub by_timer: bool,
     /// From the link header on.
     pub frame: Vec<u8>,
@@ -101,11 +101,11 @@ pub struct Host {
     driver: Driver<Real>,
     clock: Arc<VirtualClock<Real>>,
     far: FarEnd,
-    /// Frames that the stack sent and that were not taken yet, without ARP and neighbour discovery.
+    /// Frames sent by the stack and not taken yet, without ARP and neighbour discovery.
     pub sent: VecDeque<(Time, Vec<u8>)>,
     /// Every frame that crossed the link since the list was last taken.
     pub trace: Vec<Crossing>,
-    /// The link swallows what the stack sends.
+    /// The link drops the frames of the stack.
     pub swallow: bool,
     pub(crate) macs: (MacAddr, MacAddr),
     local: IpAddr,
@@ -119,7 +119,7 @@ impl Host {
     /// A machine at [`START`].
     ///
     /// # Errors
-    /// What the stack cannot be built with.
+    /// The stack cannot be built with this configuration.
     pub fn new(terms: HostConfig) -> Result<Host, BuildError> {
         let (near, far) = link(terms.mtu, MACS.0, terms.super_segments);
         let clock = VirtualClock::new(START);
@@ -148,18 +148,18 @@ impl Host {
         self.clock.now()
     }
 
-    /// Moves the clock; a time in the past leaves it.
+    /// Moves the clock; a time in the past has no effect.
     pub fn set_time(&mut self, time: Time) {
         self.clock_moved |= time > self.clock.now();
         self.clock.advance_to(time);
     }
 
-    /// When the stack next wants to run.
+    /// When the stack must next run.
     pub fn next_deadline(&self) -> Time {
         self.driver.next_deadline()
     }
 
-    /// Puts a frame on the link towards the stack.
+    /// Sends a frame to the stack.
     ///
     /// # Errors
     /// A sentence: the frame is longer than a packet can be.
@@ -167,8 +167,7 @@ impl Host {
         self.put_merged(frame, 0)
     }
 
-    /// As [`Host::put`], a frame that the device has merged from segments of `size` bytes of data; 0: it is as it was
-    /// sent.
+    /// As [`Host::put`], for a frame that the device has merged from segments of `size` bytes of data; 0: not merged.
     ///
     /// # Errors
     /// As [`Host::put`].
@@ -180,7 +179,7 @@ impl Host {
         Ok(())
     }
 
-    /// Puts an IP packet on the link towards the stack, in a frame from its neighbour.
+    /// Sends an IP packet to the stack, in a frame from its neighbour.
     ///
     /// # Errors
     /// A sentence: the packet is of neither version of IP, or longer than a packet can be.
@@ -195,14 +194,14 @@ impl Host {
         self.put(&frame)
     }
 
-    /// Takes the oldest IP packet that the stack sent and that was not taken yet, and when it was sent.
+    /// Takes the oldest IP packet sent by the stack and not taken yet, with its time.
     pub fn take_packet(&mut self) -> Option<(Time, Vec<u8>)> {
         let (at, mut frame) = self.sent.pop_front()?;
         frame.drain(..ethernet::HEADER_LEN.min(frame.len()));
         Some((at, frame))
     }
 
-    /// Lets everything happen that happens at this moment. Whether anything did.
+    /// Runs everything that is due at this moment. Whether anything did.
     pub fn settle(&mut self) -> bool {
         self.by_timer = std::mem::take(&mut self.clock_moved);
         let mut busy = false;
@@ -222,7 +221,7 @@ impl Host {
         self.trace.push(Crossing { at, outbound, by_timer: self.by_timer, frame });
     }
 
-    /// Takes what the stack has sent; answers for its neighbours.
+    /// Takes the stack's frames; answers for its neighbours.
     fn collect(&mut self) -> bool {
         let mut any = false;
         while let Some(buffer) = self.far.take() {
@@ -234,7 +233,7 @@ impl Host {
             }
             match self.neighbour(&frame) {
                 Neighbour::Answer(reply) => {
-                    // Without a packet buffer the answer is lost; the stack asks again.
+                    // Without a packet buffer the answer is lost; the stack solicits again.
                     let _ = self.put(&reply);
                 }
                 Neighbour::Silent => {}
@@ -322,7 +321,7 @@ enum Neighbour {
     Answer(Vec<u8>),
     /// Nothing to do with a script.
     Silent,
-    /// No matter of neighbours.
+    /// Not a neighbour message.
     None,
 }
 

@@ -1,20 +1,20 @@
-//! Words of a script: the text cut into tokens that know their line.
+//! The lexer: cuts a script into tokens with their lines.
 //!
 //! Called by [`crate::parse`] alone. Never panics on any text: an unknown token is an error that names the line.
 //! Comments run from `//` or `#` to the end of the line, or between `/*` and `*/`.
 
 use crate::error::ScriptError;
 
-/// What a token is.
+/// Kinds of tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// Letters, digits, underscores; may begin with a digit (`1234abcd`).
     Word(String),
-    /// Decimal digits, perhaps with a minus; the text is kept, for a cookie may look like a number.
+    /// Decimal digits, optionally with a minus; the text is kept, because a cookie may look like a number.
     Integer(i64, String),
     /// `0x` and hexadecimal digits.
     Hex(i64, String),
-    /// A number with a point, in nanoseconds if it is taken for a time; the text is kept for `.5` as flags.
+    /// A number with a point, in nanoseconds if it is a time; the text is kept for `.5` as flags.
     Float(String),
     /// Between double quotes, escapes resolved.
     Text(Vec<u8>),
@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Sign(char),
 }
 
-/// A token and where it begins.
+/// A token and its line.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     pub(crate) kind: Kind,
@@ -66,7 +66,7 @@ struct Lexer<'t> {
 }
 
 impl<'t> Lexer<'t> {
-    /// Takes one token or a stretch of nothing; false at the end.
+    /// Takes one token, or white space and comments; false at the end.
     fn next(&mut self) -> Result<bool, ScriptError> {
         let Some(first) = self.rest.chars().next() else { return Ok(false) };
         let rest = self.rest;
@@ -114,7 +114,7 @@ impl<'t> Lexer<'t> {
         self.eat(len);
     }
 
-    /// What stands between an opening of `open` bytes and `close`.
+    /// The text between an opening of `open` bytes and `close`.
     fn between(&mut self, open: usize, close: &str, what: &str) -> Result<&'t str, ScriptError> {
         let end = self.rest[open..].find(close);
         let Some(len) = end else { return Err(ScriptError::new(self.line, format!("{what} has no end"))) };
@@ -122,7 +122,7 @@ impl<'t> Lexer<'t> {
         Ok(&eaten[open..open + len])
     }
 
-    /// A number, or a word that begins with a digit. False: neither stands here.
+    /// A number, or a word that begins with a digit. False: it is neither.
     fn number(&mut self) -> Result<bool, ScriptError> {
         let rest = self.rest;
         let bytes = rest.as_bytes();
@@ -153,7 +153,7 @@ impl<'t> Lexer<'t> {
             return Ok(true);
         }
         let text = &rest[..sign + digits];
-        // A cookie of sixteen decimal digits is no number that anyone adds up: it need not fit.
+        // A cookie of sixteen decimal digits is not used as a number: it need not fit.
         let value = text.parse::<i64>().unwrap_or(i64::MAX);
         self.take(Kind::Integer(value, text.to_owned()), text.len());
         Ok(true)
@@ -185,7 +185,7 @@ impl<'t> Lexer<'t> {
     }
 }
 
-/// Resolves what follows a backslash; how many bytes it took.
+/// Resolves the escape after a backslash; returns its length in bytes.
 fn escape(after: &[u8], out: &mut Vec<u8>) -> usize {
     let hex = |digit: Option<&u8>| digit.and_then(|digit| (*digit as char).to_digit(16));
     match after.first() {

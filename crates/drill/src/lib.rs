@@ -1,5 +1,5 @@
-//! Packet scripts: what a program calls, what comes from the network, and what must go out, with times. The language is
-//! packetdrill's; the clock is virtual; the stack under test runs any process architecture.
+//! Packet scripts: a program's system calls, packets from the network, and expected packets, with times. The language
+//! is packetdrill's; the clock is virtual; the stack under test runs any process architecture.
 //!
 //! # Map
 //!
@@ -9,7 +9,7 @@
 //! | [`mod@parse`] (with `lex`) | from text to script |
 //! | [`code`] | the assertion blocks `%{ }%` |
 //! | [`run`] | events in order, packets compared, calls compared |
-//! | [`check`] (with `order`) | a script under many architectures, and that they agree |
+//! | [`check`] (with `order`) | a script under many architectures, and the comparison of their traces |
 //! | [`host`] (with `link`) | the machine under test |
 //! | `family` | the address families that scripts run in |
 //! | `frame`, `icmp`, `notation` | packets as bytes and as text |

@@ -1,7 +1,7 @@
 //! The link between the stack and the script: two queues in memory, without a limit of their own.
 //!
 //! Unlike a real link it carries packets of any length towards the stack, as a device that merges segments would
-//! deliver them: scripts inject such packets. Towards the script the MTU holds.
+//! deliver them: scripts inject such packets. Towards the script the MTU applies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,14 @@ use pktbuf::PktBuf;
 use wire::ethernet::MacAddr;
 use wire::rss::SYMMETRIC_KEY;
 
-/// Frames that the stack may have under way: a script reads them at once.
+/// Transmit credit of the stack: a script reads frames at once.
 const CREDIT: usize = 1024;
 
 /// Frames in one direction.
 type Frames = Arc<Mutex<VecDeque<PktBuf>>>;
 
 fn lock(frames: &Frames) -> MutexGuard<'_, VecDeque<PktBuf>> {
-    // No thread can leave the queue half changed.
+    // No thread can leave the queue in an inconsistent state.
     frames.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -47,7 +47,7 @@ impl FarEnd {
     }
 }
 
-/// The largest super-segment that the link takes, behind the link header.
+/// The largest super-segment of the link, without the link header.
 const LARGEST: usize = 65_535;
 
 /// A link whose stack side has the address `mac`, and takes super-segments if `super_segments`.

@@ -1,4 +1,4 @@
-//! Packets in tcpdump's notation, as scripts write them.
+//! Packets in the tcpdump notation of scripts.
 
 use std::fmt;
 
@@ -81,7 +81,7 @@ impl fmt::Display for TcpSpec {
     }
 }
 
-/// Options as a script lists them.
+/// Options in a script's notation.
 pub(crate) fn list(options: &[TcpOption]) -> String {
     options.iter().map(TcpOption::to_string).collect::<Vec<_>>().join(",")
 }

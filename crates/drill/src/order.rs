@@ -3,12 +3,12 @@
 //! When the clock moves, timers of several connections may expire at one instant. RFC 9293 orders the segments of one
 //! connection and says nothing about the order between connections. One timer wheel serves all connections under `up`;
 //! each cell has its own under `connp-t`, `connp-l` and `squeue`, and cells of a running stack are served by threads
-//! that do not wait for each other. So an order between connections would have to be made by the architectures at every
-//! tick, at a price, for the comparison only. The comparison therefore puts such frames into one order itself: by
-//! connection, and within a connection as they were sent.
+//! that do not wait for each other. So the architectures would have to order connections at every tick, at a cost, only
+//! for the comparison. The comparison therefore orders such frames itself: by connection, and within a connection as
+//! they were sent.
 //!
-//! This covers nothing else. What follows a packet or a call of the script is compared in the order in which it was
-//! sent, also where several connections send at one instant.
+//! Only these frames are reordered. Frames that follow a packet or a call of the script are compared in the order in
+//! which they were sent, also if several connections send at one instant.
 
 use std::net::IpAddr;
 
@@ -53,8 +53,8 @@ fn flow(bytes: &[u8]) -> Option<Flow> {
     }
 }
 
-/// Identifications of IPv4 packets that may be fragmented are given in the order in which the packets leave (RFC 6864),
-/// and the header's checksum covers them: both follow from the order that is taken out here.
+/// Identifications of IPv4 packets that may be fragmented are assigned in the order of sending (RFC 6864), and the
+/// header's checksum covers them: both depend on the order that is removed here.
 fn clear_identification(bytes: &mut [u8]) {
     const LINK: usize = ethernet::HEADER_LEN;
     if bytes.get(12..LINK) == Some(&[8, 0]) && bytes.len() >= LINK + ipv4::HEADER_LEN {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::frame::{Ip, Tcp};
 
-    /// A segment of the stack's to `port`.
+    /// A segment of the stack to `port`.
     fn segment(port: u16, seq: u32) -> Vec<u8> {
         let ip = Ip { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), tos: 0, ttl: 64, flow_label: 0 };
         let tcp =

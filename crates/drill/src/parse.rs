@@ -1,6 +1,6 @@
 //! From text to a [`Script`]: recursive descent over the tokens of `lex.rs`.
 //!
-//! The language is packetdrill's. Never panics on any text; what is not understood is an error with its line.
+//! The language is packetdrill's. Never panics on any text; a syntax error has its line.
 
 mod call;
 mod packet;
@@ -12,13 +12,13 @@ use crate::script::{Action, Event, Nanos, Script, Setting, When};
 
 type Parsed<T> = Result<T, ScriptError>;
 
-/// Structures and parentheses within each other: more is no script but an attack on the parser's stack.
+/// Limit of nested structures and parentheses, which protects the parser's stack.
 const DEEPEST: u32 = 32;
 
 /// Reads a script.
 ///
 /// # Errors
-/// What is not understood, with its line.
+/// A syntax error, with its line.
 pub fn parse(text: &str) -> Result<Script, ScriptError> {
     parse_with(text, &[])
 }
@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Script, ScriptError> {
 /// Reads a script in which further names are defined, as `--define` does.
 ///
 /// # Errors
-/// What is not understood, with its line.
+/// A syntax error, with its line.
 pub fn parse_with(text: &str, defines: &[(String, String)]) -> Result<Script, ScriptError> {
     let (options, rest, line) = settings(text)?;
     let mut names: Vec<(String, Vec<Token>)> = Vec::new();
@@ -51,12 +51,12 @@ pub fn parse_with(text: &str, defines: &[(String, String)]) -> Result<Script, Sc
     Ok(Script { options, events: parser.events()? })
 }
 
-/// The settings of a script, as far as they can be read.
+/// The settings of a script, as far as they can be parsed.
 pub(crate) fn settings_of(text: &str) -> Vec<Setting> {
     settings(text).map(|(settings, ..)| settings).unwrap_or_default()
 }
 
-/// The `--name=value` lines in front, what follows them, and its line.
+/// The leading `--name=value` lines, the text after them, and its line.
 fn settings(text: &str) -> Parsed<(Vec<Setting>, &str, u32)> {
     let mut options = Vec::new();
     let mut rest = text;
@@ -273,13 +273,13 @@ impl Parser {
     }
 }
 
-/// Decimal seconds in nanoseconds; what lies behind the ninth place is dropped.
+/// Decimal seconds in nanoseconds; digits after the ninth place are dropped.
 fn nanos(text: &str) -> Option<Nanos> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let whole: i64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
     let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
     let fraction = digits.fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0'));
-    // A script of more than thirty years is a slip.
+    // A time of more than thirty years is a mistake.
     (0..1_000_000_000).contains(&whole).then(|| whole * 1_000_000_000 + fraction)
 }
 

@@ -1,8 +1,8 @@
 //! Running a script: events in order, virtual time between them.
 //!
-//! The clock moves to the next thing that happens, be it a timer of the stack or an event of the script; after every
-//! move the stack runs until nothing is left to do at that moment, and a call that waits is asked again. Nothing here
-//! sleeps or looks at a real clock, and one thread does everything: a run is a function of the script and the options.
+//! The clock moves to the next timer of the stack or event of the script; after every move the stack runs until nothing
+//! is left to do at that moment, and a blocked call is attempted again. Nothing here sleeps or reads a real clock, and
+//! there is one thread: a run is a function of the script and the options.
 
 mod calls;
 mod connections;
@@ -34,7 +34,7 @@ use calls::Pending;
 use connections::{Connection, UnderTest};
 use settings::ScriptSettings;
 
-/// Descriptors that a script may have open at a time: what Linux allows a process unless told otherwise.
+/// Most open descriptors of a script: Linux's default limit for a process.
 const MOST_DESCRIPTORS: i32 = 1024;
 
 /// How scripts are run.
@@ -46,12 +46,11 @@ pub struct Options {
     pub profile: Profile,
     /// Knobs set before the script's own, by their sysctls' names.
     pub knobs: Vec<(String, String)>,
-    /// The address family of a script that does not say its own.
+    /// The address family of a script that does not declare one.
     pub family: Family,
-    /// MTU of the link of a script that does not say it, bytes, 68 to 65 535; `None`: what the version's scripts are
-    /// written for.
+    /// MTU of the link of a script that does not set it, bytes, 68 to 65 535; `None`: the one usual for the IP version.
     pub mtu: Option<u16>,
-    /// Where the script lies: the files that its shell lines run are looked for there. `None`: it has none.
+    /// Directory of the script, where the files that its shell lines run are searched for. `None`: it has none.
     pub directory: Option<PathBuf>,
 }
 
@@ -62,19 +61,19 @@ impl Options {
     }
 }
 
-/// A script that did not go through.
+/// A script that failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// Line and sentence.
     pub error: ScriptError,
-    /// What crossed the link up to there.
+    /// The frames on the link until then.
     pub trace: Vec<Crossing>,
 }
 
-/// Runs `script`; what crossed the link.
+/// Runs `script`; returns the frames on the link.
 ///
 /// # Errors
-/// The first thing that was not as the script says.
+/// The first deviation from the script.
 pub fn run(script: &Script, options: &Options) -> Result<Vec<Crossing>, Box<Failure>> {
     let mut runner = match Runner::new(script, options) {
         Ok(runner) => runner,
@@ -90,7 +89,7 @@ pub fn run(script: &Script, options: &Options) -> Result<Vec<Crossing>, Box<Fail
 
 type Ran<T> = Result<T, ScriptError>;
 
-/// How far from its time a thing may happen, in nanoseconds, at an event that is `gap` after the one before.
+/// Tolerance of times in nanoseconds, for an event `gap` after the one before.
 fn tolerance(settings: &ScriptSettings, gap: Nanos) -> Nanos {
     // An eighth of the gap.
     settings.tolerance.max(gap / 8)
@@ -98,15 +97,15 @@ fn tolerance(settings: &ScriptSettings, gap: Nanos) -> Nanos {
 
 struct Runner {
     settings: ScriptSettings,
-    /// Where the script lies.
+    /// Directory of the script.
     directory: Option<PathBuf>,
     host: Host,
     sockets: Sockets<Real>,
     connections: Vec<Connection>,
     under_test: UnderTest,
-    /// Descriptors of the script to those of the socket layer.
+    /// Descriptors of the script, mapped to those of the socket layer.
     fds: HashMap<i64, i32>,
-    /// What was written to and read from each descriptor, for the pattern of the bytes.
+    /// Positions written and read on each descriptor, for the pattern of the bytes.
     streams: HashMap<i32, values::Stream>,
     pending: Option<Pending>,
     environment: Environment,
@@ -122,17 +121,17 @@ impl Runner {
     fn new(script: &Script, options: &Options) -> Ran<Runner> {
         let settings = ScriptSettings::read(&script.options, options.family, options.mtu)?;
         let mut tcp = options.profile.config();
-        // Scripts ask for `tcpi_busy_time` and its like.
+        // Scripts use `tcpi_busy_time` and related fields.
         tcp.measure_limits = true;
         if options.profile == Profile::Linux {
-            // Linux's own value, with which scripts count; the stack's is that of RFC 7413.
+            // Linux's value, which scripts rely on; the stack's is that of RFC 7413.
             let knob = ("tcp_fastopen_blackhole_timeout_sec", "0");
             tcp::knobs::set(&mut tcp, knob.0, knob.1).map_err(|error| ScriptError::new(0, error.to_string()))?;
         }
         for (name, value) in &options.knobs {
             tcp::knobs::set(&mut tcp, name, value).map_err(|error| ScriptError::new(0, error.to_string()))?;
         }
-        // Shell lines before the first event change the machine before anything is built on it.
+        // Shell lines before the first event configure the machine before it is built.
         let mut effects = Vec::new();
         for event in &script.events {
             let Action::Shell(text) = &event.action else { break };
@@ -178,7 +177,7 @@ impl Runner {
         let first = self.connections.is_empty() && self.fds.is_empty();
         let (from, to) = self.span(event.when);
         match &event.action {
-            // Those in front have been read.
+            // The leading ones were processed before.
             Action::Shell(_) if first && event.when == When::Relative(0) && self.last == 0 => return Ok(()),
             Action::Packet(packet) => {
                 let at = match packet.direction {
@@ -222,7 +221,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The script times between which an event is due. For `*` the end says nothing.
+    /// The script times between which an event is due. For `*` the end is not used.
     fn span(&self, when: When) -> (Nanos, Nanos) {
         match when {
             When::Absolute(at) => (at, at),
@@ -237,7 +236,7 @@ impl Runner {
         START + Duration::from_nanos(script.max(0) as u64)
     }
 
-    /// Script time of a moment.
+    /// Converts a time to script time.
     fn script_time(&self, at: Time) -> Nanos {
         (at - START).as_nanos() as Nanos
     }
@@ -261,7 +260,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Lets everything happen that happens now, calls that wait included.
+    /// Runs everything that is due now, blocked calls included.
     fn step(&mut self) {
         loop {
             let busy = self.host.settle();
@@ -273,7 +272,7 @@ impl Runner {
         }
     }
 
-    /// Moves the clock to `target`, stopping wherever something is due.
+    /// Moves the clock to `target`, with a stop at every deadline.
     fn advance_to(&mut self, target: Time) {
         self.step();
         while self.host.now() < target {
@@ -283,17 +282,17 @@ impl Runner {
         }
     }
 
-    /// The next moment at which something may happen, not after `target`; later than now.
+    /// The next deadline, later than now and not after `target`.
     fn next_stop(&self, target: Time) -> Time {
         let mut next = self.host.next_deadline().min(target);
         if let Some(deadline) = self.pending.as_ref().and_then(|pending| pending.deadline) {
             next = next.min(deadline);
         }
-        // A timer that has come and found nothing due must not stop the clock.
+        // A timer that expired with nothing due must not stop the clock.
         next.max(self.host.now() + Duration::from_micros(1))
     }
 
-    /// Asks the call that waits, if there is one, whether it has what it waits for.
+    /// Attempts the blocked call again, if there is one.
     fn poke(&mut self) -> bool {
         let Some(mut pending) = self.pending.take() else { return false };
         if pending.outcome.is_some() {
@@ -312,7 +311,7 @@ impl Runner {
         finished
     }
 
-    /// The call that waits must be over before the next call begins, which is due at `due`.
+    /// The blocked call must return before the next call begins, at `due`.
     fn await_pending(&mut self, due: Nanos) -> Ran<()> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let latest = due.max(pending.end) + tolerance(&self.settings, pending.end - pending.from);
@@ -335,7 +334,7 @@ impl Runner {
         }
         self.reset_all();
         for fd in self.sockets.open_fds() {
-            // Every descriptor of the list is open.
+            // Every descriptor in the list is open.
             let _ = self.sockets.close_at_once(fd);
         }
         self.host.settle();
@@ -345,7 +344,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The address that `...` stands for in `bind`, or in `connect` and its like.
+    /// The address that `...` means in `bind`, or in `connect` and similar calls.
     fn default_address(&self, remote: bool) -> SocketAddr {
         let addresses = &self.settings.addresses;
         let (ip, port) = match remote {

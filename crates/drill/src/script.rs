@@ -1,4 +1,4 @@
-//! A script as a value: what [`crate::parse`] makes and [`crate::run`] runs.
+//! A script as a value, the output of [`crate::parse`] and the input of [`crate::run`].
 
 use crate::code::Block;
 
@@ -10,7 +10,7 @@ pub type Nanos = i64;
 pub struct Script {
     /// `--name=value` lines, in order.
     pub options: Vec<Setting>,
-    /// What is to happen.
+    /// The events.
     pub events: Vec<Event>,
 }
 
@@ -36,7 +36,7 @@ pub struct Event {
     pub action: Action,
 }
 
-/// A time as written.
+/// A time in a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// `1.5`: since the script began.
@@ -47,16 +47,16 @@ pub enum When {
     AbsoluteRange(Nanos, Nanos),
     /// `+.1~+.2`.
     RelativeRange(Nanos, Nanos),
-    /// `*`: whenever.
+    /// `*`: any time.
     Any,
 }
 
-/// What an event does.
+/// The action of an event.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// A packet comes, or is expected.
+    /// A packet is injected, or expected.
     Packet(Box<Packet>),
-    /// The program under test calls the system.
+    /// The program under test makes a system call.
     Call(Box<Call>),
     /// Shell lines.
     Shell(String),
@@ -78,9 +78,9 @@ pub enum Direction {
 pub struct Packet {
     /// Which way.
     pub direction: Direction,
-    /// What the script states about its IP header.
+    /// Fields of its IP header given in the script.
     pub ip: IpInfo,
-    /// What it carries.
+    /// Its payload.
     pub body: Body,
 }
 
@@ -95,7 +95,7 @@ pub struct IpInfo {
     pub flow_label: Option<u32>,
 }
 
-/// What the script states about the type-of-service byte.
+/// The part of the type-of-service byte given in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tos {
     /// The two ECN bits.
@@ -106,14 +106,14 @@ pub enum Tos {
     Whole(u8),
 }
 
-/// What a packet carries.
+/// The payload of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// A TCP segment.
     Tcp(TcpSpec),
     /// A UDP datagram.
     Udp {
-        /// Source and destination port, if said.
+        /// Source and destination port, if given.
         ports: Option<(u16, u16)>,
         /// Bytes of payload.
         len: u16,
@@ -125,7 +125,7 @@ pub enum Body {
 /// A TCP segment as written. Sequence numbers are the script's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpSpec {
-    /// Source and destination port, if said.
+    /// Source and destination port, if given.
     pub ports: Option<(u16, u16)>,
     /// Control bits; bit 8 is AE (RFC 9768).
     pub flags: u16,
@@ -139,7 +139,7 @@ pub struct TcpSpec {
     pub window: Option<u16>,
     /// Urgent pointer.
     pub urgent: Option<u16>,
-    /// Options in order; `None` is `<...>`: whatever.
+    /// Options in order; `None` is `<...>`: any.
     pub options: Option<Vec<TcpOption>>,
 }
 
@@ -155,7 +155,7 @@ pub mod flag {
     pub const PSH: u16 = 8;
     /// The acknowledgement counts.
     pub const ACK: u16 = 0x10;
-    /// The urgent pointer counts.
+    /// The urgent pointer field is significant.
     pub const URG: u16 = 0x20;
     /// ECN echo.
     pub const ECE: u16 = 0x40;
@@ -213,7 +213,7 @@ pub struct IcmpSpec {
     pub mtu: Option<u32>,
     /// Identifier of an echo.
     pub id: Option<u16>,
-    /// What the message quotes.
+    /// The quoted packet.
     pub quoted: Option<Quoted>,
 }
 
@@ -234,7 +234,7 @@ pub enum Quoted {
 /// A system call as written.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// `0...0.3`: when it returns, in the same terms as the event's time.
+    /// `0...0.3`: when it returns, relative like the event's time.
     pub end: Option<Nanos>,
     /// The function.
     pub name: String,

@@ -1,7 +1,7 @@
-//! Shell lines of a script, read for what they mean to the stack. Nothing is ever run.
+//! Shell lines of a script, parsed for their effects on the stack. They are never executed.
 //!
-//! What sets a kernel parameter becomes a knob; what prepares the machine that Linux runs on (queueing disciplines,
-//! caches) is passed over; anything else is an error that names the line.
+//! A command that sets a kernel parameter sets a knob; one that prepares a Linux machine (queueing disciplines, caches)
+//! is ignored; any other is an error that names the line.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,26 +11,26 @@ use stack::{ParseRouteError, Route, RouteName};
 
 use crate::error::ScriptError;
 
-/// What a command asks for.
+/// The effect of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     /// A kernel parameter by its path, and its value.
     Knob(String, String),
-    /// Whether the link swallows what the stack sends.
+    /// Whether the link drops the frames of the stack.
     Swallow(bool),
-    /// A file of so many zeros.
+    /// A file of zeros, with its length.
     File(String, usize),
-    /// What is remembered of other hosts is forgotten.
+    /// Clears the state kept about other hosts.
     Forget,
     /// A route, added or changed.
     Route(Route),
-    /// A route, taken away.
+    /// A route, removed.
     Unroute(RouteName),
     /// The link's MTU in bytes.
     Mtu(u16),
 }
 
-/// The parameters under which public scripts are meant to run: what `defaults.sh` sets for a script that has no such
+/// The parameters under which public scripts are meant to run: those of `defaults.sh`, for a script without such a
 /// file.
 const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_rmem", "4096 540000 15728640"),
@@ -54,13 +54,13 @@ const DEFAULTS: [(&str, &str); 19] = [
     ("tcp_syncookies", "1"),
 ];
 
-/// Parameters that Linux itself no longer looks at, or never did.
+/// Parameters without effect in Linux.
 const DEAD: [&str; 3] = ["tcp_fack", "tcp_low_latency", "tcp_fastopen_cookies"];
 
-/// Files that run each other, at most: more is a file that runs itself.
+/// Limit of nested files: more is a recursion.
 const DEEPEST: u32 = 8;
 
-/// Reads the lines of a backquoted block that begins at `line` of a script in `directory`.
+/// Parses the lines of a backquoted block that begins at `line` of a script in `directory`.
 pub(crate) fn read(shell: &str, line: u32, directory: Option<&Path>) -> Result<Vec<(u32, Effect)>, ScriptError> {
     let mut effects = Vec::new();
     for (line, words) in commands(shell, line)? {
@@ -69,18 +69,17 @@ pub(crate) fn read(shell: &str, line: u32, directory: Option<&Path>) -> Result<V
     Ok(effects)
 }
 
-/// Where a command stands.
+/// The place of a command.
 #[derive(Clone, Copy)]
 struct Place<'p> {
-    /// The script's directory, from which relative paths count, also in the files that it runs.
+    /// The script's directory, the base of relative paths, also in the files that it runs.
     directory: Option<&'p Path>,
-    /// How many files are being read.
+    /// Depth of nested files.
     depth: u32,
 }
 
 impl Place<'_> {
-    /// The commands of the shell script `program`, whose effects stand at `line` of the packet script. False: there is
-    /// no such file.
+    /// Adds the effects of the shell script `program` at `line` of the packet script. False: there is no such file.
     fn run(self, program: &str, line: u32, effects: &mut Vec<(u32, Effect)>) -> Result<bool, ScriptError> {
         let Some(path) = self.directory.map(|directory| directory.join(program)) else { return Ok(false) };
         let text = match fs::read_to_string(&path) {
@@ -124,11 +123,11 @@ fn command(words: &[String], line: u32, place: Place<'_>, effects: &mut Vec<(u32
             [value @ .., arrow, path] if arrow == ">" && path.starts_with("/proc/sys/") => {
                 set(path, &value.join(" "), line, effects);
             }
-            // HyStart is as RFC 9406 has it and has no parameters.
+            // HyStart follows RFC 9406 and has no parameters.
             [_, arrow, path] if arrow == ">" && path.starts_with("/sys/module/tcp_cubic/parameters/hystart") => {}
             _ => return Err(unmapped(words, line)),
         },
-        // A queue of no length swallows everything; the others only pace or order what is sent.
+        // A queue of length zero drops everything; others only pace or reorder.
         "tc" if has("qdisc") && has("limit") && arguments.last().is_some_and(|last| last == "0") => {
             effects.push((line, Effect::Swallow(true)));
         }
@@ -141,9 +140,9 @@ fn command(words: &[String], line: u32, place: Place<'_>, effects: &mut Vec<(u32
         }
         "ip" => effects.push((line, route(arguments, words, line)?)),
         "dd" => effects.push((line, file(arguments, line)?)),
-        // The device here neither cuts nor merges.
+        // The device here has no segmentation or merging.
         "ethtool" if has("-K") => {}
-        // Its counters are the kernel's, and so is what is sought in them.
+        // They read the kernel's counters.
         "nstat" | "grep" => {}
         "rm" | "sleep" | "true" | "sync" => {}
         _ if name.starts_with("sysctl_restore") => {}
@@ -161,7 +160,7 @@ fn set(name: &str, value: &str, line: u32, effects: &mut Vec<(u32, Effect)>) {
     if DEAD.contains(&bare) {
         return;
     }
-    // Public scripts set bits that Linux has no meaning for any more.
+    // Public scripts set bits that Linux no longer uses.
     let flags = value.strip_prefix("0x").and_then(|digits| i64::from_str_radix(digits, 16).ok());
     match flags.filter(|_| bare == "tcp_fastopen") {
         Some(flags) => effects.push((line, knob(name, &(flags & 0x7ff).to_string()))),
@@ -228,7 +227,7 @@ fn file(arguments: &[String], line: u32) -> Result<Effect, ScriptError> {
     }
 }
 
-/// Cuts a block into commands and those into words; redirections other than of `echo` are dropped.
+/// Splits a block into commands and words; redirections other than `echo`'s are dropped.
 fn commands(shell: &str, line: u32) -> Result<Vec<(u32, Vec<String>)>, ScriptError> {
     let mut commands = Vec::new();
     let mut words = Vec::new();

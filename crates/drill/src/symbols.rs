@@ -1,4 +1,4 @@
-//! Names of C that scripts use, with Linux's numbers.
+//! C constants that scripts use, with Linux's values.
 
 macro_rules! names {
     ($($name:ident)*) => { &[$((stringify!($name), libc::$name as i64),)*] };
@@ -30,7 +30,7 @@ const LIBC: &[(&str, i64)] = names! {
     FIONREAD TIOCINQ TIOCOUTQ
 };
 
-/// Names that libc does not have, and those of assertions (`linux/tcp.h`).
+/// Constants that libc lacks, and those of assertions (`linux/tcp.h`).
 const OTHERS: &[(&str, i64)] = &[
     ("SIOCINQ", 0x541b),
     ("SIOCOUTQ", 0x5411),

@@ -1,9 +1,9 @@
-//! Every kind of segment in every synchronised state, against an oracle that was written from RFC 9293, 3.10.7.4, and
-//! RFC 5961 without looking at the code: what is answered, and which state comes next.
+//! Every kind of segment in every synchronised state, against an oracle written from RFC 9293, 3.10.7.4, and RFC 5961,
+//! independent of the code: the answer, and the next state.
 //!
 //! Each case is a packet script of its own. Two things are left out because the stack answers them as Linux does: a
-//! segment that has none of SYN, RST and ACK is dropped without an answer wherever it lies, and an acknowledgement
-//! without data may lie at the right edge of the window.
+//! segment with none of SYN, RST and ACK is dropped without an answer at any sequence number, and an acknowledgement
+//! without data may be at the right edge of the window.
 
 use heddle_drill::Family;
 use heddle_drill::check::check;
@@ -11,7 +11,7 @@ use heddle_drill::run::Options;
 
 /// The window that is announced in the SYN-ACK ends here.
 const EDGE: u32 = 64_241;
-/// The length of the data, where there is some.
+/// The length of the data, if any.
 const DATA: u32 = 10;
 
 const OPEN: &str = "--no_leftovers
@@ -39,13 +39,13 @@ enum State {
     Closing,
     CloseWait,
     LastAck,
-    /// TIME-WAIT may already be out of the program's sight.
+    /// The program may no longer see TIME-WAIT.
     TimeWait,
     Closed,
 }
 
 impl State {
-    /// The condition under which a script's assertion sees it.
+    /// The condition of a script's assertion for it.
     fn seen(self) -> &'static str {
         match self {
             State::Established => "tcpi_state == TCP_ESTABLISHED",
@@ -60,7 +60,7 @@ impl State {
     }
 }
 
-/// A connection before the segment comes.
+/// A connection before the segment arrives.
 #[derive(Clone, Copy)]
 struct Before {
     state: State,
@@ -85,7 +85,7 @@ const BEFORE: [Before; 7] = [
     before(State::LastAck, &[OPEN, PEER_ENDED, ENDED_LAST], 1, 2, 2),
 ];
 
-/// The segment that comes.
+/// The arriving segment.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     syn: bool,
@@ -116,16 +116,16 @@ impl Before {
         number.wrapping_sub(self.expected) < EDGE - self.expected
     }
 
-    /// The acknowledgement that is sent where nothing is taken: SEQ=SND.NXT, ACK=RCV.NXT.
+    /// The acknowledgement of a segment that is not accepted: SEQ=SND.NXT, ACK=RCV.NXT.
     fn acknowledges(&self, number: u32) -> String {
         format!("> . {0}:{0}(0) ack {number}\n", self.nxt)
     }
 
-    /// What is sent, and the state afterwards; `None`: the RFC leaves it open.
+    /// The segment sent, and the next state; `None`: the RFC leaves it open.
     fn expects(&self, arrival: &Arrival) -> Option<(String, State)> {
         let challenge = || Some((format!("+0 {}", self.acknowledges(self.expected)), self.state));
         let silence = |state| Some((String::new(), state));
-        // RFC 5961, 3.2: the place of its number decides, not that of its data.
+        // RFC 5961, 3.2: its sequence number decides, not that of its data.
         if arrival.rst {
             return match arrival.seq {
                 seq if seq == self.expected => silence(State::Closed),
@@ -144,7 +144,7 @@ impl Before {
             return if arrival.ack.is_none() || at_edge { None } else { challenge() };
         }
         let Some(ack) = arrival.ack else { return silence(self.state) };
-        // RFC 5961, 5.2; what lies below was sent in all cases here.
+        // RFC 5961, 5.2; lower numbers were sent in all cases here.
         if (self.nxt.wrapping_sub(ack) as i32) < 0 {
             return challenge();
         }
@@ -163,7 +163,7 @@ impl Before {
         if arrival.length() == 0 {
             return Some((String::new(), state));
         }
-        // Behind the peer's FIN nothing should come; what becomes of it is not said.
+        // Nothing should follow the peer's FIN; the RFC does not specify its treatment.
         if self.expected == 2 {
             return None;
         }

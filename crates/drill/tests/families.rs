@@ -1,4 +1,4 @@
-//! A script runs in the families that are asked for, and the shell scripts that it runs are read from where it lies.
+//! A script runs in the requested families, and the shell scripts that it runs are read from its directory.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use heddle_drill::batch::{Batch, Outcome};
 use heddle_drill::run::Options;
 use stack::Architecture;
 
-/// A directory of the test's own.
+/// A directory for the test.
 fn directory(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);

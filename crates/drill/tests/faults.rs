@@ -1,5 +1,4 @@
-//! A script that is wrong, or a stack that is, must be noticed and said in one line: each script here is wrong in one
-//! place.
+//! A wrong script, or a wrong stack, must be reported in one line: each script here has one error.
 
 use heddle_drill::check::check;
 use heddle_drill::run::Options;
@@ -16,7 +15,7 @@ const OPEN: &str = "\
 +0 accept(3, ..., ...) = 4
 ";
 
-/// The line and the sentence of what is wrong with `script`.
+/// The line and the sentence of the error in `script`.
 fn fault(script: &str) -> (u32, String) {
     let fault = check(script, &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[]).fault;
     let fault = fault.unwrap_or_else(|| panic!("nothing is wrong with\n{script}"));
@@ -71,7 +70,7 @@ fn an_unscripted_packet_in_the_way_is_noticed() {
     assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
 }
 
-/// As in packetdrill, an acknowledgement may leave right in front of the data that the script has, if it says the same.
+/// As in packetdrill, an acknowledgement may be sent right before the data in the script, if it has the same numbers.
 #[test]
 fn an_acknowledgement_in_front_of_data_is_part_of_it() {
     let script = |settings: &str, between: &str, ack: u32| {
@@ -87,7 +86,7 @@ fn an_acknowledgement_in_front_of_data_is_part_of_it() {
     };
     assert!(goes_through(&script("", "", 1001)));
     assert!(!goes_through(&script("--strict_segments\n", "", 1001)));
-    // More data makes another acknowledgement, which says something else.
+    // More data changes the acknowledgement number.
     let (_, message) = fault(&script("", "+0 < . 1001:2001(1000) ack 1 win 32792 <nop,nop,TS val 100 ecr 10>\n", 2001));
     assert!(message.contains("got > . 1:1(0) ack 1001"), "{message}");
 }
@@ -165,7 +164,7 @@ fn what_is_not_there_is_said_to_be_not_supported() {
     }
 }
 
-/// What is no script, or would check something else than it says, is refused with its line.
+/// A text that is not a script, or would check something else than it seems, is refused with its line.
 #[test]
 fn what_the_language_does_not_allow_is_refused() {
     for (line, data) in [
@@ -201,7 +200,7 @@ fn a_script_without_an_event_and_settings_out_of_range_are_refused() {
     assert!(check(&again, &[Architecture::named("up")], &Options::new(Architecture::named("up")), &[]).fault.is_none());
 }
 
-/// The oracle itself: traces of different scripts are not taken for the same.
+/// Traces of different scripts differ.
 #[test]
 fn a_run_is_a_function_of_the_script() {
     let architectures = [Architecture::named("up"), Architecture::named("giant")];

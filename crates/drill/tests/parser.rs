@@ -1,9 +1,9 @@
-//! The parser reads anything without a panic: scripts come from anybody.
+//! The parser never panics: scripts are untrusted input.
 
 use heddle_drill::parse::parse;
 use proptest::prelude::*;
 
-/// Pieces of which scripts are made, in any order.
+/// Pieces of scripts, to be combined in any order.
 const PIECES: [&str; 48] = [
     "+0 ",
     "0 ",

@@ -1,5 +1,5 @@
-//! What a live connection does when a router says that a packet was too large, for every MTU that is worth a test,
-//! under every architecture, over IPv4, IPv4-mapped addresses and IPv6.
+//! The reaction of an open connection to a router's report of a packet too large, for all interesting MTUs, under every
+//! architecture, over IPv4, IPv4-mapped addresses and IPv6.
 //!
 //! The numbers are those of RFC 1191 sections 5 and 7.1, of RFC 8201 section 4, and of the floor in `SECURITY.md`.
 
@@ -17,7 +17,7 @@ fn goes_through(name: &str, script: &str) {
     assert!(fault.is_none(), "{name}: {:?}\n{script}", fault.map(|fault| fault.error));
 }
 
-/// A connection to a peer that takes segments of `mss` bytes has sent one, and `report` is about it.
+/// A connection to a peer with an MSS of `mss` bytes has sent one segment, and `report` is about it.
 fn reported(version: &str, link: (u32, u32), mss: u32, report: &str, then: &str) -> String {
     let (mtu, headers) = link;
     let ours = mtu - headers;
@@ -42,7 +42,7 @@ fn reported(version: &str, link: (u32, u32), mss: u32, report: &str, then: &str)
     )
 }
 
-/// What was sent in one segment of `mss` bytes leaves again in segments of `least` bytes, and so does what follows.
+/// One segment of `mss` bytes is sent again in segments of `least` bytes, and later data has that size.
 fn cut_to(mss: u32, least: u32) -> String {
     let mut script = String::new();
     for (begin, end) in [(1, mss + 1), (mss + 1, 2 * mss + 1)] {
@@ -61,7 +61,7 @@ fn cut_to(mss: u32, least: u32) -> String {
     script
 }
 
-/// The report changes nothing: not what is in flight, and not what follows.
+/// The report changes neither the flight nor later segments.
 fn ignored(mss: u32) -> String {
     let (end, next) = (mss + 1, 2 * mss + 1);
     format!(
@@ -87,9 +87,9 @@ fn no_report_takes_a_connection_below_the_floor() {
     }
 }
 
-/// RFC 1191 section 5: a report of 0 comes from a router that knows no better. The next estimate is the greatest
-/// plateau of section 7.1 below the Total Length of the packet that is quoted; where that is not below the estimate so
-/// far, the router may be one that adds the length of the header to it, and 20 bytes are taken off first.
+/// RFC 1191 section 5: an old router reports 0. The next estimate is the greatest plateau of section 7.1 below the
+/// Total Length of the quoted packet; if that length is not below the present estimate, the router may have added the
+/// length of the header, and 20 bytes are subtracted first.
 #[test]
 fn a_report_of_0_goes_one_plateau_down() {
     for version in ["ipv4", "ipv4-mapped-ipv6"] {
@@ -98,11 +98,11 @@ fn a_report_of_0_goes_one_plateau_down() {
             (1500, 1460, 1006),
             (4352, 4312, 2002),
             (9000, 8960, 8166),
-            // The packet is smaller than the estimate, and its length is right.
+            // The packet is smaller than the estimate, so its length is correct.
             (9000, 4460, 4352),
             (9000, 1460, 1492),
             (1500, 1000, 1006),
-            // 508 and all that follows is below the floor.
+            // 508 and all later plateaus are below the floor.
             (1500, 960, 552),
             (1006, 966, 552),
             (576, 536, 552),
@@ -113,7 +113,7 @@ fn a_report_of_0_goes_one_plateau_down() {
     }
 }
 
-/// Reports of 0 that follow each other end at the floor, and the last of them changes nothing.
+/// Successive reports of 0 end at the floor, and the last of them changes nothing.
 #[test]
 fn reports_of_0_end_at_the_floor() {
     let again = "+0 > . 1:967(966) ack 1
@@ -152,7 +152,7 @@ fn over_ipv6_a_report_below_1280_is_discarded() {
     }
 }
 
-/// What the path-MTU cache has learned from one connection, the next to the same host begins with.
+/// A connection begins with the path MTU that an earlier one to the same host has learned.
 #[test]
 fn the_cache_learns_what_the_connection_did() {
     for (mtu, mss) in [(0, 966), (1, 512), (67, 512), (68, 512), (300, 512), (551, 512), (552, 512), (576, 536)] {
@@ -176,7 +176,7 @@ fn the_cache_learns_what_the_connection_did() {
     }
 }
 
-/// What a UDP socket hears of: a message that it cannot send, and not how small it is.
+/// A UDP socket is notified of a message that does not fit, not of the MTU.
 #[test]
 fn a_connected_udp_socket_hears_of_every_report_that_is_believed() {
     let script = |version: &str, report: &str, then: &str| {

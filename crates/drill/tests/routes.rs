@@ -1,4 +1,4 @@
-//! What a route says of its path, seen in the packets that leave.
+//! Attributes of routes, as visible in the packets sent.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn connect(host: &Host) -> std::sync::Arc<TcpSocket<Real>> {
     host.stack.connect(None, remote, &ConnectionOptions::default()).expect("a SYN")
 }
 
-/// Headers of the SYN and of those that follow it without an answer.
+/// Headers of the SYN and of its retransmissions.
 fn syns(host: &mut Host, count: usize) -> Vec<wire::ipv4::Header> {
     let mut headers = Vec::new();
     for second in 0..60 {
@@ -41,8 +41,8 @@ fn syns(host: &mut Host, count: usize) -> Vec<wire::ipv4::Header> {
     headers
 }
 
-/// Nobody looks for the MTU of a path where it is certain: routers may cut what they cannot carry, and so every packet
-/// has an identification of its own (RFC 6864).
+/// With a locked MTU there is no path MTU discovery: routers may fragment packets, so every packet has its own
+/// identification (RFC 6864).
 #[test]
 fn packets_may_be_cut_on_a_path_whose_mtu_is_locked_and_on_no_other() {
     let mut locked = host("192.0.2.0/24 via 192.168.0.2 mtu lock 1400");

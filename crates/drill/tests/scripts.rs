@@ -1,5 +1,4 @@
-//! Every script under `conformance/scripts` goes through under every architecture, with the same packets at the same
-//! times.
+//! Every script under `conformance/scripts` passes under every architecture, with the same packets at the same times.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +16,8 @@ fn architectures() -> Vec<Architecture> {
     ALL_ARCHITECTURES.iter().map(|name| name.parse().expect("a plan")).collect()
 }
 
-/// Scripts that fail in a family because of a known fault of the stack, which the text names. The commit that mends the
-/// fault deletes the line: a script that goes through is refused here.
+/// Scripts that fail in a family because of a known fault of the stack, which the text names. The commit that fixes the
+/// fault deletes the line: a script that passes is refused here.
 const WAITING: &[(Family, &str, &str)] = &[];
 
 fn all_go_through(family: Family) {
@@ -42,19 +41,19 @@ fn every_script_goes_through_over_ipv4() {
     all_go_through(Family::V4);
 }
 
-/// Those that say that they are for IPv4 go over IPv4.
+/// Those that declare IPv4 run over IPv4.
 #[test]
 fn every_script_goes_through_over_ipv6() {
     all_go_through(Family::V6);
 }
 
-/// Those that say that they are for IPv6 go over IPv6.
+/// Those that declare IPv6 run over IPv6.
 #[test]
 fn every_script_goes_through_over_mapped_addresses() {
     all_go_through(Family::Mapped);
 }
 
-/// A script that is not for all families says why, on the line where it says which it is for.
+/// A script that is not for all families has the reason on the line of its declaration.
 #[test]
 fn a_script_for_one_family_says_why() {
     let paths = find(&[scripts()]).expect("the scripts are there");
@@ -67,11 +66,11 @@ fn a_script_for_one_family_says_why() {
     assert!(silent.is_empty(), "no reason for --ip_version in {silent:?}");
 }
 
-/// What a knob does shows on the wire, in a script that turns it.
+/// The effect of each knob is visible in a script that sets it.
 #[test]
 fn every_knob_that_works_is_turned_in_a_script() {
-    // Bounds of a whole stack, which one connection cannot reach, and the choice of a port: tests of `heddle` and
-    // `stack` turn these (`options.rs`, `knobs.rs`, `hostile/held.rs`).
+    // Limits of a whole stack, which one connection cannot reach, and the choice of a port: tests of `heddle` and
+    // `stack` set these (`options.rs`, `knobs.rs`, `hostile/held.rs`).
     const ELSEWHERE: [&str; 4] = ["tcp_max_orphans", "tcp_max_tw_buckets", "tcp_mem", "tcp_tw_reuse"];
     let paths = find(&[scripts()]).expect("the scripts are there");
     let texts: String = paths.iter().map(|path| std::fs::read_to_string(path).expect("it is text")).collect();

@@ -1,4 +1,4 @@
-//! What must hold of every segment that the stack sends, looked for in everything that it sends in every packet script.
+//! Properties of every segment that the stack sends, checked in all packet scripts.
 //!
 //! The architectures send the same bytes (`scripts.rs` compares them), so one is enough here.
 
@@ -14,7 +14,7 @@ use wire::ethernet::EtherType;
 use wire::tcp::TcpFlags;
 use wire::{checksum, ethernet, ipv4, ipv6, protocol};
 
-/// A TCP segment as it crossed the link.
+/// A TCP segment on the link.
 struct Seen {
     outbound: bool,
     src: IpAddr,
@@ -50,7 +50,7 @@ impl Seen {
         u32::from_be_bytes(self.segment[at..at + 4].try_into().expect("four bytes"))
     }
 
-    /// Kinds and values of the options, by the letter of RFC 9293, 3.1; an error where a list is none.
+    /// Kinds and values of the options by RFC 9293, 3.1; an error if the list is malformed.
     fn options(&self) -> Result<Vec<(u8, &[u8])>, String> {
         let mut rest = &self.segment[20..usize::from(self.segment[12] >> 4) * 4];
         let mut found = Vec::new();
@@ -82,7 +82,7 @@ impl Seen {
     }
 }
 
-/// Everything that crosses the link in the scripts of both families, script by script, with the script's name.
+/// All segments on the link in the scripts of both families, with each script's name.
 fn everything() -> Vec<(String, Vec<Seen>)> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/scripts");
     let mut all = Vec::new();
@@ -136,7 +136,7 @@ fn checksums_and_options_of_every_segment_are_as_they_must_be() {
     }
 }
 
-/// How far the edge may go back is less than the unit of the window field: where a window is scaled, it is rounded.
+/// The edge moves back by less than a unit of the window field, which is due to the rounding of scaled windows.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
 //= type=test
 //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
@@ -148,7 +148,7 @@ fn the_right_edge_never_goes_back_by_a_unit_of_the_window() {
         for seen in &seen {
             let [from, to] = seen.ends();
             let flags = seen.flags();
-            // A SYN that comes later is an old one or a stranger's, and agrees upon nothing.
+            // A later SYN is an old or foreign one, and negotiates nothing.
             if flags.contains(TcpFlags::SYN) && !edges.contains_key(&(to, from)) {
                 let shift = seen.option(3).map(|value| value[0].min(14));
                 shifts.insert((from, to), shift);

@@ -1,7 +1,7 @@
-//! The architectures: every process architecture under the parameters that change its behaviour.
+//! The list of architectures: every process architecture with the parameters that change its behaviour.
 //!
-//! Architectures declare themselves in `stack`, which a macro crate cannot import. `architectures.txt` is the list of
-//! their variants, written by the test `architectures` of `stack`, which fails when it is no longer what they declare.
+//! Architectures are declared in `stack`, which a macro crate cannot import. `architectures.txt` is the list of their
+//! variants, written by the test `architectures` of `stack`, which fails if the list is out of date.
 
 const LIST: &str = include_str!("architectures.txt");
 
@@ -10,8 +10,8 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
     LIST.lines().filter(|line| !line.starts_with('#'))
 }
 
-/// The name of an architecture's test: `msgp:2+coupled` is tested as `msgp_2_coupled`, so that a reader of the test's
-/// name can type the architecture.
+/// The name of an architecture's test: `msgp:2+coupled` is tested as `msgp_2_coupled`, so that the architecture can be
+/// read off the test's name.
 pub fn identifier(arch: &str) -> String {
     arch.replace([':', '+', '-'], "_")
 }

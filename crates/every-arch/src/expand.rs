@@ -1,5 +1,5 @@
-//! The expansion: the function as it stands, and beside it a module of the same name with one test per architecture. (A
-//! function and a module may share a name: they live in different namespaces.)
+//! The expansion: the unchanged function, and a module of the same name with one test per architecture. (A function and
+//! a module may share a name, because they are in different namespaces.)
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
@@ -38,7 +38,7 @@ fn quote(source: &str) -> TokenStream {
     source.parse().expect("the templates of this file are valid Rust")
 }
 
-/// Identifiers of the architectures that the attribute's arguments leave.
+/// Identifiers of the architectures selected by the attribute's arguments.
 fn choose(arguments: TokenStream) -> Result<Vec<String>, Error> {
     let all = || architectures().map(identifier);
     let arguments: Vec<TokenTree> = arguments.into_iter().collect();

@@ -1,8 +1,8 @@
-//! Reads the parts of a test function that the expansion needs. Everything else is passed on untouched.
+//! Reads the parts of a test function that the expansion needs. Everything else is passed on unchanged.
 
 use proc_macro::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 
-/// What is wrong, and where.
+/// An error message, and its span.
 pub struct Error {
     pub at: Span,
     pub message: String,
@@ -26,7 +26,7 @@ fn at(mut token: TokenTree, span: Span) -> TokenTree {
     token
 }
 
-/// A test function taken apart.
+/// The parts of a test function.
 pub struct Function {
     /// Attributes that belong to each test: `should_panic`, `ignore`, and `cfg` (which stays on the function too).
     pub test_attributes: TokenStream,
@@ -69,7 +69,7 @@ fn attribute_name(attribute: &TokenTree) -> String {
     group.stream().into_iter().next().map(|token| token.to_string()).unwrap_or_default()
 }
 
-/// The identifier after `fn` and its position; only a visibility may stand before them.
+/// The identifier after `fn` and its position; only a visibility may come before them.
 fn name_of(tokens: &[TokenTree]) -> Result<(usize, Ident), Error> {
     for (i, pair) in tokens.windows(2).enumerate() {
         match pair {
@@ -85,7 +85,7 @@ fn name_of(tokens: &[TokenTree]) -> Result<(usize, Ident), Error> {
     Err(Error::new(Span::call_site(), "`#[every_arch]` wants a function"))
 }
 
-/// The argument list, first of the tokens behind the name, and what stands between it and the body.
+/// The argument list, the first token after the name, and the tokens between it and the body.
 fn signature_of(behind_name: &[TokenTree], name: &Ident) -> Result<(Group, TokenStream), Error> {
     let mut after = behind_name.iter();
     let Some(TokenTree::Group(arguments)) = after.next() else {

@@ -1,11 +1,10 @@
 //! `#[every_arch]`: one test, run under every process architecture.
 //!
-//! The names of the architectures are those that the architectures declare in `stack`, by way of `architectures.txt`,
-//! which a test in `stack` writes and checks. A procedural-macro crate can export nothing but macros, so the list is
-//! read through [`architectures!`].
+//! The names of the architectures are those declared in `stack`, through `architectures.txt`, which a test in `stack`
+//! writes and checks. A procedural-macro crate can export only macros, so the list is read through [`architectures!`].
 //!
-//! Who calls this: tests, as a dev-dependency. What may never happen: a test that silently runs under fewer
-//! architectures than exist; leaving one out takes `except(..)` in the source.
+//! Used by tests, as a dev-dependency. What may never happen: a test that silently runs under fewer architectures than
+//! exist; leaving one out requires `except(..)` in the source.
 #![forbid(unsafe_code)]
 
 extern crate proc_macro;
@@ -19,11 +18,12 @@ use proc_macro::TokenStream;
 /// Makes a function of one architecture into a module with one test per process architecture.
 ///
 /// The function takes the architecture by value, in any type that implements [`FromStr`](std::str::FromStr)
-/// (`stack::Architecture`), and returns nothing or what a test may return. The tests are called `function::arch`, with
-/// the architecture's identifier from [`architectures!`]. `#[should_panic]` and `#[ignore]` apply to each of them.
+/// (`stack::Architecture`), and returns nothing or any type that a test may return. The tests are called
+/// `function::arch`, with the architecture's identifier from [`architectures!`]. `#[should_panic]` and `#[ignore]`
+/// apply to each of them.
 ///
-/// `#[every_arch(only(giant, msgp_1))]` and `#[every_arch(except(up))]` choose architectures by identifier; say in a
-/// comment why.
+/// `#[every_arch(only(giant, msgp_1))]` and `#[every_arch(except(up))]` choose architectures by identifier; state the
+/// reason in a comment.
 ///
 /// ```
 /// use every_arch::every_arch;

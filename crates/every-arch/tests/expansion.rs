@@ -1,4 +1,4 @@
-//! The attribute as its users see it.
+//! The attribute from its users' view.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -42,7 +42,7 @@ fn only_the_named_run(arch: Architecture) {
     assert_eq!(arch.0, "msgp:6+coupled");
 }
 
-/// The tests are there under the names of the architectures: these paths would not compile otherwise.
+/// The tests have the names of the architectures: otherwise these paths would not compile.
 #[test]
 fn tests_are_named_after_their_architectures() {
     tests_may_return_results::connp_l_1024().unwrap();

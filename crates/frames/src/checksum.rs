@@ -1,16 +1,16 @@
-//! The Internet checksum, one 16-bit word at a time, as RFC 1071 states it: what faster ones are compared with.
+//! The Internet checksum, one 16-bit word at a time, as in RFC 1071: the reference for faster implementations.
 
 use std::net::IpAddr;
 
-/// What stands in a checksum field.
+/// The value of a checksum field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// What is right.
+    /// The right value.
     #[default]
     Right,
-    /// The right one plus this in one's complement: wrong, but for 0 and 0xffff.
+    /// The right value plus this in one's complement: wrong, except for 0 and 0xffff.
     OffBy(u16),
-    /// The sum of the pseudo-header alone: the device is to add the rest.
+    /// Only the sum of the pseudo-header: the device adds the rest.
     Pseudo,
     /// This.
     Value(u16),
@@ -30,14 +30,14 @@ impl Checksum {
     }
 }
 
-/// The one's-complement sum of 16-bit words; an odd last byte is the high half of a word. `start` is the sum of what
-/// stands before. A message whose checksum is right has the sum 0xffff.
+/// The one's-complement sum of 16-bit words; an odd last byte is the high half of a word. `start` is the sum of the
+/// bytes before. A message with a right checksum has the sum 0xffff.
 pub fn sum(bytes: &[u8], start: u16) -> u16 {
     let word = |pair: &[u8]| u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
     bytes.chunks(2).fold(start, |sum, pair| add(sum, word(pair)))
 }
 
-/// One's-complement addition: a carry comes in again at the other end.
+/// One's-complement addition with end-around carry.
 fn add(a: u16, b: u16) -> u16 {
     let (sum, carry) = a.overflowing_add(b);
     sum + u16::from(carry)
@@ -57,7 +57,7 @@ pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u16 
     sum(&addresses, len)
 }
 
-/// Makes the checksum of the IPv4 header right that begins at `at`, as far as there is a whole header.
+/// Corrects the checksum of the IPv4 header at `at`, if the header is complete.
 pub fn repair(bytes: &mut [u8], at: usize) {
     let words = bytes.get(at).map_or(0, |first| usize::from(first & 0x0f));
     let Some(header) = bytes.get_mut(at..at + words * 4).filter(|header| header.len() >= 20) else { return };

@@ -8,7 +8,7 @@ use crate::{Body, Frame, Packet, Payload};
 
 /// The stack under test.
 pub const STACK: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// The host that the test plays.
+/// The test's host.
 pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 /// The stack's IPv6 address.
 pub const STACK6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
@@ -42,7 +42,7 @@ impl Ends {
     pub const PEER_TO_STACK_V6: Ends =
         Ends { src_mac: PEER_MAC, dst_mac: STACK_MAC, src: IpAddr::V6(PEER6), dst: IpAddr::V6(STACK6) };
 
-    /// Both of them, for what has to hold over either family.
+    /// Both, for properties that must hold over either family.
     pub const BOTH_FAMILIES: [Ends; 2] = [Ends::PEER_TO_STACK, Ends::PEER_TO_STACK_V6];
 
     /// The same with another sender's address.
@@ -66,7 +66,7 @@ impl Ends {
         Ends { dst_mac, ..self }
     }
 
-    /// The other way.
+    /// The reverse direction.
     pub fn reversed(self) -> Ends {
         Ends { src_mac: self.dst_mac, dst_mac: self.src_mac, src: self.dst, dst: self.src }
     }
@@ -76,7 +76,7 @@ impl Ends {
         Packet::new(self.src, self.dst, payload)
     }
 
-    /// A frame from one end to the other, for changes.
+    /// A frame from one end to the other, to be modified.
     pub fn frame<'a>(self, body: impl Into<Body<'a>>) -> Frame<'a> {
         Frame::new(self.src_mac, self.dst_mac, body)
     }

@@ -3,8 +3,7 @@
 //!
 //! A frame is built from plain values: a [`Segment`], a [`Datagram`], an [`Icmp`] message or bytes are the [`Payload`]
 //! of a [`Packet`], and a packet or an ARP packet is the [`Body`] of a [`Frame`]. Lengths, protocol numbers and
-//! checksums that a test does not state come out right; every one can be stated, and then stands in the frame whether
-//! it is right or not.
+//! checksums are right by default; a test can set each of them to any value, right or not.
 //!
 //! ```
 //! use frames::{Checksum, Ends, Segment};
@@ -21,12 +20,12 @@
 //! assert_eq!(frame[16..18], 4000u16.to_be_bytes());
 //! ```
 //!
-//! **Users.** The tests, benches and fuzz targets of every crate from `wire` up; that is why it stands beside `wire`
-//! and imports nothing else. The product does not: `dev::peer` writes its segments into packet buffers without a copy,
-//! which is what its benchmarks measure, and `drill` reads its packets from scripts.
+//! **Users.** The tests, benches and fuzz targets of every crate from `wire` up; so it is beside `wire` and imports
+//! nothing else. The product does not use it: `dev::peer` writes its segments into packet buffers without a copy, which
+//! its benchmarks measure, and `drill` reads its packets from scripts.
 //!
-//! **What may never happen.** The headers and the checksums are written here a second time and byte by byte. They are
-//! not taken from `wire`, whose emitters the tests check with them.
+//! **What may never happen.** Headers and checksums taken from `wire`: they are written here independently, byte by
+//! byte, because the tests check the emitters of `wire` with them.
 #![forbid(unsafe_code)]
 
 mod checksum;

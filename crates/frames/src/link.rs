@@ -7,7 +7,7 @@ use wire::ethernet::{EtherType, MacAddr, VlanTag};
 
 use crate::{Packet, STACK, STACK_MAC};
 
-/// What a frame carries.
+/// The type of a frame's payload.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
     /// An IP packet.
@@ -43,9 +43,9 @@ pub struct Frame<'a> {
     pub ethertype: Option<EtherType>,
     /// The payload.
     pub body: Body<'a>,
-    /// Zeros behind the payload, up to this length of the frame.
+    /// Zeros after the payload, up to this length of the frame.
     pub padded_to: usize,
-    /// The frame ends here at the latest.
+    /// The maximum length of the frame.
     pub cut_to: usize,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Frame<'a> {
         Frame { src, dst, tags: &[], ethertype: None, body: body.into(), padded_to: 0, cut_to: usize::MAX }
     }
 
-    /// The frame as it stands on the wire, without preamble and frame check sequence.
+    /// The frame as on the wire, without preamble and frame check sequence.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = [self.dst.0, self.src.0].concat();
         for tag in self.tags {
@@ -77,7 +77,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// An ARP packet to the stack, in a frame: `sha` says that it has `spa`, and asks for [`STACK`] or tells it.
+/// An ARP packet to the stack, in a frame: `sha` claims `spa`, with [`STACK`] as the target.
 pub fn arp(op: Operation, sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
     Frame::new(sha, STACK_MAC, ArpPacket { op, sha, spa, tha: STACK_MAC, tpa: STACK }).bytes()
 }

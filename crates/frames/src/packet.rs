@@ -6,23 +6,23 @@ use wire::{icmpv6, protocol};
 
 use crate::{Checksum, Ends, Payload};
 
-/// One piece of a packet that was cut.
+/// A fragment of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fragment {
     /// Identification; IPv4 has room for 16 bits.
     pub ident: u32,
-    /// Where in the original payload the piece begins, in bytes; the wire counts in units of eight.
+    /// Offset of the fragment in the original payload, in bytes; the wire counts in units of eight.
     pub offset: u16,
-    /// More pieces follow.
+    /// More fragments follow.
     pub more: bool,
 }
 
 /// An extension header of IPv6.
 #[derive(Clone, Copy, Debug)]
 pub struct Extension<'a> {
-    /// Its number, which stands in the header before it.
+    /// Its number, which is in the header before it.
     pub kind: u8,
-    /// What follows its next-header field. Its own length field, where it has one, is the first of these bytes.
+    /// The bytes after its next-header field. Its own length field, if any, is the first of these bytes.
     pub bytes: &'a [u8],
 }
 
@@ -44,13 +44,13 @@ pub struct Packet<'a> {
     /// IPv4: identification, offset and MF. IPv6: a fragment header behind the other extension headers, if there is
     /// one.
     pub fragment: Option<Fragment>,
-    /// Options of the IPv4 header. What is missing to a multiple of four bytes is filled with ends of list.
+    /// Options of the IPv4 header. Padded to a multiple of four bytes with end-of-list options.
     pub options: &'a [u8],
     /// Extension headers; IPv6 only.
     pub extensions: &'a [Extension<'a>],
-    /// Behind the headers.
+    /// The payload after the headers.
     pub payload: Payload<'a>,
-    /// The protocol, or what the last header says is next, if not that of the payload.
+    /// The protocol, or the last next-header value, if not that of the payload.
     pub protocol: Option<u8>,
     /// The version, if not the right one.
     pub version: Option<u8>,
@@ -63,7 +63,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// A packet as a host sends it: time to live 64, not to be fragmented, no options, no extension headers.
+    /// A usual packet: time to live 64, DF set, no options, no extension headers.
     pub fn new(src: impl Into<IpAddr>, dst: impl Into<IpAddr>, payload: impl Into<Payload<'a>>) -> Packet<'a> {
         Packet {
             src: src.into(),
@@ -98,7 +98,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The packet in pieces of at most `mtu` bytes, as a sender or a router cuts it; each from its IP header on.
+    /// The packet in fragments of at most `mtu` bytes, as made by a sender or a router; each from its IP header on.
     ///
     /// # Panics
     /// As [`Packet::bytes`].
@@ -129,7 +129,7 @@ impl<'a> Packet<'a> {
         out.extend([src, dst].concat());
         out.extend(self.options);
         out.resize(header_len, 0);
-        // A receiver checks as many bytes as the header says that it has.
+        // A receiver sums as many bytes as the header length field states.
         let checked = (usize::from(words) * 4).max(20);
         let whole = [&out[..], payload].concat();
         let field = self.checksum.field(0, &whole[..checked.min(whole.len())]);

@@ -7,7 +7,7 @@ use wire::tcp::{Header, Options, TcpFlags};
 
 use crate::{Checksum, Ends, ISS, pseudo_header};
 
-/// What an IP packet carries.
+/// The payload of an IP packet.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// TCP.
@@ -44,7 +44,7 @@ impl Payload<'_> {
         // ICMP over IPv4 has no pseudo-header.
         let plain = matches!(self, Payload::Icmp(_)) && src.is_ipv4();
         let mut field = checksum.field(if plain { 0 } else { pseudo(bytes.len()) }, &bytes);
-        // Zero says that there is none (RFC 768).
+        // Zero means that there is none (RFC 768).
         if matches!(self, Payload::Udp(_)) && checksum == Checksum::Right && field == 0 {
             field = 0xffff;
         }
@@ -82,7 +82,7 @@ impl TcpOptions {
     /// None.
     pub const NONE: TcpOptions = TcpOptions { bytes: [0; 40], len: 0 };
 
-    /// These bytes. What is missing to a multiple of four is filled with ends of list.
+    /// These bytes. Padded to a multiple of four bytes with end-of-list options.
     ///
     /// # Panics
     /// If they are more than 40.
@@ -127,7 +127,7 @@ impl From<Options> for TcpOptions {
         if let Some(shift) = options.window_scale {
             out.extend([1, 3, 3, shift]);
         }
-        // As many blocks as there is room for.
+        // As many blocks as fit.
         let blocks = options.sack.len().min((40 - out.len()).saturating_sub(4) / 8);
         if blocks > 0 {
             out.extend([1, 1, 5, 2 + 8 * blocks as u8]);
@@ -187,12 +187,12 @@ impl<'a> Segment<'a> {
         }
     }
 
-    /// Data of a connection that began with [`Segment::syn`], `at` bytes behind the first.
+    /// Data of a connection that began with [`Segment::syn`], `at` bytes after the first.
     pub fn data(ports: (u16, u16), at: u32, ack: u32, data: &'a [u8]) -> Segment<'a> {
         Segment { data, ..Segment::ack(ports, ISS.wrapping_add(1).wrapping_add(at), ack) }
     }
 
-    /// A segment with this header; its length field is not looked at.
+    /// A segment with this header; its length field is ignored.
     pub fn of(header: &Header, data: &'a [u8]) -> Segment<'a> {
         Segment {
             flags: header.flags,
@@ -229,7 +229,7 @@ impl<'a> Segment<'a> {
         ends.bytes(*self)
     }
 
-    /// The segment in a frame from this host, by way of the peer, to the stack.
+    /// The segment in a frame from this host, through the peer, to the stack.
     pub fn frame_from(&self, host: impl Into<IpAddr>) -> Vec<u8> {
         let v4 = Ends::PEER_TO_STACK.from(host);
         let ends = if v4.src.is_ipv4() { v4 } else { Ends::PEER_TO_STACK_V6.from(v4.src) };
@@ -271,7 +271,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// A datagram with nothing unusual.
+    /// A usual datagram.
     pub fn new(from: u16, to: u16, data: &'a [u8]) -> Datagram<'a> {
         Datagram { ports: (from, to), len: None, checksum: Checksum::Right, data }
     }
@@ -306,12 +306,12 @@ pub struct Icmp<'a> {
     pub checksum: Checksum,
     /// The second word: identifier and sequence number, next-hop MTU, pointer, or nothing.
     pub word: [u8; 4],
-    /// What follows: data that is echoed, or the packet that is quoted.
+    /// The body: echoed data, or the quoted packet.
     pub body: &'a [u8],
 }
 
 impl<'a> Icmp<'a> {
-    /// A message with nothing unusual.
+    /// A usual message.
     pub fn new(kind: u8, code: u8, word: [u8; 4], body: &'a [u8]) -> Icmp<'a> {
         Icmp { kind, code, checksum: Checksum::Right, word, body }
     }

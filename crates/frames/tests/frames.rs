@@ -1,5 +1,5 @@
-//! What is not stated is right: the frames are those of `etherparse`, and `wire` reads them. What is stated stands in
-//! them.
+//! Default values are right: the frames equal those of `etherparse`, and `wire` parses them. Explicit values appear in
+//! the frames.
 
 use etherparse::{EtherType as Type, PacketBuilder, PacketBuilderStep, TcpOptionElement, VlanId, ether_type};
 use frames::*;
@@ -57,7 +57,7 @@ fn a_tag_stands_before_the_type() {
     assert_eq!(Type(u16::from(EtherType::Vlan)), ether_type::VLAN_TAGGED_FRAME);
 }
 
-/// Every option at once, and SACK blocks in what is left of the room.
+/// Every option at once, and SACK blocks in the remaining room.
 #[test]
 fn options_are_read_back() {
     let mut options = Options {
@@ -147,7 +147,7 @@ fn neighbours_are_read_back() {
     assert_eq!((header.hop_limit, icmpv6::parse(&bytes[54..], PEER6, group)), (255, Ok(asks)));
 }
 
-/// An error quotes what it is about, and `wire` knows it again.
+/// An error quotes the packet that caused it, and `wire` parses the quotation.
 #[test]
 fn an_error_quotes_its_cause() {
     let cause = Ends::PEER_TO_STACK.reversed().packet(Segment::syn(80, 2000)).bytes();

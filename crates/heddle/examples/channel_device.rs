@@ -1,5 +1,5 @@
-//! A device of one's own, over a pair of channels of the standard library: what a device owes a stack, in about a
-//! hundred lines. Two stacks talk through it.
+//! A custom device over a pair of channels of the standard library: everything that a stack requires of a device, in
+//! about a hundred lines. Two stacks communicate through it.
 //!
 //! ```text
 //! cargo run --example channel_device
@@ -21,10 +21,10 @@ use heddle::{DropReason, Interface, Stack, TcpListener, TcpStream};
 /// The longest packet in a frame.
 const MTU: usize = 1500;
 
-/// Frames that may be on their way in one direction.
+/// Frames that may be in transit in one direction.
 const ROOM: usize = 256;
 
-/// What a channel carries. A wake comes from the receiver's own end.
+/// A message of a channel. A wake is sent by the receiver's own end.
 enum Message {
     Frame(PktBuf),
     Wake,
@@ -35,14 +35,14 @@ enum Message {
 struct Line {
     sender: Sender<Message>,
     under_way: Arc<AtomicUsize>,
-    /// A wake has ended no wait yet. Wakes do not add up; their messages only end the sleep on the channel.
+    /// A wake is pending. Wakes do not accumulate; their messages only end the sleep on the channel.
     woken: Arc<AtomicBool>,
 }
 
 /// One end of the link.
 struct ChannelDevice {
     capabilities: Capabilities,
-    /// What it lost, by reason.
+    /// Its drops, by reason.
     counters: Arc<Counters>,
     /// Taken by the stack.
     queues: Option<QueuePair>,
@@ -65,7 +65,8 @@ fn pair() -> (ChannelDevice, ChannelDevice) {
                 mtu: MTU,
                 mac: MacAddr([2, 0, 0, 0, 0, number]),
                 queue_pairs: 1,
-                // Nothing can damage a frame on its way: the receiver need not check what the sender did not compute.
+                // Nothing can damage a frame in transit, so the receiver need not verify a checksum that the sender did
+                // not compute.
                 tx_checksum: true,
                 rx_checksum: true,
                 segmentation: None,
@@ -117,7 +118,7 @@ impl TxQueue for Outgoing {
             return Ok(());
         }
         self.line.under_way.fetch_add(1, Ordering::AcqRel);
-        // Where the other end is gone, so is the frame: as on a cable that was pulled out.
+        // If the other end is gone, the frame is lost, as on an unplugged cable.
         if self.line.sender.send(Message::Frame(frame)).is_err() {
             self.counters.drop_many(DropReason::InterfaceDown, 1);
         }
@@ -144,7 +145,7 @@ impl RxQueue for Incoming {
                 Some(frame) => frame,
                 None => match self.receiver.try_recv() {
                     Ok(Message::Frame(frame)) => frame,
-                    // A wake that is met on the way to frames is for the next wait.
+                    // A wake received among frames ends the next wait.
                     Ok(Message::Wake) => continue,
                     Err(_) => break,
                 },
@@ -206,7 +207,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 mod tests {
     use heddle::device::conformance::Conformance;
 
-    /// What a test of any device can be: everything that a stack expects of one.
+    /// A complete test for any device: everything that a stack expects of one.
     #[test]
     fn the_device_keeps_the_contract() {
         Conformance::new(super::pair).check().unwrap();

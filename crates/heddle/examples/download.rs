@@ -1,4 +1,4 @@
-//! An HTTP downloader: hyper on top of `heddle::tokio`, with the speed and what the connection was like.
+//! An HTTP downloader: hyper on top of `heddle::tokio`; prints the speed and the status of the connection.
 //!
 //! ```text
 //! cargo run --release --example download
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Answers whatever is asked with `body`.
+/// Answers every request with `body`.
 async fn serve(listener: TcpListener, body: Bytes) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };

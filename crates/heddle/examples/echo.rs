@@ -1,4 +1,4 @@
-//! Echo: what a client sends comes back. Blocking sockets, one thread for each connection.
+//! Echo: returns what a client sends. Blocking sockets, one thread for each connection.
 //!
 //! ```text
 //! cargo run --example echo
@@ -75,7 +75,7 @@ fn serve(stack: &Stack, address: SocketAddr) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends back what comes until the peer has no more; how much it was.
+/// Sends back received data until the peer closes; returns how much it was.
 fn echo(mut stream: &TcpStream) -> std::io::Result<usize> {
     let mut buffer = vec![0; 64 << 10];
     let mut total = 0;
@@ -89,7 +89,7 @@ fn echo(mut stream: &TcpStream) -> std::io::Result<usize> {
     }
 }
 
-/// Sends each word and waits for it to come back.
+/// Sends each word and waits for its echo.
 fn talk(stack: &Stack, server: SocketAddr, words: &[String]) -> Result<(), Box<dyn Error>> {
     let mut stream = TcpStream::connect(stack, server)?;
     println!("client: connected to {server} from {}", stream.local_addr()?);
@@ -103,7 +103,7 @@ fn talk(stack: &Stack, server: SocketAddr, words: &[String]) -> Result<(), Box<d
         println!("client: a round trip took about {rtt:?}");
     }
     stream.shutdown(Shutdown::Write)?;
-    // The end of the stream: the server has seen ours.
+    // The end of the stream: the server has received ours.
     stream.read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Accepts for ever; each connection is a task.
+/// Accepts connections for ever, each with its own task.
 async fn serve(listener: TcpListener, root: Rc<Path>) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else { return };
@@ -90,10 +90,10 @@ async fn serve(listener: TcpListener, root: Rc<Path>) {
 
 type Answer = Response<BoxBody<Bytes, std::io::Error>>;
 
-/// A file, the names in a directory, or what is wrong.
+/// A file, the names in a directory, or an error.
 fn answer(root: &Path, path: &str) -> Answer {
     let found = root.join(path.trim_start_matches('/')).canonicalize();
-    // Resolved before it is compared: `..` and symbolic links do not lead out.
+    // Resolved before it is compared, so that `..` and symbolic links cannot leave the root.
     match found {
         Ok(found) if !found.starts_with(root) => text(StatusCode::FORBIDDEN, "outside of what is served\n".to_owned()),
         Ok(found) if found.is_dir() => text(StatusCode::OK, names(&found)),
@@ -119,7 +119,7 @@ fn names(directory: &Path) -> String {
     names.concat()
 }
 
-/// A file as a body, read piece by piece as the connection takes it.
+/// A file as a body, read piece by piece as the connection accepts it.
 struct FileBody {
     file: File,
     left: u64,
@@ -155,7 +155,7 @@ impl Body for FileBody {
     }
 }
 
-/// The client: asks for each path on one connection.
+/// The client: requests each path on one connection.
 async fn fetch(stack: &Stack, address: SocketAddr, paths: &[String]) -> Result<(), Box<dyn Error>> {
     let stream = TcpStream::connect(stack, address).await?;
     let (mut requests, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;

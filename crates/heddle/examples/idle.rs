@@ -1,4 +1,4 @@
-//! What an idle connection costs: opens many, both ends in this process, and prints the resident memory of one end.
+//! The cost of an idle connection: opens many, both ends in this process, and prints the resident memory of one end.
 //!
 //! ```text
 //! cargo run --release --example idle
@@ -40,7 +40,8 @@ struct World {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let mut world = build(&arguments)?;
-    // The first of each source tells the link addresses; what it costs besides (pools, queues) is no connection's.
+    // The first connection of each source resolves the link addresses; its other costs (pools, queues) belong to no
+    // connection.
     let first = world.sources;
     world.open(first, 1)?;
     let before = resident()?;
@@ -71,7 +72,7 @@ fn build(arguments: &Arguments) -> Result<World, Box<dyn Error>> {
 }
 
 impl World {
-    /// Opens connections, `at_once` at a time, until there are `count`, and lets both ends come to rest.
+    /// Opens connections, `at_once` at a time, until there are `count`, and waits until both ends are at rest.
     fn open(&mut self, count: usize, at_once: usize) -> Result<(), Box<dyn Error>> {
         while self.streams.len() < 2 * count {
             let first = self.streams.len();

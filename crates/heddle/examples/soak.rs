@@ -1,7 +1,7 @@
 //! The long form of the fault matrix: cells drawn from a seed, every pair of architectures in turn, until the time is
 //! up. `cargo xtask soak` runs it.
 //!
-//! A cell is known by its seed alone: `--replay SEED` runs it again, byte by byte the same, and shows it.
+//! A cell is determined by its seed: `--replay SEED` runs it again, byte by byte the same, and prints it.
 
 #[path = "../tests/matrix/cell.rs"]
 mod cell;
@@ -28,7 +28,7 @@ use sha2::{Digest, Sha256};
 
 use cell::Cell;
 
-/// How often progress is told.
+/// How often progress is reported.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Move random data through faulty links under every pair of architectures, in virtual time.
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What has been done so far.
+/// The progress so far.
 #[derive(Default)]
 struct Tally {
     cells: u64,
@@ -87,7 +87,7 @@ fn soak(seed: u64, time: Duration) -> Result<(), String> {
     let (mut rng, mut tally, mut told) = (Pcg::new(seed, 0), Tally::default(), start);
     while start.elapsed() < time {
         let high = (u64::from(rng.next_u32()) << 32) | u64::from(rng.next_u32());
-        // The pairs of architectures in turn, so that each 256 cells have them all.
+        // The pairs of architectures in turn, so that every 256 cells include all of them.
         let cell = Cell::draw((high << 8) | (tally.cells % 256));
         match run::run(&cell, None) {
             Ok(outcome) => {

@@ -1,4 +1,4 @@
-//! Prints the walk of one segment and one write through the stack: what `cargo xtask walk` runs.
+//! Prints the walk of one segment and one write through the stack, for `cargo xtask walk`.
 
 #[path = "../tests/walk/mod.rs"]
 mod walk;

@@ -1,9 +1,9 @@
-//! Socket addresses as data or as values.
+//! Socket addresses as strings or as values.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// What can be given as a socket address: a [`SocketAddr`], an address and a port, or data such as `"10.0.0.1:80"`. No
-/// name is looked up.
+/// Types that convert to a socket address: a [`SocketAddr`], an address and a port, or a string such as
+/// `"10.0.0.1:80"`. No name is looked up.
 ///
 /// ```
 /// use heddle::ToAddr;
@@ -14,10 +14,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 /// assert_eq!("example:80".to_addr(), Err("example:80".to_owned()));
 /// ```
 pub trait ToAddr {
-    /// The address, or the data that is none.
+    /// Converts to a socket address.
     ///
     /// # Errors
-    /// The data, unchanged.
+    /// The string that is not an address, unchanged.
     fn to_addr(&self) -> Result<SocketAddr, String>;
 }
 

@@ -52,7 +52,7 @@ impl Drop for Running {
         self.stack.shared().links().wake_drivers();
         let here = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // A waker that a driver runs may hold the last handle; a thread that waited for itself would never end.
+            // A waker called by a driver may hold the last handle; a thread that joined itself would never end.
             if thread.thread().id() != here {
                 // A driver that panicked has reported it already.
                 let _ = Real::join(thread);
@@ -61,8 +61,8 @@ impl Drop for Running {
     }
 }
 
-/// How a stack is to be. Start with [`Stack::builder`]; the order of the calls means nothing, but that interfaces are
-/// counted, and knobs are set, in the order in which they are given.
+/// The configuration of a stack. Start with [`Stack::builder`]. The order of the calls matters only for interfaces,
+/// which are numbered in that order, and knobs, which are set in that order.
 ///
 /// ```
 /// use heddle::{Architecture, Interface, LockKind, Stack, config::Profile, mem};
@@ -88,13 +88,13 @@ impl Drop for Running {
 pub struct Builder {
     config: StackConfig<Real>,
     architecture: Result<Architecture, UnknownArchitecture>,
-    /// Set on top of `config.tcp`.
+    /// Applied after `config.tcp`.
     knobs: Vec<Knobs>,
     interfaces: Vec<Interface>,
     device_gone: Option<DeviceGone>,
 }
 
-/// Where knobs come from.
+/// The source of knobs.
 enum Knobs {
     One(String, String),
     Assignment(String),
@@ -118,7 +118,7 @@ const FRAME: usize = 1514;
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
 
 impl Stack {
-    /// A stack to be: add interfaces. Without one it reaches only itself.
+    /// A builder: add interfaces. Without one the stack reaches only itself.
     pub fn builder() -> Builder {
         let arch = Architecture::default();
         let mut config = StackConfig::new(arch);
@@ -131,7 +131,7 @@ impl Stack {
         self.inner.stack.architecture()
     }
 
-    /// Its counters, and what is alive in it. Exact at rest. Any thread.
+    /// Its counters, and its live connections. Exact at rest. Any thread.
     ///
     /// ```
     /// use heddle::{Counter, DropReason, Interface, Stack, TcpListener, TcpStream, mem};
@@ -157,28 +157,28 @@ impl Stack {
         self.inner.stack.stats()
     }
 
-    /// The latest panics that were contained, oldest first: which thread, why, and what was given up for it. A sane
+    /// The latest panics that were contained, oldest first: the thread, the cause, and what was given up. A correct
     /// stack has none.
     pub fn failures(&self) -> Vec<Failure> {
         self.inner.stack.failures()
     }
 
-    /// The addresses of its interfaces. The loopback addresses, which every stack has, are not among them.
+    /// The addresses of its interfaces. Loopback addresses, which every stack has, are not included.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let interfaces = self.inner.stack.shared().links().attached();
         interfaces.iter().flat_map(|interface| interface.view.get().addresses().map(|(address, _)| address)).collect()
     }
 
-    /// A parameter of the running stack by the name that Linux gives it, as it prints there.
+    /// A parameter of the running stack by its Linux name, in the format of Linux.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// No knob has this name.
     pub fn knob(&self, name: &str) -> Result<String, KnobError> {
         Ok(knobs::find(name)?.value(self.inner.stack.shared().control().tcp()))
     }
 
-    /// Sets a parameter of the running stack: for connections that are opened from now on and, where a connection does
-    /// not keep its own, for those that live.
+    /// Sets a parameter of the running stack: for connections opened from now on and, unless a connection has its own
+    /// value, for open ones.
     ///
     /// # Errors
     /// See [`SetKnobError`].
@@ -186,12 +186,12 @@ impl Stack {
         self.inner.stack.shared().control().set_knob(name, value)
     }
 
-    /// Adds a route by way of an interface, counted from 0 in the order in which they were given to the builder, or
-    /// changes it: a [`Route`], or data as in [`Interface::route`]. Connections that are open take the new next hop and
-    /// the new MTU when they next send; what else a route says counts for those that are opened from now on.
+    /// Adds or changes a route through an interface, counted from 0 in the order of the builder: a [`Route`], or a
+    /// string as in [`Interface::route`]. Open connections use the new next hop and the new MTU when they next send;
+    /// other attributes of a route apply to connections opened from now on.
     ///
     /// # Errors
-    /// The data is no route, or there is no such interface.
+    /// The string is not a route, or there is no such interface.
     pub fn set_route<R>(&self, interface: usize, route: R) -> Result<(), RouteError>
     where
         R: TryInto<Route, Error: Into<ParseRouteError>>,
@@ -206,12 +206,12 @@ impl Stack {
         Ok(())
     }
 
-    /// Takes a route away: a [`RouteName`], or data such as `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via
-    /// 10.0.0.2` for that route and not one by another router. Connections that have no other route go on trying, and
-    /// tell of it as an error that may pass ([`crate::TcpStream::soft_error`]).
+    /// Removes a route: a [`RouteName`], or a string such as `10.8.0.0/16`, `default`, `::/0`, or `192.0.2.1 via
+    /// 10.0.0.2` for that route and not one by another router. Connections without another route keep trying, and
+    /// report a soft error ([`crate::TcpStream::soft_error`]).
     ///
     /// # Errors
-    /// The data names no route, or there is none of this name.
+    /// The string does not name a route, or there is none of this name.
     pub fn remove_route<N>(&self, name: N) -> Result<(), RouteError>
     where
         N: TryInto<RouteName, Error: Into<ParseRouteError>>,
@@ -220,8 +220,8 @@ impl Stack {
         self.inner.stack.shared().routes().remove(&name).map(drop).ok_or(RouteError::NotFound(name))
     }
 
-    /// What has happened to addresses since the last call: number of the interface, and the event; oldest first. Waits
-    /// for at most `timeout` until there is something to tell; zero does not wait.
+    /// The address events since the last call: number of the interface, and the event; oldest first. Waits for at most
+    /// `timeout` until there is one; zero does not wait.
     pub fn address_events(&self, timeout: Duration) -> Vec<(usize, AddressEvent)> {
         self.inner.stack.shared().addresses().wait_events(timeout)
     }
@@ -230,8 +230,8 @@ impl Stack {
         &self.inner.stack
     }
 
-    /// The layer below, of the crate `heddle-stack`: no part of the interface, and no promise holds for it. The tests
-    /// of this crate compare what users see with what is there, such as secrets, groups and pressure on memory.
+    /// The layer below, of the crate `heddle-stack`: not part of the API and without any stability guarantee. The tests
+    /// of this crate use it to inspect internal state, such as secrets, groups and memory pressure.
     #[doc(hidden)]
     pub fn below(&self) -> &stack::Stack<Real> {
         &self.inner.stack
@@ -262,7 +262,7 @@ impl Builder {
         self
     }
 
-    /// CPUs to spread cells and protocol threads over; the default is what the machine has.
+    /// CPUs to spread cells and protocol threads over; the default is all of the machine's.
     pub fn cpus(mut self, cpus: usize) -> Self {
         self.config.cpus = cpus.max(1);
         self
@@ -275,15 +275,15 @@ impl Builder {
         self
     }
 
-    /// TCP's parameters: a [`Config`](tcp::Config), or a [`Profile`](tcp::Profile) that decides what the stack looks
-    /// like from the wire. The default is Linux's profile.
+    /// TCP's parameters: a [`Config`](tcp::Config), or a [`Profile`](tcp::Profile) that determines the stack's
+    /// behaviour on the wire. The default is Linux's profile.
     pub fn tcp(mut self, config: impl Into<tcp::Config>) -> Self {
         self.config.tcp = config.into();
         self
     }
 
-    /// Sets a parameter of TCP on top of [`Builder::tcp`], by the name that Linux gives it, as in `.knob("tcp_sack",
-    /// "0")`; see [`knobs::KNOBS`]. A wrong name or value is reported when the stack is built.
+    /// Sets a parameter of TCP after [`Builder::tcp`], by its Linux name, as in `.knob("tcp_sack", "0")`; see
+    /// [`knobs::KNOBS`]. A wrong name or value is reported when the stack is built.
     pub fn knob(mut self, name: &str, value: &str) -> Self {
         self.knobs.push(Knobs::One(name.to_owned(), value.to_owned()));
         self
@@ -295,8 +295,8 @@ impl Builder {
         self
     }
 
-    /// Sets every knob that has a file of its name in `directory`, as `/proc/sys/net/ipv4` is one, when the stack is
-    /// built. Files of other names are passed over. What is wrong is reported then.
+    /// Sets every knob that has a file of its name in `directory`, such as `/proc/sys/net/ipv4`, when the stack is
+    /// built. Other files are ignored. Errors are reported then.
     pub fn knobs_from(mut self, directory: &Path) -> Self {
         self.knobs.push(Knobs::Directory(directory.to_owned()));
         self
@@ -309,7 +309,8 @@ impl Builder {
         self
     }
 
-    /// Draws nothing at random: two stacks of the same seed that see the same frames send the same frames. For tests.
+    /// Makes the stack deterministic: two stacks with the same seed that receive the same frames send the same frames.
+    /// For tests.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = Some(seed);
         self
@@ -321,7 +322,7 @@ impl Builder {
         self
     }
 
-    /// A clock with a stop, for measurements in slices.
+    /// A clock that can be stopped, for measurements in phases.
     pub fn stoppable_clock(mut self, clock: Arc<StoppableClock<Real>>) -> Self {
         self.config.clock = Clock::Stoppable(clock);
         self
@@ -329,14 +330,14 @@ impl Builder {
 
     /// Calls `told` when the devices have vanished (for example because the interface was deleted) or have been given
     /// up after too many panics (see [`Stack::failures`]), once per receive thread and on that thread. It must not
-    /// block. A stack that is built polled has no such thread and refuses this: use [`Polled::gone`].
+    /// block. A polled stack has no such thread and refuses this: use [`Polled::gone`].
     pub fn on_device_gone(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
         self.device_gone = Some(Arc::new(told));
         self
     }
 
     /// Builds the stack and starts one thread for each queue pair of its devices. A panic in the stack then ends one
-    /// connection, or costs a few frames, and not the process; see [`Stack::failures`].
+    /// connection, or loses a few frames, but does not end the process; see [`Stack::failures`].
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -349,7 +350,7 @@ impl Builder {
             return Err(BuildError::NoBuffer);
         }
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
-        // Where a thread is refused, those that run already end with this.
+        // If a thread cannot be started, dropping this ends those that already run.
         let mut running = Running { stack, stop, threads: Vec::new() };
         for driver in drivers {
             let thread = spawn_driver(driver, running.stop.clone(), gone.clone()).map_err(BuildError::Thread)?;
@@ -358,7 +359,7 @@ impl Builder {
         Ok(Stack { inner: Arc::new(running) })
     }
 
-    /// Builds the stack and starts no thread for its devices: the caller polls. Under `up` the thread that polls first
+    /// Builds the stack and starts no thread for its devices: the caller polls. Under `up` the first thread to poll
     /// owns the stack.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Opening a connection with more to say than where to. What may never happen: an option that is accepted and not used.
+//! Opening a connection with options beyond the address. What may never happen: an option that is accepted and not
+//! used.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,8 +11,8 @@ use crate::builder::Stack;
 use crate::error::ConnectError;
 use crate::stream::TcpStream;
 
-/// How to open a TCP connection: from which address, with which options, with which data on the SYN. Made once, it
-/// opens any number of connections; [`TcpStream::connect`] is for those that need none of it.
+/// How to open a TCP connection: its local address, its options, and data for the SYN. One value can open any number of
+/// connections; [`TcpStream::connect`] is for connections that need none of it.
 ///
 /// ```
 /// use heddle::config::ConnectionOptions;
@@ -43,7 +44,7 @@ impl<'d> Connect<'d> {
         Connect::default()
     }
 
-    /// From this local address. Port 0 takes any free port; an unspecified address takes the one that the route has.
+    /// From this local address. Port 0 takes any free port; an unspecified address takes the route's source address.
     pub fn local(mut self, local: SocketAddr) -> Connect<'d> {
         self.local = Some(local);
         self
@@ -56,9 +57,9 @@ impl<'d> Connect<'d> {
         self
     }
 
-    /// Sends `data` first, with the SYN if the destination has given a Fast Open cookie before (RFC 7413,
-    /// `MSG_FASTOPEN`); in rare cases it may then reach the peer twice, on two connections. Otherwise the data follows
-    /// the handshake, and the SYN asks for a cookie. At most 60 KiB, and no more than the send buffer holds at first.
+    /// Sends `data` first, with the SYN if there is a Fast Open cookie for the destination (RFC 7413, `MSG_FASTOPEN`);
+    /// in rare cases it may then reach the peer twice, on two connections. Otherwise the data follows the handshake,
+    /// and the SYN requests a cookie. At most 60 KiB, and no more than the initial send buffer.
     pub fn first_data(mut self, data: &'d [u8]) -> Connect<'d> {
         self.data = data;
         self
@@ -86,8 +87,8 @@ impl<'d> Connect<'d> {
     }
 
     /// Starts to open a connection and returns at once; the stream is non-blocking. It becomes
-    /// [`Readiness::CONNECTED`](crate::Readiness::CONNECTED), or [`Readiness::ERROR`](crate::Readiness::ERROR);
-    /// [`TcpStream::take_error`] says why.
+    /// [`Readiness::CONNECTED`](crate::Readiness::CONNECTED), or [`Readiness::ERROR`](crate::Readiness::ERROR); see
+    /// [`TcpStream::take_error`].
     ///
     /// # Errors
     /// See [`ConnectError`].

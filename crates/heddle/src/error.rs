@@ -1,6 +1,6 @@
-//! What can go wrong: one enum per operation, with the address in the message and the remedy beside it. Every type
-//! inside a variant is public here, so that a caller can match on all of it. Each turns into an [`io::Error`] of the kind
-//! that std has for it, but for those that only a builder meets.
+//! Errors: one enum per operation, with the address and the remedy in the message. Every type inside a variant is
+//! public here, so that a caller can match on it. Each converts to an [`io::Error`] of the corresponding kind, except
+//! those of a builder only.
 //!
 //! ```
 //! use heddle::{BindError, ConnectError, Interface, Stack, TcpListener, TcpStream, error::TcpError, mem};
@@ -39,30 +39,30 @@ pub use tcp::knobs::KnobError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The architecture's name is not known.
+    /// The architecture's name is unknown.
     Architecture(UnknownArchitecture),
-    /// This device handed out no queues: it is in use already.
+    /// This device returned no queues: it is already in use.
     NoQueues(String),
-    /// An interface was laid over a device, by number, that there is not or that another interface has.
+    /// An interface uses a device, by number, that does not exist or that another interface has.
     Device(usize),
-    /// An interface was laid over devices of which some carry Ethernet frames and some bare packets; this one, by
-    /// number, is unlike the first.
+    /// An interface uses devices with different framing, Ethernet and bare packets; this one, by number, differs from
+    /// the first.
     Framing(usize),
-    /// An address cannot stand on an interface.
+    /// An address cannot be assigned to an interface.
     Address(IpAddr, AddressError),
-    /// A lock that must never wait was asked for, and this architecture shares its locks between threads.
+    /// A lock that never waits was configured, but this architecture shares its locks between threads.
     NullLock(Architecture),
-    /// A knob cannot be set so.
+    /// A knob cannot be set to this value.
     Knob(KnobError),
     /// A directory of knobs cannot be used.
     KnobFile(KnobFileError),
-    /// [`Builder::on_device_gone`](crate::Builder::on_device_gone) was given to a stack that is polled, and would never
-    /// be called.
+    /// [`Builder::on_device_gone`](crate::Builder::on_device_gone) was given to a polled stack, which would never call
+    /// it.
     DeviceGonePolled,
-    /// The system gives no thread for a queue pair of a device: there is no memory for its stack, or the process may
-    /// have no more threads.
+    /// The system refuses a thread for a queue pair of a device: there is no memory for its stack, or the process has
+    /// reached its limit of threads.
     Thread(io::Error),
-    /// There is no memory for a packet buffer, or none is left of the limit that was set for all of them.
+    /// There is no memory for a packet buffer, or their common limit is reached.
     NoBuffer,
 }
 
@@ -127,11 +127,11 @@ impl Error for BuildError {
     }
 }
 
-/// A route of a running stack cannot be changed so.
+/// A route of a running stack cannot be changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The text is no route, or names none.
+    /// The string is not a route or the name of one.
     Parse(ParseRouteError),
     /// There is no such interface.
     NoInterface {
@@ -181,7 +181,7 @@ pub enum BindError {
     InUse(SocketAddr),
     /// The address is not one of this stack's.
     NotLocal(SocketAddr),
-    /// Every device that could bring anything to the address has vanished.
+    /// Every device that could receive packets for the address has vanished.
     NetworkDown(SocketAddr),
 }
 
@@ -232,18 +232,18 @@ impl From<BindError> for io::Error {
 pub enum ConnectError {
     /// The text is not an address.
     BadAddress(String),
-    /// The stack would not even try.
+    /// The stack refused the attempt.
     Refused(SocketAddr, ConnectRefused),
-    /// There is more [first data](crate::Connect::first_data) than an open takes.
+    /// There is more [first data](crate::Connect::first_data) than an open accepts.
     DataTooLong {
         /// Bytes that were given.
         len: usize,
-        /// Bytes that are taken at most.
+        /// The most bytes that are accepted.
         most: usize,
     },
     /// The attempt failed.
     Failed(SocketAddr, TcpError),
-    /// It took longer than the caller would wait.
+    /// The caller's timeout has passed.
     TimedOut(SocketAddr),
 }
 
@@ -311,7 +311,7 @@ impl From<ConnectError> for io::Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// None waits, and the listener does not block (or has waited as long as it may).
+    /// None waits, and the listener does not block (or its timeout has passed).
     WouldBlock(SocketAddr),
 }
 
@@ -331,7 +331,7 @@ impl From<AcceptError> for io::Error {
     }
 }
 
-/// TCP's reason as the standard library names it.
+/// TCP's error as an error kind of the standard library.
 pub(crate) fn kind(error: TcpError) -> io::ErrorKind {
     match error {
         TcpError::Refused => io::ErrorKind::ConnectionRefused,
@@ -351,12 +351,12 @@ pub(crate) fn kind(error: TcpError) -> io::ErrorKind {
     }
 }
 
-/// TCP's reason on a connection to `peer`.
+/// TCP's error on a connection to `peer`.
 pub(crate) fn on_connection(peer: SocketAddr, error: TcpError) -> io::Error {
     io::Error::new(kind(error), OnConnection { peer, error })
 }
 
-/// A connection that was given up because the stack panicked over it.
+/// The error of a connection that was given up after a panic in the stack.
 pub(crate) fn given_up(peer: SocketAddr, failure: Option<stack::Failure>) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, GivenUp { peer, failure })
 }

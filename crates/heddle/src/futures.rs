@@ -1,7 +1,7 @@
-//! Sockets for executors that use `futures-io`: the types of this module have its `AsyncRead` and `AsyncWrite`.
+//! Sockets for executors that use `futures-io`: the types of this module implement its `AsyncRead` and `AsyncWrite`.
 //!
-//! They need no reactor and no runtime: the stack's threads wake the tasks. (With the feature `tokio` they have tokio's
-//! traits, too; import the extension traits of one of both.)
+//! They need no reactor and no runtime: the stack's threads wake the tasks. (With the feature `tokio` they implement
+//! tokio's traits, too; import the extension traits of only one of the two.)
 //!
 //! ```
 //! use futures_io::{AsyncRead, AsyncWrite};

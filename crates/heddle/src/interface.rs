@@ -1,6 +1,6 @@
 //! The description of an interface: a device with its addresses, its routers and its routes. It is made before the
-//! stack and passed to [`Builder::interface`](crate::Builder::interface). A method reports what is wrong with its value
-//! at once; the order of the calls does not matter.
+//! stack and passed to [`Builder::interface`](crate::Builder::interface). A method reports an invalid value at once;
+//! the order of the calls does not matter.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use dev::Device;
 use stack::{Addressing, Cidr, InterfaceConfig, ParseCidrError, ParseRouteError, Route};
 
-/// A device, and what the stack is to know of the link behind it.
+/// A device, with the configuration of its link.
 ///
 /// ```
 /// use heddle::{Interface, Stack, mem};
@@ -42,11 +42,11 @@ impl Interface {
         Interface { config, routes: Vec::new() }
     }
 
-    /// Adds an address with the prefix length of its network: a [`Cidr`], or data such as `"10.0.0.1/24"` or
-    /// `"fd00::1/64"`. The network is reached by way of this interface.
+    /// Adds an address with the prefix length of its network: a [`Cidr`], or a string such as `"10.0.0.1/24"` or
+    /// `"fd00::1/64"`. The network is reached through this interface.
     ///
     /// # Errors
-    /// The data is no address with a prefix length. (A `Cidr` has no error, but the same signature.)
+    /// The string is not an address with a prefix length. (A `Cidr` has no error, but the same signature.)
     pub fn address<A>(mut self, address: A) -> Result<Interface, ParseCidrError>
     where
         A: TryInto<Cidr, Error: Into<ParseCidrError>>,
@@ -59,7 +59,7 @@ impl Interface {
     /// As [`Interface::address`], several at once.
     ///
     /// # Errors
-    /// The first that is wrong.
+    /// The first invalid one.
     pub fn addresses<A>(self, addresses: impl IntoIterator<Item = A>) -> Result<Interface, ParseCidrError>
     where
         A: TryInto<Cidr, Error: Into<ParseCidrError>>,
@@ -73,12 +73,12 @@ impl Interface {
         self
     }
 
-    /// Adds a route by way of this interface: a [`Route`], or data in the words of `ip route`, such as `"default via
+    /// Adds a route through this interface: a [`Route`], or a string in the syntax of `ip route`, such as `"default via
     /// 10.0.0.1 mtu 1400"` or `"10.8.0.0/16 via 10.0.0.2 mtu lock 1280 advmss 1200 initcwnd 20 initrwnd 30"` (see
     /// [`RouteAttributes`](crate::RouteAttributes)).
     ///
     /// # Errors
-    /// The data is no route. (A `Route` has no error, but the same signature.)
+    /// The string is not a route. (A `Route` has no error, but the same signature.)
     pub fn route<R>(mut self, route: R) -> Result<Interface, ParseRouteError>
     where
         R: TryInto<Route, Error: Into<ParseRouteError>>,
@@ -87,8 +87,8 @@ impl Interface {
         Ok(self)
     }
 
-    /// How the interface comes to its addresses: tested before they are used, found by advertisements of routers, or
-    /// (the default) as given.
+    /// How the interface obtains its addresses: tested before use, from router advertisements, or (the default) as
+    /// given.
     pub fn addressing(mut self, addressing: Addressing) -> Interface {
         self.config.addressing = addressing;
         self

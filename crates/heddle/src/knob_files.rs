@@ -1,5 +1,5 @@
-//! Knobs from a directory of files, each named as the knob and holding its value: `/proc/sys/net/ipv4`, or a copy of
-//! it.
+//! Knobs from a directory of files, each named after a knob and containing its value: `/proc/sys/net/ipv4`, or a copy
+//! of it.
 //!
 //! ```
 //! use heddle::{config::Config, knob_files};
@@ -24,11 +24,11 @@ use std::path::{Path, PathBuf};
 use tcp::Config;
 use tcp::knobs::{KNOBS, KnobError};
 
-/// Sets in `config` every knob that has a file in `directory`; the names of those that had. Files of other names (Linux
-/// has many more) are passed over.
+/// Sets in `config` every knob that has a file in `directory`; returns their names. Other files (Linux has many more)
+/// are ignored.
 ///
 /// # Errors
-/// See [`KnobFileError`]; knobs that come before in the alphabet are set.
+/// See [`KnobFileError`]; knobs earlier in the alphabet have been set.
 pub fn read(directory: &Path, config: &mut Config) -> Result<Vec<&'static str>, KnobFileError> {
     fs::read_dir(directory).map_err(|error| KnobFileError::NoDirectory(directory.to_owned(), error.kind()))?;
     let mut set = Vec::new();
@@ -53,11 +53,11 @@ pub fn read(directory: &Path, config: &mut Config) -> Result<Vec<&'static str>, 
 pub enum KnobFileError {
     /// The directory cannot be read.
     NoDirectory(PathBuf, io::ErrorKind),
-    /// No file in the directory has a knob's name: it is the wrong one.
+    /// No file in the directory has a knob's name: it is the wrong directory.
     NoKnob(PathBuf),
     /// A file cannot be read.
     Unreadable(PathBuf, io::ErrorKind),
-    /// A file holds what is no value of its knob.
+    /// A file contains an invalid value for its knob.
     Value(PathBuf, KnobError),
 }
 

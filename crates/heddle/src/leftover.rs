@@ -1,36 +1,37 @@
-//! What a stream has received and its user has not read: buffers that a read did not take to their end, and where the
-//! urgent byte stands in them.
+//! Data that a stream has received and its user has not read: buffers that were read in part, and the position of the
+//! urgent byte in them.
 //!
-//! Owned by a stream's handle, behind the lock of that; filled by a read from what the connection gave, and emptied by
-//! the next before the connection is asked again. What may never happen: data read twice, or in another order, or
-//! beyond the urgent byte together with what is before it.
+//! Owned by a stream's handle, behind its lock. A read fills it from the connection, and the next reads empty it before
+//! the connection is called again. What may never happen: data read twice, or out of order, or data after the urgent
+//! byte in one read with data before it.
 
 use std::collections::VecDeque;
 
 use pktbuf::PktBuf;
 
-/// Bytes read of the kept data after which a connection that asked for it is informed before all is read: half of what
-/// the largest packet holds.
+/// Bytes read of the kept data after which a connection that requested it is notified before all is read: half of the
+/// largest packet.
 const TELL: usize = 32 << 10;
 
-/// What one stream has in hand. Most have nothing, most of the time, and many never: eight bytes then.
+/// The unread data of one stream. Usually there is none, and it then takes eight bytes.
 #[derive(Default)]
 pub(crate) struct Leftover {
-    /// Made when there first is something.
+    /// Allocated when there first is data.
     rest: Option<Box<Rest>>,
 }
 
 #[derive(Default)]
 struct Rest {
     buffers: VecDeque<PktBuf>,
-    /// Bytes of them that the connection counts as unread, if it asked to be informed when they become fewer; else 0.
+    /// Bytes of them that the connection counts as unread, if it requested to be notified when they become fewer;
+    /// otherwise 0.
     counted: usize,
-    /// Bytes before the urgent one, counted from the first that was not read.
+    /// Unread bytes before the urgent one.
     mark: Option<usize>,
 }
 
 impl Leftover {
-    /// Is there data that was not read?
+    /// Whether there is unread data.
     #[inline]
     pub(crate) fn has_data(&self) -> bool {
         self.rest.as_ref().is_some_and(|rest| !rest.buffers.is_empty())
@@ -47,13 +48,13 @@ impl Leftover {
         self.rest.as_ref().map_or(0, |rest| rest.bytes())
     }
 
-    /// The buffers that were not read; they are the caller's now.
+    /// Takes the unread buffers.
     pub(crate) fn take_buffers(&mut self) -> VecDeque<PktBuf> {
         self.rest.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
     }
 
     /// Keeps the last `bytes` of these buffers, which were not read; there are no others. `window_clamped`: the
-    /// connection asked to be informed when they have been read.
+    /// connection requested to be notified when they have been read.
     #[cold]
     pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, bytes: usize, window_clamped: bool) {
         let rest = self.rest.get_or_insert_default();
@@ -61,12 +62,12 @@ impl Leftover {
         rest.counted = if window_clamped { bytes } else { 0 };
     }
 
-    /// Takes what the connection gave when it was asked for `max` bytes.
+    /// Stores what the connection returned to a receive of `max` bytes.
     pub(crate) fn refill(&mut self, received: tcp::Received, max: usize) {
         self.rest.get_or_insert_default().refill(received, max);
     }
 
-    /// The number of bytes that the connection is to count as unread from now on, if it must be informed.
+    /// The number of bytes that the connection should count as unread from now on, if it must be notified.
     #[inline]
     pub(crate) fn news(&mut self) -> Option<usize> {
         self.rest.as_mut().filter(|rest| rest.counted > 0)?.news()
@@ -77,7 +78,7 @@ impl Leftover {
         self.rest.as_ref().map_or(max, |rest| rest.bound(max))
     }
 
-    /// Hands the first `max` bytes to `copy` and keeps them.
+    /// Passes the first `max` bytes to `copy` and keeps them.
     pub(crate) fn peek(&self, max: usize, mut copy: impl FnMut(&[u8])) {
         let mut left = max;
         for buffer in self.rest.iter().flat_map(|rest| &rest.buffers) {
@@ -87,7 +88,7 @@ impl Leftover {
         }
     }
 
-    /// Hands data to `copy`, up to the urgent byte; how much.
+    /// Passes data to `copy`, up to the urgent byte; returns how much.
     pub(crate) fn read(&mut self, max: usize, copy: impl FnMut(&[u8])) -> usize {
         let Some(rest) = &mut self.rest else { return 0 };
         let bound = rest.bound(max);
@@ -116,7 +117,7 @@ impl Rest {
         })
     }
 
-    /// Notes that `bytes` were read.
+    /// Records that `bytes` were read.
     fn passed(&mut self, bytes: usize) {
         self.mark = self.mark.and_then(|before| before.checked_sub(bytes));
     }
@@ -145,7 +146,7 @@ impl Rest {
     }
 }
 
-/// Hands at most `max` bytes from the front of `buffers` to `copy`; returns how many.
+/// Passes at most `max` bytes from the front of `buffers` to `copy`; returns how many.
 fn copy_out(buffers: &mut VecDeque<PktBuf>, max: usize, mut copy: impl FnMut(&[u8])) -> usize {
     let mut copied = 0;
     while copied < max

@@ -1,4 +1,4 @@
-//! A multi-core TCP/UDP/IP stack in user space whose *process architecture* (which thread may touch which connection,
+//! A multi-core TCP/UDP/IP stack in user space. Its *process architecture* (which thread may touch which connection,
 //! and how it gets exclusive use of it) is chosen at run time.
 //!
 //! ```
@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! A stack reaches itself at every address of its own, at 127.0.0.1 and at ::1, and needs no interface for the last two.
-//! Nothing of that leaves the stack, and devices that record (`device::pcap`) do not see it.
+//! A stack reaches itself at every address of its own, at 127.0.0.1 and at ::1, and needs no interface for the last
+//! two. These packets do not leave the stack, and recording devices (`device::pcap`) do not see them.
 //!
 //! ```
 //! use heddle::{Stack, TcpListener, TcpStream, UdpSocket};
@@ -42,8 +42,8 @@
 //! # }
 //! ```
 //!
-//! [`TcpListener`], [`TcpStream`] and [`UdpSocket`] are shaped like `std::net`'s: `Read` and `Write`, time-outs,
-//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. Everything
+//! [`TcpListener`], [`TcpStream`] and [`UdpSocket`] are modelled on `std::net`'s: `Read` and `Write`, time-outs,
+//! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. All types
 //! may be used from any thread under every architecture.
 //!
 //! # Features
@@ -51,7 +51,7 @@
 //! | feature | adds | default |
 //! |---|---|---|
 //! | `tap` | `tap`: Linux TAP devices | yes |
-//! | `pcap` | `device::pcap`: recording, reading and playing captures | yes |
+//! | `pcap` | `device::pcap`: recording, reading and replaying captures | yes |
 //! | `fault` | `device::fault`: devices that lose, delay, damage and reorder frames | yes |
 //! | `tokio` | `tokio`: sockets for tasks, with tokio's `AsyncRead` and `AsyncWrite` | no |
 //! | `futures-io` | `futures`: the same sockets with the traits of `futures-io` | no |
@@ -146,7 +146,7 @@ pub type StoppableClock = stack::StoppableClock<sync::Real>;
 pub mod mem {
     pub use dev::mem::{MAX_QUEUES, MemConfig, MemDevice};
 
-    /// Two linked ports on the real platform. What one sends the other receives.
+    /// Two linked ports on the real platform. Each receives what the other sends.
     pub fn pair(config: MemConfig) -> (MemDevice, MemDevice) {
         dev::mem::pair::<sync::Real>(config)
     }
@@ -177,7 +177,7 @@ pub mod tap {
     pub use dev_tap::*;
 }
 
-/// What the report of a connection ([`TcpStream::status`]) is made of.
+/// The parts of a connection's report ([`TcpStream::status`]).
 ///
 /// ```
 /// use heddle::{Interface, Stack, TcpListener, TcpStream, mem, status::State};
@@ -202,10 +202,10 @@ pub mod status {
     pub use tcp::{Limited, Rate, RecoveryState, State, StatusReport, TcpInfo, Traffic};
 }
 
-/// The device traits with every type in their signatures, and devices around devices. `examples/channel_device.rs` is a
-/// device of one's own, with the test that it keeps the [contract](device::conformance).
+/// The device traits with every type in their signatures, and wrapper devices. `examples/channel_device.rs` implements
+/// a custom device, with the test of the [contract](device::conformance).
 ///
-/// A device around another, which counts frames that are sent:
+/// A wrapper device that counts sent frames:
 ///
 /// ```
 /// use heddle::device::conformance::Conformance;
@@ -275,7 +275,7 @@ pub mod device {
     pub use pktbuf::{Checksum, Meta, PktBuf, RegionId, SharedBuf};
     pub use wire::ethernet::MacAddr;
 
-    /// A device around another that loses, delays, damages, doubles and reorders frames by a plan (`docs/faults.md`).
+    /// A wrapper device that loses, delays, damages, duplicates and reorders frames by a plan (`docs/faults.md`).
     ///
     /// ```
     /// use heddle::{Interface, Stack, device, mem};
@@ -302,7 +302,7 @@ pub mod device {
         pub type PlatformClock = dev::fault::PlatformClock<sync::Real>;
     }
 
-    /// Captures: recording what crosses a device, reading captures, and playing them into a stack.
+    /// Captures: recording the frames of a device, reading captures, and replaying them into a stack.
     ///
     /// ```
     /// use heddle::device::pcap::{Reader, Tap};
@@ -330,14 +330,14 @@ pub mod device {
     pub mod pcap {
         pub use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Writer};
 
-        /// A device that records what crosses it. What a stack sends to itself crosses no device.
+        /// A device that records its frames. Loopback packets cross no device.
         pub type Tap = dev::pcap::Tap<sync::Real>;
 
-        /// What a [`Tap`] has recorded so far, and how it goes.
+        /// The recording of a [`Tap`], and its status.
         pub type Recording = dev::pcap::Recording<sync::Real>;
     }
 
-    /// A device that plays the remote end of connections in memory.
+    /// A device that simulates the remote end of connections in memory.
     ///
     /// ```
     /// use heddle::device::peer::{Peer, PeerConfig};

@@ -1,4 +1,4 @@
-//! A listening socket as its user holds it.
+//! The user's handle of a listening socket.
 
 use std::fmt;
 use std::io;
@@ -15,11 +15,11 @@ use crate::builder::Stack;
 use crate::error::{AcceptError, BindError};
 use crate::stream::{TTL, TcpStream, hop_limit};
 
-/// Connections that may wait to be accepted, unless [`TcpListener::bind_with`] says otherwise (Linux's SOMAXCONN).
+/// The default number of connections that may wait to be accepted; see [`TcpListener::bind_with`] (Linux's SOMAXCONN).
 const BACKLOG: usize = 4096;
 
-/// Accepts TCP connections, shaped like [`std::net::TcpListener`]. Any thread, several at once. Dropping the last clone
-/// stops listening; connections that were not accepted are reset.
+/// Accepts TCP connections, like [`std::net::TcpListener`]. Any number of threads may use it at once. Dropping the last
+/// clone stops listening; connections that were not accepted are reset.
 ///
 /// ```
 /// use heddle::{Interface, Stack, TcpListener, TcpStream, mem};
@@ -99,7 +99,7 @@ impl TcpListener {
         Ok(self.inner.listener.local())
     }
 
-    /// Another handle of the same listener, as [`Clone`] makes it.
+    /// Another handle of the same listener, as from [`Clone`].
     ///
     /// # Errors
     /// None; as in [`std::net::TcpListener`].
@@ -117,7 +117,7 @@ impl TcpListener {
         Ok(())
     }
 
-    /// What [`TcpListener::set_ttl`] set, or the default, 64.
+    /// The value of [`TcpListener::set_ttl`], or the default, 64.
     ///
     /// # Errors
     /// None; as in [`std::net::TcpListener`].
@@ -148,28 +148,27 @@ impl TcpListener {
         self.inner.nonblocking.store(!blocking, Ordering::Relaxed);
     }
 
-    /// Opens connections with the data of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
-    /// complete; 0: none (`TCP_FASTOPEN`). The knob `tcp_fastopen` must have bit 2 set, too. An application that sets
-    /// it must tolerate that a request arrives twice.
+    /// Opens connections with the data of their SYNs (RFC 7413), at most `limit` at a time with incomplete handshakes;
+    /// 0: none (`TCP_FASTOPEN`). The knob `tcp_fastopen` must have bit 2 set, too. An application that sets it must
+    /// tolerate that a request arrives twice.
     pub fn set_fast_open(&self, limit: usize) {
         self.inner.listener.set_fast_open(limit);
     }
 
-    /// Lets so many connections wait to be accepted from now on, as a second `listen(2)` does; those that wait stay.
+    /// Sets how many connections may wait to be accepted, as a second `listen(2)` does; those that wait stay.
     pub fn set_backlog(&self, backlog: usize) {
         self.inner.listener.set_backlog(backlog);
     }
 
-    /// Accepts connections when their first data has come, or when the peer has sent none for about `time`; zero: when
-    /// they are established (`TCP_DEFER_ACCEPT`). `time` is rounded up to time-outs of the SYN-ACK: 1 s, 3 s, 7 s and
-    /// so on. A handshake that a SYN cookie completes is not deferred.
+    /// Accepts connections when their first data has arrived, or when the peer has sent none for about `time`; zero:
+    /// when they are established (`TCP_DEFER_ACCEPT`). `time` is rounded up to time-outs of the SYN-ACK: 1 s, 3 s, 7 s
+    /// and so on. A handshake that a SYN cookie completes is not deferred.
     pub fn set_defer_accept(&self, time: Duration) {
         let time_outs = tcp::config::time_outs_in(time, self.inner.stack.raw().shared().control().tcp());
         self.inner.listener.set_defer_accept(time_outs);
     }
 
-    /// Connections that are open before their handshakes are complete, with those that were reset of late (RFC 7413
-    /// section 5.1).
+    /// Connections opened before their handshakes are complete, including those reset recently (RFC 7413 section 5.1).
     pub fn early(&self) -> usize {
         self.inner.listener.early()
     }
@@ -193,7 +192,7 @@ impl TcpListener {
     /// As [`TcpListener::accept`], for at most `timeout`.
     ///
     /// # Errors
-    /// [`AcceptError::WouldBlock`]: none came in time, or others took them.
+    /// [`AcceptError::WouldBlock`]: none arrived in time, or other threads took them.
     pub fn accept_timeout(&self, timeout: Duration) -> io::Result<(TcpStream, SocketAddr)> {
         let start = Real::now();
         loop {
@@ -205,7 +204,7 @@ impl TcpListener {
             if left.is_zero() {
                 return Err(AcceptError::WouldBlock(self.inner.listener.local()).into());
             }
-            // A woken thread may find that another thread was faster.
+            // Another thread may have been faster.
             self.inner.listener.ready.wait(Readiness::ACCEPTABLE, Some(left));
         }
     }
@@ -218,7 +217,7 @@ impl TcpListener {
         Some((stream, peer))
     }
 
-    /// Connections as they come, for ever.
+    /// An iterator over connections as they arrive; never ends.
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming { listener: self }
     }

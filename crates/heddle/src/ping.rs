@@ -25,7 +25,7 @@ use stack::ConnectRefused;
 use crate::builder::Stack;
 use crate::error::remedy;
 
-/// The most data an echo request carries, in bytes: what an IPv4 datagram holds behind its header and the request's.
+/// The most data in an echo request, in bytes: an IPv4 datagram without its header and the request's.
 pub const MAX_PING: usize = 65_535 - 20 - 8;
 
 /// The answer to an echo request.
@@ -33,7 +33,7 @@ pub const MAX_PING: usize = 65_535 - 20 - 8;
 pub struct Pong {
     /// The address that answered.
     pub from: IpAddr,
-    /// Bytes of data that came back.
+    /// Bytes of data in the reply.
     pub len: usize,
     /// Time to live or hop limit of the answer.
     pub ttl: u8,
@@ -45,7 +45,7 @@ pub struct Pong {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PingError {
-    /// The stack would not even try.
+    /// The stack refused the attempt.
     Refused(IpAddr, ConnectRefused),
     /// More than [`MAX_PING`] bytes of data.
     TooLong(usize),

@@ -8,10 +8,10 @@ use sync::Real;
 
 use crate::device::WaitOutcome;
 
-/// What drives a stack that was built without threads: each polls one queue pair of every device. See
+/// Drives a stack that was built without threads: each polls one queue pair of every device. See
 /// [`Builder::build_polled`](crate::Builder::build_polled). One thread at a time uses it, and it may move to another.
 ///
-/// Two stacks on one thread, in virtual time: nothing happens but what is polled, and every run is the same.
+/// Two stacks on one thread, in virtual time: all work is done by polling, and every run is the same.
 ///
 /// ```
 /// use heddle::device::Time;
@@ -54,24 +54,25 @@ impl Polled {
         Polled { driver }
     }
 
-    /// Does what there is to do: takes a batch from each device, expires timers, sends what waited for room. How many
-    /// frames were taken; 0: it may sleep.
+    /// Does pending work: takes a batch from each device, expires timers, sends frames that waited for room. Returns
+    /// how many frames were taken; 0: it may sleep.
     pub fn poll(&mut self) -> usize {
         self.driver.poll()
     }
 
-    /// Sleeps until a frame comes, a timer is due, a call needs this thread, or `limit` has passed (`None`: no limit).
+    /// Sleeps until a frame arrives, a timer is due, a call needs this thread, or `limit` has passed (`None`: no
+    /// limit).
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         self.driver.wait(limit)
     }
 
-    /// When it has to be polled though no frame comes and no call is made; [`Time::MAX`]: never. For a caller that
+    /// When it must be polled even if no frame arrives and no call is made; [`Time::MAX`]: never. For a caller that
     /// sleeps in its own way, or moves a [`VirtualClock`](crate::VirtualClock).
     pub fn next_deadline(&self) -> Time {
         self.driver.next_deadline()
     }
 
-    /// The calling thread stops polling for a while: other threads may use what it owns meanwhile.
+    /// The calling thread stops polling for a while: other threads may use its cells meanwhile.
     pub fn rest(&mut self) {
         self.driver.rest();
     }
@@ -81,8 +82,8 @@ impl Polled {
         self.driver.index()
     }
 
-    /// What it has counted: frames that were dropped before they reached a connection.
-    /// [`Stack::stats`](crate::Stack::stats) has the rest.
+    /// Its counters: frames dropped before they reached a connection. [`Stack::stats`](crate::Stack::stats) has the
+    /// rest.
     pub fn counters(&self) -> CounterSnapshot {
         self.driver.counters().snapshot()
     }
@@ -92,8 +93,7 @@ impl Polled {
         self.driver.gone()
     }
 
-    /// The driver of the crate `heddle-stack`, no part of the interface: the world of the tests drives stacks of both
-    /// crates.
+    /// The driver of the crate `heddle-stack`, not part of the API: the test world drives stacks of both crates.
     #[doc(hidden)]
     pub fn into_driver(self) -> Driver<Real> {
         self.driver

@@ -17,7 +17,7 @@ use crate::udp::UdpSocket;
 /// See [`Poller`] for an example.
 pub type Event = PollEvent;
 
-/// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can stand in
+/// Watches sockets for one thread. Its descriptor polls readable while there are events, so that it can be part of
 /// another event loop: call [`Poller::arm`] before sleeping on it.
 ///
 /// ```
@@ -49,25 +49,25 @@ pub struct Poller {
     handle: Arc<Handle>,
 }
 
-/// What the clones of one poller share.
+/// The state shared by the clones of one poller.
 struct Handle {
     set: Arc<PollSet<Real>>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Sockets that are still registered keep the set; its queue must not keep them.
+        // Registered sockets keep the set alive; its queue must not keep them alive.
         self.set.close();
     }
 }
 
 /// A socket that can be watched. See [`Poller`] for an example.
 pub trait Source {
-    /// Makes `poller` report this socket under `token`; an earlier registration is replaced. What is ready already is
-    /// reported at once.
+    /// Makes `poller` report this socket under `token`; replaces an earlier registration. Present readiness is reported
+    /// at once.
     fn register(&self, poller: &Poller, token: usize);
 
-    /// This socket is not reported any more.
+    /// Ends the registration of this socket.
     fn deregister(&self);
 }
 
@@ -91,7 +91,7 @@ impl Poller {
         self.handle.set.try_wait(events, max)
     }
 
-    /// Says that the caller is about to sleep on the descriptor. False: there are events already, do not sleep.
+    /// Announces that the caller is about to sleep on the descriptor. False: there are events already, do not sleep.
     pub fn arm(&self) -> bool {
         self.handle.set.arm()
     }

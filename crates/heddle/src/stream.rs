@@ -1,5 +1,5 @@
-//! A TCP connection as its user holds it: how it is opened and let go, what it says of itself. How data goes in and out
-//! is in `stream/data.rs`; options by name are in `stream_options.rs`.
+//! The user's handle of a TCP connection: opening, closing and status. Reading and writing are in `stream/data.rs`;
+//! options by name are in `stream_options.rs`.
 
 mod data;
 
@@ -19,14 +19,14 @@ use crate::connect::Connect;
 use crate::error::{ConnectError, given_up, on_connection};
 use crate::leftover::Leftover;
 
-/// Time to live, or hop limit, of what is sent unless it is set (RFC 1700).
+/// The default time to live, or hop limit (RFC 1700).
 pub(crate) const TTL: u8 = 64;
 
-/// An active open has come to its end.
+/// An active open has finished.
 pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
-/// A TCP connection, shaped like [`std::net::TcpStream`]. Any thread may use it, several at once; reads and writes go
-/// through `&TcpStream` too. Dropping the last clone closes gracefully.
+/// A TCP connection, like [`std::net::TcpStream`]. Any number of threads may use it at once; reads and writes also work
+/// through `&TcpStream`. Dropping the last clone closes gracefully.
 ///
 /// ```
 /// use heddle::{Interface, Stack, TcpListener, TcpStream, mem, status};
@@ -61,16 +61,16 @@ pub struct TcpStream {
 struct Inner {
     stack: Stack,
     socket: Arc<TcpSocket<Real>>,
-    /// Buffers handed over by the connection and not read to their end yet.
+    /// Buffers delivered by the connection and not read completely yet.
     leftover: Lock<Leftover, Real>,
-    /// The stream has ended behind the residue. Written with that locked.
+    /// The stream ends after `leftover`. Written with `leftover` locked.
     ended: <Real as Platform>::AtomicBool,
     nonblocking: <Real as Platform>::AtomicBool,
     /// Read, write and linger time-outs; allocated when the first is set.
     patience: OnceBox<Timeouts>,
 }
 
-/// How long the calls of one stream wait, in nanoseconds.
+/// The timeouts of one stream, in nanoseconds.
 struct Timeouts {
     /// 0: for ever.
     read: <Real as Platform>::AtomicU64,
@@ -98,7 +98,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The connection outlives its handle; what still happens to it is no news for a poller.
+        // The connection outlives its handle; its later events must not be reported to a poller.
         self.socket.ready.deregister();
         // Data that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
         let unread = self.leftover.get_mut().has_data();
@@ -121,7 +121,7 @@ impl TcpStream {
         TcpStream { inner: Arc::new(inner) }
     }
 
-    /// Opens a connection and waits until it is established or has failed. See [`Connect`] for more to say.
+    /// Opens a connection and waits until it is established or has failed. See [`Connect`] for options.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -137,7 +137,7 @@ impl TcpStream {
         Connect::new().open_timeout(stack, address, timeout)
     }
 
-    /// Blocks until it is established or has failed; it blocks from then on.
+    /// Waits until it is established or has failed; the stream is blocking from then on.
     pub(crate) fn opened(self, timeout: Option<Duration>) -> Result<TcpStream, ConnectError> {
         self.block(true);
         let ready = self.inner.socket.ready.wait(OPENED, timeout);
@@ -193,7 +193,7 @@ impl TcpStream {
         SocketAddr::new(tuple.remote_addr, tuple.remote_port)
     }
 
-    /// Another handle of the same connection, as [`Clone`] makes it.
+    /// Another handle of the same connection, as from [`Clone`].
     ///
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
@@ -201,7 +201,7 @@ impl TcpStream {
         Ok(self.clone())
     }
 
-    /// What is ready now; a hint that costs one load.
+    /// The current readiness; a hint that costs one load.
     pub fn readiness(&self) -> Readiness {
         self.inner.socket.ready.get()
     }
@@ -243,7 +243,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// What [`TcpStream::set_read_timeout`] set.
+    /// The value of [`TcpStream::set_read_timeout`].
     ///
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
@@ -251,7 +251,7 @@ impl TcpStream {
         Ok(said(self.inner.waits(|patience| &patience.read)))
     }
 
-    /// What [`TcpStream::set_write_timeout`] set.
+    /// The value of [`TcpStream::set_write_timeout`].
     ///
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
@@ -267,7 +267,7 @@ impl TcpStream {
         self.set_hop_limit(Some(hop_limit(ttl)?))
     }
 
-    /// What [`TcpStream::set_ttl`] set, or the default.
+    /// The value of [`TcpStream::set_ttl`], or the default.
     ///
     /// # Errors
     /// The connection is gone.
@@ -306,8 +306,8 @@ impl TcpStream {
         self.set_option(SocketOption::KeepAlive(timing))
     }
 
-    /// What closing does with data not yet acknowledged: `Some(0)` resets the connection; with more, dropping the last
-    /// clone of a blocking stream waits for so long until the peer has acknowledged everything (`SO_LINGER`).
+    /// Sets how closing treats unacknowledged data: `Some(0)` resets the connection; with a longer time, dropping the
+    /// last clone of a blocking stream waits up to that time for the peer to acknowledge everything (`SO_LINGER`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -334,7 +334,7 @@ impl TcpStream {
             Reply::ShutDown(result) => result.map_err(|error| self.error(error))?,
             _ => return Err(self.gone()),
         }
-        // A thread that waits in this direction must check again: it has ended.
+        // A thread that waits in this direction must be woken: it has ended.
         let ended = match how {
             tcp::Shutdown::Read => Readiness::READABLE,
             tcp::Shutdown::Write => Readiness::WRITABLE,
@@ -343,7 +343,7 @@ impl TcpStream {
         Ok(())
     }
 
-    /// A picture of the connection: state, queues, windows, round-trip time. `None` once it is gone.
+    /// A snapshot of the connection: state, queues, windows, round-trip time. `None` once it is gone.
     pub fn status(&self) -> Option<StatusReport> {
         match self.call(Call::Status(tcp::Status)) {
             Reply::Status(report) => Some(*report),
@@ -351,8 +351,7 @@ impl TcpStream {
         }
     }
 
-    /// Why the connection ended, if it did with an error that was not reported yet (`SO_ERROR`); a second call reports
-    /// nothing.
+    /// Takes the error that ended the connection, if it was not reported yet (`SO_ERROR`).
     ///
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
@@ -378,12 +377,12 @@ impl TcpStream {
         on_connection(self.remote(), error)
     }
 
-    /// Bytes that were handed over and not read.
+    /// Bytes that were delivered and not read.
     pub(crate) fn kept(&self) -> usize {
         self.inner.leftover.lock().bytes()
     }
 
-    /// Bytes before the urgent one, if that was handed over or announced.
+    /// Bytes before the urgent one, if that was delivered or announced.
     pub(crate) fn mark(&self) -> Option<usize> {
         self.inner.leftover.lock().mark()
     }
@@ -397,7 +396,7 @@ impl TcpStream {
     }
 }
 
-/// A time to live, or hop limit, as its user gives it.
+/// Validates a time to live, or hop limit, from the user.
 pub(crate) fn hop_limit(ttl: u32) -> io::Result<u8> {
     u8::try_from(ttl)
         .ok()
@@ -405,7 +404,7 @@ pub(crate) fn hop_limit(ttl: u32) -> io::Result<u8> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{ttl} is no time to live: give 1 to 255")))
 }
 
-/// A time-out as it is kept: 0 for none.
+/// A time-out as it is stored: 0 for none.
 pub(crate) fn nanos(timeout: Option<Duration>) -> io::Result<u64> {
     match timeout {
         Some(Duration::ZERO) => Err(io::Error::new(

@@ -1,7 +1,7 @@
-//! Options and queries of a connection by the names that socket programs know, one method each for set and get.
+//! Options and queries of a connection by their usual socket names, one method each for set and get.
 //!
-//! All of them are values for [`TcpStream::set_option`] and fields of [`TcpStream::options`]; these methods only spell
-//! them out. A getter on a connection that is gone is an error, as on a closed socket.
+//! All of them are values for [`TcpStream::set_option`] and fields of [`TcpStream::options`]; these methods are
+//! shorthands. A getter on a connection that is gone is an error, as on a closed socket.
 
 use std::io;
 use std::time::Duration;
@@ -47,9 +47,9 @@ options! {
     set_quick_ack, quick_ack: bool = QuickAck, quick_ack;
     /// Probes an idle peer with the timing that was set last, or stops (`SO_KEEPALIVE`).
     set_keeps_alive, keeps_alive: bool = KeepsAlive, keeps_alive;
-    /// Largest data of a segment of ours, in bytes; it can only be lowered (`TCP_MAXSEG`).
+    /// Largest data of a sent segment, in bytes; it can only be lowered (`TCP_MAXSEG`).
     set_max_segment, max_segment: u16 = MaxSegment, max_segment;
-    /// Largest window to announce, in bytes (`TCP_WINDOW_CLAMP`).
+    /// Largest window to advertise, in bytes (`TCP_WINDOW_CLAMP`).
     set_window_clamp, window_clamp: u32 = WindowClamp, window_clamp;
     /// Retransmissions of the SYN, 1 to 127 (`TCP_SYNCNT`).
     set_syn_retries, syn_retries: u8 = SynRetries, syn_retries;
@@ -69,7 +69,7 @@ options! {
 }
 
 impl TcpStream {
-    /// All options as they are in effect.
+    /// The effective values of all options.
     ///
     /// # Errors
     /// The connection is gone.
@@ -105,7 +105,7 @@ impl TcpStream {
         Ok(self.options()?.keep_alive)
     }
 
-    /// What closing does with data not yet acknowledged, see [`TcpStream::set_linger`] (`SO_LINGER`).
+    /// How closing treats unacknowledged data, see [`TcpStream::set_linger`] (`SO_LINGER`).
     ///
     /// # Errors
     /// The connection is gone.
@@ -127,7 +127,7 @@ impl TcpStream {
         self.set_option(SocketOption::UserTimeout(timeout))
     }
 
-    /// What [`TcpStream::set_user_timeout`] set.
+    /// The value of [`TcpStream::set_user_timeout`].
     ///
     /// # Errors
     /// The connection is gone.
@@ -162,7 +162,7 @@ impl TcpStream {
         self.set_option(SocketOption::FinWait2(timeout))
     }
 
-    /// What [`TcpStream::set_fin_wait_2`] set, or the stack's.
+    /// The value of [`TcpStream::set_fin_wait_2`], or the stack's.
     ///
     /// # Errors
     /// The connection is gone.
@@ -179,7 +179,7 @@ impl TcpStream {
         self.set_option(SocketOption::TrafficClass(class))
     }
 
-    /// What [`TcpStream::set_traffic_class`] set.
+    /// The value of [`TcpStream::set_traffic_class`].
     ///
     /// # Errors
     /// The connection is gone.
@@ -195,7 +195,7 @@ impl TcpStream {
         self.set_option(SocketOption::HopLimit(limit))
     }
 
-    /// What [`TcpStream::set_hop_limit`] set.
+    /// The value of [`TcpStream::set_hop_limit`].
     ///
     /// # Errors
     /// The connection is gone.
@@ -203,8 +203,8 @@ impl TcpStream {
         Ok(self.options()?.hop_limit)
     }
 
-    /// Whether trouble that may pass raises [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR): an ICMP error, or
-    /// a peer that does not answer. It does unless switched off.
+    /// Whether soft errors set [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR): an ICMP error, or a peer that
+    /// does not answer. On by default.
     ///
     /// # Errors
     /// The connection is gone.
@@ -212,7 +212,7 @@ impl TcpStream {
         self.set_option(SocketOption::ErrorReports(on))
     }
 
-    /// What is wrong with the connection and may pass, if anything was noted since the peer was last heard. Clears
+    /// The soft error of the connection, if there was one since the peer was last heard. Clears
     /// [`Readiness::SOFT_ERROR`](crate::Readiness::SOFT_ERROR).
     ///
     /// # Errors
@@ -259,7 +259,7 @@ impl TcpStream {
         }
     }
 
-    /// Sends `data` behind which more will follow (`MSG_MORE`): what fills no segment waits for the next write, for an
+    /// Sends `data` that more will follow (`MSG_MORE`): a partial segment waits for the next write, for an
     /// acknowledgement, or for 200 ms and a round trip; returns how much was taken.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! Sockets for tokio: [`TcpStream`], [`TcpListener`] and [`UdpSocket`] whose methods are futures.
+//! Sockets for tokio: [`TcpStream`], [`TcpListener`] and [`UdpSocket`] with asynchronous methods.
 //!
 //! Methods have tokio's names and signatures; [`Interest`] and [`Ready`] are this crate's own, because tokio has them
-//! only with its I/O driver. Nothing here depends on that driver: any executor will do, and a `current_thread` runtime
-//! without `enable_io` is enough. Each operation is cancellation-safe.
+//! only with its I/O driver. Nothing here depends on that driver: any executor works, such as a `current_thread`
+//! runtime without `enable_io`. Each operation is cancellation-safe.
 //!
 //! ```
 //! use heddle::{Interface, Stack, mem, tokio::{TcpListener, TcpStream}};

@@ -1,4 +1,4 @@
-//! A datagram socket as its user holds it.
+//! The user's handle of a datagram socket.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::builder::Stack;
 use crate::error::BindError;
 use crate::stream::{hop_limit, nanos, said};
 
-/// Sends and receives datagrams, shaped like [`std::net::UdpSocket`]. Any thread, several at once.
+/// Sends and receives datagrams, like [`std::net::UdpSocket`]. Any number of threads may use it at once.
 ///
 /// ```
 /// use heddle::{Interface, Stack, UdpSocket, mem};
@@ -54,7 +54,7 @@ struct Inner {
     write_timeout: <Real as Platform>::AtomicU64,
     /// Whether datagrams may be sent to broadcast addresses.
     broadcast: <Real as Platform>::AtomicBool,
-    /// Datagrams that were looked at and not taken, oldest first; made by the first look.
+    /// Datagrams that were peeked and not taken, oldest first; allocated by the first peek.
     peeked: OnceBox<Lock<VecDeque<udp::Datagram>, Real>>,
 }
 
@@ -105,7 +105,7 @@ impl UdpSocket {
             .ok_or_else(|| send_error(None, udp::SendError::NoDestination))
     }
 
-    /// Another handle of the same socket, as [`Clone`] makes it.
+    /// Another handle of the same socket, as from [`Clone`].
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -113,7 +113,8 @@ impl UdpSocket {
         Ok(self.clone())
     }
 
-    /// Fixes the peer: [`UdpSocket::send`] goes there, what others send is dropped, errors about it are reported.
+    /// Fixes the peer: [`UdpSocket::send`] sends to it, datagrams of others are dropped, and errors about it are
+    /// reported.
     ///
     /// # Errors
     /// No route, or an address of another family.
@@ -126,7 +127,7 @@ impl UdpSocket {
     /// Sends `data` as one datagram to `to`.
     ///
     /// # Errors
-    /// Too long, no route, or what an earlier datagram met.
+    /// Too long, no route, or the error of an earlier datagram.
     pub fn send_to(&self, data: &[u8], to: impl ToAddr) -> io::Result<usize> {
         let to = to.to_addr().map_err(BindError::BadAddress)?;
         self.transmit(data, Some(to))
@@ -144,7 +145,7 @@ impl UdpSocket {
         if let Some(to) = to {
             self.check_broadcast(to)?;
         }
-        // A buffer is only looked for if IP can carry the datagram at all.
+        // A buffer is allocated only if IP can carry the datagram at all.
         let most = udp::max_payload(to.unwrap_or(self.inner.socket.local()).ip());
         if data.len() > most {
             return Err(send_error(
@@ -159,7 +160,7 @@ impl UdpSocket {
         sent.map_err(|error| send_error(to.or(self.inner.stack.raw().udp_remote(&self.inner.socket)), error))
     }
 
-    /// A broadcast has to be allowed first, as with the sockets of every system.
+    /// A broadcast must be enabled first, as on other systems.
     fn check_broadcast(&self, to: SocketAddr) -> io::Result<()> {
         let ip = to.ip();
         if !ip.is_ipv4() || ip.is_multicast() || ip.is_unspecified() || self.inner.broadcast.load(Ordering::Relaxed) {
@@ -172,10 +173,10 @@ impl UdpSocket {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
     }
 
-    /// Receives one datagram; what does not fit into `out` is lost. Its length and its sender.
+    /// Receives one datagram; bytes that do not fit into `out` are lost. Returns its length and its sender.
     ///
     /// # Errors
-    /// Nothing came in time, or the connected peer refused an earlier datagram.
+    /// No datagram arrived in time, or the connected peer refused an earlier datagram.
     pub fn recv_from(&self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
             if let Some(datagram) = self.try_receive()? {
@@ -208,7 +209,7 @@ impl UdpSocket {
             peeked.extend(self.try_receive_new()?);
         }
         let Some(datagram) = peeked.front() else { return Ok(None) };
-        // The queue may have nothing left, but its reader has.
+        // The queue may be empty, but there is a peeked datagram.
         self.inner.socket.ready.restore(Readiness::READABLE);
         let length = datagram.buf.len().min(out.len());
         out[..length].copy_from_slice(&datagram.buf[..length]);
@@ -233,7 +234,7 @@ impl UdpSocket {
         self.try_receive_new()
     }
 
-    /// The oldest datagram that was not looked at.
+    /// The oldest datagram that was not peeked.
     fn try_receive_new(&self) -> io::Result<Option<udp::Datagram>> {
         match self.inner.stack.raw().receive_udp(&self.inner.socket) {
             Ok(datagram) => Ok(Some(datagram)),
@@ -286,7 +287,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// What [`UdpSocket::set_read_timeout`] set.
+    /// The value of [`UdpSocket::set_read_timeout`].
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -294,7 +295,7 @@ impl UdpSocket {
         Ok(said(self.inner.read_timeout.load(Ordering::Relaxed)))
     }
 
-    /// How long sending waits. It never does: a datagram that finds no room is lost, as in the network.
+    /// How long sending waits. It never does: a datagram without room is lost, as in the network.
     ///
     /// # Errors
     /// The time is zero.
@@ -303,7 +304,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// What [`UdpSocket::set_write_timeout`] set.
+    /// The value of [`UdpSocket::set_write_timeout`].
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -311,7 +312,7 @@ impl UdpSocket {
         Ok(said(self.inner.write_timeout.load(Ordering::Relaxed)))
     }
 
-    /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`); not unless set.
+    /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`); off by default.
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -320,7 +321,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// What [`UdpSocket::set_broadcast`] set.
+    /// The value of [`UdpSocket::set_broadcast`].
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -328,8 +329,8 @@ impl UdpSocket {
         Ok(self.inner.broadcast.load(Ordering::Relaxed))
     }
 
-    /// What became of an earlier datagram to the connected peer, if it failed and no call has reported it (`SO_ERROR`):
-    /// the next call would. A second call reports nothing.
+    /// Takes the error of an earlier datagram to the connected peer that no call has reported yet (`SO_ERROR`);
+    /// otherwise the next call would report it.
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -339,7 +340,7 @@ impl UdpSocket {
         Ok(error.map(|error| send_error(stack.udp_remote(socket), error)))
     }
 
-    /// Sends with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255. What is sent to groups has its own:
+    /// Sends with this IPv4 time to live or IPv6 hop limit from now on, 1 to 255. Datagrams to groups have their own:
     /// [`UdpSocket::set_multicast_ttl_v4`].
     ///
     /// # Errors
@@ -349,7 +350,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// What [`UdpSocket::set_ttl`] set, or the default, 64.
+    /// The value of [`UdpSocket::set_ttl`], or the default, 64.
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -364,9 +365,9 @@ impl UdpSocket {
         self.inner.stack.raw().set_checksum_free(&self.inner.socket, sent, taken);
     }
 
-    /// Receives what is sent to an IPv4 group on the interface that has the address `interface`; the unspecified
-    /// address leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`]; what this stack itself
-    /// sends to the group is not heard.
+    /// Receives datagrams to an IPv4 group on the interface with the address `interface`; the unspecified address
+    /// leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`], but without loopback of this
+    /// stack's own datagrams.
     ///
     /// # Errors
     /// Not a group, joined already, too many groups, or no such interface.
@@ -375,16 +376,16 @@ impl UdpSocket {
         self.inner.stack.raw().join_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
     }
 
-    /// Receives no more what is sent to an IPv4 group.
+    /// Stops receiving datagrams to an IPv4 group.
     ///
     /// # Errors
-    /// It was not joined so.
+    /// The group was not joined on this interface.
     pub fn leave_multicast_v4(&self, group: &Ipv4Addr, interface: &Ipv4Addr) -> io::Result<()> {
         let interface = self.interface_of(*interface)?;
         self.inner.stack.raw().leave_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
     }
 
-    /// Receives what is sent to an IPv6 group on the interface with this number, counted from 1; 0 leaves the choice to
+    /// Receives datagrams to an IPv6 group on the interface with this number, counted from 1; 0 leaves the choice to
     /// the stack. As [`std::net::UdpSocket::join_multicast_v6`].
     ///
     /// # Errors
@@ -394,16 +395,16 @@ impl UdpSocket {
         self.inner.stack.raw().join_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
     }
 
-    /// Receives no more what is sent to an IPv6 group.
+    /// Stops receiving datagrams to an IPv6 group.
     ///
     /// # Errors
-    /// It was not joined so.
+    /// The group was not joined on this interface.
     pub fn leave_multicast_v6(&self, group: &Ipv6Addr, interface: u32) -> io::Result<()> {
         let interface = interface.checked_sub(1).map(|index| index as usize);
         self.inner.stack.raw().leave_group(&self.inner.socket, (*group).into(), interface).map_err(join_error)
     }
 
-    /// Time to live, or hop limit, of what is sent to groups, 0 to 255: 1 unless set, which does not leave the link.
+    /// Time to live, or hop limit, of datagrams to groups, 0 to 255: 1 by default, which does not leave the link.
     ///
     /// # Errors
     /// The value is out of range.
@@ -413,7 +414,7 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// What [`UdpSocket::set_multicast_ttl_v4`] set.
+    /// The value of [`UdpSocket::set_multicast_ttl_v4`].
     ///
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
@@ -434,7 +435,7 @@ impl UdpSocket {
         })
     }
 
-    /// What is ready now.
+    /// The current readiness.
     pub fn readiness(&self) -> Readiness {
         self.inner.socket.ready.get()
     }
@@ -446,7 +447,7 @@ impl UdpSocket {
 
 impl fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Its peer is known to the thread that uses its home, which printing must not wait for.
+        // Without its peer: only the thread that uses its home knows it, and printing must not wait for that thread.
         f.debug_struct("UdpSocket").field("local", &self.inner.socket.local()).finish_non_exhaustive()
     }
 }

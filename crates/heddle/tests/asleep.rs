@@ -1,7 +1,7 @@
-//! A receive thread sleeps, and what a user's thread does then makes something due before it would look again: no frame
-//! can be relied on to wake it, for the only one that would have been answered may be lost.
+//! A receive thread sleeps, and a user's thread creates work that is due before its wake-up. It must not rely on a
+//! frame to wake it, because the only frame expected may be lost.
 //!
-//! Time stands still here, so nothing but a call can end a sleep that has no other reason to.
+//! Time is stopped here, so only a call can end such a sleep.
 
 mod pair;
 mod world;
@@ -16,13 +16,13 @@ use heddle::mem::MemConfig;
 use heddle::{Architecture, Connect, Stack, TcpListener, TcpStream, UdpSocket};
 use world::World;
 
-/// The calling thread is a user's under every architecture here: those that would hand its calls to the thread that
-/// polls wake that one with the call itself, and run timers there.
+/// Whether the architecture hands a user's call to the polling thread: the call itself then wakes that thread, and
+/// timers run there.
 fn hands_over(arch: Architecture) -> bool {
     ["up", "connp-t"].contains(&arch.family())
 }
 
-/// What ends the sleep of `b`'s driver that `act` finds asleep.
+/// The outcome of the sleep of `b`'s driver, which is asleep when `act` runs.
 fn sleep_and(world: &mut World, act: impl FnOnce(&Stack)) -> WaitOutcome {
     let stack = world.b.clone();
     let driver = world.drivers().last_mut().expect("b has a driver");
@@ -36,7 +36,7 @@ fn sleep_and(world: &mut World, act: impl FnOnce(&Stack)) -> WaitOutcome {
     })
 }
 
-/// A world in which nothing is left to be done, whose stacks know each other.
+/// A world at rest, with stacks that know each other's link addresses.
 fn quiet(arch: Architecture, link: MemConfig) -> World {
     let mut world = World::with(arch, |_| {}, link);
     for (stack, other) in [(&world.a, "10.0.0.2:9"), (&world.b, "10.0.0.1:9")] {
@@ -97,7 +97,7 @@ fn data_will_be_repeated(arch: Architecture) {
     });
 }
 
-/// Nobody tells when there is room, so the driver of the queue has to look.
+/// No event signals room, so the driver of the queue must check.
 #[every_arch]
 fn what_waits_for_room_in_the_device_will_be_sent(arch: Architecture) {
     if hands_over(arch) {

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::timeout;
 
-/// Long enough for a future to have waited.
+/// Long enough to show that a future waits.
 const SHORT: Duration = Duration::from_millis(5);
 
 /// Runs `test` between two stacks on a runtime of one thread that has no I/O driver.
@@ -86,7 +86,7 @@ fn a_hundred_connections_on_one_thread(arch: Architecture) {
                 assert!(echoed == data);
             }
         };
-        // By itself, so that the neighbour is known: of SYNs that wait for its address only a few are kept.
+        // Opened first, so that the neighbour is known: only a few SYNs may wait for its address.
         client(MANY).await;
         let tasks: Vec<_> = (0..MANY).map(|n| spawn_local(client(n))).collect();
         for task in tasks {
@@ -150,7 +150,7 @@ fn a_reset_wakes_reader_and_writer(arch: Architecture) {
         tokio::time::sleep(SHORT).await;
         server.get_ref().set_linger(Some(Duration::ZERO)).unwrap();
         drop(server);
-        // Whoever comes first is told the reason.
+        // The first of the two gets the reason.
         let (read, written) = (reader.await.unwrap().unwrap_err(), writer.await.unwrap());
         let kinds = [read.kind(), written.kind()];
         assert!(kinds.contains(&ErrorKind::ConnectionReset), "{kinds:?}");
@@ -223,7 +223,7 @@ fn datagrams_wake_their_readers(arch: Architecture) {
     });
 }
 
-/// A task that waits holds its socket, and the socket's wakers hold the task: the circle is broken with the runtime.
+/// A waiting task holds its socket, and the socket's wakers hold the task: dropping the runtime breaks the cycle.
 #[test]
 fn a_runtime_that_ends_lets_go_of_the_stack() {
     within(|| {
@@ -261,7 +261,7 @@ fn a_task_that_does_not_read_hears_of_a_reset(arch: Architecture) {
         assert!(timeout(SHORT, client.failed()).await.is_err(), "nothing happened");
         let mut written = 0;
         let piece = pattern(1, 64 << 10);
-        // The send queue is filled: then there is something to wait for.
+        // Fills the send queue, so that a write must wait.
         while timeout(SHORT, client.writable()).await.is_ok() {
             written += std::io::Write::write(&mut client.get_ref(), &piece).unwrap_or(0);
         }

@@ -1,6 +1,6 @@
-//! Buffers are freed exactly once (invariant G5): when everything is dropped, the pool holds none of them out.
+//! Buffers are freed exactly once (invariant G5): when everything is dropped, all are back in the pool.
 //!
-//! The pool is the process's, so this is a binary of its own whose tests take turns.
+//! The pool is per process, so this is a binary of its own with tests that run one at a time.
 
 mod pair;
 mod world;
@@ -17,7 +17,7 @@ use world::World;
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `test` alone and counts the buffers that it leaves.
+/// Runs `test` alone and counts the buffers that it leaks.
 fn balanced(test: impl FnOnce()) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = pktbuf::live();
@@ -25,7 +25,7 @@ fn balanced(test: impl FnOnce()) {
     assert_eq!(pktbuf::live(), before, "buffers in use at the end, and at the beginning");
 }
 
-/// In every queue that a stack has, something is left when it is dropped.
+/// Every queue of the stack still has contents when it is dropped.
 #[every_arch]
 fn in_the_middle_of_everything(arch: Architecture) {
     balanced(|| {
@@ -54,7 +54,7 @@ fn in_the_middle_of_everything(arch: Architecture) {
         datagrams.send_to(&pattern(4, 9000), "10.0.0.1:53").unwrap();
         world.settle();
         datagrams.send_to(&pattern(5, 9000), "10.0.0.1:53").unwrap();
-        // Waiting for a neighbour that is not there.
+        // Waiting for a neighbour that does not exist.
         datagrams.send_to(b"anybody?", "10.0.0.9:53").unwrap();
         let nobody = Connect::new().start(&world.b, "10.0.0.9:80").unwrap();
         drop((first, second, server, listener, datagrams, receiver, nobody));
@@ -62,7 +62,7 @@ fn in_the_middle_of_everything(arch: Architecture) {
     });
 }
 
-/// A link that loses, with time for repairs.
+/// A lossy link, with time for recovery.
 #[every_arch]
 fn after_losses(arch: Architecture) {
     balanced(|| {
@@ -101,7 +101,7 @@ fn with_threads(arch: Architecture) {
         let writers = [(); 4].map(|()| {
             let mut stream = TcpStream::connect(&b, "10.0.0.1:80").unwrap();
             thread::spawn(move || {
-                // Until the peer resets the connection, with whatever is on its way then.
+                // Until the peer resets the connection, with data in flight.
                 while stream.write(&[7; 30_000]).is_ok() {}
             })
         });

@@ -1,6 +1,5 @@
-//! A link without headers and addresses, as a TUN interface has it: no neighbours are asked for, no address is tested,
-//! no router is heard, and TCP and UDP work as they do over Ethernet; with the offloads that a link may have, and with
-//! faults.
+//! A link without headers and addresses, like a TUN interface: no neighbour is solicited, no address is tested, no
+//! router is heard, and TCP and UDP work as over Ethernet; with all offloads of a link, and with faults.
 
 mod world;
 

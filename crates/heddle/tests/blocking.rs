@@ -13,7 +13,7 @@ use heddle::{Architecture, Connect, ConnectError, Readiness, TcpListener, TcpStr
 use pair::{connected, pattern, stacks};
 use testbed::limit::{HANG, within};
 
-/// Long enough to tell a read that waits from one that does not.
+/// Long enough to distinguish a read that waits from one that does not.
 const SHORT: Duration = Duration::from_millis(20);
 
 #[every_arch]
@@ -160,7 +160,7 @@ fn nobody_is_there(arch: Architecture) {
     });
 }
 
-/// The peer's stack is gone, and its device with it: what is left can still be used and dropped.
+/// The peer's stack and device are gone: the rest can still be used and dropped.
 #[every_arch]
 fn a_stack_outlives_its_peer(arch: Architecture) {
     within(move || {
@@ -168,8 +168,8 @@ fn a_stack_outlives_its_peer(arch: Architecture) {
         let (mut client, server) = connected(&a, &b);
         let listener = TcpListener::bind(&b, "10.0.0.2:80").unwrap();
         drop((server, a));
-        // The device is gone with the other end of the link: the connection that went by it ends, and says why unless
-        // the peer's end of the stream, heard before, is what there is to say.
+        // The device is gone with the other end of the link: its connection ends with an error, unless the peer's end
+        // of the stream arrived before.
         client.wait(Readiness::ERROR, Some(HANG));
         match client.read(&mut [0; 8]) {
             Ok(count) => assert_eq!(count, 0, "the peer closed before it went"),
@@ -177,8 +177,8 @@ fn a_stack_outlives_its_peer(arch: Architecture) {
         }
         assert!(client.write(b"anybody?").is_err());
         assert_eq!(b.stats().connections, 1, "it stays until it is closed");
-        // Time goes on without a device: what is opened now ends, too. Only now few tries are enough: the connection
-        // above had to come about on a machine that may be busy.
+        // Time passes without a device: a connection opened now ends, too. Fewer tries suffice here; the connection
+        // above had to be established on a possibly busy machine.
         b.set_knob("tcp_syn_retries", "1").unwrap();
         let error = std::io::Error::from(TcpStream::connect(&b, "10.0.0.1:80").unwrap_err());
         assert!([ErrorKind::TimedOut, ErrorKind::NetworkDown].contains(&error.kind()), "{error}");
@@ -196,13 +196,13 @@ fn a_stack_with_open_sockets_ends(arch: Architecture) {
         server.write_all(b"nobody reads this").unwrap();
         let opening = Connect::new().start(&b, "10.0.0.9:80").unwrap();
         let socket = UdpSocket::bind(&b, "10.0.0.2:53").unwrap();
-        // The handles of the stacks go first: the sockets keep them alive, and the last one ends them.
+        // The handles of the stacks are dropped first: the sockets keep the stacks alive, and the last one ends them.
         drop((a, b));
         drop((server, listener, socket, opening, clients));
     });
 }
 
-/// A call of [`TcpStream::wait`] is woken by what it waits for, whoever else waits.
+/// A call of [`TcpStream::wait`] is woken by the bits that it waits for, whatever other threads wait for.
 #[every_arch]
 fn many_wait_for_one_connection(arch: Architecture) {
     within(move || {
@@ -228,7 +228,7 @@ fn datagrams_of_several_threads_arrive(arch: Architecture) {
         let (a, b) = stacks(arch);
         let server = UdpSocket::bind(&a, "10.0.0.1:53").unwrap();
         let client = Arc::new(UdpSocket::bind(&b, "10.0.0.2:0").unwrap());
-        // One at a time until the neighbour is known; what waits for an address is bounded.
+        // One at a time until the neighbour is known; the queue for an address is bounded.
         client.send_to(b"first", "10.0.0.1:53").unwrap();
         assert_eq!(server.recv_from(&mut [0; 8]).unwrap(), (5, client.local_addr().unwrap()));
         let send = |thread: usize| {
@@ -251,7 +251,7 @@ fn datagrams_of_several_threads_arrive(arch: Architecture) {
     });
 }
 
-/// `SO_LINGER`: when a stream is dropped that has a time for it, all that was written has arrived.
+/// `SO_LINGER`: after dropping a stream with a linger time, all written data has arrived.
 #[every_arch]
 fn closing_waits_until_all_is_acknowledged(arch: Architecture) {
     within(move || {
@@ -264,7 +264,7 @@ fn closing_waits_until_all_is_acknowledged(arch: Architecture) {
     });
 }
 
-/// The peer takes nothing, and the wait has an end.
+/// The peer accepts no data, and the wait ends.
 #[every_arch]
 fn closing_does_not_wait_longer_than_it_may(arch: Architecture) {
     within(move || {

@@ -1,4 +1,4 @@
-//! A peer that answers no more: every way of waiting for it ends, with the error that says so.
+//! A peer that stops answering: every way of waiting for it ends, with the proper error.
 
 mod world;
 
@@ -24,7 +24,7 @@ fn connected(world: &mut World) -> (TcpStream, TcpStream, TcpListener) {
     (client, server, listener)
 }
 
-/// Lets time pass until `stream` has an error; how long that took.
+/// Lets time pass until `stream` has an error; returns how long that took.
 fn until_error(world: &mut World, stream: &TcpStream) -> Duration {
     let start = world.clock.now();
     while !stream.readiness().intersects(Readiness::ERROR | Readiness::CLOSED) {
@@ -53,7 +53,7 @@ fn data_that_nobody_acknowledges_times_out(arch: Architecture) {
     drop(client);
 }
 
-/// An idle connection with keep-alive: found out by its probes.
+/// An idle connection with keep-alive: its probes detect the failure.
 #[every_arch(only(up, msgp_6, connp_t_spsc, connp_l_128, squeue_process))]
 fn an_idle_connection_is_found_dead_by_its_probes(arch: Architecture) {
     let mut world = World::new(arch);
@@ -70,7 +70,7 @@ fn an_idle_connection_is_found_dead_by_its_probes(arch: Architecture) {
 #[every_arch(only(up, giant, msgp_6, connp_t, connp_l_128, squeue_process))]
 fn opening_towards_a_dead_host_fails(arch: Architecture) {
     let mut world = World::new(arch);
-    // The neighbour is known: the host dies behind its link address.
+    // The neighbour is known: the host fails after its link address was resolved.
     let known = connected(&mut world);
     world.lose_b();
     let stream = Connect::new().start(&world.a, "10.0.0.2:99").expect("a route");
@@ -81,7 +81,7 @@ fn opening_towards_a_dead_host_fails(arch: Architecture) {
     drop(known);
 }
 
-/// A device that is pulled out under two connections: both end within a second, and the listener stays.
+/// A device is unplugged under two connections: both end within a second, and the listener stays.
 #[every_arch]
 fn a_device_that_vanishes_ends_its_connections(arch: Architecture) {
     let mut world = World::lossy(arch, "unplug 5s");
@@ -94,7 +94,7 @@ fn a_device_that_vanishes_ends_its_connections(arch: Architecture) {
     assert!(server.readiness().intersects(Readiness::ERROR), "a second later nobody has been told");
     let error = server.read(&mut [0; 10]).expect_err("an error");
     assert_eq!(error.kind(), ErrorKind::NetworkDown, "{error}");
-    // The other end has a device still; only its cable leads nowhere.
+    // The other end still has a device, but without a peer.
     assert_eq!(client.read(&mut [0; 100]).expect("what came before"), 18);
     assert!(!client.readiness().intersects(Readiness::ERROR));
     drop(server);
@@ -103,8 +103,8 @@ fn a_device_that_vanishes_ends_its_connections(arch: Architecture) {
     drop(listener);
 }
 
-/// What is opened while the device is away ends at once; once it is back, connections come and go as before, also to
-/// the listener that was there all the time.
+/// A connection opened while the device is away ends at once; once it is back, connections work as before, also to the
+/// existing listener.
 #[every_arch]
 fn nothing_is_opened_while_the_device_is_away(arch: Architecture) {
     let mut world = World::lossy(arch, "unplug 5s back 5s");
@@ -118,7 +118,7 @@ fn nothing_is_opened_while_the_device_is_away(arch: Architecture) {
     down(TcpListener::bind(&world.a, "10.0.0.1:81").expect_err("no way in").into());
     down(UdpSocket::bind(&world.a, "[::]:54").expect_err("no way in").into());
     down(datagrams.send_to(b"lost", remote).expect_err("no way out"));
-    // The other end's interface is there, and its neighbour is silent.
+    // The other end's interface is up, and its neighbour is silent.
     assert!(Connect::new().start(&world.b, "10.0.0.1:80").is_ok());
     drop((client, server));
     world.pass(Duration::from_secs(60));

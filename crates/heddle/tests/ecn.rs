@@ -1,4 +1,4 @@
-//! Congestion notification between two whole stacks: what is negotiated crosses the wire both ways under every
+//! Congestion notification between two whole stacks: the negotiated ECN works in both directions under every
 //! architecture.
 
 mod world;

@@ -1,7 +1,6 @@
-//! When no packet buffer is left: nothing panics, nothing hangs, the error is the right one, and with buffers
-//! everything goes on.
+//! When no packet buffer is left: no panic, no hang, the right error; and with free buffers everything continues.
 //!
-//! The bound of the pool is one of the process, so this is one test in a binary of its own.
+//! The bound of the pool is per process, so this is one test in a binary of its own.
 
 mod world;
 
@@ -31,7 +30,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-/// Moves `data` both ways at once, in pieces that fit one small buffer; how often no buffer could be had.
+/// Moves `data` both ways at once, in pieces that fit one small buffer; returns how often there was no buffer.
 fn both_ways(world: &mut World, ends: [&TcpStream; 2], data: &[u8]) -> u64 {
     let (mut sent, mut received, mut refused) = ([0; 2], [Vec::new(), Vec::new()], 0);
     let mut buffer = vec![0; 4096];
@@ -50,7 +49,7 @@ fn both_ways(world: &mut World, ends: [&TcpStream; 2], data: &[u8]) -> u64 {
                     }
                 }
             }
-            // Half of the time nobody reads, so that buffers pile up at the receiver as well.
+            // Half of the time there are no reads, so that buffers accumulate at the receiver as well.
             while world.clock.now().as_millis().is_multiple_of(2) {
                 match stream.read(&mut buffer) {
                     Ok(0) => panic!("the stream ends"),
@@ -71,7 +70,7 @@ fn both_ways(world: &mut World, ends: [&TcpStream; 2], data: &[u8]) -> u64 {
     refused
 }
 
-/// Two stacks that share 64 buffers, and then have as many as they like.
+/// Two stacks that share 64 buffers, and then have no limit.
 #[test]
 fn sixty_four_buffers_are_enough() {
     let data = pattern(150_000);

@@ -56,7 +56,7 @@ fn state(stream: &TcpStream) -> State {
     stream.status().expect("a connection").state
 }
 
-/// Opens, exchanges a request and an answer, closes; the round trips until the answer was there.
+/// Opens, exchanges a request and an answer, closes; returns the round trips until the answer.
 fn exchange(world: &mut World, listener: &TcpListener, address: &str, request: &[u8]) -> u32 {
     let client = open(world, address, request);
     let (mut server, mut got, mut answer) = (None, Vec::new(), Vec::new());
@@ -82,14 +82,14 @@ fn exchange(world: &mut World, listener: &TcpListener, address: &str, request: &
     passed.as_millis() as u32 / (2 * DELAY.as_millis() as u32)
 }
 
-/// The first connection brings the cookie, the second saves a round trip; a request that does not fit the SYN arrives
-/// all the same.
+/// The first connection gets the cookie, the second saves a round trip; a request that does not fit the SYN still
+/// arrives.
 #[every_arch]
 fn the_second_connection_saves_a_round_trip(arch: Architecture) {
     for address in [SERVER, "[fd00::1]:80"] {
         let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
         let listener = listen(&world, address, 16);
-        // Neighbours are found beforehand.
+        // Neighbours are resolved before.
         exchange(&mut world, &listener, address, b"hello");
         let request = vec![7; 300];
         assert_eq!(exchange(&mut world, &listener, address, &request), 1, "{address}");
@@ -100,7 +100,7 @@ fn the_second_connection_saves_a_round_trip(arch: Architecture) {
     }
 }
 
-/// Without the knob, the socket option or the architecture's help nothing is lost but the round trip.
+/// Without the knob, the socket option or the architecture's support only the round trip is not saved.
 #[every_arch]
 fn without_the_knobs_it_is_a_connection_like_any_other(arch: Architecture) {
     let all = FastOpenMode::CLIENT | FastOpenMode::SERVER;
@@ -118,15 +118,15 @@ fn without_the_knobs_it_is_a_connection_like_any_other(arch: Architecture) {
     }
 }
 
-/// Bits 4 and 0x200: nobody asks for a cookie. With the client's bit alone the server leaves the data, which is sent
-/// again.
+/// Bits 4 and 0x200: no cookie is required. With only the client's bit the server ignores the data, which is
+/// retransmitted.
 #[every_arch]
 fn without_cookies(arch: Architecture) {
     let client = FastOpenMode::CLIENT | FastOpenMode::CLIENT_WITHOUT_COOKIE | FastOpenMode::SERVER;
     for (mode, trips, refused) in [(client | FastOpenMode::SERVER_WITHOUT_COOKIE, 1, 0), (client, 2, 1)] {
         let mut world = world(arch, mode);
         let listener = listen(&world, SERVER, 16);
-        // Finds the neighbour.
+        // Resolves the neighbour.
         let client = Connect::new().start(&world.b, SERVER).unwrap();
         world.pass(Duration::from_secs(1));
         drop((accept(&listener), client));
@@ -135,7 +135,7 @@ fn without_cookies(arch: Architecture) {
     }
 }
 
-/// After a change of keys the old cookie is good for as long as its key stands second, and buys a new one.
+/// After a change of keys the old cookie is valid as long as its key is the second, and gets a new one.
 #[every_arch]
 fn keys_are_rotated(arch: Architecture) {
     let keys = ["00000001-00000002-00000003-00000004", "00000005-00000006-00000007-00000008"];
@@ -176,8 +176,7 @@ fn an_early_connection_is_accepted_before_its_handshake_is_complete(arch: Archit
     assert_eq!((world.a.stats().connections, world.b.stats().connections), (0, 0));
 }
 
-/// The limit bounds what is open early: one more gets a handshake like any other. The clients' acknowledgements never
-/// come.
+/// The limit bounds early connections: one more gets a normal handshake. The clients' acknowledgements never arrive.
 #[every_arch]
 fn the_limit_bounds_early_connections(arch: Architecture) {
     let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
@@ -201,7 +200,7 @@ fn a_reset_keeps_its_place_for_a_while(arch: Architecture) {
     let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);
     let listener = listen(&world, SERVER, 1);
     exchange(&mut world, &listener, SERVER, b"hello");
-    // A client in SYN-SENT says nothing when it closes; its stack answers the SYN-ACK with a reset.
+    // A client in SYN-SENT sends nothing when it closes; its stack answers the SYN-ACK with a reset.
     drop(open(&world, SERVER, b"request"));
     world.pass(4 * DELAY);
     let failed = accept(&listener).expect("it was open");
@@ -231,7 +230,7 @@ fn closing_the_listener_resets_early_connections(arch: Architecture) {
     assert_eq!((world.a.stats().connections, world.b.stats().connections), (0, 0));
 }
 
-/// A server that has gone silent: the open falls back, the destination is suspected, and gets no offer for a minute.
+/// A server that stops answering: the open falls back, and Fast Open is disabled for the destination for a minute.
 #[every_arch]
 fn silence_is_suspected(arch: Architecture) {
     let mut world = world(arch, FastOpenMode::CLIENT | FastOpenMode::SERVER);

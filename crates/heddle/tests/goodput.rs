@@ -1,9 +1,9 @@
-//! Goodput against loss and round-trip time, in virtual time: a table that a change of loss recovery or congestion
-//! control moves, and that review sees move.
+//! Goodput against loss and round-trip time, in virtual time: a table that shows reviewers the effect of changes to
+//! loss recovery or congestion control.
 //!
-//! The link passes 1 Gbit/s; loss befalls the data and not the acknowledgements. The last column is what Linux 6.18
-//! with CUBIC did over a pair of virtual interfaces with the same loss (round-trip time near 0, no rate limit):
-//! comparable with the first column where loss and not the link is the limit, at 5 % and above.
+//! The link carries 1 Gbit/s; only data is lost, not acknowledgements. The last column is Linux 6.18 with CUBIC over a
+//! pair of virtual interfaces with the same loss (round-trip time near 0, no rate limit). It is comparable with the
+//! first column where loss and not the link is the limit, at 5 % and above.
 
 mod world;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use heddle::{Connect, TcpListener};
 use world::{World, WorldConfig};
 
-/// Each figure is taken over so much data or time, whichever ends first.
+/// Each figure is measured over this much data or time, whichever ends first.
 const BYTES: usize = 4 << 20;
 const TIME: Duration = Duration::from_secs(60);
 /// Per mille of frames, and Linux's goodput in Mbit/s.
@@ -70,7 +70,7 @@ fn goodput(per_mille: u32, round_trip: u32) -> f64 {
     }
 }
 
-/// Three digits that count.
+/// Three significant digits.
 fn rounded(mbps: f64) -> String {
     let decimals = if mbps >= 99.95 {
         0

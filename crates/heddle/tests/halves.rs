@@ -1,4 +1,5 @@
-//! What tokio's sockets have beside reading and writing: halves, attempts, readiness; and the traits of futures-io.
+//! Features of tokio's sockets besides reading and writing: halves, `try_` methods, readiness; and the traits of
+//! futures-io.
 
 mod pair;
 
@@ -14,7 +15,7 @@ use testbed::limit::within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{LocalSet, spawn_local};
 
-/// Where the server is, for both families.
+/// The server's address, for both families.
 const SERVERS: [&str; 2] = ["10.0.0.1:80", "[fd00::1]:80"];
 
 /// Runs `test` between two stacks, over both families, on a runtime of one thread that has no I/O driver.
@@ -122,7 +123,7 @@ fn attempts_take_what_is_there_and_readiness_says_when(arch: Architecture) {
             }
         }
         assert!(rest >= 1 << 16, "{rest}");
-        // Readiness is told after the event: a read may have seen the end before.
+        // Readiness is reported after the event: a read may have seen the end before.
         while !server.ready(Interest::READABLE).await.expect("it does not fail").is_read_closed() {
             tokio::task::yield_now().await;
         }

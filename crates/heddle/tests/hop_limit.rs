@@ -1,4 +1,4 @@
-//! The time to live of IPv4 and the hop limit of IPv6, as frames carry it, in virtual time.
+//! The time to live of IPv4 and the hop limit of IPv6 in sent frames, in virtual time.
 
 mod world;
 
@@ -10,7 +10,7 @@ use heddle::device::pcap::{Direction, Reader};
 use heddle::{Architecture, Connect, TcpListener, UdpSocket};
 use world::{World, WorldConfig};
 
-/// What crossed the device of `a`.
+/// A recording of the device of `a`.
 #[derive(Clone, Default)]
 struct Capture(Arc<Mutex<Vec<u8>>>);
 
@@ -25,7 +25,7 @@ impl Write for Capture {
     }
 }
 
-/// A world whose first device records.
+/// A world with a recording first device.
 fn recorded(arch: Architecture) -> (World, Capture) {
     let capture = Capture::default();
     (World::on(WorldConfig { recorder: Some(Box::new(capture.clone())), ..WorldConfig::new([arch; 2]) }), capture)
@@ -63,7 +63,7 @@ fn datagrams_leave_with_what_was_set(arch: Architecture) {
     assert_eq!(capture.sent(), [(17, 64), (17, 7), (17, 64), (17, 7)]);
 }
 
-/// ip(7): a listener's, too; the SYN-ACK is a packet that it sends, and what it accepts inherits its options.
+/// ip(7): a listener's, too: it sends the SYN-ACK, and accepted connections inherit its options.
 #[every_arch]
 fn a_listener_answers_with_what_was_set(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {

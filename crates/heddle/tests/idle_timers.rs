@@ -1,5 +1,5 @@
-//! Many connections are opened together, and then nothing happens: no timer fires for any of them. Each firing is an
-//! event with exclusive use of its cell, and those of thousands of connections would come in the same tick.
+//! Many connections are opened together and then stay idle: no timer fires for any of them. Each firing is an event
+//! with exclusive use of its cell, and those of thousands of connections would fall into the same tick.
 
 mod world;
 
@@ -18,7 +18,7 @@ fn opened(world: &mut World, address: &str) -> (Vec<TcpStream>, Vec<TcpStream>, 
     let listener = TcpListener::bind(&world.a, address).expect("the port is free");
     listener.set_backlog(CONNECTIONS);
     listener.set_nonblocking(true).expect("a mode");
-    // The first finds the neighbour; the others are opened at once.
+    // The first resolves the neighbour; the others are opened at once.
     let mut clients = vec![Connect::new().start(&world.b, address).expect("a route")];
     world.settle();
     clients.extend((1..CONNECTIONS).map(|_| Connect::new().start(&world.b, address).expect("a route")));
@@ -44,7 +44,7 @@ fn connections_that_were_opened_together_are_not_woken_together(arch: Architectu
         assert_eq!(armed, 0, "{address}: nothing is waited for");
         world.pass(Duration::from_secs(10));
         assert_eq!(fired(&world) - before, 0, "{address}: timers that found nothing to do");
-        // What is waited for from now on is, though the entry of the SYN is gone.
+        // Later timers work although the entry of the SYN is gone.
         clients[0].write_all(b"x").expect("room");
         world.settle();
         assert_eq!(world.b.below().stats().timers, 1, "{address}: a time-out");
@@ -54,7 +54,7 @@ fn connections_that_were_opened_together_are_not_woken_together(arch: Architectu
     }
 }
 
-/// A wake that is still needed is not taken back: data written before the handshake was complete is sent again.
+/// A timer that is still needed is not cancelled: data written before the handshake was complete is retransmitted.
 #[every_arch]
 fn data_that_waited_for_the_handshake_has_its_time_out(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {

@@ -1,4 +1,4 @@
-//! Parameters by the names of Linux's sysctls: when a stack is built, from a directory, and while it runs.
+//! Parameters by the names of Linux's sysctls: at construction, from a directory, and at run time.
 
 mod world;
 
@@ -41,7 +41,7 @@ fn a_knob_turned_while_the_stack_runs_shows_in_later_connections(arch: Architect
     assert_eq!(world.b.knob("tcp_sack").as_deref(), Ok("0"));
 }
 
-/// Builds a stack, and drops it, or says why not.
+/// Builds a stack and drops it, or returns the error.
 fn build(change: impl FnOnce(Builder) -> Builder) -> Result<Stack, BuildError> {
     let (device, _other) = mem::pair(mem::MemConfig::default());
     build_on(Interface::new(device).address("10.0.0.1/24").expect("an address"), change)
@@ -92,7 +92,7 @@ fn an_interface_takes_values_and_texts_and_says_at_once_what_is_wrong() {
     assert!(matches!(wrong, ParseCidrError::PrefixTooLong { prefix_len: 129, .. }), "{wrong}");
     let wrong = interface().route("192.0.2.0/24 mtu 12").expect_err("too small");
     assert!(matches!(wrong, ParseRouteError::OutOfRange { word: "mtu", range: (68, 65_535), .. }), "{wrong}");
-    // Whatever comes first, it belongs to this interface.
+    // In any order, it belongs to this interface.
     let gateway = "10.0.0.254".parse().expect("an address");
     let given = interface().gateway(gateway).route("192.0.2.0/24 via 10.0.0.2").expect("a route");
     let stack = build_on(given.address("10.0.0.1/24").expect("an address"), |builder| builder).expect("it builds");
@@ -176,7 +176,7 @@ fn a_directory_sets_what_it_names() {
     assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");
 }
 
-/// As on Linux, `connect` does not look at `tcp_mem`: a connection opens and gets the least that it needs.
+/// As on Linux, `connect` ignores `tcp_mem`: a connection opens with the minimum memory.
 #[every_arch]
 fn a_connection_opens_when_memory_is_short(arch: Architecture) {
     use std::io::{Read, Write};

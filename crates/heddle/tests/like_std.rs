@@ -1,6 +1,6 @@
-//! Where a method has the name of one of `std::net`, it has its signature and does the same: each test here is one body
-//! that runs over std's sockets on the kernel's loopback and over Heddle's. Only constructors differ, because a socket
-//! of Heddle belongs to a stack.
+//! Methods with the name of one in `std::net` have the same signature and behaviour: each test body here runs over
+//! std's sockets on the kernel's loopback and over Heddle's. Only constructors differ, because a socket of Heddle
+//! belongs to a stack.
 
 mod pair;
 
@@ -12,7 +12,7 @@ use heddle::{Architecture, Stack};
 use pair::stacks;
 use testbed::limit::{HANG, within};
 
-/// Long enough to be seen to pass.
+/// Long enough to be measured.
 const SHORT: Duration = Duration::from_millis(20);
 
 /// The kernel's loopback.
@@ -31,7 +31,7 @@ impl Kernel {
         std::net::TcpStream::connect_timeout(&address, HANG).unwrap()
     }
 
-    /// An address at which nobody listens.
+    /// An address without a listener.
     fn refused(&self) -> std::io::Error {
         let free = self.listen().local_addr().unwrap();
         std::net::TcpStream::connect(free).unwrap_err()
@@ -183,7 +183,7 @@ like_std! {
         assert_eq!(&buffer[..2], b"he");
         assert_eq!(client.peek(&mut buffer).unwrap(), 5, "all that is there");
         server.write_all(b" world").unwrap();
-        // What comes later is seen too; the two may come apart.
+        // Later data is seen too; the two may arrive separately.
         while client.peek(&mut buffer).unwrap() < 11 {}
         assert_eq!(&buffer[..11], b"hello world");
         let mut clone = client.try_clone().unwrap();
@@ -290,7 +290,7 @@ like_std! {
         one.connect(gone).unwrap();
         assert_eq!(one.send(b"anybody there?").unwrap(), 14);
         let mut taken = None;
-        // The answer comes from another host, or what plays one.
+        // The answer comes from another host, or a substitute for one.
         while taken.is_none() {
             taken = one.take_error().unwrap();
         }

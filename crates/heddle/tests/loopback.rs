@@ -1,6 +1,5 @@
-//! A program whose two ends are on one stack, with the stack's own threads: what std's sockets do over the kernel's
-//! loopback interface works, to loopback addresses and to addresses of the stack's own. The receive threads sleep until
-//! there is something to do.
+//! A program with both ends on one stack, with the stack's own threads: it works like std's sockets over the kernel's
+//! loopback interface, for loopback addresses and the stack's own. The receive threads sleep while idle.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +18,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// A stack on a link of several queues, at the other end of which nobody is.
+/// A stack on a link of several queues, without a host at the other end.
 fn stack(arch: Architecture, queues: usize) -> (Stack, mem::MemDevice) {
     let (device, other_end) = mem::pair(mem::MemConfig { queues, ..Default::default() });
     let interface = Interface::new(device).addresses(["10.0.0.1/24", "fd00::1/64"]).expect("addresses");
@@ -104,7 +103,7 @@ fn datagrams_and_echo_requests_wake_threads_that_sleep(arch: Architecture) {
     }
 }
 
-/// What nobody listens for is refused, and at once.
+/// Without a listener a connection is refused at once.
 #[every_arch]
 fn nobody_there_is_refused(arch: Architecture) {
     let (stack, _other_end) = stack(arch, 1);
@@ -123,7 +122,7 @@ fn nobody_there_is_refused(arch: Architecture) {
     assert_eq!(out.kind(), ErrorKind::InvalidInput, "{out}");
 }
 
-/// No thread of the stack's: the caller's polling carries what the stack sends to itself.
+/// Without threads of the stack the caller's polling carries loopback packets.
 #[every_arch]
 fn a_polled_stack_carries_it_too(arch: Architecture) {
     let (stack, mut polled) = Stack::builder().architecture(arch).own_threads(false).build_polled().expect("it builds");
@@ -135,7 +134,7 @@ fn a_polled_stack_carries_it_too(arch: Architecture) {
     let (mut server, peer) = listener.accept().expect("the handshake is complete");
     assert_eq!(peer, client.local_addr().expect("it has one"));
     client.write_all(b"to myself").expect("it fits");
-    // It is due at once, and sleeping ends at once.
+    // Loopback packets are due at once, so sleeping ends at once.
     polled[0].wait(Some(Duration::from_secs(3600)));
     settle(&mut polled);
     let mut data = [0; 9];

@@ -1,5 +1,5 @@
-//! A stack with two devices that are not alike: the first one cuts super-segments and has large frames, the second one
-//! does neither and has few places. Nothing that is true of one may be done to the other.
+//! A stack with two different devices: the first has segmentation offload and large frames, the second has neither, and
+//! a small queue. Properties of one must not be applied to the other.
 
 mod pair;
 
@@ -19,7 +19,7 @@ use testbed::order_check::OrderCheck;
 
 const TEXT: usize = 1 << 20;
 
-/// The stack with two devices, what these count, and its neighbours on the first and on the second.
+/// The stack with two devices, their counters, and its neighbours on the first and on the second.
 fn stacks(arch: Architecture) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
     let wide = mem::MemConfig {
         queues: 2,
@@ -48,7 +48,7 @@ fn stacks(arch: Architecture) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
     (both.build().expect("the stack builds"), counters, neighbours.map(|built| built.expect("the stack builds")))
 }
 
-/// Moves text both ways at once over a connection whose ends are these.
+/// Moves data both ways at once over a connection with these ends.
 fn exchange(ends: &[TcpStream; 2], seed: usize) {
     thread::scope(|scope| {
         for (end, stream) in ends.iter().enumerate() {
@@ -73,8 +73,8 @@ fn connected(from: &Stack, listener: &TcpListener, address: &str) -> [TcpStream;
     [client, server]
 }
 
-/// One listener for all addresses hears both neighbours, connections to either leave by the right device, and all of
-/// them at once carry their text over devices of different kinds.
+/// One listener for all addresses serves both neighbours, connections to either use the right device, and all of them
+/// at once carry their data over devices of different kinds.
 #[every_arch]
 fn every_connection_is_made_for_its_own_device(arch: Architecture) {
     within(move || {
@@ -102,7 +102,7 @@ fn every_connection_is_made_for_its_own_device(arch: Architecture) {
     });
 }
 
-/// A datagram that fits one device and not the other is cut for the other.
+/// A datagram that fits one device and not the other is fragmented for the other.
 #[every_arch]
 fn datagrams_are_cut_for_the_device_by_which_they_leave(arch: Architecture) {
     within(move || {
@@ -134,7 +134,7 @@ fn the_address_of_one_device_is_reached_by_way_of_the_other(arch: Architecture) 
     });
 }
 
-/// A connection moves from the device with super-segments to the one without and back, while text is under way.
+/// A connection moves from the device with super-segments to the one without and back, while data is in flight.
 #[every_arch]
 fn a_route_leads_a_connection_from_one_device_to_the_other(arch: Architecture) {
     within(move || {

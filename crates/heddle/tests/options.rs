@@ -103,7 +103,7 @@ fn tcp_info_counts_what_went_to_and_fro(arch: Architecture) {
     assert_eq!((ours.bytes_acked, ours.bytes_sent, ours.notsent_bytes, ours.unacked), (4000, 4000, 0, 0));
     assert_eq!((ours.data_segs_out, theirs.data_segs_in), (3, 3));
     assert_eq!((theirs.bytes_received, theirs.data_segs_out), (4000, 0));
-    // Timestamps take twelve bytes of the 1460 that were announced.
+    // Timestamps take twelve of the 1460 advertised bytes.
     assert_eq!((ours.snd_mss, ours.advmss + 12, ours.pmtu), (1448, 1460, 1500));
     assert!((290..=305).contains(&ours.last_data_sent), "{}", ours.last_data_sent);
     assert!((290..=305).contains(&theirs.last_data_recv), "{}", theirs.last_data_recv);
@@ -121,8 +121,8 @@ fn a_closed_window_and_a_full_buffer_are_on_the_account(arch: Architecture) {
     let (client, server) = connect(&mut world);
     client.set_send_buffer(20_000).expect("set");
     let written = (&client).write(&[1; 60_000]).expect("some of it");
-    // Two segments, half of the peer's window, cost 1280 bytes more: five times that is more than 20 000, and the sixth
-    // time a segment's room was left, for what had left already.
+    // Two segments, half of the peer's window, cost 1280 bytes more: five times that is more than 20 000, and at the
+    // sixth time there was room for a segment, because earlier ones had left.
     assert_eq!(written, 11 * 1448);
     assert_eq!((&client).write(&[1; 1]).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     world.pass(Duration::from_secs(2));
@@ -160,7 +160,7 @@ fn unsent_data_is_bounded_by_its_mark(arch: Architecture) {
     }
 }
 
-/// No more than 5000 bytes are unsent, and what was begun below that: `beyond`.
+/// No more than 5000 bytes are unsent, plus `beyond` of a write that began below that.
 fn bounded_by_mark(world: &mut World, beyond: usize) {
     let (mut client, server) = connect(world);
     client.set_not_sent_low_water(5000).expect("set");
@@ -232,7 +232,7 @@ fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(arch: Archit
         config.max_time_wait = 1;
     };
     let mut world = World::with(arch, tune, Default::default());
-    // Orphans: what was written is never read, so that closing leaves connections that wait.
+    // Orphans: the data is never read, so that closed connections remain.
     let mut servers = Vec::new();
     for _ in 0..3 {
         let (client, server) = connect(&mut world);
@@ -258,7 +258,7 @@ fn too_many_orphans_are_reset_and_too_many_time_waits_are_cut_short(arch: Archit
     assert_eq!(world.b.stats().connections, 1, "the first keeps its TIME-WAIT");
 }
 
-/// `tcp_tw_reuse`: while a tuple is in TIME-WAIT it is not to be had, unless timestamps tell old segments apart.
+/// `tcp_tw_reuse`: a tuple in TIME-WAIT is unavailable, unless timestamps distinguish old segments.
 #[every_arch]
 fn an_active_open_takes_over_a_tuple_in_time_wait_where_it_may(arch: Architecture) {
     let server: SocketAddr = "10.0.0.1:80".parse().expect("an address");

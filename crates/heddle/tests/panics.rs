@@ -1,6 +1,6 @@
-//! A panic inside the stack, under every architecture, with all its threads: it ends one connection or costs a few
-//! frames, and the process, the other connections and the listeners live on. No wait here has an end of its own: a
-//! thread that was lost in silence would hang the test.
+//! A panic inside the stack, under every architecture, with all its threads: it ends one connection or loses a few
+//! frames, while the process, the other connections and the listeners continue. Waits here have no timeout: a silently
+//! lost thread would hang the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ struct Bench {
     client: Stack,
     plant: Arc<PanicSwitch>,
     listener: TcpListener,
-    /// Told when the server's device is given up.
+    /// Receives a message when the server's device is given up.
     gone: mpsc::Receiver<()>,
 }
 
@@ -74,7 +74,7 @@ fn works((client, server): (&TcpStream, &TcpStream)) {
     }
 }
 
-/// The event that panics is a user's call: data that the device cannot be given.
+/// The event that panics is a user's call: the device panics on its data.
 #[every_arch]
 fn a_panic_in_a_call_ends_its_connection_and_no_other(arch: Architecture) {
     let bench = Bench::new(arch);
@@ -87,7 +87,7 @@ fn a_panic_in_a_call_ends_its_connection_and_no_other(arch: Architecture) {
     let error = server.read(&mut [0; 10]).expect_err("and stays so");
     assert_eq!(error.kind(), ErrorKind::ConnectionAborted, "{error}");
     assert!(server.take_error().unwrap().is_some());
-    // The peer hears of it.
+    // The peer is reset.
     let error = client.read(&mut [0; 10]).expect_err("a reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
     works((&other_client, &other_server));
@@ -98,22 +98,22 @@ fn a_panic_in_a_call_ends_its_connection_and_no_other(arch: Architecture) {
     assert!(matches!(failures[0].scope, FaultScope::Connection(tuple) if tuple.local_port == 80), "{failures:?}");
 }
 
-/// The event that panics is a segment's arrival: an acknowledgement makes room for the data that the device cannot be
-/// given.
+/// The event that panics is the arrival of a segment: an acknowledgement makes room for data, and the device panics on
+/// it.
 #[every_arch]
 fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(arch: Architecture) {
     let bench = Bench::new(arch);
     let (client, mut server) = bench.connected();
     let (other_client, other_server) = bench.connected();
-    // More than any window: the mark leaves when the other end has read.
+    // More than any window: the marked data leaves when the other end has read.
     let mut data = vec![b'x'; 16 << 20];
-    // Several times, so that one is whole wherever a segment ends.
+    // Several times, so that one is in a single segment.
     (0..4).for_each(|_| data.extend_from_slice(MARK));
     bench.plant.transmit.store(1, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || {
             let written = server.write_all(&data);
-            // The last of the data may be in the send queue before it leaves: then the end is heard of by reading.
+            // The last data may be in the send queue before it leaves: then a read returns the error.
             written.and_then(|()| server.read(&mut [0; 10]).map(drop)).expect_err("the connection is given up")
         });
         let reading = scope.spawn(|| {
@@ -128,8 +128,8 @@ fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(arch: Archit
         });
         let error = writer.join().expect("the writer ends");
         assert_eq!(error.kind(), ErrorKind::ConnectionAborted, "{error}");
-        // The reset may have found the peer's queue full of data. Whoever only reads would not know: this is answered,
-        // too.
+        // The reset may have been dropped at the peer's full queue, which a reader would not notice: this write is
+        // answered by a reset, too.
         let _ = (&client).write(b"?");
         let error = reading.join().expect("the reader ends");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
@@ -138,7 +138,7 @@ fn a_panic_in_a_segments_arrival_wakes_who_waits_for_the_connection(arch: Archit
     assert_eq!(bench.failures().len(), 1);
 }
 
-/// What panics is no connection's: a handshake that is not complete. The SYN is sent again, and answered.
+/// The panic belongs to no connection but to an incomplete handshake. The SYN is retransmitted, and answered.
 #[every_arch]
 fn a_panic_in_a_handshake_costs_one_segment(arch: Architecture) {
     let bench = Bench::new(arch);
@@ -170,7 +170,7 @@ fn a_panic_in_an_open_is_that_opens_error(arch: Architecture) {
     assert_eq!(bench.failures().len(), 1);
 }
 
-/// A receive queue that panics now and then: what it had is sent again, and nobody notices but the counters.
+/// A receive queue that panics now and then: its frames are retransmitted, and only the counters show it.
 #[every_arch]
 fn a_receive_thread_goes_on_after_panics(arch: Architecture) {
     let bench = Bench::new(arch);
@@ -189,8 +189,8 @@ fn a_receive_thread_goes_on_after_panics(arch: Architecture) {
     assert!(failures.iter().all(|failure| failure.thread == "heddle-rx0" && failure.scope == FaultScope::Work));
 }
 
-/// A device that panics each time is given up: who waits is told, new connections are refused at once, and the stack
-/// answers still.
+/// A device that always panics is given up: waiters are notified, new connections are refused at once, and the stack
+/// still answers.
 #[every_arch]
 fn a_device_that_always_panics_counts_as_unplugged(arch: Architecture) {
     let bench = Bench::new(arch);

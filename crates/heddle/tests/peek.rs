@@ -1,4 +1,4 @@
-//! What `peek` shows stays where it is, in virtual time over both families.
+//! `peek` does not consume data, in virtual time over both families.
 
 mod world;
 
@@ -10,7 +10,7 @@ use heddle::config::ConnectionOptions;
 use heddle::{Architecture, Connect, TcpListener, TcpStream};
 use world::World;
 
-/// Of the receive buffer whose owner peeks.
+/// Size of the receive buffer that is peeked.
 const BUFFER: u32 = 16 << 10;
 
 /// A client's and a server's end, non-blocking; the server's receive buffer has [`BUFFER`] bytes.
@@ -30,7 +30,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 /// recv(2), `MSG_PEEK`: "causes the receive operation to return data from the beginning of the receive queue without
-/// removing that data from the queue." Its room in the window is not free, so the peer may not send more.
+/// removing that data from the queue." It still occupies the window, so the peer may not send more.
 #[every_arch]
 fn a_peek_leaves_the_window_as_it_is(arch: Architecture) {
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {
@@ -48,7 +48,7 @@ fn a_peek_leaves_the_window_as_it_is(arch: Architecture) {
             world.settle();
             assert_eq!(server.unread().expect("it lives"), full, "the window is as full as before");
         }
-        // A read of a part keeps what it did not take of a segment beside the connection; a peek shows both.
+        // After a partial read the rest of the segment is in the leftover; a peek shows both.
         assert_eq!(server.read(&mut seen[..100]).expect("data"), 100);
         assert_eq!(server.peek(&mut seen).expect("data"), full - 100);
         assert!(seen[..full - 100] == sent[100..full]);

@@ -17,7 +17,7 @@ use world::World;
 const LISTENER: usize = 1000;
 const DATAGRAMS: usize = 1001;
 
-/// What `poller` has to say now, by token.
+/// The current events of `poller`, by token.
 fn events(poller: &Poller) -> Vec<(usize, Readiness)> {
     let mut events = Vec::new();
     poller.try_wait(&mut events, 1024);
@@ -52,7 +52,7 @@ fn only_what_is_ready_is_reported_and_once(arch: Architecture) {
     listener.set_nonblocking(true).unwrap();
     listener.register(&poller, LISTENER);
     assert!(tokens(&poller).is_empty());
-    // The neighbour must be known: few SYNs wait for its address, the others are sent again after a second.
+    // The neighbour must be known: only few SYNs may wait for its address, the others are retransmitted after a second.
     UdpSocket::bind(&world.b, "10.0.0.2:0").unwrap().send_to(b"x", "10.0.0.1:9").unwrap();
     world.settle();
     let open = |_| Connect::new().start(&world.b, "10.0.0.1:80").unwrap();
@@ -66,7 +66,7 @@ fn only_what_is_ready_is_reported_and_once(arch: Architecture) {
         servers.push(server);
     }
     assert_eq!(servers.len(), MANY);
-    // Registering reports what is ready already: all can be written to.
+    // Registering reports present readiness: all are writable.
     assert_eq!(tokens(&poller), (0..MANY).collect::<Vec<_>>());
     assert!(tokens(&poller).is_empty(), "an edge is told once");
 
@@ -117,7 +117,7 @@ fn who_is_not_registered_is_not_reported(arch: Architecture) {
     assert_eq!(tokens(&poller), [6], "datagrams wait");
 }
 
-/// A token may be given again as soon as its socket is dropped.
+/// A token may be reused as soon as its socket is dropped.
 #[every_arch]
 fn a_dropped_socket_is_silent(arch: Architecture) {
     let mut world = World::new(arch);
@@ -160,7 +160,7 @@ fn the_descriptor_polls_readable_while_there_are_events(arch: Architecture) {
             });
             let mut seen = tokens(&poller);
             while seen.is_empty() {
-                // False: an event came between the look and the arming.
+                // False: an event occurred between the check and the arming.
                 if poller.arm() {
                     assert!(readable(&poller, HANG), "the descriptor stays silent");
                 }

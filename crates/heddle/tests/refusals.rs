@@ -1,7 +1,7 @@
-//! The pool refuses the n-th buffer of a conversation, for every n, under every architecture: who calls is told, who is
-//! not told loses nothing, and nothing is left behind.
+//! The pool refuses the n-th buffer of a scenario, for every n, under every architecture: callers get an error, other
+//! data is not lost, and no state leaks.
 //!
-//! It refuses on one thread, and everything here runs on one; the other tests of the process only become slower.
+//! It refuses on one thread only, and everything here runs on one; other tests of the process only become slower.
 
 mod world;
 
@@ -14,19 +14,19 @@ use heddle::{
 };
 use world::World;
 
-/// More than any conversation takes here.
+/// More than any scenario needs.
 const MOST: u64 = 2000;
 /// Two segments and a half, and more than fits one small buffer.
 const LENGTH: usize = 3500;
-/// A buffer that cannot be had costs one retransmission time-out at most, at the longest that of a SYN, and a second
-/// refusal in a row another one. In virtual time.
+/// A refused buffer costs at most one retransmission time-out, that of a SYN at the longest, and a second refusal in a
+/// row another one. In virtual time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 fn data(seed: u8) -> Vec<u8> {
     (0..LENGTH).map(|n| (n as u8).wrapping_mul(31).wrapping_add(seed)).collect()
 }
 
-/// `None`: there is nothing to be had now, or no buffer; every other error fails the test.
+/// `None`: no progress now, or no buffer; every other error fails the test.
 fn progress(result: io::Result<usize>) -> Option<usize> {
     match result {
         Ok(count) => Some(count),
@@ -35,7 +35,7 @@ fn progress(result: io::Result<usize>) -> Option<usize> {
     }
 }
 
-/// Lets time pass until `step` says that it is done.
+/// Lets time pass until `step` is done.
 fn until(world: &mut World, what: &str, mut step: impl FnMut(&mut World) -> bool) {
     let end = world.clock.now() + LONGEST_PAUSE;
     loop {
@@ -62,7 +62,7 @@ fn connect(world: &mut World) -> TcpStream {
     stream.expect("until it is there")
 }
 
-/// One direction: what is still to be sent, and what has come.
+/// One direction: the data still to be sent, and the data received.
 struct Way {
     left: Vec<u8>,
     come: Vec<u8>,
@@ -113,7 +113,7 @@ fn conversation(world: &mut World) {
     datagrams(world);
 }
 
-/// A datagram may be lost; who sends it may be told that there is no buffer.
+/// A datagram may be lost; its sender may get the error that there is no buffer.
 fn datagrams(world: &mut World) {
     let [a, b] = [(&world.a, "10.0.0.1:53"), (&world.b, "10.0.0.2:53")].map(|(stack, address)| {
         let socket = UdpSocket::bind(stack, address).expect("the port is free");
@@ -128,7 +128,7 @@ fn datagrams(world: &mut World) {
     assert_eq!(buffer[..2500], [7; 2500]);
 }
 
-/// Whether the conversation took so many buffers that all refusals have happened.
+/// Whether the scenario took enough buffers for all refusals to happen.
 fn refused(arch: Architecture, before: u64, refusals: u64) -> bool {
     let buffers = pktbuf::balance();
     let mut world = World::new(arch);
@@ -166,7 +166,7 @@ fn three_in_a_row_may_be_refused(arch: Architecture) {
     assert!(before > 10, "the conversation took only {before} buffers");
 }
 
-/// A stack that has no buffer for a frame would hear nobody: it is not built.
+/// A stack without a buffer for a frame could not receive: it is not built.
 #[every_arch]
 fn a_stack_is_not_built_without_a_buffer(arch: Architecture) {
     let build = || {

@@ -1,4 +1,4 @@
-//! What RFC 9293 requires of the interface to applications: the Differentiated Services field of both directions, and
+//! Requirements of RFC 9293 on the application interface: the Differentiated Services field of both directions, and
 //! soft errors.
 
 mod world;
@@ -70,7 +70,7 @@ fn an_application_hears_that_nobody_answers_unless_it_does_not_want_to(arch: Arc
         let (mut client, server) = connect(&mut world, "10.0.0.1:80");
         client.set_error_reports(wanted).expect("set");
         assert!(client.soft_error().expect("alive").is_none());
-        // The other stack is gone without a word.
+        // The other stack has disappeared silently.
         let drivers = world.drivers();
         let alone = drivers.len() - 1;
         client.write_all(b"is anybody there?").expect("there is room");

@@ -1,4 +1,4 @@
-//! What sockets do, as `std::net` has it, in virtual time on one thread.
+//! Behaviour of sockets, as in `std::net`, in virtual time on one thread.
 
 mod world;
 
@@ -85,7 +85,7 @@ fn linger_zero_resets(arch: Architecture) {
     assert!(client.write(b"x").is_err());
 }
 
-/// RFC 9293, 3.6.1: the peer must learn that its text was lost, whether the connection or its handle still had it.
+/// RFC 9293, 3.6.1: the peer must learn that its data was lost, whether the connection or its handle still had it.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
 //= type=test
 //# If such a host issues a CLOSE call while received data is still pending in the TCP connection, or if new data is
@@ -228,7 +228,7 @@ fn shared_bytes_are_sent_as_they_are(arch: Architecture) {
     assert!(received == data[1000..151_000]);
     assert_eq!(client.send_shared(&data, 0..200_001).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(client.send_shared(&data, 5..5).unwrap(), 0);
-    // Acknowledged: nobody but this test holds the bytes any more.
+    // Acknowledged: only this test still holds the bytes.
     world.pass(Duration::from_millis(200));
     assert_eq!(Arc::strong_count(&data), 1);
 }
@@ -240,7 +240,7 @@ fn buffers_are_handed_over_whole(arch: Architecture) {
     let data: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
     client.write_all(&data).unwrap();
     world.settle();
-    // What is left of a buffer that was read in part comes first.
+    // The rest of a partially read buffer comes first.
     assert_eq!((&server).read(&mut [0; 10]).unwrap(), 10);
     let mut received = Vec::new();
     while received.len() < data.len() - 10 {
@@ -255,8 +255,8 @@ fn buffers_are_handed_over_whole(arch: Architecture) {
     assert!(server.receive_buffers(1).unwrap().is_empty(), "the end of the stream");
 }
 
-/// A reader that stops within packets, or just at their ends, keeps no window from a peer that waits for some, though
-/// it asks for nothing new meanwhile.
+/// Partial reads, within packets or up to their ends, open the window for a waiting peer, even without a new receive
+/// call.
 #[every_arch]
 fn packets_that_are_read_in_parts_open_the_window_again(arch: Architecture) {
     let tune = |config: &mut heddle::config::Config| {
@@ -311,8 +311,7 @@ fn datagrams_there_and_back(arch: Architecture) {
     }
 }
 
-/// What is sent to a group comes to those who joined it and to nobody else; it stays on the link unless asked
-/// otherwise.
+/// Datagrams to a group reach only its members; they stay on the link by default.
 #[every_arch]
 fn datagrams_to_groups_reach_their_members(arch: Architecture) {
     let mut world = World::new(arch);
@@ -377,7 +376,7 @@ fn a_long_datagram_goes_in_fragments(arch: Architecture) {
         server.set_nonblocking(true).unwrap();
         let data: Vec<u8> = (0..66_000u32).map(|n| (n ^ n >> 8) as u8).collect();
         let mut buffer = vec![0; 70_000];
-        // The first meets a neighbour that is not known yet.
+        // The first is sent to a neighbour that is not resolved yet.
         for length in [9000, 1472, 1473, most] {
             assert_eq!(client.send_to(&data[..length], server.local_addr().unwrap()).unwrap(), length);
             world.settle();
@@ -427,7 +426,7 @@ fn a_census_tells_time_wait_from_live_connections(arch: Architecture) {
             (stats.live(), stats.time_wait, stats.connections)
         };
         assert_eq!(seen(&world), (3, 0, 3), "{server}");
-        // Who closes first is in TIME-WAIT.
+        // The end that closes first is in TIME-WAIT.
         let stays = clients.pop();
         drop(clients);
         world.settle();

@@ -1,6 +1,6 @@
-//! Segments sent in vain under loss and reordering, in virtual time: what arrives at a receiver that holds it already.
-//! No thread is ever late here, so every one of them is the sender's own doing, and the sums say exactly what a change
-//! of loss recovery does.
+//! Spurious segments under loss and reordering, in virtual time: data that arrives at a receiver that already has it.
+//! No thread is ever delayed here, so every one is caused by the sender, and the sums show the exact effect of a change
+//! of loss recovery.
 //!
 //! The architectures are those with which `crates/cli/tests/real/lossy.rs` compares Heddle and Linux over TAP.
 
@@ -14,17 +14,17 @@ use observe::{Counter, DropReason};
 use world::{World, WorldConfig};
 
 const BYTES: usize = 3 << 20;
-/// Enough that a bound is not a matter of luck: what is counted is a few hundred segments.
+/// Enough for significance: the counts are a few hundred segments.
 const SEEDS: u64 = 64;
 
 /// Of several transfers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Segments sent with data, again or not.
+    /// Segments sent with data, including retransmissions.
     segments: u64,
-    /// Sent again.
+    /// Retransmitted.
     again: u64,
-    /// Of what arrived, with data that had arrived before.
+    /// Received, with data that had arrived before.
     spurious: u64,
     time_outs: u64,
 }
@@ -62,7 +62,7 @@ fn transfer(arch: &str) -> Seen {
         let end = world.clock.now() + Duration::from_secs(1);
         world.step(end);
     }
-    // What is still under way arrives, too.
+    // Segments in flight arrive, too.
     world.pass(Duration::from_secs(1));
     let (of_a, of_b) = (world.a.stats().counters, world.b.stats().counters);
     let again = of_b.get(Counter::Retransmits);
@@ -87,11 +87,11 @@ fn over_seeds(arch: &str) -> Seen {
     sum
 }
 
-/// How many of a thousand segments may be sent in vain, in tenths, at the most. What is left has a cause that no sender
-/// sees through: the acknowledgement that would have told was itself lost or late (the two at 1 % loss are probes after
-/// the acknowledgement of the last segment), or three segments overtook one on a path that had never reordered before.
-/// More than half of those with loss and reordering are no retransmissions at all, but data that a retransmission
-/// overtook, which its receiver must drop for its timestamp (RFC 7323 section 5.3).
+/// The most spurious segments per ten thousand. The remaining ones have causes that no sender can detect: the
+/// acknowledgement was itself lost or late (the two at 1 % loss are probes after the acknowledgement of the last
+/// segment), or three segments overtook one on a path that had never reordered before. More than half of those with
+/// loss and reordering are not retransmissions, but data overtaken by a retransmission, which the receiver must drop
+/// for its timestamp (RFC 7323 section 5.3).
 const BOUNDS: [(&str, u64); 6] = [
     ("loss 1% delay 1ms", 1),
     ("reorder 2% delay 1ms", 1),
@@ -106,7 +106,7 @@ fn hardly_a_segment_is_sent_in_vain() {
     for (arch, bound) in BOUNDS {
         let seen = over_seeds(arch);
         assert!(seen.spurious * 10_000 <= bound * seen.segments, "{arch}: {seen:?}");
-        // A patience that never sends anything again would pass the first test.
+        // A sender that never retransmits would pass the first test.
         assert!(seen.time_outs * 500 <= seen.segments, "{arch}: {seen:?}");
     }
 }

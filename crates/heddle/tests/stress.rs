@@ -1,4 +1,4 @@
-//! Many threads, many connections, every architecture: what comes back is what was sent.
+//! Many threads, many connections, every architecture: the echo equals the data sent.
 
 mod pair;
 
@@ -15,7 +15,7 @@ use testbed::limit::within;
 const THREADS: usize = 8;
 const CONNECTIONS: usize = 16;
 const LENGTH: usize = 256 << 10;
-/// What a client sends before it reads: less than any buffer on the way.
+/// Bytes that a client sends before it reads: less than any buffer on the path.
 const ROUND: usize = 16 << 10;
 const ECHOERS: usize = 2;
 
@@ -48,7 +48,7 @@ impl Echo {
     }
 }
 
-/// A thread that serves what comes through `incoming` until that is closed and every peer has ended.
+/// A thread that serves connections from `incoming` until that is closed and every peer has ended.
 fn echoer(poller: Poller, incoming: Receiver<TcpStream>) {
     let mut connections: Vec<Option<Echo>> = Vec::new();
     let mut events = Vec::new();

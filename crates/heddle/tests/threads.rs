@@ -1,9 +1,9 @@
-//! The fault matrix with real threads: both stacks with all theirs, two queue pairs, several connections whose ends are
-//! read and written by threads of their own, on a link that loses, reorders, doubles, damages and goes down. Under
-//! every architecture, with every kind of lock in turn.
+//! The fault matrix with real threads: both stacks with all their threads, two queue pairs, several connections with
+//! reader and writer threads, on a link that loses, reorders, duplicates, damages and goes down. Under every
+//! architecture, with every kind of lock in turn.
 //!
-//! Which frames a fault hits is drawn from a seed; when they are sent is the machine's affair, so a run is not repeated
-//! by its seed as the matrix's are. `HEDDLE_THREADS=600` goes on drawing for as many seconds under each architecture.
+//! A seed determines which frames a fault hits, but their times depend on the machine, so a seed does not reproduce a
+//! run as in the matrix. `HEDDLE_THREADS=600` keeps drawing for that many seconds under each architecture.
 
 mod pair;
 
@@ -26,18 +26,18 @@ use sync::LockKind;
 use testbed::limit::HANG;
 
 const QUEUES: usize = 2;
-/// Their ports are the stack's choice: whether four of them share one queue is drawn, too.
+/// The stack chooses their ports, so whether they share one queue is random, too.
 const CONNECTIONS: usize = 4;
 /// Data each way of a connection.
 const BYTES: usize = 100_000;
-/// What the threads go through in turn.
+/// The fault plans, used in turn.
 const FAULTS: [&str; 4] = [
     "loss 2% reorder 3% distance 4 dup 3% corrupt 1% truncate 1%",
     "flap 40ms 10ms loss 1%",
     "full 5ms 1ms stall 5ms 1ms loss 1%",
     "reorder 2ms burst 1% 40% lostwake 1% spuriouswake 5%",
 ];
-/// Cells of each architecture where nobody asks for more.
+/// The default number of cells for each architecture.
 const CELLS: usize = 2;
 
 struct Cell {
@@ -56,7 +56,7 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// The `number`-th of the architecture; all pairs of faults and locks come up.
+    /// The `number`-th of the architecture; all pairs of faults and locks occur.
     fn draw(arch: Architecture, number: usize) -> Cell {
         let index = ALL_ARCHITECTURES.iter().position(|name| *name == arch.to_string()).expect("a listed plan");
         let other =
@@ -77,7 +77,7 @@ impl Cell {
 /// A direction of a connection: the client's port, and whether it leads to the server.
 type Way = (u16, bool);
 
-/// What left and what arrived, as its hash.
+/// The hashes of sent and received data.
 #[derive(Default)]
 struct Ledger {
     sent: Mutex<BTreeMap<Way, String>>,
@@ -107,7 +107,7 @@ impl Ledger {
         stream.shutdown(Shutdown::Write).map_err(|error| format!("{way:?}: shutdown: {error}"))
     }
 
-    /// Takes the data of one direction to its end, in pieces of random length.
+    /// Reads the data of one direction to its end, in pieces of random length.
     fn receive(&self, way: Way, seed: u64, mut stream: &TcpStream) -> Result<(), String> {
         let mut rng = Pcg::new(!seed, u64::from(way.0) << 1 | u64::from(way.1));
         let (mut arrived, mut hash, mut buffer) = (0, Sha256::new(), vec![0; 16_384]);
@@ -162,7 +162,7 @@ fn transfer(cell: &Cell, ledger: &Ledger, [server, client]: [&Stack; 2]) -> Resu
     })
 }
 
-/// Short time-outs: what is lost costs milliseconds.
+/// Short time-outs: a loss costs milliseconds.
 fn config() -> Config {
     let mut config =
         Config { syn_retries: 30, syn_ack_retries: 30, time_wait: Duration::from_millis(50), ..Config::default() };
@@ -174,7 +174,7 @@ fn config() -> Config {
     config
 }
 
-/// Waits until the stack holds nothing any more.
+/// Waits until the stack has no connections or timers left.
 fn come_to_rest(stack: &Stack, name: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
@@ -194,7 +194,7 @@ fn come_to_rest(stack: &Stack, name: &str) -> Result<(), String> {
     }
 }
 
-/// Something was done to the frames, or the run says nothing.
+/// Faults must have occurred, or the run proves nothing.
 fn check_faults(injected: &CounterSnapshot) -> Result<(), String> {
     let hit = injected.dropped(DropReason::FaultInjected) + injected.get(Counter::FaultsCorrupted);
     if hit == 0 { Err(format!("the link did nothing: {injected:?}")) } else { Ok(()) }
@@ -229,10 +229,10 @@ fn run(cell: &Cell) -> Result<(), String> {
     check_faults(&injected.snapshot())
 }
 
-/// Tests at work, and the cells since the pool was last at rest: buffers are the process's.
+/// Running tests, and the cells since the pool was last at rest: buffers are per process.
 static AT_WORK: Mutex<(usize, Vec<String>)> = Mutex::new((0, Vec::new()));
 
-/// Runs a cell; the last one at work sees that no buffer is left.
+/// Runs a cell; the last running one checks that no buffer is left.
 fn balanced(cell: &Cell) -> Result<(), String> {
     let lock = || AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
     let mut at_work = lock();

@@ -27,7 +27,7 @@ fn connect(world: &mut World, address: &str) -> (TcpStream, TcpStream, TcpListen
     (client, server, listener)
 }
 
-/// Moves `data` from one stream to the other and returns what came.
+/// Moves `data` from one stream to the other and returns the received data.
 fn transfer(world: &mut World, mut from: &TcpStream, mut to: &TcpStream, data: &[u8]) -> Vec<u8> {
     let mut received = Vec::new();
     let mut sent = 0;
@@ -79,8 +79,8 @@ fn the_same_over_ipv6(arch: Architecture) {
     assert!(transfer(&mut world, &client, &server, &data) == data);
 }
 
-/// However few frames a device has room for, each connection gets its turn whenever there is some: in no time here, so
-/// nobody waited for a retransmission.
+/// However few frames a device has room for, each connection gets its turn when there is room: no virtual time passes,
+/// so no connection waited for a retransmission.
 #[every_arch]
 fn a_device_with_room_for_a_frame_or_a_few(arch: Architecture) {
     for ring_frames in [1, 2, 7, 32, 64, 100] {

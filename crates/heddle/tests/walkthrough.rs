@@ -1,4 +1,4 @@
-//! The walk in docs/walk.txt is what the code does. `UPDATE_SNAPSHOTS=1` writes it again.
+//! The walk in docs/walk.txt matches the code. `UPDATE_SNAPSHOTS=1` rewrites it.
 
 mod walk;
 mod world;

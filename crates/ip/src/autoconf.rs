@@ -1,25 +1,24 @@
-//! Addresses that an interface finds for itself and looks after: duplicate detection for IPv4 (RFC 5227) and IPv6
-//! (RFC 4862 section 5.4), addresses from router advertisements (RFC 4862 section 5.5) and their lifetimes, default
-//! routers and on-link prefixes (RFC 4861 section 6.3), and the groups that the interface is in (RFC 3376, RFC 3810).
+//! Addresses that an interface configures by itself: duplicate detection for IPv4 (RFC 5227) and IPv6 (RFC 4862 section
+//! 5.4), addresses from router advertisements (RFC 4862 section 5.5) and their lifetimes, default routers and on-link
+//! prefixes (RFC 4861 section 6.3), and the groups that the interface is in (RFC 3376, RFC 3810).
 //!
-//! **What it owns.** The interface's [`InterfaceView`]: the caller that runs an [`Autoconf`] publishes its view and
-//! changes none of its own. An address under test is not in the view, so nothing is received for it, sent from it or
-//! answered about it; only its solicited-node group is joined, for the objections of others to be heard.
+//! **What it owns.** The interface's [`InterfaceView`]: the caller publishes this view and does not change it. An
+//! address under test is not in the view, so nothing is received for it, sent from it or answered about it; only its
+//! solicited-node group is joined, to receive objections.
 //!
 //! **Callers.** The `stack`: once to begin, per ARP packet, neighbour message, router advertisement and group query,
 //! for each conflict and each neighbour that the neighbour table gave up, when a socket joins or leaves a group, and at
-//! [`Autoconf::next_deadline`]. What is to be done comes back as a value, [`Changes`]. Where addresses are static and
-//! not checked, [`Autoconf::fixed`] leaves them alone and manages the groups only.
+//! [`Autoconf::next_deadline`]. Effects are returned as a value, [`Changes`]. With static addresses that are not
+//! tested, [`Autoconf::fixed`] manages the groups only.
 //!
 //! **Untrusted input.** Everything here is driven by messages that any host on the link can send, so everything is
 //! bounded: [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at
 //! once and one a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e);
-//! times for neighbour discovery are taken within bounds ([`Timing`]); the hop limit that a router proposes is not
-//! taken, for a low one would keep the host from leaving its network (CVE-2015-2922), and a higher one than ours has no
-//! use.
+//! times for neighbour discovery are taken within bounds ([`Timing`]); a router's hop limit is ignored, because a low
+//! one would confine the host to its network (CVE-2015-2922), and a higher one than ours is useless.
 //!
-//! What may never happen: an address used before it was found free, one used after its lifetime, two defences of one
-//! address within ten seconds.
+//! What may never happen: an address used before it was tested or after its lifetime, two defences of one address
+//! within ten seconds.
 
 mod detection;
 pub mod identifier;
@@ -47,29 +46,29 @@ use detection::{Phase, Tracked};
 use membership::Membership;
 use routers::{Routers, Solicitation};
 
-/// Addresses formed from the prefixes of routers at most.
+/// Most addresses formed from the prefixes of routers.
 pub const MAX_ADDRESSES: usize = 16;
-/// Default routers remembered (RFC 4861 section 6.3.4 asks for two at least).
+/// Most default routers kept (RFC 4861 section 6.3.4 requires at least two).
 pub const MAX_ROUTERS: usize = 8;
-/// On-link prefixes remembered.
+/// Most on-link prefixes kept.
 pub const MAX_PREFIXES: usize = 16;
 /// Addresses that may be formed at once; then one a minute.
 pub const NEW_ADDRESSES: u32 = 16;
-/// After this long a configured address that was found taken is tried again (RFC 5227 section 2.1.1,
+/// After this long a configured address that was a duplicate is tested again (RFC 5227 section 2.1.1,
 /// `RATE_LIMIT_INTERVAL`).
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How an interface comes to its addresses.
+/// How an interface gets its addresses.
 #[derive(Clone, Debug)]
 pub struct AutoconfConfig {
-    /// Addresses given by the operator, with their prefix lengths. They are used when they were found free.
+    /// Addresses given by the operator, with their prefix lengths. They are used once they have been tested.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Form addresses from what routers advertise, and route as they say.
+    /// Form addresses from router advertisements, and use their routes.
     pub from_routers: bool,
-    /// Where the lower half of an address comes from.
+    /// How the lower half of an address is formed.
     pub identifiers: Identifiers,
-    /// Keep an IPv4 address that another station claims again after we have defended it (RFC 5227 section 2.4 c), as a
-    /// server may have to; otherwise it is given up (2.4 b).
+    /// Keep an IPv4 address that another station claims again after we have defended it (RFC 5227 section 2.4 c), for
+    /// example on a server; otherwise it is given up (2.4 b).
     pub keep_contested: bool,
     /// Leave the IPv6 default route alone: the operator has set one.
     pub own_default_route: bool,
@@ -77,11 +76,11 @@ pub struct AutoconfConfig {
     pub seed: u64,
 }
 
-/// What happened to an address, for the user.
+/// An event of an address, for the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressEvent {
-    /// It was found free and is in use.
+    /// It was tested and is in use.
     Assigned(IpAddr),
     /// Another station has it: it is not used.
     Duplicate {
@@ -99,7 +98,7 @@ pub enum AddressEvent {
         /// The address was given up.
         lost: bool,
     },
-    /// Its preferred lifetime is over: what is open goes on, new connections use another.
+    /// Its preferred lifetime is over: open connections continue, new ones use another address.
     Deprecated(IpAddr),
     /// Its lifetime is over, or that of its prefix.
     Expired(IpAddr),
@@ -110,11 +109,11 @@ pub enum AddressEvent {
 pub enum RouteChange {
     /// Add or replace a row.
     Insert(RouteEntry),
-    /// Take the row of this network and prefix length away.
+    /// Remove the row of this network and prefix length.
     Remove(IpAddr, u8),
     /// Add or replace the host route of a redirect.
     Divert(RouteEntry),
-    /// Take that of this network and prefix length away, unless it was replaced by another kind of row.
+    /// Remove that of this network and prefix length, unless it was replaced by another kind of row.
     EndDetour(IpAddr, u8),
 }
 
@@ -130,12 +129,12 @@ impl RouteChange {
     }
 }
 
-/// What is to be done.
+/// Effects for the caller to perform.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Whole frames to send.
     pub frames: SmallVec<[PktBuf; 4]>,
-    /// What to tell the user, in this order.
+    /// Events for the user, in this order.
     pub events: SmallVec<[AddressEvent; 2]>,
     /// Changes of the routing table, in this order.
     pub routes: SmallVec<[RouteChange; 2]>,
@@ -175,7 +174,7 @@ pub struct Autoconf {
     random: u64,
 }
 
-/// An interface is in as many groups as it may be: [`MAX_GROUPS`].
+/// The interface is in [`MAX_GROUPS`] groups already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyGroups;
 
@@ -187,7 +186,7 @@ impl core::fmt::Display for TooManyGroups {
 
 impl core::error::Error for TooManyGroups {}
 
-/// What a step may use besides the machine itself.
+/// The context of a step.
 struct Step<'a> {
     now: Time,
     counters: &'a Counters,
@@ -212,7 +211,7 @@ impl Autoconf {
     }
 
     /// Manages the groups of `view` and leaves its addresses unchanged: they are used as they are, and a conflict is
-    /// only reported. `seed` spreads answers to queries.
+    /// only reported. `seed` randomises the delay of answers to queries.
     pub fn fixed(view: InterfaceView, seed: u64) -> Self {
         let settings = AutoconfConfig {
             addresses: Vec::new(),
@@ -258,7 +257,7 @@ impl Autoconf {
         self.tracked.iter().all(|tracked| matches!(tracked.phase, Phase::Announcing | Phase::Assigned))
     }
 
-    /// Begins to test what is configured.
+    /// Begins to test the configured addresses.
     pub fn start(&mut self, now: Time, counters: &Counters) -> Changes {
         if self.fixed {
             return Changes::default();
@@ -272,7 +271,7 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// An ARP packet has come. `None` when it is no concern of an address under test: the neighbour table's, then.
+    /// An ARP packet arrives. `None` when it is no concern of an address under test: the neighbour table's, then.
     pub fn arp_arrives(&mut self, now: Time, packet: &arp::Packet, counters: &Counters) -> Option<Changes> {
         let at = self.objected_by_arp(packet)?;
         let mut step = Step::new(now, counters);
@@ -280,20 +279,19 @@ impl Autoconf {
         Some(self.finish(step))
     }
 
-    /// A neighbour solicitation or advertisement has come. `None` when its target is not under test.
+    /// A neighbour solicitation or advertisement arrives. `None` when its target is not under test.
     pub fn discovery_arrives(&mut self, now: Time, discovery: &Discovery, counters: &Counters) -> Option<Changes> {
         let at = self.under_test(IpAddr::V6(discovery.target()))?;
         let mut step = Step::new(now, counters);
-        // A solicitation with a source address resolves ours, which is not assigned yet. Without one, it tests the same
-        // address.
+        // A solicitation with a source address tries to resolve ours, which is not assigned yet. Without one, it tests
+        // the same address.
         if !discovery.is_solicitation() || discovery.source().is_unspecified() {
             self.taken(at, discovery.mac(), &mut step);
         }
         Some(self.finish(step))
     }
 
-    /// Another station claims an address in use; the neighbour table has defended it, or kept calm because it has done
-    /// so a short while ago.
+    /// Another station claims an address in use; the neighbour table has defended it, now or a short while ago.
     pub fn conflict(
         &mut self,
         now: Time,
@@ -307,7 +305,7 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// A router has spoken. Its address is link-local and the message has not been forwarded.
+    /// A router advertisement has arrived. Its source is link-local and the message has not been forwarded.
     pub fn router_advert(&mut self, now: Time, from: Ipv6Addr, advert: &RouterAdvert, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         if self.settings.from_routers {
@@ -318,7 +316,7 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// A router asks which groups are listened to.
+    /// A router queries which groups have listeners.
     pub fn query(&mut self, now: Time, query: &GroupQuery) -> Changes {
         let share = self.random_below(query.max_response);
         self.membership.query(query, now, now + share, &self.view);
@@ -349,8 +347,8 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// The link's MTU was set to `mtu` bytes. IPv6 has the same, but never less than every link must carry; a router
-    /// may lower its share again.
+    /// The link's MTU was set to `mtu` bytes. IPv6 gets the same MTU, but at least the 1,280 bytes of every link; a
+    /// router may lower it again.
     pub fn set_mtu(&mut self, now: Time, mtu: usize, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         let wide = mtu.max(wire::ipv6::MIN_MTU);
@@ -366,7 +364,7 @@ impl Autoconf {
         self.finish(step)
     }
 
-    /// Does what is due.
+    /// Performs all work that is due.
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         for at in (0..self.tracked.len()).rev() {
@@ -389,7 +387,7 @@ impl Autoconf {
         addresses.chain(others).min().filter(|deadline| *deadline != Time::MAX)
     }
 
-    /// Sends the reports that are due and closes the step.
+    /// Sends the reports that are due and ends the step.
     fn finish(&mut self, mut step: Step<'_>) -> Changes {
         self.membership.send(step.now, &self.view, &mut self.random, &mut step.changes.frames, step.counters);
         self.version += u64::from(step.changes.view);

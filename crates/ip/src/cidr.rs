@@ -1,4 +1,4 @@
-//! An address with the length of its network's prefix, as in `10.0.0.1/24`: how people write interface addresses and
+//! An address with the length of its network's prefix, as in `10.0.0.1/24`: the notation of interface addresses and
 //! networks. What may never happen: a prefix that is longer than the address.
 
 use core::fmt;
@@ -29,7 +29,7 @@ impl Cidr {
         Cidr { address, prefix_len: bits(address) as u8 }
     }
 
-    /// The address, with the bits behind the prefix as they were given.
+    /// The address, host bits included.
     pub fn address(self) -> IpAddr {
         self.address
     }
@@ -81,7 +81,7 @@ impl fmt::Display for Cidr {
     }
 }
 
-/// Why something is no [`Cidr`].
+/// Why a text or a pair is not a [`Cidr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseCidrError {
@@ -91,7 +91,7 @@ pub enum ParseCidrError {
     PrefixTooLong {
         /// The address.
         address: IpAddr,
-        /// The prefix length that was asked for, in bits.
+        /// The given prefix length, in bits.
         prefix_len: u8,
     },
 }

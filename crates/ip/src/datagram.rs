@@ -1,4 +1,4 @@
-//! The result of IP input: a datagram or a fragment with a header that has been checked and need not be read again.
+//! The result of IP input: a datagram or a fragment whose header has been checked.
 
 use core::net::IpAddr;
 
@@ -6,15 +6,15 @@ use pktbuf::PktBuf;
 
 use crate::interface::Cast;
 
-/// A packet past IP input. The buffer begins at the transport header; the network header is marked in its metadata
-/// and still lies in the headroom, where ICMP finds it when it has to quote the packet.
+/// A packet past IP input. The buffer begins at the transport header; the network header is marked in its metadata and
+/// still in the headroom, where ICMP reads it to quote the packet.
 #[derive(Debug)]
 pub struct Datagram {
     /// The packet, beginning at the transport header.
     pub buf: PktBuf,
-    /// Source address: a possible single host, never a martian.
+    /// Source address: always a valid unicast address, never a martian.
     pub src: IpAddr,
-    /// Destination address; `cast` says what kind of address it is.
+    /// Destination address; `cast` has its kind.
     pub dst: IpAddr,
     /// Protocol number of the transport header.
     pub protocol: u8,
@@ -28,7 +28,7 @@ pub struct Datagram {
 }
 
 impl Datagram {
-    /// The ECN codepoint (RFC 3168 section 5): 0 not capable, 1 ECT(1), 2 ECT(0), 3 congestion met.
+    /// The ECN codepoint (RFC 3168 section 5): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     #[inline]
     pub fn ecn(&self) -> u8 {
         self.tos & 3

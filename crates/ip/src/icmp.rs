@@ -1,11 +1,11 @@
 //! ICMP and ICMPv6: messages received, echo, and the errors we send.
 //!
-//! [`receive`] takes every ICMP datagram and says what it is; echo replies are made in the request's own buffer.
-//! [`error`] builds the one answer a refused packet may get. Errors received are reduced to what a transport can check
-//! against its own state ([`IcmpError`]): nothing in this crate believes them.
+//! [`receive`] classifies every ICMP datagram; echo replies are made in the request's own buffer. [`error`] builds the
+//! error about a refused packet. Received errors are reduced to the fields that a transport can check against its own
+//! state ([`IcmpError`]): nothing in this crate acts on them.
 //!
 //! What may never happen: an error about an error, an error to a group or broadcast (two exceptions in IPv6), more
-//! errors than the rate limits allow, in all and to one destination.
+//! errors than the rate limits allow, overall or to one destination.
 
 mod error;
 mod per_destination;
@@ -32,15 +32,14 @@ use crate::neighbour::Discovery;
 use crate::output::{self, DEFAULT_TTL, Fragmentation};
 use crate::redirect::Redirect;
 
-/// What an ICMP datagram turned out to be.
+/// The classification of an ICMP datagram.
 #[derive(Debug)]
 pub enum ReceivedIcmp {
-    /// It was an echo request to us; here is the reply, beginning at its network header. It may exceed the MTU: then it
-    /// may be fragmented.
+    /// An echo request to us; the reply begins at its network header. If it exceeds the MTU it may be fragmented.
     Reply {
         /// The reply, beginning at its network header.
         packet: PktBuf,
-        /// Where to: what to look up in the routing table.
+        /// The destination, for the route look-up.
         destination: IpAddr,
     },
     /// An echo reply to a local sender; the buffer begins at the echoed data.
@@ -52,7 +51,7 @@ pub enum ReceivedIcmp {
         /// Sequence number of the request.
         seq: u16,
     },
-    /// A router or host reports trouble with a packet that we may have sent.
+    /// An error about a packet that we may have sent.
     Error(IcmpError),
     /// A neighbour solicitation or advertisement, for the neighbour table.
     Neighbour(Discovery),
@@ -60,18 +59,18 @@ pub enum ReceivedIcmp {
     RouterAdvert {
         /// Its link-local address.
         from: Ipv6Addr,
-        /// What it tells.
+        /// The advertisement.
         advert: icmpv6::RouterAdvert,
     },
     /// A router of the link queries which groups have listeners.
     ListenerQuery(GroupQuery),
     /// A router reports a better first hop.
     Redirect(Redirect),
-    /// It asks for nothing; if it was faulty, that is counted.
+    /// It needs no action; a faulty one has been counted.
     Nothing,
 }
 
-/// Reads an ICMP datagram from input: checksum, then what it asks for.
+/// Reads an ICMP datagram from input: verifies the checksum, then classifies it.
 pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> ReceivedIcmp {
     counters.increment(Counter::IcmpIn);
     let received = match (datagram.src, datagram.dst) {
@@ -88,8 +87,7 @@ pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counter
     })
 }
 
-/// Whether a message is the business of the link that it came by and of no other: of neighbours, routers and groups,
-/// and all that is not known.
+/// Whether a message only concerns the link on which it arrived: neighbours, routers, groups, and unknown types.
 pub(crate) fn concerns_link(message: &Datagram) -> bool {
     let kind = message.buf.first().copied();
     match message.dst {
@@ -156,7 +154,7 @@ fn receive_v6(
             counters.increment(Counter::GroupQueriesIn);
             received::listener_query(&datagram).map(|query| ReceivedIcmp::ListenerQuery(query.into()))
         }
-        // A host has no answer to routers' questions.
+        // A host does not answer router solicitations.
         message if message.is_discovery() => Err(DropReason::IcmpUnknownType),
         message if message.is_error() => {
             received::error_v6(&datagram, message, interface, counters).map(ReceivedIcmp::Error)
@@ -170,9 +168,9 @@ fn echo_reply(mut datagram: Datagram, ident: u16, seq: u16) -> ReceivedIcmp {
     ReceivedIcmp::EchoReply { datagram, ident, seq }
 }
 
-/// Turns a request into its reply where it lies: the type changes and the checksum with it (RFC 1624); the data are not
-/// touched. Requests to an IPv4 broadcast or group are not answered (RFC 1122 section 3.2.2.6), those to an IPv6 group
-/// are, from a unicast address (RFC 4443 section 4.2).
+/// Turns a request into its reply in place: the type and the checksum change (RFC 1624); the data is not touched.
+/// Requests to an IPv4 broadcast or group are not answered (RFC 1122 section 3.2.2.6), those to an IPv6 group are, from
+/// a unicast address (RFC 4443 section 4.2).
 fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> Result<ReceivedIcmp, DropReason> {
     counters.increment(Counter::IcmpEchoRequestsIn);
     let to_group = datagram.cast != Cast::Unicast;
@@ -187,7 +185,7 @@ fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> R
     let old = u16::from_be_bytes([*high, *low]);
     let mut updated = checksum::update_u16(old, u16::from(old_type) << 8, u16::from(new_type) << 8);
     if source != dst {
-        // The group's address leaves the pseudo-header, ours enters; the length cancels out.
+        // Our address replaces the group's in the pseudo-header; the length cancels out.
         let with_group = checksum::pseudo_header(dst, dst, 0, 0).fold();
         let with_ours = checksum::pseudo_header(source, dst, 0, 0).fold();
         updated = checksum::update_u16(updated, with_group, with_ours);
@@ -195,7 +193,7 @@ fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> R
     *kind = new_type;
     [*high, *low] = updated.to_be_bytes();
     buf.meta_mut().checksum = Checksum::None;
-    // The echoed DSCP goes back (RFC 1122 section 3.2.2.6); ECN belongs to the way here.
+    // The DSCP is echoed (RFC 1122 section 3.2.2.6); ECN belongs to the request's path.
     put_header(&mut buf, source, destination, tos & !3, interface.mtu);
     counters.increment(Counter::IcmpEchoRepliesOut);
     counters.increment(Counter::IcmpOut);
@@ -205,7 +203,7 @@ fn echo(datagram: Datagram, interface: &InterfaceView, counters: &Counters) -> R
 fn put_header(buf: &mut PktBuf, source: IpAddr, destination: IpAddr, tos: u8, mtu: usize) {
     match (source, destination) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            // A long message must be cut: it then gets its identification from `output::fragment`.
+            // A long message must be fragmented: `output::fragment` then sets its identification.
             let fits = buf.len() + wire::ipv4::HEADER_LEN <= mtu;
             let fragmentation = if fits { Fragmentation::Never } else { Fragmentation::Allowed { ident: 0 } };
             output::ipv4_header(buf, src, dst, protocol::ICMP, tos, DEFAULT_TTL, fragmentation);

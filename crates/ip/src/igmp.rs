@@ -12,9 +12,8 @@ use crate::datagram::Datagram;
 /// The query in an IGMP datagram.
 ///
 /// # Errors
-/// Why there is none to answer: [`DropReason::IgmpBadMessage`] when it is malformed, comes from beyond the link, or
-/// goes to another address than the group that it asks about (RFC 3376 section 9.1), [`DropReason::IgmpIgnored`] for
-/// what concerns routers.
+/// [`DropReason::IgmpBadMessage`] when it is malformed, comes from beyond the link, or is addressed to another address
+/// than the group queried (RFC 3376 section 9.1); [`DropReason::IgmpIgnored`] for messages to routers.
 pub fn receive(datagram: &Datagram, counters: &Counters) -> Result<GroupQuery, DropReason> {
     let message = igmp::parse(&datagram.buf).map_err(|_| DropReason::IgmpBadMessage)?;
     let Message::Query(query) = message else { return Err(DropReason::IgmpIgnored) };

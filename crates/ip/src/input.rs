@@ -1,13 +1,13 @@
 //! Every check that a host makes on a packet before a transport sees it, in the order in which they are made: link
-//! address, IP header, destination, whether the source can be a host, extension headers, fragment or whole.
+//! address, IP header, destination, validity of the source, extension headers, fragment or whole.
 //!
 //! Called once per frame by the `stack` ([`ethernet_to`], with the headers that were found when the frame was
 //! received), and once more per packet put together ([`reassembled`]). Nothing is copied: the buffer is trimmed of link
-//! padding and advanced to the transport header; the network header stays in the headroom, marked in the metadata, for
-//! ICMP to quote.
+//! padding and advanced to the transport header; the network header stays in the headroom, marked in the metadata, so
+//! that ICMP can quote it.
 //!
 //! What may never happen: a packet is passed on with a source that cannot be a single host, or with wrong lengths. A
-//! host that does not forward has no use for packets to others; they are dropped before anything else is read.
+//! host that does not forward drops packets to others before anything else is read.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ use crate::datagram::{Datagram, Fragment};
 use crate::icmp::{self, ErrorKind};
 use crate::interface::{Cast, InterfaceView};
 
-/// What a frame turned out to be.
+/// The classification of a frame.
 #[derive(Debug)]
 pub enum Input {
     /// A TCP segment to one of our unicast addresses.
@@ -45,14 +45,13 @@ pub enum Input {
         /// Destination address.
         dst: IpAddr,
     },
-    /// Dropped, and an ICMP error is due to the sender if the rules and the rate limit allow one.
+    /// Dropped, with an ICMP error to the sender if the rules and the rate limit allow one.
     Refused(Refused),
     /// Dropped; the caller counts the reason.
     Drop(DropReason),
 }
 
-/// A packet that is dropped with an answer: count `reason`, and send what
-/// [`icmp::error`] makes of `error`.
+/// A packet that is dropped with an answer: count `reason`, and send the result of [`icmp::error`] for `error`.
 #[derive(Debug)]
 pub struct Refused {
     /// The packet, for the error to quote.
@@ -72,7 +71,7 @@ enum LinkCast {
     Loopback,
 }
 
-/// What a frame is that is no plain TCP segment over IPv4.
+/// A frame other than a plain TCP segment over IPv4.
 #[derive(Debug)]
 pub enum Other {
     /// A flow over IPv6 that was not checked yet: for [`ipv6_to`].
@@ -106,13 +105,13 @@ pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -
 /// As [`ethernet()`], with the frame's `headers`, but goes on with one of two continuations: `segment` for a TCP
 /// segment over IPv4, `other` for all the rest.
 ///
-/// For the receive path: inlined as far as a plain IPv4 segment goes, and that segment is handed on in registers. As
-/// one of the many things in an [`Input`] it would be written out and read back in other pieces, which stalls. A flow
-/// over IPv6 is handed on as it is, for [`ipv6_to`]: a continuation that is called in two places is inlined in neither,
-/// and IPv4 would pay for it.
+/// For the receive path: the path of a plain IPv4 segment is inlined, and the segment is passed on in registers. As a
+/// variant of [`Input`] it would be stored and loaded again in pieces of other sizes, which stalls. A flow over IPv6 is
+/// passed on unchecked, for [`ipv6_to`]: a continuation called in two places is inlined in neither, which would slow
+/// IPv4 down.
 ///
-/// Lengths and types are those that the headers say, and are not looked at again. What fails any check here takes the
-/// [`slow_path`], which finds out why.
+/// Lengths and types are those of `headers`, and are not read again. A frame that fails any check takes the
+/// [`slow_path`], which finds the reason.
 #[inline(always)]
 pub fn ethernet_to<R>(
     mut frame: PktBuf,
@@ -136,8 +135,8 @@ pub fn ethernet_to<R>(
     })
 }
 
-/// Checks a packet from one host to us and advances it to its transport header; nothing else is asked of it before it
-/// reaches the transport. `None`, with the frame as it was: it is not that, or something is wrong with it.
+/// Checks a unicast packet to us and advances it to its transport header, with no further checks before the transport.
+/// `None`, with the frame unchanged: it is another packet, or a faulty one.
 #[inline(always)]
 fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> Option<ipv4::Header> {
     const LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
@@ -179,7 +178,7 @@ fn plain_v6(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> 
     Some(header)
 }
 
-/// What a frame is whose headers say nothing: takes every step.
+/// Classifies a frame without known headers, by all steps.
 #[inline(never)]
 pub fn slow_path(mut frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     let Ok((header, payload)) = ethernet::parse(&frame) else {
@@ -197,7 +196,7 @@ pub fn slow_path(mut frame: PktBuf, interface: &InterfaceView, counters: &Counte
     }
 }
 
-/// How the link addressed the frame, if it is a frame for us.
+/// The link-layer cast of the frame, if it is for us.
 #[inline(always)]
 fn link_cast(
     header: &ethernet::Header,
@@ -215,14 +214,14 @@ fn link_cast(
     if !header.src.is_unicast() {
         return Err(DropReason::FrameBadSource);
     }
-    // A tag with identifier zero carries a priority and no VLAN (IEEE 802.1Q clause 6.9).
+    // A tag with identifier zero carries only a priority (IEEE 802.1Q clause 6.9).
     if payload != ethernet::HEADER_LEN && ethernet::vlan_tag(frame).is_none_or(|tag| tag.id != 0) {
         return Err(DropReason::UnknownVlan);
     }
     Ok(link)
 }
 
-/// What a frame is that carries no IP.
+/// Classifies a frame without IP.
 #[inline(never)]
 fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
     match ethertype {
@@ -233,7 +232,7 @@ fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
     }
 }
 
-/// Takes a frame that [`ethernet_to`] has handed on, and goes on as that does.
+/// Takes a frame that [`ethernet_to`] has passed on, and continues in the same way.
 #[inline(always)]
 pub fn ipv6_to<R>(
     Ipv6Frame { mut frame, headers }: Ipv6Frame,
@@ -273,9 +272,9 @@ fn by_version(packet: PktBuf, link: LinkCast, interface: &InterfaceView, counter
     }
 }
 
-/// Takes a packet that came by another interface than the one that has its address ([`Input::Elsewhere`]): a host's
-/// addresses are the host's and not the interface's (RFC 1122 section 3.3.4.2, the weak model, which Linux and FreeBSD
-/// follow). What concerns a link, neighbours, routers and groups, is of no concern to another.
+/// Takes a packet that arrived on another interface than the one that has its address ([`Input::Elsewhere`]): addresses
+/// belong to the host, not to the interface (RFC 1122 section 3.3.4.2, the weak model, as in Linux and FreeBSD).
+/// Messages about neighbours, routers and groups concern only their own link and are dropped.
 pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -> Input {
     match without_link(packet, owner, counters) {
         Input::Elsewhere { .. } => Input::Drop(DropReason::NotForUs),
@@ -283,8 +282,8 @@ pub fn for_another(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -
     }
 }
 
-/// Takes a packet that begins at its network header, from a link that has no headers and no addresses: what concerns a
-/// link, neighbours, routers and groups, means nothing there.
+/// Takes a packet that begins at its network header, from a link without headers and addresses: messages about
+/// neighbours, routers and groups are dropped there.
 pub fn without_link(packet: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     unconcerned(self::packet(packet, interface, counters))
 }
@@ -315,8 +314,8 @@ pub fn looped_back(packet: PktBuf, owner: &InterfaceView, counters: &Counters) -
     unconcerned(by_version(packet, LinkCast::Loopback, owner, counters))
 }
 
-/// Takes a packet from reassembly: its header was checked fragment by fragment, what follows was not. Another fragment
-/// header inside is refused, or one packet could be wrapped in many.
+/// Takes a packet from reassembly: its header was checked fragment by fragment, the rest was not. A nested fragment
+/// header is refused.
 pub fn reassembled(mut datagram: Datagram) -> Input {
     if datagram.dst.is_ipv4() {
         return v4_deliver(datagram);
@@ -341,7 +340,7 @@ fn v4_input(mut packet: PktBuf, link: LinkCast, interface: &InterfaceView, count
     }
 }
 
-/// What becomes of a packet that this interface has no use for.
+/// The result for a packet that this interface does not accept.
 #[cold]
 fn v4_dropped(packet: PktBuf, link: LinkCast, reason: DropReason) -> Input {
     match ipv4::parse(&packet) {
@@ -352,8 +351,8 @@ fn v4_dropped(packet: PktBuf, link: LinkCast, reason: DropReason) -> Input {
     }
 }
 
-/// Checks a packet and advances it to what it carries, or says why it is dropped. Only small values leave this, so that
-/// they leave in registers.
+/// Checks a packet and advances it to its payload, or returns why it is dropped. The result is small, so that it is
+/// returned in registers.
 #[inline(always)]
 fn v4(
     buf: &mut PktBuf,
@@ -381,7 +380,7 @@ fn v4_datagram(buf: PktBuf, header: &ipv4::Header, cast: Cast) -> Datagram {
     Datagram { buf, src: IpAddr::V4(header.src), dst: IpAddr::V4(header.dst), protocol, tos, ttl, cast }
 }
 
-/// What a packet is that is no whole segment.
+/// Classifies a packet that is not a whole segment.
 #[inline(never)]
 fn v4_rarer(buf: PktBuf, header: &ipv4::Header, cast: Cast) -> Input {
     let datagram = v4_datagram(buf, header, cast);
@@ -420,7 +419,7 @@ fn v4_fault(error: ParseError, len: usize) -> DropReason {
     }
 }
 
-/// Checks the destination, and whether the source can be a host (RFC 1122 sections 3.2.1.3, 3.3.6 and 4.2.3.10).
+/// Checks the destination, and that the source can be a host (RFC 1122 sections 3.2.1.3, 3.3.6 and 4.2.3.10).
 #[inline]
 fn v4_addresses(
     header: &ipv4::Header,
@@ -436,12 +435,12 @@ fn v4_addresses(
     //# An incoming SYN with an invalid source address MUST be ignored either by TCP or by the IP layer [(MUST-63)] (see
     //# Section 3.2.1.3).
     if v4_martian(header.src, link, interface) {
-        // A switch that has no address asks about groups from none (RFC 4541 section 2.1.1).
+        // A switch without an address sends queries from the unspecified one (RFC 4541 section 2.1.1).
         let switch = header.src.is_unspecified() && header.protocol == protocol::IGMP;
         return if switch { Ok(()) } else { Err(DropReason::IpMartianSource) };
     }
     let to_one = cast == Cast::Unicast;
-    // A unicast packet in a group frame is an attempt to reach every host of the link.
+    // A unicast packet in a group frame could be an attempt to reach every host of the link.
     if to_one && link == LinkCast::Group {
         return Err(DropReason::IpBroadcastTransport);
     }
@@ -454,9 +453,9 @@ fn v4_addresses(
     Ok(())
 }
 
-/// Whether no single other host can have sent from `src`: network zero, loop-back, groups, class E, broadcasts, and
-/// our own addresses (the LAND attack among them). There is no DHCP client here to expect answers from 0.0.0.0. What
-/// this host has sent to itself comes from no other, and only the first, the groups and class E are wrong.
+/// Whether no single other host can have sent from `src`: network zero, loop-back, groups, class E, broadcasts, and our
+/// own addresses (the LAND attack among them). There is no DHCP client, so nothing is expected from 0.0.0.0. What this
+/// host has sent to itself comes from no other, and only the first, the groups and class E are wrong.
 #[inline]
 fn v4_martian(src: Ipv4Addr, link: LinkCast, interface: &InterfaceView) -> bool {
     let first = src.octets()[0];
@@ -469,8 +468,8 @@ fn v4_martian(src: Ipv4Addr, link: LinkCast, interface: &InterfaceView) -> bool 
     first == 127 || interface.is_local_or_broadcast(src)
 }
 
-/// Options are stepped over. Source routes are refused (RFC 7126 sections 4.3 and 4.4), and so is a list whose lengths
-/// do not add up.
+/// Options are skipped. Source routes are refused (RFC 7126 sections 4.3 and 4.4), and so is a list whose lengths do
+/// not add up.
 #[cold]
 fn v4_options(mut options: &[u8]) -> Result<(), DropReason> {
     const END: u8 = 0;
@@ -495,7 +494,7 @@ fn v4_options(mut options: &[u8]) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// What becomes of a packet that this interface has no use for.
+/// The result for a packet that this interface does not accept.
 #[cold]
 fn v6_dropped(packet: PktBuf, link: LinkCast, reason: DropReason) -> Input {
     match ipv6::parse(&packet) {
@@ -506,7 +505,7 @@ fn v6_dropped(packet: PktBuf, link: LinkCast, reason: DropReason) -> Input {
     }
 }
 
-/// Checks the header of a packet and cuts off what the link has added, or says why the packet is dropped.
+/// Checks the header of a packet and trims the link's padding, or returns why the packet is dropped.
 #[inline(always)]
 fn v6(buf: &mut PktBuf, link: LinkCast, interface: &InterfaceView) -> Result<(ipv6::Header, Cast), DropReason> {
     buf.mark_network_header();
@@ -524,7 +523,7 @@ fn v6_datagram(mut buf: PktBuf, header: &ipv6::Header, protocol: u8, cast: Cast)
     Datagram { buf, src: IpAddr::V6(header.src), dst: IpAddr::V6(header.dst), protocol, tos, ttl, cast }
 }
 
-/// What a packet is that is no segment right behind its IPv6 header.
+/// Classifies a packet without a segment right after its IPv6 header.
 #[inline(never)]
 fn v6_rarer(mut buf: PktBuf, header: &ipv6::Header, cast: Cast, counters: &Counters) -> Input {
     let chain = match ipv6::walk(header.next_header, &buf[ipv6::HEADER_LEN..]) {
@@ -572,8 +571,8 @@ fn v6_fault(error: ParseError, len: usize) -> DropReason {
     }
 }
 
-/// Checks the destination, and whether the source can be a host (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped
-/// addresses never belong on a wire, RFC 4942 section 2.2).
+/// Checks the destination, and that the source can be a host (RFC 4291 sections 2.5.2, 2.5.3 and 2.7; mapped addresses
+/// never belong on a wire, RFC 4942 section 2.2).
 #[inline]
 fn v6_addresses(
     header: &ipv6::Header,
@@ -623,7 +622,7 @@ fn v6_problem(datagram: Datagram, problem: Problem) -> Input {
 }
 
 /// A real fragment. The first must hold every header up to and including the transport's (RFC 7112 section 5), or a
-/// filter could be shown one packet and we another.
+/// filter and this host could see different headers.
 #[cold]
 fn v6_fragment(mut datagram: Datagram, fragment: FragmentHeader) -> Input {
     datagram.protocol = fragment.next_header;

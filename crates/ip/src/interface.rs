@@ -1,10 +1,9 @@
-//! What the Internet layer knows about one interface: its link address, MTU, addresses and groups.
+//! One interface in the Internet layer: its link address, MTU, addresses and groups.
 //!
-//! An [`InterfaceView`] is plain data, changed only by the control plane and read by every packet: input asks it
-//! whether a destination is ours ([`InterfaceView::cast`]), output asks it which source address to use
-//! ([`InterfaceView::source_for`]), the neighbour table asks it which source address to solicit with. The lists are
-//! short (an interface has a handful of addresses) and kept per family so that an IPv4 packet compares words, never
-//! enums.
+//! An [`InterfaceView`] is plain data, changed only by the control plane and read for every packet: input classifies
+//! destinations with [`InterfaceView::cast`], output chooses source addresses with [`InterfaceView::source_for`], and
+//! so does the neighbour table for solicitations. The lists are short (an interface has a few addresses) and kept per
+//! family so that an IPv4 packet compares words, never enums.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +12,7 @@ use smallvec::SmallVec;
 use wire::Framing;
 use wire::ethernet::MacAddr;
 
-/// What a destination address is, seen from one interface.
+/// The kind of a destination address, seen from one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
     /// One of the interface's own addresses.
@@ -90,8 +89,8 @@ struct V6 {
 pub struct InterfaceView {
     /// Small number naming the interface in routes and neighbour entries.
     pub index: u16,
-    /// Whether its link has headers and addresses. Without them there are no neighbours: every packet goes to whatever
-    /// is at the other end.
+    /// Whether its link has headers and addresses. Without them there are no neighbours: every packet goes to the other
+    /// end of the link.
     pub framing: Framing,
     /// Link address; the source of every frame sent.
     pub mac: MacAddr,
@@ -119,8 +118,8 @@ impl InterfaceView {
         Self { index, framing, mac, mtu, mtu_v6: mtu, loopback: false, v4, v6, groups, link_local }
     }
 
-    /// An interface to a link without headers and addresses, with no address of its own either: where neither end can
-    /// be asked for its link-local address, none is made up that the other end might have as well.
+    /// An interface to a link without headers and addresses, with no address either: no link-local address is formed,
+    /// because a duplicate at the other end could not be detected.
     pub fn without_link(index: u16, mtu: usize) -> Self {
         let mut view = Self::new(index, MacAddr::UNSPECIFIED, mtu);
         view.framing = Framing::Packet;
@@ -177,7 +176,7 @@ impl InterfaceView {
         Ok(())
     }
 
-    /// Takes an address away; false when the interface did not have it.
+    /// Removes an address; false when the interface did not have it.
     pub fn remove_address(&mut self, address: IpAddr) -> bool {
         let before = self.v4.len() + self.v6.len();
         match address {
@@ -204,8 +203,8 @@ impl InterfaceView {
         v4.chain(self.v6.iter().map(|a| (IpAddr::V6(a.address), a.prefix_len)))
     }
 
-    /// The link-local address formed from the link address; whether the interface has it, [`is_local`](Self::is_local)
-    /// says.
+    /// The link-local address formed from the link address; [`is_local`](Self::is_local) tests whether the interface
+    /// has it.
     pub fn link_local(&self) -> Ipv6Addr {
         self.link_local
     }
@@ -215,8 +214,8 @@ impl InterfaceView {
         &self.groups
     }
 
-    /// Accepts datagrams to `group`. Joining is for input acceptance only: reports are the business of
-    /// [`Autoconf`](crate::autoconf::Autoconf).
+    /// Accepts datagrams to `group`. This affects input only: [`Autoconf`](crate::autoconf::Autoconf) sends the
+    /// reports.
     pub fn join(&mut self, group: IpAddr) {
         if group.is_multicast() && !self.groups.contains(&group) {
             self.groups.push(group);
@@ -256,14 +255,14 @@ impl InterfaceView {
         bits == u32::MAX || self.v4.iter().any(|a| bits == a.broadcast)
     }
 
-    /// Whether `address` is one of our own or a broadcast: in either case no other host's. One pass.
+    /// Whether `address` is one of our own or a broadcast: in either case not another host's. One pass.
     #[inline]
     pub(crate) fn is_local_or_broadcast(&self, address: Ipv4Addr) -> bool {
         let bits = address.to_bits();
         bits == u32::MAX || self.v4.iter().any(|a| bits == a.address || bits == a.broadcast)
     }
 
-    /// What `destination` is.
+    /// The kind of `destination`.
     #[inline]
     pub fn cast(&self, destination: IpAddr) -> Cast {
         match destination {
@@ -324,9 +323,9 @@ impl InterfaceView {
 
     /// The source address for a packet to `destination`: for IPv4 the address of the subnet the destination lies in,
     /// else the first; for IPv6 the destination itself, then the same scope, not deprecated, the same label, the
-    /// longest shared prefix (RFC 6724 section 5, rules 1, 2, 3, 6 and 8; rule 5 was followed by choosing the
-    /// interface, and the others are about mobile and temporary addresses). `None` when the interface has no address of
-    /// the family (or only link-local ones for a global peer).
+    /// longest shared prefix (RFC 6724 section 5, rules 1, 2, 3, 6 and 8; choosing the interface fulfils rule 5, and
+    /// the other rules concern mobile and temporary addresses). `None` when the interface has no address of the family
+    /// (or only link-local ones for a global peer).
     pub fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
         match destination {
             IpAddr::V4(d) => {
@@ -387,7 +386,8 @@ pub fn is_unicast(address: IpAddr) -> bool {
     }
 }
 
-/// The label of an address in the default policy table (RFC 6724 section 2.1): like goes to like.
+/// The label of an address in the default policy table (RFC 6724 section 2.1): addresses with equal labels are
+/// preferred.
 fn label(address: Ipv6Addr) -> u8 {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 1] => 0,

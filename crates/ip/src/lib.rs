@@ -1,35 +1,35 @@
 //! The Internet layer: IPv4 and IPv6 input and output, fragments, routes, neighbours and ICMP.
 //!
-//! Everything here is plain data with `&mut self` methods and a `now` argument. A packet comes in as a
-//! [`PktBuf`](pktbuf::PktBuf), goes out as one, and is never copied on the way unless it is cut or put together. The
-//! `stack` calls in, once per packet and once per deadline, and performs what is returned; nothing here calls out.
+//! Everything here is plain data with `&mut self` methods and a `now` argument. A packet is a
+//! [`PktBuf`](pktbuf::PktBuf) on input and on output, and is copied only for fragmentation and reassembly. The `stack`
+//! calls in, once per packet and once per deadline, and performs the returned effects; nothing here calls out.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `interface.rs` | [`InterfaceView`]: addresses, groups, source selection |
-//! | `datagram.rs` | [`Datagram`], [`Fragment`]: what input hands on |
+//! | `datagram.rs` | [`Datagram`], [`Fragment`]: the results of input |
 //! | `input.rs` | every check that a host makes on a packet (RFC 1122, RFC 8200), in order |
 //! | `output.rs` | IP and link headers in front of a transport packet; fragmentation; identification (RFC 6864) |
-//! | `reassembly.rs` | [`ReassemblyTable`]: fragments into packets, overlap kills |
+//! | `reassembly.rs` | [`ReassemblyTable`]: fragments into packets; overlaps are discarded |
 //! | `route.rs` | [`RouteTable`]: longest prefix match |
-//! | `route_attributes.rs` | [`RouteAttributes`]: what a route says of the path behind it; [`Route`] as people state one |
+//! | `route_attributes.rs` | [`RouteAttributes`]: attributes of the path; [`Route`]: the text form of a route |
 //! | `cidr.rs` | [`Cidr`]: an address with a prefix length |
 //! | `neighbour.rs`, `neighbour/` | [`NeighbourTable`]: ARP and Neighbour Discovery in one state machine |
 //! | `icmp.rs`, `icmp/` | echo, error messages and when not to send them, errors received |
-//! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: addresses found free and looked after, routers, group reports |
+//! | `autoconf.rs`, `autoconf/` | [`Autoconf`]: address detection and lifetimes, routers, group reports |
 //! | `redirect.rs` | [`RedirectTable`]: better first hops from redirect messages |
 //! | `path_mtu.rs` | [`PathMtuTable`]: path MTUs that routers reported |
 //!
-//! **Counting drops.** A [`DropReason`](observe::DropReason) that a function *returns*, in whatever variant, is counted
-//! by its caller; everything else that is dropped is counted where that happens, in the `counters` argument. No packet
-//! is counted twice and none vanishes uncounted.
+//! **Counting drops.** A [`DropReason`](observe::DropReason) that a function *returns*, in any variant, is counted by
+//! its caller; every other drop is counted where it happens, in the `counters` argument. Each dropped packet is counted
+//! exactly once.
 //!
-//! **Sharing.** [`RouteAccess`], [`NeighbourAccess`] and [`ReassemblyAccess`] are what the rest of the Internet layer
-//! may ask of the three tables; the plain tables implement them, and the `stack` implements them again over whatever
-//! exclusion a process architecture uses.
+//! **Sharing.** [`RouteAccess`], [`NeighbourAccess`] and [`ReassemblyAccess`] are the operations of the three tables
+//! that the rest of the Internet layer uses; the plain tables implement them, and the `stack` implements them again
+//! over the exclusion of each process architecture.
 //!
-//! What may never happen: a panic on bytes from the wire, work or memory that grows with what a stranger sends, an
-//! ICMP error about an ICMP error.
+//! What may never happen: a panic on bytes from the wire, work or memory that grows with untrusted input, an ICMP error
+//! about an ICMP error.
 #![forbid(unsafe_code)]
 
 pub mod autoconf;

@@ -9,20 +9,21 @@
 //!       +------------------------- 3 solicitations unanswered ----------------------------------------------+
 //! ```
 //!
-//! **Callers.** Output asks [`NeighbourTable::resolve`] once per packet without a cached link header; transports that
-//! received from their peer call [`NeighbourTable::confirm`]; ARP and discovery packets come in through
+//! **Callers.** Output calls [`NeighbourTable::resolve`] once per packet without a cached link header; transports that
+//! received from their peer call [`NeighbourTable::confirm`]; ARP and discovery packets are passed to
 //! [`NeighbourTable::arp_arrives`] and [`NeighbourTable::discovery_arrives`]; the timer calls
-//! [`NeighbourTable::timeouts`]. All effects are values: frames to send, packets released with their link header on.
+//! [`NeighbourTable::timeouts`]. All effects are values: frames to send, packets released with their link header.
 //!
 //! **Cached link headers.** A connection may keep a neighbour's [`LinkHeader`](crate::LinkHeader) as long as
-//! [`NeighbourTable::generation`] stands still. It rises when an address changes, an entry goes, or one turns STALE:
-//! the next packet then comes through `resolve` and starts the reachability check that a cached header would hide.
+//! [`NeighbourTable::generation`] does not change. It rises when an address changes, an entry is removed, or one
+//! becomes STALE: the next packet then calls `resolve` and starts the reachability check that a cached header would
+//! prevent.
 //!
 //! **Untrusted input.** Unsolicited answers create nothing. A request to us creates an entry, but an unconfirmed one,
-//! and such entries are displaced first, by each other: a flood of made-up senders never evicts a neighbour that was
-//! ever confirmed, nor one we are asking for. A flood of made-up *destinations* (handshakes with senders that do not
-//! exist) displaces first the entries that never had an answer. An unsolicited ARP packet does not overwrite a
-//! confirmed address; it starts a probe of the old one, and only its silence lets the new one in.
+//! and such entries are evicted first, by each other: a flood of forged senders never evicts a neighbour that was ever
+//! confirmed, nor one that is being resolved. A flood of forged *destinations* (handshakes with senders that do not
+//! exist) first evicts the entries that never had an answer. An unsolicited ARP packet does not overwrite a confirmed
+//! address; it starts a probe of the old one, and only if that is not answered is the new one accepted.
 //!
 //! **Bounds.** [`CAPACITY`] entries; [`MAX_PENDING_BYTES`] of memory in waiting packets for all of them together, each
 //! charged the block it pins, and [`MAX_PENDING_PER_NEIGHBOUR`] packets for one; one solicitation outstanding per
@@ -52,38 +53,38 @@ pub use timing::Timing;
 use crate::interface::{InterfaceView, group_mac};
 use entry::Entry;
 
-/// Neighbours remembered of one interface.
+/// Most neighbours of one interface.
 pub const CAPACITY: usize = 512;
 /// Memory that packets waiting for neighbours may pin, in bytes, for all neighbours together: some 256 full frames.
 pub const MAX_PENDING_BYTES: usize = 512 << 10;
-/// Packets waiting for one neighbour; the oldest makes room (RFC 4861 section 7.2.2). Six connections' initial windows;
-/// a datagram of 64 KB in fragments fits.
+/// Most packets waiting for one neighbour; the oldest is dropped first (RFC 4861 section 7.2.2). Six connections'
+/// initial windows; a datagram of 64 KB in fragments fits.
 pub const MAX_PENDING_PER_NEIGHBOUR: usize = 64;
-/// A confirmed neighbour unused for this long may be displaced like one that never answered. Its connections, if
-/// it has any, are idle and ask again.
+/// A confirmed neighbour unused for this long may be evicted like one that never answered. Its connections, if any, are
+/// idle and resolve it again.
 pub const IDLE_TIME: Duration = Duration::from_secs(300);
-/// Mean time for which a confirmation holds; each is blurred by half of it either way (RFC 4861 section 6.3.2).
+/// Mean time for which a confirmation is valid; each is randomised by half of it either way (RFC 4861 section 6.3.2).
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
 /// Grace before a stale neighbour in use is probed (RFC 4861 section 10).
 pub const DELAY_FIRST_PROBE_TIME: Duration = Duration::from_secs(5);
-/// The end of that grace: cached link headers become invalid, so that senders to it call `resolve` again and can report
-/// whether the neighbour answers ([`NeighbourTable::confirm`]). Before that, no sender is slowed down.
+/// The last part of that grace: cached link headers become invalid, so that senders call `resolve` again and can report
+/// that the neighbour answers ([`NeighbourTable::confirm`]). Before that, no sender is slowed down.
 pub const DOUBT_TIME: Duration = Duration::from_secs(2);
-/// A neighbour that was heard from so lately is not asked at once when a transport hears nothing from beyond it: others
-/// may make progress through it meanwhile, and one lossy path does not have it asked for each of its time-outs.
+/// A neighbour confirmed within this time is not probed at once when a transport reports a silent path through it:
+/// others may make progress through it, and one lossy path must not cause a probe for each of its time-outs.
 pub const TRUST_TIME: Duration = Duration::from_secs(5);
-/// Between solicitations (RFC 4861 section 10), unless a router says otherwise.
+/// Between solicitations (RFC 4861 section 10), unless a router sets it.
 pub const RETRANS_TIMER: Duration = Duration::from_secs(1);
 /// Solicitations before a neighbour is given up, multicast or unicast (RFC 4861 section 10).
 pub const MAX_SOLICITS: u8 = 3;
 /// Between two defences of one of our addresses (RFC 5227 section 2.4).
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What became of a packet that wanted a link address.
+/// The result of resolving a packet's link address.
 #[derive(Debug)]
 pub enum Resolution {
-    /// Known: the packet comes back as it was, to be sent under a link header to this address. The header may be kept
-    /// as long as the table's generation stands still.
+    /// Known: the packet is returned unchanged, to be sent with a link header to this address. The header may be cached
+    /// as long as the table's generation does not change.
     Ready(MacAddr, PktBuf),
     /// The packet waits. Send the solicitation, if one is due.
     Queued {
@@ -94,7 +95,7 @@ pub enum Resolution {
     Dropped(DropReason),
 }
 
-/// What the Internet layer asks of an interface's neighbour table, however it is shared.
+/// The operations of an interface's neighbour table for the Internet layer, however it is shared.
 pub trait NeighbourAccess {
     /// As [`NeighbourTable::resolve`].
     fn resolve(
@@ -122,26 +123,26 @@ pub struct NeighbourTable {
     pending: usize,
     pending_bytes: usize,
     generation: u64,
-    /// No deadline is earlier; may itself be too early after an entry was confirmed or removed.
+    /// Lower bound of all deadlines; may be too early after an entry was confirmed or removed.
     earliest: Time,
     /// Times of IPv6 neighbours.
     timing: Timing,
-    /// When each of our addresses was defended last; as many rows as the interface has had addresses contested.
+    /// When each of our addresses was last defended; one row per contested address.
     defences: SmallVec<[(IpAddr, Time); 1]>,
     random: u64,
 }
 
-/// The reason for a new entry: decides which entries it may displace.
+/// The reason for a new entry: decides which entries it may evict.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Creator {
-    /// We want to send there.
+    /// We send there.
     Us,
     /// A request to us.
     Stranger,
 }
 
 impl NeighbourTable {
-    /// An empty table. `seed` blurs the reachable time; the same seed gives the same times.
+    /// An empty table. `seed` randomises the reachable time; the same seed gives the same times.
     pub fn new(seed: u64) -> Self {
         Self {
             by_address: HashMap::new(),
@@ -157,7 +158,7 @@ impl NeighbourTable {
         }
     }
 
-    /// Pins the link address of a neighbour: it is never asked for, never expires and is never overwritten. Returns
+    /// Pins the link address of a neighbour: it is never solicited, never expires and is never overwritten. Returns
     /// false when the table is full of pinned and confirmed entries.
     pub fn insert_permanent(
         &mut self,
@@ -176,7 +177,7 @@ impl NeighbourTable {
         true
     }
 
-    /// Forgets a neighbour and drops what waits for it; false when it was not known.
+    /// Removes a neighbour and drops the packets that wait for it; false when it was not known.
     pub fn remove(&mut self, address: IpAddr, counters: &Counters) -> bool {
         let Some(&slot) = self.by_address.get(&address) else { return false };
         let entry = self.remove_slot(slot);
@@ -190,7 +191,7 @@ impl NeighbourTable {
         self.timing = timing;
     }
 
-    /// Times for the family of `address`. ARP has no router to ask.
+    /// Times for the family of `address`. No router sets those of ARP.
     fn timing(&self, address: IpAddr) -> Timing {
         if address.is_ipv6() { self.timing } else { Timing::default() }
     }
@@ -200,7 +201,7 @@ impl NeighbourTable {
         self.by_address.len()
     }
 
-    /// Whether no neighbour is known or asked for.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.by_address.is_empty()
     }
@@ -251,7 +252,7 @@ impl NeighbourTable {
         Some(slot)
     }
 
-    /// Displaces the least valuable entry, the one longest unused among equals. A full table means an attack or a very
+    /// Evicts the least valuable entry, the one longest unused among equals. A full table means an attack or a very
     /// large link; the scan of 512 entries is then paid per *new* neighbour, never per packet.
     fn make_room(&mut self, now: Time, creator: Creator, counters: &Counters) -> Option<()> {
         let most = if creator == Creator::Us { entry::VALUE_STALE } else { entry::VALUE_STRANGER };
@@ -285,7 +286,7 @@ impl NeighbourTable {
             self.pending -= 1;
             self.pending_bytes -= pinned(&oldest);
         }
-        // If the other queues hold the memory, a neighbour with an empty queue has to wait for them.
+        // If other queues hold the memory, a packet for a neighbour with an empty queue is dropped.
         if self.pending_bytes + charge > MAX_PENDING_BYTES {
             return Err(DropReason::NeighbourQueueFull);
         }
@@ -306,8 +307,8 @@ impl NeighbourTable {
         solicit
     }
 
-    /// When a confirmation of a neighbour made now ceases to hold: 0.5 to 1.5 of its family's reachable time, so that
-    /// neighbours learned at one moment are not probed at one moment (xorshift64).
+    /// When a confirmation made now expires: 0.5 to 1.5 of its family's reachable time, so that neighbours learned
+    /// together are not probed together (xorshift64).
     fn reachable_until(&mut self, now: Time, slot: u32) -> Time {
         let address = self.entry(slot).address;
         let mean = self.timing(address).reachable;
@@ -360,7 +361,7 @@ impl NeighbourTable {
 }
 
 impl NeighbourTable {
-    /// Gives the link address of `next_hop`, or keeps `packet` (beginning at its network header) until it is known.
+    /// Returns the link address of `next_hop`, or keeps `packet` (beginning at its network header) until it is known.
     pub fn resolve(
         &mut self,
         now: Time,
@@ -398,7 +399,7 @@ impl NeighbourTable {
         Resolution::Queued { solicit }
     }
 
-    /// The link address of `next_hop` if it may be used without asking: not unknown, not stale.
+    /// The link address of `next_hop` if it may be used without a check: neither unknown nor stale.
     #[inline]
     pub fn lookup(&self, next_hop: IpAddr) -> Option<MacAddr> {
         let slot = *self.by_address.get(&next_hop)?;
@@ -406,8 +407,8 @@ impl NeighbourTable {
         (!matches!(entry.state, NeighbourState::Incomplete | NeighbourState::Stale)).then_some(entry.mac)
     }
 
-    /// Whether `next_hop` is about to be asked whether it is still there, or is being asked: a transport that knows
-    /// says so ([`NeighbourTable::confirm`]) and spares the question.
+    /// Whether `next_hop` is being probed, or about to be: a transport that has received an answer through it avoids
+    /// the probe by [`NeighbourTable::confirm`].
     pub fn is_in_doubt(&self, next_hop: IpAddr) -> bool {
         let entry = self.by_address.get(&next_hop).and_then(|slot| self.slots[*slot as usize].as_ref());
         entry.is_some_and(Entry::is_in_doubt)
@@ -418,7 +419,7 @@ impl NeighbourTable {
         self.slots.iter().flatten().any(Entry::is_in_doubt)
     }
 
-    /// A transport received an answer by way of `next_hop`: it is reachable (RFC 4861 section 7.3.1).
+    /// A transport received an answer through `next_hop`: it is reachable (RFC 4861 section 7.3.1).
     pub fn confirm(&mut self, now: Time, next_hop: IpAddr) {
         let Some(&slot) = self.by_address.get(&next_hop) else { return };
         if matches!(self.entry(slot).state, NeighbourState::Incomplete | NeighbourState::Permanent) {
@@ -431,10 +432,10 @@ impl NeighbourTable {
         entry.set(NeighbourState::Reachable, until);
     }
 
-    /// A transport hears nothing from beyond `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt
-    /// from now on, and is asked after [`DOUBT_TIME`], and not before [`TRUST_TIME`] has passed since it was last heard
-    /// from, unless a transport that does make progress through it says so meanwhile ([`NeighbourTable::confirm`]).
-    /// True if cached link headers became invalid, so that such transports come by.
+    /// A transport gets no answers through `next_hop` (negative advice, RFC 1122 section 3.3.1.4): it is in doubt from
+    /// now on, and is probed after [`DOUBT_TIME`], and at least [`TRUST_TIME`] after its last confirmation, unless a
+    /// transport that makes progress through it confirms it meanwhile ([`NeighbourTable::confirm`]). True if cached
+    /// link headers became invalid, so that such transports resolve it again.
     pub fn suspect(&mut self, now: Time, next_hop: IpAddr) -> bool {
         let Some(&slot) = self.by_address.get(&next_hop) else { return false };
         let entry = self.entry(slot);
@@ -452,7 +453,7 @@ impl NeighbourTable {
         changed
     }
 
-    /// Solicits again, gives up, lets confirmations expire.
+    /// Repeats solicitations, gives neighbours up, expires confirmations.
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Effects {
         let mut out = Effects::default();
         if now < self.earliest {

@@ -1,12 +1,12 @@
-//! IP and link headers in front of what a transport hands down, and fragmentation.
+//! IP and link headers in front of a transport packet, and fragmentation.
 //!
 //! Called by the `stack` when it performs an outbox, and by this crate for its own packets. Headers are written into
-//! the headroom; nothing moves. A checksum left to the device ([`Checksum::Partial`]) is kept in step with every header
-//! put in front of it, and computed here when the packet has to be cut.
+//! the headroom; nothing moves. A checksum left to the device ([`Checksum::Partial`]) is adjusted for every header put
+//! in front of it, and computed here when the packet has to be fragmented.
 //!
-//! **Identification** (RFC 6864). A packet that may not be fragmented is atomic and its identification means nothing:
-//! it is zero. Only [`Fragmentation::Allowed`] spends an identification, taken from [`Identifications`], whose counters
-//! are spread by a keyed hash so that a peer cannot read our traffic to others from its own.
+//! **Identification** (RFC 6864). A packet that may not be fragmented is atomic and its identification is zero. Only
+//! [`Fragmentation::Allowed`] uses an identification from [`Identifications`], whose counters are chosen by a keyed
+//! hash so that a peer cannot infer our traffic to others from its own.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,11 +19,11 @@ use wire::ethernet::{self, EtherType, MacAddr};
 use wire::ipv6::{FRAGMENT_HEADER_LEN, FragmentHeader};
 use wire::{ipv4, ipv6, protocol};
 
-/// Time to live and hop limit of everything that is not confined to the link (RFC 1700).
+/// Time to live and hop limit of packets not confined to the link (RFC 1700).
 pub const DEFAULT_TTL: u8 = 64;
 
-/// The link header of a resolved path. Frequent senders keep it: 14 bytes copied in front of a packet, or nothing where
-/// the link has no headers.
+/// The link header of a resolved path. Frequent senders cache it: 14 bytes copied in front of a packet, or nothing
+/// where the link has no headers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum LinkHeader {
     /// An Ethernet header.
@@ -71,7 +71,7 @@ impl core::fmt::Debug for LinkHeader {
     }
 }
 
-/// Whether an IPv4 packet may be cut on its way.
+/// Whether an IPv4 packet may be fragmented on its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragmentation {
     /// "Don't fragment" is set; the identification is zero.
@@ -83,7 +83,7 @@ pub enum Fragmentation {
     },
 }
 
-/// `N` more bytes in front of the packet, with a partial checksum's start moved along.
+/// Makes room for `N` more bytes in front of the packet, and moves a partial checksum's start along.
 #[inline]
 fn front<const N: usize>(packet: &mut PktBuf) -> &mut [u8; N] {
     if let Checksum::Partial { start, .. } = &mut packet.meta_mut().checksum {
@@ -130,7 +130,7 @@ pub fn ipv4_header(
 }
 
 /// Puts an IPv6 header in front of a payload of at most 65,535 bytes. `flow_label` is 20 bits (RFC 6437); zero is
-/// always right.
+/// always valid.
 ///
 /// # Panics
 /// When the packet has less than 40 bytes of headroom.
@@ -166,8 +166,8 @@ pub fn header(packet: &mut PktBuf, src: IpAddr, dst: IpAddr, protocol: u8, tos: 
     }
 }
 
-/// Computes a checksum that was left to the device; does nothing when none was. For packets that are cut, and for
-/// devices that cannot do it themselves. `Partial::start` counts from the packet's present first byte.
+/// Computes a checksum that was left to the device; does nothing when none was. For fragmented packets, and for devices
+/// without this offload. `Partial::start` counts from the packet's present first byte.
 pub fn complete_checksum(packet: &mut PktBuf) {
     let Checksum::Partial { start, offset } = packet.meta().checksum else { return };
     let (start, offset) = (usize::from(start), usize::from(offset));
@@ -185,10 +185,10 @@ pub type Fragments = SmallVec<[PktBuf; 4]>;
 
 /// Cuts a packet that begins at its network header into fragments of at most `mtu` bytes under the identification
 /// `ident` (its low 16 bits in IPv4). The first fragment stays in the packet's own buffer; the others are copied,
-/// because a buffer has one owner. A packet that fits is returned as it is, `ident` unspent.
+/// because a buffer has one owner. A packet that fits is returned unchanged, without `ident`.
 ///
 /// # Errors
-/// [`DropReason::TooBigToSend`] when an IPv4 packet says "don't fragment" or `mtu` has no room for eight bytes of
+/// [`DropReason::TooBigToSend`] when an IPv4 packet has "don't fragment" set or `mtu` has no room for eight bytes of
 /// payload, [`DropReason::NoBuffer`] when the pool is empty; the packet is then dropped whole.
 pub fn fragment(mut packet: PktBuf, mtu: usize, ident: u32) -> Result<Fragments, DropReason> {
     if packet.len() <= mtu {
@@ -257,9 +257,9 @@ fn cut(mut payload: PktBuf, room: usize, head: impl Fn(&mut PktBuf, usize, bool)
     Ok(fragments)
 }
 
-/// Counters that identifications are drawn from, one of [`Identifications::BUCKETS`] by a keyed hash of source,
-/// destination and protocol: unique for 65,536 packets of a pair, and telling a peer nothing about other pairs
-/// (RFC 7739 section 5.3, RFC 6864 section 4).
+/// Counters for identifications, one of [`Identifications::BUCKETS`] by a keyed hash of source, destination and
+/// protocol: unique for 65,536 packets of a pair, and not related to those of other pairs (RFC 7739 section 5.3, RFC
+/// 6864 section 4).
 #[derive(Clone, Debug)]
 pub struct Identifications {
     secret: u64,
@@ -270,7 +270,7 @@ impl Identifications {
     /// Independent counters.
     pub const BUCKETS: usize = 1024;
 
-    /// Counters under a secret drawn at start; the same secret gives the same identifications.
+    /// Counters under a random secret; the same secret gives the same identifications.
     pub fn new(secret: u64) -> Self {
         Self { secret, counters: vec![0; Self::BUCKETS].into() }
     }
@@ -282,7 +282,7 @@ impl Identifications {
         let hash = hasher.finish();
         let counter = &mut self.counters[hash as usize % Self::BUCKETS];
         *counter = counter.wrapping_add(1);
-        // The offset hides how far a bucket shared with another pair has counted.
+        // The offset hides the count of a bucket shared with another pair.
         counter.wrapping_add((hash >> 32) as u32)
     }
 }

@@ -1,13 +1,13 @@
-//! What routers reported about the MTU of paths: path MTU discovery (RFC 1191, RFC 8201).
+//! Path MTU discovery from routers' reports (RFC 1191, RFC 8201).
 //!
 //! [`estimate`] turns a router's report into the largest packet to send from now on, and every user of a report goes
-//! through it: TCP, UDP and the table below. [`PathMtuTable`] remembers estimates by destination. The transport
-//! validates an ICMP message against its own state first (RFC 5927); only then is [`PathMtuTable::update`] called.
-//! Entries expire after ten minutes, so that a path that became wider is tried again (RFC 1191 section 6.3). The table
-//! is bounded: a full table forgets the entry that would expire first, which costs one lost packet and no more.
+//! through it: TCP, UDP and the table below. [`PathMtuTable`] keeps estimates by destination. The transport validates
+//! an ICMP message against its own state first (RFC 5927); only then is [`PathMtuTable::update`] called. Entries expire
+//! after ten minutes, so that an increased path MTU is detected (RFC 1191 section 6.3). The table is bounded: a full
+//! table removes the entry that would expire first, which costs one lost packet at most.
 //!
-//! No estimate is below [`FLOOR_V4`] or [`FLOOR_V6`], whatever is reported. An IPv4 path that is reported to be
-//! narrower still gets packets of the size of the floor that routers may fragment.
+//! No estimate is below [`FLOOR_V4`] or [`FLOOR_V6`], whatever is reported. An IPv4 path with a smaller reported MTU
+//! gets packets of the size of the floor that routers may fragment.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -16,37 +16,37 @@ use std::collections::HashMap;
 use observe::Time;
 use wire::ipv4;
 
-/// Least MTU believed of an IPv4 router, in bytes. The protocol's least is 68, but a path that narrow is far more often
-/// an attack than a link; the value is that of Linux (`net.ipv4.route.min_pmtu`).
+/// Least MTU accepted from an IPv4 router, in bytes. The protocol's least is 68, but such a report is far more often an
+/// attack than a link; the value is that of Linux (`net.ipv4.route.min_pmtu`).
 pub const FLOOR_V4: u16 = 552;
 /// Least MTU of an IPv6 link, in bytes (RFC 8200 section 5).
 pub const FLOOR_V6: u16 = 1280;
-/// How long a learned value holds (RFC 1191 section 6.3, RFC 8201 section 5.3).
+/// How long a learned value is valid (RFC 1191 section 6.3, RFC 8201 section 5.3).
 pub const LIFETIME: Duration = Duration::from_secs(600);
-/// Destinations remembered.
+/// Number of destinations kept.
 pub const CAPACITY: usize = 1024;
 
 /// Likely MTUs, for routers that report none (RFC 1191 section 7.1, those above the floor).
 const PLATEAUS: [u16; 7] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006];
 
-/// What is believed of a path.
+/// The estimate of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// The largest packet to send, in bytes, never below the floor of its family.
     pub mtu: u16,
     /// The reported MTU of the path is below the floor: routers must be allowed to fragment, or nothing arrives. Linux
-    /// treats such a path in the same way, as one whose MTU is locked. IPv4 alone.
+    /// treats such a path as one with a locked MTU. IPv4 only.
     pub fragments: bool,
 }
 
-/// What a router's report about a packet of `quoted` bytes to `destination` is worth, where packets of `current` bytes
-/// were believed to pass. `reported` is the MTU of the next hop, 0 where the router does not say.
+/// The estimate from a router's report about a packet of `quoted` bytes to `destination`, where the estimate so far was
+/// `current` bytes. `reported` is the MTU of the next hop, 0 if the router does not report it.
 ///
-/// The estimate may be no smaller than `current`. Such a report changes nothing: no estimate grows because of one (RFC
-/// 1191 section 3).
+/// A result that is not smaller than `current` must be ignored: no estimate grows because of a report (RFC 1191 section
+/// 3).
 pub fn estimate(destination: IpAddr, reported: u32, quoted: usize, current: usize) -> Estimate {
     if destination.is_ipv6() {
-        // A report below the least MTU of IPv6 does not come here: it is discarded when it arrives.
+        // A report below the least MTU of IPv6 is discarded before, on arrival.
         return Estimate { mtu: u16::try_from(reported).unwrap_or(u16::MAX).max(FLOOR_V6), fragments: false };
     }
     let size = if reported == 0 { plateau_below(quoted, current) } else { reported };
@@ -56,9 +56,8 @@ pub fn estimate(destination: IpAddr, reported: u32, quoted: usize, current: usiz
 
 /// The greatest plateau below the length of the quoted packet; 0 where all of those are below the floor.
 fn plateau_below(quoted: usize, current: usize) -> u32 {
-    // RFC 1191 section 5: routers derived from 4.2BSD add the length of the header, which is 20 bytes in all that
-    // leaves here, to the length that they quote. Others do not, and the two cannot be distinguished if the length is
-    // not less than the estimate.
+    // RFC 1191 section 5: routers derived from 4.2BSD add the length of the header, always 20 bytes here, to the quoted
+    // length. Others do not, and the two cannot be distinguished if the length is not less than the estimate.
     let quoted = if quoted < current { quoted } else { quoted.saturating_sub(ipv4::HEADER_LEN) };
     let next = PLATEAUS.into_iter().find(|plateau| usize::from(*plateau) < quoted);
     next.unwrap_or_default().into()
@@ -77,7 +76,7 @@ pub struct PathMtuTable {
 }
 
 impl PathMtuTable {
-    /// A table that knows of no path.
+    /// An empty table.
     pub fn new() -> Self {
         Self::default()
     }
@@ -121,30 +120,30 @@ impl PathMtuTable {
         true
     }
 
-    /// Number of destinations remembered, expired ones included until they are swept.
+    /// Number of destinations kept, expired ones included until they are swept.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Forgets what has expired. Whether there was anything: paths may then be tried with larger packets.
+    /// Removes expired entries. Returns whether there were any: paths may then be tried with larger packets.
     pub fn timeouts(&mut self, now: Time) -> bool {
         let before = self.entries.len();
         self.entries.retain(|_, entry| now < entry.expires);
         self.entries.len() < before
     }
 
-    /// When [`PathMtuTable::timeouts`] has work. Looks at every entry: ask after a change or a sweep, not per packet.
+    /// When [`PathMtuTable::timeouts`] has work. Scans every entry: call it after a change or a sweep, not per packet.
     pub fn next_deadline(&self) -> Option<Time> {
         self.entries.values().map(|entry| entry.expires).min()
     }
 
     fn forget_oldest(&mut self) {
-        // Learning is an ICMP message that passed validation, not a packet: the scan is paid a few times a second.
+        // Called for validated ICMP messages, not for packets: the scan happens a few times a second.
         let oldest = self.entries.iter().min_by_key(|(destination, entry)| (entry.expires, **destination));
         if let Some(destination) = oldest.map(|(destination, _)| *destination) {
             self.entries.remove(&destination);

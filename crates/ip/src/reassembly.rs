@@ -2,20 +2,20 @@
 //!
 //! **Model.** One entry per packet under assembly, found by its key. An entry holds the fragments themselves, sorted by
 //! offset and never overlapping; their payload is copied once, when the last hole closes, into a buffer with a fresh
-//! header. What is complete is therefore decided by adding lengths, not by a bitmap.
+//! header. Completeness is therefore decided by adding lengths, not by a bitmap.
 //!
-//! **Overlap.** An exact duplicate is ignored. Every other overlap, equal bytes or not, kills the packet: the entry
-//! stays as a tombstone until its deadline, so that fragments of the killed packet yet to come are dropped too. No
-//! fragmenting host produces overlap; every one on record was an attack on a filter or on a reassembler. Tiny fragments
-//! are legal: what RFC 1858 and RFC 3128 ask of filters is no business of a host, which reads no header before the
-//! packet is whole (an IPv6 packet's first fragment must hold all headers nonetheless, RFC 7112; input checks that).
+//! **Overlap.** An exact duplicate is ignored. Every other overlap, equal bytes or not, discards the packet: the entry
+//! stays as a tombstone until its deadline, so that later fragments of the packet are dropped too. No fragmenting host
+//! produces overlaps; all known ones were attacks on filters or reassemblers. Tiny fragments are legal: RFC 1858 and
+//! RFC 3128 are about filters, not about a host, which reads no header before the packet is whole (an IPv6 packet's
+//! first fragment must hold all headers nonetheless, RFC 7112; input checks that).
 //!
 //! **Bounds.** At most [`MAX_PIECES`] fragments to a packet and [`MEMORY_CAP`] bytes in all, where a fragment is
-//! charged the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times what it sent. Over
-//! the cap the oldest packet is let go; over a quarter of it, held by one source, the oldest of that source
-//! (`sources.rs`). Deadlines run from the first arrival and are not extended: [`LIFETIME_V4`], [`LIFETIME_V6`]. Ages
-//! are kept in one intrusive list per family (a family's deadlines come in order of arrival), so that expiry and
-//! eviction never search.
+//! charged the whole block it pins, so that a flood of tiny fragments cannot hold a hundred times its size. Above the
+//! cap the oldest packet is dropped; if one source holds more than a quarter of it, the oldest of that source
+//! (`sources.rs`). Deadlines run from the first arrival and are not extended: [`LIFETIME_V4`], [`LIFETIME_V6`]. Each
+//! family has an intrusive list by age (its deadlines are in order of arrival), so that expiry and eviction never
+//! search.
 //!
 //! What may never happen: two payload bytes for one offset, a packet longer than 65,535 bytes, an entry without a
 //! deadline.
@@ -38,31 +38,31 @@ use sources::{Links, Sources};
 
 /// Memory that fragments may pin, in bytes.
 pub const MEMORY_CAP: usize = 4 << 20;
-/// Fragments that one packet may come in: 65,535 bytes at an MTU of 276.
+/// Most fragments of one packet: 65,535 bytes at an MTU of 276.
 pub const MAX_PIECES: usize = 256;
-/// How long an IPv4 packet may take to arrive whole. RFC 1122 section 3.3.2 asks for 60 to 120 s; Linux and everybody
-/// after it use half of that, because identifications repeat sooner on fast links (RFC 4963).
+/// How long an IPv4 packet may take to arrive whole. RFC 1122 section 3.3.2 requires 60 to 120 s; Linux and later
+/// stacks use half of that, because identifications repeat sooner on fast links (RFC 4963).
 pub const LIFETIME_V4: Duration = Duration::from_secs(30);
 /// How long an IPv6 packet may take to arrive whole (RFC 8200 section 4.5).
 pub const LIFETIME_V6: Duration = Duration::from_secs(60);
 
-/// What an entry is charged besides its fragments, in bytes: tombstones count against the cap too.
+/// Charge of an entry besides its fragments, in bytes: tombstones count against the cap too.
 const ENTRY_COST: usize = 256;
 const MAX_PACKET: usize = 65_535;
 const NONE: u32 = u32::MAX;
 
-/// What became of a fragment.
+/// The disposition of a fragment.
 #[derive(Debug)]
 pub enum Reassembled {
     /// Held, or dropped and counted: there is nothing to do.
     Pending,
     /// The packet is complete, to be given to [`input::reassembled`](crate::input::reassembled).
     Whole(Datagram),
-    /// Dropped, and an ICMP error is due to the sender; the caller counts the reason.
+    /// Dropped, with an ICMP error to the sender; the caller counts the reason.
     Refused(Refused),
 }
 
-/// What the Internet layer asks of reassembly, however it is shared.
+/// The operations of reassembly for the Internet layer, however it is shared.
 pub trait ReassemblyAccess {
     /// As [`ReassemblyTable::insert`].
     fn insert(&mut self, now: Time, fragment: Fragment, counters: &Counters) -> Reassembled;
@@ -89,7 +89,7 @@ struct Piece {
 struct Entry {
     key: Key,
     pieces: Vec<Piece>,
-    /// Payload length of the whole packet, known once the last fragment is here.
+    /// Payload length of the whole packet, known once the last fragment has arrived.
     total: Option<u32>,
     /// Payload bytes held.
     held: u32,
@@ -98,9 +98,9 @@ struct Entry {
     deadline: Time,
     /// One bit for each ECN codepoint seen.
     ecn_seen: u8,
-    /// Killed; nothing more is accepted before the deadline.
+    /// Discarded; nothing more is accepted before the deadline.
     dead: bool,
-    /// Of the first fragment once it is here, of any fragment before.
+    /// Of the first fragment once it has arrived, of any fragment before.
     protocol: u8,
     tos: u8,
     ttl: u8,
@@ -281,7 +281,7 @@ impl ReassemblyTable {
         if whole {
             return self.complete(slot, counters);
         }
-        // An entry that is itself the oldest goes with its fragments, this one included, all of them counted.
+        // An entry that is itself the oldest is dropped with its fragments, this one included; all are counted.
         self.shrink_to_cap(source, counters);
         Reassembled::Pending
     }
@@ -301,8 +301,8 @@ impl ReassemblyTable {
         }
     }
 
-    /// Drops packets whose deadline has passed; returns the fragments that hold the beginning of one, about
-    /// which a "time exceeded" error is due (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+    /// Drops packets whose deadline has passed; returns the fragments that hold the beginning of one, for a "time
+    /// exceeded" error (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> SmallVec<[Datagram; 2]> {
         let mut owed = SmallVec::new();
         for family in 0..self.ages.len() {
@@ -431,7 +431,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Where in `pieces` the range belongs, or what is wrong with it. In order, the usual case, looks at the last only.
+    /// The position of the range in `pieces`, or its fault. In order, the usual case, only the last piece is compared.
     fn position(&self, offset: u32, end: u32, bytes: &[u8]) -> Result<usize, Placing> {
         let at = match self.pieces.last() {
             Some(last) if offset < last.end => self.pieces.partition_point(|p| p.end <= offset),
@@ -444,7 +444,7 @@ impl Entry {
         }
     }
 
-    /// Learns the packet's end from its last fragment and holds every other against it.
+    /// Takes the packet's end from its last fragment and checks every other against it.
     fn note_end(&mut self, end: u32, more: bool) -> Result<(), Placing> {
         let furthest = self.pieces.last().map_or(0, |last| last.end);
         let consistent = match self.total {
@@ -465,7 +465,7 @@ impl Entry {
         self.total == Some(self.held)
     }
 
-    /// The packet, with a fresh header of its family in the headroom for ICMP to quote.
+    /// The packet, with a new header of its family in the headroom, which ICMP can quote.
     fn join(self) -> Result<Datagram, DropReason> {
         let tos = self.joined_tos().ok_or(DropReason::FragmentEcnMixed)?;
         let mut buf = PktBuf::alloc(self.held as usize).ok_or(DropReason::NoBuffer)?;
@@ -483,8 +483,8 @@ impl Entry {
         Ok(Datagram { buf, src, dst, protocol, tos, ttl, cast })
     }
 
-    /// DSCP of the first fragment; congestion experienced by any fragment is experienced by the packet. `None` when
-    /// some were marked and others could not be (RFC 3168 section 5.3).
+    /// DSCP of the first fragment; CE if any fragment had CE. `None` when some were marked and others were not
+    /// ECN-capable (RFC 3168 section 5.3).
     fn joined_tos(&self) -> Option<u8> {
         const NOT_ECT: u8 = 1 << 0;
         const CE: u8 = 1 << 3;

@@ -1,10 +1,10 @@
 //! Better first hops from redirect messages (RFC 4861 section 8, RFC 1122 section 3.2.2.2), kept as host routes.
 //!
-//! A redirect is believed only of the router that is the first hop now, for one destination, and only when it leads to
-//! a station of the same link; the stack asks further that the message cannot have come from off the link. It holds for
-//! ten minutes or until its target falls silent, and yields to any host route that the operator has set. It names a hop
-//! and says nothing of the path: that stays what the route says that would be taken without it. The table is bounded;
-//! the oldest makes room.
+//! A redirect is accepted only from the router that is the present first hop, for one destination, and only to a
+//! station of the same link; the stack also checks that the message cannot have come from off the link. It is valid for
+//! ten minutes or until its target does not answer, and the operator's host routes take precedence. It changes the next
+//! hop only: the attributes of the path stay those of the route that would be taken without it. The table is bounded;
+//! the oldest is replaced.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::autoconf::RouteChange;
 use crate::interface::{InterfaceView, is_unicast};
 use crate::route::{RouteEntry, RouteTable};
 
-/// How long a redirect holds.
+/// How long a redirect is valid.
 pub const LIFETIME: Duration = Duration::from_secs(600);
 /// Redirects held at one time.
 pub const CAPACITY: usize = 64;
@@ -26,7 +26,7 @@ pub const CAPACITY: usize = 64;
 pub struct Redirect {
     /// The router that sent the redirect.
     pub reporter: IpAddr,
-    /// For which destination.
+    /// The destination.
     pub destination: IpAddr,
     /// The better first hop; the destination itself when that is a neighbour.
     pub target: IpAddr,
@@ -46,7 +46,7 @@ pub struct RedirectTable {
 }
 
 impl RedirectTable {
-    /// A table that knows of none.
+    /// An empty table.
     pub fn new() -> Self {
         Self::default()
     }
@@ -61,10 +61,10 @@ impl RedirectTable {
         self.rows.is_empty()
     }
 
-    /// Takes a redirect that came in by `interface`; what is to change in `routes`.
+    /// Takes a redirect received on `interface`; returns the changes of `routes`.
     ///
     /// # Errors
-    /// [`DropReason::RedirectRefused`]: it is not believed.
+    /// [`DropReason::RedirectRefused`]: it is not accepted.
     pub fn accept(
         &mut self,
         now: Time,
@@ -80,7 +80,7 @@ impl RedirectTable {
         }
         let prefix_len = if destination.is_ipv4() { 32 } else { 128 };
         let ours = self.rows.iter().position(|row| row.destination == destination);
-        // The operator's word counts for more, also if it came after a redirect.
+        // The operator's route takes precedence, also if it was set after a redirect.
         if routes.is_detour(destination, prefix_len) == Some(false) {
             return Err(DropReason::RedirectRefused);
         }
@@ -90,7 +90,7 @@ impl RedirectTable {
             None if self.rows.len() == CAPACITY => changes.push(self.forget(0)),
             None => {}
         }
-        // The newest stands last, so the first to expire stands first.
+        // The newest is last, so the first to expire is first.
         self.rows.push(Row { destination, target, until: now + LIFETIME });
         let gateway = (target != destination).then_some(target);
         changes.push(RouteChange::Divert(RouteEntry {
@@ -107,12 +107,12 @@ impl RedirectTable {
         RouteChange::EndDetour(row.destination, if row.destination.is_ipv4() { 32 } else { 128 })
     }
 
-    /// A neighbour does not answer: what leads through it leads to the router again.
+    /// A neighbour does not answer: removes the redirects to it.
     pub fn neighbour_failed(&mut self, address: IpAddr) -> SmallVec<[RouteChange; 2]> {
         self.forget_where(|row| row.target == address)
     }
 
-    /// Lets go of what has held for long enough.
+    /// Removes expired redirects.
     pub fn timeouts(&mut self, now: Time) -> SmallVec<[RouteChange; 2]> {
         self.forget_where(|row| row.until <= now)
     }

@@ -3,20 +3,19 @@
 //! Longest prefix match over a vector per family, sorted by prefix length (longest first) and network. A lookup masks
 //! the destination once for each *distinct* length in the table and searches that run by bisection, so a host with
 //! three routes does three comparisons and a table with thousands stays logarithmic. The table is changed by the
-//! control plane only; [`RouteTable::generation`] rises with every change so that a connection may keep its answer
-//! until then. What a route says of the path behind it stands in its row, and is found as the row is: however many
-//! routes say something, a connection that opens pays for one lookup more.
+//! control plane only; [`RouteTable::generation`] rises with every change so that a connection may cache its next hop
+//! until then. The attributes of a path are in its row: a connection that opens needs one more lookup, however many
+//! routes have attributes.
 //!
-//! A *detour* is the host route of a destination for which a router named a better first hop. It changes the next hop
-//! and nothing else: the attributes of the path are those of the route that would be taken without it. It ends when
-//! that route leads elsewhere.
+//! A *detour* is the host route of a redirect to a better first hop. It changes the next hop only: the attributes of
+//! the path are those of the route that would be taken without it. It ends when that route's next hop changes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::interface::{InterfaceView, mask_v4, mask_v6};
 use crate::route_attributes::{Route, RouteAttributes, RouteName};
 
-/// One row of the table, as the control plane states it.
+/// One row of the table, as the control plane sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteEntry {
     /// Network address; bits beyond the prefix are ignored.
@@ -38,7 +37,7 @@ pub struct NextHop {
     pub address: IpAddr,
 }
 
-/// What the Internet layer asks of the routing table, however it is shared: a plain table, a lock, a snapshot.
+/// The operations of the routing table for the Internet layer, however it is shared: a plain table, a lock, a snapshot.
 pub trait RouteAccess {
     /// The next hop for `destination`, or `None` when there is no route.
     fn route(&self, destination: IpAddr) -> Option<NextHop>;
@@ -97,7 +96,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         replaced
     }
 
-    /// The route that these were detours from leads elsewhere.
+    /// Removes the detours from `route`, which has changed or is removed.
     fn end_detours(&mut self, route: &Row<W>, mask: impl Fn(u8) -> W) {
         let mask = mask(route.prefix_len);
         self.rows.retain(|row| !row.detour || row.network & mask != route.network);
@@ -123,7 +122,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         }
     }
 
-    /// The rows that `destination` lies in, the longest prefix first.
+    /// The rows that match `destination`, the longest prefix first.
     #[inline]
     fn matches(&self, destination: W) -> impl Iterator<Item = &Row<W>> {
         self.runs.iter().filter_map(move |run| {
@@ -154,18 +153,18 @@ pub struct RouteTable {
     v4: Family<u32>,
     v6: Family<u128>,
     generation: u64,
-    /// Rows that say something of their path.
+    /// Rows with attributes.
     described: usize,
 }
 
-/// What a row says once it is in the table.
+/// The attributes of a row once it is in the table.
 #[derive(Clone, Copy)]
 enum Said {
-    /// The attributes of the row that it replaces.
+    /// Those of the row that it replaces.
     AsBefore,
     /// This.
     New(RouteAttributes),
-    /// Nothing of its own: it is a detour.
+    /// None of its own: it is a detour.
     Detour,
 }
 
@@ -182,8 +181,7 @@ impl RouteTable {
     }
 
     /// Adds `route`, replacing the row with the same network and prefix length, which is returned. The attributes of
-    /// its path stay: a source that knows only the next hop (a router's advertisement) does not override a description
-    /// of the path.
+    /// its path stay: a source that only knows the next hop (a router's advertisement) does not override them.
     ///
     /// # Panics
     /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
@@ -192,14 +190,14 @@ impl RouteTable {
         self.put(route, Said::AsBefore)
     }
 
-    /// Adds a route by way of `interface` with what it says of the path, or changes it as a whole.
+    /// Adds a route through `interface` with its attributes, or replaces it.
     pub fn state(&mut self, stated: &Route, interface: u16) {
         let (network, prefix_len) = (stated.network().address(), stated.network().prefix_len());
         let row = RouteEntry { network, prefix_len, gateway: stated.gateway(), interface };
         self.put(row, Said::New(stated.attributes()));
     }
 
-    /// Adds the host route of a redirect, or changes it; the module says what becomes of attributes.
+    /// Adds or changes the host route of a redirect; see the module for its attributes.
     ///
     /// # Panics
     /// As [`RouteTable::insert`].
@@ -238,13 +236,12 @@ impl RouteTable {
         }
     }
 
-    /// Whether any route says anything of its path.
+    /// Whether any route has attributes.
     pub fn has_attributes(&self) -> bool {
         self.described > 0
     }
 
-    /// The attributes of the path to `destination`: those of the route that is taken, or of the one that it is a detour
-    /// from.
+    /// The attributes of the path to `destination`: those of its route, or of the route from which it is a detour.
     pub fn attributes(&self, destination: IpAddr) -> RouteAttributes {
         match destination {
             IpAddr::V4(d) => self.v4.attributes(d.to_bits()),
@@ -252,7 +249,7 @@ impl RouteTable {
         }
     }
 
-    /// What the row with exactly this network and prefix length says; `None` when there is no such row.
+    /// The attributes of the row with exactly this network and prefix length; `None` when there is no such row.
     fn said_at(&self, network: IpAddr, prefix_len: u8) -> Option<RouteAttributes> {
         self.exact(network, prefix_len).map(|(_, _, attributes)| attributes)
     }
@@ -292,7 +289,7 @@ impl RouteTable {
         self.insert(RouteEntry { network, prefix_len: 0, gateway: Some(gateway), interface })
     }
 
-    /// Takes away the route of this name; `None`: there is none. No detour has one.
+    /// Removes the route of this name; `None`: there is none. Detours have no names.
     pub fn remove_named(&mut self, named: &RouteName) -> Option<RouteEntry> {
         let (network, prefix_len, gateway) = (named.network.address(), named.network.prefix_len(), named.gateway);
         let (route, detour, _) = self.exact(network, prefix_len)?;
@@ -300,7 +297,7 @@ impl RouteTable {
         if meant { self.remove(network, prefix_len) } else { None }
     }
 
-    /// Removes the row with exactly this network and prefix length if it is a detour: not one that was stated since.
+    /// Removes the row with exactly this network and prefix length if it is a detour, and not a route set since.
     pub fn remove_detour(&mut self, network: IpAddr, prefix_len: u8) -> Option<RouteEntry> {
         if self.is_detour(network, prefix_len)? { self.remove(network, prefix_len) } else { None }
     }

@@ -1,7 +1,7 @@
-//! What a route says of the path behind it, and the words in which people state routes: those of `ip route`.
+//! Attributes of the path behind a route, and the text form of routes, which is that of `ip route`.
 //!
-//! The table of routes answers per packet; this is asked when a connection opens, and its MTU again when the table has
-//! changed. What may never happen: an unknown word that is skipped.
+//! They are read when a connection opens, and the MTU again when the table has changed. What may never happen: an
+//! unknown word that is skipped.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,27 +11,25 @@ use crate::cidr::Cidr;
 
 /// Least packet that every router must carry whole (RFC 791), bytes.
 const LEAST_V4: u16 = 68;
-/// The same for IPv6, by what is behind its longer header. A link of IPv6 carries 1280 bytes and more, and a router's
-/// report of less is ignored ([`crate::path_mtu::FLOOR_V6`]); a configured route may nevertheless ask for smaller
-/// packets (RFC 8200 section 5 asks a host without path MTU discovery for none larger than 1280), for example for a
-/// tunnel that truncates others.
+/// The same for IPv6, with its longer header. A link of IPv6 carries at least 1280 bytes, and a router's report of less
+/// is ignored ([`crate::path_mtu::FLOOR_V6`]); a configured route may nevertheless require smaller packets, for example
+/// for a tunnel that truncates others.
 const LEAST_V6: u16 = LEAST_V4 + 20;
 
-/// What a route says of the path behind it. Connections look at it when they open and keep what they found, but for the
-/// MTU: that they look up again when routes have changed.
+/// Attributes of the path behind a route. Connections read them when they open; only the MTU is read again when routes
+/// have changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteAttributes {
     /// Largest packet that the path carries, bytes: 68 (IPv6: 88) to 65 535, and no more than the link's; `None`: the
     /// link's.
     pub mtu: Option<u16>,
-    /// `mtu` is locked: routers' reports do not change it, and IPv4 packets may be fragmented on their way.
+    /// `mtu` is locked: routers' reports do not change it, and IPv4 packets may be fragmented on their path.
     pub mtu_locked: bool,
-    /// The MSS that is announced, bytes, 1 to 65 495; `None`: as `mtu` has it. It does not bound what is sent.
+    /// The MSS that is announced, bytes, 1 to 65 495; `None`: from `mtu`. It does not bound what is sent.
     pub announced_mss: Option<u16>,
     /// Initial congestion window in segments, 1 to 255; `None`: the stack's.
     pub initial_window: Option<u8>,
-    /// The most that our first window announces, in segments of the announced MSS, 1 to 65 535; `None`: what the
-    /// receive buffer has.
+    /// Upper bound of our first window, in segments of the announced MSS, 1 to 65 535; `None`: the receive buffer.
     pub initial_receive_window: Option<u16>,
 }
 
@@ -46,7 +44,7 @@ impl RouteAttributes {
     };
 }
 
-/// A route as a person states it, as in `default via 10.0.0.1 mtu lock 1400`, `10.8.0.0/16 advmss 1200 initcwnd 20` or
+/// A route in its text form, as in `default via 10.0.0.1 mtu lock 1400`, `10.8.0.0/16 advmss 1200 initcwnd 20` or
 /// `192.0.2.1 via 10.0.0.2 initrwnd 30`. Without `via` the network is attached to the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -56,7 +54,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// A route to `network`: by way of `gateway`, or attached to the link (`None`); with what is known of the path.
+    /// A route to `network`: through `gateway`, or attached to the link (`None`); with the attributes of the path.
     ///
     /// # Errors
     /// [`ParseRouteError::OtherFamily`], [`ParseRouteError::OutOfRange`] (an attribute) and
@@ -80,7 +78,7 @@ impl Route {
         Ok(Route { network, gateway, attributes })
     }
 
-    /// The network; bits of its address behind the prefix mean nothing.
+    /// The network; host bits of its address are ignored.
     pub fn network(&self) -> Cidr {
         self.network
     }
@@ -134,12 +132,12 @@ impl TryFrom<&str> for Route {
 }
 
 /// A route by its name, as in a command that removes it: `10.8.0.0/16`, `default`, or `192.0.2.1 via 10.0.0.2`, which
-/// means that route and not one by another router. `default` alone is IPv4's; that of IPv6 is `::/0`.
+/// matches only a route through that router. `default` alone is IPv4's; that of IPv6 is `::/0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteName {
-    /// The network; bits of its address behind the prefix mean nothing.
+    /// The network; host bits of its address are ignored.
     pub network: Cidr,
-    /// The router; `None`: whichever it goes by.
+    /// The router; `None`: any.
     pub gateway: Option<IpAddr>,
 }
 
@@ -192,15 +190,15 @@ impl fmt::Display for Route {
     }
 }
 
-/// Why something is no [`Route`] or no [`RouteName`].
+/// Why a text is not a [`Route`] or a [`RouteName`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseRouteError {
     /// The text is empty.
     Empty,
-    /// This word stands for nothing that a route can say.
+    /// This word is not an attribute of a route.
     UnknownWord(String),
-    /// This word is the last, and wants a value.
+    /// This word is the last, and needs a value.
     NoValue(String),
     /// Not an IP address.
     Address(String),
@@ -208,7 +206,7 @@ pub enum ParseRouteError {
     OutOfRange {
         /// The word before the number.
         word: &'static str,
-        /// What stands there.
+        /// The text in its place.
         value: String,
         /// The least and the most that it may be.
         range: (u64, u64),
@@ -219,7 +217,7 @@ pub enum ParseRouteError {
     OtherFamily(Cidr),
     /// The MTU is too small for IPv6.
     SmallMtu(Cidr),
-    /// The text says more than which route it is.
+    /// The text has more than the name of a route.
     NotAName(String),
 }
 
@@ -260,7 +258,7 @@ impl From<core::convert::Infallible> for ParseRouteError {
     }
 }
 
-/// A number that a route can say, with its range.
+/// A numeric attribute, with its range.
 #[derive(Clone, Copy)]
 struct Number(&'static str, u64, u64);
 
@@ -271,7 +269,7 @@ const RECEIVE_WINDOW: Number = Number("initrwnd", 1, 65_535);
 
 impl Number {
     fn parse(self, text: &str) -> Result<u64, ParseRouteError> {
-        // What is no number is out of every range.
+        // A text that is not a number is out of every range.
         self.check(text.parse().unwrap_or(u64::MAX), &text)
     }
 

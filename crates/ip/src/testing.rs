@@ -37,14 +37,14 @@ pub const ENDS: Ends = Ends { src_mac: PEER_MAC, dst_mac: OUR_MAC, src: IpAddr::
 /// From the peer to us, over IPv6.
 pub const ENDS6: Ends = Ends { src_mac: PEER_MAC, dst_mac: OUR_MAC, src: IpAddr::V6(PEER6), dst: IpAddr::V6(OURS6) };
 
-/// A packet from the peer to us, which routers may cut.
+/// A packet from the peer to us, which routers may fragment.
 pub fn packet_v4(protocol: u8, payload: &[u8]) -> PktBuf {
     let fragment = Some(Fragment { ident: 7, ..Fragment::default() });
     let packet = ENDS.packet(Payload::Other(protocol, payload));
     buffer(&Packet { fragment, dont_fragment: false, ..packet }.bytes())
 }
 
-/// A packet from the peer to us; `payload` begins with extension headers if `next_header` says so.
+/// A packet from the peer to us; `payload` may begin with extension headers, by `next_header`.
 pub fn packet_v6(next_header: u8, payload: &[u8]) -> PktBuf {
     buffer(&ENDS6.packet(Payload::Other(next_header, payload)).bytes())
 }
@@ -64,7 +64,7 @@ pub fn received(frame: PktBuf) -> Input {
     input::ethernet(frame, &interface(), &Counters::new())
 }
 
-/// A UDP datagram as input hands it on.
+/// A UDP datagram as input returns it.
 pub fn udp_datagram(v6: bool, payload: &[u8]) -> Datagram {
     let packet = if v6 { packet_v6(protocol::UDP, payload) } else { packet_v4(protocol::UDP, payload) };
     match received(framed(packet)) {

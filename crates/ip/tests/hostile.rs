@@ -1,8 +1,8 @@
-//! Hostile input, class by class: lengths that lie, extension headers, fragments, impossible addresses, floods.
+//! Hostile input, class by class: false lengths, extension headers, fragments, impossible addresses, floods.
 //!
-//! The oracle is the same everywhere: nothing panics, what is answered is answered only as a host may, no reply is much
-//! longer than its cause, work and memory stay within their bounds, and every buffer is given back. The host under test
-//! is this crate alone, put together as the stack does it ([`Host::takes`]).
+//! The oracle is the same everywhere: nothing panics, answers obey the rules for hosts, no reply is much longer than
+//! its cause, work and memory are bounded, and every buffer is freed. The host under test is this crate alone,
+//! assembled as in the stack ([`Host::takes`]).
 
 #[path = "hostile/host.rs"]
 mod host;

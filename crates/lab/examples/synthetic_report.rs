@@ -1,4 +1,4 @@
-//! Writes a report from made-up results, to look at the page without measuring: `synthetic_report DIRECTORY`.
+//! Writes a report from synthetic results, to view the page without measuring: `synthetic_report DIRECTORY`.
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;

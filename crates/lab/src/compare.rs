@@ -1,8 +1,8 @@
 //! The comparison a user runs first: every architecture and the kernel under the same loads, in the same seconds.
 //!
 //! For each load all contenders are opened, measured side by side by a [`Runner`], measured once more with timed locks
-//! (a separate pass, because timing a lock costs several times the lock), and closed. What a load has given is in the
-//! results before the next begins, so that nothing measured is lost.
+//! (a separate pass, because timing a lock costs several times the lock), and closed. The results of a load are stored
+//! before the next begins, so that no measurement is lost.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const QUICK: &str = include_str!("compare/quick.txt");
 /// Architectures that a full comparison adds for the numbers of groups of Willmann et al.
 const GROUPS: &str = include_str!("compare/groups.txt");
 
-/// What to compare.
+/// Parameters of a comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The load.
@@ -52,9 +52,9 @@ pub struct Options {
     pub offload: bool,
     /// Whether a connection is used by the thread whose queue receives it.
     pub affinity: bool,
-    /// What the memory link does wrong; the kernel's loopback knows no faults and stays out then.
+    /// Faults of the memory link; the kernel's loopback has none and is left out then.
     pub fault: Option<FaultPlan>,
-    /// How payload is given to the stack, and to the kernel.
+    /// How payload is passed to the stack, and to the kernel.
     pub send: SendMode,
     /// Whether the kernel takes part.
     pub kernel: bool,
@@ -129,7 +129,7 @@ impl Options {
         }
     }
 
-    /// The schedule for one load: a connection among thousands gets its turn seldom, so its slow start takes longer.
+    /// The schedule for one load: with thousands of connections each is served rarely, so its slow start takes longer.
     fn schedule_for(&self, connections: u32) -> sampling::Schedule {
         let more = connections as usize / 4096;
         sampling::Schedule { warmup_slices: self.schedule.warmup_slices + more, ..self.schedule }
@@ -164,16 +164,16 @@ impl Options {
     }
 }
 
-/// Where a comparison stands.
+/// Progress of a comparison.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// What is being done, such as "opening" with the name of an architecture, or "measuring".
+    /// The present step, such as "opening" with the name of an architecture, or "measuring".
     pub doing: String,
     /// Connections of the load.
     pub connections: u32,
     /// Which load of how many, from 1.
     pub load: (usize, usize),
-    /// Part of the whole that is done, 0 to 1.
+    /// Completed part, 0 to 1.
     pub done: f64,
     /// Estimate of the time left.
     pub left: Duration,
@@ -203,7 +203,7 @@ pub fn run(options: &Options, progress: &mut dyn FnMut(Standing)) -> Results {
     let mut comparison = Comparison {
         options,
         probe: Some(Probe::start()),
-        // Without it the figures are the same, and say less.
+        // Optional: it only adds information.
         distance: Distance::start().ok().flatten(),
         rows: Vec::new(),
         remarks: Vec::new(),
@@ -260,7 +260,7 @@ impl Comparison<'_> {
         self.variants().len() + usize::from(self.options.kernel)
     }
 
-    /// Architectures times lock kinds, but for those that have no lock to choose.
+    /// Architectures times lock kinds, except for those without a choice of lock.
     fn variants(&self) -> Vec<(Architecture, Option<LockKind>)> {
         let mut variants = Vec::new();
         for arch in &self.options.architectures {
@@ -386,7 +386,7 @@ fn entry(bench: Bench, workload: Workload, params: &Params, lock: Option<LockKin
     Entry { key, bytes_per_connection: bench.bytes_per_connection(), contender: Box::new(bench), notes }
 }
 
-/// Writes the JSON document to `path`; where that fails, to standard output, so that nothing measured is lost.
+/// Writes the JSON document to `path`; if that fails, to standard output, so that no measurement is lost.
 ///
 /// # Errors
 /// The file could not be written; the document has been printed.

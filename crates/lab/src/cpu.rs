@@ -1,9 +1,9 @@
-//! What a process and its threads cost the machine: CPU time and context switches.
+//! CPU time and context switches of a process and its threads.
 //!
-//! Read from the kernel's own accounts, never estimated. A process's context switches are the sum over its threads
-//! in `/proc/self/task`; a thread that has ended takes its count with it, so workloads keep their threads alive for the
-//! whole of a measurement. Loopback work that the kernel does in a softirq is charged to whichever thread it
-//! interrupted, on most kernels to the sender; work that it defers to `ksoftirqd` is in no process's account.
+//! Read from the kernel's counters, never estimated. A process's context switches are the sum over its threads in
+//! `/proc/self/task`; a thread that has ended is no longer counted, so workloads keep their threads alive for the whole
+//! measurement. Loopback work in a softirq is charged to the interrupted thread, on most kernels the sender; work
+//! deferred to `ksoftirqd` is charged to no process.
 
 use std::fs;
 use std::io;
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 /// Context switches of a thread, or of all threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switches {
-    /// The thread gave the processor up: it blocked.
+    /// The thread blocked.
     pub voluntary: u64,
-    /// The scheduler took the processor away.
+    /// The scheduler preempted the thread.
     pub involuntary: u64,
 }
 
@@ -42,7 +42,7 @@ impl AddAssign for Switches {
     }
 }
 
-/// Saturating: a thread that ended between two readings makes the later one smaller.
+/// Saturating: a thread that ended between two readings reduces the later one.
 impl Sub for Switches {
     type Output = Switches;
     fn sub(self, earlier: Switches) -> Switches {
@@ -53,7 +53,7 @@ impl Sub for Switches {
     }
 }
 
-/// CPU time and context switches up to one moment; two of them bracket a measurement.
+/// CPU time and context switches at one moment; a measurement is the difference of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// User and system time.
@@ -63,7 +63,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The calling thread's account.
+    /// The usage of the calling thread.
     ///
     /// # Errors
     /// Where `/proc` is not mounted.
@@ -72,7 +72,7 @@ impl Usage {
         Ok(Usage { cpu: cpu_clock(ClockId::ThreadCPUTime), switches: switches_in(&status) })
     }
 
-    /// The account of this process: CPU time of all threads, ended ones included; switches of the threads alive.
+    /// The usage of this process: CPU time of all threads, ended ones included; switches of the threads alive.
     ///
     /// # Errors
     /// Where `/proc` is not mounted.
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn work_shows_as_cpu_time_of_thread_and_process() {
-        // The process first: its reading takes a while, and that while must not count for it alone.
+        // The process first: its reading takes time, which must not count for the process alone.
         let process = Usage::of_process().unwrap();
         let thread = Usage::of_thread().unwrap();
         let mut x = 1u64;

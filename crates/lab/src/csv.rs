@@ -1,7 +1,7 @@
 //! The rows of a result as CSV (RFC 4180), for spreadsheets and plotting scripts.
 //!
-//! One line for each row of `results.json`; absent values are empty cells. The samples stand in one cell, separated by
-//! spaces, and so do the lock classes ("Group=acquired/failed").
+//! One line for each row of `results.json`; absent values are empty cells. The samples are in one cell, separated by
+//! spaces, and so are the lock classes ("Group=acquired/failed").
 
 use crate::result::Row;
 
@@ -36,7 +36,7 @@ const HEADER: [&str; 28] = [
     "notes",
 ];
 
-/// The rows as one CSV document with a header line. Lines end in CR LF, as the RFC asks.
+/// The rows as one CSV document with a header line. Lines end in CR LF, as in the RFC.
 pub fn write(rows: &[Row]) -> String {
     let mut text = HEADER.join(",");
     text.push_str("\r\n");

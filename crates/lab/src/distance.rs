@@ -1,9 +1,9 @@
-//! How far apart two processors are: the time in which a cache line goes from one to the other and back.
+//! The distance of two processors: the round-trip time of a cache line between them.
 //!
-//! What threads share (a lock, a ring, a connection) costs them just this, so a figure of several threads says little
-//! without it. It is no constant: a hypervisor moves virtual processors between cores that share a cache and cores that
-//! do not, within seconds and without a word, and the same benchmark then runs at half its speed. A [`Distance`] is
-//! therefore taken before every slice and kept beside the sample.
+//! Sharing data between threads (a lock, a ring, a connection) has this cost, so a figure of several threads means
+//! little without it. It is not constant: a hypervisor silently moves virtual processors between cores that share a
+//! cache and cores that do not, within seconds, and the same benchmark then runs at half its speed. A [`Distance`] is
+//! therefore measured before every slice and stored with the sample.
 
 use std::io;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use crate::worker_pool::{Sample, Work, WorkerPool};
 
-/// Round trips between two looks at the clock.
+/// Round trips between two clock readings.
 const BATCH: u32 = 100;
-/// Time for one answer: about ten batches where the processors are far apart.
+/// Time for one measurement: about ten batches if the processors are far apart.
 const SLICE: Duration = Duration::from_micros(500);
-/// Spins between two looks at the clock while an answer does not come.
+/// Spins between two clock readings while waiting.
 const SPINS: u32 = 4096;
 
-/// Two threads that pass a cache line to and fro, pinned to the first two processors that benchmark threads run on.
+/// Two threads that exchange a cache line, pinned to the first two processors of benchmark threads.
 #[derive(Debug)]
 pub struct Distance {
     worker_pool: WorkerPool,
@@ -33,7 +33,7 @@ struct Shared {
     best: Line,
 }
 
-/// Odd while it is the other's turn. Alone on its cache line, and on the one that is fetched along with it.
+/// Odd while it is the other thread's turn. Alone on its cache line, and on the adjacent prefetched one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicU64);
@@ -53,8 +53,8 @@ impl Distance {
         Ok(Some(Distance { worker_pool, shared }))
     }
 
-    /// Nanoseconds of a round trip now, the mean of the quickest hundred within half a millisecond; `None` where other
-    /// work kept a processor busy all the while.
+    /// Nanoseconds of a round trip now, the mean of the quickest hundred within half a millisecond; `None` if other
+    /// work kept a processor busy all the time.
     pub fn round_trip_ns(&mut self) -> Option<f64> {
         self.worker_pool.run_slice(SLICE).ok()?;
         let best = self.shared.best.0.load(Ordering::Relaxed);
@@ -81,8 +81,7 @@ impl Work for There {
 }
 
 impl There {
-    /// Sends the line and waits until it is back; false where the time is over first. The next slice goes on from
-    /// there.
+    /// Sends the line and waits until it is back; false if the deadline is first. The next slice continues from there.
     fn trip(&self, deadline: Instant) -> bool {
         let line = &self.0.line.0;
         let sent = line.load(Ordering::Acquire) | 1;
@@ -103,7 +102,7 @@ impl Work for Back {
     }
 }
 
-/// Waits until `done`, and says whether it came to that before the deadline.
+/// Waits until `done`; returns whether that was before the deadline.
 fn spin(deadline: Instant, done: impl Fn() -> bool) -> bool {
     loop {
         if (0..SPINS).any(|_| done()) {

@@ -3,11 +3,11 @@
 //! The shape is that of the parallel TCP benchmark of Willmann et al. 2006 (section 4): a fixed number of connections
 //! spread evenly over event-driven threads, one thread pinned to each processor, both ends in this process. A
 //! [`KernelBench`] is opened once, works in slices and rests in between, so that it can be measured in the same seconds
-//! as the stack it is compared with. What may never happen: a thread that spins between slices, or a connection that
-//! was asked for and silently not opened.
+//! as the stack it is compared with. What may never happen: a thread that spins between slices, or a requested
+//! connection that is silently not opened.
 //!
-//! Loopback is not a network card: its MTU is 65536 bytes unless it was changed, nothing is checksummed, and a
-//! segment is handed over by reference. [`KernelBench::notes`] says so beside the figures.
+//! Loopback is not a network card: its MTU is 65536 bytes unless it was changed, nothing is checksummed, and segments
+//! are passed by reference. [`KernelBench::notes`] reports this with the figures.
 
 mod bulk;
 mod connect;
@@ -23,7 +23,7 @@ use crate::sampling::{Contender, Slice};
 use crate::worker_pool::{Work, WorkerPool};
 use sockets::Opener;
 
-/// How the payload is given to the kernel.
+/// How payload is passed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMode {
     /// `sendfile` from memory-backed pages: no copy on the sending side, as in Willmann et al.
@@ -43,22 +43,22 @@ pub enum Ends {
     Apart,
 }
 
-/// What to open.
+/// Parameters of a benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Connections, 1 or more. A connection-rate benchmark opens one at a time on each thread instead.
     pub connections: u32,
     /// Threads, 1 or more; thread `t` is pinned to the `t`-th processor this process may use, modulo their number.
     pub threads: u32,
-    /// Bytes handed to the kernel in one call, and the size of a receiver's buffer; 1 or more.
+    /// Bytes passed to the kernel in one call, and the size of a receiver's buffer; 1 or more.
     pub message: usize,
     /// Bytes of a request and of its response, 1 to 4096. Only request/response uses it.
     pub request: usize,
-    /// Send buffer in bytes; `None` leaves it to autotuning. The kernel may grant less than asked.
+    /// Send buffer in bytes; `None` leaves it to autotuning. The kernel may grant less.
     pub send_buffer: Option<usize>,
     /// Receive buffer in bytes; `None` leaves it to autotuning.
     pub receive_buffer: Option<usize>,
-    /// How the payload is given to the kernel.
+    /// How payload is passed to the kernel.
     pub send: SendMode,
     /// Which threads run the two ends.
     pub ends: Ends,
@@ -83,22 +83,22 @@ impl Default for Params {
 /// Why the kernel could not be benchmarked.
 #[derive(Debug)]
 pub enum KernelError {
-    /// A parameter makes no sense.
+    /// A parameter is invalid.
     Parameter(&'static str),
     /// Too few file descriptors.
     FileLimit {
         /// Descriptors needed.
         needed: u64,
-        /// The hard limit, which this process may not raise.
+        /// The hard limit.
         limit: u64,
     },
     /// A connection could not be opened.
     Connections {
-        /// Connections that were opened before.
+        /// Connections opened before.
         opened: u32,
-        /// Connections asked for.
+        /// Connections requested.
         wanted: u32,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A thread, an epoll set or the shared payload could not be made.
@@ -142,10 +142,10 @@ pub struct KernelBench {
 }
 
 impl KernelBench {
-    /// Bulk data: every sender gives the kernel message after message, every receiver reads.
+    /// Bulk data: every sender writes message after message, every receiver reads.
     ///
     /// # Errors
-    /// [`KernelError`]: descriptors, ports or memory do not suffice. Nothing stays open.
+    /// [`KernelError`]: not enough descriptors, ports or memory. Nothing stays open.
     pub fn open(params: &Params) -> Result<KernelBench, KernelError> {
         check(params)?;
         let (pairs, notes) = open_pairs(params)?;
@@ -184,15 +184,15 @@ impl KernelBench {
         Ok(KernelBench { name, worker_pool, notes })
     }
 
-    /// Works for `duration` (and the few milliseconds a batch of events takes) and says what was delivered.
+    /// Works for `duration` (and the few milliseconds of a batch of events) and returns the delivered amount.
     ///
     /// # Errors
-    /// The first error that a thread met.
+    /// The first error of a thread.
     pub fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
         self.worker_pool.run_slice(duration)
     }
 
-    /// What a reader of the figures must know: MTU, buffers as the kernel granted them, how data was sent.
+    /// Remarks for the reader of the figures: MTU, buffers granted by the kernel, how data was sent.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -222,8 +222,8 @@ fn check(params: &Params) -> Result<(), KernelError> {
     Err(KernelError::Parameter(wrong))
 }
 
-/// The most connections, up to `wanted`, for which this process may have descriptors: what to ask for, with a note,
-/// where the hard limit is below `wanted`. Ports and memory may still give fewer.
+/// The most connections, up to `wanted`, for which this process may have descriptors. Ports and memory may still allow
+/// fewer.
 pub fn most_connections(wanted: u32, threads: u32) -> u32 {
     match sockets::allow_descriptors(descriptors(wanted, threads)) {
         Err(KernelError::FileLimit { needed, limit }) => {
@@ -238,7 +238,7 @@ fn descriptors(connections: u32, threads: u32) -> u64 {
     2 * u64::from(connections) + 64 + 2 * u64::from(threads)
 }
 
-/// Opens all connections and notes what the kernel made of the parameters.
+/// Opens all connections and records the parameters as the kernel applied them.
 fn open_pairs(params: &Params) -> Result<(Vec<sockets::Pair>, Vec<String>), KernelError> {
     sockets::allow_descriptors(descriptors(params.connections, params.threads))?;
     let failed = |opened, source| KernelError::Connections { opened, wanted: params.connections, source };

@@ -1,10 +1,10 @@
-//! The benchmark lab: what is measured, how often, and which conclusions the samples allow.
+//! The benchmark lab: workloads, sampling, and statistics.
 //!
 //! The way through it, in the order a comparison takes:
 //!
 //! | step | module | what it owns |
 //! |---|---|---|
-//! | 1 | [`machine`] | the machine before and after the run, and what makes its figures doubtful |
+//! | 1 | [`machine`] | the machine before and after the run, and remarks on the reliability of its figures |
 //! | 2 | [`kernel`] | the Linux kernel's own TCP as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
 //! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; how far apart the processors are |
@@ -16,7 +16,7 @@
 //! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
 //!
-//! The lab holds no protocol and no lock of the stack; it asks contenders for slices and counts.
+//! The lab contains no protocol and no lock of the stack; it runs slices of contenders and reads their counters.
 #![forbid(unsafe_code)]
 
 pub mod compare;

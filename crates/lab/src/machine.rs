@@ -1,9 +1,9 @@
-//! The machine that a result was measured on, and how quiet it was.
+//! The machine of a measurement, and its other load.
 //!
-//! [`Probe::start`] is called before the first slice and [`Probe::finish`] after the last: between them it knows the
-//! load that was there before us and the share of time the hypervisor took away. Every field is read from the kernel;
-//! one that cannot be read is `None` or "unknown", never guessed. [`Machine::remarks`] says in plain sentences what
-//! makes a figure doubtful, because reviewers ask that first.
+//! [`Probe::start`] is called before the first slice and [`Probe::finish`] after the last: together they give the load
+//! before the run and the share of time stolen by the hypervisor. Every field is read from the kernel; one that cannot
+//! be read is `None` or "unknown", never guessed. [`Machine::remarks`] lists in plain sentences the reasons to doubt
+//! the figures.
 
 use std::fs;
 use std::thread;
@@ -26,27 +26,27 @@ pub struct Machine {
     pub governor: Option<String>,
     /// Load averages over 1, 5 and 15 minutes when the run began.
     pub load_before: Option<[f64; 3]>,
-    /// The same when it ended: our own threads are in it.
+    /// The same when it ended, our own threads included.
     pub load_after: Option<[f64; 3]>,
-    /// Nanoseconds in which a cache line goes from one processor to another and back, over the run; `None` with one
-    /// processor, and where it was not measured.
+    /// Round-trip time of a cache line between two processors in nanoseconds, over the run; `None` with one processor,
+    /// or if it was not measured.
     #[serde(default)]
     pub round_trip_ns: Option<Spread>,
-    /// Percentage of processor time that the hypervisor gave to others during the run, 0 to 100.
+    /// Percentage of processor time stolen by the hypervisor during the run, 0 to 100.
     pub steal_percent: Option<f64>,
     /// Clock source of the kernel, such as "tsc".
     pub clock_source: Option<String>,
     /// Physical memory in bytes.
     pub memory_bytes: Option<u64>,
-    /// One line on processor mitigations: how many are active and what is left vulnerable.
+    /// One line on processor mitigations: the number that are active, and the remaining vulnerabilities.
     pub mitigations: String,
     /// Compiler of this build.
     pub rustc: String,
-    /// Cargo profile of this build: figures from "debug" say nothing.
+    /// Cargo profile of this build: figures from "debug" are meaningless.
     pub profile: String,
 }
 
-/// What a figure was over a run.
+/// Distribution of a figure over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// One in ten samples is less.
@@ -68,7 +68,7 @@ impl Spread {
 }
 
 impl Machine {
-    /// What makes figures of this run doubtful, one sentence each; empty on a quiet, well-kept machine.
+    /// Reasons to doubt the figures of this run, one sentence each; empty on a quiet, well-configured machine.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.profile != "release" {
@@ -200,7 +200,7 @@ fn mitigations() -> String {
     mitigations_in(&states)
 }
 
-/// One line from pairs of a vulnerability and the kernel's word on it.
+/// One line from pairs of a vulnerability and the kernel's status of it.
 fn mitigations_in(states: &[(String, String)]) -> String {
     let named = |prefix: &str| -> Vec<&str> {
         states.iter().filter(|(_, state)| state.starts_with(prefix)).map(|(name, _)| name.as_str()).collect()

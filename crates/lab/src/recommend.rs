@@ -1,10 +1,10 @@
-//! Which architecture to use on this machine for this load, in one sentence that names its figures.
+//! The recommended architecture for this machine and load, in one sentence with its figures.
 //!
-//! The rule is fixed and simple, so that it can be argued with: take the mean of each variant (groups, lock) over the
-//! loads that all complete variants carried, and let an architecture's best variant stand for it; the highest mean
-//! leads; of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the rank that each
-//! architecture declares, by how many mechanisms a reader has to understand. The kernel is never recommended, since the
-//! question is which of our architectures to take, but the sentence says how it compared.
+//! The rule is fixed and simple, so that it can be verified: take the mean of each variant (groups, lock) over the
+//! loads that all complete variants carried, and represent an architecture by its best variant; the highest mean leads;
+//! of those whose 95 % interval overlaps the leader's, the simplest wins. "Simpler" is the rank that each architecture
+//! declares, by the number of its mechanisms. The kernel is never recommended, since the question is which of our
+//! architectures to use, but the sentence includes the comparison with it.
 
 use std::collections::BTreeSet;
 
@@ -85,8 +85,8 @@ impl Candidate<'_> {
     }
 }
 
-/// How much there is to an architecture, by its declaration. One that this program does not know, in results from
-/// another version of it, counts as the most complex.
+/// The complexity that an architecture declares. An unknown one, in results from another version, counts as the most
+/// complex.
 fn complexity(arch: &str) -> u8 {
     arch.parse::<Architecture>().map_or(u8::MAX, |arch| arch.properties().complexity)
 }

@@ -1,9 +1,8 @@
 //! The report: `index.html` with its figures, `results.json` and `results.csv` side by side in one directory.
 //!
 //! The page opens from disk, fetches nothing and needs no script. The document with the samples is written first, each
-//! file beside its place and then renamed into it: a disk that fills up, or an interruption, never leaves half a report
-//! where a whole one stood. [`write_or_print`] is what a program calls at the end of a run: measured results are never
-//! lost.
+//! file under a temporary name and then renamed: a full disk, or an interruption, never leaves half a report in place
+//! of a whole one. A program calls [`write_or_print`] at the end of a run, so that results are never lost.
 
 mod figures;
 mod page;
@@ -77,18 +76,19 @@ pub fn write_json(path: &Path, results: &Results) -> Result<(), ReportError> {
     save(path, results.to_json().as_bytes())
 }
 
-/// Writes the report, or, where that fails, the document as JSON to `fallback` (standard output), so that nothing
-/// measured is lost.
+/// Writes the report, or, if that fails, the document as JSON to `fallback` (standard output), so that no measurement
+/// is lost.
 ///
 /// # Errors
-/// [`ReportError`] of the report, after the document went to `fallback`. A fallback that fails too adds nothing to it.
+/// [`ReportError`] of the report, after the document went to `fallback`. An error of the fallback is ignored.
 pub fn write_or_print(directory: &Path, results: &Results, fallback: &mut impl Write) -> Result<PathBuf, ReportError> {
     write(directory, results).inspect_err(|_| {
         let _ = fallback.write_all(results.to_json().as_bytes()).and_then(|()| fallback.flush());
     })
 }
 
-/// Writes beside `path` and renames. What stands there and is no regular file (a pipe, `/dev/stdout`) is written to.
+/// Writes beside `path` and renames. An existing file that is not regular (a pipe, `/dev/stdout`) is written to
+/// directly.
 fn save(path: &Path, content: &[u8]) -> Result<(), ReportError> {
     let failed = |source| ReportError { path: path.into(), source };
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
@@ -101,7 +101,7 @@ fn save(path: &Path, content: &[u8]) -> Result<(), ReportError> {
         .and_then(|mut file| file.write_all(content).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&beside, path));
     written.map_err(|source| {
-        // Half a file is worth nothing and takes the space that is short.
+        // Half a file is useless and takes scarce space.
         let _ = fs::remove_file(&beside);
         failed(source)
     })

@@ -1,8 +1,8 @@
-//! The document a run leaves behind: `results.json`, described by `docs/results.schema.json`.
+//! The document of a run: `results.json`, described by `docs/results.schema.json`.
 //!
-//! These types are that file and nothing else: what is not in them is not in a result. Numbers keep their units in
-//! their names, absent knowledge is `null` and never 0, and every mean stands beside its samples or its interval. A
-//! field may be added; one that is there keeps its name and meaning, because people keep results longer than programs.
+//! These types define exactly that file. Names of numbers include their units, an unknown value is `null` and never 0,
+//! and every mean has its samples or its interval. Fields may be added; an existing one keeps its name and meaning,
+//! because results are kept longer than programs.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use crate::recommend;
 use crate::sampling::{LockCount, Samples, Slice, Wakes};
 use crate::stats::Estimate;
 
-/// The name under which the Linux kernel's own TCP stands among the rows.
+/// The name of the Linux kernel's own TCP in the rows.
 pub const KERNEL: &str = "linux";
 
 /// Version of the document's shape; raised only when a field changes its meaning.
@@ -36,12 +36,12 @@ pub struct Results {
     pub parameters: Map<String, Value>,
     /// One row for each contender and load.
     pub rows: Vec<Row>,
-    /// What to use here, and why; `null` when there was nothing to choose from.
+    /// The recommended architecture, and why; `null` when there was no choice.
     pub recommendation: Option<Recommendation>,
 }
 
 impl Results {
-    /// Puts a run together, its recommendation included.
+    /// Assembles the document of a run, with its recommendation.
     pub fn new(machine: Machine, parameters: Map<String, Value>, rows: Vec<Row>) -> Results {
         Results {
             schema_version: SCHEMA_VERSION,
@@ -65,13 +65,13 @@ impl Results {
     }
 }
 
-/// What was asked to carry the load.
+/// The kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
-    /// Bulk data, each connection as fast as it goes: Willmann et al.'s parallel TCP benchmark.
+    /// Bulk data, each connection as fast as possible: Willmann et al.'s parallel TCP benchmark.
     Bulk,
-    /// A small request, a small response, on connections that stay.
+    /// A small request, a small response, on persistent connections.
     Rpc,
     /// Connections set up and closed.
     Connect,
@@ -95,7 +95,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// What is compared across loads: architecture, groups and lock, "connp-l, 128 groups, spin-park".
+    /// The variant compared across loads: architecture, groups and lock, "connp-l, 128 groups, spin-park".
     pub fn variant(&self) -> String {
         let groups = self.groups.map(|groups| format!(", {groups} groups")).unwrap_or_default();
         let lock = self.lock.as_ref().map(|lock| format!(", {lock}")).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Key {
     }
 }
 
-/// A mean, its interval and what both came from.
+/// A mean, its interval and its samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Arithmetic mean.
@@ -154,9 +154,9 @@ pub struct Row {
     pub seconds: f64,
     /// Locks by class; exact counts, times only after a timed pass.
     pub locks: Vec<LockCount>,
-    /// Lock acquisitions of all classes for each 10^6 bytes; `null` for the kernel, whose locks are not seen.
+    /// Lock acquisitions of all classes for each 10^6 bytes; `null` for the kernel, whose locks are not visible.
     pub acquisitions_per_mb: Option<Estimate>,
-    /// Events handed from one thread to another; `null` for the kernel.
+    /// Events passed from one thread to another; `null` for the kernel.
     pub handoffs: Option<u64>,
     /// Wake-ups sent and suppressed; `null` for the kernel.
     pub wakes: Option<Wakes>,
@@ -170,17 +170,17 @@ pub struct Row {
     pub retransmits: Option<u64>,
     /// Memory of an open connection, both ends, in bytes; `null` where it was not measured.
     pub bytes_per_connection: Option<u64>,
-    /// Nanoseconds in which a cache line went to another processor and back, just before each sample; a `null`
-    /// where that is not known (one processor). Samples of several threads compare only at like distances.
+    /// Round-trip time of a cache line between two processors in nanoseconds, just before each sample; `null` if
+    /// unknown (one processor). Samples of several threads are comparable only at similar distances.
     #[serde(default)]
     pub round_trip_ns: Vec<Option<f64>>,
-    /// Remarks that a reader of the figures must know.
+    /// Remarks for the reader of the figures.
     pub notes: Vec<String>,
 }
 
 impl Row {
-    /// The row of a contender's samples; `kernel` holds the same rounds of the kernel. `None` where no slice was
-    /// completed: a row without a figure would be an invitation to read one.
+    /// The row of a contender's samples; `kernel` holds the same rounds of the kernel. `None` if no slice was
+    /// completed.
     pub fn new(key: Key, samples: &Samples, kernel: Option<&Samples>) -> Option<Row> {
         let figure = match key.workload {
             Workload::Bulk => Slice::gbps,
@@ -217,13 +217,13 @@ impl Row {
         })
     }
 
-    /// The figure that contenders of this workload are compared by: Gb/s, or operations a second.
+    /// The figure by which contenders of this workload are compared: Gb/s, or operations a second.
     pub fn figure(&self) -> Estimate {
         self.operations_per_s.as_ref().unwrap_or(&self.gbps).estimate()
     }
 
     /// Percentage of acquisitions of the stack's own locks (tables, groups, connections; not devices, sockets or
-    /// mailboxes) that did not succeed at once; `None` without locks. What table 1 of Willmann et al. 2006 counts.
+    /// mailboxes) that did not succeed at once; `None` without locks. As in table 1 of Willmann et al. 2006.
     pub fn contended_percent(&self) -> Option<f64> {
         let stack = || self.locks.iter().filter(|lock| is_stack_lock(&lock.class));
         let acquired: u64 = stack().map(|lock| lock.acquired).sum();
@@ -259,7 +259,7 @@ impl Row {
     }
 }
 
-/// Whether a class, by name, is of the locks that an architecture is made of.
+/// Whether a class, by name, is one of the architecture's own locks.
 fn is_stack_lock(class: &str) -> bool {
     let class = class.to_ascii_lowercase();
     ["conn-table", "conntable", "group", "squeue"].contains(&class.as_str()) || class.starts_with("pcb")
@@ -273,7 +273,7 @@ pub struct Recommendation {
     /// The kind of lock with which it was fastest, as `--lock` takes it; `None` where there is none to choose.
     #[serde(default)]
     pub lock: Option<String>,
-    /// One sentence with the figures it rests on.
+    /// One sentence with the supporting figures.
     pub reason: String,
 }
 

@@ -1,11 +1,11 @@
 //! Measures several contenders in the same seconds.
 //!
 //! A machine drifts: its clock frequency, its neighbours, its caches. Measuring one contender for a minute and then the
-//! next compares two minutes, not two contenders. The [`Runner`] therefore cuts the time into short slices and goes
-//! round: after warm-up, round `r` runs one slice of every contender, beginning with contender `r mod n`, so that each
-//! takes its turn in every place of the round and no random number is needed to repeat the run. Ratios are taken inside
-//! a round, between neighbours in time, and only then averaged. Nothing a contender does can lose what others measured:
-//! one that fails is left out from that round on, and says so.
+//! next compares two minutes, not two contenders. The [`Runner`] therefore divides the time into short slices and
+//! rounds: after warm-up, round `r` runs one slice of every contender, beginning with contender `r mod n`, so that each
+//! runs in every position of the round and a run is repeatable without random numbers. Ratios are taken inside a round,
+//! between neighbours in time, and only then averaged. A failing contender cannot lose the others' measurements: it is
+//! left out from that round on, and reported.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::cpu::Switches;
 use crate::stats::Estimate;
 
-/// What one contender did in one slice.
+/// The result of one slice of a contender.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slice {
     /// Bytes of payload delivered to the receiving application.
@@ -28,10 +28,9 @@ pub struct Slice {
     pub cpu: Duration,
     /// Context switches of those threads.
     pub switches: Switches,
-    /// Exact counters of the stack; all zero and empty where the contender has none to give.
+    /// Exact counters of the stack; zero and empty if the contender has none.
     pub exact: Exact,
-    /// Nanoseconds in which a cache line goes to another processor and back, just before the slice; `None` where that
-    /// is not known.
+    /// Round-trip time of a cache line between two processors in nanoseconds, just before the slice; `None` if unknown.
     pub round_trip_ns: Option<f64>,
 }
 
@@ -72,7 +71,7 @@ fn per(amount: f64, unit: f64) -> f64 {
 pub struct Exact {
     /// Locks taken, by class.
     pub locks: Vec<LockCount>,
-    /// Events handed to another thread.
+    /// Events passed to another thread.
     pub handoffs: u64,
     /// Wake-ups.
     pub wakes: Wakes,
@@ -83,8 +82,8 @@ pub struct Exact {
 }
 
 impl Exact {
-    /// What was counted after an `earlier` reading of the same counters. Saturating; a lock class that was not there
-    /// earlier counts from 0, and times are kept only where both readings have them.
+    /// The difference to an `earlier` reading of the same counters. Saturating; a new lock class counts from 0, and
+    /// times are kept only if both readings have them.
     pub fn since(&self, earlier: &Exact) -> Exact {
         let lock = |now: &LockCount| match earlier.locks.iter().find(|then| then.class == now.class) {
             Some(then) => now.since(then),
@@ -118,7 +117,7 @@ impl Exact {
     }
 }
 
-/// What one class of lock was asked for.
+/// Counters of one class of lock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LockCount {
     /// Class, as the stack declares it ("ConnTable", "Group", ...).
@@ -156,7 +155,7 @@ impl LockCount {
     }
 }
 
-/// Wake-ups of threads that wait.
+/// Wake-ups of waiting threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wakes {
     /// Wake-ups that went to the kernel.
@@ -165,12 +164,12 @@ pub struct Wakes {
     pub suppressed: u64,
 }
 
-/// Something that can be measured a slice at a time and rests, burning nothing, in between.
+/// A contender that is measured in slices and uses no CPU in between.
 pub trait Contender {
     /// Name in progress lines and errors, such as "connp-l 128 groups, 6 connections".
     fn name(&self) -> &str;
 
-    /// Works for about `duration` and says what it did. Its threads rest before this returns.
+    /// Works for about `duration` and returns its result. Its threads are idle when this returns.
     ///
     /// # Errors
     /// Anything that ends this contender's part in the comparison.
@@ -180,7 +179,7 @@ pub trait Contender {
 /// How long and how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Slices of each contender that are run and thrown away first.
+    /// Slices of each contender that are run and discarded first.
     pub warmup_slices: usize,
     /// Slices of each contender that count; an interval needs at least 2.
     pub repetitions: usize,
@@ -194,13 +193,13 @@ impl Schedule {
         Duration::from_millis(self.slice_ms)
     }
 
-    /// Time the plan asks for with `contenders` taking part; opening and closing them comes on top.
+    /// Total time of the slices of `contenders` contenders, without opening and closing them.
     pub fn total(&self, contenders: usize) -> Duration {
         self.slice() * ((self.warmup_slices + self.repetitions) * contenders) as u32
     }
 }
 
-/// Where a run stands, for a progress line.
+/// Progress of a run, for a progress line.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// The contender whose slice begins now.
@@ -211,7 +210,7 @@ pub struct Progress<'a> {
     pub total: usize,
     /// Whether this is a warm-up slice.
     pub warming_up: bool,
-    /// Estimate of the time left, from what slices took so far (the plan, before the first).
+    /// Estimate of the time left, from the slices so far (from the schedule before the first).
     pub left: Duration,
 }
 
@@ -237,8 +236,8 @@ impl Samples {
         Estimate::of(&self.series(figure))
     }
 
-    /// Ratio of a figure to the same round of `base`: the ratio is taken within each round, then averaged. `None`
-    /// where no round has both, or `base` did nothing in one.
+    /// Ratio of a figure to the same round of `base`: the ratio is taken within each round, then averaged. `None` if no
+    /// round has both, or `base` delivered nothing in one.
     pub fn ratio_to(&self, base: &Samples, figure: impl Fn(&Slice) -> f64) -> Option<Estimate> {
         let pairs = self.slices.iter().zip(&base.slices);
         let ratios: Vec<f64> = pairs.map(|(ours, theirs)| figure(ours) / figure(theirs)).collect();
@@ -260,7 +259,7 @@ impl Samples {
     }
 }
 
-/// Runs contenders side by side after a [`Schedule`].
+/// Runs contenders side by side according to a [`Schedule`].
 #[derive(Clone, Copy, Debug)]
 pub struct Runner {
     schedule: Schedule,
@@ -273,7 +272,7 @@ impl Runner {
     }
 
     /// Measures the contenders and returns their samples in the same order. `progress` is called before every slice,
-    /// and so is `distance`, whose answer stands beside the sample ([`Slice::round_trip_ns`]).
+    /// and so is `distance`, whose result is stored with the sample ([`Slice::round_trip_ns`]).
     pub fn run(
         &self,
         contenders: &mut [&mut dyn Contender],
@@ -383,7 +382,7 @@ mod tests {
             slices: bytes.iter().map(|&bytes| Slice { bytes, wall: SECOND.slice(), ..Slice::default() }).collect(),
             ..Samples::default()
         };
-        // The machine slows down threefold during the run; the ratio does not notice.
+        // The machine slows down threefold during the run; the ratio is not affected.
         let ratio = of(&[600, 400, 200]).ratio_to(&of(&[300, 200, 100]), Slice::gbps).unwrap();
         assert_eq!(ratio.mean, 2.0);
         assert!(ratio.ci95.unwrap() < 1e-9);

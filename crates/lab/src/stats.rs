@@ -1,9 +1,9 @@
 //! Statistics of repeated measurements.
 //!
-//! Owns the arithmetic that turns a handful of samples into "mean ± half-width". Samples are few (3 to 30), so the
-//! normal distribution is never used: intervals are Student's t with n - 1 degrees of freedom, as in Nahum et al. 1994
-//! (mean of 10 runs with confidence intervals). Nothing here rounds, drops outliers or invents an interval where there
-//! is a single sample.
+//! The arithmetic that turns a few samples into "mean ± half-width". Samples are few (3 to 30), so the normal
+//! distribution is never used: intervals are Student's t with n - 1 degrees of freedom, as in Nahum et al. 1994 (mean
+//! of 10 runs with confidence intervals). Nothing here rounds, drops outliers or invents an interval where there is a
+//! single sample.
 
 use std::f64::consts::PI;
 

@@ -1,15 +1,14 @@
 //! Tables for a terminal.
 //!
-//! A [`Table`] keeps to a width: where its columns do not fit, the least important are left out, and a last line names
-//! them, so nothing vanishes unsaid. Cells are plain text; widths count characters, which is right for what we print
-//! (no wide or combining characters).
+//! A [`Table`] has a maximal width: if its columns do not fit, the least important are omitted, and a last line names
+//! them. Cells are plain text; widths count characters, which is correct without wide or combining characters.
 
 use std::collections::BTreeSet;
 
 use crate::result::{Row, Workload};
 use crate::units::{bytes, count, estimate, significant};
 
-/// Where the text of a column stands.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Names.
@@ -22,7 +21,7 @@ pub enum Align {
 struct Column {
     title: String,
     align: Align,
-    /// 0 is never left out; the highest goes first.
+    /// 0 is never omitted; the highest is omitted first.
     rank: u8,
 }
 
@@ -119,7 +118,7 @@ pub fn comparison(rows: &[Row]) -> Table {
     let mut table = Table::new()
         .column("arch", Align::Left, 0)
         .column("groups", Align::Right, 0)
-        // The lock tells rows apart only where several were measured.
+        // The lock distinguishes rows only if several were measured.
         .column("lock", Align::Left, if kinds.len() > 1 { 0 } else { 10 })
         .column("conns", Align::Right, 0)
         .column("threads", Align::Right, 9)

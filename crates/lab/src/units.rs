@@ -1,4 +1,4 @@
-//! Numbers as people read them: three significant digits and a unit that fits.
+//! Readable numbers: three significant digits and a suitable unit.
 
 use std::time::Duration;
 

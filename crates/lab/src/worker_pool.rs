@@ -1,8 +1,8 @@
 //! Threads that work for a slice and sleep until the next one.
 //!
-//! Each thread owns its share of the connections for good. A slice is one message to every thread (a deadline) and one
-//! answer from each (what was done, what it cost), so a resting crew blocks in a channel and costs nothing. Cost is
-//! read inside the thread, around the work alone: the sleep between slices is not counted.
+//! Each thread owns its share of the connections permanently. A slice is one message to every thread (a deadline) and
+//! one reply from each (work done, and its cost), so an idle pool blocks in a channel and uses no CPU. Cost is read
+//! inside the thread, around the work only: the sleep between slices is not counted.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +14,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::cpu::Usage;
 use crate::sampling::Slice;
 
-/// What a thread did in a slice.
+/// The result of a thread in a slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sample {
     /// Bytes delivered to receivers.
@@ -25,7 +25,7 @@ pub(crate) struct Sample {
 
 /// One thread's share of a workload.
 pub(crate) trait Work: Send {
-    /// Works until `deadline`, give or take a batch of events, adding to `tally`.
+    /// Works until `deadline`, to within a batch of events, and adds to `tally`.
     fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()>;
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct WorkerPool {
 
 #[derive(Debug)]
 struct Worker {
-    /// `None` once the thread has been asked to end.
+    /// `None` once the thread is to end.
     deadlines: Option<Sender<Instant>>,
     answers: Receiver<Answer>,
     thread: Option<JoinHandle<()>>,
@@ -61,11 +61,11 @@ impl WorkerPool {
         Ok(worker_pool)
     }
 
-    /// Lets every thread work until `duration` from now and adds up what they did. Waits for all, even when one failed.
+    /// Runs every thread until `duration` from now and adds up their results. Waits for all, even when one failed.
     pub(crate) fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
         let started = Instant::now();
         for hand in &self.hands {
-            // A thread that has ended answers nothing, which is found out below.
+            // A thread that has ended does not reply, which is detected below.
             let _ = hand.deadlines.as_ref().map(|deadlines| deadlines.send(started + duration));
         }
         let gone = || io::Error::other("a benchmark thread has ended: open the benchmark again");
@@ -99,7 +99,7 @@ fn serve(mut work: Box<dyn Work>, cpu: Option<usize>, orders: &Receiver<Instant>
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
         set.set(cpu);
-        // Refused only where a cpuset shrank since it was read; unpinned is then the right thing to be.
+        // Fails only if a cpuset shrank since it was read; the thread then stays unpinned.
         let _ = sched_setaffinity(None, &set);
     }
     for deadline in orders {
@@ -116,7 +116,7 @@ fn slice(work: &mut dyn Work, deadline: Instant) -> Answer {
     Ok((tally, Usage::of_thread()? - before))
 }
 
-/// Processors this process may run on; empty where the kernel does not say.
+/// Processors this process may run on; empty if unknown.
 fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The kernel's TCP as a contender: it delivers, it rests, it says why it cannot.
+//! The kernel's TCP as a contender: delivery, idle periods, and errors.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn params() -> Params {
     Params { connections: 5, threads: 2, message: 16_384, ..Params::default() }
 }
 
-/// A slice in which something was done: on a machine that is busy with other work a short one may pass without.
+/// A slice with some work: on a busy machine a short one may pass without any.
 fn busy_slice(bench: &mut KernelBench) -> Slice {
     let mut slices = (0..500).map(|_| bench.run_slice(SHORT).unwrap());
     slices.find(|slice| slice.operations > 0).expect("ten seconds are enough to do something")
@@ -45,7 +45,7 @@ fn request_response_counts_whole_transactions() {
         operations += slice.operations;
     }
     assert!(operations > 0);
-    // Two messages of 64 bytes are a transaction; on each of the 5 connections at most one is under way.
+    // Two messages of 64 bytes are a transaction; on each of the 5 connections at most one is in progress.
     assert!((operations * 128..=operations * 128 + 5 * 128).contains(&bytes), "{bytes} bytes, {operations} done");
 }
 
@@ -81,8 +81,7 @@ fn it_takes_part_in_a_comparison() {
     let mut sendfile = KernelBench::open(&params()).unwrap();
     let mut write = KernelBench::open(&Params { send: SendMode::Write, ..params() }).unwrap();
     let schedule = Schedule { warmup_slices: 1, repetitions: 2, slice_ms: 100 };
-    // As with a slice: on a busy machine a comparison may pass in which somebody did nothing, and then there is no
-    // ratio.
+    // As with a slice: on a busy machine a contender may do nothing in a comparison, and then there is no ratio.
     let mut comparisons = (0..50).map(|_| Runner::new(schedule).run(&mut [&mut sendfile, &mut write], || None, |_| {}));
     let did = |samples: &Samples| samples.failed.is_some() || samples.slices.iter().all(|slice| slice.bytes > 0);
     let samples = comparisons.find(|samples| samples.iter().all(did)).expect("half a minute is enough to do something");

@@ -1,4 +1,4 @@
-//! The report: complete, self-contained, and never the reason that a measurement is lost.
+//! The report: complete, self-contained, and without loss of measurements on errors.
 
 mod synthetic;
 
@@ -19,7 +19,7 @@ fn three_files_stand_side_by_side() {
     assert_eq!(again, results);
     let csv = fs::read_to_string(directory.join("results.csv")).unwrap();
     assert_eq!(csv.lines().count(), 1 + results.rows.len());
-    // Written again over itself, and nothing else is left behind.
+    // Overwrites itself, and leaves no other files.
     write(&directory, &results).unwrap();
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
 }

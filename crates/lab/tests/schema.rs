@@ -1,6 +1,7 @@
-//! `docs/results.schema.json` describes what is written, and says so about documents that are wrong.
+//! `docs/results.schema.json` accepts the documents written, and rejects wrong ones.
 //!
-//! The checker below knows the part of JSON Schema 2020-12 that the schema uses, and refuses a schema that uses more.
+//! The checker below supports the part of JSON Schema 2020-12 that the schema uses, and refuses a schema that uses
+//! more.
 
 mod synthetic;
 
@@ -47,7 +48,7 @@ fn elements(root: &Value, rule: &Value, value: &Value, at: &str) -> Vec<String> 
     elements.flat_map(|(index, element)| faults(root, rule, element, &format!("{at}/{index}"))).collect()
 }
 
-/// Whether a rule without inner schemas holds. A rule says nothing about values of another type.
+/// Whether a rule without inner schemas holds. A rule does not apply to values of another type.
 fn holds(word: &str, rule: &Value, schema: &Value, value: &Value) -> bool {
     let empty = Map::new();
     match word {

@@ -1,11 +1,11 @@
-//! Counters: what is counted, the block that a thread or a cell counts in, and snapshots that can be added.
+//! Counters: their list, the block of counters of a thread or cell, and snapshots that can be added.
 //!
 //! A [`Counters`] block is meant to have **one writer**: then an increment is a plain load and store of a line that
-//! never leaves the writer's cache. Readers take a [`CounterSnapshot`] at any time and fold the blocks of all threads
-//! or cells; the sum is exact when the writers are at rest. Work that any thread may do counts in
+//! never leaves the writer's cache. Readers take a [`CounterSnapshot`] at any time and add the blocks of all threads or
+//! cells; the sum is exact when the writers are at rest. Work by any thread is counted in
 //! [`PerThreadCounters`](crate::PerThreadCounters). A block that several threads write, rarely, is made with
-//! [`Counters::shared`] and pays a locked add. Writing to a single-writer block from two threads at once loses
-//! counts; it is not undefined behaviour. (The unsynchronised statistics of the historical stacks did just that.)
+//! [`Counters::shared`] and uses a locked add. Writing to a single-writer block from two threads at once loses counts,
+//! like the unsynchronised statistics of historical stacks, but is not undefined behaviour.
 
 use core::fmt;
 use core::iter;
@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::DropReason;
 
 declare! {
-    /// Everything that is counted apart from drops, which are counted by [`DropReason`].
+    /// All counters except drops, which are counted by [`DropReason`].
     #[non_exhaustive]
     pub enum Counter {
         FramesIn "Frames taken from a device."
@@ -209,7 +209,8 @@ impl Counters {
         self.drops[reason.index()].load(Relaxed)
     }
 
-    /// All values now. Exact when the writers are at rest; otherwise each value is one that the counter once had.
+    /// All values now. Exact when the writers are at rest; otherwise each is a value that its counter had at some
+    /// moment.
     pub fn snapshot(&self) -> CounterSnapshot {
         CounterSnapshot {
             events: core::array::from_fn(|i| self.events[i].load(Relaxed)),
@@ -217,7 +218,7 @@ impl Counters {
         }
     }
 
-    /// The sum of many blocks: what a stack of many threads or cells reports.
+    /// The sum of many blocks, as reported by a stack of many threads or cells.
     pub fn fold<'a>(blocks: impl IntoIterator<Item = &'a Counters>) -> CounterSnapshot {
         let mut total = CounterSnapshot::default();
         for block in blocks {
@@ -325,7 +326,7 @@ impl Add for CounterSnapshot {
 
 impl Sub for CounterSnapshot {
     type Output = CounterSnapshot;
-    /// What was counted between the snapshot `earlier` and this one.
+    /// The counts between the snapshot `earlier` and this one.
     fn sub(mut self, earlier: CounterSnapshot) -> CounterSnapshot {
         self -= &earlier;
         self
@@ -339,7 +340,7 @@ impl iter::Sum for CounterSnapshot {
 }
 
 impl fmt::Debug for CounterSnapshot {
-    /// Only what is not zero: most of a block is.
+    /// Prints only values other than zero: most are zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter().filter(|&(_, n)| n != 0)).finish()
     }

@@ -34,7 +34,7 @@ pub(crate) const fn kebab<const N: usize>(camel: &str) -> [u8; N] {
     out
 }
 
-/// Declares an enum whose variants carry a name and a sentence, and a dense index for arrays.
+/// Declares an enum with a name, a sentence and a dense index for each variant.
 macro_rules! declare {
     ($(#[$meta:meta])* $vis:vis enum $Enum:ident { $($Variant:ident $sentence:literal)* }) => {
         $(#[$meta])*
@@ -71,7 +71,7 @@ macro_rules! declare {
                 }
             }
 
-            /// One sentence that says what is meant.
+            /// Its meaning, in one sentence.
             pub const fn describe(self) -> &'static str {
                 match self {
                     $(Self::$Variant => $sentence,)*

@@ -1,10 +1,10 @@
 //! Every reason for which a frame, packet, segment or datagram may be dropped.
 //!
-//! A drop without a reason does not exist: code that drops a packet counts one of these in its
-//! [`Counters`](crate::Counters). Reasons are ordered as a packet meets them on its way in, then on its way out.
+//! Every drop has a reason: code that drops a packet counts one of these in its [`Counters`](crate::Counters). Reasons
+//! are in the order of the receive path, then of the transmit path.
 
 declare! {
-    /// Why a packet was dropped. [`DropReason::name`] is what tables print, [`DropReason::describe`] explains it.
+    /// Why a packet was dropped. Tables print [`DropReason::name`]; [`DropReason::describe`] explains it.
     #[non_exhaustive]
     pub enum DropReason {
         FrameTooShort "The frame ends before the Ethernet header does."

@@ -1,11 +1,11 @@
-//! What Heddle measures about itself: time stamps, counters and reasons for drops.
+//! Heddle's measurements: time stamps, counters and reasons for drops.
 //!
-//! This crate owns the *vocabulary* of measurement. Every counter and every drop reason is declared exactly once, with
-//! its sentence of description ([`Counter`], [`DropReason`]); tables, reports and the control plane iterate over those
-//! declarations and never repeat a name.
+//! This crate declares what is measured. Every counter and every drop reason is declared exactly once, with its
+//! description ([`Counter`], [`DropReason`]); tables, reports and the control plane iterate over those declarations and
+//! never repeat a name.
 //!
 //! What may never happen: a counter that makes two processors share a cache line on the data path (blocks are padded
-//! and, by default, have one writer each), a clock that is read (a [`Time`] is always handed in by whoever owns the
+//! and, by default, have one writer each), a clock that is read (a [`Time`] is always passed in by the owner of the
 //! clock), or a policy decision.
 //!
 //! | file | owns |
@@ -16,8 +16,8 @@
 //! | `drop_reason.rs` | [`DropReason`] |
 //! | `per_thread.rs` | [`PerThreadCounters`]: a block of counters for each thread |
 //!
-//! The atomics here are relaxed and order nothing, so a model checker has nothing to learn from them and they are those
-//! of the machine on every platform. *Which* block a thread writes is the platform's business (`per_thread.rs`).
+//! The atomics here are relaxed and order nothing, so a model checker need not track them, and they are the machine's
+//! on every platform. The platform decides *which* block a thread writes (`per_thread.rs`).
 #![forbid(unsafe_code)]
 
 #[macro_use]

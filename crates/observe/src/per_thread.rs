@@ -1,8 +1,8 @@
 //! [`PerThreadCounters`]: one block of counters for each thread that counts, added up when read.
 //!
-//! For work that any thread may do: connections that are shared and locked, calls that belong to no cell. Each thread
-//! counts with a load and a store in lines that no other thread writes. What may never happen: a count that is lost, or
-//! a cache line that two threads write.
+//! For work by any thread: on shared, locked connections, and calls that belong to no cell. Each thread counts with a
+//! load and a store in cache lines that no other thread writes. What may never happen: a lost count, or a cache line
+//! that two threads write.
 
 use core::ops::Deref;
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::Counter;
 
-    /// Eight threads at once, none of which may see another's block or line.
+    /// Eight threads at once, each with its own block and cache line.
     #[test]
     fn threads_count_apart_and_the_sum_is_exact() {
         let (counters, barrier) = (PerThreadCounters::<Real>::new(), Barrier::new(8));

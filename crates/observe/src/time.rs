@@ -8,10 +8,10 @@ const NANOS_PER_MICRO: u64 = 1_000;
 const NANOS_PER_MILLI: u64 = 1_000_000;
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// An instant: nanoseconds since an arbitrary start, the same start for everything in one process or simulation.
+/// An instant: nanoseconds since an arbitrary start, which is the same throughout a process or simulation.
 ///
-/// All arithmetic saturates: a deadline beyond the end of time is [`Time::MAX`], a difference that would be negative is
-/// zero. 64 bits of nanoseconds last for 584 years.
+/// All arithmetic saturates: a deadline beyond the range is [`Time::MAX`], a difference that would be negative is zero.
+/// 64 bits of nanoseconds last for 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 
@@ -57,7 +57,7 @@ impl Time {
         self.0 / NANOS_PER_MICRO
     }
 
-    /// Whole milliseconds since the start. The low 32 bits serve as the RFC 7323 timestamp clock (section 5.4 asks for
+    /// Whole milliseconds since the start. The low 32 bits serve as the RFC 7323 timestamp clock (section 5.4 requires
     /// 1 ms to 1 s per tick).
     #[inline]
     pub const fn as_millis(self) -> u64 {

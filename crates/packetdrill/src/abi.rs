@@ -1,8 +1,8 @@
 //! The binary interface: the table of functions in packetdrill's order, and the one symbol that it looks for.
 //!
-//! In C two of the functions take "more arguments". Where this library is built (x86-64 and 64-bit ARM under Linux) a C
-//! compiler passes the first such argument, a word, just as a declared one; and whoever was passed none reads a word
-//! without meaning, which is looked at only for commands that have an argument.
+//! In C two of the functions are variadic. On the supported platforms (x86-64 and 64-bit ARM under Linux) a C compiler
+//! passes the first variadic argument, a word, like a declared one; if none was passed, an undefined word is read, and
+//! used only for commands that have an argument.
 
 use std::ffi::CStr;
 use std::process;
@@ -16,18 +16,18 @@ use libc::{
 use crate::calls::{clock, life, messages, options, poll};
 use crate::plug::Plug;
 
-/// What every function gets first: the machine.
+/// The first argument of every function: the machine.
 pub type UserData = *mut c_void;
 
-/// The table, in packetdrill's order; every entry is filled. Those named as a system call take its arguments and answer
-/// as it does: with a result, or -1 and `errno`.
+/// The table, in packetdrill's order; every entry is filled. Those named after a system call have its arguments and
+/// results: a value, or -1 and `errno`.
 #[repr(C)]
 pub struct PacketdrillInterface {
     /// The machine: first argument of every function.
     pub userdata: UserData,
     /// Ends the machine; no function is called with it afterwards.
     pub free: unsafe extern "C" fn(UserData),
-    /// `socket(2)`: the descriptor is one of the process, taken from the kernel, so that nothing else gets its number.
+    /// `socket(2)`: the descriptor is allocated from the kernel, so that nothing else gets its number.
     pub socket: unsafe extern "C" fn(UserData, c_int, c_int, c_int) -> c_int,
     /// `bind(2)`.
     pub bind: unsafe extern "C" fn(UserData, c_int, *const sockaddr, socklen_t) -> c_int,
@@ -54,11 +54,11 @@ pub struct PacketdrillInterface {
     pub writev: unsafe extern "C" fn(UserData, c_int, *const iovec, c_int) -> isize,
     /// `send(2)`; it may block.
     pub send: unsafe extern "C" fn(UserData, c_int, *const c_void, usize, c_int) -> isize,
-    /// `sendto(2)`, also to open a connection with text; it may block.
+    /// `sendto(2)`, also to open a connection with data; it may block.
     pub sendto: unsafe extern "C" fn(UserData, c_int, *const c_void, usize, c_int, *const sockaddr, socklen_t) -> isize,
     /// `sendmsg(2)`; it may block.
     pub sendmsg: unsafe extern "C" fn(UserData, c_int, *const msghdr, c_int) -> isize,
-    /// `fcntl(2)` with the argument as a word, which is looked at only for commands that have one.
+    /// `fcntl(2)` with the argument as a word, used only for commands that have one.
     pub fcntl: unsafe extern "C" fn(UserData, c_int, c_int, c_ulong) -> c_int,
     /// `ioctl(2)` with a pointer to one number.
     pub ioctl: unsafe extern "C" fn(UserData, c_int, c_ulong, *mut c_int) -> c_int,
@@ -74,13 +74,13 @@ pub struct PacketdrillInterface {
     pub poll: unsafe extern "C" fn(UserData, *mut pollfd, nfds_t, c_int) -> c_int,
     /// One IP packet of so many bytes arrives at the stack; 0, or -1.
     pub netdev_send: unsafe extern "C" fn(UserData, *const c_void, usize) -> c_int,
-    /// The next IP packet that the stack sent: its bytes, how many they are (room before, length after), and when it
-    /// left, in microseconds of [`PacketdrillInterface::gettimeofday`]. 0; a length of 0 if none comes in 200 virtual
-    /// seconds.
+    /// The next IP packet that the stack sent: its bytes, their number (room before, length after), and its time in
+    /// microseconds of [`PacketdrillInterface::gettimeofday`]. Returns 0; the length is 0 if no packet is sent in 200
+    /// virtual seconds.
     pub netdev_receive: unsafe extern "C" fn(UserData, *mut c_void, *mut usize, *mut c_longlong) -> c_int,
     /// `usleep(3)` in virtual time.
     pub usleep: unsafe extern "C" fn(UserData, useconds_t) -> c_int,
-    /// `gettimeofday(2)` of the virtual clock, which moves on by a microsecond.
+    /// `gettimeofday(2)` of the virtual clock, which advances by a microsecond.
     pub gettimeofday: unsafe extern "C" fn(UserData, *mut timeval, *mut c_void) -> c_int,
     /// `epoll_create(2)`.
     pub epoll_create: unsafe extern "C" fn(UserData, c_int) -> c_int,
@@ -94,10 +94,10 @@ pub struct PacketdrillInterface {
     pub splice: unsafe extern "C" fn(UserData, c_int, *mut loff_t, c_int, *mut loff_t, usize, c_uint) -> isize,
 }
 
-/// Makes a machine as `flags` (`--so_flags`, may be null) say, and fills `interface`.
+/// Makes a machine configured by `flags` (`--so_flags`, may be null), and fills `interface`.
 ///
-/// The calling thread is the one that runs the script. Flags that cannot be read end the process, as a wrong option of
-/// packetdrill's own does: the interface has no way to refuse.
+/// The calling thread is the one that runs the script. Flags that cannot be read end the process, like a wrong option
+/// of packetdrill: the interface cannot return an error.
 ///
 /// # Safety
 /// `flags` is null or a C string; `interface` is writable.
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
         process::exit(1)
     });
     let table = table(Arc::into_raw(plug).cast_mut().cast());
-    // SAFETY: the caller promises that there is room for the table; what was there before has nothing to be dropped.
+    // SAFETY: the caller guarantees room for the table; the previous contents need no drop.
     unsafe { interface.write(table) };
 }
 
@@ -157,7 +157,7 @@ fn table(userdata: UserData) -> PacketdrillInterface {
 
 /// The script is over: no other function is called with this machine any more.
 unsafe extern "C" fn free(userdata: UserData) {
-    // SAFETY: `userdata` came from `Arc::into_raw` and is given back once.
+    // SAFETY: `userdata` came from `Arc::into_raw` and is released once.
     let plug = unsafe { Arc::from_raw(userdata.cast_const().cast::<Plug>()) };
     plug.forget();
 }

@@ -1,8 +1,8 @@
-//! The functions of the table: C's arguments onto the socket layer and the machine, results back.
+//! The functions of the table: they convert C's arguments, call the socket layer and the machine, and convert the
+//! results.
 //!
-//! Each gets `userdata` first, the pointer that the table has, which lives until `free`; and pointers for which the
-//! system call of its name has the same requirements. What packetdrill passes meets them, and that is what each
-//! `unsafe` here rests on.
+//! The first argument of each is the table's `userdata`, valid until `free`; the other pointers have the requirements
+//! of the system call of the same name. packetdrill fulfils them, and every `unsafe` here relies on that.
 
 pub(crate) mod clock;
 pub(crate) mod life;
@@ -18,6 +18,6 @@ use crate::plug::Plug;
 /// # Safety
 /// `userdata` is the table's, and `free` was not called.
 unsafe fn plug<'a>(userdata: UserData) -> &'a Plug {
-    // SAFETY: it is a pointer that `Arc::into_raw` gave, and the count that it stands for is given back in `free` only.
+    // SAFETY: the pointer is from `Arc::into_raw`, and its reference is released in `free` only.
     unsafe { &*userdata.cast_const().cast::<Plug>() }
 }

@@ -7,14 +7,14 @@ use drill::host::{Addresses, HostConfig};
 use stack::Architecture;
 use tcp::Profile;
 
-/// Room in a segment is the same under both versions of IP with these.
+/// With these the MSS is the same over both versions of IP.
 const MTU_V4: usize = 1500;
 const MTU_V6: usize = 1520;
 
-/// What they say.
+/// Their values.
 pub(crate) struct Flags {
     pub terms: HostConfig,
-    /// Where knobs are files.
+    /// Directory of knob files.
     pub sysctls: Option<PathBuf>,
 }
 
@@ -22,9 +22,9 @@ impl Flags {
     /// Reads `text`.
     ///
     /// # Errors
-    /// A sentence that names the flag and what it may be.
+    /// A sentence with the flag and its allowed values.
     pub(crate) fn read(text: &str) -> Result<Flags, String> {
-        // Its own calls and those of the program that loads it come from several threads.
+        // The stack is called from several threads.
         let simplest = Architecture::simplest(|properties| !properties.single_thread).unwrap_or_default();
         let (mut arch, mut profile, mut sysctls) = (simplest, Profile::Linux, None);
         let (mut local, mut gateway, mut mtu, mut super_segments) = (None, None, None, true);
@@ -57,7 +57,7 @@ impl Flags {
         }
         let mtu = mtu.unwrap_or(if addresses.local.is_ipv4() { MTU_V4 } else { MTU_V6 });
         let mut tcp = profile.config();
-        // Scripts ask for `tcpi_busy_time` and its like.
+        // Scripts use `tcpi_busy_time` and related fields.
         tcp.measure_limits = true;
         tcp.push_super_segments = profile == Profile::Linux;
         Ok(Flags { terms: HostConfig { arch, tcp, addresses, mtu, super_segments }, sysctls })

@@ -2,25 +2,25 @@
 //! the stack instead of a kernel, in virtual time.
 //!
 //! packetdrill calls [`abi::packetdrill_interface_init`], which fills a table of functions. The sockets behind them are
-//! [`posix`], the machine is [`drill::host`]: what a script finds here is what it finds under `heddle drill`. Made
-//! for one script at a time, as packetdrill is.
+//! [`posix`], the machine is [`drill::host`]: a script runs as under `heddle drill`. One script at a time, as in
+//! packetdrill.
 //!
-//! Two threads come in: the one that called `packetdrill_interface_init`, which runs the script, and one for calls that
-//! block. Both move the clock, and neither may ever spin: packetdrill takes a thread that sleeps for one that blocks.
+//! Two threads call in: the one that called `packetdrill_interface_init`, which runs the script, and one for calls that
+//! block. Both move the clock, and neither may ever spin: packetdrill recognises a blocked call by its sleeping thread.
 //!
 //! # Map
 //!
 //! | file | content |
 //! |---|---|
 //! | [`abi`] | the table, and the symbol that packetdrill looks for |
-//! | `flags` | what `--so_flags` may say |
-//! | `machine` | stack, sockets, clock and calls that wait |
-//! | `plug` | the thread that has it, and how a call waits |
+//! | `flags` | the values of `--so_flags` |
+//! | `machine` | stack, sockets, clock and blocked calls |
+//! | `plug` | the machine's thread, and how a call waits |
 //! | `numbers` | numbers of descriptors: each is one of the kernel's as well |
 //! | `sysctls` | knobs from a directory of files |
 //! | `calls` | the functions of the table |
 //! | `marshal` | C's addresses and vectors |
-//! | [`preload`] | `close`, `getsockopt` and `sendfile` of the whole program, for what packetdrill does not route through the table |
+//! | [`preload`] | `close`, `getsockopt` and `sendfile` of the whole program, for calls that bypass the table |
 
 pub mod abi;
 mod calls;

@@ -1,10 +1,9 @@
-//! The machine: the stack, its sockets, its clock, and the calls that wait.
+//! The machine: the stack, its sockets, its clock, and the blocked calls.
 //!
 //! Time moves in `usleep`, in `netdev_receive`, by a microsecond in every `gettimeofday` (packetdrill spins on it), and
-//! while the script's own thread waits in a call. After every move everything happens that happens at that moment, the
-//! next attempts of calls that wait included, so that what they do to the stack has its exact time whenever their
-//! thread wakes. That time is also what the thread's first `gettimeofday` afterwards tells: packetdrill takes it for
-//! the end of the call.
+//! while the script's own thread waits in a call. After every move everything due at that moment runs, including
+//! attempts of blocked calls, so that their effects have an exact time whenever their thread wakes. The thread's first
+//! `gettimeofday` afterwards also returns that time: packetdrill uses it as the end of the call.
 
 use std::collections::HashMap;
 use std::thread::ThreadId;
@@ -18,24 +17,23 @@ use sync::Real;
 use crate::flags::Flags;
 use crate::numbers::KernelNumbers;
 
-/// How long in virtual time a packet is waited for, and a call of the script's own thread: packetdrill has no limit
-/// here.
+/// Longest wait in virtual time for a packet, and of a call of the script's own thread: packetdrill has no limit here.
 const LONGEST_WAIT: Duration = Duration::from_secs(200);
-/// What one look at the clock takes.
+/// Advance of the clock per reading.
 const LOOK: Duration = Duration::from_micros(1);
 
-/// Makes one attempt of a call; whether it is over. The flag says that its time-out has passed.
+/// Makes one attempt of a call; returns whether it is finished. The flag is true once its time-out has passed.
 pub(crate) type Attempt = Box<dyn FnMut(&Sockets<Real>, bool) -> bool + Send>;
 
-/// How long a call waits.
+/// How long a call may wait.
 pub(crate) enum Limit {
     /// For ever, or for no time at all.
     None,
-    /// For so long; negative milliseconds: for ever.
+    /// Milliseconds; negative: for ever.
     Milliseconds(i32),
-    /// As `SO_RCVTIMEO` of this descriptor says.
+    /// `SO_RCVTIMEO` of this descriptor.
     Receiving(i32),
-    /// As its `SO_SNDTIMEO` says.
+    /// Its `SO_SNDTIMEO`.
     Sending(i32),
 }
 
@@ -50,11 +48,11 @@ impl Limit {
     }
 }
 
-/// A call that waits.
+/// A blocked call.
 struct Waiter {
     thread: ThreadId,
     attempt: Attempt,
-    /// When its own time-out passes.
+    /// When its own time-out expires.
     deadline: Option<Time>,
 }
 
@@ -62,7 +60,7 @@ pub(crate) struct Machine {
     sockets: Sockets<Real>,
     host: Host,
     waiters: Vec<Waiter>,
-    /// When the call of a thread was over that has not looked at the clock since.
+    /// End of the last call of each thread that has not read the clock since.
     stamps: HashMap<ThreadId, Time>,
 }
 
@@ -80,21 +78,21 @@ impl Machine {
         self.host.stack.shared().control().set_knob(name, value).map_err(|error| error.to_string())
     }
 
-    /// Lets everything happen that happens now.
+    /// Runs everything that is due now.
     pub(crate) fn step(&mut self) {
         loop {
             self.host.settle();
             self.host.trace.clear();
             self.sockets.update_reports();
             let finished = self.poke();
-            // An attempt that goes on waiting may have sent something all the same, as a `connect` does.
+            // An attempt that still waits may have sent something, as `connect` does.
             if !self.host.settle() && !finished {
                 return;
             }
         }
     }
 
-    /// Asks every call that waits; whether one is over.
+    /// Attempts every blocked call; returns whether one has finished.
     fn poke(&mut self) -> bool {
         let now = self.host.now();
         let (before, mut waiters) = (self.waiters.len(), std::mem::take(&mut self.waiters));
@@ -110,16 +108,16 @@ impl Machine {
         self.waiters.len() < before
     }
 
-    /// Moves the clock to the next moment at which something may happen, not beyond `target`.
+    /// Moves the clock to the next deadline, not beyond `target`.
     fn advance(&mut self, target: Time) {
         let deadlines = self.waiters.iter().filter_map(|waiter| waiter.deadline);
         let next = deadlines.fold(self.host.next_deadline().min(target), Time::min);
-        // A timer that has come and found nothing due must not stop the clock.
+        // A timer that expired with nothing due must not stop the clock.
         self.host.set_time(next.max(self.host.now() + LOOK));
         self.step();
     }
 
-    /// Lets `span` pass.
+    /// Advances the clock by `span`.
     pub(crate) fn sleep(&mut self, span: Duration) {
         let target = self.host.now() + span;
         self.step();
@@ -128,7 +126,7 @@ impl Machine {
         }
     }
 
-    /// What `thread` sees on the clock, which goes on; after a call that waited, when that was over.
+    /// The clock as read by `thread`, which advances it; after a blocked call, the end of that call.
     pub(crate) fn look(&mut self, thread: ThreadId) -> Time {
         if let Some(stamp) = self.stamps.remove(&thread) {
             return stamp;
@@ -137,7 +135,7 @@ impl Machine {
         self.host.now()
     }
 
-    /// `thread` waits until `attempt` says that it is over, within `limit` from now.
+    /// `thread` waits until `attempt` is finished, within `limit` from now.
     pub(crate) fn wait(&mut self, thread: ThreadId, attempt: Attempt, limit: Limit) {
         let deadline = limit.time(&self.sockets).map(|time| self.host.now() + time);
         self.stamps.remove(&thread);
@@ -145,19 +143,19 @@ impl Machine {
         self.step();
     }
 
-    /// Moves the clock until `thread` waits no more, or for as long as anything is waited for.
+    /// Moves the clock until `thread` no longer waits, for the longest wait at most.
     pub(crate) fn drive(&mut self, thread: ThreadId) {
         let latest = self.host.now() + LONGEST_WAIT;
         let waits = |machine: &Machine| machine.waiters.iter().any(|waiter| waiter.thread == thread);
         while waits(self) && self.host.now() < latest {
             self.advance(latest);
         }
-        // It goes on in this call: the clock is at the right time for it.
+        // It continues in this call: the clock has the right time for it.
         self.stamps.remove(&thread);
         self.waiters.retain(|waiter| waiter.thread != thread);
     }
 
-    /// An IP packet comes.
+    /// Injects an IP packet.
     pub(crate) fn inject(&mut self, packet: &[u8]) -> Result<(), String> {
         self.step();
         self.host.put_packet(packet)?;
@@ -165,7 +163,7 @@ impl Machine {
         Ok(())
     }
 
-    /// The next IP packet that goes out, and when; `None` when none has come in all the time that is waited.
+    /// The next IP packet of the stack, and its time; `None` if there is none within the longest wait.
     pub(crate) fn next_packet(&mut self) -> Option<(Time, Vec<u8>)> {
         self.step();
         let latest = self.host.now() + LONGEST_WAIT;

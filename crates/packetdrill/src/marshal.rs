@@ -7,10 +7,10 @@ use std::ptr;
 use libc::{c_void, iovec, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use posix::{Errno, MOST};
 
-/// A call's answer as C has it: `-1` and `errno`, or the value.
+/// A call's result in C: `-1` and `errno`, or the value.
 pub(crate) fn answer(result: Result<i64, Errno>) -> i64 {
     result.unwrap_or_else(|error| {
-        // SAFETY: the address is that of this thread's own `errno`, valid as long as the thread is.
+        // SAFETY: the address is that of this thread's `errno`, valid as long as the thread lives.
         unsafe { *libc::__errno_location() = error.0 };
         -1
     })
@@ -50,15 +50,15 @@ pub(crate) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> R
 /// Writes `value` to `out`, as much of it as fits, and its whole length to `len`.
 ///
 /// # Safety
-/// Each is null or writable: `len`, and at `out` as many bytes as `len` says.
+/// Each is null or writable: `len`, and `*len` bytes at `out`.
 pub(crate) unsafe fn write_address(value: Option<SocketAddr>, out: *mut sockaddr, len: *mut socklen_t) {
     let Some(value) = value else { return };
     if out.is_null() || len.is_null() {
         return;
     }
     let bytes = address_bytes(value);
-    // SAFETY: the caller promises that `len` is writable and says how many bytes there are at `out`; no more are
-    // written, and a fresh vector does not overlap them.
+    // SAFETY: the caller guarantees that `len` is writable and is the number of bytes at `out`; no more are written,
+    // and a new vector does not overlap them.
     unsafe {
         let count = bytes.len().min(*len as usize);
         ptr::copy_nonoverlapping(bytes.as_ptr(), out.cast::<u8>(), count);
@@ -88,7 +88,7 @@ fn address_bytes(value: SocketAddr) -> Vec<u8> {
 /// The entries of a vector.
 ///
 /// # Safety
-/// `vector` is null or has `count` entries, each with as many bytes as it says; they outlive what is returned.
+/// `vector` is null or has `count` entries, each with `iov_len` bytes; they outlive the result.
 pub(crate) unsafe fn entries<'a>(vector: *const iovec, count: usize) -> Result<&'a [iovec], Errno> {
     if count == 0 {
         return Ok(&[]);
@@ -112,24 +112,24 @@ pub(crate) fn room(entries: &[iovec]) -> usize {
     entries.iter().map(|entry| entry.iov_len).sum()
 }
 
-/// Copies what the entries have, up to what one call moves ([`MOST`]).
+/// Copies the entries' bytes, up to the limit of one call ([`MOST`]).
 ///
 /// # Safety
-/// Each entry has as many readable bytes as it says.
+/// Each entry has `iov_len` readable bytes.
 pub(crate) unsafe fn gather(entries: &[iovec]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(room(entries).min(MOST));
     for entry in entries.iter().filter(|entry| entry.iov_len > 0) {
         let count = entry.iov_len.min(MOST - bytes.len());
-        // SAFETY: the caller promises that many bytes; a null base was refused where the entries were read.
+        // SAFETY: the caller promises that many bytes; a null base was refused when the entries were read.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), count) });
     }
     bytes
 }
 
-/// Copies `bytes` out; they are no more than there is room.
+/// Copies `bytes` into the entries; they must fit.
 ///
 /// # Safety
-/// Each entry has as many writable bytes as it says.
+/// Each entry has `iov_len` writable bytes.
 pub(crate) unsafe fn scatter(entries: &[iovec], mut bytes: &[u8]) {
     for entry in entries {
         let (now, rest) = bytes.split_at(bytes.len().min(entry.iov_len));

@@ -1,8 +1,8 @@
-//! Numbers of descriptors. packetdrill closes what a script left open with the kernel's `close`, so each of ours is one
-//! of the kernel's as well, open on `/dev/null`.
+//! Numbers of descriptors. packetdrill closes the descriptors that a script left open with the kernel's `close`, so
+//! each of ours is also one of the kernel, open on `/dev/null`.
 //!
-//! Which numbers are ours is kept in bits beside the table, so that the preloaded `close` of the whole program can pass
-//! by without a lock.
+//! Our numbers are marked in a bit set beside the table, so that the preloaded `close` of the whole program needs no
+//! lock for others.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ pub(crate) fn is_ours(fd: i32) -> bool {
     place(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
 }
 
-/// Numbers that the kernel gives out, each taken by a descriptor of its own.
+/// Numbers allocated by the kernel, each held by an open descriptor.
 #[derive(Default)]
 pub(crate) struct KernelNumbers {
     taken: Mutex<BTreeSet<i32>>,
@@ -31,7 +31,7 @@ pub(crate) struct KernelNumbers {
 
 impl KernelNumbers {
     fn taken(&self) -> MutexGuard<'_, BTreeSet<i32>> {
-        // Nobody can leave it half changed.
+        // No thread can leave it in an inconsistent state.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +72,7 @@ impl Numbers for KernelNumbers {
         if null == fd {
             return self.adopt(fd).map(|_| ());
         }
-        // SAFETY: the call takes numbers only. What else the program had open under this number it asked to have
+        // SAFETY: the call takes numbers only. The program requested that any other descriptor with this number be
         // closed.
         let copy = unsafe { libc::dup3(null, fd, libc::O_CLOEXEC) };
         close_real(null);
@@ -90,7 +90,7 @@ impl Numbers for KernelNumbers {
 
 impl Drop for KernelNumbers {
     fn drop(&mut self) {
-        // The numbers may be anybody's by now: they are forgotten, not closed.
+        // The numbers may have been reused by now: they are forgotten, not closed.
         for (word, bit) in self.taken().iter().filter_map(|fd| place(*fd)) {
             word.fetch_and(!bit, Ordering::Release);
         }

@@ -1,12 +1,11 @@
-//! The thread that has the machine, and how a call waits.
+//! The machine's thread, and how a call waits.
 //!
-//! Everything is done to the machine by one thread of its own: there are process architectures where the stack belongs
-//! to a thread, and packetdrill moves the clock from both of its threads. Who asks sleeps until it is answered. A call
-//! of the script's own thread that blocks moves the clock; any other sleeps until the machine has made its attempt
-//! succeed.
+//! One dedicated thread operates the machine: under some process architectures the stack belongs to a thread, and
+//! packetdrill moves the clock from both of its threads. A caller sleeps until it gets the reply. A call of the
+//! script's own thread that blocks moves the clock; any other sleeps until its attempt has succeeded.
 //!
-//! The machine's thread opens and closes files by system call only: the preloaded `close` would ask it, and wait for
-//! ever.
+//! The machine's thread opens and closes files by system call only: the preloaded `close` would send a request to this
+//! same thread, and deadlock.
 
 use std::process;
 use std::sync::mpsc::{self, Sender};
@@ -22,7 +21,7 @@ use crate::flags::Flags;
 use crate::machine::{Limit, Machine};
 use crate::sysctls::Sysctls;
 
-/// Something to be done to the machine.
+/// A request to the machine.
 type Work = Box<dyn FnOnce(&mut Machine) + Send>;
 
 pub(crate) struct Plug {
@@ -36,12 +35,12 @@ pub(crate) struct Plug {
 static CURRENT: Mutex<Option<Arc<Plug>>> = Mutex::new(None);
 
 fn current() -> MutexGuard<'static, Option<Arc<Plug>>> {
-    // Nobody can leave it half changed.
+    // No thread can leave it in an inconsistent state.
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Plug {
-    /// A machine as `flags` say; the calling thread runs the script.
+    /// A machine configured by `flags`; the calling thread runs the script.
     pub(crate) fn new(flags: &str) -> Result<Arc<Plug>, String> {
         let mut flags = Flags::read(flags)?;
         let sysctls = Sysctls::new(flags.sysctls.take());
@@ -49,7 +48,7 @@ impl Plug {
         let (say, hear) = mpsc::channel();
         let serve = move || match Machine::new(flags) {
             Ok(mut machine) => {
-                // Whoever made the thread listens until this is said.
+                // The creator of the thread waits for this.
                 let _ = say.send(Ok(()));
                 orders.iter().for_each(|work| work(&mut machine));
             }
@@ -74,22 +73,22 @@ impl Plug {
         }
     }
 
-    /// Has something done to the machine that says by itself when it is over.
+    /// Sends a request to the machine, which reports its own completion.
     fn order(&self, work: impl FnOnce(&mut Machine) + Send + 'static) {
         if self.work.send(Box::new(work)).is_err() {
             gone()
         }
     }
 
-    /// Does something with the machine.
+    /// Runs `work` on the machine and returns its result.
     pub(crate) fn with<R: Send + 'static>(&self, work: impl FnOnce(&mut Machine) -> R + Send + 'static) -> R {
         let (say, hear) = mpsc::channel();
-        // Who asked listens until the answer is there.
+        // The caller waits for the reply.
         self.order(move |machine| drop(say.send(work(machine))));
         hear.recv().unwrap_or_else(|_| gone())
     }
 
-    /// Sets the knobs whose files have changed, before whatever is asked for next.
+    /// Sets the knobs whose files have changed, before the next request.
     pub(crate) fn read_sysctls(&self) {
         let changes = self.sysctls.changes();
         if changes.is_empty() {
@@ -104,13 +103,13 @@ impl Plug {
         });
     }
 
-    /// What the calling thread sees on the clock.
+    /// The clock as read by the calling thread.
     pub(crate) fn look(&self) -> Time {
         let thread = thread::current().id();
         self.with(move |machine| machine.look(thread))
     }
 
-    /// A call that is over at once.
+    /// A call that never blocks.
     pub(crate) fn now<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Sockets<Real>) -> Result<T, Errno> + Send + 'static,
@@ -122,9 +121,9 @@ impl Plug {
         })
     }
 
-    /// A call that may have to wait, as one order: a thread that sees the calling one asleep may count on it that the
-    /// call has begun, and that what is asked for then comes after it. It waits within `limit`. `attempt` is made until
-    /// it answers; its flag says that the time is over.
+    /// A call that may block, as one request: once the calling thread is seen asleep, the call has begun, and later
+    /// requests come after it. It waits within `limit`. `attempt` is repeated until it returns a result; its flag is
+    /// true once the time is over.
     pub(crate) fn call<T: Send + 'static>(
         &self,
         limit: Limit,
@@ -135,7 +134,7 @@ impl Plug {
         let drives = thread == self.script;
         let (say, hear) = mpsc::channel();
         let attempt = Box::new(move |sockets: &Sockets<Real>, expired: bool| match attempt(sockets, expired) {
-            // Who made the call listens until it is over.
+            // The caller waits until it is finished.
             Poll::Ready(done) => say.send(done).is_ok(),
             Poll::Pending => false,
         });
@@ -145,12 +144,12 @@ impl Plug {
                 machine.drive(thread);
             }
         });
-        // Given up, the attempt is dropped, and with it the sender.
+        // When the call is given up, the attempt is dropped, and its sender with it.
         hear.recv().unwrap_or(Err(Errno::ETIMEDOUT))
     }
 }
 
-/// The machine's thread has panicked and has said why. That cannot cross into C.
+/// The machine's thread has panicked and printed the reason. A panic must not cross into C.
 fn gone() -> ! {
     eprintln!("heddle: the machine is gone");
     process::abort()

@@ -1,7 +1,7 @@
 //! Knobs from a directory with one file for each, named as under `/proc/sys/net/ipv4`.
 //!
-//! Scripts write there while they run (`sysctl`, a shell's `echo`), through programs of their own; so the files are
-//! read again before every call. Only what has changed is set.
+//! Scripts write there while they run (`sysctl`, a shell's `echo`), through other programs; so the files are read again
+//! before every call. Only changed values are set.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -13,7 +13,7 @@ const PROC: &CStr = c"/proc/sys/net/ipv4";
 
 pub(crate) struct Sysctls {
     directory: Option<PathBuf>,
-    /// The text of each file when it was read last.
+    /// The text of each file at the last read.
     seen: Mutex<HashMap<&'static str, String>>,
 }
 
@@ -24,9 +24,9 @@ impl Sysctls {
         Sysctls { directory: directory.or_else(mounted), seen: Mutex::default() }
     }
 
-    /// Knobs whose file is another than at the last look: name and value.
+    /// Knobs whose file has changed since the last call: name and value.
     ///
-    /// Reads files: never called by the machine's thread, which `close` may wait for.
+    /// Reads files: must not be called by the machine's thread, which `close` may wait for.
     pub(crate) fn changes(&self) -> Vec<(&'static str, String)> {
         let Some(directory) = &self.directory else { return Vec::new() };
         let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -44,10 +44,10 @@ impl Sysctls {
     }
 }
 
-/// Whether something else than the kernel's own files is at `/proc/sys/net/ipv4`.
+/// Whether other files are mounted over the kernel's at `/proc/sys/net/ipv4`.
 fn covers_proc() -> bool {
     let mut stat = std::mem::MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the path is a C string and `stat` has room for what the call writes.
+    // SAFETY: the path is a C string and `stat` has room for the result.
     if unsafe { libc::statfs(PROC.as_ptr(), stat.as_mut_ptr()) } != 0 {
         return false;
     }

@@ -1,7 +1,7 @@
-//! Which transmit queues were given frames, and which receivers behind them are still to be notified.
+//! The transmit queues that were given frames, and the receivers behind them that must still be notified.
 //!
-//! A sender collects here while it holds guards, and passes it on when the last guard has dropped: a receiver is never
-//! woken with a lock held. Of one thread.
+//! A sender collects here while it holds guards, and passes the set on when the last guard has dropped: a receiver is
+//! never woken with a lock held. Belongs to one thread.
 
 use dev::BitSet;
 
@@ -10,7 +10,7 @@ use dev::BitSet;
 pub struct Dirty {
     /// Numbers of transmit queues; see [`TransmitQueue::new`](crate::TransmitQueue::new).
     queues: BitSet,
-    /// Receivers by their number in the device, those of all devices in one set: to notify one too many does no harm.
+    /// Receivers by their number in the device, those of all devices in one set: notifying one too many does no harm.
     receivers: BitSet,
 }
 
@@ -20,13 +20,13 @@ impl Dirty {
         Dirty { queues: BitSet::new(), receivers: BitSet::new() }
     }
 
-    /// The queue of this number is to be looked after, though it may have been given nothing: something waits for room.
+    /// Marks the queue of this number to be served, even if it was given no frames: a sender or frame waits for room.
     #[inline]
     pub fn mark(&mut self, queue: usize) {
         self.queues.insert(queue);
     }
 
-    /// Where the queue of this number puts the receivers of what it was given.
+    /// The set in which the queue of this number records the receivers of its frames.
     #[inline]
     pub(crate) fn receivers_of(&mut self, queue: usize) -> &mut BitSet {
         self.queues.insert(queue);
@@ -45,7 +45,7 @@ impl Dirty {
         self.queues.is_plain() & self.receivers.is_plain()
     }
 
-    /// Takes a queue out, with the receivers that are to be notified through it:
+    /// Takes out a queue, with the receivers to notify through it by
     /// [`TransmitQueue::notify`](crate::TransmitQueue::notify).
     #[inline]
     pub fn next_queue(&mut self) -> Option<(usize, &BitSet)> {
@@ -53,7 +53,7 @@ impl Dirty {
         Some((queue, &self.receivers))
     }
 
-    /// Forgets the receivers: all queues have been taken out, and notified.
+    /// Clears the receivers, after all queues have been taken out and notified.
     #[inline]
     pub fn finish(&mut self) {
         debug_assert!(self.queues.is_empty(), "a queue is left that was not notified");

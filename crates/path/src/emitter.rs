@@ -1,4 +1,4 @@
-//! What a consumer transmits through: a stack, a bridge.
+//! The transmit interface of a consumer: a stack, a bridge.
 
 use observe::{Counters, DropReason};
 use pktbuf::PktBuf;
@@ -6,8 +6,8 @@ use sync::Platform;
 
 use crate::{Dirty, Ports, Vector};
 
-/// The way out for what one thread makes of a vector, or of a call: ports to transmit by, where drops are counted, and
-/// what is to be notified when the last guard has dropped ([`Ports::notify`]).
+/// The transmit interface of one thread for one vector or call: the ports, the counters of drops, and the queues to
+/// notify when the last guard has dropped ([`Ports::notify`]).
 pub struct Emitter<'a, P: Platform, W> {
     ports: &'a Ports<P, W>,
     counters: &'a Counters,
@@ -54,17 +54,16 @@ impl<'a, P: Platform, W> Emitter<'a, P, W> {
     }
 }
 
-/// What stands above ports and is given what they receive; called by the thread that polls the queue, with no guard
-/// held.
+/// A consumer of the frames that ports receive; called by the thread that polls the queue, with no guard held.
 pub trait Consume<P: Platform, W>: Send {
-    /// Takes all frames out of `frames`, which `port` has received, in order. What it drops it counts.
+    /// Takes all frames out of `frames`, which `port` has received, in order. It counts frames that it drops.
     fn consume(&mut self, port: usize, frames: &mut Vector, out: &mut Emitter<'_, P, W>);
 }
 
 impl<P: Platform, W> Ports<P, W> {
-    /// Notifies the receivers of what was given to devices, and calls `waiting` with the index of each transmit queue
-    /// in which something waits for room, nobody tells when there is some, and with whether something was left for the
-    /// thread that has claimed it. The caller holds no guard.
+    /// Notifies the receivers of frames given to devices. Calls `waiting` for each transmit queue in which a sender or
+    /// frame waits for room, since no event signals room: with its index, and whether it has mail for the thread that
+    /// has claimed it. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize, bool)) {
         while let Some((number, receivers)) = dirty.next_queue() {

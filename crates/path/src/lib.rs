@@ -1,18 +1,18 @@
-//! The data path between devices and what stands above them: a protocol stack, a bridge.
+//! The data path between devices and their consumers: a protocol stack, a bridge.
 //!
 //! # Map
 //!
 //! | file | owns |
 //! |---|---|
-//! | `port.rs` | [`Port`]: a device's queues, capabilities, and whether it is there; [`Ports`]: those that one stack or bridge stands on |
-//! | `transmit_queue.rs` | [`TransmitQueue`]: a device's transmit queue that several threads share, with the frames and the senders that wait for room in it |
-//! | `vector.rs` | [`Vector`]: frames received together, each a [`Frame`] with its [`Headers`], which are found here and nowhere else |
-//! | `verdict.rs` | [`Inspection`]: the step before IP in which a [`Rule`] says whether a frame goes to the stack, to a bridge or nowhere, and captures get their copy |
-//! | `emitter.rs` | [`Emitter`]: what a consumer of vectors ([`Consume`]) transmits through |
-//! | `dirty.rs` | [`Dirty`]: queues that were given frames and receivers that are not notified yet |
+//! | `port.rs` | [`Port`]: a device's queues, capabilities, and whether it is present; [`Ports`]: those of one stack or bridge |
+//! | `transmit_queue.rs` | [`TransmitQueue`]: a device's transmit queue shared by several threads, with the frames and senders that wait for room |
+//! | `vector.rs` | [`Vector`]: frames received together, each a [`Frame`] with its [`Headers`], which are located only here |
+//! | `verdict.rs` | [`Inspection`]: the step before IP in which a [`Rule`] sends a frame to the stack, to a bridge or drops it, and captures get a copy |
+//! | `emitter.rs` | [`Emitter`]: the transmit interface of a consumer of vectors ([`Consume`]) |
+//! | `dirty.rs` | [`Dirty`]: queues that were given frames, and receivers to be notified |
 //!
 //! # What may never happen
-//! A protocol rule stands here: nothing in this crate knows an IP address. A frame is lost without a counted reason. A
+//! A protocol rule in this crate: it does not even know IP addresses. A frame is lost without a counted reason. A
 //! receiver is notified with a lock held.
 
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
-//! A device as what stands above it sees it: its transmit queues, what it can do, whether it is there.
+//! A device as its consumer sees it: its transmit queues, its capabilities, and whether it is present.
 //!
-//! A port has no address and no route. Above one may stand an interface of a stack, several under one interface (a
-//! bond), a bridge, or nothing. Its receive queues are handed out when it is [opened](Port::open), each to the thread
-//! that polls it. Any thread.
+//! A port has no address and no route. It may belong to an interface of a stack, alone or with others (a bond), to a
+//! bridge, or to nothing. When it is [opened](Port::open) its receive queues are returned, each for the thread that
+//! polls it. Any thread.
 
 use dev::{Capabilities, Device, QueuePair, RxQueue};
 use sync::{Atomic, LockKind, Ordering, Platform};
@@ -13,13 +13,13 @@ use crate::TransmitQueue;
 pub struct Port<P: Platform, W> {
     capabilities: Capabilities,
     queues: Vec<TransmitQueue<P, W>>,
-    /// The device has vanished.
+    /// The device was removed.
     down: P::AtomicBool,
 }
 
 impl<P: Platform, W> Port<P, W> {
-    /// Takes over a device's queues, at least one of them; the receiving halves are returned by index. The transmit
-    /// queues are numbered from `first_queue`, and locked by locks of this kind. `None`: the device has no queue left.
+    /// Takes over a device's queues; returns the receiving halves by index. The transmit queues are numbered from
+    /// `first_queue`, and use locks of this kind. `None`: the device has no queue left.
     pub fn open(device: &mut dyn Device, lock: LockKind, first_queue: usize) -> Option<(Self, Vec<Box<dyn RxQueue>>)> {
         let capabilities = device.capabilities().clone();
         let pairs = device.take_queues();
@@ -32,7 +32,7 @@ impl<P: Platform, W> Port<P, W> {
         Some((Port { capabilities, queues, down: P::AtomicBool::new(false) }, receivers))
     }
 
-    /// What the device can do.
+    /// The device's capabilities.
     #[inline]
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
@@ -44,7 +44,8 @@ impl<P: Platform, W> Port<P, W> {
         &self.queues
     }
 
-    /// The transmit queue that serves flows of this hash: the one whose receive queue the device gives their frames to.
+    /// The transmit queue for flows of this hash: it belongs to the receive queue on which the device delivers their
+    /// frames.
     #[inline]
     pub fn queue(&self, hash: u32) -> &TransmitQueue<P, W> {
         &self.queues[index(hash, self.queues.len())]
@@ -66,20 +67,20 @@ impl<P: Platform, W> Port<P, W> {
 /// network interface's redirection table does.
 #[inline]
 pub fn index(hash: u32, n: usize) -> usize {
-    // With a bit set at most once, `n & (n - 1)` is 0: no count of bits, which not every processor has an instruction
-    // for.
+    // If at most one bit is set, `n & (n - 1)` is 0: avoids a population count, for which not every processor has an
+    // instruction.
     if n & (n - 1) == 0 { hash as usize & (n - 1) } else { hash as usize % n }
 }
 
-/// All ports that one stack or bridge stands on, by number. Their transmit queues are numbered through.
+/// All ports of one stack or bridge, by number. Their transmit queues are numbered consecutively.
 pub struct Ports<P: Platform, W> {
     ports: Box<[Port<P, W>]>,
-    /// Of each transmit queue the number of its port, and its index there.
+    /// For each transmit queue the number of its port, and its index there.
     places: Box<[(u32, u32)]>,
 }
 
 impl<P: Platform, W> Ports<P, W> {
-    /// Of these ports, each opened with the number that follows the last queue of the one before.
+    /// The set of these ports, each opened with the number after the last queue of the previous one.
     pub fn new(ports: Vec<Port<P, W>>) -> Self {
         let queues = |(port, of): (u32, &Port<P, W>)| (0..of.queues.len() as u32).map(move |queue| (port, queue));
         let places: Box<[_]> = (0..).zip(&ports).flat_map(queues).collect();
@@ -98,7 +99,7 @@ impl<P: Platform, W> Ports<P, W> {
         self.ports.iter()
     }
 
-    /// The calling thread does all work that concerns the transmit queues from now on, and uses them without locks: see
+    /// Claims all transmit queues for the calling thread, which uses them without locks from now on: see
     /// [`TransmitQueue::claim`].
     pub fn claim(&self) {
         self.queues().for_each(|queue| _ = queue.claim());
@@ -121,8 +122,8 @@ impl<P: Platform, W> Ports<P, W> {
         Some((index, self.ports.get(port as usize)?.queues.get(index)?))
     }
 
-    /// Which of several ports carries the flows of this hash: of those that are up, always the same one, so that no
-    /// frame of a flow overtakes another. If none is up, of all. `None`: there are no candidates.
+    /// Chooses the port that carries the flows of this hash among those that are up, always the same one, so that no
+    /// frame of a flow overtakes another. If none is up, chooses among all. `None`: there are no candidates.
     #[inline]
     pub fn choose(&self, candidates: &[usize], hash: u32) -> Option<usize> {
         match candidates {

@@ -1,25 +1,25 @@
-//! A device's transmit queue behind a lock, for any thread, with what waits for room in it.
+//! A device's transmit queue behind a lock, for any thread, with the frames and senders that wait for room.
 //!
 //! # Waiting for room
-//! A sender asks for the [credit](TransmitQueue::credit) first: how many frames it may send now. One that finds none
-//! leaves a value `W` that names it ([`TransmitQueue::wait_for_room`]) and is named in turn when there is room again
-//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. It waits once, however often it
-//! finds no credit meanwhile, and it is named when there is room for several frames: one turn for each frame that a
-//! full device sends would cost more than the frames. Frames that are sent all the same, because several threads spend
-//! the same credit at once or ask for none, wait here, in front of all later ones, up to a limit.
+//! A sender first reads the [credit](TransmitQueue::credit): how many frames it may send now. Without credit it leaves
+//! a value `W` that names it ([`TransmitQueue::wait_for_room`]). When there is room again, senders are named
+//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. A sender is queued once, however
+//! often it finds no credit meanwhile. It is named when there is room for several frames, because one turn for each
+//! free frame would cost more than the frames. Frames that are sent without credit, because several threads spend the
+//! same credit at once or ignore it, wait here, ahead of all later ones, up to a limit.
 //!
 //! # Order
-//! Frames that one thread gives reach the device in that order, and frames of different threads in the order of the
+//! Frames of one thread reach the device in the order of its calls, and frames of different threads in the order of the
 //! lock.
 //!
 //! # Claims
 //! A thread that does all work of a stack [claims](TransmitQueue::claim) the queue and uses it without a lock from then
-//! on. What another thread sends meanwhile is left for the claimant, which gives it to the device when it looks after
-//! the queue ([`TransmitQueue::drain`]): a message, and no answer.
+//! on. Other threads leave their frames as mail for the claimant, which gives them to the device when it serves the
+//! queue ([`TransmitQueue::drain`]).
 //!
 //! # What may never happen
-//! A frame that was left for a claimant stays when nobody claims the queue any more. A receiver is woken with the lock
-//! held: receivers to wake are left in a [`Dirty`], for [`TransmitQueue::notify`].
+//! A frame stays in the mail after the claim has ended. A receiver is woken with the lock held: receivers to wake are
+//! recorded in a [`Dirty`], for [`TransmitQueue::notify`].
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -31,14 +31,15 @@ use sync::{Atomic, ClaimLock, Claimed, Lock, LockClass, LockKind, Ordering, Plat
 
 use crate::Dirty;
 
-/// Frames kept free in a device queue for senders that ask for no credit and for threads that read it at the same time;
-/// no more than a quarter of the queue, for a queue that has room for half or more need not say how much.
+/// Frames kept free in a device queue for senders that ignore the credit and for threads that read it at the same time;
+/// at most a quarter of the queue, because a queue with room for half or more need not report how much.
 const RESERVE: usize = 48;
-/// A sender that waits is named when there is room for so many frames, or for a quarter of what a smaller queue has.
+/// A waiting sender is named when there is room for this many frames, or for a quarter of a smaller queue's usable
+/// room.
 const TURN: usize = 32;
-/// It is named with less room once that has been found so often: the device may be slow, or others send.
+/// It is named with less room after this many checks: the device may be slow, or others may send.
 const PATIENCE: u32 = 8;
-/// The memory for more senders than these is given back when none waits any more.
+/// Memory for more senders than this is released when none waits any more.
 const FEW: usize = 64;
 /// Frames that may wait for room in a device beyond its own ring.
 const MOST_WAITING: usize = 4096;
@@ -46,15 +47,15 @@ const MOST_WAITING: usize = 4096;
 /// See the head of the file. `W` names a sender that waits for room.
 pub struct TransmitQueue<P: Platform, W> {
     state: ClaimLock<State<W>, P>,
-    /// What threads have left for the one that has claimed the queue.
+    /// Messages for the thread that has claimed the queue.
     mail: Lock<Mail<W>, P>,
-    /// There is some.
+    /// The mail is not empty.
     has_mail: P::AtomicBool,
     /// Frames that may be sent now; a hint, refreshed at each transmission.
     credit: P::AtomicUsize,
-    /// Of these, how many senders that ask leave alone.
+    /// Frames of the credit that are kept in reserve.
     reserve: usize,
-    /// Frames that there is to be room for when a sender that waits is named.
+    /// The room needed before a waiting sender is named.
     turn: usize,
     /// Length of `State::blocked`.
     blocked: P::AtomicUsize,
@@ -70,12 +71,12 @@ struct State<W> {
     blocked: Blocked<W>,
 }
 
-/// Senders that found no credit, each once, longest waiting first.
+/// Senders without credit, each once, longest waiting first.
 struct Blocked<W> {
     queue: VecDeque<(u64, W)>,
     /// Their numbers.
     numbers: HashSet<u64>,
-    /// How often there was room for a frame, and not for a turn, since a sender was named.
+    /// How often there was room for a frame, but not for a turn, since a sender was named.
     passed_over: u32,
 }
 
@@ -86,7 +87,7 @@ impl<W> Blocked<W> {
         }
     }
 
-    /// The next, where there is room for `room` frames and a sender is named for `wanted`.
+    /// The next sender, if the room of `room` frames suffices; `wanted` is the room needed for a turn.
     fn pop(&mut self, room: usize, wanted: usize) -> Option<W> {
         if room == 0 {
             return None;
@@ -111,7 +112,7 @@ impl<W> Default for Blocked<W> {
     }
 }
 
-/// What a claimant is to do for others.
+/// Work of other threads for the claimant.
 struct Mail<W> {
     frames: Vec<PktBuf>,
     blocked: Vec<(u64, W)>,
@@ -152,7 +153,7 @@ impl<W> State<W> {
         self.shed(counters);
     }
 
-    /// Gives the device what waits for it.
+    /// Gives the waiting frames to the device.
     #[inline]
     fn drain(&mut self) {
         if !self.waiting.is_empty() {
@@ -160,7 +161,7 @@ impl<W> State<W> {
         }
     }
 
-    /// Drops the frames beyond the limit, last come first.
+    /// Drops the frames beyond the limit, the latest first.
     #[cold]
     fn shed(&mut self, counters: &Counters) {
         while self.waiting.len() > MOST_WAITING {
@@ -176,12 +177,11 @@ impl<W> State<W> {
 }
 
 impl<P: Platform, W> TransmitQueue<P, W> {
-    /// A device's queue, which is empty. `number` names it in a [`Dirty`]: no other queue that is collected in the same
-    /// one has it.
+    /// A device's queue, which is empty. `number` names it in a [`Dirty`], unique among the queues recorded there.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind, number: usize) -> Self {
         let (credit, notifier) = (queue.credit(), queue.notifier());
         let state = State { queue, waiting: VecDeque::new(), blocked: Blocked::default() };
-        // Nothing has been sent yet: what there is room for now is all that there ever is.
+        // Nothing has been sent yet: the room now is the queue's whole capacity.
         let reserve = RESERVE.min(credit / 4);
         TransmitQueue {
             state: ClaimLock::new(lock, LockClass::DeviceTx, state),
@@ -202,7 +202,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.number
     }
 
-    /// How many frames a sender that waits for room may send now.
+    /// How many frames a sender that respects the credit may send now.
     #[inline]
     pub fn credit(&self) -> usize {
         self.credit.load(Ordering::Relaxed).saturating_sub(self.reserve)
@@ -239,17 +239,16 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         state.queue.take_dirty(dirty.receivers_of(self.number));
     }
 
-    /// The calling thread does all work that concerns this queue from now on, and uses it without a lock; see the head
-    /// of the file. Whether it does: another thread may have the claim.
+    /// Claims the queue for the calling thread, which uses it without a lock from now on; see the head of the file.
+    /// False: another thread has the claim.
     pub fn claim(&self) -> bool {
         self.state.claim()
     }
 
-    /// The calling thread no longer has the queue for itself, if it had. What was left for it meanwhile goes to the
-    /// device.
+    /// Ends the calling thread's claim, if it has one. The mail goes to the device.
     pub fn give_up(&self) {
         if self.state.give_up() {
-            // A thread that leaves mail looks for a claim behind its own fence: one of the two sees the other.
+            // A thread that leaves mail checks for a claim after its own fence: at least one of the two sees the other.
             P::fence(Ordering::SeqCst);
             if self.take_mail(|_| ()) {
                 self.flush();
@@ -263,13 +262,13 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.state.is_mine()
     }
 
-    /// Whether something was left for the thread that has claimed the queue: it is to be woken, if it sleeps.
+    /// Whether there is mail for the thread that has claimed the queue, which must be woken if it sleeps.
     #[inline]
     pub fn has_mail(&self) -> bool {
         self.has_mail.load(Ordering::Relaxed)
     }
 
-    /// Leaves something for the thread that has claimed the queue.
+    /// Leaves mail for the thread that has claimed the queue.
     #[cold]
     #[inline(never)]
     fn leave(&self, dirty: &mut Dirty, put: impl FnOnce(&mut Mail<W>)) {
@@ -278,13 +277,13 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.has_mail.store(true, Ordering::Relaxed);
         drop(mail);
         P::fence(Ordering::SeqCst);
-        // Nobody has the claim any more: it is taken out again.
+        // The claim has ended: the mail is taken out again.
         self.take_mail(|state| state.queue.take_dirty(dirty.receivers_of(self.number)));
         dirty.mark(self.number);
     }
 
-    /// Does what was left for a claimant, if the calling thread is that or there is none. Whether it did something;
-    /// `given` is then called with the device's queue still in use.
+    /// Processes the mail, if the calling thread is the claimant or there is none. Returns whether there was mail; then
+    /// calls `given` with the device's queue still in use.
     #[cold]
     #[inline(never)]
     fn take_mail(&self, given: impl FnOnce(&mut State<W>)) -> bool {
@@ -305,8 +304,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         true
     }
 
-    /// Notifies the receivers in `dirty` of what they were sent; also the others, where the device cannot tell them
-    /// apart. The caller holds no guard.
+    /// Notifies the receivers in `dirty`; all receivers, if the device cannot distinguish them. The caller holds no
+    /// guard.
     #[inline]
     pub fn notify(&self, dirty: &BitSet) {
         match &self.notifier {
@@ -315,9 +314,10 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         }
     }
 
-    /// Tells the device that it was given frames. Receivers are woken with no lock held, where the device can.
+    /// Notifies the device that it was given frames. Receivers are woken with no lock held, if the device supports
+    /// that.
     pub fn flush(&self) {
-        // The claimant tells the device by itself, of whatever it does for others.
+        // The claimant notifies the device itself, also for others.
         let Ok(mut state) = self.state.enter() else { return };
         let Some(notifier) = &self.notifier else { return state.queue.flush() };
         let mut receivers = BitSet::new();
@@ -326,8 +326,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         notifier.notify(&receivers);
     }
 
-    /// A sender has found no credit: it will be named by [`TransmitQueue::next_with_room`]. `number` is its own: one
-    /// that waits already waits once.
+    /// Queues a sender without credit, to be named by [`TransmitQueue::next_with_room`]. `number` identifies it: a
+    /// sender that already waits is not queued again.
     pub fn wait_for_room(&self, number: u64, sender: W) {
         match self.state.enter() {
             Ok(mut state) => {
@@ -350,15 +350,15 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         self.blocked.load(Ordering::Relaxed)
     }
 
-    /// Whether senders, or frames, may be waiting for room: nothing signals that there is some again, so a thread has
-    /// to check.
+    /// Whether senders or frames may be waiting for room: no event signals room, so a thread must check.
     #[inline]
     pub fn may_wait(&self) -> bool {
         self.has_blocked() || self.credit.load(Ordering::Relaxed) == 0 || self.has_mail()
     }
 
     /// Takes the sender that has waited longest, if the device has room again and no other thread has claimed the
-    /// queue. `before` senders were named in the same pass: they may not have sent yet, and the room is theirs, too.
+    /// queue. `before` senders were named in the same pass; they may not have sent yet, so their share of the room is
+    /// subtracted.
     pub fn next_with_room(&self, before: usize) -> Option<W> {
         let mut state = self.state.enter().ok()?;
         state.drain();
@@ -370,11 +370,11 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         sender
     }
 
-    /// Gives the device what waits for room in it, and what was left for the calling thread as the claimant. Whether
-    /// there was something: it is to be flushed.
+    /// Gives the device the frames that wait for room, and, for the claimant, the mail. Returns whether there were any:
+    /// the queue must then be flushed.
     pub fn drain(&self) -> bool {
         let left = self.has_mail() && self.take_mail(|_| ());
-        // No credit is left while something waits, so the hint can be read without the lock.
+        // There is no credit while frames wait, so the hint can be read without the lock.
         if self.credit.load(Ordering::Relaxed) != 0 {
             return left;
         }

@@ -1,8 +1,7 @@
-//! Frames that are received, decided about and passed on together, each with its headers.
+//! Frames that are received, classified and passed on together, each with its headers.
 //!
-//! A vector is filled from one receive queue ([`Vector::receive`]), which finds the headers of each frame, once;
-//! whatever stands above is given them with the frame. Filled and emptied by one thread; made once, and kept for its
-//! memory.
+//! A vector is filled from one receive queue ([`Vector::receive`]), which locates the headers of each frame once;
+//! consumers receive them with the frame. Filled and emptied by one thread; made once, and kept for its memory.
 
 use dev::RxQueue;
 use pktbuf::PktBuf;
@@ -11,19 +10,19 @@ use wire::{Framing, Headers};
 /// Most frames in a vector: enough to amortise a clock read and a wake, few enough to stay in cache.
 pub const VECTOR_LEN: usize = 64;
 
-/// A frame, and what was found out about it when it was received.
+/// A frame with its parsed headers.
 #[derive(Debug)]
 pub struct Frame {
-    /// The frame, from its first byte on. Its metadata have the hash of its flow, if the device found one.
+    /// The frame, from its first byte on. Its metadata have the hash of its flow, if the device computed one.
     pub buffer: PktBuf,
     /// Where its headers lie.
     pub headers: Headers,
-    /// Data of the same TCP connection stand in the next frame of the vector.
+    /// The next frame of the vector has data of the same TCP connection.
     pub followed: bool,
 }
 
 impl Frame {
-    /// A frame that was not received from a device: one that was put together from others, or that a test makes.
+    /// A frame that was not received from a device: reassembled from others, or made by a test.
     pub fn new(framing: Framing, buffer: PktBuf) -> Frame {
         let headers = Headers::of(framing, &buffer);
         Frame { buffer, headers, followed: false }
@@ -34,7 +33,7 @@ impl Frame {
         Some(Frame { buffer: self.buffer.duplicate()?, headers: self.headers, followed: self.followed })
     }
 
-    /// The frame as what it is in a vector of this framing.
+    /// The frame as an `Ingress`, for this framing.
     #[inline]
     pub fn ingress(self, framing: Framing) -> Ingress {
         match framing {
@@ -44,7 +43,7 @@ impl Frame {
     }
 }
 
-/// What a protocol stack is handed, and may hand on to another thread before it looks at it.
+/// Input of a protocol stack, which may pass it to another thread unexamined.
 #[derive(Debug)]
 pub enum Ingress {
     /// A frame that begins at its link header.
@@ -86,8 +85,8 @@ impl Vector {
         VECTOR_LEN - self.spared
     }
 
-    /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether it is to
-    /// be found out which frames are followed.
+    /// Fills an empty vector from a queue, without waiting, and returns the number of frames. `runs`: whether to find
+    /// out which frames are followed.
     #[inline]
     pub fn receive(&mut self, queue: &mut dyn RxQueue, framing: Framing, runs: bool) -> usize {
         debug_assert!(self.frames.is_empty(), "a vector is emptied before it is filled again");
@@ -106,7 +105,7 @@ impl Vector {
         self.followed = if runs { self.runs() } else { 0 };
     }
 
-    /// A bit for each frame behind which data of the same connection stand.
+    /// A bit for each frame that is followed by data of the same connection.
     #[inline]
     fn runs(&self) -> u64 {
         let pairs = self.frames.windows(2).zip(self.headers.windows(2)).enumerate();
@@ -116,7 +115,7 @@ impl Vector {
         })
     }
 
-    /// Appends a frame. Whether it is followed holds for the frame that is appended next.
+    /// Appends a frame. Its `followed` refers to the frame that is appended next.
     pub fn push(&mut self, Frame { buffer, headers, followed }: Frame) {
         let at = self.frames.len();
         debug_assert!(at < VECTOR_LEN, "a vector has at most {VECTOR_LEN} frames");
@@ -129,20 +128,20 @@ impl Vector {
         self.headers.push(headers);
     }
 
-    /// The frame that followed the last one is not appended: that one is not followed.
+    /// The successor of the last frame is not appended, so that frame is not followed.
     pub fn interrupt(&mut self) {
         if let Some(last) = self.frames.len().checked_sub(1) {
             self.followed &= !(1 << (last % VECTOR_LEN));
         }
     }
 
-    /// What its frames begin with.
+    /// The framing of its frames.
     #[inline]
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// Says what the frames that are appended begin with.
+    /// Sets the framing of the frames to be appended.
     pub fn set_framing(&mut self, framing: Framing) {
         self.framing = framing;
     }
@@ -159,7 +158,7 @@ impl Vector {
         self.frames.is_empty()
     }
 
-    /// Takes the frames out, in the order in which they were received. Those that are not taken are dropped.
+    /// Takes the frames out, in the order in which they were received. Frames not taken are dropped.
     #[inline]
     pub fn drain(&mut self) -> impl Iterator<Item = Frame> {
         let mut followed = self.followed;

@@ -1,12 +1,10 @@
-//! What becomes of a received frame before IP sees it: to the stack, to a bridge, to both, dropped; and to captures
-//! besides.
+//! The verdict on a received frame before IP: to the stack, to a bridge, to both, or dropped; and copies to captures.
 //!
-//! Where a port has no [`Inspection`], which is the rule, every frame goes to the consumer that polls the port, and the
-//! step costs one branch a vector. With one, a [`Rule`] is asked about each frame, in the order of arrival.
+//! Usually a port has no [`Inspection`]: every frame goes to the consumer that polls the port, and the step costs one
+//! branch a vector. With one, a [`Rule`] decides about each frame, in the order of arrival.
 //!
-//! A frame that goes to one place goes there by ownership, whatever region is its home. One that goes to several is
-//! copied into the heap: for the bridge, because both may write, and once for all [captures](Capture), which share the
-//! copy.
+//! A frame with one destination is moved there, whatever region is its home. A frame with several is copied into the
+//! heap: for the bridge, because both may write, and once for all [captures](Capture), which share the copy.
 
 use observe::{Counters, DropReason};
 use pktbuf::SharedBuf;
@@ -16,22 +14,22 @@ use sync::ring::spsc::{self, Consumer, Producer};
 use crate::vector::{Frame, Vector};
 use crate::{Framing, Headers};
 
-/// What becomes of a frame.
+/// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// To the protocol stack over the port.
     Stack,
     /// To the bridge that the port is a member of.
     Bridge,
-    /// To both: a frame to a group, on a host that bridges.
+    /// To both: a multicast frame, on a host that bridges.
     StackAndBridge,
-    /// Nowhere, for this reason, which is counted.
+    /// Dropped for this reason, which is counted.
     Drop(DropReason),
 }
 
-/// Decides what becomes of each frame that a port receives. Called by the thread that polls the queue.
+/// Decides about each frame that a port receives. Called by the thread that polls the queue.
 pub trait Rule: Send {
-    /// What becomes of `frame`. It must not sleep.
+    /// The verdict on `frame`. It must not sleep.
     fn verdict(&mut self, frame: &Frame) -> Verdict;
 }
 
@@ -50,7 +48,7 @@ pub struct Inspection<P: Platform> {
 }
 
 impl<P: Platform> Inspection<P> {
-    /// Asks `rule` about each frame.
+    /// An inspection by `rule`.
     pub fn new(rule: impl Rule + 'static) -> Inspection<P> {
         Inspection { rule: Box::new(rule), captures: Vec::new(), kept: Vector::new() }
     }
@@ -67,7 +65,7 @@ impl<P: Platform> Inspection<P> {
     }
 
     /// Decides about all frames of `vector`: leaves those for the stack in it, appends those for the bridge to
-    /// `bridged`, and drops the others. Order is kept. `port` is the number that captures are told.
+    /// `bridged`, and drops the others. Order is kept. `port` is the number given to captures.
     pub fn inspect(&mut self, port: usize, vector: &mut Vector, bridged: &mut Vector, counters: &Counters) {
         let framing = vector.framing();
         bridged.set_framing(framing);
@@ -77,7 +75,7 @@ impl<P: Platform> Inspection<P> {
             match verdict {
                 Verdict::Stack => self.kept.push(frame),
                 Verdict::Bridge => {
-                    // It does not follow the one before for the stack any more.
+                    // For the stack it does not follow the previous frame any more.
                     self.kept.interrupt();
                     bridged.push(frame);
                 }
@@ -141,13 +139,13 @@ pub struct Captured {
     pub frame: SharedBuf,
     /// Where its headers lie.
     pub headers: Headers,
-    /// What it begins with.
+    /// Its framing.
     pub framing: Framing,
     /// The number of the port that received it.
     pub port: usize,
 }
 
-/// Makes a capture in which `frames` frames wait at most; what comes when it is full is not captured, and counted as
+/// Makes a capture with room for `frames` frames. When it is full, further frames are not captured, and counted as
 /// [`DropReason::CaptureFull`]. Receiving never waits for a capture.
 ///
 /// # Panics

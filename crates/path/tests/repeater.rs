@@ -1,6 +1,5 @@
-//! A second consumer of this crate, without `ip` and `tcp`: a repeater that carries what one of its ports receives out
-//! of the other, with captures and a rule before it. What it carries is of both families, and lies in memory of
-//! different homes.
+//! A second consumer of this crate, without `ip` and `tcp`: a repeater that forwards frames between its two ports, with
+//! captures and a rule before it. The frames are of both families, in memory of different homes.
 
 use dev::{Device, QueuePair, mem};
 use frames::{Datagram, Ends, Segment};
@@ -44,7 +43,7 @@ impl Repeater {
         Repeater { ports: Ports::new(ports), near, inspections, far, counters: Counters::new() }
     }
 
-    /// Takes one vector from each port. What is left for a stack over each of them.
+    /// Takes one vector from each port. Returns the frames left for a stack over each.
     fn poll(&mut self) -> [Vec<Frame>; 2] {
         let (mut vector, mut bridged, mut dirty) = (Vector::new(), Vector::new(), Dirty::new());
         let left = [0, 1].map(|port| {
@@ -66,7 +65,7 @@ impl Repeater {
         self.far[from].tx.flush();
     }
 
-    /// What a station has received.
+    /// The frames that a station has received.
     fn received(&mut self, at: usize) -> Vec<PktBuf> {
         let mut batch = Vec::new();
         while self.far[at].rx.receive(&mut batch, RING) > 0 {}
@@ -151,7 +150,7 @@ fn captures_share_a_copy_of_every_frame_and_count_what_they_have_no_room_for() {
     assert_eq!(repeater.counters.dropped(DropReason::CaptureFull), (sent.len() - ROOM) as u64);
     assert_eq!(repeater.counters.dropped(DropReason::NotForUs), datagrams as u64);
     assert_eq!(repeater.received(1).len(), sent.len() - datagrams);
-    // A capture that nobody takes from any more costs nothing, and drops nothing.
+    // A capture that has lost its reader costs nothing, and drops nothing.
     drop((all, few));
     repeater.send(0, sent.iter().map(|bytes| buffer(bytes)).collect());
     repeater.poll();
@@ -177,7 +176,7 @@ fn a_rule_parts_what_is_for_the_stack_from_what_is_for_the_bridge() {
             |frames: &[Frame]| frames.iter().map(|frame| (frame.buffer.to_vec(), frame.followed)).collect::<Vec<_>>();
         let whole = [(0, true), (1, true), (2, true), (3, false)];
         assert_eq!(of(&all), whole.map(|(n, followed)| (sent[n].clone(), followed)), "without a rule");
-        // The first is not followed any more: what stood behind it went another way.
+        // The first is not followed any more: its successor went to the bridge.
         let parted = [(0, false), (2, true), (3, false)];
         assert_eq!(of(&some), parted.map(|(n, followed)| (sent[n].clone(), followed)));
         assert_eq!(bytes(&repeater.received(0)), [sent[1].clone(), sent[3].clone()]);

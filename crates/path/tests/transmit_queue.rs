@@ -1,5 +1,4 @@
-//! A transmit queue of which several threads, and many queues, are senders: order, room, and which receivers are
-//! notified.
+//! A transmit queue with several sending threads, and many queues: order, room, and the notification of receivers.
 
 use std::sync::Arc;
 
@@ -95,8 +94,7 @@ fn senders_get_their_turn_longest_waiting_first_and_not_before_there_is_room() {
     assert!(!queue.has_blocked());
 }
 
-/// However often a sender finds no credit while it waits: it has one turn, at the place that it came to first, and may
-/// wait again then.
+/// However often a sender finds no credit while it waits, it has one turn, at its first place, and may then wait again.
 #[test]
 fn a_sender_that_waits_waits_once() {
     let mut bench = bench(1, 0);
@@ -117,7 +115,7 @@ fn a_sender_that_waits_waits_once() {
 }
 
 /// A queue of 64 frames of which 16 are kept free: a quarter of the rest, 12, is a turn. With less room it is given
-/// once that has been found eight times, or a device that never has more would leave senders waiting for ever.
+/// after eight checks, or senders would wait for ever for a device that never has more.
 #[test]
 fn a_turn_is_for_several_frames_but_does_not_wait_for_ever() {
     let mut bench = bench(1, 0);
@@ -138,12 +136,12 @@ fn a_turn_is_for_several_frames_but_does_not_wait_for_ever() {
     assert_eq!(queue.next_with_room(0), Some(2), "room for twelve");
     (3..=6).for_each(|sender| queue.wait_for_room(sender.into(), sender));
     take(20);
-    // Room for 32, and nobody has sent yet: the third would find 8.
+    // Room for 32, and no sender has sent yet: the third would find 8.
     assert_eq!([0, 1, 2].map(|before| queue.next_with_room(before)), [Some(3), Some(4), None]);
     assert_eq!(queue.blocked(), 2);
 }
 
-/// Each of 70 queues gives one frame to one receiver; that one and no other is woken, whatever their numbers modulo 64.
+/// Each of 70 queues gives one frame to one receiver; only that one is woken, whatever their numbers modulo 64.
 #[test]
 fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
     let mut bench = bench(70, 130);
@@ -151,7 +149,7 @@ fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
     let mut dirty = Dirty::new();
     for sender in [0, 5, 63, 64, 69] {
         for receiver in [0, 6, 63, 64, 69] {
-            // The device takes a hash that the metadata bring; it is reduced modulo the queues.
+            // The device uses the hash in the metadata, modulo the queues.
             let mut frame = frame(7);
             frame.meta_mut().flow_hash = Some(receiver);
             bench.queues[sender].transmit_one(frame, &counters, &mut dirty);
@@ -169,7 +167,7 @@ fn of_70_receivers_the_one_that_was_sent_to_is_woken() {
 }
 
 /// 70 receivers sleep, each on a thread of its own; 70 queues send to them, with one pass of notification for all. A
-/// wake-up that is lost, or given to another, leaves a thread asleep: then the test does not end.
+/// lost or misdirected wake-up leaves a thread asleep, and the test does not end.
 #[test]
 fn seventy_sleeping_receivers_are_all_woken_by_one_pass() {
     let mut bench = bench(70, 64);
@@ -204,7 +202,7 @@ fn elsewhere<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(work).join()).expect("no panic")
 }
 
-/// A thread has claimed the queue: it sends without a lock, and what another sends meanwhile is left for it.
+/// A thread has claimed the queue: it sends without a lock, and frames of other threads are left for it.
 #[test]
 fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
     let mut bench = bench(1, 0);
@@ -246,7 +244,7 @@ fn what_was_left_for_a_thread_that_gives_the_queue_up_is_sent() {
     assert!(elsewhere(|| queue.claim()), "and may claim the queue");
 }
 
-/// Mail is bounded as what waits for room is.
+/// Mail has the same bound as frames that wait for room.
 #[test]
 fn mail_beyond_the_limit_is_dropped_and_counted() {
     let mut bench = bench(1, 0);
@@ -265,8 +263,8 @@ fn mail_beyond_the_limit_is_dropped_and_counted() {
     assert_eq!(seen, (0..4096).collect::<Vec<_>>());
 }
 
-/// Threads send while another claims the queue and gives it up: no frame stays behind, and those of one thread keep
-/// their order.
+/// Threads send while another claims and releases the queue: no frame is left, and frames of one thread keep their
+/// order.
 #[test]
 fn no_frame_stays_with_a_claim_that_ends() {
     const EACH: u16 = if cfg!(miri) { 5 } else { 400 };

@@ -1,7 +1,7 @@
-//! What a packet buffer costs, against the global allocator: `cargo bench -p heddle-pktbuf`.
+//! The cost of a packet buffer, compared with the global allocator: `cargo bench -p heddle-pktbuf`.
 //!
-//! Each line is the smallest of several repetitions, which a busy neighbour disturbs least. `--smoke` runs everything
-//! once with small counts, to see that it runs.
+//! Each line is the smallest of several repetitions, the least disturbed by other load. `--smoke` runs everything once
+//! with small counts, to see that it runs.
 
 use std::hint::black_box;
 use std::sync::mpsc;
@@ -53,7 +53,7 @@ fn one_thread<T>(bench: &Bench, name: &str, make: fn() -> T) {
 }
 
 /// Batches go to another thread that releases them; the empty batch comes back. The time includes the hand-over of a
-/// batch through two channels, which a line of its own shows.
+/// batch through two channels, which is also measured separately.
 fn two_threads<T: Send + 'static>(bench: &Bench, name: &str, make: fn() -> T) {
     let (there, out) = mpsc::sync_channel::<Vec<T>>(8);
     let (back, home) = mpsc::sync_channel::<Vec<T>>(16);

@@ -1,13 +1,13 @@
 //! The header of every packet buffer, size classes, and the slabs that blocks of the heap are carved from.
 //!
-//! A header is trusted: it lies in memory that only this process writes, and it says where the data is, how long it is
-//! and where both go on release. In the heap it stands directly before its data, in one allocation, which is one stream
-//! to a prefetcher. Elsewhere it lies in an array of its region (`region/`). No code computes the one address from the
-//! other.
+//! A header is trusted: it is in memory that only this process writes, and it has the address and length of the data
+//! and the destination of both on release. In the heap it is directly before its data, in one allocation, which is one
+//! stream to a prefetcher. Elsewhere it is in an array of its region (`region/`). No code computes the one address from
+//! the other.
 //!
 //! Called by `pool.rs` and `region/` (making headers) and by the kinds of buffers (reading them). What may never
-//! happen: a block whose data was not initialised, two blocks that overlap, or a header in memory that another party
-//! can write.
+//! happen: a block with uninitialised data, two blocks that overlap, or a header in memory that another party can
+//! write.
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed};
@@ -27,7 +27,7 @@ pub(crate) const CLASSES: usize = 3;
 /// How many kinds of home there are.
 pub(crate) const HOMES: usize = CLASSES + 1;
 
-/// Where a block goes when it is released: a size class of the heap, by the number of the class, or its region.
+/// The destination of a released block: a size class of the heap, by the number of the class, or its region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Home {
@@ -38,7 +38,7 @@ pub(crate) enum Home {
 }
 
 impl Home {
-    /// The size class; none of a block of a region.
+    /// The size class; `None` for a block of a region.
     pub(crate) const fn class(self) -> Option<Class> {
         match self {
             Home::Small => Some(Class::Small),
@@ -64,7 +64,7 @@ pub(crate) enum Class {
 impl Class {
     pub(crate) const ALL: [Class; CLASSES] = [Class::Small, Class::Medium, Class::Large];
 
-    /// Where blocks of the class go when they are released.
+    /// The destination of released blocks of the class.
     pub(crate) const fn home(self) -> Home {
         match self {
             Class::Small => Home::Small,
@@ -82,13 +82,13 @@ impl Class {
         }
     }
 
-    /// Distance between blocks of a slab. An odd number of cache lines on purpose: with a power of two all headers
-    /// would fall into the same two sets of a first-level cache and evict each other.
+    /// Distance between blocks of a slab. An odd number of cache lines: with a power of two all headers would map to
+    /// the same two sets of a first-level cache and evict each other.
     pub(crate) const fn stride(self) -> usize {
         size_of::<Header>() + self.data_len()
     }
 
-    /// Blocks per magazine: what a thread gets from or gives to the depot at a time, and what a slab holds.
+    /// Blocks per magazine, the unit of exchange with the depot; also the blocks of a slab.
     pub(crate) const fn rounds(self) -> usize {
         match self {
             Class::Small => 64,
@@ -113,14 +113,14 @@ impl Class {
     }
 }
 
-/// What is known of a block and trusted: one cache line.
+/// The trusted data of a block: one cache line.
 #[repr(C, align(64))]
 pub(crate) struct Header {
     pub(crate) meta: Meta,
     /// The first byte of the block's data; `data_len` initialised bytes follow.
     pub(crate) data: NonNull<u8>,
     pub(crate) data_len: u32,
-    /// How many [`SharedBuf`](crate::SharedBuf)s hold the block. Meaningless while a [`PktBuf`](crate::PktBuf) owns it.
+    /// How many [`SharedBuf`](crate::SharedBuf)s hold the block. Unspecified while a [`PktBuf`](crate::PktBuf) owns it.
     pub(crate) holders: ShareCount,
     /// The region of a block whose home is one.
     pub(crate) region: Option<RegionId>,
@@ -145,7 +145,7 @@ const _: () = assert!(size_of::<Header>() == 64 && (Class::Small.stride() / 64) 
 #[repr(transparent)]
 pub(crate) struct Block(NonNull<Header>);
 
-// SAFETY: a block is plain memory that belongs to the owner of the pointer; no thread is special to it.
+// SAFETY: a block is plain memory that belongs to the owner of the pointer, not tied to a thread.
 unsafe impl Send for Block {}
 
 impl Block {
@@ -190,8 +190,8 @@ pub(crate) fn carve(class: Class, count: usize, mut keep: impl FnMut(Block)) -> 
     if count == 0 {
         return false;
     }
-    // SAFETY: the layout's size is not zero. Zeroed, because a block's data is handed out as initialised bytes; for
-    // fresh pages the system has done it already.
+    // SAFETY: the layout's size is not zero. Zeroed, because a block's data counts as initialised bytes; the system has
+    // already zeroed fresh pages.
     let Some(slab) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         return false;
     };
@@ -200,7 +200,7 @@ pub(crate) fn carve(class: Class, count: usize, mut keep: impl FnMut(Block)) -> 
         let header = unsafe { slab.add(i * class.stride()).cast::<Header>() };
         // SAFETY: the block's data lies behind its header, inside the slab.
         let data = unsafe { header.add(1).cast::<u8>() };
-        // SAFETY: in bounds and aligned as above; no other code knows this memory yet.
+        // SAFETY: in bounds and aligned as above; no other code has access to this memory yet.
         unsafe { header.write(Header::of_heap(class, data)) };
         keep(Block(header));
     }

@@ -1,9 +1,8 @@
 //! [`PktBuf`]: the unique owner of a packet.
 //!
-//! Every room above moves these about. What may never happen: a `PktBuf` that is cloned (duplicates are new blocks with
-//! copied bytes; see [`SharedBuf`](crate::SharedBuf) for holding one together), or a window outside its block: every
-//! method that moves an end checks it against the length in the block's header, which is trusted wherever the bytes
-//! lie.
+//! Used by all crates above. What may never happen: a `PktBuf` that is cloned (duplicates are new blocks with copied
+//! bytes; see [`SharedBuf`](crate::SharedBuf) for shared ownership), or a window outside its block: every method that
+//! moves an end checks it against the length in the block's header, which is trusted wherever the bytes are.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -17,7 +16,7 @@ use crate::region::{self, Access, RegionId};
 /// headers.
 pub const HEADROOM: usize = 128;
 
-/// What debug builds write into bytes that a caller was promised nothing about.
+/// What debug builds write into bytes with unspecified contents.
 const POISON: u8 = 0xA5;
 
 /// Unique owner of the bytes `start..end` of a block.
@@ -30,7 +29,8 @@ pub struct PktBuf {
 }
 
 /// Where the packet begins and ends in its block: 32 bits each, the beginning in the lower half. One word, because a
-/// buffer is moved right after an end was: two half stores that are read back as one word would stall each move.
+/// buffer is often moved right after one of its ends: two half-word stores that are read back as one word would stall
+/// each move.
 #[derive(Clone, Copy)]
 pub(crate) struct Window(u64);
 
@@ -50,13 +50,13 @@ impl Window {
         (self.0 >> 32) as u32
     }
 
-    /// Moves the beginning forward by `n`, which the caller has found to be no more than the length.
+    /// Moves the beginning forward by `n`, which the caller has checked against the length.
     #[inline]
     pub(crate) fn advance(&mut self, n: u32) {
         self.0 += u64::from(n);
     }
 
-    /// Moves the beginning back by `n`, which the caller has found to be no more than the beginning.
+    /// Moves the beginning back by `n`, which the caller has checked against the beginning.
     #[inline]
     fn retreat(&mut self, n: u32) {
         self.0 -= u64::from(n);
@@ -74,7 +74,7 @@ impl Window {
         (self.end() - self.start()) as usize
     }
 
-    /// Moves the end to `len` bytes behind the beginning, unless that is no further back.
+    /// Moves the end to `len` bytes after the beginning, if that shortens the window.
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         if len < self.len() {
@@ -99,10 +99,10 @@ const _: () = assert!(size_of::<PktBuf>() == 16 && size_of::<Option<PktBuf>>() =
 unsafe impl Sync for PktBuf {}
 
 impl PktBuf {
-    /// An empty buffer that takes at least `capacity` bytes behind [`HEADROOM`] bytes of headroom. `None` if `capacity`
-    /// exceeds [`MAX_CAPACITY`](crate::MAX_CAPACITY), the pool's limit is reached or the system has no memory.
+    /// An empty buffer for at least `capacity` bytes after [`HEADROOM`] bytes of headroom. `None` if `capacity` exceeds
+    /// [`MAX_CAPACITY`](crate::MAX_CAPACITY), the pool's limit is reached or the system has no memory.
     ///
-    /// The block's bytes are those of its last user: see [`append`](Self::append).
+    /// The block's bytes are left by its last user: see [`append`](Self::append).
     #[inline]
     pub fn alloc(capacity: usize) -> Option<PktBuf> {
         PktBuf::alloc_with_headroom(HEADROOM, capacity)
@@ -123,8 +123,8 @@ impl PktBuf {
         PktBuf::alloc_with_access(region, Access::Exclusive, HEADROOM, capacity)
     }
 
-    /// As [`alloc`](Self::alloc), where a device wants it: in its region, if it has one that gives a buffer, else in
-    /// the heap, from where the device copies.
+    /// As [`alloc`](Self::alloc), where a device prefers it: in its region, if it has one with a free chunk, otherwise
+    /// in the heap, from which the device copies.
     #[inline]
     pub fn alloc_near(region: Option<RegionId>, capacity: usize) -> Option<PktBuf> {
         match region {
@@ -150,13 +150,13 @@ impl PktBuf {
         Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
     }
 
-    /// The owner of a block. The previous owner must have given it up.
+    /// The owner of a block. The previous owner must have released it.
     #[inline]
     pub(crate) fn of_parts(block: Block, window: Window) -> PktBuf {
         PktBuf { block, window }
     }
 
-    /// What makes the buffer, for an owner that is not dropped.
+    /// The parts of the buffer, for an owner that is not dropped.
     #[inline]
     pub(crate) fn parts(&self) -> (Block, Window) {
         (self.block, self.window)
@@ -170,25 +170,25 @@ impl PktBuf {
         self.window
     }
 
-    /// Lengthens the packet by `n` bytes of tailroom, which the caller has found to be there.
+    /// Lengthens the packet by `n` bytes, which the caller has checked against the tailroom.
     pub(crate) fn extend_window(&mut self, n: usize) {
         debug_assert!(n <= self.tailroom());
         self.window.extend(n as u32);
     }
 
-    /// The region that the packet lies in; `None`: the heap.
+    /// The region of the packet; `None`: the heap.
     #[inline]
     pub fn region(&self) -> Option<RegionId> {
         self.block.header().region
     }
 
-    /// Where the packet begins, in bytes from the first byte of its region: what a descriptor says. `None` in the heap.
+    /// The offset of the packet from the first byte of its region, as in a descriptor. `None` in the heap.
     pub fn offset_in_region(&self) -> Option<usize> {
         self.region().map(|region| region::offset_of(region, self.block, self.window))
     }
 
-    /// As [`alloc`](Self::alloc), for data that can wait: `None` also if the pool is bounded and fewer than about
-    /// `reserve` such buffers would be left. A user's data must not take the buffers without which nothing moves.
+    /// As [`alloc`](Self::alloc), for data that can wait: also `None` if the pool is bounded and fewer than about
+    /// `reserve` such buffers would be left. User data must not take the buffers that the stack needs for progress.
     pub fn alloc_leaving(capacity: usize, reserve: usize) -> Option<PktBuf> {
         pool::leaves(Class::fitting(HEADROOM, capacity)?, reserve).then(|| PktBuf::alloc(capacity)).flatten()
     }
@@ -231,15 +231,14 @@ impl PktBuf {
         (self.block.header().data_len - self.window.end()) as usize
     }
 
-    /// Bytes of memory that the buffer keeps from other uses: its whole block, however little of it the packet fills.
+    /// Bytes of memory that the buffer occupies: its whole block, however little of it the packet fills.
     #[inline]
     pub fn memory(&self) -> usize {
         self.block.header().data_len as usize + size_of::<Header>()
     }
 
-    /// Takes `n` bytes of headroom into the packet and returns them, to be filled: their contents are unspecified, and
-    /// debug builds overwrite them. To look again at a header that was pulled, use
-    /// [`restore_front`](Self::restore_front).
+    /// Extends the packet by `n` bytes of headroom and returns them, to be filled: their contents are unspecified, and
+    /// debug builds overwrite them. To read a pulled header again, use [`restore_front`](Self::restore_front).
     ///
     /// # Panics
     /// If `n` exceeds the headroom.
@@ -253,7 +252,7 @@ impl PktBuf {
         front
     }
 
-    /// Takes `n` bytes of headroom into the packet as they are: undoes [`pull_front`](Self::pull_front).
+    /// Extends the packet by `n` bytes of headroom, unchanged: undoes [`pull_front`](Self::pull_front).
     ///
     /// # Panics
     /// If `n` exceeds the headroom.
@@ -263,8 +262,8 @@ impl PktBuf {
         self.window.retreat(n as u32);
     }
 
-    /// The `n` bytes of headroom in front of the packet as they are: what [`pull_front`](Self::pull_front) removed, if
-    /// nothing was written there since. `None` if there are fewer.
+    /// The `n` bytes of headroom in front of the packet: those that [`pull_front`](Self::pull_front) removed, if they
+    /// were not overwritten since. `None` if there are fewer.
     #[inline]
     pub fn before(&self, n: usize) -> Option<&[u8]> {
         let start = self.window.start();
@@ -297,8 +296,8 @@ impl PktBuf {
         self.window = Window::new(headroom as u32, headroom as u32);
     }
 
-    /// Lengthens the packet by `n` bytes and returns them, to be filled. They hold whatever the block's last user left
-    /// (debug builds overwrite them): a byte that the caller leaves as it is would leak from one packet into another.
+    /// Lengthens the packet by `n` bytes and returns them, to be filled. They contain data of the block's last user
+    /// (debug builds overwrite them): a byte that the caller does not write would leak from one packet into another.
     ///
     /// # Panics
     /// If `n` exceeds the tailroom.
@@ -338,8 +337,8 @@ impl PktBuf {
         &mut unsafe { self.block.header_mut() }.meta
     }
 
-    /// Remembers in [`Meta::l3`] that the network header is in front now. (Not if it lies beyond the first 64 KiB of
-    /// the block, where no header lies.)
+    /// Records in [`Meta::l3`] that the network header is in front now. (Not beyond the first 64 KiB of the block,
+    /// where no header is.)
     #[inline]
     pub fn mark_network_header(&mut self) {
         self.meta_mut().l3 = u16::try_from(self.window.start()).unwrap_or(0);
@@ -406,7 +405,7 @@ impl Drop for PktBuf {
 }
 
 impl fmt::Debug for PktBuf {
-    /// Length, room and the first bytes: a whole packet in a log line is of no use.
+    /// Prints length, room and the first bytes: a whole packet would be too long for a log line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PktBuf({} bytes, {} before, {} behind:", self.len(), self.headroom(), self.tailroom())?;
         self.iter().take(16).try_for_each(|byte| write!(f, " {byte:02x}"))?;
@@ -513,7 +512,7 @@ mod tests {
         let mut buf = PktBuf::alloc(10).unwrap();
         *buf.meta_mut() = Meta { stamp: 1, flow_hash: Some(2), segment_size: 3, queue: 4, l3: 5, ..Meta::default() };
         drop(buf);
-        // The cache is last in, first out: the same block comes back.
+        // The cache is last in, first out: the same block is returned.
         let again = PktBuf::alloc(10).unwrap();
         assert_eq!((again.meta(), again.network_packet()), (&Meta::default(), None));
     }

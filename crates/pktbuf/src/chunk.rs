@@ -11,8 +11,8 @@ use crate::buffer::PktBuf;
 pub enum Chunk {
     /// A packet buffer that the queue owns.
     Pooled(PktBuf),
-    /// A part of memory that others hold too; [`Chunk::part`] makes it. Its length has 32 bits so that a chunk has 32
-    /// bytes: each connection has room for one.
+    /// A part of shared memory; [`Chunk::part`] makes it. Its length has 32 bits so that a chunk has 32 bytes: each
+    /// connection has one in place.
     Shared {
         /// The memory.
         data: Arc<[u8]>,
@@ -42,7 +42,7 @@ impl Chunk {
     /// The part `range` of `data`, shared; the first 4 GiB - 1 of it if it is longer.
     ///
     /// # Panics
-    /// If `range` does not lie within `data`.
+    /// If `range` is not within `data`.
     #[inline]
     pub fn part(data: Arc<[u8]>, range: Range<usize>) -> Chunk {
         assert!(range.start <= range.end && range.end <= data.len(), "{range:?} of {} bytes", data.len());

@@ -2,8 +2,8 @@
 //!
 //! Called by the caches of threads: `pool.rs` on the real machine, `platform_heap.rs` on others. Both run this code;
 //! they differ in the platform of the lock that guards the shelves. What may never happen: a block in two places, a
-//! magazine that reallocates (each is made with its full capacity), a depot's lock held while anything but moves of
-//! pointers between lists happens.
+//! magazine that reallocates (each is made with its full capacity), or other work than moving pointers between lists
+//! under a depot's lock.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -17,10 +17,10 @@ use crate::pool::grow;
 pub(crate) type Magazine = Vec<Block>;
 
 /// Whether an allocation failed against the limit; see the head of `pool.rs`. Read on every release, written rarely, so
-/// the lines stay shared in all caches. The last is of no class and stays false.
+/// the lines stay shared in all caches. The last belongs to no class and stays false.
 static PRESSED: [CachePadded<AtomicBool>; HOMES] = [const { CachePadded::new(AtomicBool::new(false)) }; HOMES];
 
-/// Whether the threads are to keep no blocks of this home.
+/// Whether threads must not cache blocks of this home.
 #[inline]
 pub(crate) fn is_pressed(home: Home) -> bool {
     PRESSED[home as usize].load(Relaxed)
@@ -36,7 +36,7 @@ pub(crate) fn press(class: Class, pressed: bool) {
 pub(crate) struct Shelves {
     pub(crate) full: Vec<Magazine>,
     pub(crate) empty: Vec<Magazine>,
-    /// Blocks that came in other numbers than a magazine's: from ended threads, under pressure.
+    /// Blocks that are not in whole magazines: from ended threads, and under pressure.
     pub(crate) loose: Magazine,
 }
 
@@ -99,7 +99,7 @@ impl Pair {
             core::mem::swap(&mut self.loaded, &mut self.previous);
         } else if !self.refill(class, depots) && !grow(class, &mut self.loaded) {
             press(class, true);
-            // A block may have come back between the look into the depot and the announcement of pressure.
+            // A block may have been returned between the check of the depot and the announcement of pressure.
             self.refill(class, depots);
         }
         self.loaded.pop()

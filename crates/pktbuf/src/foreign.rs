@@ -1,9 +1,9 @@
 //! [`ForeignBuf`]: a packet in memory that another party may write at any time.
 //!
-//! A guest that owns the memory need not wait for us to finish: bytes may change between any two reads. References to
-//! them would be undefined behaviour, and a header that was checked in place could be another one when it is used. So
-//! this buffer has the window, the return home and the counts of a [`PktBuf`] and gives out no reference: bytes are
-//! copied, each loaded or stored once. What is to be parsed is copied out and then parsed.
+//! A guest that owns the memory may write at any time: bytes may change between any two reads. References to them would
+//! be undefined behaviour, and a header could change between its check and its use. So this buffer has the window, the
+//! release and the counts of a [`PktBuf`] but gives out no reference: bytes are copied, each loaded or stored once.
+//! Data to be parsed is copied out first.
 //!
 //! What may never happen: a reference to the packet's bytes.
 
@@ -77,7 +77,7 @@ impl ForeignBuf {
         self.0.truncate(len);
     }
 
-    /// Copies bytes of the packet from `at` on into `to`, as they are at that moment.
+    /// Copies bytes of the packet from `at` on into `to`.
     ///
     /// # Panics
     /// If the packet ends earlier.

@@ -1,9 +1,8 @@
-//! Packet buffers with headroom, the process-wide pool that most of them come from, and regions for those that a device
-//! wants elsewhere.
+//! Packet buffers with headroom, the process-wide pool for most of them, and regions for those in a device's memory.
 //!
 //! A [`PktBuf`] is the unique owner of one block and of a window of bytes in it; it is moved from the device through
-//! the protocols to the application (or the other way) and never copied on the way. Every room above room 1 holds
-//! these; only the buffers themselves call the pool.
+//! the protocols to the application (or in reverse) without a copy. All crates above hold these; only the buffers
+//! themselves call the pool.
 //!
 //! ```text
 //!  header  | Meta, data, length, home |
@@ -12,28 +11,27 @@
 //!          <-- push_front         pull_front -->        append -->
 //! ```
 //!
-//! **Home.** The header is trusted and says where the data is, how long, and where both go on release. In the **heap**
-//! the header stands directly before the data. In a **region** ([`Region`]: AF_XDP's UMEM, a guest's memory, memory
-//! shared with another process) headers lie in an array of this process, because what another party can write never
-//! holds anything that is trusted.
+//! **Home.** The header is trusted and has the address and length of the data and the destination of both on release.
+//! In the **heap** the header is directly before the data. In a **region** ([`Region`]: AF_XDP's UMEM, a guest's
+//! memory, memory shared with another process) headers are in an array of this process, because memory that another
+//! party can write never holds trusted data.
 //!
 //! **Kinds of owner.** A [`PktBuf`] has one owner. [`PktBuf::share`] makes it a [`SharedBuf`], which has several
-//! holders and cannot be written. A [`ForeignBuf`] lies in memory that may change at any time, and copies instead of
+//! holders and cannot be written. A [`ForeignBuf`] is in memory that may change at any time, and copies instead of
 //! lending references.
 //!
 //! **The pool** is a magazine allocator (Bonwick and Adams, "Magazines and Vmem", USENIX 2001): each thread has, for
 //! each size class, two magazines of free blocks, and exchanges full ones for empty ones with a depot under a lock. An
-//! allocation or a release on one thread touches nothing that is shared; a packet that is allocated on one thread and
-//! released on another costs its share of one depot visit. Blocks are carved from slabs, which are never given back to
-//! the system: idle memory is bounded by the peak.
+//! allocation or a release on one thread touches no shared memory; a packet allocated on one thread and released on
+//! another costs its share of one depot visit. Blocks are carved from slabs, which are never returned to the system:
+//! idle memory is bounded by the peak.
 //!
 //! **Platforms.** The buffers themselves are the same on every platform. The threads of a simulator or a model checker
-//! get magazines of their own, and depots behind the platform's locks, from a [`PlatformHeap`]. What many threads count
-//! or take without a lock (holders of a block, chunks of a region) is built from types of `sync` that the model
-//! checkers explore.
+//! get magazines of their own, and depots behind the platform's locks, from a [`PlatformHeap`]. Lock-free shared state
+//! (holders of a block, chunks of a region) is built from types of `sync` that the model checkers explore.
 //!
-//! What may never happen: two owners of one block, a block that is released twice or forgotten ([`live`] balances at
-//! rest), an uninitialised byte that is readable (slabs are zeroed), a depot's lock held while anything else runs.
+//! What may never happen: two owners of one block, a block that is released twice or leaked ([`live`] balances at
+//! rest), an uninitialised byte that is readable (slabs are zeroed), a depot's lock held while other code runs.
 //!
 //! | file | owns |
 //! |---|---|
@@ -41,12 +39,12 @@
 //! | `pool.rs` | per-thread caches, limit, [`live`], [`footprint`] |
 //! | `depot.rs` | magazines, depots |
 //! | `platform_heap.rs` | [`PlatformHeap`] |
-//! | `region.rs`, `region/` | [`Region`]: memory that a device wants packets in |
+//! | `region.rs`, `region/` | [`Region`]: packet memory of a device |
 //! | `buffer.rs` | [`PktBuf`] |
 //! | `shared.rs` | [`SharedBuf`] |
 //! | `foreign.rs` | [`ForeignBuf`] |
 //! | `meta.rs` | [`Meta`], [`Checksum`] |
-//! | `chunk.rs` | [`Chunk`]: what a send queue holds |
+//! | `chunk.rs` | [`Chunk`]: the elements of a send queue |
 //! | `sum.rs` | the Internet checksum with run-time dispatch |
 
 mod block;

@@ -1,13 +1,13 @@
-//! [`PlatformHeap`]: the pool for threads that are not the kernel's.
+//! [`PlatformHeap`]: the pool for threads that are not kernel threads.
 //!
 //! A simulator or a model checker runs many threads of its own on one thread of the kernel. With the real machine's
-//! pool they would share that thread's magazines: buffers would never travel between processors, and no thread would
-//! ever wait for a depot. Here each of them, numbered by [`Platform::thread_index`], has magazines of its own, and the
-//! depots stand behind the platform's locks, so that a wait for them is scheduled, charged and counted like any other.
-//! Blocks, slabs, limit and the count of live buffers are those of the process.
+//! pool they would share that thread's magazines: buffers would never move between processors, and no thread would ever
+//! wait for a depot. Here each of them, numbered by [`Platform::thread_index`], has its own magazines, and the depots
+//! are behind the platform's locks, so that a wait for them is scheduled, charged and counted like any other. Blocks,
+//! slabs, limit and the count of live buffers are those of the process.
 //!
 //! Installed by the owner of the platform's threads, for as long as they run. What may never happen: the cache of one
-//! thread used by another, or a block that stays behind when the heap goes.
+//! thread used by another, or a block that is lost when the heap is dropped.
 
 use core::cell::UnsafeCell;
 
@@ -31,7 +31,8 @@ pub struct PlatformHeap<P: Platform> {
     caches: PerThread<ThreadCache, P>,
 }
 
-/// The magazines of one thread. None for threads without an index, which share one place and must not share magazines.
+/// The magazines of one thread. `None` for threads without an index, which share one place and must not share
+/// magazines.
 struct ThreadCache(Option<UnsafeCell<[Pair; CLASSES]>>);
 
 // SAFETY: the magazines are used by the thread with the cache's index only, which is one thread at a time, and by the
@@ -59,8 +60,8 @@ impl<P: Platform> PlatformHeap<P> {
     /// Calls `use_pair` with the calling thread's magazines, or with two that are emptied afterwards.
     fn with_pair<R>(&self, class: Class, use_pair: impl FnOnce(&mut Pair) -> R) -> R {
         if let ThreadCache(Some(pairs)) = self.caches.here() {
-            // SAFETY: only this thread uses these magazines. It may lose the processor inside `use_pair`, while it
-            // waits for a depot; it cannot come back here before that ends, as a depot calls nothing.
+            // SAFETY: only this thread uses these magazines. It may be descheduled inside `use_pair`, while it waits
+            // for a depot; it cannot re-enter before that ends, because a depot calls nothing.
             return use_pair(&mut unsafe { &mut *pairs.get() }[class as usize]);
         }
         let mut pair = Pair::of(class);
@@ -85,7 +86,7 @@ impl<P: Platform> Elsewhere for PlatformHeap<P> {
 }
 
 impl<P: Platform> Drop for PlatformHeap<P> {
-    /// Gives all free blocks to the process. Takes no lock of the platform: its threads may be gone already.
+    /// Gives all free blocks to the process. Takes no lock of the platform: its threads may already have ended.
     fn drop(&mut self) {
         for class in Class::ALL {
             let mut blocks = Magazine::new();

@@ -1,25 +1,23 @@
 //! The pool: per-thread magazines in front of a depot, in front of slabs.
 //!
 //! Called by the kinds of buffers: [`allocate`] and [`release`]. A thread's cache holds two magazines for each size
-//! class (`depot.rs`). Only when both are empty (or both full) does a thread visit the depot, so the cost of the lock
-//! is spread over a magazine's rounds however a program alternates.
+//! class (`depot.rs`). A thread visits the depot only when both are empty (or both full), so the cost of the lock is
+//! spread over a magazine's rounds for every pattern of use.
 //!
 //! **Limit.** [`set_limit`] bounds the memory of slabs. When an allocation fails against it, the class is *pressed*:
-//! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread sits on
-//! blocks that another waits for. Pressure ends when the depot is well filled again or the limit is changed.
+//! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread caches
+//! blocks that another needs. Pressure ends when the depot is well filled again or the limit is changed.
 //!
 //! **Counting.** Each thread counts its allocations minus its releases in a cell of its own, which outlives the thread;
 //! the sum over all cells is exact when no thread is inside the pool.
 //!
-//! **Refusing.** [`refuse`] has a thread's allocations fail by number, for tests of what happens then. It keeps all
-//! classes pressed meanwhile, so that every allocation takes the slow path, where the count is kept: the fast one knows
-//! nothing of it.
+//! **Refusing.** [`refuse`] makes a thread's allocations fail by number, to test error handling. It keeps all classes
+//! pressed meanwhile, so that every allocation takes the slow path, which keeps the count; the fast path is unaffected.
 //!
 //! **Platforms.** A simulator or a model checker runs many threads on one thread of the kernel, each of which must have
-//! magazines of its own. While one does ([`PlatformHeap::enter`](crate::PlatformHeap::enter)), the kernel thread's own
-//! magazines have no room, so every allocation and every release comes to the slow path and goes on to that heap from
-//! there. Blocks of regions take the same way out: their home is a pair of magazines without room. The fast path knows
-//! nothing of either.
+//! its own magazines. Meanwhile ([`PlatformHeap::enter`](crate::PlatformHeap::enter)) the kernel thread's own magazines
+//! have no room, so every allocation and release takes the slow path, which uses that heap. Blocks of regions do the
+//! same: their home is a pair of magazines without room. The fast path needs no check for either.
 //!
 //! What may never happen: a block in two places, or the cache of a thread borrowed while another thread may run.
 
@@ -47,10 +45,10 @@ struct LiveCell {
     in_use: AtomicBool,
 }
 
-/// Cells are made as threads come, are passed on when threads go, and are never freed.
+/// Cells are created for new threads, reused after threads end, and never freed.
 static LIVE_CELLS: Mutex<Vec<&'static LiveCell>> = Mutex::new(Vec::new());
 
-/// Counts for threads whose cache is gone: code in late thread-local destructors. Shared, hence atomic addition.
+/// Counts for threads without a cache: code in late thread-local destructors. Shared, hence atomic addition.
 static ORPHANS: LiveCell = LiveCell { net: AtomicI64::new(0), in_use: AtomicBool::new(true) };
 
 fn live_cells() -> MutexGuard<'static, Vec<&'static LiveCell>> {
@@ -68,7 +66,7 @@ fn lease_live_cell() -> &'static LiveCell {
     cell
 }
 
-/// The heap of a platform whose threads run on this kernel thread; see [`crate::PlatformHeap`].
+/// The heap of a platform with threads that run on this kernel thread; see [`crate::PlatformHeap`].
 pub(crate) trait Elsewhere {
     /// As [`allocate`], without counting.
     fn allocate(&self, class: Class) -> Option<Block>;
@@ -83,11 +81,11 @@ struct Cache {
     /// By home. The pair of regions never has room, nor has any while another heap is entered.
     pairs: [Pair; HOMES],
     live: &'static LiveCell,
-    /// What [`refuse`] has asked for, while something of it is left.
+    /// The rest of the request by [`refuse`], if any.
     refusal: Option<Refusal>,
 }
 
-/// Allocations that still succeed, and those behind them that do not.
+/// Allocations that still succeed, and the following ones that fail.
 #[derive(Clone, Copy)]
 struct Refusal {
     before: u64,
@@ -109,7 +107,7 @@ impl Cache {
         self.live.net.store(self.live.net.load(Relaxed) + change, Relaxed);
     }
 
-    /// Whether this allocation is one that a test wants to fail.
+    /// Whether this allocation must fail for a test.
     fn is_refused(&mut self) -> bool {
         let Some(Refusal { before, refused }) = &mut self.refusal else { return false };
         let now = *before == 0;
@@ -122,14 +120,14 @@ impl Cache {
         now
     }
 
-    /// Gives the depot all that the thread keeps.
+    /// Gives the depot all blocks that the thread keeps.
     fn empty(&mut self) {
         for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
             pair.empty_into(&mut DEPOTS.open(class));
         }
     }
 
-    /// Takes a live cell, once per thread, and makes magazines, unless the thread's time is another heap's.
+    /// Takes a live cell, once per thread, and makes magazines, unless another heap is entered.
     fn register(&mut self) {
         if ptr::eq(self.live, &ORPHANS) {
             self.live = lease_live_cell();
@@ -259,7 +257,7 @@ fn release_orphan(home: Home, block: Block) {
     ORPHANS.net.fetch_sub(1, Relaxed);
 }
 
-/// Counts buffers that are made of something else than an allocation here, or end otherwise than by a release.
+/// Counts buffers that are not made by an allocation here, or do not end by a release.
 pub(crate) fn count(change: i64) {
     let counted = CACHE.try_with(|cache| {
         // SAFETY: as in `allocate`.
@@ -275,12 +273,11 @@ pub(crate) fn count(change: i64) {
 /// The heap that this kernel thread's allocations go to instead of its own cache.
 fn elsewhere<'a>() -> Option<&'a dyn Elsewhere> {
     let heap = ELSEWHERE.try_with(Cell::get).ok().flatten()?;
-    // SAFETY: `enter` takes the pointer away before its borrow of the heap ends, and no caller here keeps the
-    // reference.
+    // SAFETY: `enter` clears the pointer before its borrow of the heap ends, and no caller here keeps the reference.
     Some(unsafe { &*heap })
 }
 
-/// Runs `work`, during which this kernel thread allocates from `heap` and gives it what is released.
+/// Runs `work`, during which this kernel thread allocates from `heap` and releases to it.
 pub(crate) fn enter<R>(heap: &dyn Elsewhere, work: impl FnOnce() -> R) -> R {
     struct Back(Option<*const dyn Elsewhere>);
     impl Drop for Back {
@@ -294,7 +291,7 @@ pub(crate) fn enter<R>(heap: &dyn Elsewhere, work: impl FnOnce() -> R) -> R {
         cache.empty();
         cache.pairs = [const { Pair::NONE }; HOMES];
     });
-    // SAFETY: only the lifetime changes; `Back` takes the pointer away before the borrow ends.
+    // SAFETY: only the lifetime changes; `Back` clears the pointer before the borrow ends.
     let heap: &'static dyn Elsewhere = unsafe { core::mem::transmute::<&dyn Elsewhere, &'static dyn Elsewhere>(heap) };
     let _back = Back(ELSEWHERE.replace(Some(heap)));
     work()
@@ -310,12 +307,12 @@ pub(crate) fn give_to_process(class: Class, blocks: &mut Magazine) {
 pub fn live() -> usize {
     let cells = live_cells();
     let net: i64 = cells.iter().map(|cell| cell.net.load(Relaxed)).sum::<i64>() + ORPHANS.net.load(Relaxed);
-    // While threads run, a release may be seen whose allocation is not.
+    // While threads run, a release may be visible before its allocation.
     usize::try_from(net).unwrap_or(0)
 }
 
-/// Buffers that the calling thread has allocated less those that it has released, plus a constant of the thread: two
-/// readings tell what a piece of work that never leaves this thread has left behind, whatever other threads do.
+/// Buffers that the calling thread has allocated minus those that it has released, plus a constant of the thread: the
+/// difference of two readings shows the buffers left by work on this thread, whatever other threads do.
 pub fn balance() -> i64 {
     let read = |cache: &UnsafeCell<Cache>| {
         // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `register` can come back here.
@@ -334,7 +331,7 @@ pub(crate) fn leaves(class: Class, reserve: usize) -> bool {
         return true;
     }
     let blocks = limit.max(FOOTPRINT.load(Relaxed)) / class.stride();
-    // Blocks of all classes: where several are in use, the answer errs towards no.
+    // Blocks of all classes: if several are in use, the answer errs towards false.
     live() + reserve < blocks
 }
 
@@ -347,9 +344,9 @@ pub fn set_limit(bytes: usize) {
     Class::ALL.iter().for_each(|&class| press(class, false));
 }
 
-/// Has the calling thread's allocations fail by number: the next `before` succeed, the `refused` behind them return
-/// `None`, and what comes after succeeds again. Replaces what was asked for before; `refuse(0, 0)` ends it. For tests:
-/// while it lasts every allocation of the process takes a lock.
+/// Makes the calling thread's allocations fail by number: the next `before` succeed, the following `refused` return
+/// `None`, and later ones succeed again. Replaces an earlier request; `refuse(0, 0)` ends it. For tests: meanwhile
+/// every allocation of the process takes a lock.
 pub fn refuse(before: u64, refused: u64) {
     let refusal = (refused > 0).then_some(Refusal { before, refused });
     let set = |cache: &UnsafeCell<Cache>| {
@@ -363,7 +360,7 @@ pub fn refuse(before: u64, refused: u64) {
     Class::ALL.iter().for_each(|&class| press(class, known && refusal.is_some()));
 }
 
-/// Refusals that [`refuse`] has asked for on this thread and that have not happened yet.
+/// Failures requested by [`refuse`] on this thread that have not happened yet.
 pub fn refusals_left() -> u64 {
     let left = |cache: &UnsafeCell<Cache>| {
         // SAFETY: as in `refuse`.
@@ -372,7 +369,7 @@ pub fn refusals_left() -> u64 {
     CACHE.try_with(left).unwrap_or(0)
 }
 
-/// Bytes of the blocks that hold packets or lie in a thread's cache: [`footprint`] less what every thread could have.
+/// Bytes of the blocks that hold packets or are in a thread's cache: [`footprint`] minus the free blocks in the depots.
 /// Takes a lock for each size class.
 pub fn in_use() -> usize {
     let theirs = elsewhere().map_or(0, |heap| heap.free_bytes());

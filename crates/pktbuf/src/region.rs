@@ -1,31 +1,30 @@
-//! Regions: memory outside the heap that packets lie in because a device wants them there.
+//! Regions: packet memory outside the heap, required by a device.
 //!
 //! The owner of a region (a device back-end) registers memory that it has mapped: AF_XDP's UMEM, the memory of a guest,
 //! a segment shared with another process. The memory is divided into chunks. Buffers are allocated in it by number
 //! ([`RegionId`], a value that travels with the capabilities of a device), lent to the device and taken back from it by
-//! offset, and return home from whichever thread drops them.
+//! offset, and return home from any thread that drops them.
 //!
-//! **Trust.** Headers, free lists and the state of each chunk lie in memory of this process, in arrays of their own.
-//! The region's memory holds bytes of packets and nothing else; no word of it is ever interpreted here. An offset that
-//! comes from the other side (a descriptor) is checked against the state: only a chunk that was lent is accepted back,
-//! once, with a window inside it.
+//! **Trust.** Headers, free lists and the state of each chunk are in memory of this process, in separate arrays. The
+//! region's memory holds only bytes of packets; no word of it is interpreted here. An offset from the other side (a
+//! descriptor) is checked against the state: only a lent chunk is accepted back, once, with a window inside it.
 //!
-//! **Other writers.** [`Memory::ACCESS`] tells whether a chunk that a buffer owns may be changed by another party.
+//! **Other writers.** [`Memory::ACCESS`] states whether another party may change a chunk that a buffer owns.
 //! * [`Access::Foreign`], the default: another party may write at any time. Rust's references must not point there, so
-//!   such a region gives out [`ForeignBuf`](crate::ForeignBuf)s only, which copy bytes in and out. What is to be parsed
-//!   is copied out first: a header that is checked in place could change between the check and the use.
-//! * [`Access::Exclusive`]: the other party (the kernel, for a UMEM) keeps to the rule that it writes lent chunks only.
-//!   Then [`PktBuf`](crate::PktBuf)s lie there like anywhere else.
+//!   such a region gives out [`ForeignBuf`](crate::ForeignBuf)s only, which copy bytes in and out. Data to be parsed is
+//!   copied out first: a header that is checked in place could change between the check and the use.
+//! * [`Access::Exclusive`]: the other party (the kernel, for a UMEM) writes lent chunks only. Then
+//!   [`PktBuf`](crate::PktBuf)s can be there like anywhere else.
 //!
-//! **Life.** A region is unregistered when all its chunks are home. Where its owner goes earlier, no further buffer is
-//! allocated and the thread that brings the last chunk home frees the memory ([`sync::UseCount`]).
+//! **Life.** A region is unregistered when all its chunks are home. If its owner is dropped earlier, no further buffer
+//! is allocated, and the thread that returns the last chunk frees the memory ([`sync::UseCount`]).
 //!
 //! | file | owns |
 //! |---|---|
-//! | `region.rs` | [`Region`], what an owner may do |
+//! | `region.rs` | [`Region`], the owner's operations |
 //! | `region/chunks.rs` | headers, states and free lists of one region |
 //! | `region/registry.rs` | the table of regions, by number |
-//! | `region/zeroed.rs` | memory for a region that needs none in particular |
+//! | `region/zeroed.rs` | memory for a region without special requirements |
 //!
 //! What may never happen: two owners of one chunk, a chunk used after the memory is gone, or a trusted word in memory
 //! that another party writes.
@@ -57,12 +56,12 @@ pub enum Access {
     Exclusive,
 }
 
-/// Memory for a region. Dropped when the region has ended and its last chunk is home; a mapping ends itself then.
+/// Memory for a region. Dropped when the region has ended and its last chunk is home; a mapping is unmapped then.
 ///
 /// # Safety
 /// From its registration until it is dropped, `len` bytes from `base` are mapped, readable and writable, hold
 /// initialised bytes, and are used by nothing else in this process. Under [`Access::Exclusive`] moreover no other
-/// process, guest or device writes any of them but the chunks that [`Region`] has lent, from the call that lends a
+/// process, guest or device writes any of them except the chunks that [`Region`] has lent, from the call that lends a
 /// chunk until the call that accepts it or gives it back.
 pub unsafe trait Memory: Send + Sync + 'static {
     /// See [`Access`].
@@ -80,8 +79,8 @@ pub unsafe trait Memory: Send + Sync + 'static {
     }
 }
 
-/// The number of a region. The number of a region that has ended is refused wherever it is used, also when another
-/// region has come in its place.
+/// The number of a region. The number of an ended region is refused everywhere, even if another region has taken its
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionId {
     entry: u16,
@@ -90,16 +89,16 @@ pub struct RegionId {
 
 const _: () = assert!(size_of::<Option<RegionId>>() == 4);
 
-/// What happens to a chunk when its buffer is dropped.
+/// The treatment of a chunk when its buffer is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
     /// It is free for the next allocation.
     Free,
-    /// It waits for the owner, who takes it with [`Region::next_returned`]: a guest's buffer goes back to its ring.
+    /// It waits for the owner, which takes it with [`Region::next_returned`]: a guest's buffer goes back to its ring.
     Returned,
 }
 
-/// Why a region is not registered.
+/// Why a region cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionError {
     /// The layout has no chunk, a chunk of no byte or of more than 4 GiB - 1, or chunks that overlap.
@@ -131,7 +130,7 @@ impl fmt::Display for RegionError {
 
 impl core::error::Error for RegionError {}
 
-/// An offset that is not inside a chunk that was lent, or a span that leaves its chunk: the other side is wrong.
+/// An offset outside every lent chunk, or a span that leaves its chunk: an error of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotLent;
 
@@ -143,7 +142,7 @@ impl fmt::Display for NotLent {
 
 impl core::error::Error for NotLent {}
 
-/// Bytes of a region that are lent to the other side, as a descriptor of a ring says them.
+/// Bytes of a region that are lent to the other side, as in a descriptor of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// From the region's first byte.
@@ -152,13 +151,13 @@ pub struct Span {
     pub len: usize,
 }
 
-/// A registered region, in the hands of its owner. All methods may be called from any thread.
+/// A registered region, held by its owner. All methods may be called from any thread.
 pub struct Region {
     id: RegionId,
     chunks: NonNull<Chunks>,
 }
 
-// SAFETY: `Chunks` is made for use by many threads at once, and outlives this owner.
+// SAFETY: `Chunks` may be used by many threads at once, and outlives this owner.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -200,7 +199,7 @@ impl Region {
         self.chunks().layout()
     }
 
-    /// How many chunks are where. Exact when no other thread changes anything.
+    /// The number of chunks in each state. Exact if no other thread changes anything.
     pub fn counts(&self) -> RegionCounts {
         self.chunks().counts()
     }
@@ -213,7 +212,7 @@ impl Region {
     /// Lends the bytes of a buffer to the other side, which may read them (a transmit ring).
     ///
     /// # Errors
-    /// The buffer lies elsewhere and comes back: the caller copies it into one that lies here.
+    /// The buffer is not in this region and is returned: the caller copies it into one that is.
     pub fn lend(&self, buf: PktBuf) -> Result<Span, PktBuf> {
         let offset = match buf.region() {
             Some(region) if region == self.id => self.chunks().offset(buf.block(), buf.window()),
@@ -226,15 +225,15 @@ impl Region {
         Ok(Span { offset, len })
     }
 
-    /// As [`lend`](Self::lend), of a region that another party writes.
+    /// As [`lend`](Self::lend), for a region that another party writes.
     ///
     /// # Errors
-    /// The buffer lies elsewhere and comes back.
+    /// The buffer is not in this region and is returned.
     pub fn lend_foreign(&self, buf: ForeignBuf) -> Result<Span, ForeignBuf> {
         self.lend(buf.into_inner()).map_err(ForeignBuf::of_inner)
     }
 
-    /// Takes a lent chunk back as a buffer with the bytes that the other side says it has filled.
+    /// Takes a lent chunk back as a buffer with the bytes that the other side reports as filled.
     ///
     /// # Errors
     /// They are not bytes of one chunk that is lent, or the region is one that another party writes: nothing changes.
@@ -245,7 +244,7 @@ impl Region {
         self.accept_any(filled)
     }
 
-    /// As [`accept`](Self::accept), of a region that another party writes.
+    /// As [`accept`](Self::accept), for a region that another party writes.
     ///
     /// # Errors
     /// They are not bytes of one chunk that is lent: nothing changes.
@@ -269,8 +268,8 @@ impl Region {
         Ok(())
     }
 
-    /// Takes every lent chunk back and frees it, and returns how many there were: the other side is gone and writes no
-    /// more.
+    /// Takes every lent chunk back and frees it, and returns how many there were; the other side must have stopped
+    /// writing.
     pub fn give_all_back(&self) -> usize {
         let count = self.chunks().give_all_back();
         (0..count).for_each(|_| registry::end_use(self.id));
@@ -285,7 +284,7 @@ impl Region {
     /// Ends the region. Its memory has been dropped when this returns.
     ///
     /// # Errors
-    /// Chunks are in buffers or lent. The region comes back and goes on as before.
+    /// Chunks are in buffers or lent. The region is returned and remains usable.
     pub fn unregister(self) -> Result<(), Region> {
         let region = ManuallyDrop::new(self);
         if registry::unregister(region.id) { Ok(()) } else { Err(ManuallyDrop::into_inner(region)) }
@@ -293,7 +292,7 @@ impl Region {
 }
 
 impl Drop for Region {
-    /// Ends the region now or, where chunks are not home, with the last of them.
+    /// Ends the region now or, if chunks are not home, when the last of them is.
     fn drop(&mut self) {
         registry::close(self.id);
     }

@@ -1,11 +1,12 @@
-//! [`SharedBuf`]: a packet that several hold at once, without a copy.
+//! [`SharedBuf`]: a packet with several holders at once, without a copy.
 //!
 //! For a frame that is flooded to several ports, and for data that is sent and kept. The holders share the bytes and
 //! the metadata, which cannot change meanwhile; each has a window of its own. A [`PktBuf`] remains a unique owner, and
-//! its path through the stack involves no counts: sharing takes a `PktBuf` and gives a `SharedBuf`, and only the last
-//! holder gets a `PktBuf` back. One that needs to write and is not the last gets a copy.
+//! its path through the stack involves no counts: sharing turns a `PktBuf` into a `SharedBuf`, and only the last holder
+//! gets a `PktBuf` back. Another holder that needs to write gets a copy.
 //!
-//! What may never happen: bytes that change under a holder, or a block that goes home before its last holder, or twice.
+//! What may never happen: bytes that change under a holder, or a block that is released before its last holder, or
+//! twice.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -15,8 +16,8 @@ use crate::block::Block;
 use crate::buffer::{PktBuf, Window};
 use crate::meta::Meta;
 
-/// One of the holders of a packet. Dereferences to the bytes of its window. Cloning it makes another holder; the last
-/// that is dropped sends the block home.
+/// One of the holders of a packet. Dereferences to the bytes of its window. Cloning it makes another holder; dropping
+/// the last one releases the block.
 pub struct SharedBuf {
     block: Block,
     window: Window,
@@ -68,7 +69,7 @@ impl SharedBuf {
     /// The packet as a unique owner, with this holder's window.
     ///
     /// # Errors
-    /// There are other holders: this one comes back.
+    /// There are other holders: this one is returned.
     pub fn try_into_unique(self) -> Result<PktBuf, SharedBuf> {
         if !self.is_unique() {
             return Err(self);
@@ -77,15 +78,15 @@ impl SharedBuf {
         Ok(PktBuf::of_parts(block, window))
     }
 
-    /// The packet as a unique owner: this holder's block if it is the last, else a copy in the heap; `None`, with this
-    /// holder gone, if there is no buffer for one.
+    /// The packet as a unique owner: this holder's block if it is the last, otherwise a copy in the heap; `None`, with
+    /// this holder dropped, if there is no buffer for one.
     pub fn into_unique(self) -> Option<PktBuf> {
         self.try_into_unique().map_or_else(|shared| shared.duplicate(), Some)
     }
 
     /// A copy of this holder's bytes, and of the metadata, in the heap; `None` as for [`PktBuf::alloc`].
     pub fn duplicate(&self) -> Option<PktBuf> {
-        // Only looked at, as this holder may, and not dropped: no second owner comes of it.
+        // Only read, as this holder may, and not dropped: there is no second owner.
         let view = ManuallyDrop::new(PktBuf::of_parts(self.block, self.window));
         view.duplicate()
     }
@@ -96,7 +97,7 @@ impl SharedBuf {
 }
 
 impl PktBuf {
-    /// Makes the packet one that can be held several times.
+    /// Makes the packet shareable.
     ///
     /// ```
     /// let one = pktbuf::PktBuf::from_slice(b"to all ports").unwrap().share();

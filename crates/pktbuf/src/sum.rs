@@ -1,16 +1,16 @@
 //! The Internet checksum (RFC 1071) over payloads, with the widest vectors that the processor has.
 //!
-//! A compiler turns the portable kernel of `wire` into eight instructions for 32 bytes and never goes beyond 256 bits
-//! by itself; written out they are five, and with AVX-512 four for 64 bytes (`sum/x86.rs`). Which of them is used is
-//! found out at run time. Summing while copying is done in pieces that fit the first-level cache: a fused loop was
-//! measured to be slower than a copy followed by a sum of what it left in the cache.
+//! A compiler turns the portable kernel of `wire` into eight instructions for 32 bytes and uses at most 256 bits;
+//! hand-written code needs five, and with AVX-512 four for 64 bytes (`sum/x86.rs`). The choice is made at run time.
+//! Summing while copying works in pieces that fit the first-level cache: a fused loop was measured to be slower than a
+//! copy followed by a sum from the cache.
 
 use wire::checksum::{Sum, sum_kernel};
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86;
 
-/// Below this many bytes choosing costs more than wide vectors gain, and so does putting their lanes together.
+/// Below this many bytes the dispatch and the reduction of the lanes cost more than wide vectors gain.
 const SHORT: usize = 128;
 
 /// Piece of a copy that is summed while it is still in the first-level cache; even, so that pieces join without a
@@ -25,7 +25,7 @@ pub fn sum(bytes: &[u8]) -> Sum {
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 fn sum_long(bytes: &[u8]) -> Sum {
-    // The macro caches what it finds in an atomic of its own.
+    // The macro caches its result in an atomic.
     if std::arch::is_x86_feature_detected!("avx512bw") {
         // SAFETY: the processor has AVX-512F and BW (the second implies the first).
         return unsafe { x86::sum_avx512(bytes) };

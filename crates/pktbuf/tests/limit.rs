@@ -1,6 +1,6 @@
-//! The pool at its limit: allocations fail, nothing else does, and everything works again when blocks come back.
+//! The pool at its limit: only allocations fail, and everything works again when blocks are released.
 //!
-//! The limit is of the whole process, so everything here is one test in a binary of its own.
+//! The limit applies to the whole process, so everything here is one test in a binary of its own.
 
 use std::thread;
 
@@ -34,12 +34,12 @@ fn exhaustion_is_an_answer_not_an_accident() {
     assert_eq!(live(), 0);
 }
 
-/// Under pressure no thread may keep what another waits for.
+/// Under pressure no thread may cache blocks that another needs.
 fn blocks_released_elsewhere_can_be_had() {
     let held = allocate_all();
     let holder = thread::spawn(move || {
         drop(held);
-        // The thread stays alive, caches and all, until it is told to end.
+        // The thread stays alive, with its caches, until it is told to end.
         thread::park();
     });
     while live() > 0 {

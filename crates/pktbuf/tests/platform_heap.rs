@@ -1,6 +1,6 @@
-//! The pool of a platform whose threads share one thread of the kernel, under shuttle's schedules: every thread has
-//! magazines of its own, waits for a depot are waits of the platform, and the books balance. (`cargo test -p
-//! heddle-pktbuf --features shuttle`)
+//! The pool of a platform with threads that share one thread of the kernel, under shuttle's schedules: every thread has
+//! its own magazines, waits for a depot are waits of the platform, and no block is lost. (`cargo test -p heddle-pktbuf
+//! --features shuttle`)
 #![cfg(feature = "shuttle")]
 
 use std::collections::HashSet;
@@ -28,7 +28,7 @@ impl Manner for Profile {
 
 type Heap = PlatformHeap<Profiled>;
 
-/// One test at a time: memory in use and refusals are of the whole process.
+/// One test at a time: memory in use and refusals concern the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,7 +51,7 @@ fn join(threads: Vec<<Profiled as Platform>::JoinHandle>) {
     threads.into_iter().for_each(|thread| Profiled::join(thread).expect("no panic"));
 }
 
-/// The magazine that a block was released to hands it out again, and no other does.
+/// Only the magazine that a block was released to returns it again.
 #[test]
 fn each_thread_has_magazines_of_its_own() {
     let _alone = alone();
@@ -68,7 +68,7 @@ fn each_thread_has_magazines_of_its_own() {
     });
 }
 
-/// Threads that meet at a depot wait there as at any lock of the platform, and the profile says so.
+/// Threads that contend for a depot wait as for any lock of the platform, and the profile shows it.
 #[test]
 fn contention_on_the_depot_is_seen() {
     let _alone = alone();
@@ -82,12 +82,12 @@ fn contention_on_the_depot_is_seen() {
         join((0..3).map(worker).collect());
     });
     let profile = PROFILE.snapshot()[LockClass::BufferPool.index()];
-    // Each of three workers comes twice for a magazine in each of 300 runs.
+    // Each of three workers fetches a magazine twice in each of 300 runs.
     assert!(profile.acquired >= 3 * 2 * 300, "{profile:?}");
     assert!(profile.first_try_failed > 0, "nobody ever waited: {profile:?}");
 }
 
-/// Blocks travel from thread to thread through the depot; none is in two places, and all are free in the end.
+/// Blocks move from thread to thread through the depot; none is in two places, and all are free in the end.
 #[test]
 fn the_books_balance() {
     let _alone = alone();

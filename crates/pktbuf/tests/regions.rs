@@ -1,5 +1,5 @@
-//! Buffers outside the heap: chunks of odd sizes at odd places, the way home from any thread, the end of a region, and
-//! another party that writes what it likes.
+//! Buffers outside the heap: chunks of odd sizes and offsets, release from any thread, the end of a region, and another
+//! party that writes at will.
 
 mod memory;
 
@@ -13,7 +13,7 @@ use pktbuf::{
     ForeignBuf, HEADROOM, NotLent, PktBuf, Region, RegionCounts, RegionError, RegionLayout, Released, Span, balance,
 };
 
-/// No power of two, no multiple of a word, not even the first place.
+/// No power of two and no multiple of a word, not even the first offset.
 const ODD: RegionLayout = RegionLayout { first: 3, stride: 1541, chunk: 1531, count: 7 };
 const LEN: usize = 3 + 6 * 1541 + 1531;
 
@@ -118,7 +118,7 @@ fn descriptors_that_lie_are_refused() {
     assert_eq!(region.counts(), counts(7, 0, 0));
 }
 
-/// What the test knows of a buffer in memory that it cannot trust.
+/// The test's model of a buffer in untrusted memory.
 struct Known {
     buf: ForeignBuf,
     offset: usize,
@@ -139,8 +139,8 @@ fn random(seed: &mut u64) -> usize {
     (*seed >> 33) as usize
 }
 
-/// Between any two operations the guest overwrites all its memory. Windows, homes and counts stay what we made them,
-/// and no operation reaches beyond its chunk.
+/// Between any two operations the guest overwrites all its memory. Windows, homes and counts are unaffected, and no
+/// operation reaches beyond its chunk.
 #[test]
 fn a_hostile_guest_changes_bytes_and_nothing_else() {
     let (region, guest) = foreign(Released::Free);
@@ -189,7 +189,7 @@ fn a_hostile_guest_changes_bytes_and_nothing_else() {
             }
             (4, _, false) => {
                 let span = lent.swap_remove(pick % lent.len());
-                // What the guest says of it instead: lies are refused until it tells the truth.
+                // False reports by the guest are refused until a correct one.
                 let lie = Span { offset: span.offset, len: 1600 + pick };
                 assert!(region.accept_foreign(lie).is_err());
                 assert!(region.accept(span).is_err(), "no reference may point into this memory");
@@ -209,7 +209,7 @@ fn a_hostile_guest_changes_bytes_and_nothing_else() {
     assert!(region.unregister().is_ok() && guest.ends() == 1);
 }
 
-/// What was copied out is ours: the guest's later writes do not reach it. Copies at every alignment and length.
+/// The guest's later writes do not affect bytes that were copied out. Copies at every alignment and length.
 #[test]
 fn a_copy_is_out_of_the_guests_reach() {
     let (region, guest) = foreign(Released::Free);
@@ -242,7 +242,7 @@ fn a_copy_beyond_the_window_panics() {
     buf.read(4, &mut [0; 2]);
 }
 
-/// A guest that writes while we copy: torn bytes, whole books.
+/// A guest that writes during copies: torn data, but correct accounting.
 #[test]
 #[cfg(not(miri))]
 fn a_guest_that_writes_meanwhile_does_no_harm() {
@@ -284,7 +284,7 @@ fn returned_chunks_wait_for_their_owner() {
     assert_eq!(ForeignBuf::alloc_in(region.id(), 1).and_then(|buf| buf.offset_in_region()), Some(3 + HEADROOM));
 }
 
-/// One thread allocates, three release; at the end every chunk is home, and none was ever in two places.
+/// One thread allocates, three release; at the end every chunk is home, and none was in two places.
 #[test]
 fn chunks_come_home_from_any_thread() {
     let ((region, other), rounds) = (exclusive(), if cfg!(miri) { 40 } else { 20_000 });
@@ -324,7 +324,7 @@ fn a_region_ends_when_its_last_chunk_is_home() {
     assert_eq!(region.counts(), counts(5, 1, 1));
     drop(PktBuf::alloc_in(id, 5).expect("it goes on as before"));
     region.give_back(lent.offset).expect("it was lent");
-    // The owner goes first; the memory stays for the buffer.
+    // The owner is dropped first; the memory stays for the buffer.
     drop(region);
     assert!(PktBuf::alloc_in(id, 5).is_none(), "nothing new is allocated");
     assert_eq!((other.ends(), buf.offset_in_region()), (0, Some(3 + HEADROOM)));
@@ -345,7 +345,7 @@ fn the_number_of_an_ended_region_is_refused() {
     }
 }
 
-/// Allocations, releases and the end of the region race; the memory is unmapped once, behind them all.
+/// Allocations, releases and the end of the region race; the memory is unmapped once, after all of them.
 #[test]
 fn the_end_of_a_region_races_with_its_users() {
     for _ in 0..if cfg!(miri) { 5 } else { 300 } {

@@ -1,6 +1,6 @@
-//! Packets that several hold: nothing changes under a holder, and the last one sends the block home, from any thread.
+//! Packets with several holders: nothing changes under a holder, and the last one releases the block, from any thread.
 
-// The other party is played in the tests of regions.
+// The other party is used in the tests of regions.
 #[allow(dead_code)]
 mod memory;
 
@@ -40,7 +40,7 @@ fn only_the_last_holder_gets_the_packet_back() {
     two.pull_front(4);
     assert!(!one.is_unique());
     let one = one.try_into_unique().expect_err("another holds it");
-    // A copy is made for the one that is not the last.
+    // A holder that is not the last gets a copy.
     let mut copy = two.into_unique().expect("a buffer");
     copy[0] = b'x';
     assert_eq!((&copy[..], &one[..], copy.meta().flow_hash), (&b"x56789"[..], &b"0123456789"[..], Some(7)));
@@ -67,7 +67,7 @@ fn a_block_in_use_is_not_handed_out() {
     assert_eq!(&two[..], b"0123456789");
 }
 
-/// Eight threads clone and drop; in each round one of them is the last, whichever.
+/// Eight threads clone and drop; in each round any of them may be the last.
 #[test]
 fn many_threads_let_go_and_one_sends_it_home() {
     let (memory, other) = pages::<false>(2000);

@@ -1,4 +1,4 @@
-//! The pool between threads: nothing is lost, nothing is handed out twice, memory stays bounded.
+//! The pool between threads: no block is lost or returned twice, and memory stays bounded.
 //!
 //! `live` and `footprint` are of the whole process, so everything here is one test in a binary of its own.
 
@@ -50,7 +50,7 @@ fn one_way_traffic_is_bounded() {
             ack.send(()).unwrap();
         }
     });
-    // Both threads may come to fill both their magazines: the phase of a batch in a magazine drifts.
+    // Both threads may fill both their magazines: the phase of a batch in a magazine drifts.
     const CACHES: usize = 2 * 2 * 64 * (2048 + 64);
     let mut settled = 0;
     for round in 0..ROUNDS {
@@ -86,7 +86,7 @@ fn ended_threads_leave_nothing_behind() {
     assert_eq!(footprint(), before, "the blocks of ended threads are used again");
 }
 
-/// A thread-local that is destroyed after the pool's own cache releases its buffer all the same.
+/// A thread-local that is destroyed after the pool's own cache still releases its buffer.
 fn late_destructors_may_release() {
     thread_local! {
         static KEPT: std::cell::RefCell<Vec<PktBuf>> = const { std::cell::RefCell::new(Vec::new()) };
@@ -99,7 +99,7 @@ fn late_destructors_may_release() {
         }
     }
     thread::spawn(|| {
-        // Registered before the pool's cache is; which of them is destroyed first is up to the platform.
+        // Registered before the pool's cache is; the order of their destruction depends on the platform.
         AGAIN.with(|_| ());
         KEPT.with(|kept| kept.borrow_mut().push(PktBuf::alloc(100).unwrap()));
     })

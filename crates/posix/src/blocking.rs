@@ -1,12 +1,12 @@
-//! How a call blocks: it is attempted; while that says [`Poll::Pending`] the thread sleeps on a permit of the
-//! platform's and is woken through the queue of the description that it waits for.
+//! Blocking calls: a call is attempted; while the attempt returns [`Poll::Pending`] the thread sleeps on a permit of
+//! the platform and is woken through the wait queue of the description.
 //!
-//! The thread joins the queue before the attempt that precedes its sleep, so whatever happens after that attempt has
-//! given the permit. When the time of the call is over (`SO_RCVTIMEO`, `SO_SNDTIMEO`) it is attempted once more as if
-//! the descriptor did not block, which returns "the amount of data transferred", or `EAGAIN` (socket(7)).
+//! The thread joins the queue before the attempt that precedes its sleep, so any event after that attempt gives the
+//! permit. When the call times out (`SO_RCVTIMEO`, `SO_SNDTIMEO`) it is attempted once more as if the descriptor did
+//! not block, which returns "the amount of data transferred", or `EAGAIN` (socket(7)).
 //!
-//! A caller that moves a clock of its own, as the runner of packet scripts does, does not come here: it makes the
-//! attempts itself (`try_receive` and the like).
+//! A caller with a virtual clock, such as the runner of packet scripts, does not use this file: it makes the attempts
+//! itself (`try_receive` and similar).
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,7 +18,7 @@ use crate::description::Description;
 use crate::wait_queue::{Ticket, WaitQueue, Waiter};
 use crate::{Answer, Errno};
 
-/// A thread's place in some queues; it leaves them when this is dropped.
+/// A thread's entries in some queues, removed when this is dropped.
 pub(crate) struct Seats<P: Platform> {
     parker: Arc<Parker<P>>,
     seats: Vec<(Arc<WaitQueue<P>>, Ticket)>,
@@ -29,7 +29,7 @@ impl<P: Platform> Seats<P> {
         Seats { parker: Arc::new(Parker::new()), seats: Vec::new() }
     }
 
-    /// Has the thread woken by any of `bits` from now on.
+    /// From now on wakes the thread on any of `bits`.
     pub(crate) fn join(&mut self, queue: &Arc<WaitQueue<P>>, bits: u32) {
         let ticket = queue.join(bits, Waiter::Thread(self.parker.clone()));
         self.seats.push((queue.clone(), ticket));
@@ -71,8 +71,8 @@ impl Limit {
     }
 }
 
-/// Makes `attempt` until it is over, and sleeps in between until one of `bits` may have happened to `file`. The
-/// argument of `attempt` says that the time is over and that it must not wait any more.
+/// Repeats `attempt` until it is complete, and sleeps in between until one of `bits` may have occurred on `file`. The
+/// argument of `attempt`: the time is over, and it must not wait any more.
 pub(crate) fn block<P: Platform, T>(
     file: &Description<P>,
     bits: u32,

@@ -42,8 +42,8 @@ impl<P: Platform> Sockets<P> {
         self.table.add(self.file(fd)?, false, 0)
     }
 
-    /// `dup3(2)`, and `dup2(2)` without flags and where the numbers differ: makes `new` refer to the description of
-    /// `fd`. What `new` referred to is closed.
+    /// `dup3(2)`, and `dup2(2)` without flags for different numbers: makes `new` refer to the description of `fd`. The
+    /// previous description of `new` is closed.
     ///
     /// # Errors
     /// `EBADF`; `EINVAL` for equal numbers or a flag other than `O_CLOEXEC`.
@@ -59,7 +59,7 @@ impl<P: Platform> Sockets<P> {
     /// `ioctl(2)`: `SIOCINQ`, `SIOCOUTQ`, `SIOCOUTQNSD`; the number that it stores.
     ///
     /// # Errors
-    /// `EBADF`, `EINVAL` for a listener, `ENOTTY` for a request that is not known.
+    /// `EBADF`, `EINVAL` for a listener, `ENOTTY` for an unknown request.
     pub fn ioctl(&self, fd: i32, request: u64) -> Result<i32, Errno> {
         match &self.file(fd)?.object {
             Object::Tcp(socket) => socket.ioctl(&self.stack, request),
@@ -90,7 +90,7 @@ impl<P: Platform> Sockets<P> {
         remote.map(|remote| as_seen(v6, remote)).ok_or(Errno::ENOTCONN)
     }
 
-    /// Whether the socket is of IPv6, and its addresses.
+    /// Whether the socket is an IPv6 socket, and its addresses.
     fn names(&self, fd: i32) -> Result<(bool, Addresses), Errno> {
         match &self.file(fd)?.object {
             Object::Tcp(socket) => Ok((socket.is_v6(), socket.addresses())),
@@ -99,13 +99,13 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// How long a call on `fd` may wait that receives or accepts (`SO_RCVTIMEO`), or one that sends or connects
-    /// (`SO_SNDTIMEO`); `None`: for ever.
+    /// How long a receive or accept on `fd` may wait (`SO_RCVTIMEO`), or a send or connect (`SO_SNDTIMEO`); `None`: for
+    /// ever.
     pub fn timeout(&self, fd: i32, receives: bool) -> Option<Duration> {
         self.file(fd).ok()?.timeout(receives)
     }
 
-    /// Whether `fd` is a socket of IPv6, which may exchange packets of IPv4 all the same.
+    /// Whether `fd` is an IPv6 socket, which may still exchange IPv4 packets.
     pub fn is_v6(&self, fd: i32) -> bool {
         self.names(fd).is_ok_and(|(v6, _)| v6)
     }

@@ -1,5 +1,5 @@
-//! An open file description: what descriptors refer to. It has the object (a socket, an `epoll` instance, one end of a
-//! pipe), `O_NONBLOCK`, and the queue of waiters until the object may be ready.
+//! An open file description, which descriptors refer to. It has the object (a socket, an `epoll` instance, one end of a
+//! pipe), `O_NONBLOCK`, and the queue of waiters for the object's readiness.
 //!
 //! "Duplicated file descriptors refer to the same open file description and thus share file offset and file status
 //! flags" (dup(2)). It ends, and closes its socket, when the last descriptor is closed and the last call on it has
@@ -30,7 +30,7 @@ pub(crate) enum Object<P: Platform> {
 /// See the head of this file. Any thread.
 pub(crate) struct Description<P: Platform> {
     pub(crate) object: Object<P>,
-    /// Waiters until it may be ready.
+    /// Waiters for its readiness.
     pub(crate) waiters: Arc<WaitQueue<P>>,
     nonblocking: P::AtomicBool,
     /// `SO_RCVTIMEO` and `SO_SNDTIMEO`, nanoseconds; 0: no limit.
@@ -67,7 +67,7 @@ impl<P: Platform> Description<P> {
         matches!(self.object, Object::Tcp(_) | Object::Udp(_))
     }
 
-    /// How long a call waits that receives (or accepts), or one that sends (or connects).
+    /// How long a receive (or accept) waits, or a send (or connect).
     pub(crate) fn timeout(&self, receives: bool) -> Option<Duration> {
         let timeout = if receives { &self.receive_timeout } else { &self.send_timeout };
         match timeout.load(Ordering::Relaxed) {
@@ -102,8 +102,8 @@ impl<P: Platform> Description<P> {
         &self.stack
     }
 
-    /// What it is ready for now, bits of `epoll`. A caller that finds it not ready for one of `wanted` is notified
-    /// through the queue when it is; the stack does not notify of room to write unless asked to.
+    /// Its current readiness, in bits of `epoll`. If it is not ready for one of `wanted`, the queue is notified when it
+    /// is; the stack reports room to write only on request.
     pub(crate) fn events(&self, wanted: u32) -> u32 {
         match &self.object {
             Object::Tcp(socket) => socket.events(&self.stack, wanted),

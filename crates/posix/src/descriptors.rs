@@ -1,13 +1,13 @@
-//! A process' table of descriptors: numbers, and the open file description that each refers to.
+//! A process's table of descriptors: numbers, and the open file description that each refers to.
 //!
-//! Several descriptors may refer to one description (`dup`), and a call that uses a description holds a reference to it
-//! for as long as it lasts. So a descriptor that is closed while another thread blocks in a call on it is gone from the
-//! table at once, and its description ends with that call: "the blocking I/O system call holds a reference to the
-//! underlying open file description, and this reference keeps the description open until the I/O system call completes"
+//! Several descriptors may refer to one description (`dup`), and a call holds a reference to its description until it
+//! returns. So a descriptor that is closed while another thread blocks in a call on it is removed from the table at
+//! once, and its description ends with that call: "the blocking I/O system call holds a reference to the underlying
+//! open file description, and this reference keeps the description open until the I/O system call completes"
 //! (close(2)).
 //!
-//! The table is in parts, each under a lock of its own that is held for one look, so threads that use different
-//! descriptors seldom meet. What may never happen: a description ends while a lock of the table is held.
+//! The table is in parts, each under a lock of its own that is held for one look-up, so threads that use different
+//! descriptors seldom contend. What may never happen: a description ends while a lock of the table is held.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const PARTS: usize = 16;
 /// The place of the numbers in the order of the table's locks.
 const OF_NUMBERS: u32 = PARTS as u32;
 
-/// Where the numbers of descriptors come from: from nowhere else ([`LowestFree`]), or from a kernel in whose table each
-/// of them is taken as well, so that no file of the kernel's gets the same number. Any thread.
+/// The source of descriptor numbers: this table only ([`LowestFree`]), or a kernel, which reserves each number in its
+/// own table too, so that no kernel file gets the same number. Any thread.
 pub trait Numbers: Send + Sync {
     /// Takes the lowest free number that is not below `from`.
     ///
@@ -37,11 +37,11 @@ pub trait Numbers: Send + Sync {
     /// `EBADF` for a number that no descriptor can have.
     fn take_this(&self, fd: i32) -> Result<(), Errno>;
 
-    /// Gives a number back.
+    /// Returns a number.
     fn give_back(&self, fd: i32);
 }
 
-/// Numbers of this table alone, the lowest free one first, as open(2) promises.
+/// Numbers of this table only, the lowest free one first, as open(2) guarantees.
 pub struct LowestFree<P: Platform> {
     lowest: i32,
     end: i32,
@@ -56,7 +56,7 @@ struct Free {
 }
 
 impl<P: Platform> LowestFree<P> {
-    /// The numbers from `lowest` (3, where a program has its three already) up to `most` of them.
+    /// At most `most` numbers from `lowest` (3, if a program has its first three already).
     pub fn new(lowest: i32, most: i32) -> Self {
         let free = Free { holes: BTreeSet::new(), next: lowest };
         let free = Lock::new(LockKind::Blocking, LockClass::Descriptors, free);
@@ -102,14 +102,14 @@ impl<P: Platform> Numbers for LowestFree<P> {
     }
 }
 
-/// What a number stands for.
+/// The entry of a number.
 struct Descriptor<P: Platform> {
     description: Arc<Description<P>>,
     /// `FD_CLOEXEC`.
     close_on_exec: bool,
 }
 
-/// What a number stood for.
+/// The previous description of a number.
 type Before<P> = Option<Arc<Description<P>>>;
 
 /// Descriptors whose numbers have the same remainder, by their quotient.
@@ -121,7 +121,7 @@ pub(crate) struct Table<P: Platform> {
     parts: [CachePadded<Lock<Part<P>, P>>; PARTS],
 }
 
-/// The part that `fd` is in, and its place there.
+/// The part of `fd`, and its index there.
 fn place_of(fd: i32) -> Result<(usize, usize), Errno> {
     let fd = usize::try_from(fd).map_err(|_| Errno::EBADF)?;
     Ok((fd % PARTS, fd / PARTS))
@@ -133,14 +133,14 @@ impl<P: Platform> Table<P> {
         Table { numbers, parts: std::array::from_fn(part) }
     }
 
-    /// Does something with the place of `fd`, if it is in use.
+    /// Calls `use_it` with the entry of `fd`, if it is in use.
     fn with<R>(&self, fd: i32, use_it: impl FnOnce(&mut Descriptor<P>) -> R) -> Result<R, Errno> {
         let (part, place) = place_of(fd)?;
         let mut part = self.parts[part].lock_nested(part as u32);
         part.get_mut(place).and_then(Option::as_mut).map(use_it).ok_or(Errno::EBADF)
     }
 
-    /// What `fd` refers to.
+    /// The description that `fd` refers to.
     pub(crate) fn get(&self, fd: i32) -> Result<Arc<Description<P>>, Errno> {
         self.with(fd, |descriptor| descriptor.description.clone())
     }
@@ -149,7 +149,7 @@ impl<P: Platform> Table<P> {
     pub(crate) fn add(&self, description: Arc<Description<P>>, close_on_exec: bool, from: i32) -> Result<i32, Errno> {
         let fd = self.numbers.take(from)?;
         match self.put(fd, Descriptor { description, close_on_exec }) {
-            // A number that came back behind our back, to a kernel: what had it is no longer reached.
+            // A number that the kernel has reused without our knowledge: its old entry is stale.
             Ok(stale) => drop(stale),
             Err(error) => {
                 self.numbers.give_back(fd);
@@ -159,7 +159,7 @@ impl<P: Platform> Table<P> {
         Ok(fd)
     }
 
-    /// Makes `fd` refer to `description` (`dup2`); what it referred to before, if it was open.
+    /// Makes `fd` refer to `description` (`dup2`); returns the previous description, if it was open.
     pub(crate) fn replace(
         &self,
         fd: i32,

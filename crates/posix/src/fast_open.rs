@@ -52,7 +52,7 @@ impl<P: Platform> TcpSocketState<P> {
         Some(result)
     }
 
-    /// A listener learns what was set of Fast Open, before or after it began to listen.
+    /// Applies the Fast Open settings to a listener, whether set before or after it began to listen.
     pub(crate) fn tell_listener(&self) {
         let Stage::Listener(listener) = &self.stage else { return };
         if let Some(OptionValue::Int(limit)) = self.settings.kept(libc::IPPROTO_TCP, libc::TCP_FASTOPEN) {
@@ -65,8 +65,8 @@ impl<P: Platform> TcpSocketState<P> {
         }
     }
 
-    /// `connect` under `TCP_FASTOPEN_CONNECT`: nothing is sent if the first write can open; else the SYN asks for a
-    /// cookie, and the connection is being opened.
+    /// `connect` under `TCP_FASTOPEN_CONNECT`: nothing is sent if the first write can open the connection; otherwise
+    /// the SYN requests a cookie, and the connection is being opened.
     pub(crate) fn connect_later(
         &mut self,
         stack: &Stack<P>,
@@ -87,7 +87,7 @@ impl<P: Platform> TcpSocketState<P> {
         (transfer, waits): (&mut Transfer, bool),
     ) -> Result<(), Errno> {
         let options = self.settings.connection(stack.shared().control().tcp());
-        // No SYN carries more.
+        // A SYN carries no more.
         let (data, range) = transfer.next(usize::from(u16::MAX));
         let (socket, taken) = stack.connect_fast(bound, to, &options, &data[range], waits)?;
         let stream = Stream::new(socket, true, self.waiters());
@@ -96,8 +96,8 @@ impl<P: Platform> TcpSocketState<P> {
         Ok(())
     }
 
-    /// The beginning of a send that opens the connection, or meets one that is being opened. `None`: the send goes on
-    /// as any other.
+    /// The beginning of a send that opens the connection, or finds one that is being opened. `None`: the send continues
+    /// normally.
     pub(crate) fn open_by_send(
         &mut self,
         stack: &Stack<P>,
@@ -131,7 +131,7 @@ impl<P: Platform> TcpSocketState<P> {
 }
 
 impl<P: Platform> Stream<P> {
-    /// A send that was to open finds a connection.
+    /// A send that should open finds a connection.
     fn met_by_open(&self, stack: &Stack<P>, nonblocking: bool) -> Option<Answer<usize>> {
         if !self.is_opening() {
             return Some(now(Err(Errno::EISCONN)));

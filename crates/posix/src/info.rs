@@ -1,4 +1,4 @@
-//! TCP_INFO: a connection's figures under Linux's names.
+//! TCP_INFO: a connection's values under Linux's names.
 
 use sync::Platform;
 
@@ -6,7 +6,7 @@ use crate::description::Object;
 use crate::tcp_socket::Stage;
 use crate::{Errno, Sockets};
 
-/// What `TCP_INFO` says, by name and as bytes.
+/// The contents of `TCP_INFO`, by name and as bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpInfo {
     info: tcp::TcpInfo,

@@ -1,32 +1,31 @@
-//! Sockets as a Linux program knows them: a table of descriptors over the stack, with Linux's semantics and error
-//! numbers.
+//! Linux-compatible sockets: a table of descriptors over the stack, with Linux's semantics and error numbers.
 //!
-//! [`Sockets`] is one process' table. Its methods are the system calls, for any thread; a failed call returns an
+//! [`Sockets`] is one process's table. Its methods are the system calls, for any thread; a failed call returns an
 //! [`Errno`]. Numbers of options and flags are Linux's. The crate makes no system call of its own: threads sleep on the
-//! platform's parker, so a program runs on it under a model checker as on the machine.
+//! platform's parker, so a program also runs on it under a model checker.
 //!
-//! A call that may block has two forms. `accept4`, `connect`, `recv`, `send`, `epoll_wait` and their like block the
+//! A call that may block has two forms. `accept4`, `connect`, `recv`, `send`, `epoll_wait` and similar calls block the
 //! calling thread. `try_accept`, `try_connect`, `try_receive`, `try_send`, `try_epoll_wait` make one attempt and return
-//! [`Poll::Pending`] instead: for a caller that moves virtual time until the next attempt is worth it, as the runner of
-//! packet scripts does.
+//! [`Poll::Pending`] instead: for a caller that advances virtual time before the next attempt, such as the runner of
+//! packet scripts.
 //!
 //! # Map
 //!
 //! | file | content |
 //! |---|---|
 //! | `descriptors.rs` | numbers, and the open file description that each refers to |
-//! | `description.rs` | open file descriptions: what descriptors share, when a socket closes |
+//! | `description.rs` | open file descriptions, shared by descriptors; when a socket closes |
 //! | `life.rs`, `messages.rs`, `control.rs`, `options.rs`, `splice.rs`, `poll.rs`, `epoll/` | the calls |
 //! | `tcp_socket.rs` (with `stream.rs`, `receive.rs`, `settings.rs`, `reports.rs`, `fast_open.rs`, `info.rs`), `udp_socket.rs` | sockets |
-//! | `pipe.rs`, `zeros.rs` | what else a descriptor may be, for `splice` and `sendfile` |
-//! | `wait_queue.rs`, `blocking.rs` | the waiters of a description, and how a thread sleeps |
-//! | `errno.rs`, `transfer.rs` | error numbers; bytes on their way into a call |
+//! | `pipe.rs`, `zeros.rs` | other kinds of files, for `splice` and `sendfile` |
+//! | `wait_queue.rs`, `blocking.rs` | the waiters of a description, and blocking calls |
+//! | `errno.rs`, `transfer.rs` | error numbers; the bytes of a write |
 //!
 //! # Locks
 //!
-//! In the order of [`sync::LockClass`]: `open-file` (what a socket has become; held while the stack opens, listens,
-//! shuts down), `user-handle` (bytes taken from a connection and not read; held while the stack is asked for more),
-//! `wait-queue` and `descriptors` (held for one look, with nothing taken under them). No thread sleeps with one of
+//! In the order of [`sync::LockClass`]: `open-file` (the state of a socket; held while the stack opens, listens, shuts
+//! down), `user-handle` (bytes taken from a connection and not read; held while more is received from the stack),
+//! `wait-queue` and `descriptors` (held for one look-up, with no lock taken under them). No thread sleeps with one of
 //! them.
 
 #![forbid(unsafe_code)]
@@ -76,10 +75,10 @@ pub use transfer::{MOST, Transfer};
 use description::Description;
 use descriptors::Table;
 
-/// What an attempt of a call answers: its result, or that a blocking descriptor would wait.
+/// The outcome of an attempt of a call: its result, or that a blocking descriptor would wait.
 pub type Answer<T> = Poll<Result<T, Errno>>;
 
-/// Answers at once.
+/// An immediate result.
 fn now<T>(result: Result<T, Errno>) -> Answer<T> {
     Poll::Ready(result)
 }
@@ -107,7 +106,7 @@ impl<P: Platform> Sockets<P> {
         &self.stack
     }
 
-    /// The description that `fd` refers to; it stays open as long as the caller has it.
+    /// The description that `fd` refers to; it stays open as long as the caller holds it.
     fn file(&self, fd: i32) -> Result<Arc<Description<P>>, Errno> {
         self.table.get(fd)
     }
@@ -138,7 +137,7 @@ fn on_wire(v6: bool, address: SocketAddr) -> Result<SocketAddr, Errno> {
     }
 }
 
-/// An address on the wire as a socket's user sees it: the reverse of [`on_wire`].
+/// An address on the wire in the form for the socket's user: the reverse of [`on_wire`].
 fn as_seen(v6: bool, address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(four) if v6 => SocketAddr::new(four.to_ipv6_mapped().into(), address.port()),

@@ -1,4 +1,4 @@
-//! Calls that begin and end what a descriptor is: `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close`.
+//! Calls that begin and end a socket's life: `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::wait_queue::{WaitQueue, bits};
 use crate::{Answer, Errno, Sockets, as_seen, now};
 
 impl<P: Platform> Sockets<P> {
-    /// `socket(2)`. Of the flags in `kind` it has `SOCK_NONBLOCK` and `SOCK_CLOEXEC`.
+    /// `socket(2)`. Supports the flags `SOCK_NONBLOCK` and `SOCK_CLOEXEC` in `kind`.
     ///
     /// # Errors
     /// `EAFNOSUPPORT`, `ESOCKTNOSUPPORT`, `EPROTONOSUPPORT`, `EMFILE`.
@@ -57,7 +57,7 @@ impl<P: Platform> Sockets<P> {
         self.file(fd)?.tcp()?.listen(&self.stack, backlog)
     }
 
-    /// One attempt of `accept4(2)`: the new descriptor and the peer. The last one if the time of the call has
+    /// One attempt of `accept4(2)`: the new descriptor and the peer. It is the last one if the time of the call has
     /// `expired`.
     pub fn try_accept(&self, fd: i32, flags: i32, expired: bool) -> Answer<(i32, SocketAddr)> {
         match self.file(fd) {
@@ -91,14 +91,14 @@ impl<P: Platform> Sockets<P> {
     /// `accept4(2)`: waits for a connection; the new descriptor and the peer.
     ///
     /// # Errors
-    /// `EAGAIN`, `EBADF`, `EMFILE`; `EINVAL` for a socket that does not listen (any more).
+    /// `EAGAIN`, `EBADF`, `EMFILE`; `EINVAL` for a socket that is not listening (any more).
     pub fn accept4(&self, fd: i32, flags: i32) -> Result<(i32, SocketAddr), Errno> {
         let file = self.file(fd)?;
         block(&file, bits::IN, file.timeout(true), |expired| self.accept_of(&file, flags, expired))
     }
 
     /// One attempt of `connect(2)`, the last one if the time of the call has `expired`. `None` is an address of family
-    /// `AF_UNSPEC`: the connection is given up.
+    /// `AF_UNSPEC`: the connection is dissolved.
     pub fn try_connect(&self, fd: i32, address: Option<SocketAddr>, expired: bool) -> Answer<()> {
         match self.file(fd) {
             Ok(file) => self.connect_of(&file, address, expired),
@@ -118,11 +118,12 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// `connect(2)`: waits until the connection is established or has failed. After `SO_SNDTIMEO` it goes on opening,
-    /// as if the descriptor did not block.
+    /// `connect(2)`: waits until the connection is established or has failed. After `SO_SNDTIMEO` opening continues, as
+    /// if the descriptor did not block.
     ///
     /// # Errors
-    /// `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH` and what else ends the attempt.
+    /// `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `ENETUNREACH` and other errors that end the
+    /// attempt.
     pub fn connect(&self, fd: i32, address: Option<SocketAddr>) -> Result<(), Errno> {
         let file = self.file(fd)?;
         // "EALREADY: [...] a previous connection attempt has not yet been completed": another call's, which this one
@@ -142,10 +143,10 @@ impl<P: Platform> Sockets<P> {
         self.file(fd)?.tcp()?.shutdown(&self.stack, how)
     }
 
-    /// `close(2)`. The open file description ends with its last descriptor, and not before the calls that other threads
-    /// have begun on it: those go on, and none of them is woken. The call that ends a connection with a linger time
-    /// (`SO_LINGER`) waits until the peer has acknowledged everything, for that time at most and whether the descriptor
-    /// blocks or not, as on Linux; where a call of another thread outlasts it, nobody waits.
+    /// `close(2)`. The open file description ends with its last descriptor, but not before calls that other threads
+    /// have begun on it: those continue, and none is woken. The call that ends a connection with a linger time
+    /// (`SO_LINGER`) waits until the peer has acknowledged everything, for at most that time and whether the descriptor
+    /// blocks or not, as on Linux; if a call of another thread lasts longer, there is no wait.
     ///
     /// # Errors
     /// `EBADF`.
@@ -153,8 +154,7 @@ impl<P: Platform> Sockets<P> {
         self.table.remove(fd).map(end)
     }
 
-    /// As [`Sockets::close`] without waiting, for a caller that moves virtual time itself: a linger time other than 0
-    /// has no effect.
+    /// As [`Sockets::close`] without waiting, for a caller with virtual time: a linger time other than 0 has no effect.
     ///
     /// # Errors
     /// `EBADF`.
@@ -163,10 +163,10 @@ impl<P: Platform> Sockets<P> {
     }
 }
 
-/// A descriptor is gone, and with it perhaps the description. Waits as `SO_LINGER` has it if so.
+/// A descriptor was removed, and perhaps its description ends with it; then waits according to `SO_LINGER`.
 pub(crate) fn end<P: Platform>(file: Arc<Description<P>>) {
     let lingers = file.tcp().ok().and_then(TcpSocket::lingers);
-    // Dropped in either case; who drops the last reference closes the connection.
+    // Dropped in either case; dropping the last reference closes the connection.
     if let (Some(description), Some((connection, time))) = (Arc::into_inner(file), lingers) {
         drop(description);
         connection.ready.wait(Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR, Some(time));

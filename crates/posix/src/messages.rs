@@ -1,4 +1,4 @@
-//! Calls that receive and send: `read`, `recv`, `recvmsg`, `write`, `send`, `sendmsg` and their like.
+//! Calls that receive and send: `read`, `recv`, `recvmsg`, `write`, `send`, `sendmsg` and similar.
 //!
 //! Each has two forms. `try_receive` and `try_send` make one attempt and return [`Poll::Pending`] where a blocking
 //! descriptor would wait. `recv`, `send` and the rest wait, on the platform's parker.
@@ -15,21 +15,21 @@ use crate::transfer::{MOST, Transfer};
 use crate::wait_queue::bits;
 use crate::{Answer, Errno, Sockets, now};
 
-/// How many buffers one call may name (`UIO_MAXIOV`).
+/// The most buffers in one call (`UIO_MAXIOV`).
 const MOST_BUFFERS: usize = 1024;
 
-/// What a receive returned.
+/// The result of a receive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedMessage {
     /// The bytes.
     pub data: Vec<u8>,
-    /// The value of the call: how many they are; with `MSG_TRUNC` more, if more were there.
+    /// The return value: the number of bytes; with `MSG_TRUNC` the full length.
     pub count: usize,
-    /// Where a datagram came from.
+    /// The sender of a datagram.
     pub peer: Option<SocketAddr>,
     /// `msg_flags`.
     pub flags: i32,
-    /// What the control message `TCP_CM_INQ` says: bytes that wait behind these. If `TCP_INQ` was set.
+    /// The control message `TCP_CM_INQ`, if `TCP_INQ` was set: bytes that remain after these.
     pub waiting: Option<i32>,
 }
 
@@ -71,10 +71,11 @@ impl<P: Platform> Sockets<P> {
     }
 
     /// `recvmsg(2)`: at most `max` bytes, with their ancillary data. Waits for them unless the descriptor,
-    /// `MSG_DONTWAIT` or `SO_RCVTIMEO` forbid it.
+    /// `MSG_DONTWAIT` or `SO_RCVTIMEO` prevents it.
     ///
     /// # Errors
-    /// `EAGAIN`, `EBADF`, `ENOTCONN`, `ECONNREFUSED`, `ECONNRESET`, `ETIMEDOUT` and what else ended the connection.
+    /// `EAGAIN`, `EBADF`, `ENOTCONN`, `ECONNREFUSED`, `ECONNRESET`, `ETIMEDOUT` and other errors that ended the
+    /// connection.
     pub fn recvmsg(&self, fd: i32, max: usize, flags: i32) -> Result<ReceivedMessage, Errno> {
         let file = self.file(fd)?;
         let wanted = bits::IN | bits::RDHUP;
@@ -99,8 +100,8 @@ impl<P: Platform> Sockets<P> {
         if buffer.is_empty() { self.moves_nothing(fd, false) } else { self.recv(fd, buffer, 0) }
     }
 
-    /// `recvmsg(2)` into several buffers, filled one after the other: the bytes lie there, and `data` of what is
-    /// returned is empty.
+    /// `recvmsg(2)` into several buffers, filled one after the other: the bytes are there, and the returned `data` is
+    /// empty.
     ///
     /// # Errors
     /// `EMSGSIZE` for more than 1024 buffers; else as [`Sockets::recvmsg`].
@@ -139,7 +140,7 @@ impl<P: Platform> Sockets<P> {
         Ok(self.recvmsg_vectored(fd, buffers, 0)?.count)
     }
 
-    /// A `read` or a `writev` of no bytes returns at once: it takes no datagram, of no bytes neither, and sends none.
+    /// A `read` or `writev` of zero bytes returns at once: it takes and sends no datagram, not even an empty one.
     fn moves_nothing(&self, fd: i32, writes: bool) -> Result<usize, Errno> {
         match &self.file(fd)?.object {
             Object::Epoll(_) => Err(Errno::EINVAL),
@@ -149,8 +150,8 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// One attempt of `sendto(2)`, `sendmsg(2)`, `send(2)` or `write(2)`. `transfer` keeps what was taken before the
-    /// call had to wait. The last attempt if the time of the call has `expired`.
+    /// One attempt of `sendto(2)`, `sendmsg(2)`, `send(2)` or `write(2)`. `transfer` keeps the progress made before the
+    /// call had to wait. It is the last attempt if the time of the call has `expired`.
     pub fn try_send(
         &self,
         fd: i32,
@@ -182,11 +183,11 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// `sendmsg(2)`: sends what is left of `transfer`, to `to` where the socket has no peer. Waits until all is taken
-    /// unless the descriptor, `MSG_DONTWAIT` or `SO_SNDTIMEO` forbid it. No signal is sent with `EPIPE`.
+    /// `sendmsg(2)`: sends the rest of `transfer`, to `to` if the socket has no peer. Waits until all is accepted
+    /// unless the descriptor, `MSG_DONTWAIT` or `SO_SNDTIMEO` prevents it. No signal is sent with `EPIPE`.
     ///
     /// # Errors
-    /// `EAGAIN`, `EBADF`, `EPIPE`, `EMSGSIZE`, `EDESTADDRREQ` and what ended the connection.
+    /// `EAGAIN`, `EBADF`, `EPIPE`, `EMSGSIZE`, `EDESTADDRREQ` and errors that ended the connection.
     pub fn sendmsg(
         &self,
         fd: i32,
@@ -222,7 +223,7 @@ impl<P: Platform> Sockets<P> {
         self.send(fd, data, 0)
     }
 
-    /// `sendmsg(2)` of several buffers, one after the other: one datagram, one stretch of a stream.
+    /// `sendmsg(2)` of several buffers, one after the other: one datagram, or consecutive bytes of a stream.
     ///
     /// # Errors
     /// `EMSGSIZE` for more than 1024 buffers; else as [`Sockets::sendmsg`].
@@ -239,8 +240,8 @@ impl<P: Platform> Sockets<P> {
         self.sendmsg(fd, &mut Transfer::gathered(buffers), flags, to)
     }
 
-    /// `writev(2)`: as [`Sockets::write`] of several buffers, one after the other. Of no bytes it sends nothing, no
-    /// empty datagram either.
+    /// `writev(2)`: as [`Sockets::write`] of several buffers, one after the other. With zero bytes it sends nothing,
+    /// not even an empty datagram.
     ///
     /// # Errors
     /// `EINVAL` for more than 1024 buffers; else as [`Sockets::sendmsg`].

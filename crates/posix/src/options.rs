@@ -1,5 +1,5 @@
-//! `getsockopt` and `setsockopt`: Linux's numbers and values for what a socket or its connection says. What was set is
-//! kept in [`SocketSettings`](crate::settings::SocketSettings).
+//! `getsockopt` and `setsockopt`: Linux's numbers and values for the options of a socket or its connection. Values that
+//! were set are kept in [`SocketSettings`](crate::settings::SocketSettings).
 
 use std::time::Duration;
 
@@ -94,8 +94,8 @@ impl<P: Platform> Sockets<P> {
     /// `setsockopt(2)`.
     ///
     /// # Errors
-    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an option that is not known, `EINVAL` for a value out of range, `EDOM`
-    /// for a time out of range, `ENOENT` for a congestion control that is not known.
+    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an unknown option, `EINVAL` for a value out of range, `EDOM` for a time
+    /// out of range, `ENOENT` for an unknown congestion control.
     pub fn set_option(&self, fd: i32, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
         let file = self.file(fd)?;
         if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) = (level, name) {
@@ -116,7 +116,7 @@ impl<P: Platform> Sockets<P> {
     /// `getsockopt(2)`. "SO_ERROR: Get and clear the pending socket error."
     ///
     /// # Errors
-    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an option that is not known.
+    /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an unknown option.
     pub fn get_option(&self, fd: i32, level: i32, name: i32) -> Result<OptionValue, Errno> {
         let file = self.file(fd)?;
         if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO, true) = (level, name, file.is_socket()) {
@@ -191,12 +191,12 @@ impl<P: Platform> TcpSocket<P> {
     }
 }
 
-/// The address family of a socket, as `SO_DOMAIN` says it.
+/// The address family of a socket, as reported by `SO_DOMAIN`.
 pub(crate) fn domain(v6: bool) -> i32 {
     if v6 { libc::AF_INET6 } else { libc::AF_INET }
 }
 
-/// What a connection says of an option.
+/// The connection's value of an option.
 fn live(
     option: (i32, i32),
     options: &tcp::OptionValues,
@@ -216,7 +216,7 @@ fn live(
         (libc::IPPROTO_TCP, libc::TCP_LINGER2) => options.fin_wait_2.as_secs() as i64,
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.keeps_alive.into(),
         (libc::SOL_SOCKET, libc::SO_RCVLOWAT) => options.receive_low_water.into(),
-        // What was asked for is answered doubled; what has grown by itself is answered as it is.
+        // A size that was set is reported doubled; one from auto-tuning is reported unchanged.
         (libc::SOL_SOCKET, libc::SO_SNDBUF) if kept.is_none() => options.send_buffer.into(),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) if kept.is_none() => {
             config.receive_share.memory(options.receive_buffer).into()

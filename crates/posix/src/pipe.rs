@@ -1,4 +1,4 @@
-//! Pipes: bytes from one end to the other, at most 65 536 of them under way.
+//! Pipes: bytes from one end to the other, at most 65 536 of them buffered.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
 use crate::{Answer, Errno, now};
 
-/// What a pipe holds at most, Linux's default (pipe(7)).
+/// The capacity of a pipe, Linux's default (pipe(7)).
 const CAPACITY: usize = 65_536;
 
 struct Content {
@@ -19,7 +19,7 @@ struct Content {
     writers: bool,
 }
 
-/// What both ends share.
+/// The state shared by both ends.
 struct Pipe<P: Platform> {
     content: Lock<Content, P>,
     reader: Arc<WaitQueue<P>>,
@@ -32,7 +32,7 @@ pub(crate) struct PipeEnd<P: Platform> {
     writes: bool,
 }
 
-/// The end to read from and the end to write to, each with its queue of waiters.
+/// The read end and the write end, each with its queue of waiters.
 pub(crate) fn pipe<P: Platform>() -> [(PipeEnd<P>, Arc<WaitQueue<P>>); 2] {
     let (reader, writer) = (WaitQueue::new(), WaitQueue::new());
     let content = Content { bytes: VecDeque::new(), readers: true, writers: true };
@@ -42,7 +42,7 @@ pub(crate) fn pipe<P: Platform>() -> [(PipeEnd<P>, Arc<WaitQueue<P>>); 2] {
 }
 
 impl<P: Platform> PipeEnd<P> {
-    /// Whether it is the end to write to.
+    /// Whether it is the write end.
     pub(crate) fn writes(&self) -> bool {
         self.writes
     }
@@ -95,7 +95,7 @@ impl<P: Platform> PipeEnd<P> {
     /// Room for bytes.
     ///
     /// # Errors
-    /// `EINVAL` at the end to read from.
+    /// `EINVAL` at the read end.
     pub(crate) fn room(&self) -> Result<usize, Errno> {
         if self.writes { Ok(CAPACITY - self.pipe.content.lock().bytes.len()) } else { Err(Errno::EINVAL) }
     }

@@ -1,4 +1,4 @@
-//! `poll(2)`: what some descriptors are ready for, now or when the first of them is.
+//! `poll(2)`: the readiness of some descriptors, now or when the first of them is ready.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::wait_queue::bits;
 /// One entry of `poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PollFd {
-    /// The descriptor; a negative one is passed over.
+    /// The descriptor; a negative one is ignored.
     pub fd: i32,
-    /// What is asked for.
+    /// The requested events.
     pub events: i16,
-    /// What is there.
+    /// The returned events.
     pub revents: i16,
 }
 
@@ -26,8 +26,8 @@ impl PollFd {
 }
 
 impl<P: Platform> Sockets<P> {
-    /// What `fd` is ready for now, bits of `poll` and `epoll`: `POLLERR`, `POLLHUP` and `POLLNVAL` included. A caller
-    /// that finds it not ready for one of `wanted` is notified when it is, in `poll` and `epoll_wait`.
+    /// The readiness of `fd`, in bits of `poll` and `epoll`, including `POLLERR`, `POLLHUP` and `POLLNVAL`. If it is
+    /// not ready for one of `wanted`, a caller in `poll` or `epoll_wait` is notified when it is.
     fn events(&self, fd: i32, wanted: u32) -> u32 {
         match self.file(fd) {
             Ok(file) => file.events(wanted) & wanted,
@@ -35,9 +35,9 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// One look of `poll(2)`: fills `revents`; how many descriptors have any. "The field fd contains a file descriptor
-    /// for an open file. If this field is negative, then the corresponding events field is ignored and the revents
-    /// field returns zero."
+    /// One attempt of `poll(2)`: fills `revents`; returns how many descriptors have any. "The field fd contains a file
+    /// descriptor for an open file. If this field is negative, then the corresponding events field is ignored and the
+    /// revents field returns zero."
     pub fn try_poll(&self, fds: &mut [PollFd]) -> usize {
         for entry in fds.iter_mut() {
             entry.revents = if entry.fd < 0 { 0 } else { self.events(entry.fd, entry.wanted()) as i16 };
@@ -45,8 +45,8 @@ impl<P: Platform> Sockets<P> {
         fds.iter().filter(|entry| entry.revents != 0).count()
     }
 
-    /// `poll(2)`: waits until a descriptor is ready, for `timeout` at most (`None`: for ever); how many are. If another
-    /// thread closes a descriptor, no caller is woken; it is `POLLNVAL` when the call next checks.
+    /// `poll(2)`: waits until a descriptor is ready, for at most `timeout` (`None`: for ever); returns how many are. If
+    /// another thread closes a descriptor, no caller is woken; it is `POLLNVAL` when the call next checks.
     pub fn poll(&self, fds: &mut [PollFd], timeout: Option<Duration>) -> usize {
         let ready = self.try_poll(fds);
         if ready > 0 {

@@ -1,7 +1,7 @@
 //! `recv` of a connection, with `MSG_PEEK`, `MSG_WAITALL` and `MSG_TRUNC`.
 //!
-//! The connection hands out whole packet buffers. What a read leaves of the last one stays unread here, in front of
-//! what the connection still has: a call that returns data takes from both.
+//! The connection delivers whole packet buffers. The rest of a partially read one stays here, ahead of the connection's
+//! data: a call that returns data takes from both.
 
 use std::collections::VecDeque;
 use std::task::Poll;
@@ -16,17 +16,17 @@ use crate::stream::Stream;
 use crate::tcp_socket::ask;
 use crate::{Answer, Errno, now};
 
-/// How one call receives.
+/// The parameters of one receive.
 #[derive(Clone, Copy)]
 struct Manner {
     /// Bytes wanted.
     max: usize,
-    /// The call waits until `max` bytes are there.
+    /// The call waits for all `max` bytes.
     all: bool,
     nonblocking: bool,
 }
 
-/// Buffers that were taken from a connection and not read to their end.
+/// Buffers that were taken from a connection and not read completely.
 #[derive(Default)]
 pub(crate) struct Unread(VecDeque<PktBuf>);
 
@@ -63,14 +63,14 @@ impl<P: Platform> Stream<P> {
         let before = unread.len();
         let data = unread.take(manner.max);
         self.unread_bytes.store(unread.len(), Ordering::Release);
-        // Linux frees what is read, to the byte.
+        // Linux frees exactly the bytes read.
         if before > 0 {
             ask(stack, &self.socket, Call::Keep(tcp::Keep { bytes: unread.len() }));
         }
         now(Ok(data))
     }
 
-    /// Copies bytes and leaves them where they are, in this layer or in the connection.
+    /// Copies bytes without consuming them, in this layer or in the connection.
     fn peek(&self, stack: &Stack<P>, unread: Guard<'_, Unread, P>, manner: Manner) -> Answer<Vec<u8>> {
         let mut data = unread.copy(manner.max);
         let ended = self.ended.load(Ordering::Relaxed);
@@ -89,8 +89,8 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Whether a call that has `held` bytes returns with them, though it wants more and the connection has none. It
-    /// does not ask the connection then: an error is for the call that would return nothing.
+    /// Whether a call that has `held` bytes returns with them although it wants more and the connection has none. It
+    /// then leaves an error of the connection for the call that would return nothing.
     fn is_enough(&self, stack: &Stack<P>, held: usize, manner: Manner) -> bool {
         if held == 0 {
             return false;
@@ -100,14 +100,14 @@ impl<P: Platform> Stream<P> {
         status.receive_queue == 0 && !waits
     }
 
-    /// What the connection's refusal is to the caller; `None`: the end of the stream.
+    /// Converts the connection's error for the caller; `None`: the end of the stream.
     fn refused(&self, error: Error, manner: Manner) -> Option<Answer<Vec<u8>>> {
         match error {
             Error::WouldBlock if self.shut_read.load(Ordering::Acquire) => None,
             Error::WouldBlock if manner.nonblocking => Some(now(Err(Errno::EAGAIN))),
             Error::WouldBlock => Some(Poll::Pending),
             Error::NotConnected => None,
-            // The connection ended with an error, which is reported once; then the stream is at its end.
+            // The connection ended with an error, which is reported once; then the stream has ended.
             _ if self.told.swap(true, Ordering::AcqRel) => None,
             error => Some(now(Err(error.into()))),
         }

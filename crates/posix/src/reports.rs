@@ -1,10 +1,10 @@
-//! A socket's error queue: what became of sends with `MSG_ZEROCOPY`, and when bytes of sends left and were acknowledged
-//! (`SO_TIMESTAMPING`).
+//! A socket's error queue: completions of sends with `MSG_ZEROCOPY`, and the times at which sent bytes left and were
+//! acknowledged (`SO_TIMESTAMPING`).
 //!
-//! The stack copies what it is given, so the first kind says so. While something is to be reported of the sends of a
-//! socket, the connection tells of its next acknowledgement; a thread in `poll` or `epoll_wait` that this wakes looks
-//! what has become of them, and asks to be told again. What leaves without an acknowledgement is stamped when somebody
-//! next looks ([`Sockets::update_reports`]).
+//! The stack copies the data, and the completions say so. While reports for a socket's sends are pending, the
+//! connection notifies of its next acknowledgement; a thread in `poll` or `epoll_wait` that this wakes updates the
+//! reports, and requests the next notification. Bytes that leave without an acknowledgement are stamped at the next
+//! update ([`Sockets::update_reports`]).
 
 use std::collections::VecDeque;
 
@@ -28,20 +28,20 @@ pub enum ErrorQueueEntry {
         /// The last.
         last: u32,
     },
-    /// Something happened to the last byte of a send.
+    /// An event of the last byte of a send.
     Stamp {
         /// What.
         what: Stamped,
         /// When.
         at: Time,
-        /// The byte, counted from when stamps were asked for; 0 unless `SOF_TIMESTAMPING_OPT_ID` was.
+        /// The byte, counted from when stamps were enabled; 0 without `SOF_TIMESTAMPING_OPT_ID`.
         byte: u32,
-        /// The entry is the stamp alone, without the bytes (`SOF_TIMESTAMPING_OPT_TSONLY`).
+        /// The entry is only the stamp, without the bytes (`SOF_TIMESTAMPING_OPT_TSONLY`).
         alone: bool,
     },
 }
 
-/// What a stamp is of. The numbers are Linux's (`SCM_TSTAMP_SND` and so on).
+/// The event of a stamp. The numbers are Linux's (`SCM_TSTAMP_SND` and so on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamped {
     /// It was given to the device.
@@ -52,27 +52,27 @@ pub enum Stamped {
     Acknowledged = 2,
 }
 
-/// What a socket has reported, and what it is to report.
+/// The reports of a socket, past and pending.
 #[derive(Default)]
 pub(crate) struct Reports {
     queue: VecDeque<ErrorQueueEntry>,
-    /// How often something was put into the queue.
+    /// Entries put into the queue so far.
     entered: u64,
-    /// Bytes that the connection has taken.
+    /// Bytes that the connection has accepted.
     written: u64,
     /// Sends by zero copy so far.
     sends: u32,
-    /// Those that are not over: behind which byte they end, and their numbers.
+    /// Incomplete ones: the byte at which they end, and their numbers.
     copies: VecDeque<(u64, u32)>,
     /// `SO_TIMESTAMPING`, and the byte that its stamps count from.
     wanted: u32,
     base: u64,
-    /// Ends of sends that are to be stamped, those that have not left and those that are not acknowledged.
+    /// Ends of sends to be stamped: those that have not left, and those that are not acknowledged.
     leaving: VecDeque<u64>,
     arriving: VecDeque<u64>,
 }
 
-/// Takes the first of `queue`, if it is so.
+/// Takes the first of `queue`, if it satisfies `is`.
 fn first_if<T>(queue: &mut VecDeque<T>, is: impl Fn(&T) -> bool) -> Option<T> {
     if is(queue.front()?) { queue.pop_front() } else { None }
 }
@@ -96,7 +96,7 @@ impl Reports {
         }
     }
 
-    /// Asks for stamps from now on; `acknowledged` bytes have arrived already.
+    /// Enables stamps; `acknowledged` bytes have already arrived.
     fn want(&mut self, flags: u32, acknowledged: u64) {
         if flags & libc::SOF_TIMESTAMPING_OPT_ID & !self.wanted != 0 {
             self.base = acknowledged;
@@ -152,22 +152,22 @@ impl<P: Platform> TcpSocketState<P> {
         self.reports.want(flags, acknowledged);
     }
 
-    /// Has the sleepers woken by the next acknowledgement, if something is to be reported then.
+    /// Has the next acknowledgement wake the sleepers, if reports are pending.
     fn await_acknowledgement(&self, stack: &Stack<P>) {
         if let Stage::Stream(stream) = &self.stage
             && self.reports.waits()
         {
-            // A connection that is over has told everyone.
+            // A connection that has ended has notified all waiters.
             let _ = stream.set(stack, SocketOption::TellOfAcknowledgement);
         }
     }
 
-    /// Looks what has become of sends; whether there is something new to report.
+    /// Updates the reports of sends; returns whether there are new ones.
     pub(crate) fn report(&mut self, stack: &Stack<P>) -> bool {
         if !self.reports.waits() {
             return false;
         }
-        // Before the look: what is acknowledged after it is told.
+        // Before the update, so that later acknowledgements are notified.
         self.await_acknowledgement(stack);
         let Stage::Stream(stream) = &self.stage else { return false };
         let (before, now) = (self.reports.entered, stack.shared().clock().now());
@@ -176,7 +176,7 @@ impl<P: Platform> TcpSocketState<P> {
                 let acknowledged = status.traffic.bytes_acked;
                 self.reports.look(acknowledged + u64::from(status.unacknowledged), acknowledged, now);
             }
-            // Nothing is kept of what was sent.
+            // No state of sends is kept.
             _ => {
                 self.reports.leaving.clear();
                 self.reports.arriving.clear();
@@ -188,9 +188,9 @@ impl<P: Platform> TcpSocketState<P> {
 }
 
 impl<P: Platform> Sockets<P> {
-    /// Looks what has become of the sends of every socket, and wakes those who wait for an error queue. Threads that
-    /// sleep in `poll` and `epoll_wait` are woken by acknowledgements without it; stamps of bytes that leave are as
-    /// exact as this is called often.
+    /// Updates the reports of every socket, and wakes threads that wait for an error queue. Acknowledgements wake
+    /// threads in `poll` and `epoll_wait` without it; the accuracy of stamps of leaving bytes depends on how often it
+    /// is called.
     pub fn update_reports(&self) {
         for (_, file) in self.table.all() {
             if let Object::Tcp(socket) = &file.object

@@ -1,4 +1,4 @@
-//! What was set on a TCP socket: for the connection that it becomes, for its children, and for `getsockopt`.
+//! The options set on a TCP socket: for its future connection, for its children, and for `getsockopt`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tcp::congestion::Kind;
 use crate::Errno;
 use crate::options::{OptionValue, TCP_INQ};
 
-/// Linux's smallest send buffer: two segments with what they cost.
+/// Linux's smallest send buffer: two segments with their overhead.
 const LEAST_SEND_BUFFER: u32 = 4608;
 
-/// What was set on a socket, for the connection that it becomes and for its children.
+/// The options set on a socket, for its future connection and for its children.
 #[derive(Clone, Default)]
 pub(crate) struct SocketSettings {
     /// In the order in which they were set.
     set: Vec<SocketOption>,
-    /// What `getsockopt` answers where no connection knows better.
+    /// Values for `getsockopt` that no connection overrides.
     values: BTreeMap<(i32, i32), OptionValue>,
     pub(crate) free_bind: bool,
-    /// An edge-triggered watcher wants to be notified of every arrival of data.
+    /// An edge-triggered watcher must be notified of every arrival of data.
     pub(crate) every_arrival: bool,
 }
 
-/// Options that are kept and have no effect: the stack does what they ask for anyway, or it makes no difference here.
+/// Options that are stored without effect: the stack behaves that way anyway, or they make no difference here.
 pub(crate) const KEPT: [(i32, i32); 15] = [
     (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
     (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
@@ -44,7 +44,7 @@ pub(crate) const KEPT: [(i32, i32); 15] = [
     (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
 ];
 
-/// What `getsockopt` answers afterwards: Linux doubles buffer sizes, for its own overhead.
+/// The value for later `getsockopt` calls: Linux doubles buffer sizes, for its own overhead.
 fn stored(level: i32, name: i32, value: &OptionValue) -> OptionValue {
     match (level, name, value) {
         (libc::SOL_SOCKET, libc::SO_SNDBUF, OptionValue::Int(bytes)) => {
@@ -56,7 +56,7 @@ fn stored(level: i32, name: i32, value: &OptionValue) -> OptionValue {
 }
 
 impl SocketSettings {
-    /// Remembers that an option was set; the connection's option that says the same, `None` if it is only kept.
+    /// Stores an option; returns the connection's equivalent option, `None` if it is only stored.
     ///
     /// # Errors
     /// `EINVAL`, `ENOENT`, `ENOPROTOOPT`.
@@ -137,7 +137,7 @@ impl SocketSettings {
         }))
     }
 
-    /// What the connection is opened with, where the stack's parameters are `config`.
+    /// The options that a connection is opened with; `config` has the stack's parameters.
     pub(crate) fn connection(&self, config: &Config) -> ConnectionOptions {
         let mut options = ConnectionOptions::default();
         let mut timing = config.keep_alive;
@@ -177,21 +177,21 @@ impl SocketSettings {
         options
     }
 
-    /// What `SO_LINGER` was set to last, if it is on.
+    /// The latest `SO_LINGER`, if it is on.
     pub(crate) fn linger(&self) -> Option<Duration> {
         let time = |option: &SocketOption| if let SocketOption::Linger(time) = option { Some(*time) } else { None };
         self.set.iter().rev().find_map(time).flatten()
     }
 
-    /// Options that only a connection has, not what it is opened with.
+    /// Options that apply only to an existing connection, not to its opening.
     pub(crate) fn live_only(&self) -> Vec<SocketOption> {
         let quick_acks = self.set.iter().copied().filter(|option| matches!(option, SocketOption::QuickAck(_)));
-        // Below a low-water mark it counts what this layer holds, which the connection does not know.
+        // Data in this layer counts towards a low-water mark, but the connection does not know of it.
         let marked = self.set.iter().any(|option| matches!(option, SocketOption::ReceiveLowWater(2..)));
         quick_acks.chain((self.every_arrival || marked).then_some(SocketOption::EveryArrival(true))).collect()
     }
 
-    /// Remembers a value that no connection needs to know.
+    /// Stores a value that no connection needs.
     pub(crate) fn keep(&mut self, level: i32, name: i32, value: OptionValue) {
         self.values.insert((level, name), value);
     }
@@ -201,7 +201,7 @@ impl SocketSettings {
         self.values.get(&(level, name))
     }
 
-    /// Time-outs of a SYN-ACK for which a listener waits for data.
+    /// How many time-outs of the SYN-ACK a listener waits for data.
     pub(crate) fn defer_accept(&self, config: &Config) -> u8 {
         match self.values.get(&(libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)) {
             Some(OptionValue::Int(seconds)) if *seconds > 0 => {

@@ -1,4 +1,4 @@
-//! Files that are no sockets, and moving bytes between descriptors: `pipe`, `open`, `sendfile`, `splice`.
+//! Files other than sockets, and moving bytes between descriptors: `pipe`, `open`, `sendfile`, `splice`.
 
 use std::task::Poll;
 
@@ -12,7 +12,7 @@ use crate::zeros::Zeros;
 use crate::{Answer, Errno, Sockets, now};
 
 impl<P: Platform> Sockets<P> {
-    /// Makes a file of `len` zeros that `open` finds.
+    /// Makes a file of `len` zeros for `open`.
     pub fn make_file(&self, path: &str, len: usize) {
         self.disk.lock().insert(path.to_owned(), len);
     }
@@ -28,7 +28,7 @@ impl<P: Platform> Sockets<P> {
         self.table.add(file, false, 0)
     }
 
-    /// `pipe2(2)`: the end to read from, the end to write to. Of `flags` it has `O_NONBLOCK` and `O_CLOEXEC`.
+    /// `pipe2(2)`: the read end and the write end. Supports the flags `O_NONBLOCK` and `O_CLOEXEC`.
     ///
     /// # Errors
     /// `EMFILE`, `EINVAL` for other flags.
@@ -51,13 +51,13 @@ impl<P: Platform> Sockets<P> {
         }
     }
 
-    /// Room in the pipe whose writing end `file` is; `None` if it is none.
+    /// Room in the pipe, if `file` is the write end of one.
     fn pipe_room(file: &Description<P>) -> Option<usize> {
         if let Object::Pipe(end) = &file.object { end.room().ok() } else { None }
     }
 
     /// One attempt of `sendfile(2)` or `splice(2)`: at most `count` bytes from one descriptor to another. `carried`
-    /// keeps what was taken before the call had to wait.
+    /// keeps the bytes taken before the call had to wait.
     pub fn try_splice(&self, from: i32, to: i32, count: usize, carried: &mut Option<Transfer>) -> Answer<usize> {
         let (source, target) = match (self.file(from), self.file(to)) {
             (Ok(source), Ok(target)) => (source, target),

@@ -1,5 +1,5 @@
-//! A connection as a socket has it: perhaps still being opened, perhaps over. What is sent, what is shut down, what it
-//! says of itself; reading is in `receive.rs`. Any thread; only readers exclude each other.
+//! A socket's connection, which may still be opening or have ended: sending, shutdown and status; reading is in
+//! `receive.rs`. Any thread; only readers exclude each other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ pub(crate) struct Stream<P: Platform> {
     pub(crate) unread: Lock<Unread, P>,
     /// Bytes in `unread`, written with that locked.
     pub(crate) unread_bytes: P::AtomicUsize,
-    /// The stream has ended behind what is unread.
+    /// The stream ends after `unread`.
     pub(crate) ended: P::AtomicBool,
-    /// `connect` has not returned yet that it is established.
+    /// `connect` has not yet reported that it is established.
     opening: P::AtomicBool,
     /// The error with which the connection ended has been reported.
     pub(crate) told: P::AtomicBool,
@@ -36,7 +36,7 @@ pub(crate) struct Stream<P: Platform> {
     shut_write: P::AtomicBool,
 }
 
-/// Bytes that are offered to a connection at once whatever its buffer is: more than one run of segments.
+/// Bytes that are offered to a connection at once whatever its buffer size: more than one run of segments.
 const PIECE: usize = 128 << 10;
 
 impl<P: Platform> Stream<P> {
@@ -74,7 +74,7 @@ impl<P: Platform> Stream<P> {
         self.opening.load(Ordering::Acquire)
     }
 
-    /// `connect` has returned, or what opened the connection has.
+    /// `connect`, or another call that opened the connection, has returned.
     pub(crate) fn opened(&self) {
         self.opening.store(false, Ordering::Release);
     }
@@ -99,8 +99,8 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Gives the connection as much of `transfer` as it may have room for; whether it took all of that. `None`: it
-    /// takes no more data.
+    /// Gives the connection as much of `transfer` as it may have room for; returns whether it accepted all of that.
+    /// `None`: it accepts no more data.
     fn send_next(&self, stack: &Stack<P>, transfer: &mut Transfer, flags: i32) -> Option<bool> {
         let (data, range) = transfer.next(self.room(stack, transfer.left()));
         let offered = range.len();
@@ -112,7 +112,7 @@ impl<P: Platform> Stream<P> {
         let call = match flags & (libc::MSG_OOB | libc::MSG_EOR) {
             0 if flags & libc::MSG_MORE != 0 => Call::SendMore(tcp::SendMore(send)),
             0 => Call::Send(send),
-            // The mark is behind the last byte of the call.
+            // The mark is after the last byte of the call.
             _ if offered < transfer.left() => Call::Send(send),
             libc::MSG_EOR => Call::SendRecord(tcp::SendRecord(send)),
             _ => Call::SendUrgent(tcp::SendUrgent(send)),
@@ -126,7 +126,7 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// How many of `left` bytes to offer to the connection: no fewer than its buffer can take.
+    /// How many of `left` bytes to offer to the connection: at least as many as its buffer can hold.
     fn room(&self, stack: &Stack<P>, left: usize) -> usize {
         if left <= PIECE {
             return left;
@@ -135,7 +135,7 @@ impl<P: Platform> Stream<P> {
         left.min(buffer.saturating_add(PIECE))
     }
 
-    /// One attempt to send what is left of `transfer`.
+    /// One attempt to send the rest of `transfer`.
     pub(crate) fn send(
         &self,
         stack: &Stack<P>,
@@ -143,14 +143,14 @@ impl<P: Platform> Stream<P> {
         flags: i32,
         nonblocking: bool,
     ) -> Answer<usize> {
-        // What left with a SYN that came to nothing counts as not sent.
+        // Data sent with a SYN counts as not sent if the open failed.
         let opening = transfer.opens() && self.is_opening();
         let blocked = |transfer: &Transfer| match (nonblocking, transfer.done()) {
             (false, _) => Poll::Pending,
             (true, 0) => now(Err(Errno::EAGAIN)),
             (true, done) => now(Ok(done)),
         };
-        // The reason of the end is reported once; after that, and after a shutdown, reads return the end of the stream.
+        // The error is reported once; after that, and after a shutdown, reads return the end of the stream.
         let failed = |transfer: &Transfer| match (transfer.done(), self.error(stack)) {
             (done, _) if done > 0 && !opening => now(Ok(done)),
             (_, Some(error)) if !self.told.swap(true, Ordering::AcqRel) => now(Err(error)),
@@ -166,7 +166,7 @@ impl<P: Platform> Stream<P> {
         if opening {
             self.opened();
         }
-        // A writer that waits for room asks again only when the connection reports some.
+        // A writer that waits for room tries again only when the connection reports some.
         let ready = self.socket.ready.get();
         let wake = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
         if transfer.done() > 0 && !ready.intersects(wake) {
@@ -189,15 +189,15 @@ impl<P: Platform> Stream<P> {
                 _ => return Err(Errno::ENOTCONN),
             }
         }
-        // Linux goes on taking data that comes, and what was received can be read. Only a read that would wait ends at
-        // once.
+        // Linux continues to accept arriving data, and received data can be read. Only a read that would wait returns
+        // at once.
         if read {
             self.shut_read.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Gives the connection up.
+    /// Aborts the connection.
     pub(crate) fn abort(&self, stack: &Stack<P>) {
         self.socket.ready.deregister();
         ask(stack, &self.socket, Call::Abort(tcp::Abort));
@@ -219,11 +219,11 @@ impl<P: Platform> Stream<P> {
         queued + self.unread_bytes.load(Ordering::Acquire)
     }
 
-    /// What it is ready for, bits of `epoll`. A writer that finds no room is notified when there is some.
+    /// Its readiness, in bits of `epoll`. A writer without room is notified when there is some.
     pub(crate) fn events(&self, stack: &Stack<P>, wanted: u32) -> u32 {
         let Some(status) = self.status(stack) else { return bits::HUP | bits::IN | bits::OUT };
         let events = self.events_by(&status);
-        // A connection that is being opened notifies of its room when it is open.
+        // An opening connection notifies of its room when it is established.
         if wanted & bits::OUT & !events != 0 && status.state.is_synchronised() {
             // One that has ended meanwhile has notified all waiters.
             let _ = self.set(stack, SocketOption::TellOfRoom);
@@ -245,7 +245,7 @@ impl<P: Platform> Stream<P> {
         if peer_closed || flag(&self.shut_read) || closed {
             events |= bits::IN | bits::RDHUP;
         }
-        // What this layer holds counts towards the low-water mark with what the connection has.
+        // Data in this layer counts towards the low-water mark together with the connection's.
         let held = unread > 0 && unread + status.receive_queue as usize >= status.options.receive_low_water as usize;
         if unread == 0 && ready.contains(Readiness::READABLE) || held {
             events |= bits::IN;

@@ -1,9 +1,8 @@
-//! A TCP socket: what Linux's `struct sock` remembers beside the connection itself. It is idle, listens, or has a
+//! A TCP socket: the state of Linux's `struct sock` beside the connection itself. It is idle, listens, or has a
 //! connection ([`Stream`]), perhaps one that the first write opens.
 //!
-//! What it is changes under a lock that is held while the stack opens a connection, begins to listen or shuts down.
-//! Reading and writing take that lock for a look only: a reader and a writer of one connection do not wait for each
-//! other.
+//! Its state changes under a lock that is held while the stack opens a connection, begins to listen or shuts down.
+//! Reads and writes take that lock only briefly: a reader and a writer of one connection do not wait for each other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,15 +22,15 @@ use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
 use crate::{Answer, Errno, now, on_wire, unspecified};
 
-/// What a socket is.
+/// The state of a socket.
 pub(crate) enum Stage<P: Platform> {
     /// Neither connected nor listening; perhaps bound.
     Idle(Option<SocketAddr>),
-    /// Connected in name: the first write sends the SYN (`TCP_FASTOPEN_CONNECT`). Where it is bound, and the peer.
+    /// Deferred connect: the first write sends the SYN (`TCP_FASTOPEN_CONNECT`). Its local address, and the peer.
     Deferred(Option<SocketAddr>, SocketAddr),
     /// It accepts connections.
     Listener(Arc<ListenerShared<P>>),
-    /// It has a connection, perhaps still being opened, perhaps over.
+    /// It has a connection, which may still be opening or have ended.
     Stream(Arc<Stream<P>>),
 }
 
@@ -41,7 +40,7 @@ pub(crate) struct TcpSocket<P: Platform> {
     v6: bool,
 }
 
-/// What `accept` takes out of a listener's queue.
+/// A connection that `accept` takes out of a listener's queue.
 pub(crate) struct Accepted<P: Platform> {
     pub(crate) socket: TcpSocket<P>,
     /// The queue of its future waiters.
@@ -49,20 +48,20 @@ pub(crate) struct Accepted<P: Platform> {
     pub(crate) peer: SocketAddr,
 }
 
-/// What is behind the lock of a socket.
+/// The state behind the lock of a socket.
 pub(crate) struct TcpSocketState<P: Platform> {
     pub(crate) stage: Stage<P>,
     pub(crate) settings: SocketSettings,
     pub(crate) reports: Reports,
-    /// Waiters until the socket is ready.
+    /// Waiters for the socket's readiness.
     waiters: Arc<WaitQueue<P>>,
     v6: bool,
     /// Connections that may wait to be accepted.
     pub(crate) backlog: usize,
 }
 
-/// How many connections may wait for `accept` after `listen` with `backlog`: Linux takes it without its sign, and no
-/// more than `somaxconn`.
+/// How many connections may wait for `accept` after `listen` with `backlog`: Linux treats it as unsigned, limited by
+/// `somaxconn`.
 fn queue_length(backlog: i32) -> usize {
     const SOMAXCONN: usize = 4096;
     (backlog as u32 as usize).min(SOMAXCONN)
@@ -78,7 +77,7 @@ impl<P: Platform> TcpSocket<P> {
         TcpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), v6 }
     }
 
-    /// For one look or change.
+    /// For one read or change.
     pub(crate) fn lock(&self) -> Guard<'_, TcpSocketState<P>, P> {
         self.state.lock()
     }
@@ -91,7 +90,7 @@ impl<P: Platform> TcpSocket<P> {
         }
     }
 
-    /// Whether an attempt to connect is under way.
+    /// Whether an attempt to connect is in progress.
     pub(crate) fn is_opening(&self) -> bool {
         self.stream().is_some_and(|stream| stream.is_opening())
     }
@@ -122,7 +121,7 @@ impl<P: Platform> TcpSocket<P> {
         }
     }
 
-    /// What it is ready for, bits of `epoll`.
+    /// Its readiness, in bits of `epoll`.
     pub(crate) fn events(&self, stack: &Stack<P>, wanted: u32) -> u32 {
         let (stream, reported) = {
             let mut state = self.lock();
@@ -137,12 +136,12 @@ impl<P: Platform> TcpSocket<P> {
         stream.events(stack, wanted) | if reported { bits::ERR } else { 0 }
     }
 
-    /// Asks for a notification of every arrival of data, for an edge-triggered watcher.
+    /// Requests a notification of every arrival of data, for an edge-triggered watcher.
     pub(crate) fn tell_every_arrival(&self, stack: &Stack<P>) {
         let mut state = self.lock();
         state.settings.every_arrival = true;
         if let Stage::Stream(stream) = &state.stage {
-            // A connection that is over has no arrivals.
+            // A connection that has ended has no arrivals.
             let _ = stream.set(stack, SocketOption::EveryArrival(true));
         }
     }
@@ -220,7 +219,7 @@ impl<P: Platform> TcpSocket<P> {
                     now(Ok(()))
                 }
                 Some(status) if status.state != tcp::State::Closed => wait(Errno::EALREADY),
-                // Asked for after the state: an attempt that fails in between has an error by then.
+                // Read after the state: an attempt that fails in between has set its error by then.
                 _ => now(Err(stream.take_error(stack).unwrap_or(Errno::ECONNABORTED))),
             },
             Stage::Stream(_) => now(Err(Errno::EISCONN)),
@@ -257,7 +256,7 @@ impl<P: Platform> TcpSocket<P> {
             let zero_copy =
                 flags & libc::MSG_ZEROCOPY != 0 && state.settings.is_on(libc::SOL_SOCKET, libc::SO_ZEROCOPY);
             state.reports.sent(taken, zero_copy);
-            // The peer may have acknowledged it before the connection was asked to tell.
+            // The peer may have acknowledged it before the notification was requested.
             if state.report(stack) {
                 let waiters = state.waiters.clone();
                 drop(state);
@@ -287,7 +286,7 @@ impl<P: Platform> TcpSocket<P> {
             Stage::Idle(_) | Stage::Deferred(..) => return Err(Errno::ENOTCONN),
         }
         drop(state);
-        // A thread that blocks in `accept` or `read` finds that there is nothing to wait for.
+        // A thread that blocks in `accept` or `read` stops waiting.
         waiters.wake(bits::ALL);
         Ok(())
     }
@@ -309,8 +308,8 @@ impl<P: Platform> TcpSocket<P> {
         self.stream().ok_or(Errno::EINVAL)?.ioctl(stack, request)
     }
 
-    /// What `TCP_CM_INQ` says beside received data, if `TCP_INQ` was set: bytes that wait, or 1 for the end of the
-    /// stream alone.
+    /// The value of `TCP_CM_INQ` beside received data, if `TCP_INQ` was set: bytes that remain, or 1 for only the end
+    /// of the stream.
     pub(crate) fn waiting(&self, stack: &Stack<P>) -> Option<i32> {
         let asked = self.lock().settings.is_on(libc::IPPROTO_TCP, crate::options::TCP_INQ);
         let stream = self.stream().filter(|_| asked)?;
@@ -319,7 +318,7 @@ impl<P: Platform> TcpSocket<P> {
 }
 
 impl<P: Platform> TcpSocketState<P> {
-    /// The queue of waiters until the socket is ready.
+    /// The queue of waiters for the socket's readiness.
     pub(crate) fn waiters(&self) -> &Arc<WaitQueue<P>> {
         &self.waiters
     }
@@ -338,7 +337,7 @@ impl<P: Platform> TcpSocketState<P> {
         Ok(())
     }
 
-    /// Options that are set on a listener are for children that come from now on: it listens anew.
+    /// Options set on a listener apply to later children: it listens again.
     pub(crate) fn listen_again(&mut self, stack: &Stack<P>) -> Result<(), Errno> {
         let Stage::Listener(listener) = &self.stage else { return Ok(()) };
         if listener.occupancy() != (0, 0) {
@@ -383,7 +382,7 @@ impl<P: Platform> TcpSocketState<P> {
     }
 }
 
-/// Asks the stack something about a connection.
+/// Makes a call on a connection.
 pub(crate) fn ask<P: Platform>(stack: &Stack<P>, socket: &stack::socket::TcpSocket<P>, call: Call<P>) -> Reply {
     stack.call(&socket.target(), call)
 }

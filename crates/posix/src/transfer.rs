@@ -1,13 +1,13 @@
-//! Bytes on their way into a call, made as they are needed: a program may ask to write more than any buffer holds.
+//! The bytes of a write, generated on demand: a program may write more than any buffer holds.
 
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What one call moves at most (Linux's `MAX_RW_COUNT`): the largest `int` in whole pages.
+/// The most bytes of one call (Linux's `MAX_RW_COUNT`): the largest `int` in whole pages.
 pub const MOST: usize = 0x7fff_f000;
 
-/// Makes the bytes of a range of the call's.
+/// Generates a range of the call's bytes.
 type Make = Box<dyn Fn(Range<usize>) -> Vec<u8> + Send>;
 
 enum Source {
@@ -15,24 +15,24 @@ enum Source {
     Made(Make),
 }
 
-/// Bytes on their way into a call that may have to wait in the middle.
+/// The bytes of a write that may have to wait in the middle.
 pub struct Transfer {
     source: Source,
     len: usize,
     done: usize,
-    /// It opens the connection, and waits until that is open.
+    /// It opens the connection, and waits until that is established.
     opens: bool,
 }
 
 impl Transfer {
-    /// All of `data`, nothing done; at most [`MOST`] bytes of it.
+    /// A transfer of `data`, limited to [`MOST`] bytes.
     pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
         let data = data.into();
         let len = data.len().min(MOST);
         Transfer { source: Source::Whole(data), len, done: 0, opens: false }
     }
 
-    /// All of `buffers`, one after the other; at most [`MOST`] bytes of them.
+    /// A transfer of `buffers`, one after the other, limited to [`MOST`] bytes.
     pub fn gathered(buffers: &[IoSlice<'_>]) -> Transfer {
         let mut data = Vec::with_capacity(buffers.iter().map(|buffer| buffer.len()).sum::<usize>().min(MOST));
         for buffer in buffers {
@@ -41,7 +41,7 @@ impl Transfer {
         Transfer::new(data)
     }
 
-    /// `len` bytes, at most [`MOST`], which `make` makes piece by piece; it may be asked for the same ones again.
+    /// `len` bytes, at most [`MOST`], which `make` generates piece by piece; it may be called for the same range again.
     pub fn made(len: usize, make: impl Fn(Range<usize>) -> Vec<u8> + Send + 'static) -> Transfer {
         Transfer { source: Source::Made(Box::new(make)), len: len.min(MOST), done: 0, opens: false }
     }
@@ -51,7 +51,7 @@ impl Transfer {
         self.len - self.done
     }
 
-    /// How many bytes were taken.
+    /// How many bytes were accepted.
     pub fn done(&self) -> usize {
         self.done
     }

@@ -15,7 +15,7 @@ use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
 use crate::{Errno, as_seen, on_wire, unspecified};
 
-/// What the length field of UDP can say, in bytes.
+/// The largest payload that UDP's length field allows, in bytes.
 const MOST_PAYLOAD: usize = 65_527;
 
 /// A UDP socket. Any thread.
@@ -27,7 +27,7 @@ pub(crate) struct UdpSocket<P: Platform> {
 
 struct UdpSocketState<P: Platform> {
     socket: Option<Arc<UdpShared<P>>>,
-    /// A datagram that was looked at (`MSG_PEEK`): the next receive returns it again.
+    /// A datagram that was peeked (`MSG_PEEK`): the next receive returns it again.
     peeked: Option<Datagram>,
     /// Time to live, or hop limit, that was set before the socket was bound.
     hop_limit: Option<u8>,

@@ -1,12 +1,12 @@
-//! Waiters until a descriptor may have become ready: threads in a blocking call, and `epoll` instances that watch it.
+//! Waiters for a descriptor's readiness: threads in a blocking call, and `epoll` instances that watch it.
 //!
 //! Every open file description has one queue. It is the watch of the socket below
-//! ([`stack::socket::readiness::Watch`]), so the thread that raises readiness in the stack comes here; calls that
-//! change readiness themselves (`shutdown`, a write to a pipe) come here as well. Bits are those of `epoll`. An entry
-//! names the bits that it waits for, and a wake-up without any of them passes it by.
+//! ([`stack::socket::readiness::Watch`]), so the thread that raises readiness in the stack calls it; calls that change
+//! readiness themselves (`shutdown`, a write to a pipe) do so as well. Bits are those of `epoll`. An entry has the bits
+//! that it waits for; a wake-up without any of them skips it.
 //!
-//! What may never happen: a wake-up between a waiter's last look and its sleep is lost (a thread joins the queue first,
-//! looks again and sleeps on a permit), or something is called while the queue is locked.
+//! What may never happen: a wake-up between a waiter's last check and its sleep is lost (a thread joins the queue
+//! first, checks again and sleeps on a permit), or a callback runs while the queue is locked.
 
 use std::sync::{Arc, Weak};
 
@@ -25,13 +25,13 @@ pub(crate) mod bits {
     pub(crate) const ERR: u32 = libc::EPOLLERR as u32;
     pub(crate) const HUP: u32 = libc::EPOLLHUP as u32;
     pub(crate) const RDHUP: u32 = libc::EPOLLRDHUP as u32;
-    /// Reported whether they were asked for or not.
+    /// Reported even if not requested.
     pub(crate) const ALWAYS: u32 = ERR | HUP;
-    /// Everything that can happen to a descriptor.
+    /// All events of a descriptor.
     pub(crate) const ALL: u32 = IN | OUT | PRI | ERR | HUP | RDHUP;
 }
 
-/// What an edge of a socket below may have made ready.
+/// The bits that an edge of the socket below may have made ready.
 fn bits_of(raised: Readiness) -> u32 {
     let map = [
         (Readiness::READABLE, bits::IN),
@@ -40,7 +40,7 @@ fn bits_of(raised: Readiness) -> u32 {
         (Readiness::CONNECTED, bits::OUT),
         (Readiness::PEER_CLOSED, bits::IN | bits::RDHUP | bits::HUP),
         (Readiness::URGENT, bits::PRI),
-        // Perhaps the error queue has something to say of what was sent.
+        // The error queue may have new reports of sends.
         (Readiness::ACKNOWLEDGED, bits::ERR),
         (Readiness::ERROR, bits::ALL),
         (Readiness::CLOSED, bits::ALL),
@@ -52,7 +52,7 @@ fn bits_of(raised: Readiness) -> u32 {
 pub(crate) enum Waiter<P: Platform> {
     /// A thread in a blocking call.
     Thread(Arc<Parker<P>>),
-    /// An `epoll` instance, and what it calls the descriptor.
+    /// An `epoll` instance, and its key for the descriptor.
     Epoll(Weak<Instance<P>>, Key),
 }
 
@@ -105,7 +105,7 @@ impl<P: Platform> WaitQueue<P> {
         drop(left);
     }
 
-    /// Tells every waiter that asked for one of `bits`. The caller holds no lock.
+    /// Notifies every waiter for one of `bits`. The caller holds no lock.
     pub(crate) fn wake(&self, bits: u32) {
         let told: SmallVec<[Waiter<P>; 4]> = {
             let entries = self.entries.lock();
@@ -123,7 +123,7 @@ impl<P: Platform> WaitQueue<P> {
         }
     }
 
-    /// Takes everyone out: the description has come to its end.
+    /// Takes out all waiters: the description has ended.
     pub(crate) fn empty(&self) -> Vec<Waiter<P>> {
         let entries = std::mem::take(&mut self.entries.lock().1);
         entries.into_iter().map(|entry| entry.waiter).collect()

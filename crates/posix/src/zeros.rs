@@ -1,4 +1,4 @@
-//! A file of zeros, for `sendfile`: it exists in name and length only.
+//! A file of zeros, for `sendfile`: it has only a name and a length.
 
 use sync::{Atomic, Ordering, Platform};
 
@@ -19,7 +19,7 @@ impl<P: Platform> Zeros<P> {
         self.len.saturating_sub(self.offset.load(Ordering::Relaxed))
     }
 
-    /// Moves the offset, not beyond the end; by how much.
+    /// Moves the offset, not beyond the end; returns by how much.
     pub(crate) fn skip(&self, bytes: usize) -> usize {
         let mut offset = self.offset.load(Ordering::Relaxed);
         loop {

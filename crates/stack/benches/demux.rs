@@ -1,4 +1,4 @@
-//! What finding a connection costs, from 1 to 100 000 of them, and what the timer wheel costs. Prints nanoseconds and
+//! The cost of finding a connection, with 1 to 100 000 of them, and the cost of the timer wheel. Prints nanoseconds and
 //! ratios, asserts nothing about time; `--smoke` runs a little of everything.
 
 use std::hint::black_box;
@@ -17,7 +17,7 @@ struct Connection {
     pcb: [u64; 60],
 }
 
-/// In the place of a device's hash, which costs the stack nothing.
+/// Stands for a device's hash, which costs the stack nothing.
 fn flow_hash(tuple: &FourTuple) -> u32 {
     u32::from(tuple.remote_port).wrapping_mul(0x85eb_ca6b)
 }

@@ -1,4 +1,5 @@
-//! What `up` adds to a plain function call: the same segments given to a cell directly, and through the architecture.
+//! The overhead of `up` over a plain function call: the same segments given to a cell directly, and through the
+//! architecture.
 //!
 //! `exclusive direct N` and `exclusive trait N` run N data segments into one connection whose user reads them;
 //! `cargo xtask exclusive` counts the instructions of both under callgrind and prints the ratio.
@@ -44,7 +45,7 @@ impl Way {
         }
     }
 
-    /// A user's call, which reads the clock, as any caller must, and leaves nothing undone.
+    /// A user's call, which reads the clock, as any caller must, and performs all effects.
     fn call(&mut self, target: &Target, mut call: Call<Real>, shared: &Shared<Real>) -> Reply {
         let mut reply = Reply::Gone;
         match self {
@@ -142,7 +143,7 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
 const LOCAL_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 1);
 const REMOTE_V4: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 0, 0, 2);
 
-/// A segment of the far end's, as the receive path posts it.
+/// A segment of the peer, as the receive path posts it.
 fn segment(seq: SeqNumber, ack: SeqNumber, flags: TcpFlags, data: usize) -> Ingress {
     let header = Header {
         src_port: 4711,

@@ -1,9 +1,9 @@
-//! The fast path in pieces that can be counted: two stacks on a pair of memory ports, one thread, a clock moved by
-//! hand, a fixed seed, so that every run executes the same instructions.
+//! The fast path in pieces to be counted: two stacks on a pair of memory ports, one thread, a virtual clock, a fixed
+//! seed, so that every run executes the same instructions.
 //!
 //! `instructions ARCHITECTURE PIECE ROUNDS` does ROUNDS rounds and prints how many operations of PIECE were in them.
-//! All that belongs to the piece, and nothing else, runs inside [`counted`]: `cargo xtask instructions` has callgrind
-//! collect in that function only, divides, and compares with `docs/instructions.json`. Pieces:
+//! Exactly the work of the piece runs inside [`counted`]: `cargo xtask instructions` has callgrind collect in that
+//! function only, divides, and compares with `docs/instructions.json`. Pieces:
 //!
 //! | piece | one operation |
 //! |---|---|
@@ -11,9 +11,9 @@
 //! | `ack` | an acknowledgement of two segments taken from the device, with nothing to send after it |
 //! | `out` | a segment of 1448 bytes from the user's call to the device |
 //! | `rpc` | 64 bytes there and 64 back, both ends: two segments, two readiness events, two reads, two writes |
-//! | `connect` | a connection opened, accepted, closed by both ends and forgotten |
+//! | `connect` | a connection opened, accepted, closed by both ends and removed |
 //!
-//! With a `6` behind its name a piece is done over IPv6, and with segments of 1428 bytes, which fill a frame.
+//! A piece with a `6` after its name runs over IPv6, with segments of 1428 bytes, which fill a frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use stack::{Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::Real;
 
 const PORT: u16 = 80;
-/// Segments of a burst: fewer than the first congestion window, and even, so that no acknowledgement is put off.
+/// Segments of a burst: fewer than the initial congestion window, and even, so that no acknowledgement is delayed.
 const BURST: usize = 8;
 /// Connections of `rpc`, and those opened at a time by `connect`.
 const CONNECTIONS: usize = 64;
@@ -64,7 +64,7 @@ const V6: Family = Family {
     data: 1428,
 };
 
-/// What is counted runs in here. Callgrind knows the function by its name.
+/// The counted work runs in here. Callgrind knows the function by its name.
 #[inline(never)]
 fn counted(work: &mut dyn FnMut()) {
     work();
@@ -114,7 +114,7 @@ impl World {
         World { clock, client, server, client_driver, server_driver, listener, family }
     }
 
-    /// Polls both ends until nothing is under way.
+    /// Polls both ends until no frame is left.
     fn rest(&mut self) {
         while self.client_driver.poll() + self.server_driver.poll() > 0 {}
     }
@@ -144,8 +144,8 @@ fn send(stack: &Stack<Real>, target: &Target, data: PktBuf) {
     assert!(matches!(reply, Reply::Sent(Ok(sent)) if sent.rest.is_empty()), "there is room for it");
 }
 
-/// Takes what there is; the bytes. Always inlined, as `serve` is, or what the example itself does would count more in
-/// one build than in another.
+/// Takes all available data; returns the bytes. Always inlined, as `serve` is, or the example's own work would vary
+/// between builds.
 #[inline(always)]
 fn receive(stack: &Stack<Real>, target: &Target) -> usize {
     match stack.call(target, Call::Receive(tcp::Receive { max: 1 << 20 })) {
@@ -227,7 +227,7 @@ fn rpc(world: &mut World, rounds: usize) -> usize {
     served
 }
 
-/// Answers every event with the next message; how many of them were responses.
+/// Answers every event with the next message; returns the number of responses.
 #[inline(always)]
 fn serve(world: &World, ends: &[(Socket, bool)], events: &[PollEvent], data: &impl Fn() -> PktBuf) -> usize {
     let mut responses = 0;
@@ -243,10 +243,11 @@ fn serve(world: &World, ends: &[(Socket, bool)], events: &[PollEvent], data: &im
     responses
 }
 
-/// Connections opened, accepted, closed by the client, then by the server, until TIME-WAIT has let go of them.
+/// Connections opened, accepted, closed by the client, then by the server, until TIME-WAIT has ended.
 fn connect(world: &mut World, rounds: usize) -> usize {
     let options = tcp::config::ConnectionOptions::default();
-    // The first connection finds out the link addresses; many at once would not all fit where frames wait for them.
+    // The first connection resolves the link addresses; many at once would overflow the queue of frames that wait for
+    // them.
     let (client, server) = world.open();
     world.client.call(&client.target(), Call::Close(tcp::Close));
     world.server.call(&server.target(), Call::Close(tcp::Close));

@@ -1,20 +1,20 @@
-//! The account of what the connections of one stack share: memory of their buffers, orphans, connections in TIME-WAIT.
+//! Accounts for the resources that the connections of one stack share: buffer memory, orphans, connections in
+//! TIME-WAIT.
 //!
-//! An event reports in its outbox what it has taken or given back; the thread that ran it records that here, and the
-//! next event receives what is scarce as a value ([`Account::scarcity`], one load).
+//! An event reports in its outbox what it has allocated or released. The thread that ran it records that here, and the
+//! next event receives the scarcity as a value ([`Account::scarcity`], one load).
 //!
-//! Each cell has an [`Entry`] of its own, and so has each thread where connections are behind locks. An entry has one
-//! writer at a time and is written by plain loads and stores. Only when an amount has moved by more than a *quantum*
-//! since it was last settled is it added to the stack's total, and what is scarce judged anew; with a single entry
-//! there is no other that it could be added to, and no read-modify-write at all. A quantum is a small part of the
-//! limit, and 0 where the limit is small: limits of a few connections hold exactly. The sum of the entries
-//! ([`Account::sum`]) is exact at rest, whatever the quantum.
+//! Each cell has its own [`Entry`]; where connections are behind locks, each thread has one. An entry has one writer at
+//! a time, which uses plain loads and stores. An amount is added to the stack's total, and scarcity evaluated again,
+//! only when it has moved by more than a *quantum* since it was last added. A single entry is itself the total and
+//! needs no read-modify-write. A quantum is a small part of the limit, and 0 where the limit is small: limits of a few
+//! connections hold exactly. The sum of the entries ([`Account::sum`]) is exact at rest, whatever the quantum.
 //!
-//! A stack that goes on under another architecture closes the entries of the old one; their amounts go to the first entry
-//! that is opened next, so that entries do not add up with each switch.
+//! A switch to another architecture closes the entries of the old one; their amounts go to the first entry opened next,
+//! so that entries do not accumulate with each switch.
 //!
-//! What may never happen: an amount that is entered and not taken back. Each connection remembers what it is charged
-//! ([`Charge`]), and the code that removes it takes that back, also where an event of it has panicked.
+//! What may never happen: an amount that is entered and never subtracted. Each connection stores what it is charged
+//! ([`Charge`]), and the code that removes the connection subtracts that, even after a panic in one of its events.
 
 use std::sync::Arc;
 
@@ -22,12 +22,12 @@ use observe::Time;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, PerThread, Platform, Writers};
 use tcp::{Pressure, Scarcity, Standing};
 
-/// What is kept account of.
+/// A resource that the account tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// Bytes of the buffers of connections, sent and received, of the receive queues of datagram sockets, and of fragments.
     Memory,
-    /// Connections that their users have closed and that wait for their peers.
+    /// Connections that their users have closed and that still wait for the peer.
     Orphans,
     /// Connections in TIME-WAIT.
     TimeWaits,
@@ -36,7 +36,7 @@ pub(crate) enum Resource {
 const RESOURCES: [Resource; 3] = [Resource::Memory, Resource::Orphans, Resource::TimeWaits];
 
 impl Resource {
-    /// What a connection of this standing counts as.
+    /// The resource that a connection of this standing uses.
     fn of(standing: Standing) -> Option<Resource> {
         match standing {
             Standing::Free => None,
@@ -46,17 +46,17 @@ impl Resource {
     }
 }
 
-/// How long a judgement holds that nothing has called for, in nanoseconds.
+/// Interval between reviews while memory is short, in nanoseconds.
 const REVIEW_NS: u64 = 1_000_000;
 
 /// The largest quanta: bytes, and connections.
 const QUANTA: [u64; 3] = [64 << 10, 64, 64];
 
-/// All quanta together are at most this part of a limit.
+/// All quanta together are at most the limit divided by this.
 const PART: u64 = 16;
 
-/// What one cell or one thread has entered: sums of what it took less what it gave back, in two's complement, for
-/// memory may be taken here and given back elsewhere.
+/// The amounts of one cell or one thread: allocated minus released, in two's complement, because memory may be
+/// allocated here and released elsewhere.
 pub(crate) struct Entry<P: Platform> {
     lines: [Line<P>; 3],
     writers: Writers,
@@ -65,9 +65,9 @@ pub(crate) struct Entry<P: Platform> {
 /// One resource in an [`Entry`].
 struct Line<P: Platform> {
     amount: P::AtomicU64,
-    /// So much of the amount is in the total.
+    /// The part of the amount that is in the total.
     settled: P::AtomicU64,
-    /// By so much the amount may move before it is settled.
+    /// How far the amount may move before it is added to the total.
     quantum: P::AtomicU64,
 }
 
@@ -82,7 +82,7 @@ impl<P: Platform> Entry<P> {
 /// The entries of cells.
 struct Cells<P: Platform> {
     entries: Vec<Arc<CachePadded<Entry<P>>>>,
-    /// What entries that were closed had, until the next entry that is opened takes it over; all of it is settled.
+    /// The amounts of closed entries, until the next opened entry takes them over; all are in the total.
     left: [u64; 3],
 }
 
@@ -97,11 +97,11 @@ pub(crate) struct Account<P: Platform> {
     fragments: P::AtomicU64,
     /// [`Scarcity`], as bits.
     scarcity: P::AtomicU32,
-    /// When it is to be judged again, in nanoseconds.
+    /// Time of the next review, in nanoseconds.
     review: P::AtomicU64,
 }
 
-/// What a connection has in the account. Kept beside its PCB by the place that it is in.
+/// The amounts of one connection in the account. Kept beside its PCB by its place.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Charge {
     /// Bytes.
@@ -111,7 +111,7 @@ pub(crate) struct Charge {
 }
 
 impl<P: Platform> Account<P> {
-    /// Nothing is taken; of what is limited to nothing even that is too much.
+    /// An empty account. A resource with a limit of 0 is scarce at once.
     pub(crate) fn new(config: &tcp::Config) -> Self {
         let account = Account {
             cells: Lock::new(LockKind::Blocking, LockClass::Accounts, Cells { entries: Vec::new(), left: [0; 3] }),
@@ -126,7 +126,7 @@ impl<P: Platform> Account<P> {
         account
     }
 
-    /// An entry for one more cell. It takes over what the entries had that were closed before.
+    /// An entry for one more cell. It takes over the amounts of closed entries.
     pub(crate) fn open(&self) -> Arc<CachePadded<Entry<P>>> {
         let entry = Arc::new(CachePadded::new(Entry::<P>::new(Writers::One)));
         let mut cells = self.cells.lock();
@@ -139,8 +139,8 @@ impl<P: Platform> Account<P> {
         entry
     }
 
-    /// A cell has given up its connections, which keep what they are charged: its entry makes way for those of the
-    /// cells that they go to. At rest.
+    /// Closes the entry of a cell that has released its connections, which keep their charges for the cells that they
+    /// move to. At rest.
     pub(crate) fn close(&self, entry: &Arc<CachePadded<Entry<P>>>) {
         let mut cells = self.cells.lock();
         self.move_out(entry, &mut cells.left);
@@ -148,13 +148,13 @@ impl<P: Platform> Account<P> {
         self.opened.store(cells.entries.len(), Ordering::Relaxed);
     }
 
-    /// The same of connections behind locks, which are in the entries of the threads that used them. At rest.
+    /// The same for connections behind locks, which are in the entries of the threads that used them. At rest.
     pub(crate) fn close_threads(&self) {
         let mut cells = self.cells.lock();
         self.threads.iter().for_each(|entry| self.move_out(entry, &mut cells.left));
     }
 
-    /// Settles what an entry has, and adds it to `left`.
+    /// Adds an entry's amounts to the total and to `left`.
     fn move_out(&self, entry: &Entry<P>, left: &mut [u64; 3]) {
         for ((line, total), left) in entry.lines.iter().zip(self.total.iter()).zip(left) {
             let amount = line.amount.swap(0, Ordering::Relaxed);
@@ -181,7 +181,7 @@ impl<P: Platform> Account<P> {
         Scarcity::from_bits(self.scarcity.load(Ordering::Relaxed))
     }
 
-    /// Enters that `bytes` more are taken (negative: given back) by the connection that has `charge`.
+    /// Records that the connection with `charge` has allocated `bytes` more (negative: released them).
     #[inline(always)]
     pub(crate) fn take_memory(&self, entry: &Entry<P>, charge: &mut Charge, bytes: i64, config: &tcp::Config) {
         charge.memory += bytes;
@@ -206,7 +206,7 @@ impl<P: Platform> Account<P> {
         }
     }
 
-    /// A connection enters a table with what its buffers hold already: data of its SYN.
+    /// Charges a connection that enters a table for what its buffers already hold: data of its SYN.
     pub(crate) fn begin(&self, entry: &Entry<P>, charge: &mut Charge, pcb: &tcp::Pcb, config: &tcp::Config) {
         let memory = pcb.memory();
         if memory != 0 {
@@ -214,7 +214,7 @@ impl<P: Platform> Account<P> {
         }
     }
 
-    /// Enters how the connection that has `charge` counts from now on.
+    /// Records the new standing of the connection with `charge`.
     pub(crate) fn count(&self, entry: &Entry<P>, charge: &mut Charge, standing: Standing, config: &tcp::Config) {
         let before = std::mem::replace(&mut charge.standing, standing);
         if before != standing {
@@ -264,7 +264,7 @@ impl<P: Platform> Account<P> {
         self.classify(resource, positive(sum) + self.outside(resource), config);
     }
 
-    /// By how much one entry may move unnoticed.
+    /// How far one entry may move without being added to the total.
     fn quantum(&self, resource: Resource, config: &tcp::Config) -> u64 {
         let entries = match self.opened.load(Ordering::Relaxed) as u64 {
             0 => self.threads.iter().count() as u64,
@@ -283,7 +283,7 @@ impl<P: Platform> Account<P> {
         if resource == Resource::Memory { self.fragments.load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// Publishes whether a resource of which so much is taken is scarce.
+    /// Publishes whether a resource is scarce when `taken` of it is in use.
     fn classify(&self, resource: Resource, taken: u64, config: &tcp::Config) {
         let limit = limit(resource, config);
         let before = self.scarcity();
@@ -311,7 +311,7 @@ impl<P: Platform> Account<P> {
         }
     }
 
-    /// What all entries come to; exact at rest.
+    /// The sum of all entries; exact at rest.
     pub(crate) fn sum(&self, resource: Resource) -> u64 {
         let amount = |entry: &Entry<P>| entry.lines[resource as usize].amount.load(Ordering::Relaxed);
         let cells = self.cells.lock();
@@ -320,8 +320,8 @@ impl<P: Platform> Account<P> {
         positive(self.threads.iter().map(amount).fold(in_cells, u64::wrapping_add)) + self.outside(resource)
     }
 
-    /// While memory is short, judges by the exact sum, once a millisecond at most. While there is enough, entries that
-    /// are settled suffice: what they leave out is a small part of the limit.
+    /// While memory is short, evaluates scarcity from the exact sum, at most once a millisecond. Otherwise the total
+    /// suffices: what it omits is a small part of the limit.
     #[inline]
     pub(crate) fn review(&self, now: Time, config: &tcp::Config) {
         if self.scarcity().memory() != Pressure::None && now.as_nanos() >= self.review.load(Ordering::Relaxed) {
@@ -330,8 +330,8 @@ impl<P: Platform> Account<P> {
         }
     }
 
-    /// The limits have changed: entries are settled at their next change, and what is scarce is judged by the exact
-    /// sums.
+    /// Applies changed limits: each entry is added to the total at its next change, and scarcity is evaluated from the
+    /// exact sums.
     #[cold]
     pub(crate) fn limits_changed(&self, config: &tcp::Config) {
         let settle_next =
@@ -344,7 +344,7 @@ impl<P: Platform> Account<P> {
     }
 }
 
-/// From how much on a resource is scarce.
+/// The amount from which a resource is scarce.
 fn limit(resource: Resource, config: &tcp::Config) -> u64 {
     match resource {
         Resource::Memory => config.memory_limits().pressure.min(config.memory_limits().high),
@@ -353,7 +353,7 @@ fn limit(resource: Resource, config: &tcp::Config) -> u64 {
     }
 }
 
-/// A sum in two's complement. While threads run, memory may be seen to be given back before it is seen to be taken.
+/// A sum in two's complement. While threads run, a release may be visible before its allocation.
 fn positive(sum: u64) -> u64 {
     (sum as i64).max(0) as u64
 }
@@ -379,8 +379,8 @@ mod tests {
         }
     }
 
-    /// What is taken under one architecture and given back under the next is counted once, whatever keeps it, and the
-    /// limit is found where it is.
+    /// An amount allocated under one architecture and released under the next is counted once, wherever it is kept, and
+    /// the limit stays exact.
     #[test]
     fn amounts_follow_their_connections_from_architecture_to_architecture() {
         let config = config();
@@ -405,7 +405,7 @@ mod tests {
         assert!(!account.scarcity().no_more_time_waits());
     }
 
-    /// A cell among several takes over what all had.
+    /// A cell among several takes over the amounts of all.
     #[test]
     fn entries_of_closed_cells_are_gone() {
         let config = config();

@@ -1,10 +1,10 @@
-//! The addresses of interfaces that find and look after their own, the groups that they are in, and what routers tell
-//! hosts: redirects, advertisements, queries.
+//! Interfaces that configure their own addresses, their multicast groups, and messages from routers to hosts:
+//! redirects, advertisements, queries.
 //!
-//! Off the data path: packets read an interface's published view (one load); this file changes it. The rules are all in
-//! [`ip::autoconf`] and [`ip::redirect`]; this file has the locks, and what a change causes: the view is published,
-//! routes are changed, cached link headers become invalid, frames are sent, the user is notified. Any thread; the
-//! caller holds no lock.
+//! Off the data path: packets read an interface's published view (one load); this file changes it. The rules are in
+//! [`ip::autoconf`] and [`ip::redirect`]. This file has the locks and performs the consequences of a change: it
+//! publishes the view, changes routes, invalidates cached link headers, sends frames and notifies the user. Any thread;
+//! the caller holds no lock.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
@@ -27,7 +27,7 @@ use crate::tx::Egress;
 /// Events kept until the user reads them; when there are more, the oldest is dropped.
 const MOST_EVENTS: usize = 256;
 
-/// How an interface comes to its addresses. The default: those given, unchecked.
+/// How an interface obtains its addresses. The default: those given, unchecked.
 #[derive(Clone, Debug, Default)]
 pub struct Addressing {
     /// Addresses are used once no other host on the link has answered for them (RFC 5227, RFC 4862 section 5.4):
@@ -35,12 +35,12 @@ pub struct Addressing {
     pub checked: bool,
     /// Routers' advertisements give further IPv6 addresses and the default route (RFC 4862). Implies `checked`.
     pub from_routers: bool,
-    /// A secret from which addresses are formed that cannot be followed from network to network (RFC 7217); without,
+    /// A secret from which addresses are formed that do not identify the host across networks (RFC 7217). Without it
     /// they are formed from the link address.
     pub stable_key: Option<[u8; 16]>,
     /// An IPv4 address that another station claims twice is kept nonetheless (RFC 5227 section 2.4 c).
     pub keep_contested: bool,
-    /// IPv4 redirects are followed. Off unless asked for: nothing in one shows that it comes from the link.
+    /// IPv4 redirects are followed. Off by default: nothing in a redirect proves that it comes from the link.
     pub redirects_v4: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct Addresses<P: Platform> {
     redirects: Lock<RedirectTable, P>,
     events: Lock<VecDeque<(usize, AddressEvent)>, P>,
     told: Condvar<P>,
-    /// Addresses that were given up and whose connections have not been ended yet; and whether there are any.
+    /// Addresses that were given up while their connections have not been ended yet; and whether there are any.
     lost: Lock<Vec<IpAddr>, P>,
     any_lost: P::AtomicBool,
     deadline: Arc<InternetDeadline<P>>,
@@ -90,7 +90,7 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
-    /// Takes what has happened to addresses since the last call: interface and event, oldest first.
+    /// Takes the address events since the last call: interface and event, oldest first.
     pub fn take_events(&self) -> Vec<(usize, AddressEvent)> {
         self.events.lock().drain(..).collect()
     }
@@ -142,7 +142,7 @@ impl<P: Platform> Addresses<P> {
         self.told.notify_all();
     }
 
-    /// Runs an interface's machine and performs what comes of it. `None`: it was no concern of the machine's.
+    /// Runs an interface's state machine and performs its actions. `None`: the machine ignored the event.
     fn machine<R>(
         &self,
         egress: &Egress<P>,
@@ -176,7 +176,7 @@ impl<P: Platform> Addresses<P> {
             Ok::<_, TooManyVersions>(())
         });
         if done.is_err() {
-            // The machine bounds how often this can be; a link that has used that up is under attack for weeks.
+            // The machine bounds the number of versions; a link exhausts it only after weeks of attack.
             counters.drop(DropReason::RouterAdvertIgnored);
         }
     }
@@ -195,7 +195,7 @@ impl<P: Platform> Addresses<P> {
         if let Some(timing) = changes.timing {
             egress.neighbours().set_timing(interface, timing);
         }
-        // Nobody is told of groups where the link has no headers: there is no neighbour to tell.
+        // Groups are not reported on a link without headers: it has no neighbours.
         let told = egress.links().view(interface).framing == Framing::Ethernet;
         for frame in changes.frames.into_iter().filter(|_| told) {
             egress.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, deferred);
@@ -213,7 +213,7 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
-    /// Whether an ARP packet was about an address under test.
+    /// Whether an ARP packet concerned an address under test.
     pub(crate) fn arp_under_test(
         &self,
         egress: &Egress<P>,
@@ -227,7 +227,7 @@ impl<P: Platform> Addresses<P> {
         self.machine(egress, interface, counters, deferred, heard).is_some()
     }
 
-    /// Whether a neighbour message was about an address under test.
+    /// Whether a neighbour discovery message concerned an address under test.
     pub(crate) fn discovery_under_test(
         &self,
         egress: &Egress<P>,
@@ -242,7 +242,7 @@ impl<P: Platform> Addresses<P> {
         self.machine(egress, interface, counters, deferred, heard).is_some()
     }
 
-    /// A router's advertisement has come.
+    /// A router advertisement arrives.
     pub(crate) fn router_advert_arrives(
         &self,
         egress: &Egress<P>,
@@ -259,7 +259,7 @@ impl<P: Platform> Addresses<P> {
     /// A socket joins a group on an interface.
     ///
     /// # Errors
-    /// The interface is in too many.
+    /// The interface is a member of too many groups.
     pub(crate) fn join_group(
         &self,
         egress: &Egress<P>,
@@ -290,8 +290,7 @@ impl<P: Platform> Addresses<P> {
         self.machine(egress, interface, counters, deferred, leave);
     }
 
-    /// Sets the MTU of an interface's link, in bytes, as an administrator does. Open connections take it when they next
-    /// send.
+    /// Sets the MTU of an interface's link, in bytes. Open connections apply it when they next send.
     pub(crate) fn set_link_mtu(
         &self,
         egress: &Egress<P>,
@@ -319,7 +318,7 @@ impl<P: Platform> Addresses<P> {
         self.machine(egress, interface, counters, deferred, heard);
     }
 
-    /// A redirect has come.
+    /// A redirect arrives.
     pub(crate) fn redirect_arrives(
         &self,
         egress: &Egress<P>,
@@ -348,7 +347,7 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
-    /// Another station claims an address of ours.
+    /// Another station claims one of our addresses.
     pub(crate) fn address_conflict(
         &self,
         egress: &Egress<P>,
@@ -363,7 +362,7 @@ impl<P: Platform> Addresses<P> {
         self.machine(egress, interface, counters, deferred, heard);
     }
 
-    /// A neighbour did not answer: what leads through it leads elsewhere, if there is an elsewhere.
+    /// A neighbour did not answer: routes through it move to another router, if there is one.
     pub(crate) fn neighbour_failed(
         &self,
         egress: &Egress<P>,

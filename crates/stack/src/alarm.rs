@@ -1,14 +1,14 @@
-//! Until when the receive threads sleep, and the call that gets one of them up earlier.
+//! Until when the receive threads sleep, and the call that wakes one of them earlier.
 //!
-//! Receive threads run what becomes due by time: timers of connections, repeated solicitations, frames that wait for
-//! room in a device. Before one sleeps it computes for how long. A thread that makes something due earlier, above all a
-//! user's thread, must not rely on a frame to end that sleep: the only frame that would have come may be lost. So each
-//! receive thread publishes until when it sleeps, and work that is due before any of them wakes ends the sleep of one
+//! Receive threads run timed work: timers of connections, repeated solicitations, frames that wait for room in a
+//! device. Before a receive thread sleeps it computes for how long. Another thread, usually a user's, may create work
+//! that is due earlier. It must not rely on a frame to end that sleep, because the only frame expected may be lost. So
+//! each receive thread publishes when it will wake, and work that is due before all of these times wakes one thread
 //! ([`Alarms::due`]).
 //!
-//! Sleeper and caller synchronise on two atomic words: the sleeper writes its time and then checks whether anything was
-//! made due meanwhile; the caller makes it due, counts that, and then checks which threads sleep. With a fence between
-//! the two steps of each, one of them sees the other.
+//! Sleeper and caller synchronise on two atomic words. The sleeper writes its wake-up time and then checks whether new
+//! work was announced meanwhile. The caller publishes its work, increments a counter, and then checks which threads
+//! sleep. With a fence between the two steps of each, at least one of them sees the other.
 //!
 //! What may never happen: a call with a guard held (it wakes threads), or a sleep past something that was due before
 //! it.
@@ -20,19 +20,19 @@ use dev::Wake;
 use observe::Time;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
 
-/// How long a receive thread sleeps at most while connections wait for room in a device.
+/// The longest that a receive thread sleeps while connections wait for room in a device.
 pub(crate) const ROOM_NAP: Duration = Duration::from_millis(1);
 
-/// The thread is awake and will look before it sleeps.
+/// The thread is awake and will check for work before it sleeps.
 const AWAKE: u64 = 0;
 /// The thread has ended.
 const GONE: u64 = u64::MAX;
-/// In the place of a runner's index. No thread has it, and it is not what a thread has that has no index yet.
+/// The index of no thread. It differs from the value that stands for a thread without an index.
 const NOBODY: usize = usize::MAX - 1;
 
 /// One receive thread.
 struct Nap<P: Platform> {
-    /// When it looks again, in nanoseconds; [`AWAKE`], [`GONE`].
+    /// When it wakes, in nanoseconds; or [`AWAKE`] or [`GONE`].
     until: P::AtomicU64,
     /// Index of the kernel's or the platform's thread that does its work; [`NOBODY`] at first.
     runner: P::AtomicUsize,
@@ -43,14 +43,14 @@ struct Nap<P: Platform> {
 /// The sleep of all receive threads of a stack. Any thread.
 pub struct Alarms<P: Platform> {
     naps: Box<[CachePadded<Nap<P>>]>,
-    /// How often something was made due earlier.
+    /// Announcements of earlier work so far.
     count: CachePadded<P::AtomicU64>,
-    /// Timers of connections are the business of other threads, which see to them by themselves.
+    /// Other threads run the timers of connections, and wake up for them by themselves.
     elsewhere: P::AtomicBool,
 }
 
 impl<P: Platform> Alarms<P> {
-    /// For so many receive threads, which count as awake until they first sleep.
+    /// For `threads` receive threads, which count as awake until they first sleep.
     pub fn new(threads: usize) -> Self {
         let nap = |_| {
             CachePadded::new(Nap {
@@ -91,14 +91,15 @@ impl<P: Platform> Alarms<P> {
         }
     }
 
-    /// Whether the calling thread does the work of a receive thread that is awake: it looks itself before it sleeps.
+    /// Whether the calling thread does the work of an awake receive thread: it checks for work before it sleeps and
+    /// needs no wake-up.
     #[inline]
     fn looks_itself(nap: &Nap<P>) -> bool {
         nap.runner.load(Ordering::Relaxed) == P::known_thread_index() && nap.until.load(Ordering::Relaxed) == AWAKE
     }
 
-    /// Thread `thread` is about to sleep until the time that `earliest` answers, [`Time::MAX`]: until it is woken. The
-    /// time that counts: what was made due while it was worked out is in it.
+    /// Thread `thread` is about to sleep until the time that `earliest` returns ([`Time::MAX`]: until woken). The
+    /// returned time includes work that was announced while it was computed.
     pub fn park(&self, thread: usize, earliest: impl Fn() -> Time) -> Time {
         let mut seen = self.count.load(Ordering::Acquire);
         loop {
@@ -118,7 +119,7 @@ impl<P: Platform> Alarms<P> {
         self.naps[thread].until.store(AWAKE, Ordering::Relaxed);
     }
 
-    /// Thread `thread` has ended: it looks at nothing any more.
+    /// Thread `thread` has ended and runs no more work.
     pub fn leave(&self, thread: usize) {
         self.naps[thread].until.store(GONE, Ordering::Relaxed);
     }
@@ -128,8 +129,8 @@ impl<P: Platform> Alarms<P> {
         !matches!(self.naps[thread].until.load(Ordering::Acquire), AWAKE | GONE)
     }
 
-    /// Something that any receive thread can do is due at `nanos`: a sleeping one is woken if none would wake by then.
-    /// The caller has made it visible and holds no guard.
+    /// Announces work at `nanos` that any receive thread can do, and wakes a sleeping thread if none would wake by
+    /// then. The caller has published the work and holds no guard.
     pub fn due(&self, nanos: u64) {
         if self.naps.iter().any(|nap| Self::looks_itself(nap)) {
             return;
@@ -148,7 +149,7 @@ impl<P: Platform> Alarms<P> {
         }
     }
 
-    /// As [`Alarms::due`], for what only thread `thread` can do.
+    /// As [`Alarms::due`], for work that only thread `thread` can do.
     #[cold]
     pub fn due_at(&self, thread: usize, nanos: u64) {
         if self.naps.get(thread).is_some_and(|nap| Self::looks_itself(nap)) {
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(rung(&bells), [0, 1]);
     }
 
-    /// A receive thread that makes something due itself needs no call.
+    /// A receive thread that creates the work itself needs no wake-up.
     #[test]
     fn a_thread_that_is_awake_and_looks_itself_calls_nobody() {
         let (alarms, bells) = two();
@@ -280,7 +281,7 @@ mod tests {
         alarms.due_at(7, 0);
     }
 
-    /// Something is made due after the time was worked out and before it is shown.
+    /// Work is announced after the time was computed and before it is published.
     #[test]
     fn what_is_made_due_meanwhile_is_seen_before_the_sleep() {
         let (alarms, _) = two();

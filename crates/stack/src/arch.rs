@@ -1,9 +1,8 @@
 //! Process architectures: which thread may touch which connection, and how it gets exclusive use of it.
 //!
-//! This trait is the whole of what the rest of the stack knows about them. A file below holds exclusion and hand-off
-//! and nothing else: what a segment *means* is in the `tcp` crate, what happens to a connection is in `connections/`,
-//! where it is kept in `place/`. A new architecture is one file here, with its declaration, and one line in
-//! `select.rs`.
+//! This trait is all that the rest of the stack knows about them. A file under `arch/` contains exclusion and hand-off
+//! only: the meaning of a segment is in the `tcp` crate, the handling of a connection in `connections/`, its storage in
+//! `place/`. A new architecture is one file here, with its declaration, and one line in `select.rs`.
 
 pub mod cells;
 pub mod connp_l;
@@ -34,32 +33,32 @@ pub use crate::place::NotAtRest;
 /// Contract (DESIGN.md, invariants): G1 at most one runner in a cell; G4 no lock is held when a thread is woken or
 /// put to sleep; G7 segments reach the device in the order in which the connection assigned them.
 pub trait RunningArchitecture<P: Platform>: Send + Sync {
-    /// Brings an event to its connection; no caller waits for a reply. Called by receive threads and timers. Events of
-    /// one flow that one thread posts are run in the order in which it posted them. Wake-ups that the event calls for
-    /// are left in `deferred`, so that a batch of events is followed by one round of them. The event is taken from
-    /// where it stands: it is large, and to hand it on by value would be to copy it.
+    /// Delivers an event to its connection; no caller waits for a reply. Called by receive threads and timers. Events
+    /// of one flow that one thread posts run in the order in which it posted them. Wake-ups are left in `deferred`, so
+    /// that one round of them follows a batch of events. The event is passed by reference and taken from there, because
+    /// it is large and a move would copy it.
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>);
 
     /// The receive thread has posted all of a batch: wake the threads that were given work.
     fn end_of_batch(&self, _after: &mut DeferredEffects<P>) {}
 
-    /// Runs a user's call on its connection and puts the answer into `reply`; may sleep until the connection's owner
-    /// has it. Both stay where they stand, like the event of [`RunningArchitecture::post`], and for the same reason;
-    /// what is left in `call` means nothing.
+    /// Runs a user's call on its connection and stores the answer in `reply`; may sleep until the connection's owner
+    /// has run it. Both are passed by reference for the same reason as the event of [`RunningArchitecture::post`]. The
+    /// contents of `call` are unspecified afterwards.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply);
 
-    /// Runs a user's call of a datagram socket in the socket's home; may sleep until whoever uses the home has it. What
-    /// is left in `call` means nothing.
+    /// Runs a user's call on a datagram socket in the socket's home; may sleep until the thread that uses the home has
+    /// run it. The contents of `call` are unspecified afterwards.
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply;
 
-    /// Applies a change to every cell. Returns when each has it: from then on no segment can find the old state.
+    /// Applies a change to every cell. Once it returns, no segment can find the old state.
     fn control(&self, change: ControlRequest<P>);
 
-    /// Runs the timers that are due at `now`, where timers are not the business of the architecture's own threads;
-    /// and, where the calling thread owns a cell, whatever waits for it. Called by receive threads.
+    /// Runs the timers that are due at `now`, unless the architecture's own threads run them. If the calling thread
+    /// owns a cell, also runs the work that waits for the cell. Called by receive threads.
     fn tick(&self, now: Time);
 
-    /// The calling receive thread stops: what it owns passes to the next thread that ticks.
+    /// The calling receive thread stops: its cells pass to the next thread that ticks.
     fn retire(&self) {}
 
     /// When `tick` next has something to do; `None` when nothing is armed.
@@ -68,7 +67,7 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// Whether anything posted is still waiting to be run.
     fn is_quiescent(&self) -> bool;
 
-    /// Sums of the counters, and what is alive, over all cells. Exact at rest.
+    /// Sums of the counters and of the live connections over all cells. Exact at rest.
     fn stats(&self) -> StackStats;
 
     /// Whether a connection with this hash may be opened by the calling thread. Architectures that tie a caller to a
@@ -77,11 +76,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         true
     }
 
-    /// Ends the architecture's own threads, and takes out everything that is in it. At rest: no other thread is in any
-    /// of these methods, nor comes into one before this returns. Afterwards it is empty, and is not used any more.
+    /// Ends the architecture's own threads and takes out all its contents. To be called at rest: no other thread is in
+    /// any of these methods, or enters one before this returns. Afterwards the architecture is empty and must not be
+    /// used.
     ///
     /// # Errors
-    /// It can tell that it is not at rest. It has everything that it had.
+    /// The architecture detects that it is not at rest. Its contents are unchanged.
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest>;
 
     /// Ends the architecture's own threads, if it has any. Nothing may be posted afterwards.

@@ -1,13 +1,13 @@
-//! Work that may panic. What is given up then, and how it is reported, is in [`crate::containment`].
+//! Runs work that may panic. For the consequences of a panic see [`crate::containment`].
 
 use std::any::Any;
 use std::panic::{self, AssertUnwindSafe};
 
-/// What a thread panicked with.
+/// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// Runs `work`; its panic, if it panics. That what it borrowed may be half changed is what [`crate::containment`] is
-/// about.
+/// Runs `work`; an error is its panic. [`crate::containment`] deals with borrowed values that a panic leaves half
+/// changed.
 #[inline(always)]
 pub(crate) fn attempt<R>(work: impl FnOnce() -> R) -> Result<R, Panic> {
     panic::catch_unwind(AssertUnwindSafe(work))

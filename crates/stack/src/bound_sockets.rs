@@ -1,7 +1,7 @@
-//! What a cell knows of the sockets that listen: replicas of listeners.
+//! The listening sockets that a cell knows: replicas of listeners.
 //!
-//! The shared part of each is behind an `Arc`; a replica is the entry that finds it. An architecture changes the
-//! replicas of all its cells before a `listen` or a `close` is complete (`RunningArchitecture::control`).
+//! The shared part of a listener is behind an `Arc`; a replica is the entry that leads to it. An architecture changes
+//! the replicas of all its cells before a `listen` or a `close` is complete (`RunningArchitecture::control`).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -31,25 +31,25 @@ impl Hasher for Spread {
         bytes.iter().for_each(|byte| self.write_u16((*byte).into()));
     }
 
-    /// Multiplied (Knuth, volume 3, section 6.4): the map takes the place from the low bits, and a tag from the
-    /// highest.
+    /// Multiplicative hash (Knuth, volume 3, section 6.4): the map takes the bucket from the low bits and a tag from
+    /// the highest.
     #[inline]
     fn write_u16(&mut self, port: u16) {
         self.0 = (self.0 ^ u64::from(port)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
 
-/// What takes a segment that belongs to no connection.
+/// The receiver of a segment that belongs to no connection.
 pub enum Unmatched<P: Platform> {
     /// This listener (RFC 9293, 3.10.7.2).
     Listener(Arc<ListenerShared<P>>),
-    /// This listener, if the segment brings back a cookie of its.
+    /// This listener, if the segment returns one of its cookies.
     Cookie(Arc<ListenerShared<P>>),
-    /// Nothing: it is answered as in CLOSED (3.10.7.1).
+    /// None: it is answered as in CLOSED (3.10.7.1).
     Nobody,
 }
 
-/// Bound sockets by port. Exclusive use is the owner's business.
+/// Bound sockets by port. The owner provides exclusive access.
 #[derive(Clone)]
 pub struct BoundSockets<P: Platform> {
     listeners: PortMap<ListenerShared<P>>,
@@ -62,13 +62,13 @@ impl<P: Platform> Default for BoundSockets<P> {
 }
 
 impl<P: Platform> BoundSockets<P> {
-    /// The listener that fits `tuple` best: an exact address before a wildcard.
+    /// The listener that matches `tuple` best: an exact address before a wildcard.
     pub fn listener(&self, tuple: &FourTuple) -> Option<Arc<ListenerShared<P>>> {
         let candidates = self.listeners.get(&tuple.local_port)?.iter();
         best(candidates.map(|listener| (listener.fits(tuple.local_addr), listener)))
     }
 
-    /// What takes `segment`, which belongs to no connection.
+    /// The receiver of `segment`, which belongs to no connection.
     pub fn unmatched(&self, segment: &tcp::Segment, now: Time) -> Unmatched<P> {
         let claim = listen::claim(segment);
         if claim == Claim::Nothing {
@@ -81,7 +81,7 @@ impl<P: Platform> BoundSockets<P> {
         }
     }
 
-    /// Puts a replica in, or takes it out. Doing either twice changes nothing.
+    /// Inserts or removes a replica. Both are idempotent.
     pub fn apply(&mut self, change: ControlRequest<P>) {
         match change {
             ControlRequest::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),

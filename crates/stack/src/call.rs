@@ -1,4 +1,4 @@
-//! The user's calls on a connection, as values: they can be run here, sent to the thread that owns the connection, or
+//! User calls on a connection, as values: they can be run at once, sent to the thread that owns the connection, or
 //! queued until a thread holds it.
 
 use std::net::IpAddr;
@@ -28,13 +28,13 @@ pub enum Call<P: Platform> {
     Receive(Receive),
     /// Copy in-order data and leave it queued.
     Peek(Peek),
-    /// Say how much of what was handed out is not read yet.
+    /// Report how much of the delivered payload has not been read yet.
     Keep(Keep),
     /// No more data in one or both directions.
     Shutdown(Shutdown),
-    /// Graceful close (3.10.4) by the user, who gives the connection up.
+    /// Graceful close (3.10.4); the user releases the connection.
     Close(Close),
-    /// Abort (3.10.5), and let go.
+    /// Abort (3.10.5), and release.
     Abort(Abort),
     /// Report (3.10.6).
     Status(Status),
@@ -44,31 +44,31 @@ pub enum Call<P: Platform> {
     SendUrgent(SendUrgent),
     /// Append data that ends a record.
     SendRecord(SendRecord),
-    /// Append data behind which more will follow.
+    /// Append data that more will follow (`MSG_MORE`).
     SendMore(SendMore),
-    /// Take the reason for which the connection failed; it is reported once.
+    /// Take the error that the connection failed with; it is reported once.
     TakeError(TakeError),
 }
 
 impl<P: Platform> OpenRequest<P> {
-    /// The flow that it opens, in the cell of its [`Target`].
+    /// The flow that the request opens.
     pub(crate) fn flow(&self) -> Flow {
         Flow { tuple: self.params.tuple, hash: self.socket.ready.note() }
     }
 }
 
 impl<P: Platform> Call<P> {
-    /// The call, out of a place that is handed on by reference.
+    /// Takes the call out of a value that is passed by reference.
     pub fn take(&mut self) -> Call<P> {
         std::mem::replace(self, Call::Receive(Receive { max: 0 }))
     }
 }
 
-/// What an active open needs.
+/// The parameters of an active open.
 pub struct OpenRequest<P: Platform> {
     /// Parameters of the PCB.
     pub params: tcp::OpenParams,
-    /// Of the routes when those were put together.
+    /// Generation of the routes they were computed from.
     pub generation: u32,
     /// The socket by which its user will use it.
     pub socket: Arc<TcpSocket<P>>,
@@ -76,7 +76,7 @@ pub struct OpenRequest<P: Platform> {
     pub fast_open: Option<Box<tcp::Start>>,
 }
 
-/// Makes the PCB of an active open; its SYN is in `out`.
+/// Makes the PCB of an active open, and puts its SYN into `out`.
 pub fn open(params: &tcp::OpenParams, fast_open: Option<Box<tcp::Start>>, out: &mut Outbox<'_>, now: Time) -> tcp::Pcb {
     let mut pcb = tcp::Pcb::unopened(params, out.config, now);
     tcp::Open(fast_open).run(&mut pcb.parts(), out, now);
@@ -103,15 +103,15 @@ pub enum Reply {
     Failure(<TakeError as Event>::Reply),
     /// To `Keep`, `Close` and `Abort`, and to a change of replicas.
     Done,
-    /// To a call of a datagram socket, where its home had to be asked.
+    /// To a call on a datagram socket that was sent to its home.
     Udp(Box<UdpReply>),
-    /// To a look at a cell, where it had to be asked for.
+    /// To a request for statistics that was sent to a cell.
     StackStats(Box<StackStats>),
     /// The connection is no longer there.
     Gone,
 }
 
-/// Why an active open did not even start.
+/// Why an active open was refused before it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenRefused {
     /// The tuple is in use by another connection.
@@ -122,7 +122,7 @@ pub enum OpenRefused {
     Fault,
 }
 
-/// Runs a user's call on a connection that the caller holds. The protocol is all in `tcp`; this only unpacks values.
+/// Runs a user's call on a connection that the caller holds. The protocol is in `tcp`; this only unpacks values.
 pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {
     match call {
         Call::Open(_) => unreachable!("an open has no PCB yet: the table's owner makes it"),
@@ -151,7 +151,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
     }
 }
 
-/// The readiness bit whose level a call can change.
+/// The readiness bit that a call can clear.
 pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     match call {
         Call::Receive(_) | Call::Peek(_) => Readiness::READABLE,
@@ -160,7 +160,7 @@ pub fn level_of<P: Platform>(call: &Call<P>) -> Readiness {
     }
 }
 
-/// Whether the reply says that the call would block now: the readiness bit is to be cleared.
+/// Whether the call would block now, so that the readiness bit must be cleared.
 #[inline]
 pub fn exhausted(reply: &Reply) -> bool {
     match reply {
@@ -172,7 +172,7 @@ pub fn exhausted(reply: &Reply) -> bool {
 
 /// An asynchronous event: from a device, a timer or another connection.
 pub enum Ingress {
-    /// A TCP segment, parsed; its flow decides where it goes.
+    /// A parsed TCP segment; its flow determines the cell.
     Segment(ArrivingSegment),
     /// A UDP datagram, still with its header.
     Datagram(Datagram),
@@ -183,12 +183,12 @@ pub enum Ingress {
         /// The error.
         error: ip::IcmpError,
     },
-    /// The device takes data again from a connection that had to stop.
+    /// The device has room again for a connection that had to stop sending.
     TransmitReady(Target),
 }
 
 impl Ingress {
-    /// The hash of the flow that it belongs to: it leads to the cell.
+    /// The hash of its flow, which selects the cell.
     #[inline]
     pub fn hash(&self) -> u32 {
         match self {
@@ -214,7 +214,7 @@ impl Ingress {
 }
 
 impl Default for Ingress {
-    /// Nothing: what is left where an event has been taken from.
+    /// A placeholder, left where an event has been taken.
     fn default() -> Self {
         Ingress::Segment(ArrivingSegment { hash: 0, segment: None })
     }
@@ -232,19 +232,19 @@ pub struct ArrivingSegment {
 pub struct Datagram {
     /// Its tuple, as seen from here.
     pub tuple: wire::FourTuple,
-    /// UDP header and payload; the checksum has not been checked yet.
+    /// UDP header and payload; the checksum has not been verified.
     pub datagram: ip::Datagram,
 }
 
-/// A change that every cell must see: each holds a replica of what is listened on, and connections of its own.
+/// A change that every cell must see, because each has replicas of the listeners, and connections.
 pub enum ControlRequest<P: Platform> {
     /// Start to accept connections.
     Listen(Arc<ListenerShared<P>>),
     /// Stop to.
     Unlisten(Arc<ListenerShared<P>>),
-    /// The device of this interface has vanished: connections that go by it end.
+    /// The device of this interface has vanished: connections through it end.
     LinkDown(usize),
-    /// This address is no longer ours: connections from it end.
+    /// The stack has lost this address: connections from it end.
     AddressLost(IpAddr),
 }
 

@@ -1,8 +1,8 @@
-//! What the stack tells a platform that charges for plain work and plain memory ([`Platform::CHARGED`]).
+//! Reports plain work and plain memory to a platform that charges for them ([`Platform::CHARGED`]).
 //!
-//! Each function names one place of a segment's way. On a real machine it is empty, and so are its callers' arguments:
-//! they are references. No other file of the stack calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
-//! rules`), so whether all this is free can be seen here.
+//! Each function is for one place on a segment's path. On a real machine it is empty, and its arguments, which are
+//! references, cost nothing. No other file of the stack calls [`Platform::work`] or [`Platform::touch`] (`cargo xtask
+//! rules`), so this file shows that all of it is free.
 
 use pktbuf::PktBuf;
 use sync::{Object, Platform, Step};
@@ -11,18 +11,18 @@ use crate::call::{Call, Reply};
 use crate::handoff::Message;
 use crate::socket::TcpSocket;
 
-/// Of a received frame, what IP and TCP read of headers and metadata, in bytes.
+/// Bytes of headers and metadata that IP and TCP read of a received frame.
 const HEADERS_READ: usize = 128;
-/// Of a frame to send, what is written in front of its payload, in bytes.
+/// Bytes written in front of the payload of a frame to send.
 const HEADERS_WRITTEN: usize = 64;
 
-/// Reads or writes a value where it lies.
+/// Reports a read or write of a value in place.
 #[inline(always)]
 fn touch<P: Platform, T: ?Sized>(object: Object, value: &T, write: bool) {
     P::touch(object, std::ptr::from_ref(value).cast(), size_of_val(value), write);
 }
 
-/// A driver looks into a receive queue.
+/// A driver polls a receive queue.
 #[inline(always)]
 pub fn batch<P: Platform>() {
     if P::CHARGED {
@@ -30,7 +30,7 @@ pub fn batch<P: Platform>() {
     }
 }
 
-/// A frame is taken in.
+/// A frame is received.
 #[inline(always)]
 pub fn frame<P: Platform>(frame: &PktBuf) {
     if P::CHARGED {
@@ -39,7 +39,7 @@ pub fn frame<P: Platform>(frame: &PktBuf) {
     }
 }
 
-/// An event runs on a connection, of which `state` is all that it may change.
+/// An event runs on a connection; `state` is all that it may change.
 #[inline(always)]
 pub fn event<P: Platform, C>(state: &C, socket: &TcpSocket<P>) {
     if P::CHARGED {
@@ -49,8 +49,8 @@ pub fn event<P: Platform, C>(state: &C, socket: &TcpSocket<P>) {
     }
 }
 
-/// Segments get their headers and are given to the device. Counted are those that go on the wire: a device may make
-/// several of one.
+/// Segments get their headers and are given to the device. Counts segments on the wire: a device may make several of
+/// one.
 #[inline(always)]
 pub fn emit<P: Platform>(segments: &[PktBuf]) {
     if P::CHARGED {
@@ -72,7 +72,7 @@ fn on_the_wire(segment: &PktBuf) -> usize {
     }
 }
 
-/// A user's call enters the stack. Data that it brings was written by the user, and is read here.
+/// A user's call enters the stack. Its data was written by the user, and is read here.
 #[inline(always)]
 pub fn call<P: Platform>(call: &Call<P>) {
     if P::CHARGED {
@@ -83,7 +83,7 @@ pub fn call<P: Platform>(call: &Call<P>) {
     }
 }
 
-/// The call leaves it. Data that it takes along are read by the user, who copies them.
+/// The call returns. The user reads its data, to copy it.
 #[inline(always)]
 pub fn answer<P: Platform>(reply: &Reply) {
     if P::CHARGED

@@ -1,6 +1,6 @@
 //! The clock a stack reads: the platform's, or one that a test or a simulation moves by hand.
 //!
-//! Protocol code is given `now` as an argument; this is where the argument comes from. Any thread may read it.
+//! Protocol code receives `now` as an argument; this is its source. Any thread may read it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct VirtualClock<P: Platform> {
 }
 
 impl<P: Platform> VirtualClock<P> {
-    /// A clock that stands at `start`.
+    /// A clock that shows `start`.
     pub fn new(start: Time) -> Arc<Self> {
         Arc::new(VirtualClock { nanos: P::AtomicU64::new(start.as_nanos()) })
     }
@@ -36,12 +36,12 @@ impl<P: Platform> VirtualClock<P> {
     }
 }
 
-/// The platform's clock with a stop: while it stands, no time passes for the stack, so that a stack that rests between
-/// two stretches of a measurement finds its timers as it left them.
+/// The platform's clock, which can be stopped. While it is stopped no time passes for the stack, so a stack that rests
+/// between two phases of a measurement keeps its timers unchanged.
 pub struct StoppableClock<P: Platform> {
-    /// What is subtracted from the platform's time.
+    /// Offset subtracted from the platform's time.
     behind: P::AtomicU64,
-    /// The time shown while it stands; 0 while it runs.
+    /// The time shown while it is stopped; 0 while it runs.
     standing: P::AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl<P: Platform> StoppableClock<P> {
         self.standing.store(self.now().as_nanos().max(1), Ordering::Release);
     }
 
-    /// Lets it go on from where it stands.
+    /// Continues from the time at which it was stopped.
     pub fn go_on(&self) {
         let standing = self.standing.load(Ordering::Acquire);
         if standing != 0 {
@@ -82,7 +82,7 @@ pub enum Clock<P: Platform> {
     Platform,
     /// A clock moved by hand.
     Virtual(Arc<VirtualClock<P>>),
-    /// The platform's, with a stop.
+    /// The platform's clock, which can be stopped.
     Stoppable(Arc<StoppableClock<P>>),
 }
 
@@ -111,7 +111,7 @@ pub struct BatchClock<P: Platform> {
 }
 
 impl<P: Platform> BatchClock<P> {
-    /// No batch was taken yet: the time of the latest is now.
+    /// A clock without a batch yet: the time of the latest is now.
     pub(crate) fn new(clock: Clock<P>) -> Self {
         let batch = CachePadded::new(P::AtomicU64::new(clock.now().as_nanos()));
         BatchClock { clock, batch }
@@ -123,7 +123,7 @@ impl<P: Platform> BatchClock<P> {
         self.clock.now()
     }
 
-    /// Time of the batch that is being worked on.
+    /// Time of the current batch.
     #[inline]
     pub fn batch_now(&self) -> Time {
         if self.clock.passes() { Time::from_nanos(self.batch.load(Ordering::Relaxed)) } else { self.clock.now() }

@@ -1,22 +1,21 @@
-//! What happens on a panic: how far it spreads, what is given up, and who is notified.
+//! Panic handling: how far a panic spreads, what is given up, and which users are notified.
 //!
-//! A fault in the stack must not take the process with it, and it must not disable a queue silently either. What is
-//! given up is the smallest thing whose invariants may be broken:
+//! A fault in the stack must not end the process, and must not disable a queue silently either. The smallest unit with
+//! possibly broken invariants is given up:
 //!
 //! | the panic comes from | what is given up | handled in |
 //! |---|---|---|
 //! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user receives `Aborted` | `connections/events.rs` |
 //! | the rest of a thread's work (a device, the IP checks, a handshake) | that work: the frame, the batch behind it | `rx.rs`, the architectures' threads |
 //! | a device's queue, [`PANICS_IN_A_ROW`] times in a row | the device: it counts as unplugged | `rx.rs` |
-//! | everything else of a receive thread, so often in a row | the thread, and its devices | `rx.rs` |
+//! | other work of a receive thread, as many times in a row | the thread, and its devices | `rx.rs` |
 //!
-//! Each is counted (`PanicsContained`) and kept here with the thread's name and the panic's message. Memory is sound
-//! whatever has happened: locks are given back by their guards, and no `unsafe` relies on a value that a panic leaves
-//! half changed.
+//! Each is counted (`PanicsContained`) and kept here with the thread's name and the panic's message. Memory stays sound
+//! in every case: guards release their locks, and no `unsafe` code relies on a value that a panic leaves half changed.
 //!
-//! A stack that its user polls ([`StackConfig::contain`](crate::StackConfig::contain) false) lets every panic through
-//! to the polling thread, which may want to see it: tests and fuzz targets do. Under a model checker nothing is
-//! contained: there a panic *is* the finding.
+//! A stack that its user polls ([`StackConfig::contain`](crate::StackConfig::contain) false) passes every panic on to
+//! the polling thread: tests and fuzz targets rely on that. Under a model checker nothing is contained: there a panic
+//! *is* the finding.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -32,12 +31,12 @@ use wire::FourTuple;
 use crate::attempt::{Panic, attempt};
 use crate::socket::{Readiness, TcpSocket};
 
-/// So many panics in a row, with nothing done in between, and what panics is given up.
+/// A device or thread is given up after this many panics in a row without progress in between.
 pub const PANICS_IN_A_ROW: u32 = 8;
-/// Failures that are kept: the latest.
+/// The number of latest failures that are kept.
 const KEPT: usize = 64;
 
-/// What rises on a connection that is given up after a panic: everything that its user could be waiting for.
+/// The readiness bits set on a connection that is given up after a panic: all that its user could be waiting for.
 pub const CONDEMNED: Readiness =
     Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
 
@@ -48,17 +47,17 @@ pub struct Failure {
     pub thread: String,
     /// Its message.
     pub cause: String,
-    /// What was given up for it.
+    /// The scope that was given up.
     pub scope: FaultScope,
 }
 
-/// What was given up after a panic.
+/// The scope that was given up after a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultScope {
-    /// The connection of which an event was being run.
+    /// The connection on which an event was running.
     Connection(FourTuple),
-    /// What the thread was working on.
+    /// The thread's work in progress.
     Work,
     /// A device, by the number of its port: it panicked too often.
     Device(usize),
@@ -84,8 +83,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A connection that a panic has ended on its way out of the cell, with the thread's index; the code that contains the
-/// panic notifies its user.
+/// A connection that was ended while a panic unwound out of its cell, with the thread's index; the code that contains
+/// the panic notifies its user.
 type Owed<P> = (usize, Arc<TcpSocket<P>>);
 
 /// The panics of one stack. Any thread.
@@ -97,7 +96,7 @@ pub struct Failures<P: Platform> {
 }
 
 impl<P: Platform> Failures<P> {
-    /// None yet. Without `contains` a panic that is caught goes on.
+    /// No failures yet. Without `contains` a caught panic is resumed.
     pub fn new(contains: bool) -> Self {
         let kept = Lock::new(LockKind::Blocking, LockClass::Failures, VecDeque::new());
         let owed = Lock::new(LockKind::Blocking, LockClass::Failures, Vec::new());
@@ -109,13 +108,13 @@ impl<P: Platform> Failures<P> {
         self.contains
     }
 
-    /// A panic that goes on has ended this connection.
+    /// Records a connection ended by a panic that still unwinds.
     pub(crate) fn owe(&self, socket: Arc<TcpSocket<P>>) {
         self.owed.lock().push((P::thread_index(), socket));
         self.owes.store(true, Ordering::Release);
     }
 
-    /// Tells the users of connections that were condemned on the way of a panic. The caller holds no guard.
+    /// Notifies the users of connections that were ended while a panic unwound. The caller holds no guard.
     #[inline]
     pub(crate) fn settle(&self) {
         if self.owes.load(Ordering::Relaxed) {
@@ -130,7 +129,7 @@ impl<P: Platform> Failures<P> {
         owed.into_iter().for_each(|(_, socket)| socket.ready.raise(CONDEMNED));
     }
 
-    /// The connection that the calling thread's panic has ended, if it has ended one.
+    /// The connection that the calling thread's panic has ended, if any.
     fn victim(&self) -> Option<FourTuple> {
         let owed = self.owed.lock();
         let own = owed.iter().rev().find(|(thread, _)| *thread == P::thread_index());
@@ -142,13 +141,13 @@ impl<P: Platform> Failures<P> {
         self.kept.lock().iter().cloned().collect()
     }
 
-    /// Why the connection of `tuple` was given up, if it was of late.
+    /// Why the connection of `tuple` was given up, if it is among the latest failures.
     pub fn of(&self, tuple: &FourTuple) -> Option<Failure> {
         let kept = self.kept.lock();
         kept.iter().rev().find(|failure| failure.scope == FaultScope::Connection(*tuple)).cloned()
     }
 
-    /// Notes a panic that has been caught, and counts it in `counters`.
+    /// Records a caught panic and counts it in `counters`.
     ///
     /// # Panics
     /// With the same panic, where panics are not contained.
@@ -166,11 +165,11 @@ impl<P: Platform> Failures<P> {
         }
         kept.push_back(failure);
         drop(kept);
-        // Dropped last and guarded: what a panic carries may panic when it is dropped.
+        // Dropped last and guarded: the payload of a panic may panic when it is dropped.
         let _ = attempt(|| drop(panic));
     }
 
-    /// Runs one piece of the work of a thread of the stack's own. `None`: it panicked, and was lost.
+    /// Runs one piece of work of one of the stack's own threads. `None`: it panicked, and its result is lost.
     #[inline]
     pub(crate) fn survive<R>(&self, counters: &Counters, work: impl FnOnce() -> R) -> Option<R> {
         match attempt(work) {
@@ -184,7 +183,7 @@ impl<P: Platform> Failures<P> {
     }
 }
 
-/// What a panic says: nearly always a text.
+/// The message of a panic: nearly always a string.
 fn sentence(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

@@ -1,7 +1,7 @@
-//! What is set on a stack while it runs, and what its connections have taken of what they share: TCP's parameters and
-//! the account of memory, orphans and connections in TIME-WAIT.
+//! The run-time parameters of a stack, and the use of shared resources by its connections: TCP's parameters and the
+//! account of memory, orphans and connections in TIME-WAIT.
 //!
-//! The two stand together because the parameters are the limits of the account. Any thread; no lock is taken on the
+//! The two are in one place because the parameters are the limits of the account. Any thread; no lock is taken on the
 //! data path.
 
 use observe::Time;
@@ -19,7 +19,7 @@ pub struct Control<P: Platform> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SetKnobError {
-    /// There is no such knob, or the value is none for it.
+    /// There is no such knob, or the value is invalid for it.
     Knob(tcp::knobs::KnobError),
     /// One change too many in one run.
     TooManyVersions(TooManyVersions),
@@ -50,14 +50,14 @@ impl std::error::Error for SetKnobError {
 }
 
 impl<P: Platform> Control<P> {
-    /// These parameters, and nothing taken yet.
+    /// These parameters, and an empty account.
     pub(crate) fn new(tcp: tcp::Config) -> Self {
         let account = Account::new(&tcp);
         Control { tcp: Versioned::new(tcp), account }
     }
 
-    /// TCP's parameters as they are now. An event goes by one version from its beginning to its end; a connection keeps
-    /// what it took from the version it was opened under.
+    /// TCP's current parameters. An event uses one version from beginning to end; a connection keeps the values that it
+    /// took from the version it was opened under.
     #[inline(always)]
     pub fn tcp(&self) -> &tcp::Config {
         self.tcp.get()
@@ -74,7 +74,7 @@ impl<P: Platform> Control<P> {
         Ok(())
     }
 
-    /// What connections have taken of what they share.
+    /// The use of resources that connections share.
     #[inline(always)]
     pub(crate) fn account(&self) -> &Account<P> {
         &self.account
@@ -85,13 +85,13 @@ impl<P: Platform> Control<P> {
         self.account.note_fragments(bytes as u64, self.tcp());
     }
 
-    /// Judges anew what is scarce, every millisecond at most.
+    /// Reviews the scarcity of memory, at most once a millisecond.
     #[inline]
     pub(crate) fn weigh_memory(&self, now: Time) {
         self.account.review(now, self.tcp());
     }
 
-    /// What is scarce at present.
+    /// The resources that are scarce now.
     #[inline(always)]
     pub fn scarcity(&self) -> tcp::Scarcity {
         self.account.scarcity()
@@ -103,7 +103,7 @@ impl<P: Platform> Control<P> {
         self.account.sum(Resource::Memory)
     }
 
-    /// Cells and threads that have an entry in the account of what connections share.
+    /// Cells and threads that have an entry in the account of shared resources.
     pub fn accounts(&self) -> usize {
         self.account.entries()
     }

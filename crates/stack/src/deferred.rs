@@ -1,7 +1,8 @@
 //! Effects that wait until the last guard has dropped: wake-ups of sockets' users, and of the receivers behind devices.
 //!
-//! An event is run inside a cell and stores here what must not be done inside. The thread that held the cell releases
-//! it and then calls [`DeferredEffects::flush`]. No other layer is called while a guard is held (invariant G4).
+//! An event runs inside a cell and stores here the effects that must not be performed inside. The thread that held the
+//! cell releases it and then calls [`DeferredEffects::flush`]. No other layer is called while a guard is held
+//! (invariant G4).
 
 use std::sync::Arc;
 
@@ -15,21 +16,21 @@ use crate::socket::poll::Number;
 use crate::socket::readiness::Audience;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
 
-/// What is left to do when the guard is gone. Make one per guard (or per batch of events under one guard).
+/// Effects to perform once the guard is dropped. Make one for each guard, or for each batch of events under one guard.
 pub struct DeferredEffects<P: Platform> {
-    /// Members of `set` on which something rose: nearly all that is woken. Their bits are set already.
+    /// Members of `set` with a readiness edge: nearly all wake-ups. Their bits are set already.
     members: SmallVec<[Number; 4]>,
     /// The poll set of the first edge: one reference for a batch of them.
     set: Option<Arc<PollSet<P>>>,
-    /// Other sockets on which something rose. Their bits are set as well.
+    /// Other sockets with a readiness edge. Their bits are set as well.
     others: SmallVec<[(Risen<P>, Readiness); 1]>,
     /// Transmit queues that were given frames, and the receivers behind them.
     dirty: Dirty,
-    /// Cells that were sent events and whose thread has not been notified.
+    /// Cells that were sent events without a notification of their thread.
     unannounced: BitSet,
-    /// When the earliest is due of what was put before a receive thread, in nanoseconds; `u64::MAX`: nothing was.
+    /// The earliest deadline of work for receive threads, in nanoseconds; `u64::MAX`: none.
     alarm: u64,
-    /// There is something left to do, or memory to give back: most calls are over before anything is.
+    /// There are effects to perform, or memory to free: most calls end without either.
     used: bool,
 }
 
@@ -54,7 +55,7 @@ impl<P: Platform> Default for DeferredEffects<P> {
 }
 
 impl<P: Platform> DeferredEffects<P> {
-    /// Something rose on a connection.
+    /// A connection has a readiness edge.
     #[inline(always)]
     pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) {
         if !bits.is_empty() && !self.noted(&socket.ready, bits, writers) {
@@ -70,15 +71,15 @@ impl<P: Platform> DeferredEffects<P> {
         }
     }
 
-    /// Something rose on a datagram socket.
+    /// A datagram socket has a readiness edge.
     pub(crate) fn wake_datagrams(&mut self, socket: &Arc<UdpShared<P>>, bits: Readiness, writers: Writers) {
         if !self.noted(&socket.ready, bits, writers) {
             self.others.push((Risen::Datagrams(socket.clone()), bits));
         }
     }
 
-    /// Sets the bits of a socket, and notes its number in the one poll set that most edges of a batch are for. False:
-    /// somebody else is to be told.
+    /// Sets the bits of a socket, and records its number if it is in the poll set of most edges of a batch. False: it
+    /// has another waiter.
     #[inline]
     fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
         let (set, number) = match socket.rise(bits, writers) {
@@ -102,14 +103,14 @@ impl<P: Platform> DeferredEffects<P> {
         true
     }
 
-    /// Where transmit queues put what is to be notified of what they were given.
+    /// The record of transmit queues that were given frames, for their notification.
     #[inline]
     pub fn dirty(&mut self) -> &mut Dirty {
         self.used = true;
         &mut self.dirty
     }
 
-    /// Something is due at `nanos`, or nothing (`u64::MAX`), that a receive thread does: see [`crate::alarm`].
+    /// Work for a receive thread is due at `nanos` (`u64::MAX`: none); see [`crate::alarm`].
     #[inline]
     pub fn due(&mut self, nanos: u64) {
         if nanos < self.alarm {
@@ -119,8 +120,8 @@ impl<P: Platform> DeferredEffects<P> {
     }
 
     /// The thread of cell `cell` was sent an event and is to be notified at the end of the batch. The sender keeps this
-    /// note, not the queue: a sender that relied on another sender's note could find it cleared before its own event is
-    /// seen.
+    /// record, not the queue: if a sender relied on another sender's record, that could be cleared before its own event
+    /// is seen.
     #[inline]
     pub fn announce(&mut self, cell: usize) {
         self.unannounced.insert(cell);
@@ -133,7 +134,7 @@ impl<P: Platform> DeferredEffects<P> {
         self.unannounced.pop()
     }
 
-    /// Does what is left, but for announcements. The caller holds no guard.
+    /// Performs the effects other than announcements. The caller holds no guard.
     #[inline]
     pub fn flush(&mut self, links: &Links<P>) {
         if !self.used {
@@ -153,8 +154,8 @@ impl<P: Platform> DeferredEffects<P> {
         self.used = self.members.spilled() | self.others.spilled() | !plain;
     }
 
-    /// Whether it owns nothing once performed, so that dropping it would do nothing: code that served a single call
-    /// then forgets it instead.
+    /// Whether dropping it would do nothing, once its effects are performed: code that served a single call then
+    /// forgets it instead.
     #[inline]
     pub fn is_plain(&self) -> bool {
         !self.used

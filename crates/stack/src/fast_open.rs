@@ -1,6 +1,6 @@
-//! Where the stack keeps what Fast Open remembers of servers: behind a lock of its own, which only an active open with
-//! payload takes, and a connection that has learnt something. Any thread. What is remembered, and for how long, says
-//! [`tcp::fast_open::Destinations`].
+//! The Fast Open cache of servers, behind a lock of its own. Only an active open with payload takes the lock, and a
+//! connection that has learnt about its server. Any thread. [`tcp::fast_open::Destinations`] defines the contents and
+//! their lifetime.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use sync::{Lock, LockClass, LockKind, Platform};
 use tcp::config::FastOpenMode;
 use tcp::fast_open::{News, Offer};
 
-/// What is remembered of servers.
+/// The cache of servers.
 pub struct Destinations<P: Platform> {
     known: Lock<tcp::fast_open::Destinations, P>,
 }
@@ -23,7 +23,7 @@ impl<P: Platform> Default for Destinations<P> {
 }
 
 impl<P: Platform> Destinations<P> {
-    /// What an open with payload towards `remote` may put on its SYN, `mss` being what the route carries.
+    /// What an open with payload may put on its SYN to `remote`. `mss` is that of the route.
     pub fn offer(&self, remote: IpAddr, mss: u16, mode: FastOpenMode, now: Time) -> Offer {
         self.known.lock().offer(remote, mss, mode, now)
     }

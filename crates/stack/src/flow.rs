@@ -5,8 +5,8 @@ pub use sync::slab::Key;
 use wire::FourTuple;
 
 /// A connection as the classifier sees it: its tuple, and the RSS hash that decides which cell and which device queue
-/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree. 48 bytes, because it is
-/// copied often and 44 are copied in pieces that overlap.
+/// serve it. The hash is the device's own (Toeplitz), so that hardware and software agree. Padded to 48 bytes for
+/// copying: 44 bytes are copied in overlapping pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(align(8))]
 pub struct Flow {
@@ -29,25 +29,24 @@ impl Flow {
 pub struct UdpName {
     /// The port that it is bound to.
     pub port: u16,
-    /// Which of all sockets of the stack, for there may be several of a port.
+    /// A number unique in the stack, because several sockets may share a port.
     pub number: u32,
 }
 
 impl UdpName {
-    /// Takes the place of a flow's hash in the choice of a cell, for all sockets of a port.
+    /// Used instead of a flow's hash to choose a cell, for all sockets of a port.
     #[inline]
     pub fn home(port: u16) -> u32 {
         port.into()
     }
 }
 
-/// A connection as its user names it, whatever the architecture: where it lies, and which generation of the slot it
-/// was.
+/// The name of a connection for its user, under every architecture: its slot and the generation of that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Hash of its flow: it leads to the cell.
+    /// Hash of its flow, which selects the cell.
     pub hash: u32,
-    /// Slot and generation in the stack's slab of connections. A key that has gone stale finds nothing.
+    /// Slot and generation in the stack's slab of connections. A stale key finds nothing.
     pub key: Key,
 }
 

@@ -1,8 +1,9 @@
 //! Work that crosses threads: a message, and the slot in which a caller waits for the answer.
 //!
-//! Used by the architectures in which a thread other than the caller runs the event. A message is run in a cell by
-//! [`Message::run`] (`arch/mailbox.rs`), which returns the reply as an [`Answer`]: it is given when the cell has been
-//! left and the effects have been performed, because the woken caller may call back at once, on this very thread.
+//! Used by the architectures in which a thread other than the caller runs the event. [`Message::run`]
+//! (`arch/mailbox.rs`) runs a message in a cell and returns the reply as an [`Answer`]. The answer is delivered once
+//! the cell has been left and the effects have been performed, because the woken caller may call back at once, on this
+//! very thread.
 //!
 //! What may never happen: a caller that sleeps for a reply that will never come. A message that is dropped before it
 //! was run, or by a panic while it runs, replies with [`Reply::Gone`].
@@ -25,11 +26,11 @@ pub enum Message<P: Platform> {
     Udp(UdpCall<P>, ReplySender<P>),
     /// A change of the replicas; the caller sleeps at the slot.
     Control(ControlRequest<P>, ReplySender<P>),
-    /// A look at the cell; the caller sleeps at the slot.
+    /// A request for the cell's statistics; the caller sleeps at the slot.
     StackStats(ReplySender<P>),
 }
 
-/// The answer to a message, not given yet.
+/// The answer to a message, not delivered yet.
 #[must_use = "a caller sleeps until the answer is given"]
 pub struct Answer<P: Platform> {
     reply: Reply,
@@ -42,7 +43,7 @@ impl<P: Platform> Answer<P> {
         Answer { reply, asker }
     }
 
-    /// Wakes the caller. The cell has been let go, and what the event left to do has been done.
+    /// Wakes the caller. The cell has been released, and the deferred effects have been performed.
     pub fn give(self) {
         self.asker.answer(self.reply);
     }
@@ -74,7 +75,8 @@ impl<P: Platform> Drop for ReplySender<P> {
     }
 }
 
-/// Where one caller waits for one answer: a mutex and a condition variable, as the paper's synchronous requests.
+/// A slot in which one caller waits for one answer: a mutex and a condition variable, as in the paper's synchronous
+/// requests.
 pub struct ReplySlot<P: Platform> {
     reply: Lock<Option<Reply>, P>,
     filled: Condvar<P>,
@@ -86,7 +88,7 @@ impl<P: Platform> ReplySlot<P> {
         Arc::new(ReplySlot { reply: Lock::new(LockKind::Blocking, LockClass::Handoff, None), filled: Condvar::new() })
     }
 
-    /// Puts the answer in and wakes the caller.
+    /// Stores the answer and wakes the caller.
     pub fn fill(&self, reply: Reply) {
         sync::walk::note(file!(), "the answer, and a wake for the caller");
         *self.reply.lock() = Some(reply);

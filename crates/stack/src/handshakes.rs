@@ -1,11 +1,10 @@
-//! Handshakes of passive opens in one place of connections: the SYN cache with what the stack keeps beside each
-//! half-open connection, and the way of a SYN, of an acknowledgement and of a time-out through listener, routes and
-//! devices.
+//! Handshakes of passive opens in one place: the SYN cache with the stack's data for each half-open connection, and the
+//! processing of a SYN, an acknowledgement and a time-out through listener, routes and devices.
 //!
-//! [`tcp::handshake`] decides what is answered, kept and given up. This file has the storage, the places in the
-//! listeners' backlogs, and the sending. It belongs to the owner of the connection table.
+//! [`tcp::handshake`] decides which SYNs are answered, kept and given up. This file has the storage, the places in the
+//! listeners' backlogs, and the transmission. It belongs to the owner of the connection table.
 //!
-//! What may never happen: a place of a listener that is neither handed on with a connection nor given back.
+//! What may never happen: a place in a backlog that is neither passed on with a connection nor returned.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -29,7 +28,7 @@ use crate::shared::Shared;
 use crate::socket::{Admission, ListenerShared};
 use crate::table::index::VacantEntry;
 
-/// What the stack keeps beside a half-open connection.
+/// The stack's data for a half-open connection.
 struct Kept<P: Platform> {
     listener: Arc<ListenerShared<P>>,
     route: RouteCache,
@@ -46,17 +45,17 @@ pub struct Child<P: Platform> {
     pub route: RouteCache,
     /// The place that it holds in the backlog of the listener that admitted it.
     pub admission: Admission<P>,
-    /// What rose on it.
+    /// Its readiness edge.
     pub ready: Readiness,
-    /// When it wants to be woken.
+    /// Its earliest deadline.
     pub deadline: Option<Time>,
-    /// What has come to light of its path.
+    /// What its first event learnt about its path.
     pub path: PathUpdate,
-    /// What its table must learn.
+    /// The change for its table.
     pub table: TableChange,
-    /// It has payload to send and found no credit.
+    /// It has payload to send, and its device has no room.
     pub tx_blocked: bool,
-    /// Its place in the connection table, where it is not yet.
+    /// Its vacant entry in the connection table.
     pub absent: VacantEntry,
 }
 
@@ -88,13 +87,13 @@ impl<P: Platform> Moving<P> {
 }
 
 impl<P: Platform> Handshakes<P> {
-    /// Takes every half-open connection out, for other places.
+    /// Takes out every half-open connection, to move it to other places.
     pub(crate) fn take(&mut self) -> Vec<Moving<P>> {
         let entries = std::mem::take(&mut self.cache).into_entries();
         entries.map(|(half_open, kept, hash)| Moving { half_open, kept, hash }).collect()
     }
 
-    /// Puts in half-open connections that other places had.
+    /// Inserts half-open connections from other places.
     pub(crate) fn restore(&mut self, mut moving: Vec<Moving<P>>, config: &tcp::Config, now: Time) {
         moving.sort_by_key(|moving| moving.half_open.deadline(config, now));
         for Moving { half_open, kept, hash } in moving {
@@ -137,14 +136,15 @@ impl<P: Platform> Handshakes<P> {
     }
 }
 
-/// What a listener hands to its children with these options, which are its own with what the path says. The MSS counts
-/// when a SYN is answered and not afterwards.
+/// The parameters of a listener's children. `options` are the listener's, completed with those of the path. The MSS
+/// matters only when a SYN is answered.
 fn params<'o, P: Platform>(options: &'o ConnectionOptions, listener: &ListenerShared<P>, mss: u16) -> ListenParams<'o> {
     ListenParams { mss, options, defer_accept: listener.defer_accept() }
 }
 
 impl<P: Platform> Handshakes<P> {
-    /// A SYN for a listener: it is remembered, answered with a cookie, or dropped; or its connection opens at once.
+    /// Processes a SYN for a listener: it is stored, answered with a cookie, or dropped; or its connection opens at
+    /// once.
     pub(crate) fn syn_arrives(
         &mut self,
         shared: &Shared<P>,
@@ -257,7 +257,7 @@ impl<P: Platform> Handshakes<P> {
     }
 }
 
-/// What connections of `listener` with `peer` start with: its options, and what the path says.
+/// The options that connections of `listener` with `peer` start with: its own, completed with those of the path.
 fn options_on_path<'o, P: Platform>(
     shared: &Shared<P>,
     listener: &'o ListenerShared<P>,
@@ -271,7 +271,7 @@ fn options_on_path<'o, P: Platform>(
     Cow::Owned(ConnectionOptions { hop_limit, ..options.into_owned() })
 }
 
-/// Has `tcp` decide what a listener answers to a SYN, and takes the places of the listener that the answer needs.
+/// Has `tcp` decide a listener's answer to a SYN, and takes the places in its backlog that the answer needs.
 fn admit<P: Platform>(
     shared: &Shared<P>,
     listener: &ListenerShared<P>,
@@ -294,7 +294,7 @@ fn admit<P: Platform>(
     }
 }
 
-/// The MSS of the path that a remembered route leads to.
+/// The MSS of the path of a cached route.
 fn mss_on<P: Platform>(shared: &Shared<P>, route: &RouteCache, peer: IpAddr, now: Time) -> u16 {
     match route.leaves_by(shared.routes().generation()) {
         Some(port) => shared.routes().mss_by(shared.links(), shared.links().interface_of(port), peer, now),
@@ -302,8 +302,8 @@ fn mss_on<P: Platform>(shared: &Shared<P>, route: &RouteCache, peer: IpAddr, now
     }
 }
 
-/// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it brings
-/// one back. Otherwise it is answered as in CLOSED.
+/// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it returns a
+/// valid cookie. Otherwise it is answered as in CLOSED.
 pub(crate) fn cookie_arrives<P: Platform>(
     shared: &Shared<P>,
     listener: Arc<ListenerShared<P>>,
@@ -341,8 +341,8 @@ pub(crate) fn cookie_arrives<P: Platform>(
     }
 }
 
-/// [`Egress::emit`](crate::tx::Egress::emit) for a half-open connection. That routes have changed since its SYN came concerns the child, if
-/// there will be one: it finds out when it first sends.
+/// [`Egress::emit`](crate::tx::Egress::emit) for a half-open connection. If routes have changed since its SYN arrived,
+/// the child, if there will be one, finds out when it first sends.
 fn emit_waiting<P: Platform>(
     shared: &Shared<P>,
     flow: &Flow,
@@ -379,7 +379,7 @@ impl<P: Platform> Child<P> {
 mod tests {
     use super::*;
 
-    /// With a half-open connection and its links it makes the 128 bytes that a flood takes for each SYN.
+    /// Together with a half-open connection and its links: the 128 bytes that each SYN of a flood takes.
     #[test]
     fn what_is_kept_of_a_syn_is_small() {
         assert!(size_of::<Kept<sync::Real>>() <= 40, "{} bytes", size_of::<Kept<sync::Real>>());

@@ -1,20 +1,20 @@
-//! What an ICMP error that IP passes up means to a TCP connection.
+//! The meaning for a TCP connection of an ICMP error that IP passes up.
 
 use ip::icmp::IcmpMeaning;
 use ip::path_mtu::Estimate;
 use tcp::IcmpKind;
 
-/// What an ICMP error means to a TCP connection.
+/// The meaning of an ICMP error for a TCP connection.
 pub enum IcmpReport {
     /// Its segment was not delivered.
     Error(tcp::IcmpError),
-    /// Its segment was too large for the path, of which this is believed now.
+    /// Its segment was too large for the path; the new estimate of the path MTU.
     TooBig(tcp::PathMtu, Estimate),
     /// Nothing.
     Nothing,
 }
 
-/// Reads an ICMP error about a TCP segment. `estimate` says what a report of the path's MTU is worth, if anything.
+/// Interprets an ICMP error about a TCP segment. `estimate` evaluates a reported path MTU.
 pub fn report(error: &ip::IcmpError, estimate: impl FnOnce(&ip::IcmpError, u32) -> Option<Estimate>) -> IcmpReport {
     let Some(seq) = error.seq.filter(|_| error.protocol == wire::protocol::TCP) else { return IcmpReport::Nothing };
     let kind = match error.meaning() {

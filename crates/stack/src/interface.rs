@@ -1,8 +1,8 @@
 //! An interface: addresses, and the ports that they are reached by.
 //!
-//! Usually one port, whose number is the interface's own. None: it has addresses that packets reach through other
-//! interfaces; what is routed to it is dropped. Several: a bond, which spreads its flows over the ports that are up.
-//! Read by any thread; ports are fixed when the stack is built, addresses come and go.
+//! Usually it has one port, with the interface's own number. Without a port its addresses are reached through other
+//! interfaces, and packets routed to it are dropped. With several ports it is a bond, which spreads its flows over the
+//! ports that are up. Read by any thread; ports are fixed when the stack is built, addresses come and go.
 
 use ip::InterfaceView;
 use sync::{Platform, Versioned};
@@ -11,7 +11,7 @@ use crate::flow::Target;
 
 /// See the head of the file.
 pub struct Interface<P: Platform> {
-    /// Its addresses, and what they imply. Read by every packet, replaced when an address comes or goes.
+    /// Its addresses, with what follows from them. Read for every packet, replaced when an address is added or removed.
     pub view: Versioned<InterfaceView, P>,
     /// Numbers of its ports.
     ports: Box<[usize]>,

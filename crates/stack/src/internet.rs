@@ -1,8 +1,8 @@
-//! What comes for the Internet layer itself: ARP and neighbour discovery, fragments, and what is due by time.
+//! Input of the Internet layer itself: ARP, neighbour discovery and fragments; and its timers.
 //!
-//! Off the data path: a segment whose connection has a valid route cache touches nothing of it. Any thread; the caller
-//! holds no lock. The rules are all in the `ip` crate; this file brings what arrives to the tables that it concerns
-//! ([`Addresses`], the neighbours of [`Egress`], fragments), and sends the packets that a table gives back.
+//! Off the data path: a segment of a connection with a valid route cache touches none of it. Any thread; the caller
+//! holds no lock. The rules are in the `ip` crate; this file passes arrivals to their tables ([`Addresses`], the
+//! neighbours of [`Egress`], fragments), and sends the packets that a table returns.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct Internet<P: Platform> {
 }
 
 impl<P: Platform> Internet<P> {
-    /// For these interfaces, whose addresses are not tested yet.
+    /// For these interfaces, with addresses that are not tested yet.
     pub(crate) fn new(interfaces: Vec<(Addressing, Autoconf)>, deadline: Arc<InternetDeadline<P>>) -> Self {
         Internet {
             addresses: Addresses::new(interfaces, deadline.clone()),
@@ -35,7 +35,7 @@ impl<P: Platform> Internet<P> {
         }
     }
 
-    /// Addresses of interfaces, and the groups that they are in.
+    /// Addresses of interfaces, and their groups.
     pub fn addresses(&self) -> &Addresses<P> {
         &self.addresses
     }
@@ -46,7 +46,7 @@ impl<P: Platform> Internet<P> {
         self.deadline.get()
     }
 
-    /// An ARP packet has come.
+    /// An ARP packet arrives.
     pub fn arp_arrives(
         &self,
         egress: &Egress<P>,
@@ -64,7 +64,7 @@ impl<P: Platform> Internet<P> {
         self.neighbour_effects(egress, interface, effects, now, counters, deferred);
     }
 
-    /// A neighbour solicitation or advertisement has come.
+    /// A neighbour solicitation or advertisement arrives.
     pub(crate) fn discovery_arrives(
         &self,
         egress: &Egress<P>,
@@ -103,14 +103,14 @@ impl<P: Platform> Internet<P> {
             self.addresses.neighbour_failed(egress, interface, address, now, counters, deferred);
         }
         for frame in effects.frames {
-            // By the flow's own queue, or what waited could be overtaken by what comes after (G7).
+            // By the flow's own queue, or later packets could overtake those that waited (G7).
             let hash = frame.meta().flow_hash.unwrap_or(0);
             egress.send_frames(interface, hash, &mut smallvec![frame], counters, deferred);
         }
         lost
     }
 
-    /// A fragment has come: the whole datagram, if this was the last missing piece.
+    /// A fragment arrives: returns the whole datagram, if this was the last missing piece.
     pub(crate) fn fragment_arrives(
         &self,
         (egress, control): (&Egress<P>, &Control<P>),
@@ -135,8 +135,8 @@ impl<P: Platform> Internet<P> {
         None
     }
 
-    /// Solicits again, gives neighbours and fragments up, forgets old path MTUs. Returns the errors for the transports
-    /// whose packets waited for a neighbour that does not answer.
+    /// Retransmits solicitations, gives up neighbours and fragments, and removes old path MTUs. Returns the errors for
+    /// transports with packets that waited for a neighbour that does not answer.
     pub(crate) fn timeouts(
         &self,
         (egress, control): (&Egress<P>, &Control<P>),

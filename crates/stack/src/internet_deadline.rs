@@ -1,6 +1,6 @@
 //! When the Internet layer next has work: one time for neighbours, fragments, path MTUs and addresses.
 //!
-//! Each of them notes its next deadline after a change; a receive thread looks at the earliest once a batch. Any
+//! Each of them records its next deadline after a change; a receive thread checks the earliest once a batch. Any
 //! thread.
 
 use observe::Time;
@@ -8,7 +8,7 @@ use sync::{Atomic, Ordering, Platform};
 
 use crate::deferred::DeferredEffects;
 
-/// How often path MTUs are looked through for expired ones. They live for ten minutes.
+/// How often expired path MTUs are removed. They live for ten minutes.
 const PATH_MTU_SWEEP_NS: u64 = 60_000_000_000;
 
 /// See the head of the file.
@@ -18,7 +18,7 @@ pub(crate) struct InternetDeadline<P: Platform> {
 }
 
 impl<P: Platform> Default for InternetDeadline<P> {
-    /// Nothing has work but the sweep of path MTUs.
+    /// Only the sweep of path MTUs is scheduled.
     fn default() -> Self {
         InternetDeadline { earliest: P::AtomicU64::new(PATH_MTU_SWEEP_NS) }
     }
@@ -31,7 +31,7 @@ impl<P: Platform> InternetDeadline<P> {
         Time::from_nanos(self.earliest.load(Ordering::Relaxed))
     }
 
-    /// Something has work at `deadline`: a receive thread must look then.
+    /// Records a deadline at which a receive thread must do work.
     pub(crate) fn note(&self, deadline: Option<Time>, deferred: &mut DeferredEffects<P>) {
         let Some(deadline) = deadline.map(Time::as_nanos) else { return };
         let mut seen = self.earliest.load(Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl<P: Platform> InternetDeadline<P> {
         }
     }
 
-    /// The work is done now; what remains is noted anew.
+    /// Resets the deadline after the work; remaining work is recorded again.
     pub(crate) fn start_again(&self, now: Time) {
         self.earliest.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
     }

@@ -4,26 +4,26 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `stack.rs` | [`Stack`]: interfaces, architecture and drivers put together; the control plane; `stack/switching.rs`: another architecture |
-//! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures part |
+//! | `stack.rs` | [`Stack`]: combines interfaces, architecture and drivers; the control plane; `stack/switching.rs`: switching the architecture |
+//! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures differ |
 //! | `arch.rs`, `arch/` | the [`RunningArchitecture`](arch::RunningArchitecture) trait; one file for each; `select.rs` knows the names |
-//! | `connections/` | what happens to a connection, written once over a [`Place`](place::Place) |
+//! | `connections/` | the handling of connections, written once over a [`Place`](place::Place) |
 //! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/connection.rs` has the slab in which they lie; `place/pcb/` a PCB behind one, two or six locks |
 //! | `call.rs`, `handoff.rs` | work as values, and work that crosses threads |
 //! | `deferred.rs` | effects that wait until the last guard has dropped |
 //! | `interface.rs` | interfaces over ports (`path`): addresses on one side, devices on the other |
-//! | `tx.rs` | from a segment to the device, in the order of its making |
-//! | `route_cache.rs`, `recent_routes.rs` | what connections, and cells, remember of the way there |
+//! | `tx.rs` | from a segment to the device, in the order in which segments were made |
+//! | `route_cache.rs`, `recent_routes.rs` | routes cached by connections and by cells |
 //! | `table/`, `timers.rs`, `bound_sockets.rs` | keyed index of connections, timer wheel, bound sockets |
-//! | `handshakes.rs` | where half-open connections are kept, and the way of a SYN; its rules are in [`tcp::handshake`] |
-//! | `socket/` | what a connection and its user share: readiness, accept queues, datagram queues, poll sets |
-//! | `containment.rs` | panics: how far they spread, and who is notified |
-//! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of what all cells share, each with its locks; `tx.rs` has the way out; `shared.rs` puts them together |
+//! | `handshakes.rs` | storage of half-open connections, and the processing of a SYN; the rules are in [`tcp::handshake`] |
+//! | `socket/` | state shared by a connection and its user: readiness, accept queues, datagram queues, poll sets |
+//! | `containment.rs` | panics: how far they spread, and which users are notified |
+//! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of state that all cells share, each with its locks; `tx.rs` has the transmit path; `shared.rs` combines them |
 //! | `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | port numbers, keys, time, names of connections |
 //!
 //! # What is absent
-//! No file but those under `arch/` and `place/` says how a thread comes to hold a connection. No file under `arch/`
-//! says what a segment means. There is no system call and no wire offset in this crate (`cargo xtask rules`).
+//! Only files under `arch/` and `place/` define how a thread gets access to a connection. No file under `arch/`
+//! interprets a segment. There is no system call and no wire offset in this crate (`cargo xtask rules`).
 
 #![forbid(unsafe_code)]
 

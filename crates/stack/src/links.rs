@@ -1,10 +1,9 @@
-//! The links of a stack: its interfaces, the ports that they are reached by, and the receive threads that serve the
-//! ports.
+//! The links of a stack: its interfaces, their ports, and the receive threads that serve the ports.
 //!
-//! One interface leads to no link but to the stack itself: [`loopback`](crate::loopback).
+//! One interface has no link and leads to the stack itself: [`loopback`](crate::loopback).
 //!
-//! Interfaces and ports are fixed when the stack is built; addresses come and go. Any thread. Nothing here takes a lock
-//! but what wakes a receive thread, and nothing sends: the way out is [`tx`](crate::tx).
+//! Interfaces and ports are fixed when the stack is built; addresses come and go. Any thread. Only the wake-up of a
+//! receive thread takes a lock here, and nothing sends: that is in [`tx`](crate::tx).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use crate::interface::{Interface, Ports};
 /// See the head of the file.
 pub struct Links<P: Platform> {
     clock: BatchClock<P>,
-    /// By index. The last is the one by which the stack reaches itself.
+    /// By index. The last is the loopback interface.
     interfaces: Vec<Interface<P>>,
     /// Devices, by number.
     ports: Ports<P>,
@@ -42,18 +41,18 @@ impl<P: Platform> Links<P> {
         Links { clock, interfaces, ports, interface_of, alarms }
     }
 
-    /// Where `now` comes from, and the time of the batch that is being worked on.
+    /// Where `now` comes from, and the time of the current batch.
     #[inline]
     pub(crate) fn clock(&self) -> &BatchClock<P> {
         &self.clock
     }
 
-    /// Interfaces by index: those that the stack was given, and last the one by which it reaches itself.
+    /// Interfaces by index: the configured ones, and last the loopback interface.
     pub fn interfaces(&self) -> &[Interface<P>] {
         &self.interfaces
     }
 
-    /// The addresses of an interface as they are now, and what they imply.
+    /// The current addresses of an interface, with what follows from them.
     #[inline]
     pub fn view(&self, interface: usize) -> &InterfaceView {
         self.interfaces[interface].view.get()
@@ -89,22 +88,22 @@ impl<P: Platform> Links<P> {
         ports.len() > 0 && ports.all(|port| self.ports[*port].is_down())
     }
 
-    /// Whether every device that could bring a packet to `address` from another host has vanished. None brings one to a
-    /// loopback address, or has ever brought one to a stack without interfaces.
+    /// Whether every device that could receive a packet to `address` from another host has vanished. False for loopback
+    /// addresses, and for a stack without interfaces.
     pub(crate) fn is_down_at(&self, address: IpAddr) -> bool {
         let brings = |interface: &usize| address.is_unspecified() || self.view(*interface).is_local(address);
         let mut down = (0..self.attached().len()).filter(brings).map(|interface| self.is_down(interface));
         down.next().is_some_and(|first| first && down.all(|down| down))
     }
 
-    /// Whether a single host can have `address`: it is no broadcast of a network of ours, no group, and not
+    /// Whether a single host can have `address`: it is not a broadcast address of a local network, a group, or
     /// unspecified.
     pub fn may_be_host(&self, address: IpAddr) -> bool {
         let broadcast = |address| self.interfaces.iter().any(|interface| interface.view.get().is_broadcast(address));
         ip::interface::is_unicast(address) && !matches!(address, IpAddr::V4(v4) if broadcast(v4))
     }
 
-    /// The interface to a link that has `address`, unless it is one that means something else on every link.
+    /// The interface to a link that has `address`, unless the address has a different meaning on every link.
     #[cold]
     pub(crate) fn owner_of(&self, address: IpAddr) -> Option<usize> {
         if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
@@ -113,7 +112,7 @@ impl<P: Platform> Links<P> {
         self.attached().iter().position(|interface| interface.view.get().is_local(address))
     }
 
-    /// Whether `address` is one of this stack's, the loopback addresses among them.
+    /// Whether `address` is one of this stack's, including loopback addresses.
     pub fn is_local(&self, address: IpAddr) -> bool {
         self.interfaces.iter().any(|interface| interface.view.get().is_local(address))
     }
@@ -123,14 +122,14 @@ impl<P: Platform> Links<P> {
         self.alarms.wake_all();
     }
 
-    /// Notifies the receivers of what was given to devices. The caller holds no guard.
+    /// Notifies the devices that were given frames. The caller holds no guard.
     #[inline]
     pub(crate) fn notify(&self, dirty: &mut Dirty) {
         self.ports.notify(dirty, |index, mail| self.look_for_room(index, mail));
     }
 
-    /// The driver of this index has to look whether there is room in its queue, and may be asleep. With `mail`, the
-    /// thread that has claimed the queue has to, whichever driver it runs.
+    /// The driver of this index must check for room in its queue, and may be asleep. With `mail`, the thread that has
+    /// claimed the queue must check, whichever driver it runs.
     #[cold]
     #[inline(never)]
     fn look_for_room(&self, index: usize, mail: bool) {

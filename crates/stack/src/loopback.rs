@@ -1,16 +1,17 @@
-//! The way of a stack to itself: an interface with the loopback addresses, over a port that receives what it transmits.
+//! The loopback path of a stack: an interface with the loopback addresses, over a port that receives the frames that it
+//! transmits.
 //!
-//! What goes to an address of the stack's own, or to a loopback address, leaves by this port, whatever the routing table
-//! says ([`Routes::lookup`](crate::routes::Routes::lookup)), as Linux looks into its table of local addresses first. It comes back as a bare packet, and
-//! takes the way of every packet from there on: checks, classification, the architecture's dispatch. So a connection of
-//! a stack with itself is two connections, each served where its own flow leads.
+//! Packets to one of the stack's own addresses, or to a loopback address, leave by this port, regardless of the routing
+//! table ([`Routes::lookup`](crate::routes::Routes::lookup)), as Linux first consults its table of local addresses.
+//! They return as bare packets, and are processed like any other: checks, classification, the architecture's dispatch.
+//! So a connection of a stack with itself is two connections, each served where its own flow leads.
 //!
 //! Each driver receives by one of the port's queues, besides those of its devices. It does not sleep on it: a sender
-//! that has given the port frames raises a flag of the queue and wakes the driver, wherever it sleeps ([`Alarms`]). The
-//! driver looks at the flag once a batch, which is all that a stack pays that does not talk to itself.
+//! that has given the port frames sets a flag of the queue and wakes the driver, wherever it sleeps ([`Alarms`]). The
+//! driver checks the flag once a batch, the only cost for a stack without loopback traffic.
 //!
 //! What may never happen: a packet with a loopback address leaves by another port (RFC 1122 section 3.2.1.3 g, RFC 4291
-//! section 2.5.3), or a driver sleeps while the flag of its queue is up.
+//! section 2.5.3), or a driver sleeps while the flag of its queue is set.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -27,11 +28,11 @@ use crate::interface::{Interface, Port};
 use crate::links::Links;
 use crate::tx::Egress;
 
-/// The largest packet that a stack sends to itself whole: the largest that IPv4 can express. Linux's interface says one
-/// byte more, which no packet of IPv4 has.
+/// The MTU of the loopback interface: the largest packet of IPv4. Linux's is one byte larger, which no packet of IPv4
+/// can be.
 pub const MTU: usize = 65_535;
 
-/// Most queues of the port. There is a ring from each to each; where there are more drivers, some have none.
+/// Most queues of the port. There is a ring from each to each; with more drivers, some have none.
 const MOST_QUEUES: usize = 32;
 /// Frames that the rings to one queue hold together, while no ring holds more than [`MOST_RING_FRAMES`] or fewer than
 /// [`LEAST_RING_FRAMES`].
@@ -39,16 +40,16 @@ const FRAMES: usize = 2048;
 const MOST_RING_FRAMES: usize = 512;
 const LEAST_RING_FRAMES: usize = 64;
 
-/// Where senders leave word that they have given the port frames: a flag for each receive queue.
+/// The flags, one for each receive queue, by which senders announce frames.
 struct Flags<P: Platform> {
     raised: Box<[CachePadded<P::AtomicBool>]>,
     alarms: Arc<Alarms<P>>,
 }
 
 impl<P: Platform> Flags<P> {
-    /// The driver of this queue has to look. The caller has put the frames into the ring and holds no guard.
+    /// The driver of this queue must check for frames. The caller has put them into the ring and holds no guard.
     fn raise(&self, queue: usize) {
-        // A read-modify-write: a driver that takes the flag down sees the frames of all senders that found it up.
+        // A read-modify-write: a driver that clears the flag sees the frames of all senders that found it set.
         if let Some(raised) = self.raised.get(queue)
             && !raised.swap(true, Ordering::AcqRel)
         {
@@ -75,7 +76,7 @@ impl<P: Platform> TxQueue for Sender<P> {
     }
 
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
-        // Memory does not damage it: the receiver need not read it all for that.
+        // Memory does not damage it: the receiver need not verify its checksum.
         let meta = frame.meta_mut();
         if meta.checksum == Checksum::None {
             meta.checksum = Checksum::Verified;
@@ -100,20 +101,20 @@ impl<P: Platform> TxQueue for Sender<P> {
 
 /// The receiving half of a queue: belongs to one driver.
 pub struct Receiver<P: Platform> {
-    /// The queue. Nobody waits on it.
+    /// The queue. No thread sleeps on it.
     pub queue: Box<dyn RxQueue>,
     flags: Arc<Flags<P>>,
     index: usize,
 }
 
 impl<P: Platform> Receiver<P> {
-    /// Whether frames may have come since [`Receiver::begin`].
+    /// Whether frames may have arrived since [`Receiver::begin`].
     #[inline]
     pub fn is_raised(&self) -> bool {
         self.flags.raised[self.index].load(Ordering::Relaxed)
     }
 
-    /// The driver is about to take frames: those that come later raise the flag again.
+    /// The driver is about to take frames: later ones set the flag again.
     pub fn begin(&self) {
         self.flags.raised[self.index].swap(false, Ordering::AcqRel);
     }
@@ -145,8 +146,8 @@ impl<P: Platform> Device for Loopback<P> {
     }
 }
 
-/// Opens the port for so many drivers; its transmit queues are numbered from `first_queue`. The receiving halves go to
-/// the drivers of their index.
+/// Opens the port for this many drivers; its transmit queues are numbered from `first_queue`. The receiving halves go
+/// to the drivers of their index.
 ///
 /// # Panics
 /// Never: the device was just made, and has its queues.
@@ -168,31 +169,31 @@ pub fn open<P: Platform>(
     (port, queues.into_iter().enumerate().map(receiver).collect())
 }
 
-/// What the interface knows: it has number `index`.
+/// The view of the loopback interface, with number `index`.
 pub fn view(index: usize) -> InterfaceView {
     InterfaceView::of_host(index as u16, MTU)
 }
 
 impl<P: Platform> Links<P> {
-    /// The number of the interface by which the stack reaches itself: the last.
+    /// The number of the loopback interface: the last.
     #[inline]
     pub(crate) fn loopback(&self) -> usize {
         self.interfaces().len() - 1
     }
 
-    /// The interfaces that the stack was given, by index: all but the one by which it reaches itself.
+    /// The configured interfaces, by index: all but the loopback interface.
     pub fn attached(&self) -> &[Interface<P>] {
         &self.interfaces()[..self.loopback()]
     }
 
-    /// Whether an interface is the one by which the stack reaches itself.
+    /// Whether an interface is the loopback interface.
     #[inline]
     pub(crate) fn is_loopback(&self, interface: usize) -> bool {
         interface == self.loopback()
     }
 
-    /// The source address for packets to `destination`, to which the route leads by way of `interface`. To an address of
-    /// its own a stack sends from that address.
+    /// The source address for packets to `destination`, with a route through `interface`. To one of its own addresses a
+    /// stack sends from that address.
     #[inline]
     pub(crate) fn source_by(&self, interface: usize, destination: IpAddr) -> Option<IpAddr> {
         let own = self.is_loopback(interface) && !destination.is_loopback() && !destination.is_multicast();
@@ -205,7 +206,7 @@ impl<P: Platform> Links<P> {
         self.is_loopback(interface) || !source.is_loopback()
     }
 
-    /// The interface that has `address`, the loopback interface among them: for what the stack has sent to itself.
+    /// The interface that has `address`, including the loopback interface: for packets of the stack to itself.
     pub(crate) fn owner_among_all(&self, address: IpAddr) -> Option<usize> {
         self.interfaces().iter().position(|interface| interface.view.get().is_local(address))
     }

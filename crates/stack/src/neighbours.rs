@@ -1,8 +1,7 @@
 //! The tables of neighbours, one for each interface, behind their locks.
 //!
-//! Off the data path: a segment whose connection has a valid route cache touches none of them. Any thread. The rules
-//! are all in [`ip::neighbour`]; what a table gives back, frames above all, is the caller's to deal with once the lock is
-//! released.
+//! Off the data path: a segment of a connection with a valid route cache touches none of them. Any thread. The rules
+//! are in [`ip::neighbour`]; the caller processes what a table returns, mostly frames, once the lock is released.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,15 +21,15 @@ use crate::internet_deadline::InternetDeadline;
 pub struct Neighbours<P: Platform> {
     /// By interface.
     tables: Vec<Lock<NeighbourTable, P>>,
-    /// By interface, whether a neighbour is in doubt there; written under the lock of its table.
+    /// By interface: whether a neighbour's reachability is in doubt; written under the lock of its table.
     doubtful: Box<[P::AtomicBool]>,
-    /// Interfaces on which one is.
+    /// Number of interfaces with such a neighbour.
     doubts: P::AtomicUsize,
     deadline: Arc<InternetDeadline<P>>,
 }
 
 impl<P: Platform> Neighbours<P> {
-    /// Empty tables for so many interfaces; `seed` blurs their timing.
+    /// Empty tables for this many interfaces; `seed` randomises their timing.
     pub(crate) fn new(interfaces: usize, seed: u64, deadline: Arc<InternetDeadline<P>>) -> Self {
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
         let locked = |index| Lock::new(LockKind::Blocking, LockClass::Neighbours, table(index));
@@ -47,7 +46,7 @@ impl<P: Platform> Neighbours<P> {
         self.tables.iter().map(|table| table.lock().len()).sum()
     }
 
-    /// Whether a neighbour may be in doubt: a transport that makes progress is then to say so.
+    /// Whether a neighbour's reachability may be in doubt: transports must then report forward progress.
     #[inline]
     pub(crate) fn has_doubts(&self) -> bool {
         self.doubts.load(Ordering::Relaxed) != 0
@@ -62,7 +61,7 @@ impl<P: Platform> Neighbours<P> {
         self.tables[interface].lock()
     }
 
-    /// Notes whether a neighbour of the interface is in doubt, and when its table, which the caller holds, next has
+    /// Records whether a neighbour of the interface is in doubt, and when its table, which the caller holds, next has
     /// work.
     fn note(&self, interface: usize, table: &NeighbourTable, deferred: &mut DeferredEffects<P>) {
         self.deadline.note(table.next_deadline(), deferred);
@@ -78,9 +77,9 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// The link header for `next_hop`, if its link address is known and fresh, and whether the neighbour is in doubt:
-    /// the answer may then not be kept. `progress` says that the peer's transport has just shown that it hears us, which
-    /// ends the doubt (RFC 4861 section 7.3.1).
+    /// The link header for `next_hop`, if its link address is known and fresh, and whether the neighbour's reachability
+    /// is in doubt: the header must then not be cached. `progress`: the transport has just seen forward progress, which
+    /// confirms reachability (RFC 4861 section 7.3.1).
     pub(crate) fn link_header(
         &self,
         (interface, view): (usize, &InterfaceView),
@@ -103,7 +102,7 @@ impl<P: Platform> Neighbours<P> {
         Some((LinkHeader::new(view.mac, mac, destination), in_doubt))
     }
 
-    /// Asks a neighbour whether it is still there. True: what was remembered of it is not good any more.
+    /// Probes a neighbour. True: cached data about it is no longer valid.
     pub(crate) fn suspect(
         &self,
         interface: usize,
@@ -117,7 +116,7 @@ impl<P: Platform> Neighbours<P> {
         changed
     }
 
-    /// A peer beyond `next_hop` has shown that it hears us: if the neighbour is in doubt, it need not be asked.
+    /// A transport has seen forward progress through `next_hop`: if the neighbour is in doubt, it need not be probed.
     pub(crate) fn confirm(&self, interface: usize, next_hop: IpAddr, now: Time, deferred: &mut DeferredEffects<P>) {
         let mut table = self.table(interface);
         if table.is_in_doubt(next_hop) {
@@ -126,8 +125,8 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// Puts a link header in front of an IP packet, or lets it wait for its neighbour. The frames to send now: the
-    /// packet, or the solicitation.
+    /// Puts a link header in front of an IP packet, or queues it until its neighbour answers. Returns the frames to
+    /// send now: the packet, or the solicitation.
     pub(crate) fn resolve_or_queue(
         &self,
         (interface, view): (usize, &InterfaceView),
@@ -156,7 +155,7 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// An ARP packet has come.
+    /// An ARP packet arrives.
     pub(crate) fn arp_arrives(
         &self,
         (interface, view): (usize, &InterfaceView),
@@ -170,7 +169,7 @@ impl<P: Platform> Neighbours<P> {
         effects
     }
 
-    /// A neighbour solicitation or advertisement has come.
+    /// A neighbour solicitation or advertisement arrives.
     pub(crate) fn discovery_arrives(
         &self,
         (interface, view): (usize, &InterfaceView),
@@ -184,7 +183,7 @@ impl<P: Platform> Neighbours<P> {
         effects
     }
 
-    /// Solicits again, and gives neighbours up.
+    /// Retransmits solicitations, and gives up neighbours.
     pub(crate) fn timeouts(
         &self,
         interface: usize,

@@ -1,4 +1,4 @@
-//! Echo requests of ours that wait for their replies.
+//! Echo requests of this stack that wait for their replies.
 //!
 //! Off the data path. A `ping` waits here; the receive thread that sees the reply wakes it.
 
@@ -24,7 +24,7 @@ pub struct Pings<P: Platform> {
 pub struct EchoReply {
     /// The address that answered.
     pub from: IpAddr,
-    /// Bytes of data that came back.
+    /// Bytes of data in the reply.
     pub len: usize,
     /// Its time to live or hop limit as received.
     pub ttl: u8,
@@ -43,7 +43,7 @@ impl<P: Platform> Default for Pings<P> {
 }
 
 impl<P: Platform> Pings<P> {
-    /// An identifier that no other request of this stack has.
+    /// An identifier that is unique among this stack's requests.
     pub fn identifier(&self) -> u16 {
         self.next.fetch_add(1, Ordering::Relaxed) as u16
     }
@@ -53,7 +53,7 @@ impl<P: Platform> Pings<P> {
         self.replies.lock().insert((ident, seq), None);
     }
 
-    /// A reply has come. A reply that no caller waits for is ignored.
+    /// A reply arrives. It is ignored if no caller waits for it.
     pub fn arrived(&self, datagram: &ip::Datagram, ident: u16, seq: u16, now: Time) {
         let reply = EchoReply { from: datagram.src, len: datagram.buf.len(), ttl: datagram.ttl, at: now };
         let mut replies = self.replies.lock();

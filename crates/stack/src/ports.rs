@@ -1,9 +1,9 @@
-//! Which port an active open or a bind to port 0 gets.
+//! Selection of a port for an active open or a bind to port 0.
 //!
 //! Ephemeral ports follow RFC 6056, algorithm 3: the search begins at a keyed hash of the destination plus a counter,
-//! so that an observer of one destination learns nothing of another. Whether a tuple is free is not decided here: the
-//! cell that would hold it refuses it, and the next candidate is tried. Wildcard binds are reserved here, so that two
-//! listeners cannot take one address.
+//! so that an observer of one destination learns nothing about another. Whether a tuple is free is not decided here:
+//! the cell that would hold it refuses it, and the next candidate is tried. Wildcard binds are reserved here, so that
+//! two listeners cannot take one address.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -50,8 +50,8 @@ impl<P: Platform> Ports<P> {
         rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).chain(rotate(EXTENDED, *EPHEMERAL.start() - 1, start))
     }
 
-    /// So many candidates were passed over before one was free: the next search begins behind them, as the counter of
-    /// the RFC does. Otherwise every later search would try the same taken ports again.
+    /// Records how many candidates were skipped before one was free. The next search begins after them, like the RFC's
+    /// counter; otherwise every later search would try the same taken ports again.
     pub fn passed_over(&self, candidates: u32) {
         if candidates > 0 {
             self.counter.fetch_add(candidates, Ordering::Relaxed);

@@ -1,18 +1,17 @@
-//! Routes that new connections need not look up: those of the connections opened last.
+//! A cache of the routes of the connections opened last, for new connections.
 //!
-//! A server's next client often comes from where the last one came from. Kept in each cell beside its half-open
+//! A server's next client often has the same address as the last one. Kept in each cell beside its half-open
 //! connections.
 
 use std::net::IpAddr;
 
 use crate::route_cache::RouteCache;
 
-/// Destinations of which the route is kept for the next connection.
+/// Number of destinations in the cache.
 const RECENT_ROUTES: usize = 4;
 
-/// Routes as the connections opened last found them: a new connection to one of those destinations looks up neither
-/// route nor neighbour. Whether one is still good, its generation says when it is used. Of the thread that holds the
-/// cell.
+/// The routes of the connections opened last: a new connection to one of those destinations looks up neither route nor
+/// neighbour. Their generation is checked at each use. Belongs to the thread that holds the cell.
 #[derive(Default)]
 pub struct RecentRoutes {
     entries: [Option<(IpAddr, RouteCache)>; RECENT_ROUTES],
@@ -21,7 +20,7 @@ pub struct RecentRoutes {
 }
 
 impl RecentRoutes {
-    /// What is remembered of the way to `destination`, if it was found when the routes were of this generation.
+    /// The cached route to `destination`, if it was found when the routes were of this generation.
     #[inline]
     pub fn recall(&self, destination: IpAddr, generation: u32) -> RouteCache {
         let known = self.find(destination).filter(|route| route.generation == generation);

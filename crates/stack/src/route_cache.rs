@@ -1,30 +1,29 @@
-//! What a connection remembers of its way: the link header of its next hop, and when the way was looked up.
+//! The route cache of a connection: the link header of its next hop, and the generation in which it was looked up.
 //!
-//! Filled and used by [`tx`](crate::tx), kept with the connection. It is good while its generation is that of the
-//! routes and neighbours ([`Routes`](crate::routes::Routes)); a connection is not notified when
-//! it becomes stale.
+//! Filled and used by [`tx`](crate::tx), kept with the connection. It is valid while its generation is that of the
+//! routes and neighbours ([`Routes`](crate::routes::Routes)); a connection is not notified when it becomes stale.
 
 use ip::LinkHeader;
 
-/// What a connection remembers of its route: the header that its frames begin with. 24 bytes.
+/// The cached route of a connection: the header that its frames begin with. 24 bytes.
 #[derive(Clone, Copy, Default)]
 pub struct RouteCache {
-    /// Of routes and neighbours when the way was looked up; 0: never. Less by one if `link` could not be kept, so that
-    /// it is looked up each time: generations are odd.
+    /// Generation of routes and neighbours at the look-up; 0: never looked up. Generations are odd; a value one less
+    /// means that `link` must not be cached and is looked up each time.
     pub(crate) generation: u32,
     /// The port that it leaves by.
     pub(crate) port: u16,
-    /// The low bits of the acknowledgement number that was sent last while the neighbour was in doubt.
+    /// The low bits of the acknowledgement number last sent while the neighbour was in doubt.
     pub(crate) acknowledged: u16,
     pub(crate) link: Option<LinkHeader>,
-    /// The neighbour is about to be asked whether it is still there. The cache is not good while that is so.
+    /// The neighbour's reachability is in doubt. The cache is invalid meanwhile.
     pub(crate) in_doubt: bool,
 }
 
 const _: () = assert!(size_of::<RouteCache>() == 24);
 
 impl RouteCache {
-    /// No route yet, only what was known of the path when the routes were of this generation.
+    /// No route yet; the path is known as of this generation of the routes.
     pub fn as_of(generation: u32) -> RouteCache {
         RouteCache { generation: generation ^ 1, ..RouteCache::default() }
     }
@@ -35,13 +34,13 @@ impl RouteCache {
         (self.generation == generation).then_some(usize::from(self.port))
     }
 
-    /// Nothing is known of the way but the port.
+    /// A route of which only the port is known.
     #[inline]
     pub fn by(port: u16) -> RouteCache {
         RouteCache { port, ..RouteCache::default() }
     }
 
-    /// It is to be looked up again, as if routes had changed.
+    /// Forces a new look-up, as if routes had changed.
     #[cold]
     pub fn outdate(&mut self) {
         if self.generation != 0 {
@@ -49,7 +48,7 @@ impl RouteCache {
         }
     }
 
-    /// The port that it leaves by, as far as it was looked up; else the first.
+    /// The port that it leaves by, if it was looked up; otherwise the first.
     #[inline]
     pub fn port(&self) -> u16 {
         self.port

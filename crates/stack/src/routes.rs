@@ -1,8 +1,7 @@
-//! Where packets go, and what is known of the paths there: the routing table, and the path MTUs that routers have
-//! reported, each behind its lock.
+//! Routes and paths: the routing table, and the path MTUs that routers have reported, each behind its lock.
 //!
-//! Not touched by a segment whose connection has a valid route cache: a change of routes or neighbours raises the
-//! generation, by which caches are known to be out of date. Any thread. The rules are in [`ip`].
+//! Not touched by a segment of a connection with a valid route cache: a change of routes or neighbours increments the
+//! generation, which makes caches stale. Any thread. The rules are in [`ip`].
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -20,16 +19,16 @@ use crate::links::Links;
 /// See the head of the file.
 pub struct Routes<P: Platform> {
     table: Lock<RouteTable, P>,
-    /// Some route says something of its path.
+    /// Some route has path attributes.
     describes_paths: P::AtomicBool,
-    /// What routers reported about paths.
+    /// Path MTUs that routers reported.
     path_mtu: Lock<PathMtuTable, P>,
-    /// Rises when a cached link header may have become wrong; odd.
+    /// Incremented when a cached link header may have become wrong; odd.
     generation: P::AtomicU32,
 }
 
 impl<P: Platform> Routes<P> {
-    /// These routes, and no path known.
+    /// These routes, and no known path MTU.
     pub(crate) fn new(table: RouteTable) -> Self {
         Routes {
             describes_paths: P::AtomicBool::new(table.has_attributes()),
@@ -51,14 +50,14 @@ impl<P: Platform> Routes<P> {
         self.generation.fetch_add(2, Ordering::AcqRel);
     }
 
-    /// The interface and next hop towards `destination`. No route leads to an address of ours but to ourselves.
+    /// The interface and next hop towards `destination`. Own addresses are reached only by loopback.
     pub fn lookup(&self, links: &Links<P>, destination: IpAddr) -> Option<(usize, IpAddr)> {
         if links.is_local(destination) {
             return Some((links.loopback(), destination));
         }
         let hop = self.table.lock().lookup(destination);
         if destination.is_multicast() {
-            // A group has no gateway. Without a route the first interface is as good as any.
+            // A group has no gateway. Without a route the first interface is used.
             return Some((hop.map_or(0, |hop| usize::from(hop.interface)), destination));
         }
         let hop = hop?;
@@ -70,7 +69,7 @@ impl<P: Platform> Routes<P> {
         self.lookup(links, flow.tuple.remote_addr).is_some_and(|(leaves_by, _)| leaves_by == interface)
     }
 
-    /// What the route to `destination` says of the path. No route leads to ourselves.
+    /// The path attributes of the route to `destination`. None for own addresses.
     #[inline]
     fn attributes(&self, links: &Links<P>, destination: IpAddr) -> RouteAttributes {
         if self.describes_paths() && !links.is_local(destination) {
@@ -85,12 +84,12 @@ impl<P: Platform> Routes<P> {
         self.describes_paths.load(Ordering::Relaxed)
     }
 
-    /// Adds a route by way of an interface, or changes it.
+    /// Adds or changes a route through an interface.
     pub fn state(&self, stated: &Route, interface: usize) {
         self.change(|routes| routes.state(stated, interface as u16));
     }
 
-    /// Takes a route away; `None`: there is none of this name.
+    /// Removes a route; `None`: there is none of this name.
     pub fn remove(&self, named: &RouteName) -> Option<RouteEntry> {
         self.change(|routes| routes.remove_named(named))
     }
@@ -105,13 +104,13 @@ impl<P: Platform> Routes<P> {
         result
     }
 
-    /// Looks at the table of routes.
+    /// Reads the table of routes.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&RouteTable) -> R) -> R {
         look(&self.table.lock())
     }
 
-    /// The device of a port has vanished, or is back. Whether its interface has none left by that; if it has, its flows
-    /// look for another.
+    /// Records that the device of a port has vanished, or is back. Returns whether its interface has no device left; if
+    /// it has one, its flows move there.
     pub(crate) fn set_port_down(&self, links: &Links<P>, port: usize, interface: Option<usize>, down: bool) -> bool {
         links.ports()[port].set_down(down);
         let Some(interface) = interface else { return false };
@@ -132,13 +131,13 @@ impl<P: Platform> Routes<P> {
         self.mss_by(links, self.lookup(links, destination).map(|(interface, _)| interface), destination, now)
     }
 
-    /// The same where the interface that the route leads to is known, or that there is none.
+    /// The same, for a known interface of the route (`None`: there is no route).
     pub(crate) fn mss_by(&self, links: &Links<P>, interface: Option<usize>, destination: IpAddr, now: Time) -> u16 {
         let Some(interface) = interface else { return 536 };
         tcp::mss::in_packet(self.path_mtu(links, interface, destination, now), destination)
     }
 
-    /// The largest packet that is believed to reach `destination` by way of this interface.
+    /// The path MTU towards `destination` through this interface.
     fn path_mtu(&self, links: &Links<P>, interface: usize, destination: IpAddr, now: Time) -> usize {
         let device = links.view(interface).mtu_for(destination);
         let stated = self.attributes(links, destination);
@@ -147,21 +146,22 @@ impl<P: Platform> Routes<P> {
         known.map_or(device, |known| device.min(usize::from(known)))
     }
 
-    /// The MTU that routers have reported of the path to `destination`, if they have.
+    /// The path MTU to `destination` that routers have reported, if any.
     pub fn reported_mtu(&self, destination: IpAddr, now: Time) -> Option<u16> {
         let table = self.path_mtu.lock();
-        // Nearly always; a lookup costs a keyed hash.
+        // The table is nearly always empty; a lookup costs a keyed hash.
         if table.is_empty() { None } else { table.lookup(destination, now) }
     }
 
-    /// The largest TCP data without options that the link towards `destination` takes, whatever lies behind it.
+    /// The largest TCP data without options that the link towards `destination` carries, regardless of the rest of the
+    /// path.
     #[cold]
     fn link_mss(&self, links: &Links<P>, destination: IpAddr) -> u16 {
         let Some((interface, _)) = self.lookup(links, destination) else { return 536 };
         tcp::mss::in_packet(links.view(interface).mtu_for(destination), destination)
     }
 
-    /// What a router's report of an MTU is worth; `None`: there is no path that it could be about.
+    /// The estimate from a router's report of an MTU; `None`: there is no such path.
     #[cold]
     pub(crate) fn estimate(
         &self,
@@ -176,7 +176,7 @@ impl<P: Platform> Routes<P> {
         Some(ip::path_mtu::estimate(destination, reported, error.sent, current))
     }
 
-    /// A connection has believed a router's packet-too-big: others to that destination profit.
+    /// Stores the path MTU that a connection accepted from a router, for all to that destination.
     pub(crate) fn learn_path_mtu(&self, links: &Links<P>, destination: IpAddr, estimate: Estimate, now: Time) {
         let Some((interface, _)) = self.lookup(links, destination) else { return };
         let link = links.view(interface).mtu_for(destination);
@@ -187,29 +187,29 @@ impl<P: Platform> Routes<P> {
         }
     }
 
-    /// Forgets old path MTUs.
+    /// Removes expired path MTUs.
     pub(crate) fn timeouts(&self, now: Time) {
         if self.path_mtu.lock().timeouts(now) {
-            // Connections look at the way again when they next send (RFC 1191 section 6.3).
+            // Connections look up their route again when they next send (RFC 1191 section 6.3).
             self.invalidate();
         }
     }
 
-    /// Whether routers may fragment what is sent to `destination`: its route allows it, or a router has reported an MTU
-    /// below the least that is accepted.
+    /// Whether routers may fragment packets to `destination`: its route allows it, or a router has reported an MTU
+    /// below the accepted minimum.
     #[cold]
     pub(crate) fn may_be_fragmented(&self, links: &Links<P>, destination: IpAddr, now: Time) -> bool {
         destination.is_ipv4()
             && (self.attributes(links, destination).mtu_locked || self.path_mtu.lock().fragments(destination, now))
     }
 
-    /// Is this a router's word of the size of a path of which the route is certain?
+    /// Whether this is a packet-too-big report for a path with an MTU locked by its route.
     pub(crate) fn is_settled(&self, links: &Links<P>, error: &ip::IcmpError) -> bool {
         matches!(error.kind, IcmpErrorKind::PacketTooBig { .. })
             && self.attributes(links, error.tuple.remote_addr).mtu_locked
     }
 
-    /// Fills in what the user left open and the route to `destination` says.
+    /// Completes options that the user did not set from the route to `destination`.
     #[inline]
     pub(crate) fn on_path<'o>(
         &self,

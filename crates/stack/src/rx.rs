@@ -1,4 +1,4 @@
-//! The receive path: from a device's queue to `post`, the one line where architectures part.
+//! The receive path: from a device's queue to `post`, the one line where architectures differ.
 //!
 //! A driver belongs to one thread at a time and serves one queue pair of each device. It takes a batch of frames, has
 //! IP check them, classifies segments into flows and posts them; answers ARP, ND and ICMP by itself; then gives the
@@ -32,19 +32,18 @@ use crate::interface::{Port, Ports};
 use crate::loopback::Receiver;
 use crate::shared::Shared;
 
-/// Batches that a driver takes at most before it sees to deadlines that are over: together what a queue holds by
-/// default.
+/// The most batches that a driver takes before it runs expired timers: together the default size of a queue.
 const MOST_BATCHES: usize = 16;
-/// Connections that waited for room in a device and get a turn after each batch.
+/// The most connections waiting for room in a device that get a turn after each batch.
 const ROOM_TURNS: usize = 64;
 
-/// A receive queue of a driver's.
+/// A receive queue of a driver.
 pub(crate) struct Source<P: Platform> {
     /// The port that it belongs to.
     pub port: usize,
     /// The interface over the port.
     pub interface: Option<usize>,
-    /// What the device's frames begin with.
+    /// The framing of the device's frames.
     pub framing: Framing,
     /// The verdict step before IP, where there is one.
     pub inspected: Option<Box<Inspected<P>>>,
@@ -52,7 +51,7 @@ pub(crate) struct Source<P: Platform> {
     pub queue: Box<dyn RxQueue>,
 }
 
-/// A verdict step, and what is given the frames that are not for the stack.
+/// A verdict step, and the bridge for the frames that are not for the stack.
 pub(crate) struct Inspected<P: Platform> {
     inspection: Inspection<P>,
     bridge: Option<Box<dyn Consume<P, Target>>>,
@@ -61,7 +60,7 @@ pub(crate) struct Inspected<P: Platform> {
 }
 
 impl<P: Platform> Inspected<P> {
-    /// Leaves in `vector` what is for the stack, and gives the bridge the rest.
+    /// Keeps in `vector` the frames for the stack, and gives the others to the bridge.
     #[inline(never)]
     fn inspect(
         &mut self,
@@ -84,21 +83,21 @@ impl<P: Platform> Inspected<P> {
     }
 }
 
-/// What a driver took from its queues.
+/// A driver's batches from its queues.
 struct Taken {
     /// The clock's reading before the last batch.
     now: Time,
     frames: usize,
-    /// Of the last batch, a queue may hold more.
+    /// A queue may hold more frames than its last batch.
     full: bool,
 }
 
 /// One receive thread's view of the devices.
 pub struct Driver<P: Platform> {
     shared: Arc<Shared<P>>,
-    /// Where the architecture is found; a switch puts another one there.
+    /// The slot with the current architecture; a switch replaces it.
     slot: Arc<Slot<P>>,
-    /// What was found there when the latest batch began.
+    /// The architecture in `slot` when the latest batch began.
     active: Arc<dyn RunningArchitecture<P>>,
     version: u32,
     /// See [`Properties::keeps_batches_together`](crate::Properties::keeps_batches_together).
@@ -106,9 +105,9 @@ pub struct Driver<P: Platform> {
     rss: Toeplitz,
     index: usize,
     sources: Vec<Source<P>>,
-    /// What the stack has sent to itself. Not one of the sources, which end with their devices.
+    /// The loopback queue. Not one of the sources, which end with their devices.
     loopback: Option<Receiver<P>>,
-    /// It was given queues: when they are all gone, so is what it was made for.
+    /// It was given queues; when all are gone it has no devices left.
     has_devices: bool,
     /// Empty between polls; kept for its memory.
     vector: Vector,
@@ -118,11 +117,11 @@ pub struct Driver<P: Platform> {
     idle: Arc<Idle<P>>,
     /// Ports whose device was found to have vanished.
     lost: Vec<usize>,
-    /// Frames taken from a queue and not dealt with yet.
+    /// Frames taken from a queue and not processed yet.
     unserved: u64,
-    /// The source that is being looked at; `sources.len()` while none is.
+    /// The source in use; `sources.len()` if none.
     at: usize,
-    /// Panics since something was last done without one.
+    /// Panics since the last progress.
     panics: u32,
 }
 
@@ -179,12 +178,11 @@ impl<P: Platform> Driver<P> {
     }
 
     /// The loop of a receive thread: batches while there are frames, sleep when there are none, until `stop` is set and
-    /// the thread woken. It outlives its devices: timers and, under `up`, callers still need it. `told` is called once,
+    /// the thread woken. It outlives its devices: timers and, under `up`, callers still need it. Calls `told` once,
     /// when every device has vanished or been given up.
     ///
-    /// A panic costs what the thread was working on. Where panics follow each other with nothing done in between, the
-    /// device that they come from is given up, as if it had been unplugged; if they come from no device, the thread is,
-    /// with all its devices.
+    /// A panic loses the work in progress. After repeated panics without progress in between, the device that they come
+    /// from is given up, as if unplugged; if they come from no device, the thread is given up with all its devices.
     pub fn serve(&mut self, stop: &P::AtomicBool, told: impl FnOnce()) {
         let mut told = Some(told);
         while !stop.load(Ordering::Acquire) && self.panics <= PANICS_IN_A_ROW {
@@ -218,10 +216,11 @@ impl<P: Platform> Driver<P> {
         done
     }
 
-    /// A piece of work has panicked: notes it, gives up what has panicked too often, and sees to what was done before.
+    /// Records a panic, gives up a device or thread that panicked too often, and performs the effects of earlier
+    /// events.
     #[cold]
     fn survive(&mut self, panic: Panic, deferred: &mut DeferredEffects<P>) {
-        // A frame was dealt with, however badly: the next one may be better.
+        // A frame was consumed, so this counts as progress: the next one may not panic.
         self.panics = if self.unserved > 0 { 0 } else { self.panics + 1 };
         let source = self.sources.get(self.at).map(|source| source.port);
         let scope = match source {
@@ -231,7 +230,7 @@ impl<P: Platform> Driver<P> {
         };
         self.shared.failures.note(panic, scope.clone(), &self.shared.counters);
         Counters::drop_many(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
-        // What the events before it have left to do is owed all the same.
+        // The effects of the events before it must still be performed.
         let rest = attempt(|| {
             self.shared.failures.settle();
             deferred.flush(self.shared.links());
@@ -257,8 +256,8 @@ impl<P: Platform> Driver<P> {
         self.at = self.sources.len();
     }
 
-    /// Nothing goes by this device any more: if it was its interface's last, connections that went there end, and
-    /// nothing is opened by way of it.
+    /// Takes a device out of use. If it was its interface's last, connections through the interface end, and none can
+    /// be opened through it.
     fn take_down(&self, Source { port, interface, queue, .. }: Source<P>) {
         let _ = attempt(|| drop(queue));
         let last = self.shared.routes().set_port_down(self.shared.links(), port, interface, true);
@@ -267,13 +266,13 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    /// The calling thread stops polling for a while: what it owns may be used by others meanwhile.
+    /// The calling thread stops polling for a while: other threads may use its cells meanwhile.
     pub fn rest(&mut self) {
         self.find_architecture();
         self.active.retire();
     }
 
-    /// Looks whether the stack has been switched to another architecture.
+    /// Checks whether the stack has been switched to another architecture.
     #[inline]
     fn find_architecture(&mut self) {
         let running = self.slot.get();
@@ -284,10 +283,10 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    /// From now on what this driver receives by `port` is inspected before IP sees it, and what is for a bridge given
-    /// to `bridge`, which may transmit by every port of the stack. Without a bridge such frames are dropped, counted as
-    /// [`DropReason::NotForUs`]. False: the driver serves no queue of that port. Between polls. What the stack sends to
-    /// itself comes by no port of a device, and is not inspected.
+    /// From now on frames that this driver receives by `port` are inspected before IP; those for a bridge are given to
+    /// `bridge`, which may transmit by every port of the stack. Without a bridge such frames are dropped and counted as
+    /// [`DropReason::NotForUs`]. False: the driver serves no queue of that port. Call it between polls. Loopback
+    /// packets use no port of a device, and are not inspected.
     pub fn inspect(
         &mut self,
         port: usize,
@@ -317,8 +316,8 @@ impl<P: Platform> Driver<P> {
         &self.counters
     }
 
-    /// Takes one batch from each queue and brings it to where it belongs; runs timers that are due. Returns the number
-    /// of frames, and not 0 while something waits that the stack has sent to itself.
+    /// Takes one batch from each queue and delivers it; runs due timers. Returns the number of frames, which is not 0
+    /// while loopback packets wait.
     pub fn poll(&mut self) -> usize {
         let mut deferred = std::mem::take(&mut self.deferred);
         let frames = self.turn(&mut deferred);
@@ -341,15 +340,15 @@ impl<P: Platform> Driver<P> {
         taken.frames.max(usize::from(self.has_looped()))
     }
 
-    /// Whether the stack has sent something to itself that this driver is to take.
+    /// Whether there are loopback packets for this driver.
     #[inline]
     fn has_looped(&self) -> bool {
         self.loopback.as_ref().is_some_and(Receiver::is_raised)
     }
 
-    /// A queue has given a whole batch, and may hold more that arrived before a deadline that is over now: that comes
-    /// first, or a thread that was away for a while would act on a silence that was none. Not for ever: what arrives in
-    /// the meantime has no end where frames come as fast as they are dealt with.
+    /// A queue returned a full batch, and may hold frames that arrived before a deadline that has passed since. They
+    /// are processed first, or a thread that was delayed would time out although the peer had answered. The number of
+    /// batches is bounded, because frames may arrive as fast as they are processed.
     #[cold]
     fn catch_up(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
         for _ in 0..MOST_BATCHES {
@@ -405,7 +404,7 @@ impl<P: Platform> Driver<P> {
         taken
     }
 
-    /// Takes one batch of what the stack has sent to itself.
+    /// Takes one batch of loopback packets.
     #[cold]
     #[inline(never)]
     fn take_looped(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
@@ -430,7 +429,7 @@ impl<P: Platform> Driver<P> {
         self.vector = vector;
     }
 
-    /// A packet that the stack has sent to itself: it has arrived at the interface that has its destination.
+    /// A loopback packet: it arrives at the interface that has its destination.
     fn looped(&mut self, packet: PktBuf, followed: bool, now: Time, deferred: &mut DeferredEffects<P>) {
         let destination = ip::input::destination(&packet);
         let Some(owner) = destination.and_then(|destination| self.shared.links().owner_among_all(destination)) else {
@@ -442,7 +441,7 @@ impl<P: Platform> Driver<P> {
         self.input(owner, (input, followed), now, deferred);
     }
 
-    /// A device that has vanished takes its connections with it, and nothing is opened by way of it until it is back.
+    /// The connections of a vanished device end, and none can be opened through it until it is back.
     fn look_for_devices(&mut self) {
         for Source { port, interface, queue, .. } in &self.sources {
             let (gone, known) = (queue.gone(), self.lost.contains(port));
@@ -498,8 +497,8 @@ impl<P: Platform> Driver<P> {
         self.active.end_of_batch(deferred);
     }
 
-    /// When it next has something to do that no frame and no call brings: a timer, a frame that a device hands out
-    /// late, a connection or a frame that waits for room in a device. Never late; early wakes are harmless.
+    /// When it next has work that no frame or call triggers: a timer, a delayed frame of a device, a connection or
+    /// frame that waits for room in a device. Never late; early wakes are harmless.
     pub fn next_deadline(&self) -> Time {
         let now = self.shared.clock().now();
         if self.has_looped() || self.transmit_queues().any(|queue| queue.has_blocked()) {
@@ -511,7 +510,7 @@ impl<P: Platform> Driver<P> {
         others.min(self.shared.internet().deadline())
     }
 
-    /// Sleeps until a frame comes, a timer is due, the driver is woken, or `limit` has passed.
+    /// Sleeps until a frame arrives, a timer is due, the driver is woken, or `limit` has passed.
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         self.find_architecture();
         let now = self.shared.clock().now();
@@ -522,20 +521,20 @@ impl<P: Platform> Driver<P> {
         outcome
     }
 
-    /// When it must look again whatever happens.
+    /// The latest time at which it must check for work.
     fn looks_again(&self, now: Time) -> Time {
         if self.has_looped() {
             return now;
         }
-        // With several devices the first is slept on; the others are looked at often enough.
+        // With several devices the thread sleeps on the first and polls the others often enough.
         let nap = (self.sources.len() > 1 || self.waits_for_room()).then(|| now + ROOM_NAP);
         let others = nap.into_iter().chain(self.active.next_deadline()).min().unwrap_or(Time::MAX);
         others.min(self.shared.internet().deadline())
     }
 
     fn sleep(&mut self, timeout: Option<Duration>) -> WaitOutcome {
-        // Waiting on a queue that is gone returns at once. That a device has vanished is reported at once, too; only
-        // then is there nothing left to wait for but timers, callers, and a device that comes back.
+        // Waiting on a queue that is gone returns at once, and a vanished device is reported at once. After that only
+        // timers, callers and a returning device are left to wait for.
         if self.gone() {
             let now = self.shared.clock().now();
             let back = self.sources.iter().filter_map(|source| source.queue.next_due()).map(|due| due - now).min();
@@ -555,7 +554,7 @@ impl<P: Platform> Driver<P> {
         self.transmit_queues().any(|queue| queue.may_wait())
     }
 
-    /// The transmit queues that this driver looks after.
+    /// The transmit queues that this driver serves.
     fn transmit_queues(&self) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
         self.shared.links().ports().iter().flat_map(|port| self.looked_after(port))
     }
@@ -626,7 +625,7 @@ impl<P: Platform> Driver<P> {
         }
     }
 
-    /// What a frame is that is no plain segment. `followed`: data of the same connection stands right behind it.
+    /// Classifies a frame that is not a plain segment. `followed`: data of the same connection follows directly.
     #[inline(never)]
     fn input(
         &mut self,
@@ -709,7 +708,7 @@ impl<P: Platform> Driver<P> {
             Ok(checked) => checked,
             Err(reason) => return Counters::drop(counters, reason),
         };
-        // Made in one expression, and so where it is handed on from: a move right behind would stall.
+        // Built in one expression, so that it is constructed in place: a move right after its stores would stall.
         let mut ingress = Ingress::Segment(ArrivingSegment {
             hash: known.unwrap_or_default(),
             segment: Some(tcp::Segment::assemble(local, remote, buf, checked, followed)),

@@ -1,5 +1,5 @@
-//! What an attacker off the path must not guess: the keys of the connection tables, of the initial sequence numbers and
-//! timestamp offsets ([`tcp::IsnKey`]), and of the ephemeral ports (RFC 6056). Drawn once, when the stack is built.
+//! Secrets that an off-path attacker must not guess: the keys of the connection tables, of the initial sequence numbers
+//! and timestamp offsets ([`tcp::IsnKey`]), and of the ephemeral ports (RFC 6056). Drawn once, when the stack is built.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -47,17 +47,16 @@ impl Secrets {
         Secrets { table, isn, timing, port, handshake }
     }
 
-    /// The keyed hash of a connection's tuple: what the connection tables are indexed by.
+    /// The keyed hash of a connection's tuple, by which the connection tables are indexed.
     ///
-    /// SipHash-1-3 and not something linear, which takes a third of that: nothing that leaves this machine is derived
-    /// from it, but with a linear hash an attacker who found two tuples that share a bucket could compute any number of
-    /// others from their difference.
+    /// SipHash-1-3. A linear hash takes a third of the time and nothing that leaves this machine is derived from it;
+    /// but from two tuples that share a bucket an attacker could compute any number of others.
     #[inline]
     pub fn table_hash(&self, tuple: &FourTuple) -> u64 {
         siphash_1_3(self.table, tuple)
     }
 
-    /// The key of the numbers that a connection begins with.
+    /// The key of the initial sequence numbers and timestamp offsets.
     pub fn isn(&self) -> &IsnKey {
         &self.isn
     }
@@ -67,8 +66,7 @@ impl Secrets {
         &self.handshake
     }
 
-    /// What spreads the first messages of interface `index` over time, so that stations that start together do not
-    /// speak together.
+    /// Seed for the random delays of interface `index`, so that stations that start together do not send together.
     pub fn timing_seed(&self, index: usize) -> u64 {
         let mut hasher = SipHasher24::new_with_keys(self.timing.0, self.timing.1);
         hasher.write_usize(index);

@@ -1,17 +1,17 @@
-//! What all cells and all threads of one stack share, by owner.
+//! State that all cells and threads of one stack share, by owner.
 //!
-//! | owner | what it has |
+//! | owner | contents |
 //! |---|---|
-//! | [`Control`] | TCP's parameters, and what connections have taken of their limits |
+//! | [`Control`] | TCP's parameters, and the connections' use of their limits |
 //! | [`Links`] | interfaces, ports, the receive threads that serve them, the clock |
-//! | [`Routes`] | where packets go, and what is known of the paths there |
+//! | [`Routes`] | routes, and path MTUs |
 //! | [`Neighbours`](crate::neighbours::Neighbours) | the tables of neighbours |
-//! | [`Egress`] | the way out; it has links, routes and neighbours |
-//! | [`Internet`] | what comes for IP itself: addresses, fragments |
+//! | [`Egress`] | the transmit path; it has links, routes and neighbours |
+//! | [`Internet`] | input for IP itself: addresses, fragments |
 //!
-//! Nothing here belongs to a connection, and nothing is done here: code that needs one owner is given that one. What
-//! changes (routes, neighbours, fragments) is behind a lock of its own class and is not touched by a segment whose
-//! connection has a valid route cache. Any thread.
+//! Nothing here belongs to a connection, and there is no logic here: code that needs one owner is given that one.
+//! Tables that change (routes, neighbours, fragments) are behind locks of their own class, which a segment of a
+//! connection with a valid route cache does not take. Any thread.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -53,9 +53,9 @@ pub struct Shared<P: Platform> {
     control: Control<P>,
     egress: Egress<P>,
     internet: Internet<P>,
-    /// Echo requests of ours.
+    /// Echo requests of this stack.
     pub(crate) pings: Pings<P>,
-    /// What Fast Open remembers of servers.
+    /// The Fast Open cache of servers.
     pub destinations: Destinations<P>,
     /// Panics that were contained.
     pub failures: Failures<P>,
@@ -63,7 +63,7 @@ pub struct Shared<P: Platform> {
     pub(crate) counters: PerThreadCounters<P>,
 }
 
-/// What [`Shared::new`] is given besides the interfaces.
+/// The parameters of [`Shared::new`] besides the interfaces.
 pub(crate) struct Settings<P: Platform> {
     /// Where `now` comes from.
     pub clock: Clock<P>,
@@ -75,7 +75,7 @@ pub(crate) struct Settings<P: Platform> {
     pub tcp: tcp::Config,
     /// The hash by which devices and cells are chosen.
     pub rss: Toeplitz,
-    /// Workers that what is limited per worker is counted for; at least 1.
+    /// Workers for limits that apply to each worker; at least 1.
     pub workers: usize,
     /// The sleep of the receive threads.
     pub alarms: Arc<Alarms<P>>,
@@ -86,8 +86,8 @@ pub(crate) struct Settings<P: Platform> {
 }
 
 impl<P: Platform> Shared<P> {
-    /// Everything in place, nothing learnt yet. The last interface is the one by which the stack reaches itself.
-    /// `addresses`: how each comes to its own.
+    /// A new shared part with empty tables. The last interface is the loopback interface. `addresses`: how each obtains
+    /// its addresses.
     pub(crate) fn new(
         settings: Settings<P>,
         (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
@@ -111,7 +111,7 @@ impl<P: Platform> Shared<P> {
         })
     }
 
-    /// TCP's parameters, and what connections have taken of their limits.
+    /// TCP's parameters, and the connections' use of their limits.
     #[inline(always)]
     pub fn control(&self) -> &Control<P> {
         &self.control
@@ -123,25 +123,25 @@ impl<P: Platform> Shared<P> {
         self.egress.links()
     }
 
-    /// Where packets go, and what is known of the paths there.
+    /// Routes, and path MTUs.
     #[inline(always)]
     pub fn routes(&self) -> &Routes<P> {
         self.egress.routes()
     }
 
-    /// The way out.
+    /// The transmit path.
     #[inline(always)]
     pub fn egress(&self) -> &Egress<P> {
         &self.egress
     }
 
-    /// What comes for IP itself.
+    /// Input for IP itself.
     #[inline(always)]
     pub fn internet(&self) -> &Internet<P> {
         &self.internet
     }
 
-    /// Addresses of interfaces, and the groups that they are in.
+    /// Addresses of interfaces, and their groups.
     pub fn addresses(&self) -> &Addresses<P> {
         self.internet.addresses()
     }

@@ -1,5 +1,5 @@
-//! A stack put together: interfaces, an architecture, the drivers that poll the devices; and the calls of the control
-//! plane. The public library wraps this; everything here is for any thread unless it says otherwise.
+//! A stack: interfaces, an architecture, the drivers that poll the devices; and the calls of the control plane. The
+//! public library wraps this. Any thread may use everything here, unless stated otherwise.
 
 mod build;
 mod datagrams;
@@ -60,7 +60,7 @@ pub struct StackConfig<P: Platform> {
     /// Frames that a driver takes at most from a queue before it does what is left to be done for them, wake-ups above
     /// all: 1 to 64. With 1 each segment wakes its user, as in the systems of the papers.
     pub receive_batch: usize,
-    /// Whether a panic in the stack ends one connection, or loses one piece of work, and not the thread; see
+    /// Whether a panic in the stack ends only one connection, or one piece of work, instead of the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
     pub contain: bool,
 }
@@ -131,7 +131,7 @@ impl<P: Platform> Stack<P> {
         &self.core.shared
     }
 
-    /// What is alive in it, and its counters: cells and common work together. Exact at rest.
+    /// Statistics of the stack: live connections, and the counters of cells and common work together. Exact at rest.
     pub fn stats(&self) -> StackStats {
         let mut stats = self.active().stats();
         stats.counters = stats.counters.clone() + self.core.shared.counters.snapshot();
@@ -149,8 +149,8 @@ impl<P: Platform> Stack<P> {
         self.active().is_quiescent()
     }
 
-    /// Sets the MTU of an interface's link, in bytes, within what the device carries. Open connections take it when
-    /// they next send, new ones announce it.
+    /// Sets the MTU of an interface's link, in bytes, within what the device carries. Open connections apply it when
+    /// they next send; new ones announce it.
     pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
         let (shared, mut deferred) = (self.shared(), DeferredEffects::default());
         shared.addresses().set_link_mtu(shared.egress(), interface, mtu, &shared.counters, &mut deferred);
@@ -176,8 +176,8 @@ impl<P: Platform> Stack<P> {
         reply
     }
 
-    /// The same without a move of call or answer: the call is taken from where it stands, and what is left there means
-    /// nothing. What `reply` holds before is dropped.
+    /// The same without moving call or answer. The contents of `call` are unspecified afterwards; the previous value of
+    /// `reply` is dropped.
     #[inline]
     pub fn call_in_place(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
         charge::call(call);
@@ -186,7 +186,7 @@ impl<P: Platform> Stack<P> {
     }
 
     /// Index of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
-    /// its peer any more. Where several machines share a device by other rules than the hash of the flow, they decide.
+    /// its peer any more. A device that distributes flows by other rules than their hash may differ.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
         let (interface, _) = self.core.shared.routes().lookup(self.core.shared.links(), flow.tuple.remote_addr)?;
         let port = self.core.shared.links().port_of(interface, flow.hash)?;
@@ -276,6 +276,6 @@ pub enum BindRefused {
     InUse,
     /// It is not an address of this stack.
     NotLocal,
-    /// Every device that could bring anything to it has vanished.
+    /// Every device that could receive packets for it has vanished.
     NetworkDown,
 }

@@ -1,8 +1,8 @@
-//! What is alive in a stack, as numbers that can be added.
+//! Statistics of a stack, as numbers that can be added.
 
 use observe::CounterSnapshot;
 
-/// What [`RunningArchitecture::stats`](crate::arch::RunningArchitecture::stats) found.
+/// The result of [`RunningArchitecture::stats`](crate::arch::RunningArchitecture::stats).
 #[derive(Clone, Debug, Default)]
 pub struct StackStats {
     /// Sums over all cells.

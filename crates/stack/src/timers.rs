@@ -1,11 +1,11 @@
 //! A hierarchical timer wheel for connections.
 //!
-//! A connection has at most one entry, for the earliest of its deadlines, and the entry is *lazy*: moving a deadline
-//! later leaves it where it is, and the connection finds out, when woken early, that nothing is due (invariant G8: a
-//! stale timer has no effect). So an ACK that pushes the retransmission deadline out costs nothing here.
+//! A connection has at most one entry, for the earliest of its deadlines, and the entry is *lazy*: a deadline that
+//! moves later leaves it where it is, and the connection, woken early, finds nothing due (invariant G8: a stale timer
+//! has no effect). So an ACK that defers the retransmission deadline costs nothing here.
 //!
-//! An entry names its connection by slot. The connection has a [`Timer`], which says where its entry is: four bytes for
-//! a connection without one. It is checked against the entry, so one that has become stale does no harm.
+//! An entry names its connection by slot. The connection has a [`Timer`], four bytes with the position of its entry. It
+//! is checked against the entry, so a stale one does no harm.
 //!
 //! Owned by one cell (or, under a shared table, by one lock). Arming costs a few stores; a tick costs a bit scan of
 //! one word per level. No allocation but the growth of the entries.
@@ -19,7 +19,8 @@ const SLOTS: usize = 1 << LEVEL_BITS;
 /// Five levels of 64: 2^30 ticks, thirteen days.
 const LEVELS: usize = 5;
 const NONE: u32 = u32::MAX;
-/// An entry may wait for so many ticks, thirteen days; one that wants to wait for longer is woken then, and asks again.
+/// The longest delay of an entry in ticks, thirteen days; a connection with a longer delay is woken then, and arms
+/// again.
 const HORIZON: u64 = 1 << (LEVEL_BITS * LEVELS as u32);
 
 /// Where a connection's entry is, if it has one.
@@ -45,7 +46,7 @@ struct Link {
 }
 
 impl Link {
-    /// Its deadline in ticks, for a wheel that stands at `tick`.
+    /// Its deadline in ticks, for a wheel at `tick`.
     #[inline]
     fn due(&self, tick: u64) -> u64 {
         tick.wrapping_add_signed((self.deadline.wrapping_sub(tick as u32) as i32).into())
@@ -81,7 +82,7 @@ impl Wheel {
         }
     }
 
-    /// The time at which it stands.
+    /// The time that the wheel has reached.
     pub fn turned(&self) -> Time {
         Time::from_nanos(self.tick << TICK_SHIFT)
     }
@@ -103,11 +104,10 @@ impl Wheel {
         self.armed == 0
     }
 
-    /// Sees to it that the connection in `slot` is woken no later than one tick after `deadline`; `timer` is that
-    /// connection's. An earlier entry is kept, and the answer is then `u64::MAX`; otherwise it is when the new one is
-    /// due, in nanoseconds.
+    /// Wakes the connection in `slot` no later than one tick after `deadline`; `timer` is that connection's. Returns
+    /// when the new entry is due, in nanoseconds; `u64::MAX` if an earlier entry is kept.
     pub fn arm(&mut self, timer: &mut Timer, slot: u32, deadline: Time) -> u64 {
-        // Rounded up: a wake before the deadline would only find nothing due.
+        // Rounded up: a wake before the deadline would find nothing due.
         let ticks = deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT;
         let ticks = ticks.clamp(self.tick + 1, self.tick + HORIZON);
         match self.link(*timer, slot) {
@@ -120,7 +120,7 @@ impl Wheel {
         ticks << TICK_SHIFT
     }
 
-    /// Forgets the connection in `slot`; called when the slot is freed.
+    /// Removes the entry of the connection in `slot`; called when the slot is freed.
     pub fn cancel(&mut self, timer: Timer, slot: u32) {
         if self.link(timer, slot).is_some() {
             self.unlink(timer.0);
@@ -181,8 +181,8 @@ impl Wheel {
         Some(Time::from_nanos(best << TICK_SHIFT))
     }
 
-    /// Moves the wheel to `now` and appends the slots that are due to `due`, unarmed, in deadline order by tick. What
-    /// their connections have as [`Timer`] is stale then.
+    /// Advances the wheel to `now` and appends the slots that are due to `due`, unarmed, ordered by tick. The
+    /// [`Timer`]s of their connections are stale then.
     pub fn expire(&mut self, now: Time, due: &mut Vec<u32>) {
         self.turn(now, due);
         self.earliest = self.next_deadline().map_or(u64::MAX, Time::as_nanos);
@@ -284,7 +284,7 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    /// A wheel, with what its connections keep.
+    /// A wheel, with the timers of its connections.
     struct Armed {
         wheel: Wheel,
         timers: Vec<Timer>,
@@ -343,7 +343,7 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// A connection that has taken another's slot and entry is not taken for it.
+    /// A connection that reuses another's slot and entry is not mistaken for it.
     #[test]
     fn a_stale_timer_reaches_no_other_entry() {
         let mut wheel = Armed::new(at(0));
@@ -361,7 +361,7 @@ mod tests {
 
     const DAY: u64 = 86_400_000;
 
-    /// The 32 bits of a deadline go around after 52 days, and nothing waits beyond thirteen.
+    /// The 32 bits of a deadline wrap after 52 days, and no entry waits longer than thirteen.
     #[test]
     fn who_wants_to_wait_for_weeks_is_woken_to_ask_again() {
         let mut wheel = Armed::new(at(45 * DAY));

@@ -3,11 +3,11 @@
 //! Called inside the cell that made the segments (phase *inside*): the device queue is chosen by the flow, so segments
 //! of one connection reach the wire in the order in which they were assigned (invariant G7). A connection caches the
 //! link header of its next hop with the generation of the routes and neighbours; while that has not changed, a segment
-//! needs no table but the connection's own. The first emission after a change looks the way up again: it takes the new
-//! next hop, drops what is too large for the path as it is now, and leaves word in the outbox, so that the connection
-//! sends that again in segments that fit (`Egress::path_news`).
+//! needs no table but the connection's own. The first emission after a change looks the route up again: it takes the
+//! new next hop, drops segments that are too large for the new path, and reports that in the outbox, so that the
+//! connection sends the data again in segments that fit (`Egress::path_news`).
 //!
-//! `tx/packets.rs` sends what is no segment of a connection: datagrams, fragments, ICMP errors, resets.
+//! `tx/packets.rs` sends packets that are not segments of a connection: datagrams, fragments, ICMP errors, resets.
 
 mod packets;
 
@@ -38,13 +38,13 @@ use crate::routes::Routes;
 /// The most data segments that one event may emit: a bound on how long a cell is held, and on the cache it sweeps.
 const BURST: usize = 64;
 
-/// The low half of a segment's acknowledgement number, if it has one. A SYN has none, nor has the reset that answers an
-/// impossible acknowledgement, which anybody can have sent.
+/// The low half of a segment's acknowledgement number, if it has one. A SYN has none; nor has the reset that answers an
+/// unacceptable acknowledgement, which an attacker may have sent.
 fn acknowledgement(segment: &[u8]) -> Option<u16> {
     wire::tcp::acknowledgement(segment).map(|number| number.0 as u16)
 }
 
-/// Traffic class and hop limit that the transport wants in the segment's IP header.
+/// Traffic class and hop limit of the segment's IP header, set by the transport.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
 //# TCP implementations SHOULD pass the current Differentiated Services field value without change to the IP layer, when
 //# it sends segments on the connection (SHLD-22).
@@ -66,8 +66,8 @@ fn headers(segment: &mut PktBuf, flow: &Flow, link: &LinkHeader) {
     link.prepend(segment);
 }
 
-/// Whether a path carries a segment, of at most `most` bytes with the TCP header, by way of a device that cuts up to
-/// `cuts` bytes of data. What has no data has no other size.
+/// Whether a path carries a segment of at most `most` bytes with the TCP header, through a device that segments up to
+/// `cuts` bytes of data. A segment without data always fits.
 fn fits(segment: &PktBuf, most: usize, cuts: usize) -> bool {
     let header = wire::tcp::header_len(segment);
     let data = segment.len().saturating_sub(header);
@@ -89,13 +89,13 @@ fn transmit_all<P: Platform>(
     emitter.transmit(port, flow.hash, segments.drain(..));
 }
 
-/// The way out of a stack: its links, the routes that lead to them, the neighbours on them, and the limits of what is
-/// sent unasked. Any thread.
+/// The transmit path of a stack: its links, the routes over them, the neighbours on them, and the rate limits on errors
+/// and resets. Any thread.
 pub struct Egress<P: Platform> {
     links: Links<P>,
     routes: Routes<P>,
     neighbours: Neighbours<P>,
-    /// The hash by which devices and cells are chosen, for what is sent outside a connection.
+    /// The hash by which devices and cells are chosen, for packets outside a connection.
     rss: Toeplitz,
     identifications: Lock<Identifications, P>,
     icmp_limit: Lock<PerDestination, P>,
@@ -103,18 +103,18 @@ pub struct Egress<P: Platform> {
     reset_limits: Vec<CachePadded<Lock<PerDestination, P>>>,
 }
 
-/// How much a stack sends unasked, and what blurs its timing.
+/// The rate limits on errors and resets, and the seed of their timing.
 pub(crate) struct EgressLimits {
-    /// Workers that what is limited per worker is counted for; at least 1.
+    /// Workers for limits that apply to each worker; at least 1.
     pub workers: usize,
-    /// Resets that each of them may send in a second.
+    /// Resets that each worker may send in a second.
     pub resets_per_second: u32,
     /// A random number.
     pub seed: u64,
 }
 
 impl<P: Platform> Egress<P> {
-    /// By these links and routes; no neighbour is known.
+    /// Over these links and routes, without known neighbours.
     pub(crate) fn new(
         links: Links<P>,
         routes: RouteTable,
@@ -144,7 +144,7 @@ impl<P: Platform> Egress<P> {
         &self.links
     }
 
-    /// Where packets go, and what is known of the paths there.
+    /// Routes, and path MTUs.
     #[inline(always)]
     pub fn routes(&self) -> &Routes<P> {
         &self.routes
@@ -162,7 +162,7 @@ impl<P: Platform> Egress<P> {
         &self.rss
     }
 
-    /// Time of the batch that is being worked on.
+    /// Time of the current batch.
     fn batch_now(&self) -> Time {
         self.links.clock().batch_now()
     }
@@ -195,7 +195,7 @@ impl<P: Platform> Egress<P> {
             return self.emit_unresolved(flow, &mut out.segments, out.counters, deferred);
         }
         let (segments, counters) = (&mut out.segments, out.counters);
-        // By reference: a copy of fourteen bytes is made in other pieces than it is read back in.
+        // By reference: a copy of fourteen bytes would be written in other pieces than it is read back in.
         let Some(link) = &route.link else { return };
         let port = usize::from(route.port);
         let mut emitter = Emitter::new(self.links.ports(), counters, deferred.dirty());
@@ -210,8 +210,8 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// Fills the route cache if the next hop's link address is known. Notes in `out` whether there is no route, and
-    /// whether routes have changed since the connection last sent; what is too large then is dropped.
+    /// Fills the route cache if the next hop's link address is known. Records in `out` whether there is no route, and
+    /// whether routes have changed since the connection last sent; segments that are then too large are dropped.
     ///
     /// Every emission runs this code while the neighbour's reachability is in doubt, for five seconds at most. An
     /// acknowledgement number that has advanced since the last emission means that new data has come from a peer that
@@ -224,9 +224,9 @@ impl<P: Platform> Egress<P> {
         out: &mut Outbox<'_>,
         deferred: &mut DeferredEffects<P>,
     ) -> bool {
-        // Read before the tables: a change in between makes the cache stale at once, not for ever.
+        // Read before the tables, so that a change in between makes the cache stale.
         let generation = self.routes.generation();
-        // What one event makes is all made for the path as it was, though it may leave piece by piece.
+        // All segments of one event are made for the old path, though they may be emitted in several calls.
         let (again, lost, suspect) = match out.path {
             PathUpdate::None => (false, false, false),
             PathUpdate::Suspect => (false, false, true),
@@ -245,7 +245,7 @@ impl<P: Platform> Egress<P> {
         }
         route.port = port as u16;
         if self.routes.may_be_fragmented(&self.links, remote, self.batch_now()) {
-            // Every packet needs an identification of its own, and so goes the long way.
+            // Every packet needs an identification of its own, so the cache does not apply.
             return false;
         }
         let acknowledged =
@@ -259,8 +259,8 @@ impl<P: Platform> Egress<P> {
         true
     }
 
-    /// Drops the segments that were made for a wider path, or for a device that cuts what its successor does not.
-    /// Whether there were any.
+    /// Drops the segments that were made for a larger path MTU, or for a device with segmentation offload that the new
+    /// one lacks. Returns whether there were any.
     fn drop_oversized(&self, remote: IpAddr, port: usize, out: &mut Outbox<'_>) -> bool {
         let most = usize::from(self.routes.mss(&self.links, remote, self.batch_now())) + wire::tcp::HEADER_LEN;
         let cuts = self.links.ports()[port].capabilities().segmentation.unwrap_or(0);
@@ -271,8 +271,8 @@ impl<P: Platform> Egress<P> {
         dropped > 0
     }
 
-    /// The neighbour is not known yet: the frames wait in its entry, and it is asked for. Or packets may be cut on
-    /// their way.
+    /// Slow path: the neighbour is not known yet, so the frames wait in its entry while it is solicited; or routers may
+    /// fragment the packets.
     #[cold]
     fn emit_unresolved(
         &self,
@@ -297,7 +297,7 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// Sends an IP packet (header complete) from `source` to `destination` by way of the routes and neighbours.
+    /// Sends an IP packet (header complete) from `source` to `destination`, with look-ups of route and neighbour.
     pub fn send_packet(
         &self,
         packet: PktBuf,
@@ -335,28 +335,28 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// How many data segments an event of `flow` may emit now, how much data its device cuts into segments, and in
-    /// which region it wants them made.
+    /// How many data segments an event of `flow` may emit now, how much data its device segments, and the memory region
+    /// that it requires.
     #[inline(always)]
     pub(crate) fn room(&self, flow: &Flow, route: &RouteCache) -> (u32, usize, Option<RegionId>) {
-        // Without any device nothing is sent, and nothing waits for room.
+        // Without a device nothing is sent, and no connection waits for room.
         let Some(port) = self.links.ports().get(route.port.into()) else { return (BURST as u32, 0, None) };
         let credit = port.queue(flow.hash).credit().min(BURST) as u32;
         (credit, port.capabilities().segmentation.unwrap_or(0), port.capabilities().region)
     }
 
-    /// A connection has data and found no room in its device: it gets its turn from the queue's driver.
+    /// A connection has data and its device has no room: the queue's driver will give it a turn.
     #[cold]
     pub fn wait_for_room(&self, flow: &Flow, route: &RouteCache, target: Target, deferred: &mut DeferredEffects<P>) {
         let Some(port) = self.links.ports().get(route.port.into()) else { return };
         let queue = port.queue(flow.hash);
         queue.wait_for_room(target.key.to_bits(), target);
-        // The thread that notifies looks whether the driver sleeps.
+        // The thread that notifies checks whether the driver sleeps.
         deferred.dirty().mark(queue.number());
     }
 
-    /// A connection has learnt something about its path to `remote` ([`PathUpdate`]): IP records it; what the
-    /// connection in turn must be told, if anything, is returned.
+    /// Records in IP what a connection has learnt about its path to `remote` ([`PathUpdate`]). Returns the event for
+    /// the connection that follows, if any.
     #[cold]
     pub(crate) fn path_news(
         &self,
@@ -379,8 +379,8 @@ impl<P: Platform> Egress<P> {
         })
     }
 
-    /// Asks the next hop towards `destination` whether it is still there, because a transport hears nothing from beyond
-    /// it. A gateway that does not answer gives way to another.
+    /// Probes the next hop towards `destination`, because a transport receives nothing from beyond it. A gateway that
+    /// does not answer is replaced by another.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
     //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
     #[cold]
@@ -391,8 +391,8 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// Data of ours towards `destination` was acknowledged while a neighbour is in doubt: if it is the next hop there,
-    /// it need not be asked (RFC 4861 section 7.3.1).
+    /// Data sent to `destination` was acknowledged while a neighbour is in doubt: if that is its next hop, it need not
+    /// be probed (RFC 4861 section 7.3.1).
     #[cold]
     pub(crate) fn path_works(&self, destination: IpAddr, deferred: &mut DeferredEffects<P>) {
         if let Some((interface, next_hop)) = self.routes.lookup(&self.links, destination) {

@@ -1,4 +1,4 @@
-//! What a user asks of a datagram socket, as values, and the answers: they can be run here, or sent to the thread that
+//! User calls on a datagram socket, as values, and their answers: they can be run at once, or sent to the thread that
 //! uses the socket's home.
 
 use std::net::{IpAddr, SocketAddr};
@@ -19,23 +19,23 @@ pub struct UdpCall<P: Platform> {
 }
 
 impl<P: Platform> UdpCall<P> {
-    /// The call, out of a place that is handed on by reference.
+    /// Takes the call out of a value that is passed by reference.
     pub fn take(&mut self) -> UdpCall<P> {
         UdpCall { name: self.name, request: std::mem::replace(&mut self.request, UdpRequest::Remote) }
     }
 }
 
-/// What is asked.
+/// The kinds of requests.
 pub enum UdpRequest<P: Platform> {
-    /// Make the PCB: datagrams are taken from now on.
+    /// Create the PCB, which receives datagrams from now on.
     Bind(Arc<UdpShared<P>>),
-    /// Let go of the PCB, and of what is queued.
+    /// Drop the PCB and its queue.
     Unbind,
     /// Send a datagram.
     Send {
         /// Its payload, with headroom for all headers.
         payload: PktBuf,
-        /// To whom; `None`: to the connected peer.
+        /// The destination; `None`: the connected peer.
         to: Option<SocketAddr>,
     },
     /// Take the oldest datagram.
@@ -44,26 +44,26 @@ pub enum UdpRequest<P: Platform> {
     Connect {
         /// The peer.
         remote: SocketAddr,
-        /// The address that routing chose to send from.
+        /// The source address chosen by routing.
         source: IpAddr,
     },
-    /// Note that the socket is in a group.
+    /// Record that the socket has joined a group.
     Join(udp::Membership),
-    /// Note that it no longer is.
+    /// Record that it has left a group.
     Leave(udp::Membership),
-    /// Name the groups that it is in.
+    /// Return its groups.
     Memberships,
     /// Name its own end: what it is bound to, or the address that connecting has chosen.
     Local,
-    /// Name the connected peer.
+    /// Return the connected peer.
     Remote,
     /// Take the error that the next call would report.
     TakeError,
-    /// Set the time to live, or hop limit, of what is sent to hosts.
+    /// Set the time to live, or hop limit, of datagrams to hosts.
     SetTtl(u8),
     /// Say it.
     Ttl,
-    /// Set the time to live of what is sent to groups.
+    /// Set the time to live of datagrams to groups.
     SetGroupTtl(u8),
     /// Say it.
     GroupTtl,

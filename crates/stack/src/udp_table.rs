@@ -1,7 +1,7 @@
-//! The datagram sockets of a place, by port. Exclusive use is the place's business.
+//! The datagram sockets of a place, by port. The place provides exclusive access.
 //!
-//! All sockets of one port have their home in one place, whatever their addresses and peers: a datagram finds the best
-//! of them without asking another. What may never happen: a socket in two tables.
+//! All sockets of one port have their home in one place, whatever their addresses and peers, so the best match for a
+//! datagram is found there. What may never happen: a socket in two tables.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -32,18 +32,18 @@ impl Stored for Datagrams {
     }
 }
 
-/// A PCB, and what is remembered of the ways to its peers.
+/// A PCB, and its cached routes.
 pub struct Datagrams {
     /// The PCB.
     pub pcb: UdpPcb,
-    /// Of the peers that were sent something last. Whether a way is still good, its generation says.
+    /// Cached routes to the latest peers. Their generation is checked at each use.
     pub routes: RecentRoutes,
     /// What its receive queue has in the stack's account, in bytes.
     charged: usize,
 }
 
 impl Datagrams {
-    /// Of a socket that is bound to `local`.
+    /// For a socket bound to `local`.
     pub fn new(local: SocketAddr) -> Datagrams {
         Datagrams { pcb: UdpPcb::new(local), routes: RecentRoutes::default(), charged: 0 }
     }
@@ -58,7 +58,7 @@ impl Datagrams {
 
 /// One socket.
 pub struct Bound<S, P: Platform> {
-    /// What its users hold.
+    /// The part held by its users.
     pub socket: Arc<UdpShared<P>>,
     /// Its PCB.
     pub pcb: S,
@@ -70,9 +70,9 @@ pub struct HeldSocket<'a, P: Platform> {
     pub pcb: &'a mut UdpPcb,
     /// The ways to its peers.
     pub routes: &'a mut RecentRoutes,
-    /// What its users hold.
+    /// The part held by its users.
     pub socket: &'a Arc<UdpShared<P>>,
-    /// Where the calling thread counts.
+    /// The counters of the calling thread.
     pub counters: &'a Counters,
     /// The stack.
     pub shared: &'a Shared<P>,
@@ -100,7 +100,7 @@ impl<S: Stored, P: Platform> UdpTable<S, P> {
         self.ports.entry(socket.name().port).or_default().push(Bound { socket, pcb });
     }
 
-    /// Takes all sockets out; those of one port in the order in which they were put in.
+    /// Takes out all sockets; those of one port in the order of insertion.
     pub fn take(&mut self) -> impl Iterator<Item = Bound<S, P>> + use<S, P> {
         std::mem::take(&mut self.ports).into_values().flatten()
     }
@@ -126,7 +126,7 @@ impl<S: Stored, P: Platform> UdpTable<S, P> {
         self.ports.get_mut(&name.port)?.iter_mut().find(|bound| bound.socket.name() == name)
     }
 
-    /// The socket that suits a datagram of this tuple best: connected before exact before wildcard.
+    /// The socket that matches a datagram of this tuple best: connected before exact before wildcard.
     pub fn best(&mut self, tuple: &FourTuple) -> Option<&mut Bound<S, P>> {
         let source = SocketAddr::new(tuple.remote_addr, tuple.remote_port);
         let destination = SocketAddr::new(tuple.local_addr, tuple.local_port);

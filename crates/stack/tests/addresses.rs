@@ -1,4 +1,4 @@
-//! A whole stack whose addresses look after themselves: tested before they are used, formed from what routers say,
+//! A whole stack with address autoconfiguration: addresses are tested before use, formed from router advertisements,
 //! given up when contested; and redirects.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,7 +30,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// What the stack forms in 2001:db8:1::/64 from its link address.
+/// The address that the stack forms in 2001:db8:1::/64 from its link address.
 fn formed() -> Ipv6Addr {
     let own = ip::interface::link_local_from(STACK_MAC);
     Ipv6Addr::from_bits(0x2001_0db8_0001_0000 << 64 | own.to_bits() & u128::from(u64::MAX))
@@ -55,7 +55,7 @@ fn syn(src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
     Segment::syn(5000, 80).frame_over(Ends::PEER_TO_STACK_V6.from(src).to(dst))
 }
 
-/// A gratuitous reply: `sha` says that it has `spa`.
+/// A gratuitous reply: `sha` claims `spa`.
 fn claim(sha: MacAddr, spa: Ipv4Addr) -> Vec<u8> {
     let packet = arp::Packet { op: Operation::Reply, sha, spa, tha: STACK_MAC, tpa: spa };
     Frame::new(sha, MacAddr::BROADCAST, packet).bytes()
@@ -68,7 +68,7 @@ fn discovered(frame: &[u8]) -> Option<(Ipv6Addr, Message)> {
     (ip.next_header == protocol::ICMPV6).then(|| icmpv6::parse(message, ip.src, ip.dst).ok())?.map(|m| (ip.dst, m))
 }
 
-/// Lets time pass without answering anything; what the stack sent.
+/// Lets time pass without answering; returns the frames that the stack sent.
 fn listen(node: &mut Node<Real>, span: Duration) -> Vec<Vec<u8>> {
     let (mut sent, end) = (node.settle(), node.clock.now() + span);
     while node.clock.now() < end {
@@ -101,7 +101,7 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
     let events: Vec<AddressEvent> = node.stack.shared().addresses().take_events().into_iter().map(|(_, e)| e).collect();
     assert!(events.contains(&AddressEvent::Assigned(formed().into())), "{events:?}");
 
-    // The answer to the far peer asks for the router's link address first, and then leaves through it.
+    // The answer to the far peer first resolves the router's link address, and then leaves through it.
     let sent = node.answers(&syn(FAR, formed()));
     let (_, question) = sent.iter().find_map(|frame| discovered(frame)).expect("a solicitation");
     assert!(matches!(question, Message::NeighbourSolicit { target, .. } if target == ROUTER), "{question:?}");
@@ -132,7 +132,7 @@ fn a_configured_address_is_used_when_it_was_found_free() {
     let answers = node.answers(&Segment::syn(3000, 80).frame());
     assert!(answers.iter().any(|frame| tcp_of(frame).is_some()));
 
-    // Somebody claims it: defended once, then given up.
+    // Another host claims it: defended once, then given up.
     let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
     node.put(&claim(other, STACK));
     assert_eq!(node.settle().iter().filter(|frame| is_arp(frame)).count(), 1, "the defence");
@@ -165,7 +165,7 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
             node.stack.shared().routes().lookup(node.stack.shared().links(), to).map(|(_, hop)| hop)
         };
         let far: Ipv4Addr = "192.0.2.1".parse().expect("an address");
-        // The quoted packet is one of ours to the far host.
+        // The quoted packet is one from the stack to the far host.
         let quoted = Packet::new(STACK, far, Payload::Other(protocol::UDP, &[0; 8])).bytes();
         let better = Ipv4Addr::new(10, 0, 0, 3);
         node.put(&redirect_v4(better, &quoted));
@@ -197,7 +197,7 @@ fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
     Ends::PEER_TO_STACK.bytes(Payload::Other(protocol::ICMP, &body))
 }
 
-/// An address that is given up takes its connections and handshakes with it; nothing leaves from it any more.
+/// The connections and handshakes of an address that is given up end; nothing is sent from it any more.
 #[test]
 fn connections_from_an_address_that_is_given_up_end() {
     for arch in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Architecture>().expect("a plan")) {
@@ -215,7 +215,7 @@ fn connections_from_an_address_that_is_given_up_end() {
         let ack = Segment { flags: TcpFlags::ACK, seq: answer.ack.0, ack: answer.seq.0.wrapping_add(1), ..syn };
         node.put(&ack.frame());
         node.settle();
-        // One more handshake, which nobody completes.
+        // One more handshake, which is never completed.
         node.answers(&Segment::syn(3001, 80).frame());
         assert_eq!(node.stack.stats().connections, 2, "{arch:?}");
         let other = MacAddr([2, 0, 0, 0, 0, 0x77]);

@@ -1,4 +1,4 @@
-//! Files that repeat what the architectures declare say what they declare: the list that `#[every_arch]` reads, and the
+//! Files generated from the architectures' declarations are up to date: the list that `#[every_arch]` reads, and the
 //! lists in the documents. `HEDDLE_BLESS=1 cargo test -p heddle-stack --test architectures` rewrites them.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! Requirements of RFC 9293 that a packet script has no words for: addresses of the Internet and link layers,
-//! checksums, options byte by byte. Written from the RFC's sentences, over both families and under every architecture.
+//! Requirements of RFC 9293 that packet scripts cannot express: addresses of the Internet and link layers, checksums,
+//! options byte by byte. Written from the RFC's sentences, over both families and under every architecture.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn node(arch: Architecture) -> Node<Real> {
     node
 }
 
-/// What the stack sends as TCP after `frame`.
+/// The TCP segment that the stack sends after `frame`.
 fn answer(node: &mut Node<Real>, frame: &[u8]) -> Option<Header> {
     let answers = node.answers(frame);
     assert!(answers.len() <= 1, "{} answers", answers.len());
@@ -53,7 +53,7 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
 }
 
 /// No SYN-ACK, no reset, no ICMP error; whether the link layer sent it to all, to a group or to the stack alone. An
-/// acknowledgement, which a listener would answer by a reset, is met with the same silence.
+/// acknowledgement, which a listener would answer by a reset, is not answered either.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.3
 //= type=test
 //# A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a broadcast or multicast
@@ -123,7 +123,7 @@ fn a_wrong_checksum_is_met_with_silence(arch: Architecture) {
     }
 }
 
-/// What stands behind an option that nobody knows is read: the answer has timestamps, and echoes ours.
+/// Options after an unknown option are processed: the answer has timestamps, and echoes the peer's.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
 //= type=test
 //# A TCP implementation MUST (MUST-6) ignore without error any TCP Option it does not implement, assuming that the
@@ -157,7 +157,7 @@ fn an_option_that_nobody_knows_is_stepped_over(arch: Architecture) {
     }
 }
 
-/// A SYN is answered by SYN-ACK or reset, and the stack lives.
+/// A SYN is answered by SYN-ACK or reset, and the stack does not fail.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
 //= type=test
 //# TCP implementations MUST be prepared to handle an illegal option length (e.g., zero); a suggested procedure is to reset
@@ -203,7 +203,7 @@ fn options_of_ip_that_nobody_understands_are_ignored(arch: Architecture) {
         &[7, 7, 4, 0, 0, 0, 0, 0],
         &[68, 8, 5, 0, 0, 0, 0, 0],
     ];
-    // The two high bits of an option's type say that it may be passed over (RFC 8200, 4.2).
+    // The two high bits of an option's type say that it may be skipped (RFC 8200, 4.2).
     let six: [&[u8]; 2] = [&[0x1e, 4, 1, 2, 3, 4], &[0x3e, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]];
     for (v6, lists) in [(false, &four[..]), (true, &six[..])] {
         for (port, options) in (2000..).zip(lists) {
@@ -218,7 +218,7 @@ fn options_of_ip_that_nobody_understands_are_ignored(arch: Architecture) {
     }
 }
 
-/// A connection over IPv6 that the peer opened, to this address of ours.
+/// A connection over IPv6 that the peer opened to this address.
 fn connected(node: &mut Node<Real>, dst: Ipv6Addr) -> Arc<TcpSocket<Real>> {
     let listener = node.listen(80, 8);
     let ends = ends(true).to(dst);
@@ -233,7 +233,7 @@ fn ipv6_of(frame: &[u8]) -> wire::ipv6::Header {
     wire::ipv6::parse(&frame[wire::ethernet::HEADER_LEN..]).expect("IPv6")
 }
 
-/// Is it a question after the peer's link address?
+/// Whether it is a solicitation for the peer's link address.
 fn is_solicitation(frame: &[u8]) -> bool {
     frame[12..14] == [0x86, 0xdd] && ipv6_of(frame).next_header == protocol::ICMPV6 && frame[54] == 135
 }
@@ -264,8 +264,8 @@ fn what_a_user_chooses_stands_in_the_header_of_ipv6(arch: Architecture) {
     assert_eq!(chosen(0x28, Some(255)), (0x28, 255), "changed while the connection lasts");
 }
 
-/// The third retransmission, 200 + 400 + 800 ms after the text; without the advice the neighbour would not be asked for
-/// five seconds (RFC 4861, DELAY_FIRST_PROBE_TIME).
+/// The third retransmission, 200 + 400 + 800 ms after the data; without the advice the neighbour would not be probed
+/// for five seconds (RFC 4861, DELAY_FIRST_PROBE_TIME).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //= type=test
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):

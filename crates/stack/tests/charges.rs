@@ -1,5 +1,5 @@
-//! What the stack tells a platform that charges for plain work and memory (`Platform::{work, touch}`): each segment,
-//! call and frame once, under every architecture and over both families. Counts are of segments and not of entries.
+//! The stack's reports to a platform that charges for plain work and memory (`Platform::{work, touch}`): each segment,
+//! call and frame once, under every architecture and over both families. Segments are counted, not function calls.
 
 use every_arch::every_arch;
 use stack::Architecture;
@@ -14,7 +14,7 @@ use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 
-/// A stack with one open connection, which has received nothing, and the peer's next acknowledgement number.
+/// A stack with one open connection without received data, and the peer's next acknowledgement number.
 fn connected(arch: Architecture, ends: Ends) -> (Node<Counting>, Arc<TcpSocket<Counting>>, u32) {
     let mut node = Node::<Counting>::introduced(NodeConfig::new(arch));
     node.answers(&frames::neighbour_solicitation());
@@ -69,7 +69,7 @@ fn a_call_is_charged_with_the_data_that_it_moves(arch: Architecture) {
 fn what_a_call_sends_is_counted_by_segments(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (mut node, socket, ack) = connected(arch, ends);
-        // The peer takes what is sent in one go.
+        // The peer receives the data in one batch.
         node.answers(&data(0, ack, b"x").frame_over(ends));
         let (reply, wrote) = charged(|| node.call(&socket, send(&[7; 4000])));
         assert!(matches!(reply, Reply::Sent(Ok(_))));

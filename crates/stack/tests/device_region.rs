@@ -1,5 +1,5 @@
-//! A device that wants its frames in memory of its own gets them there: TCP makes its segments in the device's region,
-//! and in the heap while the region has no free chunk.
+//! A device that requires frames in its own memory gets them there: TCP makes its segments in the device's region, and
+//! in the heap while the region has no free chunk.
 
 use dev::{Capabilities, Device, QueuePair};
 use every_arch::every_arch;
@@ -30,7 +30,7 @@ impl Device for WithRegion {
     }
 }
 
-/// The frames with data that the stack has sent, as they lie in memory.
+/// The frames with data that the stack has sent, in their memory.
 fn with_data(node: &mut Node<Real>) -> Vec<PktBuf> {
     let mut sent = Vec::new();
     while node.driver.poll() > 0 {}
@@ -67,7 +67,7 @@ fn segments_are_made_where_the_device_wants_them(arch: Architecture) {
     assert_eq!(homes(&first), [Some(region.id()); 2], "two segments of 536 bytes at most");
     assert!(first.iter().all(|frame| frame.offset_in_region().is_some_and(|at| at >= 64)));
 
-    // The other side keeps what it has; when nothing is free the heap serves, and the device copies.
+    // The other side keeps its chunks; when none is free the heap is used, and the device copies.
     let kept: Vec<PktBuf> = std::iter::from_fn(|| PktBuf::alloc_in(region.id(), 1)).collect();
     say(&node, 536);
     let second = with_data(&mut node);

@@ -1,18 +1,18 @@
 //! One input, every architecture, the same bytes (invariant G3).
 //!
-//! A seeded generator plays two hosts over a link that loses, repeats, delays and damages frames, with users that open,
-//! listen, write, read and close, and a stranger who sends resets, ICMP errors and nonsense. What happens to one of the
-//! hosts - frames, user calls, the passing of time, one at a time - is recorded from a stack under `up`, together with
-//! every frame that it sent and every answer that its users got. The record is then replayed into a stack under each
+//! A seeded generator simulates two hosts over a link that loses, repeats, delays and damages frames, with users that
+//! open, listen, write, read and close, and a third party that sends resets, ICMP errors and garbage. The inputs of one
+//! host - frames, user calls, the passing of time, one at a time - are recorded from a stack under `up`, with every
+//! frame that it sent and every answer that its users got. The record is then replayed into a stack under each
 //! architecture, on one thread.
 //!
 //! # What is compared
 //! After each step the frames that the stack sent since the step before, byte for byte and in order, and the answer to
 //! the user. One thing is weaker: when the clock is moved and timers of *several* connections fire in the same step,
-//! frames are compared in order within each connection. Which of two connections that are due at the same instant goes
-//! first is nobody's promise: one wheel serves all connections under `up`, a thousand serve them under `connp-l:1024`.
-//! For the same reason the device has room for every frame: where it had not, the first of those two would take what
-//! the second has to wait for.
+//! frames are compared in order within each connection. The order of two connections that are due at the same instant
+//! is unspecified: one wheel serves all connections under `up`, a thousand serve them under `connp-l:1024`. For the
+//! same reason the device has room for every frame; otherwise the first of the two would take the room that the second
+//! has to wait for.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Dice {
     }
 }
 
-/// Frames on their way, with the turn in which they arrive.
+/// Frames in transit, with the turn in which they arrive.
 #[derive(Default)]
 struct Wire(Vec<(usize, Vec<u8>)>);
 
@@ -80,10 +80,10 @@ struct Trace {
 
 const TURNS: usize = 6000;
 const PORTS: [u16; 3] = [80, 81, 82];
-/// Ports that no host listens on, and from which the stranger sends.
+/// Ports that no host listens on, and from which the third party sends.
 const STRANGE: u16 = 60_000;
 
-/// Both hosts, while the trace is made.
+/// Both hosts, while the trace is recorded.
 struct Play {
     dice: Dice,
     subject: Subject,
@@ -92,7 +92,7 @@ struct Play {
     to_subject: Wire,
     steps: Vec<(Step, Outcome)>,
     turn: usize,
-    /// The last frame that the subject sent, for strangers to quote.
+    /// The last frame that the subject sent, for the third party to quote.
     last: Vec<u8>,
 }
 
@@ -130,7 +130,7 @@ impl Play {
         }
     }
 
-    /// One turn: what is due arrives, users act, a stranger may, time passes.
+    /// One turn: due frames arrive, users act, the third party may act, time passes.
     fn turn(&mut self) {
         self.turn += 1;
         for frame in self.to_subject.due(self.turn) {
@@ -167,7 +167,7 @@ impl Play {
         self.happen_there(&Step::Pass(span));
     }
 
-    /// A frame from nobody's connection, or about one.
+    /// A frame of the third party: of no connection, or about one.
     fn strange(&mut self) -> Option<Vec<u8>> {
         let dice = &mut self.dice;
         let from = STRANGE + dice.below(2000) as u16;
@@ -191,7 +191,7 @@ impl Play {
     }
 }
 
-/// What a user does next.
+/// The next action of a user.
 fn user(dice: &mut Dice, host: &Subject) -> Option<Step> {
     let some = |dice: &mut Dice, n: usize| (n > 0).then(|| dice.below(n));
     let socket = some(dice, host.sockets.len());
@@ -227,7 +227,7 @@ fn record(seed: u64) -> Trace {
     while play.turn < TURNS {
         play.turn();
     }
-    // The end: everything is closed, and what is left times out.
+    // The end: everything is closed, and the rest times out.
     for socket in 0..play.subject.sockets.len() {
         play.happen(Step::Close(socket));
     }
@@ -245,7 +245,7 @@ fn record(seed: u64) -> Trace {
     Trace { seed, steps: play.steps, counters: stats.counters, connections: stats.connections }
 }
 
-/// Plays a trace into a stack; where it first does something else than was recorded.
+/// Replays a trace into a stack; returns the first difference from the recording.
 fn replay(trace: &Trace, subject: &mut Subject) -> Result<(), String> {
     for (number, (step, expected)) in trace.steps.iter().enumerate() {
         let outcome = subject.step(step);
@@ -257,7 +257,7 @@ fn replay(trace: &Trace, subject: &mut Subject) -> Result<(), String> {
 }
 
 fn hash(trace: &Trace) -> u64 {
-    // FNV-1a, because the hash must be the same tomorrow.
+    // FNV-1a, because the hash must stay the same across versions.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut eat = |bytes: &[u8]| {
         bytes.iter().for_each(|byte| hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
@@ -285,8 +285,7 @@ fn the_same_input_gives_the_same_bytes(arch: Architecture) {
     }
 }
 
-/// A walk that begins at the reference architecture and goes over every ordered pair of architectures once (Hierholzer
-/// 1873).
+/// A walk from the reference architecture that covers every ordered pair of architectures once (Hierholzer 1873).
 fn every_switch() -> Vec<Architecture> {
     let architectures: Vec<Architecture> = Architecture::all().collect();
     let mut left: Vec<usize> = vec![0; architectures.len()];
@@ -305,8 +304,8 @@ fn every_switch() -> Vec<Architecture> {
     walk
 }
 
-/// Invariant G9 in any state that the trace comes through: the stack is switched from every architecture to every
-/// other, and to itself, while the trace is played.
+/// Invariant G9 in any state of the trace: the stack is switched from every architecture to every other, and to itself,
+/// during the replay.
 #[test]
 fn switches_on_the_way_change_no_byte() {
     let walk = every_switch();
@@ -340,14 +339,14 @@ fn the_same_seed_gives_the_same_trace() {
     assert_ne!(hash(&TRACES[0]), hash(&TRACES[1]));
 }
 
-/// The oracle can say no: a stack with other secrets sends other sequence numbers.
+/// The oracle can fail: a stack with other secrets sends other sequence numbers.
 #[test]
 fn another_seed_is_told_apart() {
     let trace = &TRACES[0];
     assert!(replay(trace, &mut Subject::new(Architecture::named("up"), trace.seed + 100)).is_err());
 }
 
-/// The trace is worth replaying: what it is meant to contain happened in it.
+/// The trace contains the events that it is meant to contain.
 #[test]
 fn the_trace_holds_what_it_promises() {
     use observe::Counter::*;

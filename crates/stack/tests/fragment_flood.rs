@@ -10,14 +10,14 @@ use wire::ethernet::{self, EtherType};
 
 const L3: usize = ethernet::HEADER_LEN;
 
-/// R4 with a stack around it: junk fragments hold no more than their share, and a ping in pieces gets its answer.
+/// R4 for a whole stack: junk fragments hold no more than their share, and a fragmented ping is answered.
 #[test]
 fn junk_fragments_leave_room_for_a_ping_in_pieces() {
     let mut node =
         Node::<Real>::introduced(NodeConfig { ring_frames: 4096, ..NodeConfig::new(Architecture::named("up")) });
     let (ends, before) = (Ends::PEER_TO_STACK, pktbuf::live());
     for n in 0..60_000u32 {
-        // More fragments, at an offset of its own: no packet is ever whole.
+        // More fragments, each at its own offset: no packet is ever complete.
         let fragment = Some(Fragment { ident: n & 0xffff, offset: (1 + (n >> 10)) as u16 * 8, more: true });
         let packet = ends.packet(Datagram::new(n as u16, 99, &[1; 24]));
         node.put(&ends.frame(Packet { fragment, dont_fragment: false, ..packet }).bytes());

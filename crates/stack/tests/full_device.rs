@@ -1,5 +1,5 @@
-//! Many connections have data for a device that is full and takes frames one by one: each connection gets its turn, for
-//! several frames at once. A turn is an event, with all that an event costs; counted over both families.
+//! Many connections have data for a full device that accepts frames one by one: each connection gets its turn, for
+//! several frames at once. A turn costs an event; counted over both families.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ const RING: usize = 64;
 /// Segments that a connection may send at first.
 const WINDOW: usize = 10;
 
-/// Data of a segment, as a peer gets it that states no maximum.
+/// Data in a segment to a peer that announces no MSS.
 fn mss(ends: Ends) -> usize {
     if ends.src.is_ipv4() { 536 } else { 1220 }
 }
 
-/// A device that does not cut data into segments by itself.
+/// A device without segmentation offload.
 struct Plain(Box<dyn Device>, Capabilities);
 
 impl Device for Plain {
@@ -38,7 +38,7 @@ impl Device for Plain {
     }
 }
 
-/// A stack with a ring of 64 frames, whose peer is known.
+/// A stack with a ring of 64 frames and a known peer.
 fn node(arch: Architecture) -> Node<Real> {
     let config = NodeConfig { ring_frames: RING, ..NodeConfig::new(arch) };
     let mut node = Node::with_device(config, |device| {
@@ -63,7 +63,7 @@ fn write(node: &Node<Real>, socket: &TcpSocket<Real>, data: &[u8]) {
     assert!(matches!(node.call(socket, send(data)), Reply::Sent(Ok(sent)) if sent.accepted == data.len()));
 }
 
-/// The far end takes one frame after another, and the stack looks after the device each time. The frames.
+/// The far end takes one frame after another, and the stack serves the device each time. Returns the frames.
 fn trickle(node: &mut Node<Real>) -> Vec<Vec<u8>> {
     let (mut sent, mut batch) = (Vec::new(), Vec::new());
     loop {
@@ -104,7 +104,7 @@ fn a_device_that_takes_frames_one_by_one_costs_an_event_for_several(arch: Archit
     }
 }
 
-/// What its user does while a connection waits for room does not make it wait twice.
+/// User calls while a connection waits for room do not queue it twice.
 #[every_arch]
 fn a_connection_that_finds_no_room_again_and_again_gets_one_turn(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -117,7 +117,7 @@ fn a_connection_that_finds_no_room_again_and_again_gets_one_turn(arch: Architect
         for _ in 0..WINDOW {
             write(&node, last, &vec![8; mss(ends)]);
         }
-        // Those who filled the device and had to wait with the rest come first.
+        // The connections that filled the device, and wait with the rest of their data, come first.
         let waiting = others.len() as u64;
         let sent = node.settle();
         let eights = sent.iter().filter_map(|frame| tcp_of(frame)).filter(|(_, data)| data.first() == Some(&8));

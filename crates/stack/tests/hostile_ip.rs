@@ -1,4 +1,5 @@
-//! The Internet layer under attack, seen from outside a whole stack: what it answers, how often, and what it remembers.
+//! The Internet layer under attack, observed from outside a whole stack: which packets it answers, how often, and which
+//! state it keeps.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -66,7 +67,7 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(arch: Archit
 }
 
 /// T8: neither ICMP errors nor a worker's resets beyond a thousand a second, no more than a quarter of either to one,
-/// none longer than its cause.
+/// none longer than the packet that caused it.
 #[test]
 fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
     let gateways = vec![PEER.into()];
@@ -122,8 +123,8 @@ fn data(port: u16, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
     Segment { data, ..Segment::ack((port, 80), seq, ack) }.and(TcpFlags::PSH)
 }
 
-/// T7: an error about a segment that was never sent is not believed; one about a real one narrows the path, but not
-/// below the floor; a port unreachable does not end an established connection.
+/// T7: an error about a segment that was never sent is ignored; one about a real segment reduces the path MTU, but not
+/// below the minimum; a port unreachable does not end an established connection.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
 //= type=test
 //# TCP implementations MUST act on an ICMP error message passed up from the IP layer, directing it to the connection
@@ -162,8 +163,8 @@ fn icmp_errors_are_believed_only_of_what_is_in_flight(arch: Architecture) {
     assert_eq!(testbed::node::received(got).map(|(data, _)| data), Some(b"still here".to_vec()));
 }
 
-/// T7: a path that is said to be narrower than the floor gets segments of the size of the floor, and routers may
-/// fragment them; any other path gets segments that say that they must not. After ten minutes the path is tried again.
+/// T7: on a path with a reported MTU below the minimum, segments have the minimum size, and routers may fragment them;
+/// on any other path segments have DF set. After ten minutes a larger MTU is tried again.
 #[every_arch]
 fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(arch: Architecture) {
     for (reported, least, whole) in [
@@ -203,8 +204,8 @@ fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(arch: Ar
     }
 }
 
-/// T7: a UDP socket is told the same estimate as TCP: what the router says, no less than the floor, or the plateau
-/// below the length of its datagram. Nothing is remembered: anybody who guesses two ports could have sent the report.
+/// T7: a UDP socket gets the same estimate as TCP: the router's value, not below the minimum, or the plateau below the
+/// length of its datagram. It is not stored: an attacker that guesses two ports could have sent the report.
 #[every_arch]
 fn a_udp_socket_is_told_no_less_than_the_floor(arch: Architecture) {
     for (reported, told) in
@@ -226,7 +227,7 @@ fn a_udp_socket_is_told_no_less_than_the_floor(arch: Architecture) {
     }
 }
 
-/// T9: what may not be fragmented has identification zero and says so.
+/// T9: a packet that may not be fragmented has DF set and identification zero.
 #[test]
 fn segments_are_atomic_and_have_no_identification() {
     let mut node = node(Architecture::named("connp-l:4"));
@@ -240,13 +241,13 @@ fn segments_are_atomic_and_have_no_identification() {
     }
 }
 
-/// A busy connection keeps its neighbour confirmed, so nobody is asked; an idle one that speaks up again has it asked.
+/// A busy connection keeps its neighbour confirmed, so no probe is sent; an idle one that sends again causes a probe.
 #[every_arch]
 fn progress_spares_the_question_whether_the_neighbour_is_there(arch: Architecture) {
     let mut node = node(arch);
     let (socket, next) = connected(&mut node, 2000);
     let mut asked = 0;
-    // A question and an answer each second for three minutes: four reachable times at least.
+    // A request and an answer each second for three minutes: at least four reachable times.
     for second in 0..180u32 {
         node.put(&data(2000, second, next.wrapping_add(second), b"?").frame());
         let mut sent = node.settle();
@@ -266,8 +267,8 @@ fn progress_spares_the_question_whether_the_neighbour_is_there(arch: Architectur
     assert!(one_sided.count() > 0, "text that is never acknowledged proves nothing");
 }
 
-/// Data that is acknowledged proves as much, though the peer says nothing of its own; and one lossy path does not have
-/// the neighbour asked that others are reached through.
+/// Acknowledged data also confirms reachability, even if the peer sends no data; and one lossy path does not cause
+/// probes of a neighbour through which other peers are reached.
 #[every_arch]
 fn acknowledgements_spare_the_question_too(arch: Architecture) {
     let mut node = node(arch);
@@ -292,7 +293,7 @@ fn acknowledgements_spare_the_question_too(arch: Architecture) {
     assert!(asked <= 4, "asked {asked} times");
 }
 
-/// Nobody answers for the address: the handshake hears of it in seconds, not after all its retransmissions.
+/// No host answers for the address: the handshake fails in seconds, not after all its retransmissions.
 #[test]
 fn a_neighbour_that_does_not_exist_is_reported() {
     let mut node = node(Architecture::named("connp-l:4"));

@@ -1,5 +1,5 @@
-//! Invariants of every architecture that one thread at a time can show: what a stale timer does (G8), and what happens
-//! when somebody who is told of an event calls back into the stack (G4: nothing is held, nobody waits for himself).
+//! Invariants of every architecture that a single thread can show: a stale timer has no effect (G8), and a receiver of
+//! an event may call back into the stack (G4: no lock is held, no thread waits for itself).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -36,7 +36,7 @@ fn segment(peer: u16, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
     Segment { data, ..Segment::ack((peer, PORT), seq, ack) }.and(TcpFlags::PSH)
 }
 
-/// The retransmission timer of data that has been acknowledged is still in the wheel. It fires and finds nothing.
+/// The retransmission timer of data that has been acknowledged is still in the wheel. It fires and finds nothing due.
 #[every_arch]
 fn a_timer_that_was_overtaken_has_no_effect(arch: Architecture) {
     let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
@@ -62,7 +62,7 @@ fn a_timer_does_not_outlive_its_connection(arch: Architecture) {
     node.call(&first, send(b"never acknowledged"));
     node.call(&first, Call::Abort(tcp::Abort));
     node.settle();
-    // Under an architecture with many cells only the same peer is sure to meet the same one.
+    // Under an architecture with many cells only the same peer is sure to use the same cell.
     let (second, _) = open(&mut node, 2000);
     assert_eq!(first.target().key.slot, second.target().key.slot, "the slot is used again");
     assert_ne!(first.target().key.generation, second.target().key.generation);
@@ -76,7 +76,7 @@ fn a_timer_does_not_outlive_its_connection(arch: Architecture) {
     assert!(matches!(node.call(&second, Call::Status(tcp::Status)), Reply::Status(_)));
 }
 
-/// Reads at once whatever it is told of, on the thread that tells it, and answers.
+/// On each event, reads at once, on the notifying thread, and answers.
 struct Reader {
     stack: Stack<Real>,
     socket: Arc<TcpSocket<Real>>,
@@ -98,7 +98,7 @@ impl Watch for Reader {
             self.stack.call(&self.socket.target(), send(&data));
             let mut whole = self.data.lock().unwrap();
             whole.extend(data);
-            // Nobody may listen any more.
+            // The receiver may be gone.
             let _ = self.heard.lock().unwrap().send(whole.len());
         }
     }
@@ -111,8 +111,7 @@ fn reader(node: &Node<Real>, socket: &Arc<TcpSocket<Real>>) -> (Arc<Reader>, mps
     (Arc::new(reader), hears)
 }
 
-/// An event that a segment causes is told by the thread that ran the segment; calling back from there does not wait for
-/// the answer of the very thread that waits.
+/// The thread that ran a segment reports its event; a call from there does not wait for an answer of that same thread.
 #[every_arch]
 fn a_call_to_oneself_does_not_deadlock(arch: Architecture) {
     within(move || {
@@ -129,7 +128,7 @@ fn a_call_to_oneself_does_not_deadlock(arch: Architecture) {
     });
 }
 
-/// The same where the event is caused by another thread's call, which the owner runs among its messages.
+/// The same for an event caused by another thread's call, which the owner runs as a message.
 #[every_arch]
 fn a_call_from_within_a_call_does_not_deadlock(arch: Architecture) {
     within(move || {
@@ -151,7 +150,7 @@ fn a_call_from_within_a_call_does_not_deadlock(arch: Architecture) {
     });
 }
 
-/// The same with the architecture's own threads: the protocol thread or worker is the one that is told.
+/// The same with the architecture's own threads: the protocol thread or worker is notified.
 #[every_arch]
 fn a_protocol_thread_may_call_itself(arch: Architecture) {
     within(move || {
@@ -173,7 +172,7 @@ fn a_protocol_thread_may_call_itself(arch: Architecture) {
     });
 }
 
-/// Polls until the stack sends a segment like that; its sequence number.
+/// Polls until the stack sends a segment that matches; returns its sequence number.
 fn expect(node: &mut Node<Real>, like: impl Fn(&wire::tcp::Header, &[u8]) -> bool) -> u32 {
     loop {
         node.driver.poll();

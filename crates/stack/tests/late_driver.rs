@@ -1,6 +1,5 @@
-//! A driver that was away for a while, and finds both a deadline that is over and a queue full of frames: what has
-//! arrived is looked at first, however many batches that takes, and only then is it judged that something has not
-//! arrived.
+//! A delayed driver finds both an expired deadline and a queue full of frames: it processes the frames first, however
+//! many batches that takes, and only then runs the timer.
 
 use std::time::Duration;
 
@@ -12,14 +11,14 @@ use testbed::frames::{ISS, Segment, datagram, tcp_of};
 use testbed::node::{Node, NodeConfig, send};
 
 const PORTS: (u16, u16) = (5000, 80);
-/// Frames that stand before the acknowledgement: several batches, and fewer than the queue holds.
+/// Frames queued before the acknowledgement: several batches, and fewer than the queue holds.
 const BEFORE: usize = 400;
 
 fn counters(node: &Node<Real>) -> CounterSnapshot {
     node.stack.stats().counters
 }
 
-/// A connection whose user has sent some data; the acknowledgement that the peer owes.
+/// A connection with unacknowledged data, and the acknowledgement for it.
 fn waits_for_an_acknowledgement(arch: Architecture) -> (Node<Real>, Vec<u8>) {
     let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
     let listener = node.listen(PORTS.1, 4);

@@ -1,8 +1,8 @@
-//! Listeners that come and go while handshakes are under way, for every architecture.
+//! Listeners that open and close during handshakes, for every architecture.
 //!
-//! The peer is made of hand-made segments, so that each case is at exactly the point of the handshake that it is about.
-//! Nothing here knows how many replicas of a listener there are; the ports of the peer are spread so that every cell
-//! is asked. Each case ends with no handshake still counted.
+//! The peer consists of hand-made segments, so that each case is at an exact point of the handshake. The tests do not
+//! depend on the number of replicas of a listener; the peer's ports are spread so that every cell is reached. Each case
+//! ends with no handshake counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
-/// Peers enough that some hash to each of the two cells, or to most of the many groups.
+/// Enough peers that some hash to each of the two cells, or to most of the many groups.
 const PEERS: std::ops::Range<u16> = 2000..2064;
 
 fn node(arch: Architecture) -> Node<Real> {
@@ -76,7 +76,7 @@ fn a_syn_before_listen_is_refused_and_after_it_answered(arch: Architecture) {
     }
     let listener = node.listen(PORT, 128);
     for peer in PEERS {
-        // The same port as before: the refusal has left nothing behind.
+        // The same port as before: the refusal has left no state.
         open(&mut node, peer);
     }
     assert_eq!(listener.occupancy(), (0, PEERS.len()));
@@ -114,7 +114,7 @@ fn close_between_syn_and_ack_resets_the_peer(arch: Architecture) {
     at_rest(&node, &listener, 0);
 }
 
-/// The peer never completes: what is left of the handshake ends by itself.
+/// The peer never completes the handshake: it times out.
 #[every_arch]
 fn close_after_a_syn_that_nobody_completes(arch: Architecture) {
     let mut node = node(arch);
@@ -220,7 +220,7 @@ fn a_reset_during_the_handshake_frees_the_place(arch: Architecture) {
     at_rest(&node, &listener, 0);
 }
 
-/// More SYNs than the limit: memory stays bounded, and who comes when the flood is over is let in.
+/// More SYNs than the limit: memory stays bounded, and clients after the flood are accepted.
 #[every_arch]
 fn a_flood_fills_the_syn_queue_and_no_more(arch: Architecture) {
     const LIMIT: usize = 1024;
@@ -250,7 +250,7 @@ fn a_flood_fills_the_syn_queue_and_no_more(arch: Architecture) {
     at_rest(&node, &listener, 0);
 }
 
-/// A full accept queue turns a SYN away without a word, and takes it again when there is room.
+/// A full accept queue drops SYNs silently, and accepts them again when there is room.
 #[every_arch]
 fn the_accept_queue_is_bounded(arch: Architecture) {
     let mut node = node(arch);

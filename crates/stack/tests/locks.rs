@@ -1,6 +1,6 @@
 //! Which locks the data path takes, counted by the profile, on one thread.
 //!
-//! The profile is the process's, so the tests of this binary take turns.
+//! The profile is per process, so the tests of this binary run one at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +22,7 @@ fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A connection on which nothing is under way.
+/// An idle connection.
 struct Connection {
     node: Node<Real>,
     socket: Arc<TcpSocket<Real>>,
@@ -49,7 +49,7 @@ impl Connection {
         connection
     }
 
-    /// The peer's next data arrives; everything that comes of it happens.
+    /// Delivers the peer's next data, and runs everything that follows.
     fn segment(&mut self, data: &[u8]) {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
         let segment = Segment { data, ..Segment::ack((2000, PORT), seq, self.next) };
@@ -68,10 +68,11 @@ fn locks(work: impl FnOnce()) -> BTreeMap<LockClass, u64> {
     taken.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Data segments in, reads and writes: what each takes in all. Device queues are left out: they are the device's.
+/// The locks taken in total by data segments in, by reads, and by writes. Device queues are left out: they belong to
+/// the device.
 fn data_path(arch: Architecture) -> [BTreeMap<LockClass, u64>; 3] {
     let mut connection = Connection::open(arch);
-    // The first acknowledgement looks its route up, and the connection remembers it.
+    // The first acknowledgement looks up its route, and the connection caches it.
     connection.segment(&[7; 1400]);
     let arriving = locks(|| (0..SEGMENTS).for_each(|_| connection.segment(&[7; 1400])));
     let Connection { node, socket, .. } = &mut connection;
@@ -97,7 +98,7 @@ fn one_group_lock_for_each_event(arch: Architecture) {
     }
 }
 
-/// The owner takes no lock; who hands work to it, the mailbox's, and who waits for an answer, the slot's.
+/// The owner takes no lock; a sender takes the mailbox's, and a waiting caller the slot's.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn protocol_threads_take_none(arch: Architecture) {
     let _turn = turn();
@@ -121,7 +122,7 @@ fn one_thread_takes_none(arch: Architecture) {
     assert_eq!(data_path(arch), [const { BTreeMap::new() }; 3]);
 }
 
-/// One table lock and one connection lock for each event: what MsgP is.
+/// One table lock and one connection lock for each event: the definition of MsgP.
 #[every_arch(only(msgp_1, msgp_1_coupled))]
 fn table_then_connection(arch: Architecture) {
     let _turn = turn();
@@ -134,7 +135,7 @@ fn table_then_connection(arch: Architecture) {
     }
 }
 
-/// A call takes the flag of a free shard and gives it back, whatever the mode: nobody is handed anything.
+/// A call takes the flag of a free shard and returns it, in every mode: there is no hand-over.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
 fn a_call_enters_a_free_shard_in_every_mode(arch: Architecture) {
     let _turn = turn();
@@ -144,7 +145,7 @@ fn a_call_enters_a_free_shard_in_every_mode(arch: Architecture) {
     }
 }
 
-/// Segments left to the worker while so many arrive at a free shard.
+/// Segments left to the worker of those that arrive at a free shard.
 fn handed_over(arch: Architecture) -> u64 {
     let mut connection = Connection::open(arch);
     let before = sync::profile::handoffs().handoffs;
@@ -164,7 +165,7 @@ fn a_segment_enters_a_free_shard_in_the_other_modes(arch: Architecture) {
     assert_eq!(handed_over(arch), 0);
 }
 
-/// The count is of something: the same on an architecture with a lock around everything.
+/// The counter works: the same test on an architecture with a lock around everything.
 #[every_arch(only(giant))]
 fn the_giant_lock_is_counted(arch: Architecture) {
     let _turn = turn();

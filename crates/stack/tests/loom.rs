@@ -1,4 +1,4 @@
-//! What rests on fences, under loom: every order of the threads' steps with weak memory, up to two preemptions.
+//! Code that relies on fences, under loom: every order of the threads' steps with weak memory, up to two preemptions.
 
 #[path = "shuttle/alarms.rs"]
 mod alarms;
@@ -34,7 +34,7 @@ fn an_earlier_deadline_wakes_a_sleeper() {
 }
 
 /// The sleeper and the caller each write one word and then read the other's: without the fences between the two steps
-/// both may read what was there before.
+/// both may read the old value.
 #[test]
 fn a_sleeper_or_a_caller_without_a_fence_is_found() {
     for calls in [Calls::Any, Calls::One] {
@@ -51,7 +51,7 @@ fn a_bit_that_rises_wakes_a_sleeper_and_reaches_a_new_poll_set() {
     }
 }
 
-/// Bits that are set by plain stores rest on the fences of both sides.
+/// Bits that are set by plain stores rely on the fences of both sides.
 #[test]
 fn a_bit_that_rises_without_a_fence_is_found() {
     let lying_down = ready_while_lying_down::<Planted<Loom, NoFence>>;

@@ -1,5 +1,6 @@
-//! A stack talks to itself: over its own addresses and over loopback addresses, under every architecture, as Linux's
-//! does over `lo`; and nothing of that is seen on a link (RFC 1122 section 3.2.1.3 g, RFC 4291 section 2.5.3).
+//! Loopback: a stack communicates with itself over its own addresses and over loopback addresses, under every
+//! architecture, as Linux does over `lo`; and none of these packets appear on a link (RFC 1122 section 3.2.1.3 g, RFC
+//! 4291 section 2.5.3).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -27,8 +28,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// The addresses at which a stack reaches itself, and the one that it then sends from: as Linux does, the same, but
-/// 127.0.0.1 to the other addresses of its network.
+/// The addresses at which a stack reaches itself, with its source address: as in Linux the same, but 127.0.0.1 for
+/// other addresses of that network.
 fn own() -> [(IpAddr, IpAddr); 6] {
     let same = |address: IpAddr| (address, address);
     let link_local = ip::interface::link_local_from(STACK_MAC);
@@ -40,12 +41,12 @@ fn node(arch: Architecture) -> Node<Real> {
     Node::new(NodeConfig::new(arch))
 }
 
-/// Lets everything happen that happens now; nothing leaves.
+/// Runs everything that is due now; checks that nothing leaves.
 fn settle(node: &mut Node<Real>) {
     assert_eq!(node.settle(), Vec::<Vec<u8>>::new(), "nothing leaves");
 }
 
-/// Lets `span` pass in small steps; nothing leaves.
+/// Lets `span` pass in small steps; checks that nothing leaves.
 fn pass(node: &mut Node<Real>, span: Duration) {
     let end = node.clock.now() + span;
     while node.clock.now() < end {
@@ -112,7 +113,7 @@ fn a_stack_connects_to_each_of_its_addresses_and_to_loopback(arch: Architecture)
     assert_eq!((counted(&node, Counter::Retransmits), drops(&node)), (0, 0));
 }
 
-/// Nobody listens: the segment of no connection is answered by a reset, which arrives as any other.
+/// Without a listener the segment is answered by a reset, which arrives like any other.
 #[every_arch]
 fn a_connection_to_a_port_of_ones_own_without_a_listener_is_refused(arch: Architecture) {
     let mut node = node(arch);
@@ -124,8 +125,7 @@ fn a_connection_to_a_port_of_ones_own_without_a_listener_is_refused(arch: Archit
     }
 }
 
-/// A port that is chosen is never the one that is connected to: the connection would open with itself, though nobody
-/// listens.
+/// The ephemeral port is never the destination port: the connection would open with itself without a listener.
 #[every_arch]
 fn a_connection_never_gets_its_own_port_by_chance_and_opens_with_itself_if_asked_to(arch: Architecture) {
     let mut node = node(arch);
@@ -170,7 +170,7 @@ fn datagrams_reach_sockets_of_the_same_stack_whatever_their_length(arch: Archite
             assert_eq!(&*node.stack.receive_udp(&client).expect("the answer").buf, b"yes");
         }
         node.stack.unbind_udp(&server);
-        // Port unreachable: a connected socket hears of it.
+        // Port unreachable: a connected socket gets the error.
         node.stack.connect_udp(&client, server.local()).expect("a way to itself");
         assert_eq!(node.stack.udp_local(&client).ip(), from, "getsockname");
         let sent = node.stack.send_udp(&client, PktBuf::from_slice(b"?").expect("a buffer"), None);
@@ -185,7 +185,7 @@ fn unspecified(address: IpAddr) -> IpAddr {
 }
 
 /// RFC 1122 section 3.2.1.3 g and RFC 4291 section 2.5.3: addresses of the host itself do not appear on a link. A frame
-/// that has one is none of ours, though a listener and a socket take everything: it is dropped, and counted.
+/// with one is dropped and counted, even if a listener and a socket accept every address.
 #[every_arch]
 fn what_comes_by_a_link_with_a_loopback_address_is_dropped_and_counted(arch: Architecture) {
     let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
@@ -216,7 +216,7 @@ fn what_comes_by_a_link_with_a_loopback_address_is_dropped_and_counted(arch: Arc
     assert_eq!(node.stack.stats().connections, 0);
 }
 
-/// From a loopback address nothing goes to another host, whatever the routes say: Linux answers EINVAL.
+/// No packet with a loopback source goes to another host, whatever the routes are: Linux returns EINVAL.
 #[every_arch]
 fn nothing_leaves_with_a_loopback_address(arch: Architecture) {
     let gateways = vec![PEER.into(), PEER6.into()];
@@ -244,7 +244,7 @@ fn nothing_leaves_with_a_loopback_address(arch: Architecture) {
     }
 }
 
-/// More than all windows and rings hold, both ways at once.
+/// More data than all windows and rings hold, both ways at once.
 #[every_arch]
 fn bulk_goes_both_ways_through_small_windows_and_rings_without_loss(arch: Architecture) {
     const BYTES: usize = 8 << 20;
@@ -314,7 +314,7 @@ fn many_connections_at_once_and_a_backlog_that_is_full(arch: Architecture) {
     assert_eq!(heard, (0..200u32).map(|number| number.to_be_bytes().to_vec()).collect::<Vec<_>>());
 }
 
-/// RFC 9293 section 3.6, case 3: both ends close before either hears of it, and both wait out TIME-WAIT.
+/// RFC 9293 section 3.6, case 3: both ends close before either receives the other's FIN, and both go through TIME-WAIT.
 #[every_arch]
 fn both_ends_close_at_once(arch: Architecture) {
     let mut node = node(arch);
@@ -420,7 +420,7 @@ fn a_stack_without_interfaces_reaches_itself(arch: Architecture) {
 }
 
 /// With several queues each end of a connection is served by the driver to which its own hash leads, as if a network
-/// interface had brought its segments; drivers that are not polled keep nobody else's.
+/// interface had brought its segments; drivers that are not polled do not block other flows.
 #[every_arch]
 fn each_end_is_served_by_the_driver_of_its_flow(arch: Architecture) {
     const QUEUES: usize = 4;
@@ -453,14 +453,14 @@ fn each_end_is_served_by_the_driver_of_its_flow(arch: Architecture) {
     }
 }
 
-/// Polls once; the frames that were taken.
+/// Polls once; returns the number of frames taken.
 fn take_frames(driver: &mut Driver<Real>) -> u64 {
     let before = driver.counters().get(Counter::FramesIn);
     driver.poll();
     driver.counters().get(Counter::FramesIn) - before
 }
 
-/// A stack that ends with connections to itself open frees everything; their handles stay good for nothing.
+/// A stack that ends with open connections to itself frees everything; their handles are then useless.
 #[every_arch]
 fn a_stack_ends_while_it_talks_to_itself(arch: Architecture) {
     let mut node = node(arch);

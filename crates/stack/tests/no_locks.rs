@@ -1,6 +1,6 @@
-//! One thread owns the stack: what arrives, what its user asks for and what is sent for it take no lock of any class
-//! and execute no read-modify-write. Counted by the lock profile and by a platform that counts what its atomics are
-//! asked for ([`testbed::counting`]), over both families.
+//! One thread owns the stack: arrivals, user calls and transmissions take no lock of any class and execute no
+//! read-modify-write. Counted by the lock profile and by a platform that counts atomic operations
+//! ([`testbed::counting`]), over both families.
 //!
 //! Peers are known and connections are open before anything is counted: the first packet to a destination looks up its
 //! route and its neighbour in tables that other threads may use.
@@ -20,9 +20,9 @@ use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
-/// What arrives and is answered before it is counted: tables and queues then have the size that they need.
+/// Uncounted rounds at the start: tables and queues then have their final size.
 const WARM: u32 = 4;
-/// What is counted.
+/// Counted rounds.
 const ROUNDS: u32 = 8;
 
 /// A node whose peer is known.
@@ -36,7 +36,7 @@ fn node(arch: Architecture) -> Node<Counting> {
 struct Echo {
     ends: Ends,
     socket: Arc<TcpSocket<Counting>>,
-    /// What the peer has sent, and what it acknowledges.
+    /// Bytes that the peer has sent, and its acknowledgement number.
     sent: u32,
     acknowledged: u32,
 }
@@ -57,7 +57,7 @@ impl Echo {
         Segment { data, ..Segment::ack((2000, PORT), seq, ack) }.and(TcpFlags::PSH)
     }
 
-    /// A segment arrives; its user, who is told, reads it, finds no more, and writes an answer, which leaves.
+    /// A segment arrives; its user is notified, reads it, finds no more, and writes an answer, which is sent.
     fn round(&mut self, node: &mut Node<Counting>) -> Spent {
         node.put(&Self::segment(self.ends, self.sent, self.acknowledged, b"question").frame_over(self.ends));
         let ((), spent) = spent(|| {
@@ -78,7 +78,7 @@ impl Echo {
     }
 }
 
-/// A datagram arrives; its user, who is told, takes it, finds no more, and answers.
+/// A datagram arrives; its user is notified, takes it, finds no more, and answers.
 fn datagram_round(node: &mut Node<Counting>, socket: &UdpShared<Counting>, ends: Ends) -> Spent {
     node.put(&Datagram::new(2000, PORT, b"question").frame_over(ends));
     let ((), spent) = spent(|| {
@@ -119,8 +119,8 @@ fn the_owners_echo_over_udp_takes_no_lock_and_no_read_modify_write(arch: Archite
     }
 }
 
-/// A user that asks again and again for a connection takes no lock from those that bring one. One that has come is
-/// found, also when the listener was asked before it was told of it.
+/// A user that calls accept repeatedly takes no lock, so it does not delay arriving connections. A connection that has
+/// arrived is found, even by a call before the listener's notification.
 #[every_arch]
 fn to_accept_where_no_connection_waits_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -150,7 +150,7 @@ fn to_accept_where_no_connection_waits_takes_no_lock(arch: Architecture) {
     }
 }
 
-/// The counts are no constants: where threads share the stack, the same echo takes locks.
+/// The counters work: where threads share the stack, the same echo takes locks.
 #[every_arch(except(up))]
 fn others_pay_for_what_they_share(arch: Architecture) {
     let ends = Ends::PEER_TO_STACK;

@@ -135,7 +135,7 @@ fn an_interface_without_ports_has_an_address_that_is_reached_by_others(arch: Arc
     send(&world.client, &client, 3000);
     world.rest();
     assert_eq!(receive(&world.server, &server), 3000);
-    // What is routed there goes nowhere, and is counted.
+    // Packets routed there are dropped and counted.
     let lost = Ipv4Addr::new(192, 168, 9, 77);
     world.server.stack.connect(None, SocketAddr::new(lost.into(), 9), &Default::default()).expect("a route");
     world.pass(Duration::from_secs(2));
@@ -198,12 +198,11 @@ fn a_port_belongs_to_one_interface() {
     assert!(build(vec![over(&[], CLIENT)]).is_none(), "a device without an interface is no error");
 }
 
-/// As many queues, cells and owners as this; more than a word has bits.
+/// The number of queues, cells and owners; more than a word has bits.
 const MANY: usize = 70;
 
 /// 70 queue pairs and 70 cells: each connection's frames are polled by the driver of its own queue, and its segments
-/// run in its own cell. A notification that went to another queue or cell, or to none, would leave frames or messages
-/// behind.
+/// run in its own cell. A lost or misdirected notification would leave frames or messages unprocessed.
 #[every_arch]
 fn seventy_queues_and_cells_serve_their_own_flows(arch: Architecture) {
     let mut world = World::new(arch, plain, (1, MANY, MANY), vec![over(&[0], SERVER)]);

@@ -1,5 +1,5 @@
-//! What is not TCP leaves by the device queue of its flow too: datagrams, their fragments, and what waited for a
-//! neighbour, none overtaking another of its flow.
+//! Packets other than TCP also leave by the device queue of their flow: datagrams, their fragments, and packets that
+//! waited for a neighbour. None overtakes another of its flow.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ fn datagrams_and_their_fragments_leave_by_their_flows_queue() {
     let sockets: Vec<_> = (0..32u16)
         .map(|n| stack.bind_udp(SocketAddr::new(IpAddr::V4(STACK), 4000 + n)).expect("a free port"))
         .collect();
-    // The first of each waits for the peer's link address, among them a large one.
+    // The first packet of each waits for the peer's link address; one is large.
     for (n, socket) in sockets.iter().enumerate() {
         for len in [8, 8, 4000] {
             let payload = PktBuf::from_slice(&vec![n as u8; len]).expect("a buffer");
@@ -94,7 +94,7 @@ fn datagrams_and_their_fragments_leave_by_their_flows_queue() {
         used[own] = true;
         let of_flow: Vec<_> =
             sent.iter().filter(|(_, frame)| !is_arp(frame) && frame.last() == Some(&(n as u8))).collect();
-        // The queue of a neighbour is bounded: what is left of a flow's share is in order and on one device queue.
+        // The queue of a neighbour is bounded: the remaining packets of a flow are in order and on one device queue.
         assert!(of_flow.iter().all(|(queue, _)| *queue == own), "flow {n}");
         let offsets = of_flow.iter().map(|(_, frame)| ipv4::parse(&frame[L3..]).expect("IPv4").fragment_offset);
         let fragments: Vec<u16> = offsets.filter(|offset| *offset > 0).collect();

@@ -1,5 +1,5 @@
-//! What RFC 9293 requires of TCP and IP together: addresses of OPEN, what ICMP says, advice to IP, and the fields of
-//! the IP header that are the user's.
+//! Requirements of RFC 9293 on TCP and IP together: addresses of OPEN, ICMP errors, advice to IP, and the IP header
+//! fields that the user sets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn connected(node: &mut Node<Real>, port: u16) -> Arc<TcpSocket<Real>> {
     socket
 }
 
-/// The same with 400 bytes out; the segment that they are in.
+/// The same with 400 bytes in flight, and their segment.
 fn waiting(node: &mut Node<Real>) -> (Arc<TcpSocket<Real>>, Vec<u8>) {
     let socket = connected(node, 2000);
     node.call(&socket, send(&[5; 400]));
@@ -121,8 +121,8 @@ fn soft_errors_reach_the_user_and_end_nothing(arch: Architecture) {
     }
 }
 
-/// A peer that speaks but does not answer ARP for a while: what the stack then tells itself, as a router would, ends no
-/// handshake. The SYN-ACK's timer asks again, and the acknowledgement that comes at last opens the connection.
+/// A peer that sends but does not answer ARP for a while: the stack's own host-unreachable error does not end the
+/// handshake. The SYN-ACK's timer solicits again, and the later acknowledgement opens the connection.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
 //= type=test
 //# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
@@ -167,7 +167,7 @@ fn a_source_quench_is_dropped_without_a_word(arch: Architecture) {
     assert_eq!(node.driver.counters().dropped(DropReason::IcmpUnknownType), 1);
 }
 
-/// Without the advice the neighbour, heard from a moment ago, would not be asked for five seconds.
+/// Without the advice the neighbour, confirmed a moment ago, would not be probed for five seconds.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //= type=test
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
@@ -195,7 +195,7 @@ fn when_nothing_is_heard_until_r1_the_neighbour_is_asked_whether_it_is_there(arc
     assert!(socket.ready.get().contains(Readiness::SOFT_ERROR));
 }
 
-/// Two things come to light at one emission: the routes have changed, and nothing was heard until R1.
+/// One emission finds both that the routes have changed and that R1 was reached.
 #[every_arch]
 fn routes_that_change_before_r1_do_not_hide_it(arch: Architecture) {
     let mut node = introduced(arch);
@@ -307,7 +307,7 @@ fn ip_chooses_the_address_of_an_open_and_a_connection_keeps_its_own(arch: Archit
         assert_eq!(socket.tuple().local_addr, IpAddr::V4(expected), "to {remote}");
     }
     node.settle();
-    // The peer has chosen the other address of ours, and goes on to hear from that.
+    // The peer has chosen the stack's other address, and still receives from that one.
     let (_socket, segment) = waiting(&mut node);
     assert_eq!(source(&segment), STACK);
     node.clock.advance(Duration::from_millis(250));

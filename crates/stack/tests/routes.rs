@@ -1,5 +1,5 @@
-//! Routes that change under open connections, seen from outside a whole stack: where the next segment goes, how large
-//! it is, and what the user learns when there is no route any more.
+//! Routes that change under open connections, observed from outside a whole stack: the destination and size of the next
+//! segment, and the error when there is no route any more.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use wire::tcp::TcpFlags;
 
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
 const GATEWAY_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 3]);
-/// What the peer takes, who announces no MSS (RFC 9293 section 3.7.1).
+/// The MSS of the peer, which announces none (RFC 9293 section 3.7.1).
 const PEER_MSS: usize = 536;
 
-/// A connection to the peer, and how far both sides have come.
+/// A connection to the peer, and the progress of both sides.
 struct Line {
     node: Node<Real>,
     socket: Arc<TcpSocket<Real>>,
@@ -59,7 +59,7 @@ impl Line {
         self.node.settle()
     }
 
-    /// Sends data and has all of it acknowledged; how much each segment carried, none of it twice.
+    /// Sends data and has all of it acknowledged; returns the size of each segment, without duplicates.
     fn carry(&mut self, bytes: usize) -> Vec<usize> {
         let mut left = self.send(bytes);
         let (mut sizes, end) = (Vec::new(), self.theirs.wrapping_add(bytes as u32));
@@ -85,7 +85,7 @@ impl Line {
         self.node.pass(Duration::from_millis(300), Duration::from_millis(50));
     }
 
-    /// Sends some data and has it acknowledged; to which link address it went.
+    /// Sends some data and has it acknowledged; returns its link destination.
     fn hop(&mut self) -> MacAddr {
         let frames = self.send(10);
         let [frame] = &frames[..] else { panic!("{} frames", frames.len()) };
@@ -106,7 +106,7 @@ impl Line {
     }
 }
 
-/// The gateway's own question, which tells its link address.
+/// An ARP request of the gateway, which contains its link address.
 fn introduction() -> Vec<u8> {
     let mut frame = frames::arp_request();
     frame[6..12].copy_from_slice(&GATEWAY_MAC.0);
@@ -185,14 +185,13 @@ fn a_route_that_changes_during_the_handshake_is_not_missed(arch: Architecture) {
     node.answers(&acknowledgement(theirs).frame());
     let socket = listener.accept().expect("a child waits");
     let mut line = Line { node, socket, theirs, ours: frames::ISS + 1 };
-    // What was cut for the old path ends where it ended, and then all is as the new one has it.
+    // Segments cut for the old path keep their boundaries; later ones have the new size.
     assert_eq!(line.carry(PEER_MSS), [260, 260, 16]);
     assert_eq!(line.carry(2 * 260), [260; 2]);
     assert_eq!(line.dropped(DropReason::TooBigToSend), 1);
 }
 
-/// RFC 1191 section 6.3: what a router said of a path is forgotten after ten minutes, by connections that are open,
-/// too.
+/// RFC 1191 section 6.3: a path MTU from a router expires after ten minutes, for open connections too.
 #[every_arch]
 fn what_a_router_said_of_the_path_is_forgotten_in_time(arch: Architecture) {
     let mut line = Line::new(arch);

@@ -10,10 +10,10 @@ use sync::Real;
 use testbed::frames::{self, PEER, STACK, tcp_of};
 use testbed::node::{Node, NodeConfig, send};
 
-/// Segments that are queued together: as many as the first congestion window has.
+/// Segments that are queued together: as many as in the initial congestion window.
 const SEGMENTS: usize = 10;
 
-/// Both ends, each on a link of its own; the test carries the frames.
+/// Both ends, each on its own link; the test carries the frames.
 struct Ends {
     client: Node<Real>,
     server: Node<Real>,
@@ -27,7 +27,7 @@ impl Ends {
         Ends { client, server }
     }
 
-    /// Carries frames until nothing is under way.
+    /// Carries frames until none is left.
     fn rest(&mut self) {
         loop {
             let (there, back) = (self.client.settle(), self.server.settle());

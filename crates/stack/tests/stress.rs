@@ -2,10 +2,10 @@
 //! nothing.
 //!
 //! A panic of *any* thread fails the test: cells refuse a second runner (G1), debug builds check the order of the locks
-//! (G2) and that nobody sleeps with one held (G4), each by a panic. Then, at rest: the counters of all cells add up to
-//! what the devices saw (G6), the data of every connection left in the order in which it was assigned (G7), and no
-//! segment was out of order when it came to TCP (O1). Nothing is sent twice, because the link is perfect and the timers
-//! are too slow to be wrong about that.
+//! (G2) and that no thread sleeps with one held (G4), each by a panic. Then, at rest: the counters of all cells add up
+//! to what the devices saw (G6), the data of every connection left in the order in which it was assigned (G7), and no
+//! segment was out of order when it reached TCP (O1). Nothing is sent twice, because the link is perfect and the timers
+//! are too slow for a spurious retransmission.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ use testbed::order_check::{OrderCheck, Seen};
 
 const CONNECTIONS: usize = 8;
 const WRITERS: usize = 2;
-/// What each writer writes, and in pieces of what size.
+/// Bytes that each writer writes, and the size of its pieces.
 const LENGTH: usize = 192 << 10;
 const PIECE: usize = 3000;
 
@@ -68,7 +68,7 @@ impl Host {
         config.lock_kind = kind;
         config.cpus = 2;
         config.clock = clock;
-        // Loss recovery that is driven by time must have no occasion, however busy the machine is.
+        // Timer-driven loss recovery must never start, however busy the machine is.
         config.tcp.sack = false;
         config.resets_per_second = 1_000_000;
         config.tcp.rto.initial_rto = LONG_HANG;
@@ -86,7 +86,7 @@ impl Host {
         Host { stack, receivers, stop, seen }
     }
 
-    /// Ends the receive threads and gives their drivers back.
+    /// Ends the receive threads and returns their drivers.
     fn stop(&mut self) -> Vec<Driver<Real>> {
         self.stop.store(true, Ordering::SeqCst);
         self.stack.shared().links().wake_drivers();
@@ -157,7 +157,7 @@ fn echo(stack: &Stack<Real>, socket: &TcpSocket<Real>) {
     stack.call(&socket.target(), Call::Close(tcp::Close));
 }
 
-/// Several threads write to one connection, each its own byte, and one reads what comes back.
+/// Several threads write to one connection, each its own byte value, and one reads the echo.
 fn client(stack: &Stack<Real>) {
     let options = ConnectionOptions { no_delay: true, ..Default::default() };
     let socket = stack.connect(None, SocketAddr::new(STACK.into(), 7), &options).expect("a connection");
@@ -206,7 +206,7 @@ fn run(arch: Architecture, kind: LockKind) {
     assert_eq!(PANICS.load(Ordering::SeqCst), before, "a thread has panicked");
 }
 
-/// Lets everything that is under way arrive; time stands still.
+/// Delivers all frames in transit, with time stopped.
 fn rest(hosts: &mut [Host; 2]) {
     let mut drivers: Vec<Driver<Real>> = hosts.iter_mut().flat_map(Host::stop).collect();
     loop {
@@ -222,7 +222,7 @@ fn rest(hosts: &mut [Host; 2]) {
     }
 }
 
-/// What a host counted that it should not have, at rest on a perfect link.
+/// Counters that should be zero but are not, at rest on a perfect link.
 fn differences(host: &Host) -> Vec<String> {
     let counters = host.stack.stats().counters;
     let seen = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::SeqCst);
@@ -243,7 +243,7 @@ fn order_counters_and_exclusion(arch: Architecture) {
     within(move || run(arch, LockKind::Blocking));
 }
 
-/// The other kinds of lock, where threads share locks that are not always the same.
+/// The other kinds of lock, for architectures with several shared locks.
 #[every_arch(only(giant, msgp_1, msgp_6, connp_l_4, squeue_process))]
 fn every_kind_of_lock(arch: Architecture) {
     for kind in [LockKind::Tas, LockKind::Ttas, LockKind::Ticket, LockKind::Mcs, LockKind::SpinPark] {
@@ -251,8 +251,8 @@ fn every_kind_of_lock(arch: Architecture) {
     }
 }
 
-/// Listeners open and close while clients keep coming: a client is served or refused, never left alone; and nobody is
-/// let in once `unlisten` has returned.
+/// Listeners open and close while clients connect: a client is served or refused, never left waiting; and none is
+/// accepted once `unlisten` has returned.
 fn churn(arch: Architecture) {
     const ROUNDS: usize = 30;
     watch_panics();
@@ -275,7 +275,7 @@ fn churn(arch: Architecture) {
                 while !over.load(Ordering::SeqCst) {
                     let (socket, ready) = knock(clients);
                     if !ready.intersects(Readiness::ERROR | Readiness::CLOSED) {
-                        // Nobody accepts: when the listener closes, the reset comes.
+                        // The connection is not accepted: when the listener closes, it is reset.
                         socket.ready.wait(Readiness::ERROR | Readiness::CLOSED | Readiness::PEER_CLOSED, None);
                     }
                     clients.call(&socket.target(), Call::Close(tcp::Close));

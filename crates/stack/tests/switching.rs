@@ -1,9 +1,9 @@
-//! A stack goes on under another architecture, at rest (invariant G9): no byte is lost or altered, and what it sends
-//! afterwards is what it would have sent.
+//! A stack at rest is switched to another architecture (invariant G9): no byte is lost or altered, and it sends the
+//! same frames afterwards as without the switch.
 //!
-//! A scene is recorded once, under the reference architecture and without a switch: connections in many states, then
-//! what becomes of them. It is played into a stack for every ordered pair of architectures, with the switch in the
-//! middle. (`differential.rs` walks over all pairs in one run, with random traffic.)
+//! A scene is recorded once, under the reference architecture and without a switch: connections in many states, and
+//! their further course. It is replayed into a stack for every ordered pair of architectures, with the switch in the
+//! middle. (`differential.rs` covers all pairs in one run, with random traffic.)
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,16 +26,16 @@ use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 const SEED: u64 = 5;
-/// Longer than anything here takes on a machine that is busy.
+/// Longer than any operation here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The peer's end of one connection, as it counts.
+/// The peer's end of one connection.
 #[derive(Clone, Copy, Default)]
 struct Peer {
     port: u16,
-    /// What it has sent, in sequence numbers from its SYN on.
+    /// Sequence numbers that it has sent, from its SYN on.
     sent: u32,
-    /// What it expects next.
+    /// The next sequence number that it expects.
     expects: u32,
 }
 
@@ -52,7 +52,7 @@ impl Stage {
         outcome
     }
 
-    /// A segment of the peer's, whose frames it hears.
+    /// Delivers a segment of the peer, and processes the answers.
     fn segment(&mut self, peer: &mut Peer, flags: TcpFlags, data: &[u8]) {
         let ends = ((peer.port, PORT), ISS.wrapping_add(peer.sent), peer.expects);
         let segment = Segment { data, ..Segment::ack(ends.0, ends.1, ends.2) }.and(flags);
@@ -61,7 +61,7 @@ impl Stage {
         Self::hear(peer, &outcome);
     }
 
-    /// The peer takes what was sent to it, in order.
+    /// The peer accepts the data sent to it, in order.
     fn hear(peer: &mut Peer, outcome: &Outcome) {
         for (header, data) in outcome.frames.iter().filter_map(|frame| tcp_of(frame)) {
             if header.dst_port == peer.port {
@@ -90,7 +90,7 @@ impl Stage {
         self.subject.sockets.len() - 1
     }
 
-    /// What a user does to a connection of `peer`.
+    /// An action of the user on the connection of `peer`.
     fn user(&mut self, peer: &mut Peer, step: Step) {
         let outcome = self.happen(step);
         Self::hear(peer, &outcome);
@@ -101,7 +101,7 @@ impl Stage {
     }
 }
 
-/// What was recorded.
+/// The recorded data.
 struct Scene {
     before: Vec<(Step, Outcome)>,
     /// At the switch.
@@ -119,12 +119,12 @@ fn record() -> Scene {
     stage.happen(Step::Frame(frames::arp_request()));
     stage.happen(Step::Listen { port: PORT, backlog: 8 });
     stage.happen(Step::Bind(5000));
-    // ESTABLISHED, with data that is unread and data that is not acknowledged.
+    // ESTABLISHED, with unread data and unacknowledged data.
     let mut busy = stage.open(2000);
     let busy_socket = stage.accept();
     stage.segment(&mut busy, TcpFlags::PSH, b"first, unread. ");
     stage.user(&mut busy, Step::Send { socket: busy_socket, len: 3000 });
-    // ESTABLISHED, with a hole in what came.
+    // ESTABLISHED, with a hole in the received data.
     let mut holed = stage.open(2001);
     let holed_socket = stage.accept();
     let missing = holed;
@@ -151,7 +151,7 @@ fn record() -> Scene {
     stage.user(&mut last_ack, Step::Close(socket));
     // SYN-SENT.
     stage.happen(Step::Connect { v6: false, port: 9 });
-    // In the accept queue, with data; and two handshakes that are not complete, the second with a repeated SYN-ACK.
+    // In the accept queue, with data; and two incomplete handshakes, the second with a retransmitted SYN-ACK.
     let mut queued = stage.open(2007);
     stage.segment(&mut queued, TcpFlags::PSH, b"waits to be accepted");
     let mut half_open = stage.syn(2008);
@@ -173,7 +173,7 @@ fn record() -> Scene {
     let second = stage.accept();
     stage.happen(Step::Receive { socket: second, max: 1000 });
     stage.happen(Step::Accept(0));
-    // Nothing acknowledges these for a while: every timer has its turn.
+    // The peer does not acknowledge for a while, so that every timer fires.
     (0..40).for_each(|_| stage.pass(Duration::from_millis(50)));
     stage.segment(&mut later, none, b"");
     let third = stage.accept();
@@ -193,7 +193,7 @@ fn record() -> Scene {
     stage.segment(&mut fresh, TcpFlags::PSH, b"came afterwards");
     stage.happen(Step::Unlisten(0));
     stage.happen(Step::Frame(Segment::syn(2011, PORT).frame()));
-    // TIME-WAIT ends, and what nobody answers is given up.
+    // TIME-WAIT ends, and unanswered connections are given up.
     (0..100).for_each(|_| stage.pass(Duration::from_secs(2)));
     let StackStats { counters, connections, .. } = stage.subject.node.stack.stats();
     Scene { before, then, deferred: stage.steps, counters, connections }
@@ -208,7 +208,7 @@ fn play(subject: &mut Subject, steps: &[(Step, Outcome)], what: &str) {
     }
 }
 
-/// Of the connections that are still there, each lies where it lay.
+/// The connections that still exist have not moved in memory.
 fn stay(before: &HashMap<Key, usize>, deferred: &HashMap<Key, usize>) -> usize {
     let both = before.iter().filter_map(|(key, place)| Some((place, deferred.get(key)?)));
     both.map(|(before, deferred)| assert_eq!(before, deferred, "a PCB has moved")).count()
@@ -244,7 +244,7 @@ fn a_stack_goes_on_under_every_other_architecture(arch: Architecture) {
     Architecture::all().for_each(|to| switches(arch, to));
 }
 
-/// The scene has what it is meant to have at the switch.
+/// The scene has the intended states at the switch.
 #[test]
 fn the_scene_holds_what_it_promises() {
     let then = &SCENE.then;
@@ -261,7 +261,7 @@ const BOUND: u16 = 5000;
 const CONNECTED: u16 = 5001;
 const ECHO: u16 = 7;
 
-/// The peer reports that nothing listens where `sent`, a frame of the stack's, was going.
+/// A port unreachable of the peer for `sent`, a frame of the stack.
 fn port_unreachable(ends: Ends, sent: &[u8]) -> Vec<u8> {
     let (kind, code) = if ends.src.is_ipv6() { (1, 4) } else { (3, 3) };
     ends.bytes(Icmp::new(kind, code, [0; 4], &sent[wire::ethernet::HEADER_LEN..]))
@@ -278,7 +278,7 @@ fn next(node: &Node<Real>, socket: &UdpShared<Real>) -> Result<(Vec<u8>, u16), u
     node.stack.receive_udp(socket).map(|datagram| (datagram.buf.to_vec(), datagram.source.port()))
 }
 
-/// Two datagram sockets with all that they can have, used under one architecture and then under the other.
+/// Two datagram sockets with all kinds of state, used under one architecture and then under the other.
 fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     let what = format!("{from} to {to}, {}", ends.dst);
     let mut node = Node::<Real>::introduced(NodeConfig::new(from));
@@ -305,14 +305,14 @@ fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
 
     stack.switch(to).unwrap_or_else(|refused| panic!("{what}: {refused}"));
 
-    // Queued, in order; then what comes now.
+    // Queued datagrams, in order; then new ones.
     assert_eq!(next(&node, &bound), Ok((b"first".to_vec(), 2000)), "{what}");
     node.answers(&Datagram::new(2002, BOUND, b"third").frame_over(ends));
     assert_eq!(next(&node, &bound), Ok((b"second".to_vec(), 2001)), "{what}");
     assert_eq!(next(&node, &bound), Ok((b"third".to_vec(), 2002)), "{what}");
     assert_eq!(next(&node, &bound), Err(udp::ReceiveError::WouldBlock), "{what}");
     assert!(!bound.ready.get().contains(Readiness::READABLE), "{what}");
-    // The error, the peer, its datagram, and that no other's is taken.
+    // The error, the peer, its datagram, and no other peer's datagram.
     assert_eq!(stack.udp_remote(&connected), Some(peer), "{what}");
     assert_eq!(next(&node, &connected), Err(udp::ReceiveError::Refused), "{what}");
     node.answers(&Datagram::new(ECHO + 1, CONNECTED, b"of another").frame_over(ends));
@@ -326,7 +326,7 @@ fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     node.answers(&Datagram::new(2000, BOUND, b"to all").frame_over(ends.to(group)));
     assert_eq!(next(&node, &joined), Ok((b"to all".to_vec(), 2000)), "{what}");
     stack.leave_group(&joined, group, None).unwrap_or_else(|refused| panic!("{what}: {refused:?}"));
-    // And they are let go, with what they have queued.
+    // Then both are unbound, with their queues.
     node.answers(&Datagram::new(2000, BOUND, b"never read").frame_over(ends));
     for socket in [&bound, &connected, &joined] {
         stack.unbind_udp(socket);
@@ -376,8 +376,8 @@ fn threads_end_and_begin_with_their_architecture(arch: Architecture) {
     }
 }
 
-/// A connection takes memory under one architecture and gives it back under the next. The account of it is exact, and
-/// has entries for the cells of the present architecture and for threads, however often the stack was switched.
+/// A connection allocates memory under one architecture and releases it under the next. The account is exact, and has
+/// entries only for the cells of the current architecture and for threads, however often the stack was switched.
 #[every_arch]
 fn the_account_of_memory_does_not_grow_with_switches(arch: Architecture) {
     let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
@@ -398,7 +398,7 @@ fn the_account_of_memory_does_not_grow_with_switches(arch: Architecture) {
     }
 }
 
-/// A thread that polls, and so owns the one cell of the reference architecture, has not rested.
+/// The polling thread, which owns the one cell of the reference architecture, has not rested.
 #[test]
 fn a_stack_whose_driver_has_not_rested_is_not_switched() {
     let Node { stack, mut driver, .. } = Node::<Real>::introduced(NodeConfig::new(Architecture::reference()));

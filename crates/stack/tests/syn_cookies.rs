@@ -1,5 +1,5 @@
-//! Floods of SYNs against a listener, for every architecture: who is honest is let in, and nothing is remembered of the
-//! rest.
+//! Floods of SYNs against a listener, for every architecture: honest clients are accepted, and no state is kept for the
+//! others.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ fn honest_clients_get_in_while_the_queue_is_full(arch: Architecture) {
     let counters = node.stack.stats().counters - before.counters;
     assert_eq!((counters.get(Counter::SynCookiesOut), counters.get(Counter::SynCookiesIn)), (32, 32));
     assert_eq!(counters.dropped_total(), 0);
-    // The connection is as good as any other.
+    // The connection works like any other.
     let child = listener.accept().expect("a child waits");
     let peer = child.tuple().remote_port;
     node.call(&child, testbed::node::send(b"hello"));
@@ -76,7 +76,7 @@ fn acknowledgements_without_a_valid_cookie_are_reset(arch: Architecture) {
         let answers = node.answers(&ack(port, theirs));
         tcp_of(answers.first().expect("an answer")).expect("TCP").0.flags.contains(TcpFlags::RST)
     };
-    // No cookie was sent: none is looked for.
+    // No cookie was sent: none is checked.
     assert!(reset(&mut node, 2000, 77));
     assert_eq!(node.stack.stats().counters.dropped(DropReason::TcpNoListener), 1);
     flood(&mut node);
@@ -110,10 +110,10 @@ fn a_small_backlog_alone_is_no_reason_for_cookies(arch: Architecture) {
     assert_eq!(node.stack.stats().counters.get(Counter::SynCookiesOut), 0);
 }
 
-/// A crowded listener sends a SYN-ACK again twice at most; one with room does as it is configured.
+/// A crowded listener retransmits a SYN-ACK at most twice; one with room as often as configured.
 #[every_arch]
 fn under_a_flood_syn_acks_are_sent_again_twice(arch: Architecture) {
-    // Of the flood half have been given up after the second; the listener is not crowded any more with the other half.
+    // Half of the flood has been given up after the second; with the other half the listener is not crowded any more.
     let all = usize::from(LIMIT);
     for (syns, again) in [(all, 2 * all + 3 * all / 2), (8, 8 * 5)] {
         let mut node = node(arch, SynCookies::WhenFull);
@@ -135,7 +135,7 @@ fn a_half_open_connection_takes_little_memory(arch: Architecture) {
     let empty = node.stack.stats().bytes;
     flood(&mut node);
     let each = (node.stack.stats().bytes - empty) / usize::from(LIMIT);
-    // An entry of 120 bytes and its place in an index; with many groups the last chunks stand half empty.
+    // An entry of 120 bytes and its place in an index; with many groups the last chunks are half empty.
     let slack = if arch.properties().groups { 2400 } else { 144 };
     assert!(each <= slack, "{each} bytes for each half-open connection");
 }

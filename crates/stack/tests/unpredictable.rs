@@ -1,5 +1,5 @@
-//! What an attacker off the path may not guess: initial sequence numbers, timestamp offsets, ephemeral ports (RFC 6528,
-//! RFC 7323 section 5.4, RFC 6056), by statistics.
+//! Statistical tests of values that an off-path attacker must not guess: initial sequence numbers, timestamp offsets,
+//! ephemeral ports (RFC 6528, RFC 7323 section 5.4, RFC 6056).
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -54,7 +54,7 @@ fn sequence_numbers_of_one_tuple_follow_the_clock_and_a_restart_changes_all() {
         let isn = |secrets: &Secrets, ms| {
             secrets.isn().beginning(&tuple(n), Time::from_secs(5) + Duration::from_millis(ms)).0.0
         };
-        // 250 000 a second: an incarnation never begins below what the last one can have used in a quiet time.
+        // 250 000 a second: an incarnation begins above the numbers that the last one can have used.
         assert_eq!(isn(&before, 100).wrapping_sub(isn(&before, 0)), 25_000);
         assert_ne!(isn(&before, 0), isn(&deferred, 0));
     }
@@ -72,7 +72,7 @@ fn the_next_port_towards_one_destination_tells_nothing_of_another() {
     let taken: Vec<u32> = (0..50_000).map(first).collect();
     // 16 384 ports in 256 cells of 64.
     assert!(spread(taken.iter().map(|port| (port - 49_152) << 18)) < LIMIT);
-    // Somebody who sees one and guesses that the next is the one behind it.
+    // An attacker that sees one port and guesses the next higher one.
     let guessed = taken.windows(2).filter(|pair| pair[1] == pair[0] + 1).count();
     assert!(guessed <= 12, "{guessed} of 50 000 guesses, where chance gives 3");
 }

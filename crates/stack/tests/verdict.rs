@@ -1,5 +1,5 @@
-//! The step before IP: what a rule gives to a bridge or drops never reaches the stack, what it leaves to the stack
-//! does, and captures see all of it.
+//! The step before IP: frames that a rule gives to a bridge or drops never reach the stack, the others do, and captures
+//! see all of them.
 
 use every_arch::every_arch;
 use observe::DropReason;
@@ -10,7 +10,7 @@ use sync::Real;
 use testbed::frames::{self, Datagram, Ends, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig};
 
-/// Sends everything back where it came from.
+/// Sends everything back to its source.
 struct Mirror;
 
 impl Consume<Real, Target> for Mirror {

@@ -1,7 +1,7 @@
-//! What a pair costs: lock and unlock, uncontended, per kind and against the standard library's mutex; push and pop;
-//! the exclusive cells. Prints the best of several rounds in nanoseconds, because every disturbance only adds.
+//! The cost of a pair of operations: uncontended lock and unlock, per kind and against the standard library's mutex;
+//! push and pop; the exclusive cells. Prints the best of several rounds in nanoseconds, because disturbances only add.
 //!
-//! `--smoke` runs each once, briefly: does it still run, not how fast.
+//! `--smoke` runs each once, briefly, to check that it still runs.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Values that keep their cache line to themselves.
+//! Values with a cache line of their own.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

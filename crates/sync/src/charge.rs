@@ -1,37 +1,37 @@
-//! What code above the seam tells a platform that charges for it: which plain work it does, which plain memory it uses,
-//! and what a thread is for.
+//! Reports of code above the seam to a platform that charges for them: plain work, plain memory, and the class of a
+//! thread.
 //!
 //! A simulator sees atomics and system calls by itself, because they go through [`Platform`](crate::Platform). It does
-//! not see what lies between two of them, so `stack` says it at a few places, by [`Platform::work`] and
-//! [`Platform::touch`]. Those calls stand behind [`Platform::CHARGED`]: on a real machine not even their arguments are
-//! computed.
+//! not see the code between two of them, so `stack` reports that at a few places, by [`Platform::work`] and
+//! [`Platform::touch`]. Those calls are conditional on [`Platform::CHARGED`]: on a real machine not even their
+//! arguments are computed.
 //!
 //! [`Platform::work`]: crate::Platform::work
 //! [`Platform::touch`]: crate::Platform::touch
 //! [`Platform::CHARGED`]: crate::Platform::CHARGED
 
-/// A piece of plain work, which a simulator gives a cost. Counts are of segments, frames or messages, and not of entries
-/// into a function: where several segments are dealt with at once, the count is theirs.
+/// A piece of plain work, which a simulator gives a cost. Counts are of segments, frames or messages, not of function
+/// calls: several segments processed at once count as several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Step {
-    /// A driver looks into a receive queue.
+    /// A driver polls a receive queue.
     Batch,
-    /// A frame is taken in, by driver and IP.
+    /// A frame is received, by driver and IP.
     Frame,
     /// An event runs on a PCB.
     Event,
     /// A segment gets its headers and is given to the device.
     Emit,
-    /// A user's call enters the stack, and leaves it.
+    /// A user's call enters and leaves the stack.
     Call,
     /// A message is put into a queue, or taken from it.
     Message,
-    /// A timer that is due is found.
+    /// A due timer is found.
     Timer,
-    /// An application asks which of its sockets are ready.
+    /// An application polls the readiness of its sockets.
     Poll,
-    /// An application deals with one event.
+    /// An application processes one event.
     Application,
 }
 
@@ -65,7 +65,7 @@ impl Step {
     }
 }
 
-/// What plain memory holds.
+/// The contents of plain memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Object {
@@ -73,7 +73,7 @@ pub enum Object {
     Connection,
     /// The user's side of a connection, which is shared with the user.
     Socket,
-    /// The headers of a packet, and what describes its buffer.
+    /// The headers of a packet, and its buffer's metadata.
     Buffer,
     /// Data that a packet carries.
     Payload,
@@ -97,7 +97,7 @@ impl Object {
     }
 }
 
-/// What a thread is for: a simulated scheduler gives each class its priority. The kernel of a real machine is not told.
+/// The class of a thread: a simulated scheduler gives each class its priority. A real kernel does not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadClass {
     /// Polls devices: an interrupt thread or a driver.

@@ -1,19 +1,18 @@
 //! A value behind a lock, which a thread may claim for itself: from then on that thread uses it without any lock, and
-//! the lock lets nobody in.
+//! no other thread can enter by the lock.
 //!
-//! For what belongs to one thread by structure while a stack is used by one thread, and to all threads otherwise: the
-//! transmit queue of a device. It differs from a [`ThreadOwned`](crate::ThreadOwned) in that it has a state without an
-//! owner in which a lock excludes, and from a lock that is reserved for its main user
-//! ([`raw::Reserved`](crate::raw::Reserved)) in that others cannot end the claim: they are refused, and have to hand
-//! their work to the claimant.
+//! For data that belongs to one thread while a stack is used by one thread, and to all threads otherwise: the transmit
+//! queue of a device. Unlike a [`ThreadOwned`](crate::ThreadOwned) it can be without an owner, and then a lock
+//! excludes. Unlike with a lock reserved for its main user ([`raw::Reserved`](crate::raw::Reserved)), other threads
+//! cannot end the claim: they are refused, and must hand their work to the claimant.
 //!
 //! | state | the claimant | any other thread |
 //! |---|---|---|
-//! | nobody's | - | takes the lock |
+//! | unclaimed | - | takes the lock |
 //! | claimed | compares its index: two loads, two stores to a line of its own | is refused |
 //!
-//! What may never happen, in any build: two references to the value alive at once. A claim begins under the lock, so
-//! nobody is inside by the lock then, and whoever takes the lock later sees the claim; only the claimant ends it, while
+//! What may never happen, in any build: two references to the value alive at once. A claim begins under the lock, so no
+//! other thread is inside then, and a thread that takes the lock later sees the claim. Only the claimant ends it, while
 //! it does not use the value.
 
 use std::cell::Cell;
@@ -24,7 +23,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{Atomic, CellLike, Guard, Lock, LockClass, LockKind, Platform, Real};
 
-/// In the place of a claimant's index. No thread has it, and it is not what a thread has that has no index yet.
+/// The index of no thread. It differs from the value that stands for a thread without an index.
 const NOBODY: usize = usize::MAX - 1;
 
 /// See the head of this file.
@@ -44,7 +43,7 @@ unsafe impl<T: Send, P: Platform> Sync for ClaimLock<T, P> {}
 // SAFETY: as above; moving the lock moves the value.
 unsafe impl<T: Send, P: Platform> Send for ClaimLock<T, P> {}
 
-/// Another thread has claimed the value, or the calling thread is using it already: the work has to be handed over.
+/// Another thread has claimed the value, or the calling thread is already using it: the work must be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claimed;
 
@@ -84,7 +83,7 @@ impl<T, P: Platform> Drop for ClaimGuard<'_, T, P> {
 }
 
 impl<T, P: Platform> ClaimLock<T, P> {
-    /// Nobody has claimed it.
+    /// An unclaimed value.
     pub fn new(kind: LockKind, class: LockClass, value: T) -> Self {
         ClaimLock {
             claimant: P::AtomicUsize::new(NOBODY),
@@ -117,8 +116,8 @@ impl<T, P: Platform> ClaimLock<T, P> {
         Ok(ClaimGuard { of: self, by_lock, _stays_on_its_thread: PhantomData })
     }
 
-    /// The calling thread is the only one to use the value from now on, until it gives it up. Waits for the lock.
-    /// Whether it has the claim; another thread may have it.
+    /// Claims the value for the calling thread, until it gives the claim up. Waits for the lock. False: another thread
+    /// has the claim.
     pub fn claim(&self) -> bool {
         let me = P::thread_index();
         let guard = self.lock.lock();
@@ -130,7 +129,7 @@ impl<T, P: Platform> ClaimLock<T, P> {
         true
     }
 
-    /// Ends the calling thread's claim. Whether there was one; not while the thread uses the value.
+    /// Ends the calling thread's claim. False: it had none, or is using the value.
     pub fn give_up(&self) -> bool {
         let mine = self.is_mine() && !self.busy.get();
         if mine {

@@ -21,13 +21,13 @@ impl<P: Platform> Condvar<P> {
         Self { epoch: P::AtomicU32::new(0), waiters: P::AtomicU32::new(0) }
     }
 
-    /// Releases the lock, sleeps until notified, takes the lock again. May return for no reason: loop on the
-    /// condition, or use [`wait_while`](Self::wait_while).
+    /// Releases the lock, sleeps until notified, takes the lock again. May wake spuriously: loop on the condition, or
+    /// use [`wait_while`](Self::wait_while).
     pub fn wait<'a, T>(&self, guard: Guard<'a, T, P>) -> Guard<'a, T, P> {
         self.sleep(guard, None)
     }
 
-    /// As [`wait`](Self::wait), sleeping at most `timeout`. May return early: look at the condition and the clock.
+    /// As [`wait`](Self::wait), sleeping at most `timeout`. May return early: check the condition and the clock.
     pub fn wait_timeout<'a, T>(&self, guard: Guard<'a, T, P>, timeout: Duration) -> Guard<'a, T, P> {
         self.sleep(guard, Some(timeout))
     }

@@ -3,10 +3,10 @@
 //! A doorbell has two halves: the [`Armed`] word, which decides whether a ring is needed and is the same on every
 //! platform (and so can be model-checked), and the platform's way of making a sleeper's `poll` return.
 //!
-//! The reader: [`arm`](DoorbellLike::arm), look for work once more, sleep in `poll`, [`drain`](DoorbellLike::drain).
-//! The writer: publish the work, then [`ring`](DoorbellLike::ring). What may never happen: the reader looks and finds
-//! nothing, the writer sees it unarmed, and the reader sleeps: each side puts a full fence between its write and its
-//! read, so one of the two sees the other.
+//! The reader: [`arm`](DoorbellLike::arm), check for work once more, sleep in `poll`, [`drain`](DoorbellLike::drain).
+//! The writer: publish the work, then [`ring`](DoorbellLike::ring). What may never happen: the reader finds no work,
+//! the writer sees it unarmed, and the reader sleeps. Each side puts a full fence between its write and its read, so at
+//! least one of the two sees the other.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -14,18 +14,18 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use crate::{Atomic, Platform, profile};
 
-/// What a platform's doorbell does. See the head of this file for the protocol.
+/// A platform's doorbell. See the head of this file for the protocol.
 pub trait DoorbellLike: Send + Sync + Sized + 'static {
     /// A doorbell without a listener.
     ///
     /// # Errors
-    /// When the machine has no descriptor left for it.
+    /// When no descriptor is left for it.
     fn new() -> io::Result<Self>;
     /// Wakes the reader if it is armed; returns whether that was needed. Call after publishing the work.
     fn ring(&self) -> bool;
-    /// Says that the reader is about to sleep. Look for work once more after this, before sleeping.
+    /// Announces that the reader is about to sleep. Check for work once more after this, before sleeping.
     fn arm(&self);
-    /// Says that the reader is awake, and forgets rings so far. Look for work after this.
+    /// Announces that the reader is awake, and clears rings so far. Check for work after this.
     fn drain(&self);
     /// The descriptor that becomes readable when the bell rings, where there is one.
     fn fd(&self) -> Option<RawFd>;
@@ -42,7 +42,7 @@ impl<P: Platform> Armed<P> {
         Self { armed: P::AtomicU32::new(0) }
     }
 
-    /// The reader is about to sleep; what it reads after this call is fresh.
+    /// The reader is about to sleep; what it reads after this call is up to date.
     pub fn arm(&self) {
         self.armed.store(1, Relaxed);
         P::fence(SeqCst);
@@ -53,8 +53,7 @@ impl<P: Platform> Armed<P> {
         self.armed.store(0, Relaxed);
     }
 
-    /// For the writer, after publishing: whether it is the one that has to wake the reader. True once per
-    /// [`arm`](Self::arm).
+    /// For the writer, after publishing: whether it must wake the reader. True once per [`arm`](Self::arm).
     #[inline]
     pub fn claim(&self) -> bool {
         P::fence(SeqCst);
@@ -70,7 +69,7 @@ impl<P: Platform> Default for Armed<P> {
     }
 }
 
-/// The doorbell of a platform without descriptors: it keeps the protocol and makes no sound.
+/// The doorbell of a platform without descriptors: it keeps the protocol and wakes no reader.
 pub struct Silent<P: Platform>(Armed<P>);
 
 impl<P: Platform> DoorbellLike for Silent<P> {

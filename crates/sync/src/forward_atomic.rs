@@ -1,4 +1,4 @@
-//! One macro, so that the standard library's, loom's and shuttle's atomics reach the seam by the same lines.
+//! One macro that puts the standard library's, loom's and shuttle's atomics behind the seam.
 
 /// Puts a platform's own atomic type, whose methods have the standard names, behind [`Atomic`](crate::Atomic).
 macro_rules! forward_atomic {

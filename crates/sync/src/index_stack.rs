@@ -1,7 +1,7 @@
-//! A lock-free stack of small numbers: the free list of an array whose places any thread takes and gives back.
+//! A lock-free stack of small numbers: the free list of an array with places that any thread takes and returns.
 //!
-//! Treiber's stack over an array of links (IBM RJ 5118, 1986). The head carries a tag that every change raises, so a
-//! thread that slept between its look at the head and its exchange is refused even if the same number is on top again.
+//! Treiber's stack over an array of links (IBM RJ 5118, 1986). The head carries a tag that every change increments, so
+//! the exchange of a thread that was interrupted after reading the head fails even if the same number is on top again.
 //! What may never happen: a number that two threads hold at once, or one that is lost.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -10,7 +10,7 @@ use crate::{Atomic, Platform, Real};
 
 /// Numbers below a bound, each at most once on the stack.
 ///
-/// What a thread did before it pushed a number happens before what the thread does that pops it.
+/// The push of a number happens before its pop.
 ///
 /// ```
 /// let free: sync::IndexStack = sync::IndexStack::new(3);
@@ -35,8 +35,8 @@ impl<P: Platform> IndexStack<P> {
     /// Puts `index` on top.
     ///
     /// # Panics
-    /// If `index` is not below the bound. A number that is on the stack already must not be pushed: the stack would
-    /// hand it out twice.
+    /// If `index` is not below the bound. A number that is already on the stack must not be pushed: it would be popped
+    /// twice.
     pub fn push(&self, index: u32) {
         let link = &self.links[index as usize];
         let mut head = self.head.load(Relaxed);

@@ -1,7 +1,7 @@
-//! The platform seam, and everything built on it that orders threads: locks, queues, parking.
+//! The platform seam, and the synchronisation built on it: locks, queues, parking.
 //!
-//! The crate knows no protocol. Each primitive is generic over [`Platform`], so that the code which ships is the code
-//! that a model checker explores and that the virtual multiprocessor charges for:
+//! The crate knows no protocol. Each primitive is generic over [`Platform`], so that a model checker explores, and the
+//! virtual multiprocessor simulates, the code that ships:
 //!
 //! | platform | atomics | scheduler |
 //! |---|---|---|
@@ -10,21 +10,21 @@
 //! | `shuttle::Shuttle` (feature `shuttle`) | sequentially consistent | shuttle, at random or by PCT |
 //! | the simulator's (crate `vsmp`) | charged per cache line | virtual time |
 //!
-//! Way in, by need:
+//! Types by need:
 //!
 //! | need | type | file |
 //! |---|---|---|
 //! | exclusive use, kind chosen at run time | [`Lock`], [`LockKind`], [`LockClass`] | `lock/` |
 //! | exclusive use by structure (one thread) | [`ThreadOwned`] | `thread_owned.rs` |
-//! | very many values, each used by one owner at a time, never moved | [`slab`] | `slab.rs` |
+//! | many values, each used by one owner at a time, never moved | [`slab`] | `slab.rs` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
-//! | read without a lock what a writer frees later | [`Qsbr`] | `qsbr.rs` |
-//! | read at every turn what hardly ever changes | [`Versioned`] | `versioned.rs` |
-//! | a part that few of very many objects have | [`OnceBox`] | once_cell's |
+//! | read without a lock values that a writer frees later | [`Qsbr`] | `qsbr.rs` |
+//! | read often a value that hardly ever changes | [`Versioned`] | `versioned.rs` |
+//! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
-//! | take and give back places of an array | [`IndexStack`] | `index_stack.rs` |
-//! | a value per thread, summed when asked | [`PerThread`] | `per_thread.rs` |
+//! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
+//! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
 //! | what one thread did, step by step | [`walk`] | `walk.rs` |
 //! | which lock may be taken under which | [`LockClass`], [`lock_order`] | `lock_class.rs`, `lock_order.rs` |

@@ -1,4 +1,4 @@
-//! The order in which locks may be taken, as one list. The list is the rule: there is no other table of pairs.
+//! The order in which locks may be taken, as one list. There is no other table of pairs.
 //!
 //! From the list come the values of [`LockClass`], by which debug builds check what each thread does, and the types in
 //! [`class`], by which the compiler checks locks that are taken one under the other in one place:
@@ -8,9 +8,9 @@ use std::fmt;
 
 macro_rules! lock_classes {
     ($($(#[$doc:meta])+ $name:ident = $text:literal,)+) => {
-        /// What a lock protects. Declared outermost first: a thread that holds a lock may wait only for locks declared
-        /// after it (and, inside one class, only through [`Lock::lock_nested`](crate::Lock::lock_nested) with a rising
-        /// index). [`lock_order`](crate::lock_order) holds debug builds to it.
+        /// The data that a lock protects. Declared outermost first: a thread that holds a lock may wait only for locks
+        /// declared after it (and, inside one class, only through [`Lock::lock_nested`](crate::Lock::lock_nested) with
+        /// a rising index). [`lock_order`](crate::lock_order) holds debug builds to it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum LockClass { $($(#[$doc])+ $name,)+ }
@@ -64,13 +64,13 @@ pub trait Class {
 pub trait Before<Inner> {}
 
 lock_classes! {
-    /// A process' table of descriptors: its numbers and its parts, nested by index. Nothing else is taken under it.
+    /// A process's table of descriptors: its numbers and its parts, nested by index. No other lock is taken under it.
     Descriptors = "descriptors",
-    /// An open file description: what its socket has become and what was set on it. Held while the stack is asked to
-    /// open, to listen or to shut down, and while it is asked for a datagram.
+    /// An open file description: the state and options of its socket. Held during the stack's calls to open, to listen,
+    /// to shut down and to receive a datagram.
     OpenFile = "open-file",
-    /// What a user's handle keeps of a connection: data handed over and not read to its end. Held while the stack is
-    /// asked for more.
+    /// The part of a connection kept in a user's handle: delivered data that has not been read completely. Held while
+    /// more is received from the stack.
     UserHandle = "user-handle",
     /// Configuration and switching of architectures.
     Control = "control",
@@ -100,7 +100,7 @@ lock_classes! {
     Squeue = "squeue",
     /// A socket's buffers.
     SocketBuffer = "socket-buffer",
-    /// The waiters of a descriptor, and what an `epoll` instance has to report. Nothing is called while it is held.
+    /// The waiters of a descriptor, and the reports of an `epoll` instance. No callback runs while it is held.
     WaitQueue = "wait-queue",
     /// A listener's queue of connections to accept.
     AcceptQueue = "accept-queue",
@@ -110,21 +110,22 @@ lock_classes! {
     Routes = "routes",
     /// The neighbour table (ARP and ND).
     Neighbours = "neighbours",
-    /// What is remembered of destinations for Fast Open.
+    /// The cache of destinations for Fast Open.
     Destinations = "destinations",
-    /// The list of entries in the account of what connections share. Taken when a cell is made, dissolved, or all are added up.
+    /// The list of entries in the account of shared resources. Taken when a cell is made or dissolved, or all are added
+    /// up.
     Accounts = "accounts",
     /// A device's transmit queue.
     DeviceTx = "device-tx",
-    /// What threads have left for the one that has claimed a device's transmit queue.
+    /// Messages for the thread that has claimed a device's transmit queue.
     TransmitMail = "transmit-mail",
-    /// Free places for connections that no cell has.
+    /// Free slots for connections that belong to no cell.
     ConnSlab = "conn-slab",
     /// A buffer pool.
     Pool = "pool",
     /// The list of panics that were contained.
     Failures = "failures",
-    /// Free packet buffers that threads exchange. Taken under any other lock.
+    /// Free packet buffers that threads exchange. May be taken under any other lock.
     BufferPool = "buffer-pool",
 }
 

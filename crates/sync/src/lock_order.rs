@@ -1,8 +1,8 @@
 //! The lock-order check of debug builds: each thread's list of held locks, and the rule a new one must keep.
 //!
 //! Called by [`Lock`](crate::Lock) before it waits and after it has the lock. A lock obtained by `try_lock` is listed
-//! but not checked: a thread that does not wait cannot close a cycle. What may never happen: a release build paying
-//! for any of this, or a check that stays silent because the list is full.
+//! but not checked: a thread that does not wait cannot close a cycle. What may never happen: a cost in release builds,
+//! or a check that is skipped because the list is full.
 
 use std::cell::RefCell;
 
@@ -30,7 +30,7 @@ impl HeldLocks {
     fn check(&self, class: LockClass, index: Index) {
         let broken = self.0.borrow().iter().copied().find(|&held| !may_follow(held, (class, index)));
         if let Some((held, held_index)) = broken {
-            // The borrow has ended: the panic unwinds through guards that will take themselves off the list.
+            // The borrow has ended: the panic unwinds through guards that remove themselves from the list.
             panic!("{}", sentence(held, held_index, class, index));
         }
     }
@@ -73,7 +73,7 @@ fn sentence(held: LockClass, held_index: Index, class: LockClass, index: Index) 
 /// Checks that the calling thread may wait for a lock of this class now.
 ///
 /// # Panics
-/// In debug builds, with a sentence that names both classes, if it may not.
+/// In debug builds, with a message that names both classes, if it may not.
 #[inline(always)]
 pub(crate) fn waiting<P: Platform>(class: LockClass, index: Index) {
     if cfg!(debug_assertions) && !model_is_over::<P>() {
@@ -81,7 +81,7 @@ pub(crate) fn waiting<P: Platform>(class: LockClass, index: Index) {
     }
 }
 
-/// Notes that the calling thread now holds the lock.
+/// Records that the calling thread now holds the lock.
 #[inline(always)]
 pub(crate) fn acquired<P: Platform>(class: LockClass, index: Index) {
     if cfg!(debug_assertions) {
@@ -90,7 +90,7 @@ pub(crate) fn acquired<P: Platform>(class: LockClass, index: Index) {
     }
 }
 
-/// Notes that the calling thread no longer holds the lock.
+/// Records that the calling thread no longer holds the lock.
 #[inline(always)]
 pub(crate) fn released<P: Platform>(class: LockClass, index: Index) {
     if cfg!(debug_assertions) {

@@ -1,8 +1,8 @@
 //! The platform of the model checker loom: every interleaving and every reordering that C11 allows, within a bound.
 //!
 //! Valid inside `loom::model` only. Tracked by loom: atomics, [`Cell`]s, the futex, joins. Not tracked, so that they
-//! add no ordering which the real machine does not give: thread numbers, clock, random numbers. What may never happen
-//! here: state kept outside the model that steers the code under test, for loom replays executions and expects the same
+//! add no ordering that the real machine lacks: thread numbers, clock, random numbers. What may never happen here:
+//! state outside the model that influences the code under test, because loom replays executions and expects the same
 //! steps.
 
 use std::cell::Cell as Plain;
@@ -46,7 +46,7 @@ struct Sleepers {
 }
 
 /// Loom's own number of the calling thread: dense, and never used twice in one execution, so that no ordering has to
-/// pass from an ended thread to its successor. Loom shows it only in print.
+/// pass from an ended thread to its successor. Loom exposes it only through `Debug`.
 fn number() -> usize {
     let shown = format!("{:?}", thread::current().id());
     let digits: String = shown.chars().filter(char::is_ascii_digit).collect();
@@ -90,8 +90,7 @@ impl Platform for Loom {
         handle.join()
     }
 
-    /// A sleep with a timeout times out at once: that is one of the things that may happen, and the one that checks
-    /// most.
+    /// A sleep with a timeout times out at once: a permitted outcome, and the one that checks most.
     fn futex_wait(atom: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         let sleepers = &*SLEEPERS;
         let me = (atom as *const AtomicU32 as usize, Self::thread_index());
@@ -132,7 +131,7 @@ impl Platform for Loom {
         thread::yield_now();
     }
 
-    /// The calling thread's number of calls so far, in microseconds: it rises, and every replay sees the same.
+    /// The calling thread's number of calls so far, in microseconds: increasing, and the same in every replay.
     fn now() -> u64 {
         count_call() * 1_000
     }
@@ -142,7 +141,7 @@ impl Platform for Loom {
     }
 
     fn thread_index() -> usize {
-        // A thread that is tearing down its locals has no number any more; nothing is ordered by the answer.
+        // A thread that is destroying its thread-locals has no number any more; no ordering depends on the result.
         NUMBER.try_with(|&number| number).unwrap_or(usize::MAX - 1)
     }
 
@@ -163,7 +162,7 @@ fn mix(seed: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Memory of which loom checks that no two accesses race.
+/// Memory that loom checks for data races.
 #[derive(Debug)]
 pub struct Cell<T>(UnsafeCell<T>);
 

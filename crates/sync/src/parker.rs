@@ -1,4 +1,4 @@
-//! One permit, one sleeper: how a worker thread waits for work.
+//! One permit, one sleeper: a worker thread waits for work.
 //!
 //! | word | meaning | `unpark` makes it | `park` makes it |
 //! |---|---|---|---|
@@ -6,9 +6,9 @@
 //! | 1 `PERMIT` | a permit waits | `PERMIT` | `EMPTY`, returns |
 //! | 2 `ASLEEP` | the owner sleeps | `PERMIT`, wakes it | |
 //!
-//! `unpark` swaps, so that the `park` that takes the permit sees all that every earlier `unpark` published, and it
-//! enters the kernel only when the owner has announced that it sleeps. What may never happen: a permit is given and the
-//! owner stays asleep; or two threads park on one parker and share one permit.
+//! `unpark` swaps, so that the `park` that takes the permit sees everything that earlier calls of `unpark` published.
+//! It enters the kernel only if the owner has announced that it sleeps. What may never happen: a permit is given and
+//! the owner stays asleep; or two threads park on one parker and share one permit.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
@@ -33,7 +33,7 @@ impl<P: Platform> Parker<P> {
     }
 
     /// Takes the permit, sleeping until there is one, at most `timeout`. True if a permit was taken; false after the
-    /// timeout, and sometimes before it: a caller with a deadline looks at its clock.
+    /// timeout, and sometimes before it: a caller with a deadline checks its clock.
     ///
     /// # Panics
     /// In debug builds, if the thread holds a lock (invariant G4) or another thread is parked here.
@@ -65,8 +65,8 @@ impl<P: Platform> Parker<P> {
         asleep
     }
 
-    /// How many calls of [`unpark`](Self::unpark) had to wake the owner. Those that had not are counted per waking
-    /// thread, so that they stay cheap: see [`profile::handoffs`](crate::profile::handoffs).
+    /// How many calls of [`unpark`](Self::unpark) had to wake the owner. The others are counted per waking thread,
+    /// which is cheap: see [`profile::handoffs`](crate::profile::handoffs).
     pub fn wakes_sent(&self) -> u64 {
         self.wakes_sent.load(Relaxed)
     }

@@ -1,8 +1,8 @@
 //! A value per thread, found by the platform's thread index: counters that never share a cache line.
 //!
-//! Written by its own thread, read by any thread that wants the sum. A slot is made when its thread first asks for it
-//! and lives as long as the table, so a total still counts threads that have ended. What may never happen: two live
-//! threads that both count as the only writer of one slot.
+//! Written by its own thread, read by any thread that wants the sum. A slot is created on its thread's first access and
+//! lives as long as the table, so a total includes threads that have ended. What may never happen: two live threads
+//! that are both treated as the only writer of one slot.
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -26,10 +26,10 @@ pub enum Writers {
     Many,
 }
 
-/// A `T` for each thread. The table grows with the largest index that asks.
+/// A `T` for each thread. The table grows with the largest index used.
 ///
-/// Pointers to slots are written once per thread index, which no checker needs to explore; so they are plain atomics
-/// and only `T` is the platform's business.
+/// Pointers to slots are written once per thread index, which no checker needs to explore; so they are plain atomics,
+/// and only `T` uses the platform.
 pub struct PerThread<T, P: Platform = Real> {
     direct: [Slot<T>; DIRECT],
     blocks: [AtomicPtr<Slot<T>>; BLOCKS],
@@ -45,7 +45,7 @@ unsafe impl<T: Send + Sync, P: Platform> Sync for PerThread<T, P> {}
 unsafe impl<T: Send + Sync, P: Platform> Send for PerThread<T, P> {}
 
 impl<T, P: Platform> PerThread<T, P> {
-    /// Indices below this have a slot each: 4,194,304, as many threads as Linux can number. Threads without a proper
+    /// Indices below this have a slot each: 4,194,304, the most threads that Linux can number. Threads without a proper
     /// index (a checker's thread that is tearing down its locals) share one more slot, made for [`Writers::Many`].
     pub const LIMIT: usize = DIRECT << BLOCKS;
 

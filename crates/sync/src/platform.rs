@@ -1,8 +1,8 @@
 //! The platform seam: the one trait through which this crate, `dev` and `stack` reach atomics, threads, clocks and
 //! random numbers.
 //!
-//! Owned here: the traits only. Implemented by [`Real`](crate::Real), by the checked platforms and, outside this
-//! crate, by the virtual multiprocessor. A platform is a zero-sized type with static functions, chosen at compile
+//! This file has only the traits. They are implemented by [`Real`](crate::Real), by the checked platforms and, outside
+//! this crate, by the virtual multiprocessor. A platform is a zero-sized type with static functions, chosen at compile
 //! time, so [`Real`](crate::Real) costs nothing.
 //!
 //! What may never happen: code above this file that loops until another thread acts without calling
@@ -42,7 +42,7 @@ macro_rules! integers {
 }
 integers!(u32, u64, usize);
 
-/// An atomic word of type `T`. The methods mean what their namesakes in [`std::sync::atomic`] mean.
+/// An atomic word of type `T`. The methods behave like those of the same names in [`std::sync::atomic`].
 pub trait Atomic<T: Copy + PartialEq>: Send + Sync + 'static {
     /// A word holding `value`.
     fn new(value: T) -> Self;
@@ -50,18 +50,18 @@ pub trait Atomic<T: Copy + PartialEq>: Send + Sync + 'static {
     fn load(&self, order: Ordering) -> T;
     /// Writes the word. `order` is `Relaxed`, `Release` or `SeqCst`.
     fn store(&self, value: T, order: Ordering);
-    /// Writes `value` and returns what was there.
+    /// Writes `value` and returns the previous value.
     fn swap(&self, value: T, order: Ordering) -> T;
-    /// Writes `new` where `current` stands, else returns what stands there as the error.
+    /// Writes `new` if the value is `current`; otherwise returns the value as the error.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
-    /// As [`compare_exchange`](Self::compare_exchange), but may fail although `current` stands there.
+    /// As [`compare_exchange`](Self::compare_exchange), but may fail spuriously.
     fn compare_exchange_weak(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
-    /// Clears the bits not in `mask`; returns the word as it was.
+    /// Clears the bits not in `mask`; returns the previous value.
     fn fetch_and(&self, mask: T, order: Ordering) -> T;
-    /// Sets the bits in `mask`; returns the word as it was.
+    /// Sets the bits in `mask`; returns the previous value.
     fn fetch_or(&self, mask: T, order: Ordering) -> T;
 
-    /// Adds, wrapping; returns the word as it was.
+    /// Adds, wrapping; returns the previous value.
     #[inline]
     fn fetch_add(&self, value: T, order: Ordering) -> T
     where
@@ -70,7 +70,7 @@ pub trait Atomic<T: Copy + PartialEq>: Send + Sync + 'static {
         update(self, order, |word| word.wrapping_add(value))
     }
 
-    /// Subtracts, wrapping; returns the word as it was.
+    /// Subtracts, wrapping; returns the previous value.
     #[inline]
     fn fetch_sub(&self, value: T, order: Ordering) -> T
     where
@@ -91,11 +91,11 @@ fn update<T: Copy + PartialEq, A: Atomic<T> + ?Sized>(word: &A, order: Ordering,
     }
 }
 
-/// Plain memory shared between threads whose accesses are ordered by other means; a model checker, if there is one,
-/// sees the accesses.
+/// Plain memory shared between threads, with accesses ordered by other means; a model checker, if there is one, sees
+/// them.
 ///
-/// The closures receive raw pointers: the caller's unsafe block says why the access is exclusive (or shared and free
-/// of writers) for as long as the reference it makes lives.
+/// The closures receive raw pointers: the caller's unsafe block states why the access is exclusive (or shared, without
+/// writers) for the lifetime of the reference that it makes.
 pub trait CellLike<T> {
     /// A cell holding `value`.
     fn new(value: T) -> Self;
@@ -109,12 +109,12 @@ pub trait CellLike<T> {
 
 /// A machine to run on: real, checked or simulated. See the head of this file.
 pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
-    /// Whether a model checker runs the code and each turn of a spin multiplies its work. Bounds on spinning shrink;
-    /// nothing else may depend on it.
+    /// Whether a model checker runs the code, so that each turn of a spin multiplies its work. Only bounds on spinning
+    /// may depend on it.
     const EXPLORED: bool = false;
 
-    /// Whether [`Platform::work`] and [`Platform::touch`] charge anything. Where they do not, callers compute no
-    /// arguments for them.
+    /// Whether [`Platform::work`] and [`Platform::touch`] charge anything. If not, callers compute no arguments for
+    /// them.
     const CHARGED: bool = false;
 
     /// A 32-bit atomic word; the only kind that can be slept on.
@@ -125,18 +125,18 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     type AtomicUsize: Atomic<usize>;
     /// An atomic flag.
     type AtomicBool: Atomic<bool>;
-    /// Plain memory under a checker's eye.
+    /// Plain memory with accesses visible to a checker.
     type Cell<T>: CellLike<T>;
     /// A thread that can be waited for.
     type JoinHandle: Send + 'static;
-    /// What wakes a reader that sleeps in `poll`.
+    /// Wakes a reader that sleeps in `poll`.
     type Doorbell: DoorbellLike;
 
-    /// Starts a thread called `name`, on CPU `cpu` if given and allowed (else wherever the scheduler likes). Only a
-    /// simulator's scheduler is told of the `class`.
+    /// Starts a thread called `name`, on CPU `cpu` if given and allowed (otherwise on any). Only a simulator's
+    /// scheduler uses the `class`.
     ///
     /// # Panics
-    /// When the machine refuses another thread; the message carries its reason.
+    /// When the system refuses another thread; the message has the reason.
     fn spawn(
         name: &str,
         cpu: Option<usize>,
@@ -147,7 +147,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// Waits for a thread to end. The error is the value it panicked with.
     fn join(handle: Self::JoinHandle) -> std::thread::Result<()>;
 
-    /// Sleeps while `*atom == expected`, at most `timeout`. May return early for no reason, so callers loop.
+    /// Sleeps while `*atom == expected`, at most `timeout`. May wake spuriously, so callers loop.
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>);
 
     /// Wakes up to `n` threads that sleep on `atom`.
@@ -169,7 +169,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     fn random() -> u64;
 
     /// A small dense number for the calling thread, real or simulated. It belongs to one live thread at a time, and is
-    /// handed to a new thread after its owner has ended.
+    /// reused after its owner has ended.
     fn thread_index() -> usize;
 
     /// [`Platform::thread_index`] if the calling thread has been given one, else `usize::MAX`. Never calls anything, so
@@ -184,8 +184,8 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         std::thread::current().name().unwrap_or("without a name").to_owned()
     }
 
-    /// Whether the thread of this [index](Platform::thread_index) has a processor now. `None`: the platform cannot
-    /// tell, as no real one can without a system call.
+    /// Whether the thread of this [index](Platform::thread_index) is running now. `None`: unknown, as on every real
+    /// platform without a system call.
     #[inline(always)]
     fn runs(thread: usize) -> Option<bool> {
         let _ = thread;
@@ -193,13 +193,13 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     }
 
     /// The calling thread waits for the thread of this index, which runs at least at the caller's priority until it
-    /// calls [`Platform::repay`]. Nothing where the scheduler knows no priorities.
+    /// calls [`Platform::repay`]. Does nothing without priorities.
     #[inline(always)]
     fn lend(thread: usize) {
         let _ = thread;
     }
 
-    /// The calling thread gives back the priority that others have lent it.
+    /// The calling thread returns the priority that others have lent it.
     #[inline(always)]
     fn repay() {}
 
@@ -215,7 +215,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         let _ = (object, address, length, write);
     }
 
-    /// Bytes of memory that the process may use: the machine's, or less where it is limited. `None` if that is unknown.
+    /// Bytes of memory that the process may use: the machine's, or less if limited. `None` if unknown.
     fn memory() -> Option<u64> {
         None
     }
@@ -223,9 +223,8 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// As [`std::sync::atomic::fence`].
     fn fence(order: Ordering);
 
-    /// A full fence against [`Platform::heavy_fence`] alone, for the side that comes here often: of two threads that
-    /// store, fence and load, one light and one heavy, at least one sees the other's store. Two light ones order
-    /// nothing.
+    /// A full fence against [`Platform::heavy_fence`] only, for the frequent side: of two threads that store, fence and
+    /// load, one light and one heavy, at least one sees the other's store. Two light fences order nothing.
     #[inline]
     fn light_fence() {
         Self::fence(Ordering::SeqCst);
@@ -243,18 +242,18 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
         None
     }
 
-    /// Calls `look` with the calling thread's held locks; a platform that keeps none does not call it, and its lock
-    /// order goes unchecked. Used in debug builds only.
+    /// Calls `look` with the calling thread's held locks. A platform that does not record them never calls it, and its
+    /// lock order is not checked. Used in debug builds only.
     #[inline]
     fn with_held(look: impl FnOnce(&HeldLocks)) {
         let _ = look;
     }
 }
 
-/// Whether a checker has found a fault and is unwinding out of the model. Destructors then touch nothing that it
-/// tracks: the execution is over, and a second panic would abort the process and hide the first. Guards leave their
-/// locks and their places on the list of held ones as they are, so that a lock taken now would never come. Always false
-/// on real machines.
+/// Whether a checker has found a fault and is unwinding out of the model. Destructors must then not touch tracked
+/// state: the execution is over, and a second panic would abort the process and hide the first. Guards release neither
+/// their locks nor their places on the list of held ones, so a lock taken now would never be granted. Always false on
+/// real machines.
 #[inline(always)]
 pub fn model_is_over<P: Platform>() -> bool {
     P::EXPLORED && std::thread::panicking()

@@ -1,4 +1,4 @@
-//! The lock profile: what each class of lock cost, counted where it happens, without a shared cache line.
+//! The lock profile: the cost of each class of lock, counted in place, without a shared cache line.
 //!
 //! Counters live in a block per thread ([`ThreadCounters`]) that only its thread writes, with plain loads and stores:
 //! about 1 ns an acquisition. Counting is exact, not sampled: a lock is *tried* first and the failure counted, then it
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::{LockClass, PerThread, Platform, Real, Writers};
 
-/// What one class of lock cost.
+/// The cost of one class of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassProfile {
     /// The class.
@@ -30,10 +30,10 @@ pub struct ClassProfile {
     pub hold_ns: u64,
 }
 
-/// Messages from thread to thread, and what they cost in wake-ups.
+/// Messages between threads, and their wake-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandoffProfile {
-    /// Work handed to another thread, as noted by [`handoff`].
+    /// Work handed to another thread, as recorded by [`handoff`].
     pub handoffs: u64,
     /// Wake-ups that entered the kernel, because the other side slept.
     pub wakes_sent: u64,
@@ -75,7 +75,7 @@ impl ThreadCounters {
         }
     }
 
-    /// How often the thread has obtained a lock of this class, ever. Exact on the thread itself.
+    /// How often the thread has obtained a lock of this class. Exact on the thread itself.
     pub fn acquisitions(&self, class: LockClass) -> u64 {
         self.classes[class.index()].acquired.load(Ordering::Relaxed)
     }
@@ -114,12 +114,12 @@ struct Totals {
 }
 
 impl<P: Platform> Table<P> {
-    /// A table in which nothing has happened.
+    /// An empty table.
     pub const fn new() -> Self {
         Self { threads: PerThread::new(ThreadCounters::new), since: Mutex::new(None) }
     }
 
-    /// The block of the thread with this index. A platform calls it once per thread and keeps the answer.
+    /// The block of the thread with this index. A platform calls it once per thread and keeps the result.
     pub fn slot(&self, index: usize) -> &ThreadCounters {
         self.threads.slot(index)
     }
@@ -231,7 +231,7 @@ pub fn reset() {
     Real::profile().reset();
 }
 
-/// Notes that the calling thread handed `n` pieces of work to another thread.
+/// Records that the calling thread handed `n` pieces of work to another thread.
 #[inline]
 pub fn handoff<P: Platform>(n: u64) {
     crate::walk::step(|| crate::walk::Step::HandOff);
@@ -240,7 +240,7 @@ pub fn handoff<P: Platform>(n: u64) {
     }
 }
 
-/// Notes a wake-up by the calling thread: `sent` if it had to enter the kernel.
+/// Records a wake-up by the calling thread: `sent` if it had to enter the kernel.
 #[inline]
 pub(crate) fn wake<P: Platform>(sent: bool) {
     if let Some(counters) = P::lock_counters() {

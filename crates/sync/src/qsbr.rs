@@ -7,14 +7,13 @@
 //! quiescent state; here it is the batch.
 //!
 //! *Lifetimes.* A type that is built on this gives out references that borrow a [`Reader`]; `quiescent` and `offline`
-//! take the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be away
-//! (asleep, or waiting for a lock) goes [`offline`](Reader::offline), or it would hold up every writer.
+//! take the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be inactive
+//! (asleep, or waiting for a lock) goes [`offline`](Reader::offline), or it would block every writer.
 //!
-//! *User.* The reclamation of the bridge and the exchange of a running architecture, which are the next rooms to be
-//! built.
+//! *Intended users.* The reclamation of the bridge and the switch of a running architecture.
 //!
 //! *What may never happen.* A value freed while a reader can hold it; a writer that waits for its own thread (it panics
-//! with a message that says so).
+//! instead).
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -30,13 +29,13 @@ pub struct Qsbr<P: Platform = Real> {
     readers: Lock<Vec<Arc<Presence<P>>>, P>,
 }
 
-/// What a reader shows to writers, on lines of its own.
+/// A reader's state that writers read, on cache lines of its own.
 type Presence<P> = CachePadded<Seen<P>>;
 
 struct Seen<P: Platform> {
-    /// The newest epoch at which the reader held nothing; [`OFFLINE`] while it holds nothing for good.
+    /// The newest epoch at which the reader held nothing; [`OFFLINE`] while it is offline.
     epoch: P::AtomicU64,
-    /// The reader's thread, to tell a writer that would wait for itself.
+    /// The reader's thread, to detect a writer that would wait for itself.
     thread: usize,
 }
 
@@ -59,7 +58,7 @@ impl<P: Platform> Qsbr<P> {
         reader
     }
 
-    /// Waits until every reader has let go of what it could read before the call.
+    /// Waits until every reader has dropped the values that it could read before the call.
     ///
     /// # Panics
     /// If a reader of the calling thread is online: the thread would wait for itself.
@@ -67,10 +66,11 @@ impl<P: Platform> Qsbr<P> {
         // Read first: the thread that had this number before has ended, so its readers are seen as offline from here
         // on.
         let me = P::thread_index();
-        // Pairs with the fence in `online`: either that reader sees what the caller put in place, or we see it online.
+        // Pairs with the fence in `online`: either that reader sees the caller's new values, or this thread sees it
+        // online.
         P::fence(SeqCst);
         let grace = self.epoch.fetch_add(1, AcqRel) + 1;
-        // Copied, so that readers may come and go meanwhile. Those that come later see what the caller put in place.
+        // Copied, so that readers may be added and removed meanwhile. Later ones see the caller's new values.
         let readers = self.readers.lock().clone();
         for reader in readers {
             let mut spins = 0;
@@ -87,7 +87,7 @@ impl<P: Platform> Qsbr<P> {
     }
 }
 
-/// A thread's licence to read. Not `Send`: a writer must be able to tell its own thread's readers.
+/// A thread's permission to read. Not `Send`: a writer must recognise its own thread's readers.
 pub struct Reader<P: Platform = Real> {
     domain: Arc<Qsbr<P>>,
     presence: Arc<Presence<P>>,
@@ -95,11 +95,11 @@ pub struct Reader<P: Platform = Real> {
 }
 
 impl<P: Platform> Reader<P> {
-    /// Says that the thread holds nothing that it has read so far: a load and a store.
+    /// Announces that the thread holds no reference from earlier reads: a load and a store.
     #[inline]
     pub fn quiescent(&mut self) {
-        // Acquire: having seen a grace period begin, we see what was put in place before it. Release: what we did with
-        // the old values comes before.
+        // Acquire: a thread that sees a grace period begin sees the values published before it. Release: its uses of
+        // the old values happen before.
         self.presence.epoch.store(self.domain.epoch.load(Acquire), Release);
     }
 
@@ -113,14 +113,14 @@ impl<P: Platform> Reader<P> {
     }
 
     fn online(&mut self) {
-        // Release, because a writer may see this store and not the OFFLINE before it: it must still find our old reads
-        // behind it. The fence pairs with that in `synchronize`.
+        // Release, because a writer may see this store and not the OFFLINE before it: the earlier reads must still
+        // happen before. The fence pairs with that in `synchronize`.
         self.presence.epoch.store(self.domain.epoch.load(Acquire), Release);
         P::fence(SeqCst);
     }
 }
 
-/// Brings a reader back online, also when it was away for a panic.
+/// Brings a reader back online, also on panic.
 struct Online<'a, P: Platform>(&'a mut Reader<P>);
 
 impl<P: Platform> Drop for Online<'_, P> {

@@ -1,14 +1,13 @@
-//! How many hold a thing together, so that the last one may free it: the count of `Arc`, without its pointer.
+//! A count of holders, the last of which frees the object: the count of `Arc`, without its pointer.
 //!
-//! For values whose memory is managed elsewhere (a packet buffer's header has room for a word and not for an
-//! allocation). What may never happen: two holders that both count as the last, or a last one that does not see the
-//! writes of the others.
+//! For values with memory managed elsewhere (a packet buffer's header has room for a word and not for an allocation).
+//! What may never happen: two holders that are both the last, or a last one that does not see the writes of the others.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{Atomic, Platform, Real};
 
-/// The most holders at once. Beyond, a program leaks holders.
+/// The most holders at once. A program with more leaks them.
 const MOST: u32 = u32::MAX / 2;
 
 /// A count of holders.
@@ -20,19 +19,19 @@ impl<P: Platform> ShareCount<P> {
         Self(P::AtomicU32::new(1))
     }
 
-    /// One holder again. The caller must be the only one to know of the thing.
+    /// One holder again. The caller must be the only user of the object.
     #[inline]
     pub fn reset(&self) {
         self.0.store(1, Relaxed);
     }
 
-    /// One holder more, made by one that holds already.
+    /// Adds a holder; called by an existing holder.
     ///
     /// # Panics
     /// At 2^31 holders: the program leaks them.
     #[inline]
     pub fn share(&self) {
-        // Relaxed: the new holder got the thing from the old one, which orders them.
+        // Relaxed: the new holder got the object from the old one, which orders them.
         let before = self.0.fetch_add(1, Relaxed);
         if before > MOST {
             self.0.fetch_sub(1, Relaxed);
@@ -40,7 +39,7 @@ impl<P: Platform> ShareCount<P> {
         }
     }
 
-    /// One holder less. True: it was the last, and all that the others did with the thing has happened before.
+    /// Removes a holder. True: it was the last, and all uses by the others happened before.
     #[inline]
     #[must_use = "the last holder frees the thing"]
     pub fn release(&self) -> bool {
@@ -51,7 +50,7 @@ impl<P: Platform> ShareCount<P> {
         true
     }
 
-    /// Whether the caller is the only holder; all that former ones did has happened before.
+    /// Whether the caller is the only holder; all uses by former ones happened before.
     #[inline]
     pub fn is_unique(&self) -> bool {
         self.0.load(Acquire) == 1

@@ -1,8 +1,8 @@
 //! The platform of the randomised checker shuttle: many schedules of larger programs, sequentially consistent memory.
 //!
-//! Valid inside `shuttle::check_random` and its kin only. Shuttle sees atomics, joins and the futex; it does not see
-//! plain memory, so [`Cell`] checks by itself that a write overlaps no other access, and invites a switch in the middle
-//! of each. What shuttle cannot find: an ordering that is too weak. That is loom's part.
+//! Valid only inside `shuttle::check_random` and similar functions. Shuttle sees atomics, joins and the futex. It does
+//! not see plain memory, so [`Cell`] checks by itself that a write overlaps no other access, and adds a scheduling
+//! point in the middle of each. Shuttle cannot find an ordering that is too weak; loom does.
 
 use std::cell::{Cell as Plain, UnsafeCell};
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl Platform for Shuttle {
         handle.join()
     }
 
-    /// A sleep with a timeout times out at once: that is one of the things that may happen.
+    /// A sleep with a timeout times out at once: a permitted outcome.
     fn futex_wait(atom: &AtomicU32, expected: u32, timeout: Option<Duration>) {
         let sleepers = &*SLEEPERS;
         let me = (atom as *const AtomicU32 as usize, Self::thread_index());
@@ -142,13 +142,13 @@ pub struct Cell<T> {
     value: UnsafeCell<T>,
 }
 
-/// Ends an access, also when it panics.
+/// Ends an access, also on panic.
 struct Access<'a>(&'a Plain<i32>, i32);
 
 impl<'a> Access<'a> {
     fn begin(inside: &'a Plain<i32>, change: i32) -> Self {
         if std::thread::panicking() {
-            // The execution is over, and its fault is on the way out: nothing is checked any more.
+            // The execution has failed and is unwinding: nothing is checked any more.
             return Self(inside, 0);
         }
         let now = inside.get();

@@ -1,20 +1,19 @@
 //! Values in one store, each used by one owner at a time, never moved while they live.
 //!
-//! *Model.* A [`Slab`] belongs to many threads. An [`Owner`] is a licence to use some of its entries; there is one
-//! owner for each thing that excludes threads from each other (a cell, a lock), and it is kept behind that exclusion.
-//! An entry states the number of its owner. [`Owner::get_mut`] compares that word with its own number and borrows the
-//! owner for as long as the value: no two references to a value can exist, whatever index the caller passes. The check
-//! is one comparison, in the line in which the value begins.
+//! *Model.* A [`Slab`] belongs to many threads. An [`Owner`] is the permission to use some of its entries. There is one
+//! owner for each exclusion (a cell, a lock), and it is kept behind that exclusion. An entry stores the number of its
+//! owner. [`Owner::get_mut`] compares that word with its own number and borrows the owner for as long as the value: no
+//! two references to a value can exist, whatever index the caller passes. The check is one comparison, in the cache
+//! line in which the value begins.
 //!
-//! *Passing on.* An entry changes its owner by [`Owner::detach`], which makes it a [`Detached`], the only way to its
-//! value, and [`Owner::attach`]. The value stays where it is, and so does its [`Key`]. A [`Detached`] is also how a
-//! value has a lock of its own; [`Slab::detached`] makes one. [`Detached::take`] moves the value out and leaves the
-//! entry [`Reserved`]: its key remains in use, and [`Reserved::fill`] puts a value back.
+//! *Transfer.* An entry changes its owner by [`Owner::detach`], which makes it a [`Detached`], then the only access to
+//! its value, and [`Owner::attach`]. Neither the value's address nor its [`Key`] changes. A [`Detached`] also serves to
+//! put a value behind a lock of its own; [`Slab::detached`] makes one. [`Detached::take`] moves the value out and
+//! leaves the entry [`Reserved`]: its key remains in use, and [`Reserved::fill`] puts a value back.
 //!
 //! *Free entries.* Each owner keeps up to two runs of [`RUN`] free entries; runs go to and come from a depot behind a
-//! lock. So to put a value in, or to take one out, costs no shared atomic operation nearly always, and free memory
-//! finds its way from one owner to another. Memory is allocated in chunks of one run, and kept until the slab is
-//! dropped.
+//! lock. So insertion and removal nearly always cost no shared atomic operation, and free memory moves from one owner
+//! to another. Memory is allocated in chunks of one run, and kept until the slab is dropped.
 //!
 //! *What may never happen.* A value reached by two owners, or after it was dropped; an entry in two lists; a value that
 //! moves.
@@ -37,7 +36,7 @@ const RUN_SHIFT: u32 = 4;
 const TABLES: usize = 29;
 const NONE: u32 = u32::MAX;
 
-/// In the place of an owner's number: the entry holds no value and is in a list of free entries, or on its way there.
+/// Instead of an owner's number: the entry holds no value and is in a list of free entries, or about to be.
 const FREE: u32 = 0;
 /// The same, but its key is in use; a [`Reserved`] exists for it.
 const RESERVED: u32 = 1;
@@ -46,7 +45,7 @@ const DETACHED: u32 = 2;
 /// The number of the first owner.
 const FIRST_OWNER: u32 = 3;
 
-/// The name of a value in a slab, as long as it lives. A key that has gone stale finds nothing.
+/// The name of a value in a slab, as long as it lives. A stale key finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Index of the entry.
@@ -67,7 +66,7 @@ impl Key {
     }
 }
 
-/// One place for a value. All but `owner` is the business of the thread that has the entry by `owner`.
+/// A slot for one value. Only the thread that has the entry by `owner` touches the other fields.
 #[repr(C)]
 struct Entry<T, P: Platform> {
     owner: P::AtomicU32,
@@ -98,13 +97,13 @@ impl<T> Inner<T> {
 
 /// See the head of this file. Made by [`Slab::new`]; used through owners.
 pub struct Slab<T, P: Platform = Real> {
-    /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order nothing but the first contents of what they
-    /// point to, and nothing is reclaimed before the slab is dropped.
+    /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order only the initialisation of what they point
+    /// to, and nothing is reclaimed before the slab is dropped.
     tables: [AtomicPtr<AtomicPtr<Entry<T, P>>>; TABLES],
     depot: Lock<Depot, P>,
 }
 
-/// What no owner has.
+/// The entries that no owner has.
 struct Depot {
     /// Chunks allocated so far.
     chunks: u32,
@@ -112,7 +111,7 @@ struct Depot {
     next_owner: u32,
     /// Heads of lists of free entries, each [`RUN`] long.
     runs: Vec<u32>,
-    /// Free entries that make no run yet.
+    /// Free entries, fewer than a run.
     loose: List,
 }
 
@@ -155,7 +154,7 @@ impl<T, P: Platform> Slab<T, P> {
     /// A new owner, which owns nothing yet.
     ///
     /// # Panics
-    /// After four thousand million owners.
+    /// After about 2^32 owners.
     pub fn owner(self: &Arc<Self>) -> Owner<T, P> {
         let mut depot = self.depot.lock();
         let id = depot.next_owner;
@@ -164,7 +163,7 @@ impl<T, P: Platform> Slab<T, P> {
         Owner { slab: self.clone(), id, live: 0, free: List::EMPTY, spare: NONE, _owns: PhantomData }
     }
 
-    /// Puts a value in that has no owner.
+    /// Inserts a value without an owner.
     pub fn detached(self: &Arc<Self>, value: T) -> Detached<T, P> {
         self.reserve().fill(value)
     }
@@ -235,7 +234,7 @@ impl<T, P: Platform> Slab<T, P> {
         first
     }
 
-    /// A list of free entries: a run, what is loose, or a new chunk.
+    /// A list of free entries: a run, the loose ones, or a new chunk.
     #[cold]
     fn refill(&self) -> List {
         let mut depot = self.depot.lock();
@@ -248,7 +247,7 @@ impl<T, P: Platform> Slab<T, P> {
         List { head: self.grow(&mut depot), len: RUN }
     }
 
-    /// Gives an entry back that is free, and in no list.
+    /// Returns a free entry that is in no list.
     fn put_back(&self, depot: &mut Depot, index: u32) {
         let Some(entry) = self.entry(index) else { return };
         let next = depot.loose.head;
@@ -273,9 +272,9 @@ impl<T, P: Platform> Slab<T, P> {
         (index, entry)
     }
 
-    /// Drops the value of an entry that the caller has, and makes its key stale; the entry is free, and in no list.
+    /// Drops the value of an entry that the caller has, and makes its key stale; the entry is then free and in no list.
     fn clear(entry: &Entry<T, P>) {
-        // First, so that a value whose drop panics is not reached again; its entry is then lost.
+        // First, so that a value that panics on drop is not reached again; its entry is then lost.
         entry.owner.store(FREE, Ordering::Relaxed);
         entry.inner.with_mut(|inner| {
             // SAFETY: the caller has the entry, whose state word was that of an entry with a value.
@@ -300,9 +299,9 @@ impl<T, P: Platform> Drop for Slab<T, P> {
         let chunks = self.depot.get_mut().chunks;
         for chunk in 0..chunks {
             let (table, place) = locate(chunk);
-            // SAFETY: the first `chunks` chunks were published with their tables; `&mut self` excludes everybody else.
+            // SAFETY: the first `chunks` chunks were published with their tables; `&mut self` excludes all other users.
             let entries = unsafe { &*self.tables[table].load(Ordering::Relaxed).add(place) }.load(Ordering::Relaxed);
-            // SAFETY: it came from `Box::into_raw` of so many entries, and is freed here alone.
+            // SAFETY: it came from `Box::into_raw` of that many entries, and is freed only here.
             let entries = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(entries, RUN as usize)) };
             let holds = |entry: &&Entry<T, P>| entry.owner.load(Ordering::Relaxed) >= DETACHED;
             entries.iter().filter(holds).for_each(Self::clear);
@@ -323,8 +322,8 @@ impl<T, P: Platform> fmt::Debug for Slab<T, P> {
     }
 }
 
-/// A licence to use entries of a [`Slab`]: those that state its number. What it still owns when it is dropped is
-/// dropped with the slab.
+/// The permission to use the entries of a [`Slab`] that store its number. Values that it still owns when it is dropped
+/// are dropped with the slab.
 pub struct Owner<T, P: Platform = Real> {
     slab: Arc<Slab<T, P>>,
     id: u32,
@@ -348,7 +347,7 @@ impl<T, P: Platform> Owner<T, P> {
         Some(entry.inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() }))
     }
 
-    /// As [`Owner::get_mut`], to look only.
+    /// As [`Owner::get_mut`], for shared access.
     #[inline(always)]
     pub fn get(&self, index: u32) -> Option<&T> {
         let entry = self.owned(index)?;
@@ -388,7 +387,7 @@ impl<T, P: Platform> Owner<T, P> {
         &self.slab
     }
 
-    /// Relaxed is enough: the word says this owner's number only if it was written through this owner, which the caller
+    /// Relaxed is enough: the word is this owner's number only if it was written through this owner, which the caller
     /// has.
     #[inline(always)]
     fn owned(&self, index: u32) -> Option<&Entry<T, P>> {
@@ -396,7 +395,7 @@ impl<T, P: Platform> Owner<T, P> {
         (entry.owner.load(Ordering::Relaxed) == self.id).then_some(entry)
     }
 
-    /// Puts a value in, and owns it.
+    /// Inserts a value and owns it.
     #[inline(always)]
     pub fn insert(&mut self, value: T) -> Key {
         if self.free.len == 0 {
@@ -426,7 +425,7 @@ impl<T, P: Platform> Owner<T, P> {
         Some(value)
     }
 
-    /// As [`Owner::remove`] for a value that is not needed any more: it is dropped in place. False: there is none.
+    /// As [`Owner::remove`], but drops the value in place. False: there is none.
     pub fn free(&mut self, index: u32) -> bool {
         let Some(entry) = self.owned(index) else { return false };
         Slab::clear(entry);
@@ -447,7 +446,7 @@ impl<T, P: Platform> Owner<T, P> {
     /// Takes ownership of a detached value; its key stays the same.
     ///
     /// # Errors
-    /// The value is one of another slab, and comes back.
+    /// The value belongs to another slab; it is returned.
     pub fn attach(&mut self, value: Detached<T, P>) -> Result<Key, Detached<T, P>> {
         if !Arc::ptr_eq(&self.slab, &value.slab) {
             return Err(value);
@@ -468,7 +467,7 @@ impl<T, P: Platform> Owner<T, P> {
         };
     }
 
-    /// Keeps an entry that is free and in no list. Of more than two runs one goes to the depot.
+    /// Keeps a free entry that is in no list. Beyond two runs, one goes to the depot.
     fn keep(&mut self, index: u32) {
         if self.free.len == RUN {
             let run = std::mem::replace(&mut self.free, List::EMPTY).head;
@@ -515,7 +514,7 @@ impl<T, P: Platform> fmt::Debug for Owner<T, P> {
     }
 }
 
-/// A value that has no owner, and the only way to it. Dropping it drops the value and frees the entry.
+/// A value without an owner, and the only access to it. Dropping it drops the value and frees the entry.
 pub struct Detached<T, P: Platform = Real> {
     slab: Arc<Slab<T, P>>,
     entry: NonNull<Entry<T, P>>,
@@ -549,7 +548,7 @@ impl<T, P: Platform> Detached<T, P> {
     /// Moves the value out. Its key remains in use.
     pub fn take(self) -> (Reserved<T, P>, T) {
         let index = self.index;
-        // SAFETY: the entry holds a value, and its word says `RESERVED` before anybody could reach it again.
+        // SAFETY: the entry holds a value, and its word is `RESERVED` before it could be reached again.
         let value = self.entry().inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
         self.entry().owner.store(RESERVED, Ordering::Relaxed);
         (Reserved { slab: self.forget(), index }, value)
@@ -588,7 +587,7 @@ impl<T: fmt::Debug, P: Platform> fmt::Debug for Detached<T, P> {
     }
 }
 
-/// An entry without a value, whose key is in use all the same. Dropping it frees the entry.
+/// An entry without a value, but with its key in use. Dropping it frees the entry.
 pub struct Reserved<T, P: Platform = Real> {
     slab: Arc<Slab<T, P>>,
     index: u32,
@@ -605,7 +604,7 @@ impl<T, P: Platform> Reserved<T, P> {
         Slab::key(self.entry(), self.index)
     }
 
-    /// Puts a value in; it has the key.
+    /// Inserts a value, which has the key.
     pub fn fill(self, value: T) -> Detached<T, P> {
         let this = ManuallyDrop::new(self);
         let entry = this.entry();

@@ -1,12 +1,12 @@
 //! A value that one thread uses *by structure*, checked at a few instructions a use.
 //!
 //! For state that an architecture gives to one thread and never shares: a protocol thread's shard, the only thread's
-//! stack. The first thread to use the cell becomes its owner; moving it to another thread is an explicit
-//! [`release`](ThreadOwned::release) there and first use here. What may never happen, in any build: two references to
-//! the value alive at once. A foreign thread and a re-entrant use are refused.
+//! stack. The first thread to use the cell becomes its owner; moving it to another thread takes an explicit
+//! [`release`](ThreadOwned::release) by the owner and a first use by the other. What may never happen, in any build:
+//! two references to the value alive at once. A foreign thread and a re-entrant use are refused.
 //!
-//! The owner is known by its thread index. An index passes to a new thread only after its thread has ended, so a cell
-//! whose owner has ended may pass to the thread that inherits the index; everything the dead owner did happened before.
+//! The owner is identified by its thread index. An index is reused only after its thread has ended, so the cell of an
+//! ended owner may pass to the thread that reuses the index; everything that the former owner did happened before.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::{Atomic, CellLike, Platform, Real};
 
-/// In the place of an owner's index. No thread has it, and it is not what a thread has that has no index yet.
+/// The index of no thread. It differs from the value that stands for a thread without an index.
 const NOBODY: usize = usize::MAX - 1;
 
 /// See the head of this file.
@@ -34,14 +34,14 @@ unsafe impl<T: Send, P: Platform> Sync for ThreadOwned<T, P> {}
 // SAFETY: as above; moving the cell moves the value.
 unsafe impl<T: Send, P: Platform> Send for ThreadOwned<T, P> {}
 
-/// Why an [`ThreadOwned`] cannot be used here and now.
+/// Why a [`ThreadOwned`] cannot be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOwner {
     /// Another thread owns the cell: hand the work to it. Both are thread indices.
     Foreign {
         /// The thread that owns the cell.
         owner: usize,
-        /// The thread that asked.
+        /// The calling thread.
         caller: usize,
     },
     /// The caller owns the cell and is using it already, further up its own stack.
@@ -62,7 +62,7 @@ impl fmt::Display for NotOwner {
 
 impl std::error::Error for NotOwner {}
 
-/// Ends a use, also when it panics.
+/// Ends a use, also on panic.
 struct InUse<'a>(&'a Cell<bool>);
 
 impl Drop for InUse<'_> {
@@ -71,7 +71,7 @@ impl Drop for InUse<'_> {
     }
 }
 
-/// Use of an [`ThreadOwned`]'s value by its owner; see [`ThreadOwned::borrow_mine`].
+/// Access to the value of a [`ThreadOwned`] by its owner; see [`ThreadOwned::borrow_mine`].
 pub struct OwnerGuard<'a, T, P: Platform> {
     cell: &'a ThreadOwned<T, P>,
     _in_use: InUse<'a>,

@@ -1,9 +1,10 @@
-//! Uses of a thing that may be closed: no use begins after closing, and the thread that ends the last one learns of it.
+//! A count of uses of an object that may be closed: no use begins after closing, and the thread that ends the last use
+//! learns it from the return value.
 //!
-//! One word holds the generation of the thing, whether it is open, and how many uses there are, so a place in a static
-//! table can hold one thing after another and a user with an old name is refused. A refused attempt counts for a
-//! moment, so "closed and unused" may be reported twice: the thread that frees the thing asks again under a lock of its
-//! own.
+//! One word holds the generation of the object, whether it is open, and the number of uses, so a place in a static
+//! table can hold one object after another, and a user with a stale name is refused. A refused attempt counts for a
+//! moment, so "closed and unused" may be reported twice: the thread that frees the object checks again under a lock of
+//! its own.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -13,7 +14,7 @@ const OPEN: u64 = 1 << 32;
 const USES: u64 = OPEN - 1;
 const GENERATION_SHIFT: u32 = 33;
 
-/// A count of uses with a lid. Starts closed, in generation 0.
+/// A closable count of uses. Starts closed, in generation 0.
 pub struct UseCount<P: Platform = Real>(P::AtomicU64);
 
 impl UseCount<Real> {
@@ -50,7 +51,7 @@ impl<P: Platform> UseCount<P> {
         if is_open { Ok(()) } else { Err(self.leave()) }
     }
 
-    /// Begins a use beside one that lasts meanwhile.
+    /// Begins another use while the caller has one.
     pub fn enter_again(&self) {
         self.0.fetch_add(1, Relaxed);
     }
@@ -61,7 +62,7 @@ impl<P: Platform> UseCount<P> {
         before & OPEN == 0 && before & USES == 1
     }
 
-    /// Lets no further use begin. True: there is none.
+    /// Closes: no further use begins. True: there is none.
     pub fn close(&self) -> bool {
         self.0.fetch_and(!OPEN, AcqRel) & USES == 0
     }
@@ -76,7 +77,7 @@ impl<P: Platform> UseCount<P> {
         (self.0.load(Relaxed) & USES) as usize
     }
 
-    /// Lets uses of the same generation begin again, where [`close`](Self::close) came too early.
+    /// Reopens the same generation after a premature [`close`](Self::close).
     pub fn reopen(&self) {
         self.0.fetch_or(OPEN, Release);
     }

@@ -1,9 +1,9 @@
-//! A value that everybody reads at every turn and hardly anybody ever replaces: configuration.
+//! A value that is read all the time and hardly ever replaced: configuration.
 //!
 //! A read is one load and a plain reference that lives as long as the [`Versioned`] itself: no lock, no count, no grace
-//! period. The price is that a version which was once current is kept until the whole is dropped. A value that was
-//! published before is found again and not kept twice, so switching to and fro costs nothing, and the number of
-//! versions is bounded ([`Versioned::MOST`]).
+//! period. The price is that every version is kept until the whole is dropped. A value that was published before is
+//! reused and not kept twice, so switching back and forth costs nothing, and the number of versions is bounded
+//! ([`Versioned::MOST`]).
 //!
 //! *What may never happen.* A version freed, moved or written while the `Versioned` lives.
 
@@ -32,7 +32,7 @@ unsafe impl<T: Send + Sync, P: Platform> Sync for Versioned<T, P> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync, P: Platform> Send for Versioned<T, P> {}
 
-/// So many different values were published that one more would be a leak.
+/// Too many different values were published; each is kept in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyVersions;
 
@@ -45,7 +45,7 @@ impl fmt::Display for TooManyVersions {
 impl std::error::Error for TooManyVersions {}
 
 impl<T: PartialEq, P: Platform> Versioned<T, P> {
-    /// Different values that one `Versioned` keeps at most.
+    /// The most values that one `Versioned` keeps.
     pub const MOST: usize = 65_536;
 
     /// `value` is current.
@@ -63,11 +63,11 @@ impl<T: PartialEq, P: Platform> Versioned<T, P> {
         unsafe { &*self.current.load(Ordering::Acquire) }
     }
 
-    /// Makes a version from the current one and publishes it; `change` says how. Changes exclude each other; readers go
-    /// on with what they have. Nothing is published if `change` fails.
+    /// Publishes a new version, made from the current one by `change`. Changes exclude each other; readers keep the
+    /// version that they have. Nothing is published if `change` fails.
     ///
     /// # Errors
-    /// What `change` returned; or, made into it, that the bound on versions is reached.
+    /// The error of `change`; or `TooManyVersions`, converted.
     pub fn update<E: From<TooManyVersions>>(&self, change: impl FnOnce(&mut T) -> Result<(), E>) -> Result<(), E>
     where
         T: Clone,

@@ -1,8 +1,7 @@
-//! A record of what one thread does: locks taken and released, and notes left by the code on the way.
+//! A record of one thread's steps: locks taken and released, and notes left by the code.
 //!
-//! For documentation that cannot rot: `cargo xtask walk` follows one segment and one `send()` through the stack and
-//! prints this record, and a test compares it with the page. Debug builds only; a release build compiles all of it to
-//! nothing.
+//! Keeps documentation up to date: `cargo xtask walk` follows one segment and one `send()` through the stack and prints
+//! this record, and a test compares it with the page. Debug builds only; it compiles to nothing in release builds.
 
 use std::cell::RefCell;
 
@@ -11,11 +10,11 @@ use crate::LockClass;
 /// One step of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The code in `file` says what it does.
+    /// A note by the code in `file`.
     Note {
         /// Path of the source file in the workspace.
         file: &'static str,
-        /// What happens there.
+        /// The text of the note.
         text: &'static str,
     },
     /// A lock was taken.
@@ -30,7 +29,7 @@ thread_local! {
     static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
 }
 
-/// Records what the calling thread does in `work`. Empty in release builds.
+/// Records the calling thread's steps in `work`. Empty in release builds.
 pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<Step>) {
     STEPS.with(|steps| *steps.borrow_mut() = Some(Vec::new()));
     let result = work();

@@ -82,7 +82,7 @@ fn per_thread_values_are_apart_and_summed() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..COUNT {
-                    // Alone on the slot: no read-modify-write.
+                    // The only writer of the slot: no read-modify-write.
                     let mine = counts.here();
                     mine.store(mine.load(Relaxed) + 1, Relaxed);
                 }
@@ -162,8 +162,7 @@ fn a_claimed_value_is_its_claimants_until_that_gives_it_up() {
     assert_eq!(refused(&value), (None, true), "anybody's, and then the other thread's, which has ended");
 }
 
-/// One thread claims and gives up, the others come by the lock: no increment is lost, whether they are let in or
-/// refused.
+/// One thread claims and releases, the others use the lock: no increment is lost, whether they enter or are refused.
 #[test]
 fn a_claim_excludes() {
     const THREADS: usize = 3;

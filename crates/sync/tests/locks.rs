@@ -22,7 +22,7 @@ const TURNS: usize = if cfg!(miri) { 20 } else { 20_000 };
 #[test]
 fn every_kind_excludes() {
     for kind in waiting_kinds() {
-        // Two words that only exclusive use keeps equal.
+        // Two words that stay equal only under exclusive use.
         let lock: L<(usize, usize)> = Lock::new(kind, LockClass::Group, (0, 0));
         thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -40,7 +40,7 @@ fn every_kind_excludes() {
     }
 }
 
-/// One thread has the lock reserved over and over, and is disturbed in between by others that it does not expect.
+/// One thread gets the reservation again and again, interrupted by other threads.
 #[test]
 fn a_reserved_lock_excludes_whoever_comes_in_between() {
     let lock: L<(usize, usize)> = Lock::new(LockKind::Reserved, LockClass::Group, (0, 0));
@@ -110,8 +110,8 @@ fn null_refuses_contention_with_a_sentence() {
     assert!(text.contains("null") && text.contains("private"), "{text}");
 }
 
-/// Queue locks serve in the order of arrival. Arrival is made certain one thread at a time: each waiter says that it is
-/// about to wait, and the next starts only after it can be seen in the queue (its processor has been given up).
+/// Queue locks serve in the order of arrival. Threads arrive one at a time: each announces that it is about to wait,
+/// and the next starts only after it can be seen in the queue.
 fn served_in_order<R: RawLock + 'static>(arrived: impl Fn(&R, usize) -> bool) {
     const WAITERS: usize = 4;
     let lock = R::new();

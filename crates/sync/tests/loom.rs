@@ -1,8 +1,8 @@
-//! Every primitive under loom, and every model's power: with a fault planted, it must fail.
+//! Every primitive under loom; and every model must fail with an injected fault.
 #![cfg(feature = "loom")]
 
 mod models;
-// Each checker can show some of the faults.
+// Each checker can find some of the faults.
 #[allow(dead_code)]
 mod planted;
 
@@ -122,8 +122,8 @@ fn a_reservation_ends_without_letting_two_in() {
 
 #[test]
 fn a_reservation_is_not_passed_on() {
-    // After three turns the other would have it. The former owner is interrupted before its store and after it, the
-    // other between its look and its store.
+    // After three turns the other thread would get the reservation. The former owner is interrupted before and after
+    // its store, the other between its check and its store.
     explore_to(3, || models::reservation::<Loom>(3)).expect("the model holds");
 }
 

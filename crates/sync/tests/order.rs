@@ -1,4 +1,4 @@
-//! The lock order: what is allowed, and the sentence for what is not. Debug builds only, like the check.
+//! The lock order: the allowed pairs, and the message for others. Debug builds only, like the check.
 #![cfg(debug_assertions)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ fn refusal(act: impl FnOnce()) -> String {
 #[test]
 fn every_declared_pair_is_allowed_one_way_only() {
     for (i, &outer) in LockClass::ALL.iter().enumerate() {
-        // An interpreter takes seconds for a panic: there, each class against its neighbour only.
+        // Miri takes seconds for a panic: there, each class against its neighbour only.
         let inner = if cfg!(miri) { 1 } else { LockClass::COUNT };
         for &inner in LockClass::ALL[i + 1..].iter().take(inner) {
             let (a, b) = (lock(outer), lock(inner));

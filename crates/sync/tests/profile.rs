@@ -1,6 +1,6 @@
 //! The lock profile is exact. One test, because the counts belong to the process.
 
-// One of its platforms is watched here, none is broken.
+// One of its platforms is used for observation here, without a fault.
 #[allow(dead_code)]
 mod planted;
 
@@ -31,7 +31,7 @@ fn acquisitions_are_exact_under_contention() {
     assert_eq!((counts.wait_ns, counts.hold_ns), (0, 0), "timing is off");
 }
 
-/// One thread holds, one waits; the holder lets go only once the other is seen waiting.
+/// One thread holds, one waits; the holder releases only once the other is seen waiting.
 fn a_failed_first_try_is_counted_once_and_timed() {
     profile::set_timed(true);
     let lock: Lock<u64, Planted<Real, Sound>> = Lock::new(LockKind::Ticket, LockClass::Fdb, 0);

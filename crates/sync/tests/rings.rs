@@ -1,4 +1,4 @@
-//! Rings on the real machine: order, bounds, ownership of what is refused or left over, and load.
+//! Rings on the real machine: order, bounds, ownership of refused and remaining values, and load.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 #![cfg(feature = "shuttle")]
 
 mod models;
-// Each checker can show some of the faults.
+// Each checker can find some of the faults.
 #[allow(dead_code)]
 mod planted;
 
@@ -24,8 +24,8 @@ fn holds(model: impl Fn() + Copy + Send + Sync + 'static) {
     outcome(move || shuttle::check_pct(model, SCHEDULES, 3)).expect("the model holds under PCT schedules");
 }
 
-/// The search ends with the first schedule that shows the fault: the bound is for a fault that is never shown. Some
-/// windows are narrow, and random schedules promise nothing about the first thousand.
+/// The search ends with the first schedule that shows the fault; the bound is for a fault that never shows. Some
+/// windows are narrow, so a thousand random schedules may not be enough.
 const HUNT: usize = 200 * SCHEDULES;
 
 fn fails(model: impl Fn() + Copy + Send + Sync + 'static) {
@@ -58,7 +58,7 @@ fn spin_park() {
 fn adaptive() {
     holds(|| models::exclusion::<Shuttle>(LockKind::Adaptive));
     holds(|| models::raw_exclusion::<Shuttle, Adaptive<Shuttle>>(4));
-    // Whether the holder runs changes between the answer and its use: any answer may be wrong.
+    // The holder's state may change between the answer and its use: any answer may be wrong.
     holds(|| models::raw_exclusion::<Guessing, Adaptive<Guessing>>(4));
     holds(|| models::raw_exclusion::<Guessing, Adaptive<Guessing, true>>(4));
     fails(|| models::exclusion::<Torn>(LockKind::Adaptive));

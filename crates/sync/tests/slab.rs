@@ -1,4 +1,4 @@
-//! A slab: keys, owners, what passes between them, and what becomes of values when owners and slabs go.
+//! The slab: keys, owners, transfers between them, and values after owners and slabs are dropped.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -157,7 +157,7 @@ fn a_value_whose_drop_panics_is_not_reached_again() {
     std::mem::forget(owner.remove(next.slot));
 }
 
-/// Each thread keeps some entries of its own for reuse; what is beyond them serves the others.
+/// Each thread keeps some entries of its own for reuse; further ones serve the others.
 #[test]
 fn free_entries_find_their_way_to_other_owners() {
     let slab = slab::<u64>();
@@ -179,7 +179,7 @@ fn free_entries_find_their_way_to_other_owners() {
     assert_eq!(slab.footprint(), before, "what owners leave is used again");
 }
 
-/// Values go round between threads, each of which adds to what it gets.
+/// Values circulate between threads, each of which adds to them.
 #[test]
 fn threads_pass_values_on() {
     let slab = slab::<u64>();

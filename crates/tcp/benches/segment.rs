@@ -1,5 +1,5 @@
-//! What TCP itself costs per segment on the established path, in ns: the time of a loop with the event less the time of
-//! the same loop without it. `--smoke` runs each once, to see that it works.
+//! The cost of TCP itself per segment on the established path, in ns: the time of a loop with the event less the time
+//! of the same loop without it. `--smoke` runs each once, to see that it works.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -26,7 +26,7 @@ fn tuple() -> FourTuple {
     }
 }
 
-/// A segment of the peer, as it comes from a device that checked the checksum.
+/// A segment of the peer, from a device that has checked the checksum.
 fn arriving(seq: u32, ack: u32, flags: TcpFlags, len: usize, options: Options) -> Segment {
     let mut buf = PktBuf::alloc(len).expect("a buffer");
     buf.append(len);
@@ -100,7 +100,7 @@ impl Bench {
         start.elapsed().as_nanos() as f64 / f64::from(n)
     }
 
-    /// Acknowledgements of two segments each, and the two segments of new data that they let out.
+    /// Acknowledgements of two segments each, and the two segments of new data that they release.
     fn acknowledge(&self, n: u32, with_event: bool) -> f64 {
         let mut pcb = self.established();
         let now = Time::from_secs(1);
@@ -121,7 +121,7 @@ impl Bench {
                 ack = ack.wrapping_add(out.segments.iter().map(|segment| segment.len() as u32 - 32).sum());
             } else {
                 black_box(segment);
-                // What making two segments costs whoever makes them: two buffers, copied and summed.
+                // The cost of making two segments in any case: two buffers, copied and summed.
                 for _ in 0..2 {
                     let mut segment = PktBuf::alloc(DATA).expect("a buffer");
                     let _ = black_box(pktbuf::copy_and_sum(segment.append(DATA), &PAGE[..DATA]));

@@ -31,7 +31,7 @@ fn tuple() -> FourTuple {
     }
 }
 
-/// A segment of the peer in its buffer, as it comes from a device that checked the checksum.
+/// A segment of the peer in its buffer, from a device that has checked the checksum.
 fn frame(seq: u32, ack: u32, flags: TcpFlags, len: usize, options: Options) -> PktBuf {
     let mut buf = PktBuf::alloc(len).expect("a buffer");
     buf.append(len);
@@ -57,7 +57,7 @@ fn parse(frame: PktBuf) -> Segment {
     Segment::parse(tuple().local_addr, tuple().remote_addr, frame, Verify::Now).expect("a good segment")
 }
 
-// The three that follow begin with a number of their own, or the compiler would fold them into one.
+// Each of the next three begins with a different number, or the compiler would merge them.
 
 #[inline(never)]
 fn data_in_ack_delayed(pcb: &mut Pcb, segment: Segment, out: &mut Outbox<'_>, now: Time) {
@@ -131,7 +131,7 @@ fn receiver(config: &Config, counters: &Counters) {
     }
 }
 
-/// A client of small requests: each leaves at once, is acknowledged, and is answered.
+/// A client of small requests: each is sent at once, acknowledged, and answered.
 fn requester(config: &Config, counters: &Counters) {
     static DATA: [u8; SMALL] = [7; SMALL];
     let now = Time::from_secs(1);

@@ -1,16 +1,15 @@
-//! What TCP asks of the owner of a connection: *hold-sets*, never locks.
+//! What TCP requires of the owner of a connection: *hold-sets*, never locks.
 //!
 //! A PCB is six parts (after the SICS split that Nahum et al. measured): [`HeaderIn`], [`ReceiveWindow`],
-//! [`Reassembly`], [`SendWindow`], [`RetransmitQueue`], [`HeaderOut`]. Protocol code never sees a PCB whole by
-//! accident: it names the parts that it needs for a step, and gets exclusive use of just these for the length of a
-//! closure. How the use is made exclusive is not TCP's concern: `&mut` (one owner), one lock for the whole
-//! event, two locks, or six. The parts are always asked for in one canonical order,
-//! `HeaderIn < ReceiveWindow < Reassembly < SendWindow < RetransmitQueue < HeaderOut`, and no hold-set is asked for
-//! inside another: the accessors take `&mut self`, so a nested hold-set is a borrow error.
+//! [`Reassembly`], [`SendWindow`], [`RetransmitQueue`], [`HeaderOut`]. Protocol code names the parts that it needs for
+//! a step, and gets exclusive use of just these for the length of a closure. How the use is made exclusive is not TCP's
+//! concern: `&mut` (one owner), one lock for the whole event, two locks, or six. The parts are always requested in one
+//! canonical order, `HeaderIn < ReceiveWindow < Reassembly < SendWindow < RetransmitQueue < HeaderOut`, and hold-sets
+//! do not nest: the accessors take `&mut self`, so a nested hold-set is a borrow error.
 //!
 //! Between two hold-sets of one event another event of the same connection may run (on the staged drivers). So every
 //! step validates what it holds, and values that cross from one step to the next are snapshots, merged monotonically.
-//! Connection set-up, FIN, RST and every state but ESTABLISHED ask for [`PcbAccess::whole`].
+//! Connection set-up, FIN, RST and every state but ESTABLISHED use [`PcbAccess::whole`].
 
 use crate::outbox::Outbox;
 pub use crate::pcb::PcbMut;
@@ -19,9 +18,9 @@ use crate::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue
 /// Exclusive use of a connection's parts, one hold-set at a time.
 ///
 /// Implemented by [`PcbMut`] (everything is already exclusive: the *whole* driver) and, in the `stack` crate, by types
-/// that take two or six locks as the hold-sets are asked for (the *staged* drivers).
+/// that take two or six locks as the hold-sets are requested (the *staged* drivers).
 pub trait PcbAccess {
-    /// The part that says whether the fast established path applies, and how headers are judged on input.
+    /// The part that decides whether the fast established path applies, and how headers are classified on input.
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R;
 
     /// The receive side: window and in-order queue, with the out-of-order queue.

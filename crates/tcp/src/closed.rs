@@ -47,7 +47,7 @@ pub fn segment_arrives(segment: &Segment) -> Option<PktBuf> {
     Some(buf)
 }
 
-/// Answers a segment that no state of ours accounts for with a reset, as in CLOSED (RFC 9293 section 3.10.7.1).
+/// Answers a segment that matches no state of ours with a reset, as in CLOSED (RFC 9293 section 3.10.7.1).
 #[cold]
 pub(crate) fn deny(segment: &Segment, out: &mut Outbox<'_>) {
     if let Some(reset) = segment_arrives(segment) {

@@ -1,6 +1,6 @@
-//! What can be tuned: one [`Config`] for a stack, one [`ConnectionOptions`] for a connection or a listener.
+//! Parameters: one [`Config`] for a stack, one [`ConnectionOptions`] for a connection or a listener.
 //!
-//! [`Config::default`] is a profile like Linux's, because that is what peers and test scripts expect.
+//! [`Config::default`] is a profile like Linux's, which peers and test scripts expect.
 
 mod features;
 mod share;
@@ -21,7 +21,7 @@ use crate::scarcity::Pressure;
 
 /// Where the check of a received segment's checksum is done, relative to the exclusive use of the connection.
 ///
-/// A knob because it moves work into or out of the lock, which is what comparing TCP-1, TCP-2 and TCP-6 is about
+/// A knob because it moves work into or out of the lock, which the comparison of TCP-1, TCP-2 and TCP-6 depends on
 /// (Nahum et al., OSDI 1994).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumPlacement {
@@ -32,11 +32,11 @@ pub enum ChecksumPlacement {
     Inside,
 }
 
-/// Sizes of a socket buffer in bytes; a buffer starts at `initial` and grows to `max` as the connection proves that it
+/// Sizes of a socket buffer in bytes; a buffer starts at `initial` and grows to `max` as the connection shows that it
 /// can use it. No memory is reserved: these are limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSizes {
-    /// What a connection may use even when memory is short; at least 1.
+    /// Guaranteed size even when memory is short; at least 1.
     pub min: u32,
     /// Limit at connection set-up.
     pub initial: u32,
@@ -55,7 +55,7 @@ pub enum SendAccounting {
     /// so that up to one run more than the buffer's size is taken. A writer is notified of room when the free part is
     /// at least half of the used part, and the unsent data is less than half of the mark of unsent data.
     Runs {
-        /// Bytes beside the data of each run.
+        /// Overhead of each run, in bytes.
         overhead: u32,
     },
 }
@@ -82,14 +82,14 @@ impl Default for KeepAlive {
 /// Secrets of Fast Open cookies (RFC 7413 section 4.1.1): the first makes them, both are accepted.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct FastOpenKeys {
-    /// Makes and checks cookies; `None`: the stack draws one by itself.
+    /// Makes and checks cookies; `None`: the stack draws a random one.
     pub primary: Option<[u8; 16]>,
-    /// Checks cookies of before a change of keys.
+    /// Checks cookies made before a change of keys.
     pub backup: Option<[u8; 16]>,
 }
 
 impl core::fmt::Debug for FastOpenKeys {
-    /// Whether there are keys, and never which.
+    /// Prints whether there are keys, never the keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let told = |key: Option<_>| if key.is_some() { "set" } else { "none" };
         write!(f, "FastOpenKeys({}, {})", told(self.primary), told(self.backup))
@@ -97,17 +97,17 @@ impl core::fmt::Debug for FastOpenKeys {
 }
 
 /// Memory of the buffers of all connections together, sent and received, in bytes, as `tcp_mem` of Linux has it. A
-/// buffer counts with its whole block; of memory shared with the application counts what waits to be sent. The stack
-/// counts the receive queues of datagram sockets and fragments of packets with them.
+/// buffer counts with its whole block; memory shared with the application counts only while it waits to be sent. The
+/// stack counts the receive queues of datagram sockets and fragments of packets with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Pressure that began at `pressure` ends here.
     pub low: u64,
     /// From here on buffers stop growing.
     pub pressure: u64,
-    /// From here on receive buffers shrink to the least as their windows are used up, data out of order is given up,
-    /// data is turned away where as much as the least buffer is unread, send buffers take no more than the least, and
-    /// no new connection is begun.
+    /// From here on receive buffers shrink to the least as their windows are used up, data out of order is given up, a
+    /// connection with as much as the least buffer unread refuses data, send buffers take no more than the least, and
+    /// no new connection is opened.
     pub high: u64,
 }
 
@@ -123,7 +123,7 @@ impl MemoryLimits {
         MemoryLimits { low, pressure, high: 2 * low }
     }
 
-    /// How short memory is when `used` bytes are in use and it was `before`.
+    /// The pressure when `used` bytes are in use and the pressure was `before`.
     pub fn classify(&self, used: u64, before: Pressure) -> Pressure {
         if used > self.high {
             Pressure::Severe
@@ -135,17 +135,17 @@ impl MemoryLimits {
     }
 }
 
-/// When a sender does without ICMP in finding what the path carries (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
+/// When a sender probes for the path MTU without ICMP (RFC 4821, RFC 8899): `tcp_mtu_probing` of Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MtuProbing {
     /// Never: the path MTU is learnt from ICMP alone.
     #[default]
     Off,
-    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row look like an ICMP black
-    /// hole, and larger segments are searched for from there.
+    /// [`Config::base_mss`] is used once [`Config::suspicious_retries`] time-outs in a row suggest an ICMP black hole,
+    /// and the search for larger segments starts there.
     AfterBlackHole,
-    /// Every connection begins with [`Config::base_mss`], unless [`Config::trust_route_mtu`] says otherwise, and
-    /// searches upwards.
+    /// Every connection begins with [`Config::base_mss`], unless [`Config::trust_route_mtu`] is set, and searches
+    /// upwards.
     Always,
 }
 
@@ -166,7 +166,7 @@ pub struct Pacing {
 pub struct Config {
     /// Receive buffer limits, in bytes of data: the largest windows.
     pub receive_buffer: BufferSizes,
-    /// What part of the memory of a receive buffer its data is.
+    /// The share of a receive buffer's memory that is for data.
     pub receive_share: DataShare,
     /// Send buffer limits.
     pub send_buffer: BufferSizes,
@@ -178,18 +178,17 @@ pub struct Config {
     pub congestion: Kind,
     /// Initial window in segments (RFC 6928: 10).
     pub initial_window: u8,
-    /// Bytes that the initial window has at most, if they are more than two segments (RFC 5681 section 3.1: 4,380; RFC
-    /// 6928 section 2: 14,600, which Linux does not count). `u32::MAX`: no bound. A window that a user or a route asks
-    /// for has none.
+    /// Upper bound of the initial window in bytes, unless two segments are larger (RFC 5681 section 3.1: 4,380; RFC
+    /// 6928 section 2: 14,600, which Linux does not apply). `u32::MAX`: no bound. A window set by a user or a route has
+    /// none.
     pub initial_window_bytes: u32,
     /// Offer and accept timestamps (RFC 7323).
     pub timestamps: bool,
-    /// Drop segments that lack the timestamp which was agreed upon, as RFC 7323 section 3.2 wants (SHOULD). Linux and
-    /// FreeBSD take them, for the sake of devices on the path that strip it.
+    /// Drop segments without a timestamp on a connection that negotiated timestamps (RFC 7323 section 3.2, SHOULD).
+    /// Linux and FreeBSD accept them because some middleboxes strip the option.
     pub strict_timestamps: bool,
-    /// By how many ticks of the peer's clock a timestamp may be older than one that was taken before without being
-    /// refused (PAWS, RFC 7323 section 5.3, which says none). Linux has one, for the sake of paths that reorder;
-    /// FreeBSD none.
+    /// Ticks of the peer's clock by which a timestamp may be older than TS.Recent and still be accepted (PAWS, RFC 7323
+    /// section 5.3, which allows none). Linux allows one, for paths that reorder; FreeBSD none.
     pub paws_window: u8,
     /// Offer and accept window scaling (RFC 7323).
     pub window_scaling: bool,
@@ -204,10 +203,10 @@ pub struct Config {
     /// Return to the initial window after an idle RTO (RFC 5681 section 4.1).
     pub slow_start_after_idle: bool,
     /// RACK (RFC 8985), bits as `tcp_recovery` of Linux: 2 a reordering window that D-SACKs do not widen, 4 no entry
-    /// into recovery for three SACKed segments alone. 1 is RACK itself, which cannot be done without.
+    /// into recovery for three SACKed segments alone. 1 is RACK itself, which is always on.
     pub recovery: u8,
-    /// A loss leaves CUBIC a share of the congestion window instead of what is in flight. Both are RFC 9438's (section
-    /// 4.6), since a window that is not used does not grow; the first is what Linux and FreeBSD do.
+    /// On a loss CUBIC reduces the congestion window instead of the flight. RFC 9438 section 4.6 allows both, since an
+    /// unused window does not grow; Linux and FreeBSD reduce the window.
     pub cubic_cuts_window: bool,
     /// Tail-loss probe (RFC 8985 section 7), as `tcp_early_retrans` of Linux: 3 or 4 on, else off.
     pub tail_loss_probe: bool,
@@ -215,13 +214,13 @@ pub struct Config {
     pub frto: u8,
     /// Longest time for which an acknowledgement is held back (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack: Duration,
-    /// Longest time for which a peer is believed to hold back the acknowledgement of a single segment; a tail loss
-    /// probe waits as much longer (RFC 8985 section 7.2, TLP.max_ack_delay).
+    /// Longest assumed delay of the peer's acknowledgement of a single segment; a tail loss probe waits that much
+    /// longer (RFC 8985 section 7.2, TLP.max_ack_delay).
     pub peer_ack_delay: Duration,
     /// Segments at the start of a connection that are acknowledged at once, so that the peer's slow start is not held
     /// back by the delay.
     pub quick_acks: u8,
-    /// Time for which a corked partial segment is held back at most.
+    /// Longest time for which a corked partial segment is held back.
     pub cork_timeout: Duration,
     /// Length of TIME-WAIT: twice the maximum segment lifetime (RFC 9293 section 3.4.2).
     pub time_wait: Duration,
@@ -229,25 +228,25 @@ pub struct Config {
     pub fin_wait_2: Duration,
     /// Retransmissions of a SYN before an active open fails.
     pub syn_retries: u8,
-    /// Time-outs of a SYN of ours before its RTO backs off. RFC 6298 section 5.5 has none; Linux's default is 4.
+    /// Time-outs of our SYN before its RTO backs off. RFC 6298 section 5.5 has none; Linux's default is 4.
     pub syn_linear_timeouts: u8,
     /// Retransmissions of a SYN-ACK before a half-open connection is dropped.
     pub syn_ack_retries: u8,
-    /// Retransmissions after which the route is looked at again (R1, RFC 9293 section 3.8.3).
+    /// Retransmissions after which the route is looked up again (R1, RFC 9293 section 3.8.3).
     pub suspicious_retries: u8,
     /// Retransmissions of data, or unanswered window probes, before the connection is given up (R2, RFC 9293 section
     /// 3.8.3).
     pub retries: u8,
     /// Retransmissions and window probes after the user has closed the connection; 0 means 8.
     pub orphan_retries: u8,
-    /// Keep-alive timing of connections that switch it on without their own.
+    /// Keep-alive timing of connections that enable it without setting their own.
     pub keep_alive: KeepAlive,
-    /// Least and longest user time-out that a peer can make a connection adopt (RFC 5482 section 3.1: L_LIMIT,
+    /// Shortest and longest user time-out that a peer can make a connection adopt (RFC 5482 section 3.1: L_LIMIT,
     /// U_LIMIT).
     pub user_timeout_limits: (Duration, Duration),
-    /// Connections without a user that wait for the peer, at most; one more is reset.
+    /// Most connections without a user that wait for the peer; one more is reset.
     pub max_orphans: u32,
-    /// Connections in TIME-WAIT, at most; one more is closed at once.
+    /// Most connections in TIME-WAIT; one more is closed at once.
     pub max_time_wait: u32,
     /// An active open may take over a tuple in TIME-WAIT: 0 never; 1 if timestamps allow it (RFC 6191); 2 as 1 between
     /// loopback addresses, and else never.
@@ -255,20 +254,20 @@ pub struct Config {
     /// Least time between two challenge acknowledgements of one connection (RFC 5961 section 7). Nothing is shared
     /// between connections: a shared limit would be a side channel.
     pub challenge_ack_interval: Duration,
-    /// Smallest MSS that a peer or a path-MTU report can force upon us, in bytes of data and options.
+    /// Smallest MSS that a peer or a path-MTU report can impose, in bytes of data and options.
     pub min_mss: u16,
     /// Probing for the path's MTU.
     pub mtu_probing: MtuProbing,
     /// MSS that passes nearly everywhere, in bytes of data and options.
     pub base_mss: u16,
-    /// A connection that a peer opened begins with what its route carries, though it searches, as Linux's do: it looks
-    /// for more when the route does. Off, both ends begin with `base_mss`.
+    /// A passively opened connection that probes begins with the MSS of its route, as on Linux. Off, both ends begin
+    /// with `base_mss`.
     pub trust_route_mtu: bool,
-    /// Smallest MSS to which black holes drive a connection that searches, in bytes of data and options.
+    /// Smallest MSS that a probing connection falls back to in a black hole, in bytes of data and options.
     pub mtu_probe_floor: u16,
     /// The search ends when two sizes are closer than this, in bytes.
     pub mtu_probe_threshold: u16,
-    /// Time after which a search that has ended begins anew: the path may be another one.
+    /// Time after which a finished search starts again: the path may have changed.
     pub mtu_probe_interval: Duration,
     /// Pacing.
     pub pacing: Pacing,
@@ -277,27 +276,26 @@ pub struct Config {
     pub not_sent_low_water: u32,
     /// Whether receive buffers grow by themselves.
     pub receive_growth: bool,
-    /// Memory of the buffers of all connections; `None`: a part of the machine's memory ([`MemoryLimits::of_machine`]),
-    /// which the stack fills in when it is built.
+    /// Memory of the buffers of all connections; `None`: the stack uses a part of the machine's memory
+    /// ([`MemoryLimits::of_machine`]).
     pub memory: Option<MemoryLimits>,
-    /// Keep account of what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) and of
-    /// how fast its data is delivered (`tcpi_delivery_rate`). Costs some memory per connection and a few instructions
-    /// per segment.
+    /// Measure what limits each sender (`tcpi_busy_time`, `tcpi_rwnd_limited`, `tcpi_sndbuf_limited`) and of how fast
+    /// its data is delivered (`tcpi_delivery_rate`). Costs some memory per connection and a few instructions per
+    /// segment.
     pub measure_limits: bool,
-    /// Tell the peer by a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does
-    /// not).
+    /// Send the peer a reset when retransmission or a user time-out ends a connection (FreeBSD does, Linux does not).
     pub reset_on_timeout: bool,
-    /// Let an ICMP error that reports a missing service end an established connection too, if it quotes what is in
+    /// Let an ICMP error that reports a missing service end an established connection too, if it quotes a segment in
     /// flight (RFC 9293 SHLD-26). Off, such an error only explains a time-out, because it is easily forged (RFC 5927).
     pub hard_errors_abort: bool,
-    /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that gathers segments
-    /// hands over what belongs together. Off, PSH stands only where the data ends.
+    /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that coalesces segments
+    /// delivers each one as a whole. Off, PSH is set only at the end of the data.
     pub push_super_segments: bool,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
     pub checksum_placement: ChecksumPlacement,
-    /// Which stack's order of options is used.
+    /// The stack whose order of options is used.
     pub option_order: OptionOrder,
     /// How the receive window is chosen.
     pub window_rule: WindowRule,
@@ -314,8 +312,8 @@ pub struct Config {
     pub ecn_pure_acks: bool,
     /// Fast Open.
     pub fast_open: FastOpenMode,
-    /// A destination that let a SYN with Fast Open go unanswered gets none for so long, and for twice as long each
-    /// further time: the path may drop such SYNs (RFC 7413 sections 4.1.3.1 and 7.1). 0: the next SYN has the option
+    /// A destination that left a SYN with Fast Open unanswered is sent none for this time, which doubles with each
+    /// further failure: the path may drop such SYNs (RFC 7413 sections 4.1.3.1 and 7.1). 0: the next SYN has the option
     /// again.
     pub fast_open_black_hole_timeout: Duration,
 }
@@ -403,7 +401,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Memory of the buffers of all connections, as far as it is limited.
+    /// Limits of the memory of the buffers of all connections.
     #[inline]
     pub fn memory_limits(&self) -> MemoryLimits {
         self.memory.unwrap_or(MemoryLimits::UNLIMITED)
@@ -449,7 +447,7 @@ pub struct ConnectionOptions {
     pub congestion: Option<Kind>,
     /// Upper bound of the MSS that we announce and use.
     pub max_segment: Option<u16>,
-    /// The MSS that we announce, in bytes, but no more than `max_segment`; what is sent may be larger or smaller. The
+    /// The MSS that we announce, in bytes, but no more than `max_segment`; segments sent may be larger or smaller. The
     /// caller that sets it must ensure that the link takes as much (RFC 9293, MUST-67). `None`: as much as the path
     /// carries.
     pub announced_mss: Option<u16>,
@@ -464,25 +462,26 @@ pub struct ConnectionOptions {
     /// The user time-out that is advertised, 1 s to 32 767 min (ADV_UTO of RFC 5482); the peer's is adopted in turn,
     /// unless `user_timeout` is set. `None`, or a value out of range: nothing is advertised, and the peer's is ignored.
     pub announced_user_timeout: Option<Duration>,
-    /// What close does with data not yet sent: `Some(0)` resets the connection.
+    /// How long close waits for unsent data; `Some(0)` resets the connection.
     pub linger: Option<Duration>,
     /// Longest stay in FIN-WAIT-2 after close.
     pub fin_wait_2: Option<Duration>,
     /// Retransmissions of the SYN before an active open fails.
     pub syn_retries: Option<u8>,
-    /// Data in bytes from which on the connection counts as readable; at least 1.
+    /// Bytes of data that make the connection readable; at least 1.
     pub receive_low_water: Option<u32>,
     /// Data that may wait unsent before a writer counts as blocked, in bytes.
     pub not_sent_low_water: Option<u32>,
     /// Upper bound of the pacing rate in bytes per second; switches pacing on.
     pub max_pacing_rate: Option<u64>,
-    /// Differentiated Services field of what is sent, in the high six bits; the low two are not used.
+    /// Differentiated Services field of packets sent, in the high six bits; the low two are not used.
     pub traffic_class: u8,
-    /// Time to live or hop limit of what is sent, 1 to 255; `None`: IP's default.
+    /// Time to live or hop limit of packets sent, 1 to 255; `None`: IP's default.
     pub hop_limit: Option<u8>,
 }
 
-/// What an active open needs (RFC 9293 section 3.10.1). The secrets come from outside: this crate draws no randomness.
+/// Parameters of an active open (RFC 9293 section 3.10.1). The secrets come from outside: this crate draws no
+/// randomness.
 #[derive(Clone, Debug)]
 pub struct OpenParams {
     /// Both ends.
@@ -499,19 +498,19 @@ pub struct OpenParams {
     pub options: ConnectionOptions,
 }
 
-/// What a listener hands to each child (RFC 9293 section 3.10.7.2).
+/// Parameters that a listener passes to each child (RFC 9293 section 3.10.7.2).
 #[derive(Clone, Copy, Debug)]
 pub struct ListenParams<'o> {
     /// Largest segment data that the route carries, in bytes: MTU - IP header - 20.
     pub mss: u16,
     /// Options that children inherit.
     pub options: &'o ConnectionOptions,
-    /// Until the SYN-ACK has timed out so often, a bare acknowledgement opens no connection: it is not worth its user's
-    /// attention before there is data (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
+    /// Number of SYN-ACK time-outs before a bare acknowledgement opens the connection; until then only data does
+    /// (`TCP_DEFER_ACCEPT`). 0: every acknowledgement does.
     pub defer_accept: u8,
 }
 
-/// The SYN-ACK's time-outs in `time`, which begins with the first one of a second and doubles: how `TCP_DEFER_ACCEPT`
+/// The number of SYN-ACK time-outs in `time`, if the first is one second and each doubles: how `TCP_DEFER_ACCEPT`
 /// counts seconds.
 pub fn time_outs_in(time: Duration, config: &Config) -> u8 {
     let (mut count, mut spent, mut next) = (0, Duration::ZERO, config.rto.initial_rto.max(Duration::from_millis(1)));

@@ -6,12 +6,12 @@
 //! | SYN-ACK | ECE | the mark that the SYN arrived with |
 //! | receiver | ECE from a mark until CWR | the number of marks modulo 8 in AE, CWR, ECE; bytes by mark in an option |
 //! | sender | one cut per window, signalled by CWR | one cut per window |
-//! | segments without data | not capable | capable if the configuration says so (draft-ietf-tcpm-generalized-ecn) |
+//! | segments without data | not capable | capable if configured (draft-ietf-tcpm-generalized-ecn) |
 //!
 //! The state is a box that only connections with ECN have, in the header-out part; segments that concern it take all
-//! parts at once ([`HeaderIn::classify`](crate::pcb::HeaderIn)), so the established path knows nothing of it but two
-//! bytes of the header template. What may never happen: data marked as capable of ECN on a path that was seen to change
-//! marks, or two cuts of the congestion window for one window of data.
+//! parts at once ([`HeaderIn::classify`](crate::pcb::HeaderIn)), so the established path only has two bytes of the
+//! header template for it. What may never happen: data sent as ECN-capable on a path that was seen to change marks, or
+//! two cuts of the congestion window for one window of data.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -29,14 +29,14 @@ use crate::segment::Segment;
 pub(crate) const ACE: TcpFlags = TcpFlags::AE.union(TcpFlags::CWR).union(TcpFlags::ECE);
 const CLASSIC_REQUEST: TcpFlags = TcpFlags::CWR.union(TcpFlags::ECE);
 
-/// After so many marks the three bits are what they were.
+/// The three bits wrap after so many marks.
 const CIRCLE: u32 = 8;
 
 /// The bits of an active open's SYN, the `retries`th time that it is sent.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
 //# A TCP endpoint SHOULD implement ECN as described in RFC 3168 (SHLD-8).
 pub(crate) fn syn_flags(config: &Config, retries: u8) -> TcpFlags {
-    // RFC 9768 section 3.1.4.1: what asks for accurate ECN is tried once more before the path is suspected.
+    // RFC 9768 section 3.1.4.1: a request for accurate ECN is repeated once before the path is suspected.
     let patience = u8::from(config.ecn.requests_accurate());
     if config.ecn_fallback && retries > patience {
         return TcpFlags::NONE;
@@ -59,14 +59,14 @@ pub(crate) fn grant(flags: TcpFlags, mark: u8, ecn: Ecn) -> EcnMode {
         // Combinations that are not in use today are reserved for successors of accurate ECN, and get accurate ECN.
         EcnMode::Accurate
     } else if asked.contains(CLASSIC_REQUEST) && mark == NOT_ECT {
-        // A mark on a SYN of RFC 3168 says that the path invents marks.
+        // A mark on a SYN of RFC 3168 shows that the path sets marks by itself.
         EcnMode::Classic
     } else {
         EcnMode::Off
     }
 }
 
-/// What a SYN-ACK with these flags grants to a SYN that asked with `asked`.
+/// What a SYN-ACK with these flags grants to a SYN with the flags `asked`.
 fn granted(asked: TcpFlags, flags: TcpFlags) -> EcnMode {
     let answer = flags.intersection(ACE);
     if asked == ACE {
@@ -82,7 +82,7 @@ fn granted(asked: TcpFlags, flags: TcpFlags) -> EcnMode {
     }
 }
 
-/// How the bits tell the mark that a SYN or SYN-ACK arrived with (RFC 9768 tables 2 and 3).
+/// The bits that report the mark of a received SYN or SYN-ACK (RFC 9768 tables 2 and 3).
 fn told(mark: u8) -> TcpFlags {
     match mark {
         ECT_1 => TcpFlags::CWR.union(TcpFlags::ECE),
@@ -119,7 +119,7 @@ fn ace_count(flags: TcpFlags) -> u32 {
 }
 
 impl HeaderOut {
-    /// A connection that speaks `mode` is being opened; `mark`: that of the peer's SYN.
+    /// A connection with `mode` is being opened; `mark` is that of the peer's SYN.
     pub(crate) fn set_ecn(&mut self, mode: EcnMode, mark: u8) {
         self.ecn = (mode != EcnMode::Off).then(|| Box::new(EcnState::new(mode)));
         self.marks.set_echo(syn_ack_flags(mode, mark));
@@ -152,8 +152,8 @@ impl HeaderOut {
     }
 }
 
-/// Our SYN is answered by this SYN-ACK: what both speak from now on. The acknowledgement of a SYN-ACK with accurate ECN
-/// must leave before anything else ([`after_first_ack`]).
+/// Our SYN is answered by this SYN-ACK, which settles the mode. The acknowledgement of a SYN-ACK with accurate ECN must
+/// leave before anything else ([`after_first_ack`]).
 pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<'_>, now: Time) {
     let asked = parts.header_out.marks.echo();
     let flags = segment.header.flags;
@@ -161,8 +161,8 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
     parts.header_out.set_ecn(mode, segment.ecn());
     established(parts, out.config);
     let Some(ecn) = parts.header_out.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate) else { return };
-    // We send SYNs without a mark: any other that the server saw was put there by the path. The combination that means
-    // nothing yet counts as unchanged.
+    // We send SYNs without a mark: any mark that the server saw was set by the path. The combination that is not
+    // assigned yet counts as unchanged.
     let heard = flags.intersection(ACE);
     let unchanged = heard == told(NOT_ECT) || heard == TcpFlags::AE.union(TcpFlags::ECE);
     ecn.capable = unchanged || !out.config.ecn_fallback;
@@ -179,7 +179,7 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
         parts.header_out.marks.0 |= Marks::OPTION;
     }
     if heard == told(CE) {
-        // RFC 9768 section 3.2.2.2: our SYN met congestion, which the window answers and s.cep does not count.
+        // RFC 9768 section 3.2.2.2: our SYN met congestion, which reduces the window and is not counted in s.cep.
         cut_first_window(parts.send_window, out, now);
     }
 }
@@ -191,7 +191,7 @@ pub(crate) fn after_first_ack(ho: &mut HeaderOut) {
     }
 }
 
-/// The handshake is complete: the flags of the SYN give way to those of the mode.
+/// The handshake is complete: the flags of the SYN are replaced by those of the mode.
 pub(crate) fn established(parts: &mut PcbMut<'_>, config: &Config) {
     let ho = &mut *parts.header_out;
     let Some(ecn) = ho.ecn.as_deref() else {
@@ -214,9 +214,9 @@ pub(crate) fn established(parts: &mut PcbMut<'_>, config: &Config) {
     }
 }
 
-/// The first segment behind the SYN. Of a handshake that we answered, with accurate ECN, its bits tell the mark of our
-/// SYN-ACK if it is a pure acknowledgement without SACK blocks (RFC 9768 section 3.2.2.1, table 4). Whether they did,
-/// and so are no count.
+/// The first segment after the SYN. On a passively opened connection with accurate ECN its bits report the mark of our
+/// SYN-ACK if it is a pure acknowledgement without SACK blocks (RFC 9768 section 3.2.2.1, table 4). Returns whether
+/// they did, and so are no count.
 fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &Config) -> bool {
     let heard = segment.header.flags.intersection(ACE);
     let handshake = passive && segment.seq_len() == 0 && segment.header.options.sack.is_empty();
@@ -240,7 +240,7 @@ fn rare(segment: &Segment) -> RareOptions {
     segment.rare_options()
 }
 
-/// How far a connection had come before it processed an acknowledgement.
+/// Counters of a connection before it processed an acknowledgement.
 #[derive(Clone, Copy)]
 pub(crate) struct Before {
     una: SeqNumber,
@@ -268,7 +268,7 @@ impl Before {
     }
 }
 
-/// What an acknowledgement has brought.
+/// The progress that an acknowledgement made.
 #[derive(Clone, Copy)]
 struct Progress {
     /// Bytes of sequence space that it acknowledged for the first time.
@@ -280,7 +280,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// May another acknowledgement have overtaken this one (RFC 9768 appendix A.1)?
+    /// Whether another acknowledgement may have overtaken this one (RFC 9768 appendix A.1).
     fn may_be_old(self) -> bool {
         self.acked == 0 && self.delivered == 0 && !self.later
     }
@@ -295,8 +295,8 @@ pub(crate) struct Answer {
     pub(crate) pure: bool,
 }
 
-/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `before`: how
-/// things stood when it arrived.
+/// A segment of an established connection has been found acceptable, and its acknowledgement processed; `before` is the
+/// state at its arrival.
 #[inline(never)]
 pub(crate) fn arrives(
     segment: &Segment,
@@ -394,7 +394,7 @@ impl EcnState {
         let safer = packets - (packets - marks) % CIRCLE;
         let plain = match told {
             Some(bytes) => bytes <= marks.saturating_mul(mss) && bytes < safer.saturating_mul(mss) / 2,
-            // Where acknowledgements usually cover many segments a large one says nothing of lost ones.
+            // Where acknowledgements usually cover many segments, a large one is no sign of lost ones.
             None => self.usual_ack >= 16 * CIRCLE / 2,
         };
         if plain { marks } else { safer }
@@ -432,9 +432,9 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
     marked
 }
 
-/// What the peer says of our marks. True if there were new ones.
+/// Reads the peer's report of our marks. True if there were new ones.
 fn heard(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) -> bool {
-    // Without an option before, no difference to it says what has met congestion since.
+    // Without an earlier option there is no difference that shows what has met congestion since.
     let known = ecn.option;
     let counters = rare(segment).ecn;
     ecn.option |= counters.is_some_and(|counters| counters.ce().is_some());
@@ -451,12 +451,12 @@ fn heard(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) ->
     marks > 0 || told.is_some_and(|bytes| bytes > 0)
 }
 
-/// What the option says of our bytes; how many more have met congestion, if it says.
+/// Reads the option's counters of our bytes; returns how many more have met congestion, if it reports that.
 fn heard_bytes(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
     let mut marked = None;
     for (index, told) in [counters.ect0(), counters.ce(), counters.ect1()].into_iter().enumerate() {
         let Some(told) = told else { continue };
-        // Those of an option that was overtaken would seem to be far ahead.
+        // The counters of an option that was overtaken would seem to be far ahead.
         let known = &mut ecn.bytes_out[index];
         let new = told.wrapping_sub(*known) & 0x00ff_ffff;
         let new = if new < 1 << 23 { new } else { 0 };
@@ -475,8 +475,8 @@ fn cut_first_window(sw: &mut SendWindow, out: &Outbox<'_>, now: Time) {
     out.count(Counter::CongestionEvents, 1);
 }
 
-/// Cut the congestion window, unless that was done for this window of data. What the same segment acknowledged, `acked`
-/// bytes, was in flight when it met congestion, and counts. True if it was cut.
+/// Cut the congestion window, unless that was done for this window of data. The `acked` bytes that the same segment
+/// acknowledged were in flight at the mark, and count. True if it was cut.
 fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, now: Time) -> bool {
     let Some(ecn) = ho.ecn.as_deref_mut() else { return false };
     if ecn.cut_until.is_some_and(|until| sw.bytes_acked < until) {
@@ -493,7 +493,7 @@ fn cut(sw: &mut SendWindow, ho: &mut HeaderOut, acked: u32, out: &Outbox<'_>, no
         sw.congestion.on_ecn(outstanding, flight, now);
         out.count(Counter::CongestionEvents, 1);
         if least {
-            // RFC 3168 section 6.1.2: only the retransmission timer lets the next new segment go.
+            // RFC 3168 section 6.1.2: the next new segment is sent only when the retransmission timer expires.
             //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
             //# If congestion events indicated by ECN-Echo ACKs persist, a sender with a _cwnd_ of 1 SMSS MUST reduce
             //# its sending rate even further.
@@ -511,8 +511,8 @@ mod tests {
     use crate::isn::Isn;
     use crate::pcb::Pcb;
 
-    /// If no segment reports ECN for long, the cut is still forgotten, also where sequence numbers have
-    /// come half around.
+    /// If no segment reports ECN for long, the cut is still forgotten, also when sequence numbers have wrapped
+    /// half-way.
     #[test]
     fn a_cut_is_forgotten_whatever_was_acknowledged_since() {
         let tuple = wire::FourTuple {

@@ -1,5 +1,5 @@
-//! What a connection knows of congestion marks: the ECN field, the bits that its headers carry, and its counts of
-//! marks. The rules are in [`crate::ecn`].
+//! The ECN state of a connection: the ECN field, the bits that its headers carry, and its counts of marks. The rules
+//! are in [`crate::ecn`].
 
 use wire::tcp::TcpFlags;
 
@@ -7,17 +7,17 @@ use wire::tcp::TcpFlags;
 pub(crate) const NOT_ECT: u8 = 0;
 /// ECT(1).
 pub(crate) const ECT_1: u8 = 1;
-/// ECT(0): what our data is sent with.
+/// ECT(0): the codepoint of our data.
 pub(crate) const ECT_0: u8 = 2;
 /// Congestion experienced.
 pub(crate) const CE: u8 = 3;
 
-/// Marks counted before there were any (RFC 9768 section 3.2.1): zero would look like a path that clears the bits.
+/// Initial value of the count of marks (RFC 9768 section 3.2.1): zero would look like a path that clears the bits.
 pub(crate) const FIRST_COUNT: u32 = 5;
 /// The same for bytes that arrived marked ECT(0) or ECT(1).
 pub(crate) const FIRST_BYTES: u32 = 1;
-/// What headers say of ECN, in one byte: the bits that our SYN asked with, later those of every segment with ACK; and
-/// what new data adds. The bits keep their places, those of the ECN field of the IP header too.
+/// The ECN bits of our headers, in one byte: those of our SYN, later those of every segment with ACK, and those that
+/// new data adds. The bits have the positions of the TCP header and of the ECN field of the IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Marks(pub(crate) u8);
 
@@ -55,7 +55,7 @@ impl Marks {
         if self.0 & Self::PURE == 0 { NOT_ECT } else { self.class() }
     }
 
-    /// Must the next new data have the option of accurate ECN?
+    /// Whether the next new data must have the option of accurate ECN.
     pub(crate) fn tells_counters(self) -> bool {
         self.0 & Self::OPTION != 0
     }
@@ -64,7 +64,8 @@ impl Marks {
         self.0 = self.0 & !ECT_0 | if capable { ECT_0 } else { NOT_ECT };
     }
 
-    /// May a device cut super-segments? Not if their pieces would all carry bits that only one may have, or lose them.
+    /// Whether a device may cut super-segments: not if their pieces would all carry bits that only one may have, or
+    /// lose them.
     #[inline]
     pub(crate) fn are_plain(self) -> bool {
         self.0 & (Self::REDUCED | Self::COUNT) == 0
@@ -76,7 +77,7 @@ impl Marks {
         self.0 & (Self::REDUCED | Self::OPTION) != 0
     }
 
-    /// Must the next new data have CWR?
+    /// Whether the next new data must have CWR.
     pub(crate) fn tells_reduction(self) -> bool {
         self.0 & Self::REDUCED != 0
     }
@@ -87,7 +88,7 @@ impl Marks {
     }
 }
 
-/// What both ends speak.
+/// The mode of ECN of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EcnMode {
     /// Nothing.
@@ -113,20 +114,20 @@ pub(crate) struct EcnState {
     pub(crate) news: bool,
     /// A segment of the peer was capable of ECN, or marked.
     pub(crate) seen: bool,
-    /// What the peer says of marks means nothing: the path clears the bits (RFC 9768 sections 3.2.2.1 and 3.2.2.4).
+    /// The peer's reports of marks are ignored: the path clears the bits (RFC 9768 sections 3.2.2.1 and 3.2.2.4).
     pub(crate) deaf: bool,
     /// Segments that an acknowledgement covers, in sixteenths: a moving average, 0 before the first.
     pub(crate) usual_ack: u32,
     /// Segments that we had sent when the last mark arrived, and how many marks have arrived since the last of them.
     pub(crate) unanswered: (u32, u32),
-    /// No further cut until so many bytes of data are acknowledged in all. Not a sequence number: those return after
-    /// 2^32 bytes, and no segment may have come here meanwhile.
+    /// No further cut until so many bytes of data are acknowledged in all. Not a sequence number: those wrap after 2^32
+    /// bytes, possibly before any segment is processed here.
     pub(crate) cut_until: Option<u64>,
     /// Segments of the peer that arrived marked (r.cep).
     pub(crate) marks_in: u32,
     /// Bytes of data that arrived with ECT(0), marked, with ECT(1) (r.e0b, r.ceb, r.e1b).
     pub(crate) bytes_in: [u32; 3],
-    /// Our segments that arrived marked, as far as we know (s.cep).
+    /// Our segments that arrived marked, as far as reported (s.cep).
     pub(crate) marks_out: u32,
     /// The peer's counts of bytes that arrived there with ECT(0), marked, with ECT(1) (s.e0b, s.ceb, s.e1b).
     pub(crate) bytes_out: [u32; 3],
@@ -152,7 +153,7 @@ impl EcnState {
         }
     }
 
-    /// Was the window cut, and none of the first `acked` bytes of data left later?
+    /// Whether the window was cut, and none of the first `acked` bytes of data was sent later.
     pub(crate) fn reduced(&self, acked: u64) -> bool {
         self.cut_until.is_some_and(|until| acked <= until)
     }
@@ -179,20 +180,20 @@ impl EcnState {
     }
 }
 
-/// What a connection has counted of marks. Bytes are modulo 2^24, and counted by accurate ECN alone.
+/// The ECN counters of a connection. Bytes are modulo 2^24, and counted by accurate ECN only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EcnCounts {
-    /// What both ends speak.
+    /// The mode of ECN of a connection.
     pub mode: EcnMode,
     /// A segment of the peer's was capable of ECN, or marked.
     pub seen: bool,
-    /// Segments of ours that met congestion, as far as the peer has reported.
+    /// Our segments that met congestion, as far as the peer has reported.
     pub delivered_ce: u32,
-    /// Bytes of ours that arrived with ECT(0), with a mark of congestion, with ECT(1), as far as the peer has reported.
+    /// Our bytes that arrived with ECT(0), with CE, with ECT(1), as far as the peer has reported.
     pub delivered_bytes: [u32; 3],
     /// Segments of the peer's that met congestion.
     pub received_ce: u32,
-    /// Bytes that arrived with ECT(0), with a mark of congestion, with ECT(1).
+    /// Bytes that arrived with ECT(0), with CE, with ECT(1).
     pub received_bytes: [u32; 3],
     /// The peer's option with its counters was seen.
     pub option_seen: bool,

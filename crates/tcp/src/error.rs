@@ -1,4 +1,4 @@
-//! Why a call on a connection fails: one enum, one sentence each, with the remedy where there is one.
+//! Errors of calls on a connection: one sentence each, with the remedy where there is one.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum Error {
     HostUnreachable,
     /// An ICMP error reported that the network cannot be reached.
     NetworkUnreachable,
-    /// The interface that led to the peer has vanished, or the address of this side is no longer ours.
+    /// The interface to the peer has been removed, or the local address is no longer ours.
     NetworkDown,
     /// No answer, although data was retransmitted several times; retransmission goes on (R1, RFC 9293 section 3.8.3).
     Unanswered,

@@ -1,9 +1,9 @@
 //! `TCP_INFO`: a connection's report in the layout of Linux's `struct tcp_info` (6.18: 280 bytes), for programs and
 //! scripts that expect it.
 //!
-//! The struct is declared once, by a macro that also knows how to write it out byte by byte, so that nothing here needs
-//! to look at memory. Fields that mean nothing here (`rehash`, forward acknowledgement) are 0. Linux counts the flight
-//! in segments where we count bytes: such fields are bytes divided by the MSS, rounded up.
+//! The struct is declared once, by a macro that also writes it byte by byte, so that no `unsafe` is needed. Fields
+//! without a meaning here (`rehash`, forward acknowledgement) are 0. Linux counts the flight in segments where we count
+//! bytes: such fields are bytes divided by the MSS, rounded up.
 
 use core::time::Duration;
 
@@ -41,7 +41,7 @@ macro_rules! tcp_info {
                 bytes
             }
 
-            /// Every field by the name that Linux gives it (without `tcpi_`) and its value; bit fields apart.
+            /// Every field by Linux's name (without `tcpi_`) and its value; bit fields separately.
             pub fn fields(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), u64::from(self.$name)),)*].into_iter()
             }
@@ -56,7 +56,7 @@ macro_rules! tcp_info {
 }
 
 impl TcpInfo {
-    /// What a socket says that is not connected, as Linux has it: its state, and what a connection would begin with.
+    /// The report of a socket that is not connected, as on Linux: its state, and the initial values of a connection.
     pub fn of_idle(config: &Config) -> TcpInfo {
         TcpInfo {
             state: linux_state(State::Closed),
@@ -67,7 +67,7 @@ impl TcpInfo {
         }
     }
 
-    /// What a listener says: `unacked` are the connections that wait to be accepted, `sacked` is its backlog.
+    /// The report of a listener: `unacked` is the number of connections that wait to be accepted, `sacked` its backlog.
     pub fn of_listener(waiting: usize, backlog: usize, config: &Config) -> TcpInfo {
         let counted = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         TcpInfo {
@@ -78,7 +78,7 @@ impl TcpInfo {
         }
     }
 
-    /// What both have.
+    /// The fields common to both.
     fn of_none(config: &Config) -> TcpInfo {
         TcpInfo {
             snd_cwnd: u32::from(config.initial_window),
@@ -145,13 +145,13 @@ tcp_info! {
     snd_ssthresh: u32,
     /// Congestion window, segments.
     snd_cwnd: u32,
-    /// MSS that we announced, less what timestamps take of every segment, bytes: the data that we expect in one.
+    /// MSS that we announced, less the timestamps of every segment, bytes: the data that we expect in one.
     advmss: u32,
     /// Reordering, segments.
     reordering: u32,
     /// Round-trip time as the receiver sees it.
     rcv_rtt: u32,
-    /// Receive buffer space that growth is measured by, bytes.
+    /// Receive buffer space by which growth is decided, bytes.
     rcv_space: u32,
     /// Segments sent again, in all.
     total_retrans: u32,
@@ -244,7 +244,7 @@ pub const OPTION_DATA_ON_SYN: u8 = 32;
 
 /// Bit of [`TcpInfo::flags`]: the user limited the rate of delivery.
 const RATE_LIMITED: u8 = 1;
-/// Where why Fast Open failed begins in [`TcpInfo::flags`].
+/// First bit in [`TcpInfo::flags`] of the reason why Fast Open failed.
 const FAST_OPEN_FAILURE_SHIFT: u8 = 1;
 
 /// `TCP_ACCECN_OPT_COUNTER_SEEN`.
@@ -254,7 +254,7 @@ const ACCECN_COUNTERS_SEEN: u16 = 2;
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
 impl TcpInfo {
-    /// What `report` says, as Linux would say it.
+    /// `report` in Linux's form.
     pub fn of(report: &StatusReport) -> TcpInfo {
         let mut info = TcpInfo { state: linux_state(report.state), ..TcpInfo::default() };
         info.negotiated(report);
@@ -365,7 +365,7 @@ fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// In milliseconds, to the nearest: what was noted to a fraction of one must not lose a whole one.
+/// In milliseconds, to the nearest: rounding down could lose a whole one to the clock's granularity.
 fn millis(time: Duration) -> u32 {
     u32::try_from((time + Duration::from_micros(500)).as_millis()).unwrap_or(u32::MAX)
 }

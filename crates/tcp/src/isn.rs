@@ -22,8 +22,8 @@ pub struct IsnKey(pub (u64, u64));
 
 impl IsnKey {
     /// The initial send sequence number of a connection that begins at `now`, F(tuple, key) + a clock of 4 microseconds
-    /// (RFC 6528), and the offset of its timestamps in ms, so that they do not reveal the uptime. F has 64 bits, a half
-    /// for each.
+    /// (RFC 6528), and the offset of its timestamps in ms, so that they do not reveal the uptime. F has 64 bits, one
+    /// half for each.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
     //# A TCP implementation MUST use the above type of "clock" for clock-driven selection of initial sequence numbers
     //# (MUST-8),
@@ -53,7 +53,7 @@ mod tests {
         }
     }
 
-    /// Each of the four counts: without the port that the peer chose, and without its address.
+    /// Each element of the four-tuple counts.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.4.1
     //= type=test
     //# and SHOULD generate its initial sequence numbers with the expression: ISN = M + F(localip, localport, remoteip,

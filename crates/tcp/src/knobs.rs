@@ -1,9 +1,9 @@
 //! Knobs: parameters of [`Config`] by the names that Linux gives them under `/proc/sys/net/ipv4`.
 //!
-//! One table ([`KNOBS`]) says of each knob what it means, which values it takes, and how it is read from and written to
-//! a [`Config`]; everything else (command line, directories of files, packet scripts, `heddle knobs`) goes through it.
-//! Names may be given as `tcp_sack`, `net.ipv4.tcp_sack` or `/proc/sys/net/ipv4/tcp_sack`. A knob of Linux that has
-//! nothing to turn here is accepted, checked and marked ([`Knob::idle`]), so that scripts written for Linux run.
+//! One table ([`KNOBS`]) gives each knob's meaning, its values, and how it is read from and written to a [`Config`];
+//! everything else (command line, directories of files, packet scripts, `heddle knobs`) goes through it. Names may be
+//! given as `tcp_sack`, `net.ipv4.tcp_sack` or `/proc/sys/net/ipv4/tcp_sack`. A knob of Linux that has no effect here
+//! is accepted, checked and marked ([`Knob::idle`]), so that scripts written for Linux run.
 
 mod table;
 
@@ -20,21 +20,21 @@ pub struct Knob {
     pub name: &'static str,
     /// What it means, with its unit.
     pub meaning: &'static str,
-    /// Why it changes nothing here; `None`: it works.
+    /// Why it has no effect here; `None`: it has one.
     pub idle: Option<&'static str>,
     form: Form,
 }
 
-/// How a knob's value is written, and where it is kept.
+/// The format of a knob's value, and its accessors.
 #[derive(Debug)]
 enum Form {
     /// One whole number in a range.
     Number { range: (i64, i64), get: fn(&Config) -> i64, set: fn(&mut Config, i64) },
     /// Three whole numbers in a range, each at least as large as the one before.
     Triple { range: (i64, i64), get: fn(&Config) -> [i64; 3], set: fn(&mut Config, [i64; 3]) },
-    /// A word of its own grammar; `set` says whether it is one.
+    /// A word with its own grammar; `set` returns whether it is valid.
     Word { expects: &'static str, get: fn(&Config) -> String, set: fn(&mut Config, &str) -> bool },
-    /// Checked and forgotten: what it has always been.
+    /// Checked and ignored: the value never changes.
     Idle { range: (i64, i64), value: &'static str },
 }
 
@@ -49,7 +49,7 @@ impl Knob {
         }
     }
 
-    /// What may be written to it, as half a sentence.
+    /// The values it accepts, as half a sentence.
     pub fn expects(&self) -> String {
         match &self.form {
             Form::Number { range: (least, most), .. } | Form::Idle { range: (least, most), .. } => {
@@ -130,7 +130,7 @@ pub fn find(name: &str) -> Result<&'static Knob, KnobError> {
         .ok_or_else(|| KnobError::Unknown { name: name.trim().to_owned(), nearest: nearest(bare) })
 }
 
-/// The knob that is closest to `name`, if no more than a third of the letters differ.
+/// The knob with the closest name, if no more than a third of the letters differ.
 fn nearest(name: &str) -> Option<&'static str> {
     let (away, known) = KNOBS.iter().map(|knob| (distance(knob.name, name), knob.name)).min()?;
     (away * 3 <= name.len()).then_some(known)
@@ -154,7 +154,7 @@ pub fn assign(config: &mut Config, assignment: &str) -> Result<(), KnobError> {
     set(config, name, value)
 }
 
-/// Single letters to insert, remove or change to make one word of the other.
+/// Edit distance of two words: single letters to insert, remove or change.
 fn distance(left: &str, right: &str) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();
     for (i, a) in left.bytes().enumerate() {
@@ -168,15 +168,15 @@ fn distance(left: &str, right: &str) -> usize {
     row[right.len()]
 }
 
-/// A knob cannot be set so.
+/// A knob cannot be set to this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KnobError {
-    /// There is none of this name.
+    /// No knob has this name.
     Unknown {
         /// The name as given.
         name: String,
-        /// The name that looks like it, if one does.
+        /// A similar name, if there is one.
         nearest: Option<&'static str>,
     },
     /// It does not take this value.
@@ -185,7 +185,7 @@ pub enum KnobError {
         name: &'static str,
         /// The value as given.
         text: String,
-        /// What it takes.
+        /// The values it accepts.
         expects: String,
     },
     /// The text is not `name=value`.

@@ -1,26 +1,26 @@
-//! TCP (RFC 9293) as values: a connection is a PCB of six parts, everything that can happen to it is an event, and
-//! everything that it wants done comes back in an outbox.
+//! TCP (RFC 9293) as values: a connection is a PCB of six parts, everything that can happen to it is an event, and all
+//! effects are returned in an outbox.
 //!
 //! Nothing in this crate locks, waits, reads a clock, draws a random number or calls up or down. The caller of an event
 //! has exclusive use of the parts that [`PcbAccess`] hands out, passes `now`, and performs the effects in the
-//! [`Outbox`] afterwards. That is what lets one protocol run under every process architecture of the `stack` crate.
+//! [`Outbox`] afterwards. So one protocol runs under every process architecture of the `stack` crate.
 //!
 //! # Map
 //!
 //! | file | RFC 9293 | content |
 //! |---|---|---|
-//! | [`access`] | | the hold-sets that TCP asks for |
+//! | [`access`] | | the hold-sets that TCP requires |
 //! | [`pcb`] | 3.3.1 | the six parts of a connection |
 //! | [`state`] | 3.3.2 | states, and the transition table as data |
 //! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
 //! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
-//! | [`handshake`] | 3.10.7.2, 3.10.7.4 | what a listener answers to SYNs, and what it remembers: SYN cache, SYN cookies |
+//! | [`handshake`] | 3.10.7.2, 3.10.7.4 | a listener's answers to SYNs, and its state: SYN cache, SYN cookies |
 //! | [`fast_open`] | | payload in the SYN (RFC 7413) |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
 //! | [`config`], [`profile`], [`knobs`] | | parameters: by field, as whole sets, by Linux's names |
 //! | [`mss`] | 3.7.1 | sizes of segments: what a packet carries, what is announced |
 //! | [`rtt`], [`sack`], `rack`, `undo` | | RFC 6298, RFC 2018/2883, RFC 8985, RFC 3522/4015 |
-//! | `user_timeout` | | how long each end bears with silence, as they tell each other (RFC 5482) |
+//! | `user_timeout` | | user time-outs, and the option that advertises them (RFC 5482) |
 //! | [`congestion`] | | RFC 5681/9438, RFC 9937, RFC 9406 |
 //!
 //! # Vocabulary

@@ -1,5 +1,5 @@
-//! Maximum segment sizes (RFC 9293 section 3.7.1): what a packet carries, what is announced, and what holds for a peer
-//! that announces nothing.
+//! Maximum segment sizes (RFC 9293 section 3.7.1): of a packet, as announced, and the default for a peer that announces
+//! none.
 
 use core::net::IpAddr;
 
@@ -17,15 +17,14 @@ pub fn default_for(remote: IpAddr) -> u16 {
     if remote.is_ipv4() { DEFAULT_V4 } else { DEFAULT_V6 }
 }
 
-/// The MSS for packets of at most `mtu` bytes to `destination`: what remains behind the fixed headers of IP and TCP
-/// (RFC 6691).
+/// The MSS for packets of at most `mtu` bytes to `destination`: the rest after the fixed headers of IP and TCP (RFC
+/// 6691).
 pub fn in_packet(mtu: usize, destination: IpAddr) -> u16 {
     let network = if destination.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
     mtu.saturating_sub(network + tcp::HEADER_LEN).min(usize::from(u16::MAX)) as u16
 }
 
-/// The MSS that we announce, where the path carries `mss` of ours: what comes may come by another, and has its own
-/// bound.
+/// The MSS that we announce, where the path carries `mss`: the reverse path may differ, and has its own bound.
 pub(crate) fn announced(mss: u16, options: &ConnectionOptions) -> u16 {
     let most = options.max_segment.unwrap_or(u16::MAX).max(1);
     options.announced_mss.map_or(mss, |announced| announced.clamp(1, most))

@@ -1,4 +1,4 @@
-//! The outbox: everything that an event wants done to the world. The caller of the event does it.
+//! The outbox: all effects of an event. The caller of the event performs them.
 //!
 //! Effects have a phase. `segments` belong *inside*: they leave for the device while the connection (or its header-out
 //! part) is still held, because their order on the wire must be the order in which they were made. Everything else
@@ -30,7 +30,7 @@ impl Readiness {
     pub const ACCEPTABLE: Readiness = Readiness(8);
     /// The peer's FIN was reached: no more data will come.
     pub const PEER_CLOSED: Readiness = Readiness(16);
-    /// The connection failed; the status says why.
+    /// The connection failed; the status has the reason.
     pub const ERROR: Readiness = Readiness(32);
     /// The connection is gone: both directions are finished.
     pub const CLOSED: Readiness = Readiness(64);
@@ -38,24 +38,24 @@ impl Readiness {
     pub const URGENT: Readiness = Readiness(128);
     /// The peer has acknowledged our FIN, and so all that was ever sent.
     pub const FLUSHED: Readiness = Readiness(512);
-    /// SND.UNA has moved: told once, after [`crate::SocketOption::TellOfAcknowledgement`] has asked for it.
+    /// SND.UNA has moved: raised once, after [`crate::SocketOption::TellOfAcknowledgement`] has requested it.
     pub const ACKNOWLEDGED: Readiness = Readiness(1024);
-    /// Something is wrong that may pass: the status says what ([`crate::StatusReport::soft_error`]).
+    /// A transient problem, which the status reports ([`crate::StatusReport::soft_error`]).
     pub const SOFT_ERROR: Readiness = Readiness(256);
 
-    /// Are all bits of `other` set?
+    /// Whether all bits of `other` are set.
     #[inline]
     pub const fn contains(self, other: Readiness) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Is any bit of `other` set?
+    /// Whether any bit of `other` is set.
     #[inline]
     pub const fn intersects(self, other: Readiness) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Is no bit set?
+    /// Whether no bit is set.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -77,7 +77,7 @@ impl core::ops::BitOrAssign for Readiness {
     }
 }
 
-/// What the connection tables must learn, once the last guard has dropped.
+/// A change of the connection tables, applied once the last guard has dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TableChange {
     /// Nothing.
@@ -89,12 +89,12 @@ pub enum TableChange {
     Remove,
     /// A connection that was open early ([`crate::fast_open`]) has failed before its handshake was complete.
     Unfinished {
-        /// The peer reset it (RFC 7413 section 5.1: it goes on counting for a while).
+        /// The peer reset it (RFC 7413 section 5.1: it still counts for a while).
         reset: bool,
-        /// As [`TableChange::Remove`]; else its user will close it.
+        /// As [`TableChange::Remove`]; otherwise its user will close it.
         remove: bool,
     },
-    /// An active open has learnt of its destination: run [`crate::TakeNews`].
+    /// An active open has learnt about its destination: run [`crate::TakeNews`].
     News,
     /// An active open is complete. All that the connection waits for now is in [`Outbox::deadline`]: a wake that it
     /// asked for before, above all for its SYN, can be taken back. It would only find nothing due.
@@ -104,56 +104,56 @@ pub enum TableChange {
     },
 }
 
-/// What has come to light of the path to the peer.
+/// Changes of the path to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathUpdate {
     /// Nothing.
     #[default]
     None,
-    /// The peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP is to look for
+    /// The peer has been silent for so long that the path is in doubt (R1, RFC 9293 section 3.8.3): IP must look for
     /// another.
     Suspect,
-    /// Routes have changed since the connection last sent, or there is none: found when the segments are emitted, or by
-    /// a connection that searches for its path's MTU and has to know before it sends. Run [`crate::RouteChanged`].
+    /// Routes have changed since the connection last sent, or there is none: detected when the segments are emitted, or
+    /// by a connection that searches for its path's MTU, before it sends. Run [`crate::RouteChanged`].
     Changed {
         /// Segments were too large for the path as it is now and were not sent.
         lost: bool,
-        /// As [`PathUpdate::Suspect`]: that was found out before, by the same event.
+        /// As [`PathUpdate::Suspect`], found by the same event before.
         suspect: bool,
     },
 }
 
-/// Effects of one event (or of several on the same connection), and what the event may use.
+/// Effects of one event (or of several on the same connection), and the resources that the event may use.
 pub struct Outbox<'c> {
     /// The stack's parameters.
     pub config: &'c Config,
-    /// Where this thread counts.
+    /// The counters of this thread.
     pub counters: &'c Counters,
-    /// Frames that the device queue still takes; segments with data stop at 0, acknowledgements and resets do not.
+    /// Free places in the device queue; segments with data stop at 0, acknowledgements and resets do not.
     pub credit: u32,
     /// Set when data could have been sent but `credit` (or the buffer pool) was exhausted: run `TransmitReady` later.
     pub tx_blocked: bool,
-    /// What the event, or the emission of its segments, has found out about the path.
+    /// What the event, or the emission of its segments, has learnt about the path.
     pub path: PathUpdate,
-    /// Set when data of ours was acknowledged: the path works, both ways.
+    /// Set when our data was acknowledged: the path works in both directions.
     pub progress: bool,
     /// Phase INSIDE: whole TCP segments (header and data, checksum done or `Checksum::Partial`) with at least 64 bytes
     /// of headroom, in the order in which they were made.
     pub segments: SmallVec<[PktBuf; 8]>,
     /// Phase AFTER: readiness bits that rose.
     pub ready: Readiness,
-    /// Phase AFTER: run `Timeouts` no later than this. A wake that comes too early is harmless.
+    /// Phase AFTER: run `Timeouts` no later than this. An early wake is harmless.
     pub deadline: Option<Time>,
     /// Phase AFTER: change of the connection tables.
     pub table: TableChange,
     /// Data bytes that the device splits by itself; 0 for one MSS at a time.
     pub prefer_super_segments: usize,
-    /// The region in which the device wants segments to be made; `None`: the heap.
+    /// The region in which segments must be made for the device; `None`: the heap.
     pub region: Option<RegionId>,
-    /// Number of the routes as the event finds them: another one whenever they have changed. Connections that search
-    /// for their path's MTU ask what it carries now before they try more; 0: the caller cannot say.
+    /// Generation number of the routes, which changes whenever they do. Connections that search for their path's MTU
+    /// request the present one before they probe; 0: unknown.
     pub routes: u32,
-    /// What is scarce in the stack as the event finds it.
+    /// The scarce resources of the stack at the time of the event.
     pub scarcity: Scarcity,
     /// Phase AFTER: bytes of memory by which the connection's buffers, sent and received, have grown; negative: shrunk.
     pub memory: i64,
@@ -169,7 +169,7 @@ impl<'c> Outbox<'c> {
     }
 
     /// An empty outbox for a device that takes `credit` frames with data now, and splits super-segments of so many
-    /// bytes of data (0: none). All at once, so that it is built where it is used and not moved there.
+    /// bytes of data (0: none). One constructor, so that the value is built in place and not moved.
     #[inline(always)]
     pub fn for_device(config: &'c Config, counters: &'c Counters, credit: u32, prefer_super_segments: usize) -> Self {
         Outbox {
@@ -192,28 +192,28 @@ impl<'c> Outbox<'c> {
         }
     }
 
-    /// The same, where routes have this number.
+    /// The same, with this generation number of the routes.
     #[inline(always)]
     pub fn with_routes(mut self, routes: u32) -> Self {
         self.routes = routes;
         self
     }
 
-    /// The same, where this is scarce.
+    /// The same, with this scarcity.
     #[inline(always)]
     pub fn with_scarcity(mut self, scarcity: Scarcity) -> Self {
         self.scarcity = scarcity;
         self
     }
 
-    /// The same, for a device that wants segments in this region.
+    /// The same, for a device that needs segments in this region.
     #[inline(always)]
     pub fn in_region(mut self, region: Option<RegionId>) -> Self {
         self.region = region;
         self
     }
 
-    /// Ask to be woken no later than `at`.
+    /// Requests a wake no later than `at`.
     #[inline]
     pub(crate) fn wake_by(&mut self, at: Time) {
         if self.deadline.is_none_or(|deadline| at < deadline) {
@@ -245,7 +245,7 @@ impl<'c> Outbox<'c> {
         self.counters.add(counter, n);
     }
 
-    /// Count a dropped segment; returns the reason for the caller to hand on.
+    /// Counts a dropped segment; returns the reason for the caller to pass on.
     #[cold]
     pub(crate) fn dropped(&self, reason: DropReason) -> DropReason {
         self.counters.drop(reason);

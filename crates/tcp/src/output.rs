@@ -1,10 +1,10 @@
-//! Output: what leaves of a connection, and when (RFC 9293 sections 3.7 and 3.8). The segments are made in
-//! `segments.rs`, and nowhere else.
+//! Output: which segments of a connection are sent, and when (RFC 9293 sections 3.7 and 3.8). Only `segments.rs` makes
+//! segments.
 //!
-//! Called under the send side and the header-out part, it decides what may leave now: first what must be
-//! sent again, then new data as far as the peer's window, the congestion window, Nagle's rule, the device's credit and
-//! the silly-window rule allow, then an acknowledgement if none of that carried it. What may never happen: new bytes
-//! that leave in another order than that of their sequence numbers, or an ACK number that moves back.
+//! Called under the send side and the header-out part, it decides what may be sent now: first retransmissions, then new
+//! data as far as the peer's window, the congestion window, Nagle's rule, the device's credit and the silly-window rule
+//! allow, then an acknowledgement if none of that carried it. What may never happen: new bytes sent out of the order of
+//! their sequence numbers, or an ACK number that moves back.
 
 mod probe_mtu;
 mod recover;
@@ -25,7 +25,7 @@ pub(crate) use recover::{probe_recovery, probe_tail};
 use segments::{COUNTERS, Draft, data_draft, emit_data, emit_data_with_counters};
 pub(crate) use segments::{fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack, tell_user_timeout};
 
-/// Data bytes of a super-segment at most: what remains of 65 535 behind the longest IP and TCP headers.
+/// Largest data of a super-segment: 65 535 less the longest IP and TCP headers.
 const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -33,7 +33,7 @@ const ACK: TcpFlags = TcpFlags::ACK;
 /// What an emission advertised about the receive side, if that had changed.
 pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
 
-/// Send all that may be sent now, and an acknowledgement if `ack` asks for one.
+/// Sends all that may be sent now, and an acknowledgement if `ack` requests one.
 pub(crate) fn transmit(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -45,7 +45,7 @@ pub(crate) fn transmit(
     transmit_inlined(sw, rq, ho, out, now, ack)
 }
 
-/// [`transmit`], inlined into the established path and into SEND whatever else the compiler has to weigh there.
+/// [`transmit`], always inlined into the established path and into SEND.
 #[inline(always)]
 pub(crate) fn transmit_inlined(
     sw: &mut SendWindow,
@@ -64,7 +64,7 @@ pub(crate) fn transmit_inlined(
         send_data(sw, rq, ho, out, now, false);
     }
     let sent = out.segments.len() > before;
-    // Between two hold-sets another thread may have advertised all of it. The peer would take a repetition for a sign
+    // Between two hold-sets another thread may have advertised all of it. The peer would treat a repetition as a sign
     // of loss.
     if ack == Ack::Now && !sent && news {
         pure_ack(sw, ho, out, now);
@@ -73,21 +73,21 @@ pub(crate) fn transmit_inlined(
 }
 
 impl SendWindow {
-    /// Were all data and the FIN, if the user has closed, sent at least once?
+    /// Whether all data, and the FIN if the user has closed, were sent at least once.
     #[inline]
     fn nothing_unsent(&self, rq: &RetransmitQueue) -> bool {
         rq.len == self.sent_data() && self.fin_sent == self.fin_queued
     }
 
-    /// Is there data or a FIN to send, or to send again?
+    /// Whether there is data or a FIN to send or to retransmit.
     #[inline]
     pub(crate) fn has_work(&self, rq: &RetransmitQueue) -> bool {
         self.state.may_transmit() && (!self.nothing_unsent(rq) || self.mode.recovers())
     }
 }
 
-/// Send data and FIN as far as they may leave. `push`: the silly-window rule, Nagle's and the cork are overridden,
-/// because their time is over.
+/// Sends data and FIN as far as allowed. `push`: the silly-window rule, Nagle's and the cork are overridden, because
+/// their time has expired.
 pub(crate) fn send_data(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -145,7 +145,7 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
     }
 }
 
-/// New bytes left from `from` on: remember when.
+/// New bytes from `from` on were sent: record the time.
 #[inline(always)]
 fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
     if sw.nxt == from {
@@ -158,7 +158,7 @@ fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &m
     }
 }
 
-/// Why no (more) new data left.
+/// Why no (more) new data was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hold {
     /// There is none.
@@ -175,11 +175,11 @@ enum Hold {
     Starved,
     /// The pacer.
     Paced,
-    /// The stack is asked what the path carries.
+    /// Waiting for the stack to report the path's MTU.
     Path,
 }
 
-/// RFC 5681 section 4.1: after an idle time the congestion window says nothing about the network any more.
+/// RFC 5681 section 4.1: after an idle time the congestion window no longer reflects the network.
 #[inline]
 fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
     if sw.flight() == 0 && config.slow_start_after_idle && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
@@ -200,7 +200,7 @@ fn send_new(
     loop {
         let room = sw.congestion.cwnd().saturating_sub(pipe);
         match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push }) {
-            // Mostly that was all there is.
+            // Usually that was all.
             Ok(_) if sw.nothing_unsent(rq) => return Hold::Empty,
             Ok(bytes) => pipe += bytes,
             Err(hold) => return hold,
@@ -208,7 +208,7 @@ fn send_new(
     }
 }
 
-/// What limits the next new segment, beside what the send window knows.
+/// Limits of the next new segment, beside those in the send window.
 #[derive(Clone, Copy)]
 struct Room {
     /// Bytes that the congestion window has room for.
@@ -216,7 +216,7 @@ struct Room {
     push: bool,
 }
 
-/// Send one new segment (or super-segment); its bytes of sequence space.
+/// Sends one new segment (or super-segment); returns its bytes of sequence space.
 #[inline]
 fn send_one_new(
     sw: &mut SendWindow,
@@ -244,7 +244,7 @@ fn send_one_new(
     if sw.shaping.is_some() {
         let record = pace(sw, out, now, unsent)?;
         if record < unsent {
-            // Behind it there is more, which cannot join it.
+            // More data follows, which cannot join it.
             (unsent, fin) = (record, false);
             room.push |= record <= window;
         } else if let Some(sent) = probe_mtu::send_probe(sw, rq, ho, out, now, room) {
@@ -264,23 +264,23 @@ fn send_one_new(
         out.tx_blocked = true;
         return Err(Hold::Starved);
     }
-    // Data that its user did not push is pushed when its time is over, or by the FIN.
+    // Data that the user did not push is pushed when its time has expired, or by the FIN.
     let pushed = sw.hold.is_pushed() || room.push || fin;
     put_new(sw, rq, ho, out, now, NewData { len, fin, pushed: len == unsent && pushed, whole: false })
 }
 
-/// New data that is to leave as one segment, or one super-segment.
+/// New data to send as one segment, or one super-segment.
 #[derive(Clone, Copy)]
 struct NewData {
     len: u32,
     fin: bool,
-    /// Nothing else waits, and the user wants it to be seen.
+    /// Nothing else waits, and the user has pushed it.
     pushed: bool,
-    /// No device may cut it.
+    /// The device must not cut it.
     whole: bool,
 }
 
-/// Make a segment of new data, and note that it left; its bytes of sequence space.
+/// Makes a segment of new data, and records that it was sent; returns its bytes of sequence space.
 #[inline(always)]
 fn put_new(
     sw: &mut SendWindow,
@@ -352,7 +352,7 @@ fn put_news(
     ho.marks.reduction_told();
     let bytes = note_new(sw, out, (len, fin), now);
     if cut {
-        // The option made it small, and not its user: Nagle's rule does not wait for it.
+        // The option made it small, not the user: Nagle's rule does not wait for it.
         sw.small_end = small_end;
     }
     Ok(bytes)
@@ -370,7 +370,8 @@ fn note_new(sw: &mut SendWindow, out: &mut Outbox<'_>, (len, fin): (u32, bool), 
     len + u32::from(fin)
 }
 
-/// May the pacer let a new segment go? If not, it says when. Else: how much of what is `unsent` belongs to one record.
+/// Whether the pacer allows a new segment; if not, it sets the time. Else returns how much of `unsent` belongs to one
+/// record.
 #[cold]
 fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time, unsent: u32) -> Result<u32, Hold> {
     let (sent, nxt) = (sw.data_segments_out, sw.nxt);
@@ -396,7 +397,7 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     sw.fin_sent |= fin;
     sw.last_sent = Tick::of(now);
     let mss = u32::from(sw.mss);
-    // Mostly it is less than a segment, or just one: no division.
+    // Usually it is at most one segment: no division.
     if len < mss || len != mss && !len.is_multiple_of(mss) {
         sw.small_end = sw.nxt;
     }
@@ -429,7 +430,7 @@ fn next_len(sw: &SendWindow, unsent: u32, window: u32, room: Room, super_segment
     }
     let len = fit.min(room.congestion).min(largest.max(mss));
     if len < unsent || len >= mss {
-        // There is more than this, or a full segment: only whole segments leave early.
+        // There is more than this, or a full segment: only whole segments are sent now.
         let whole = len / mss * mss;
         let tail_may_go = len == unsent && (whole == len || small_may_leave(sw, room.push).is_ok());
         if tail_may_go {
@@ -462,8 +463,8 @@ fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u3
     }
 }
 
-/// May a segment leave that is not full: the cork, and Nagle's rule as modified by Minshall (it waits only while
-/// another such segment is unacknowledged).
+/// Whether a partial segment may be sent: the cork, and Nagle's rule as modified by Minshall (it waits only while
+/// another partial segment is unacknowledged).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# When an application issues a series of SEND calls without setting the PUSH flag, the TCP implementation MAY
 //# aggregate the data internally without sending it (MAY-16).
@@ -494,21 +495,21 @@ fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold
         }
     } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
         if sw.timer_kind == Timer::Off {
-            // What has waited until now was acknowledged: the user time-out begins here.
+            // Everything before was acknowledged: the user time-out begins here.
             sw.progress = Tick::of(now);
         }
         match hold {
-            // The stack continues a starved connection with `TransmitReady`; no answer of the peer is awaited.
+            // The stack continues a blocked connection with `TransmitReady`; no answer from the peer is needed.
             Hold::Starved if sw.timer_kind == Timer::Persist => sw.stop_timer(),
-            // A device that never takes anything again must not hold data for ever: see `user_timeout`.
+            // A device that stays blocked must not hold data for ever: see `user_timeout`.
             Hold::Starved if sw.timer_kind == Timer::Off => sw.set_timer(Timer::Cork, sw.rtt.deadline(now)),
             Hold::Starved => {}
-            // The answer comes with the next event, and at once.
+            // The stack runs the next event at once.
             Hold::Path => {}
             // Its own deadline wakes it.
             Hold::Paced if sw.timer_kind == Timer::Persist => sw.stop_timer(),
             Hold::Paced => {}
-            // No sooner than what is sent would be sent again, as in Linux.
+            // No sooner than the retransmission time-out, as on Linux.
             Hold::Cork if sw.timer_kind != Timer::Cork => {
                 sw.set_timer(Timer::Cork, sw.rtt.deadline(now).max(now + out.config.cork_timeout));
             }

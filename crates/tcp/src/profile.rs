@@ -1,7 +1,7 @@
-//! Whole sets of parameters: what a stack looks like from the wire.
+//! Complete sets of parameters: how a stack behaves on the wire.
 //!
-//! A profile decides everything that a peer, a packet script or a fingerprinting tool could tell apart. It is a
-//! starting point: every value can be set afterwards, by field or by [`crate::knobs`].
+//! A profile decides everything that a peer, a packet script or a fingerprinting tool can distinguish. It is a starting
+//! point: every value can be set afterwards, by field or by [`crate::knobs`].
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,7 +12,7 @@ use wire::tcp::OptionOrder;
 use crate::config::{BufferSizes, Config, DataShare, Ecn, FastOpenMode, KeepAlive, SendAccounting, WindowRule};
 use crate::rtt::{RtoFloor, RttConfig};
 
-/// The stack whose wire image this one has.
+/// The stack whose behaviour on the wire is imitated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
     /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers
@@ -23,8 +23,8 @@ pub enum Profile {
     /// acknowledged, 64 KiB buffers that grow to 2 MiB (window scale 6).
     FreeBsd,
     /// The letter of the standards-track RFCs: minimum RTO 1 s (6298), initial window of 2 to 4 segments (5681), delay
-    /// 200 ms and no quick acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN asked for
-    /// (9293 SHLD-8), hard ICMP errors believed of established connections (9293 SHLD-26).
+    /// 200 ms and no quick acknowledgements, TIME-WAIT of 4 minutes, R2 of a SYN beyond 3 minutes (9293), ECN requested
+    /// (9293 SHLD-8), hard ICMP errors accepted on established connections (9293 SHLD-26).
     Rfc,
 }
 
@@ -116,7 +116,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A name that is no profile.
+/// A name that is not a profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownProfile(String);
 
@@ -131,7 +131,7 @@ impl std::error::Error for UnknownProfile {}
 impl FromStr for Profile {
     type Err = UnknownProfile;
 
-    /// Reads a name, in any case.
+    /// Parses a name, ignoring case.
     fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
         let lower = name.to_ascii_lowercase();
         Profile::ALL.into_iter().find(|profile| profile.name() == lower).ok_or_else(|| UnknownProfile(name.to_owned()))

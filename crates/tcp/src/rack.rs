@@ -1,21 +1,21 @@
-//! RACK (RFC 8985): loss found by time. A segment is lost if one that was sent sufficiently later has arrived.
+//! RACK (RFC 8985): loss detection by time. A segment is lost if one that was sent sufficiently later has arrived.
 //!
-//! This file owns what RACK remembers of a connection: the most recently sent segment that was delivered, how much
-//! reordering the path shows, and the reordering window that follows from it. When segments left is known to the send
-//! log (first transmissions) and to `pcb/loss.rs` (those sent again), which apply the rule [`Rack::is_overdue`]; the
-//! acknowledgement step feeds it with deliveries and duplicates. Times are microseconds modulo 2^32.
+//! This file owns RACK's state: the most recently sent segment that was delivered, how much reordering the path shows,
+//! and the resulting reordering window. The transmission times are in the send log (first transmissions) and in
+//! `pcb/loss.rs` (retransmissions), which apply the rule [`Rack::is_overdue`]; the acknowledgement step reports
+//! deliveries and duplicates. Times are microseconds modulo 2^32.
 //!
-//! What may never happen: a retransmission whose acknowledgement may be that of the original counts as delivered.
+//! What may never happen: counting a retransmission as delivered whose acknowledgement may be that of the original.
 
 use wire::SeqNumber;
 
 use crate::tick::{is_before, since, until};
 
-/// The reordering window is at least this while reordering is allowed for: timers tick at about a millisecond, and on a
-/// path of microseconds the threads of a host reorder more than a quarter of the round trip.
+/// The reordering window is at least this while reordering is allowed for: timers have a granularity of about a
+/// millisecond, and on a path of microseconds the threads of a host reorder by more than a quarter of the round trip.
 const MIN_WINDOW_US: u32 = 1_000;
-/// A delivery that took longer says nothing (18 minutes: a machine that was suspended). Times are kept modulo 2^32 and
-/// compared within half of that, round trip and window together.
+/// A delivery that took longer is ignored (18 minutes: a suspended machine). Times are kept modulo 2^32 and compared
+/// within half of that, round trip and window together.
 pub(crate) const LONGEST_US: u32 = 1 << 30;
 
 /// Recoveries for which a window widened by D-SACKs stays wide (RFC 8985 section 6.2, step 4).
@@ -23,7 +23,7 @@ const PERSIST: u8 = 16;
 
 /// Bit of [`Config::recovery`](crate::Config::recovery): D-SACKs do not widen the window.
 pub(crate) const STATIC_WINDOW: u8 = 2;
-/// The same: three SACKed segments are no reason not to wait.
+/// The same: three SACKed segments do not shorten the window.
 pub(crate) const NO_DUP_THRESH: u8 = 4;
 
 /// One transmission that was delivered.
@@ -36,17 +36,17 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Did this leave after `other`? Of what left together, the higher sequence number left later.
+    /// Whether this was sent after `other`. Of segments sent together, the higher sequence number was sent later.
     pub(crate) fn is_after(self, other: Sent) -> bool {
         is_before(other.at, self.at) || self.left_with(other)
     }
 
-    /// The same, however long before `now` `other` left, up to the hour and more that the times tell apart.
+    /// The same, for any age of `other` at `now` that the times can express (71 minutes).
     fn is_after_at(self, other: Sent, now: u32) -> bool {
         since(now, other.at) > since(now, self.at) || self.left_with(other)
     }
 
-    /// Did this leave at the same time as `other`, and behind it?
+    /// Whether this was sent at the same time as `other`, and after it.
     fn left_with(self, other: Sent) -> bool {
         other.at == self.at && self.end.gt(other.end)
     }
@@ -57,7 +57,7 @@ impl Sent {
 pub(crate) struct Rack {
     /// RACK.xmit_ts and RACK.end_seq.
     newest: Option<Sent>,
-    /// It had been sent again.
+    /// It was a retransmission.
     newest_again: bool,
     /// RACK.rtt: of the last delivery.
     rtt: u32,
@@ -72,9 +72,9 @@ pub(crate) struct Rack {
 }
 
 impl Rack {
-    /// Section 6.2, step 2: `sent` was delivered at `now`. Of a segment sent again, `again`, only a delivery that
-    /// cannot be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and
-    /// it must have taken the least round-trip time.
+    /// Section 6.2, step 2: `sent` was delivered at `now`. For a retransmission, `again`, only a delivery that cannot
+    /// be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and it
+    /// must have taken the least round-trip time.
     pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
         let rtt = since(now, sent.at);
         if again && rtt < min_rtt || rtt >= LONGEST_US {
@@ -92,19 +92,19 @@ impl Rack {
         self.newest
     }
 
-    /// A delivery of what left too long before `now` to be compared with what leaves now is none any more.
+    /// Discards a delivery of a segment sent too long before `now` to be compared with present ones.
     pub(crate) fn forget_what_is_too_old(&mut self, now: u32) {
         if self.newest.is_some_and(|newest| since(now, newest.at) >= LONGEST_US) {
             self.newest = None;
         }
     }
 
-    /// A new round of losses: what was delivered long ago says nothing (sequence numbers may have wrapped since).
+    /// A new round of losses: old deliveries are discarded (sequence numbers may have wrapped since).
     pub(crate) fn forget_deliveries(&mut self) {
         self.newest = None;
     }
 
-    /// Section 6.2, step 4: a D-SACK says that the window was too narrow; widen it once per round trip.
+    /// Section 6.2, step 4: a D-SACK shows that the window was too narrow; widen it once per round trip.
     pub(crate) fn duplicate_reported(&mut self, una: SeqNumber, nxt: SeqNumber) {
         if self.round.is_none_or(|round| una.ge(round)) {
             self.round = Some(nxt);
@@ -123,7 +123,7 @@ impl Rack {
     }
 
     /// The reordering window in microseconds (section 6.2, step 4). `certain`: recovery is under way, or three segments
-    /// are SACKed; then, as long as no reordering was seen, nothing is waited for. `fixed`: D-SACKs do not count.
+    /// are SACKed; then, as long as no reordering was seen, the window is zero. `fixed`: D-SACKs do not count.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-3.3.2
     //# The RACK reordering window MUST be bounded, and this bound SHOULD be SRTT.
     pub(crate) fn window(&self, min_rtt: u32, srtt: u32, certain: bool, fixed: bool) -> u32 {
@@ -135,24 +135,24 @@ impl Rack {
         (step * (widened + 1)).min(u64::from(srtt.max(MIN_WINDOW_US))) as u32
     }
 
-    /// The latest time of transmission that is overdue at `now`: what left until then, and before the newest delivered,
-    /// is lost (section 6.2, step 5).
+    /// The latest transmission time that is overdue at `now`: segments sent until then, and before the newest
+    /// delivered, are lost (section 6.2, step 5).
     pub(crate) fn overdue(&self, window: u32, now: u32) -> u32 {
         now.wrapping_sub(self.rtt).wrapping_sub(window)
     }
 
-    /// Has something arrived by `now` that left after the retransmission `sent`? What left together went by sequence
-    /// number only if both were retransmissions.
+    /// Whether a segment sent after the retransmission `sent` has arrived by `now`. Segments sent together are ordered
+    /// by sequence number only if both were retransmissions.
     pub(crate) fn overtook(&self, sent: Sent, now: u32) -> bool {
         self.newest.is_some_and(|newest| newest.is_after_at(sent, now) && (self.newest_again || newest.at != sent.at))
     }
 
-    /// Is the retransmission `sent` lost at `now`, with this reordering window?
+    /// Whether the retransmission `sent` is lost at `now`, with this reordering window.
     pub(crate) fn is_overdue(&self, sent: Sent, window: u32, now: u32) -> bool {
         self.overtook(sent, now) && since(now, sent.at) >= self.rtt.saturating_add(window)
     }
 
-    /// How long from `now` until everything is overdue that left before the newest delivered.
+    /// Time from `now` until every segment sent before the newest delivered is overdue.
     pub(crate) fn settles_in(&self, window: u32, now: u32) -> u32 {
         let at = self.newest.map_or(now, |newest| newest.at);
         let due = at.wrapping_add(self.rtt).wrapping_add(window);
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(rack.settles_in(12_500, 51_000), 12_500);
     }
 
-    /// Found by the soak: after a jump of the clock by an hour each acknowledgement had everything sent again, and each
-    /// of those brought an acknowledgement.
+    /// Found by the soak: after a jump of the clock by an hour each acknowledgement retransmitted everything, and each
+    /// retransmission caused an acknowledgement.
     #[test]
     fn a_delivery_from_long_ago_does_not_make_overdue_what_leaves_now() {
         const HOUR: u32 = 3_600_000_000;
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(rack.newest(), Some(sent(HOUR, 200)));
     }
 
-    /// Found by the soak: the hour passed after the delivery, and before anything else left.
+    /// Found by the soak: the hour passed after the delivery, and before any other transmission.
     #[test]
     fn a_delivery_before_a_long_silence_does_not_make_overdue_what_leaves_after_it() {
         const HOUR: u32 = 3_600_000_000;

@@ -21,13 +21,13 @@ const RTO_AFTER_LOST_SYN_US: u32 = 3_000_000;
 /// The back-off exponent stops here; every sensible maximum RTO is reached long before.
 const MAX_BACKOFF: u8 = 31;
 
-/// To what the minimum RTO applies.
+/// The quantity to which the minimum RTO applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RtoFloor {
     /// RTO = max(minimum, SRTT + 4 * RTTVAR): RFC 6298 section 2.4.
     Total,
-    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux and FreeBSD do: never below what RFC 6298 asks, and safe against
-    /// a peer that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
+    /// RTO = SRTT + max(minimum, 4 * RTTVAR), as Linux and FreeBSD do: never below RFC 6298, and safe against a peer
+    /// that delays an acknowledgement by up to the minimum on a path whose RTT is close to it.
     #[default]
     Variance,
 }
@@ -35,15 +35,15 @@ pub enum RtoFloor {
 /// The bounds of the retransmission time-out. All are cut to 2^32 microseconds (71 minutes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RttConfig {
-    /// The RTO before the first sample. RFC 6298 section 2.1 asks for 1 s.
+    /// The RTO before the first sample. RFC 6298 section 2.1 requires 1 s.
     pub initial_rto: Duration,
-    /// The smallest RTO. RFC 6298 section 2.4 says 1 s; 200 ms is what every current stack uses.
+    /// The smallest RTO. RFC 6298 section 2.4 requires 1 s; all current stacks use 200 ms.
     pub min_rto: Duration,
-    /// The largest RTO, back-off included. RFC 6298 section 2.5 asks for at least 60 s.
+    /// The largest RTO, back-off included. RFC 6298 section 2.5 requires at least 60 s.
     pub max_rto: Duration,
-    /// To what `min_rto` applies.
+    /// The quantity to which `min_rto` applies.
     pub floor: RtoFloor,
-    /// For how long the least round trip counts, up to a day (`tcp_min_rtt_wlen` of Linux).
+    /// Length of the window of the least round trip, up to a day (`tcp_min_rtt_wlen` of Linux).
     pub least_window: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Default for RttConfig {
     }
 }
 
-/// What samples there were.
+/// Whether there were samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sampled {
     /// None.
@@ -83,13 +83,13 @@ pub struct RttEstimator {
     least: Least,
     sampled: Sampled,
     backoff: u8,
-    /// A measurement is under way; when it began is known to the send log.
+    /// A measurement is under way; its start is in the send log.
     timing: bool,
 }
 
 /// The least sample of a window of time, in the manner of Kathleen Nichols' filter, with two samples instead of three:
-/// the least, and the least of those since half a window after it, which takes its place when it is too old. The result
-/// is the least over a period between half a window and a whole window.
+/// the least, and the least since half a window after it, which replaces it when it is too old. The result is the least
+/// over a period between half a window and a whole window.
 #[derive(Clone, Debug)]
 struct Least {
     /// Microseconds; `u32::MAX` before the first sample.
@@ -116,7 +116,7 @@ impl Least {
 
     /// A sample that is not the least, some time after that.
     fn grow_old(&mut self, us: u32, at: u16, window: Duration) {
-        // The clock reading of another thread may be a little older: that is no age.
+        // The clock reading of another thread may be a little older: that counts as age zero.
         let age = u64::from(at.wrapping_sub(self.at).cast_signed().max(0).unsigned_abs()) << 32;
         let window = window.as_nanos() as u64;
         if age < window / 2 {
@@ -162,19 +162,19 @@ impl RttEstimator {
         }
     }
 
-    /// A segment left whose acknowledgement will give a sample; forgets an earlier one.
+    /// A segment was sent whose acknowledgement will give a sample; replaces an earlier one.
     #[inline]
     pub fn start(&mut self) {
         self.timing = true;
     }
 
-    /// The segment that is timed was sent again: its acknowledgement says nothing (Karn's rule, section 3).
+    /// The timed segment was retransmitted: its acknowledgement is no sample (Karn's rule, section 3).
     #[inline]
     pub fn cancel(&mut self) {
         self.timing = false;
     }
 
-    /// Whether the acknowledgement of a segment is awaited for a sample.
+    /// Whether a segment is being timed.
     #[inline]
     pub fn is_timing(&self) -> bool {
         self.timing
@@ -190,8 +190,8 @@ impl RttEstimator {
     /// Takes one of about `expected` samples per round trip, at `now`, and ends any back-off.
     ///
     /// With timestamps every acknowledgement yields a sample; dividing the gains by their number keeps the memory of
-    /// the filter at the round trips that RFC 6298 meant (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS),
-    /// rounded up; 0 counts as 1.
+    /// the filter in round trips, as in RFC 6298 (RFC 7323 appendix G). `expected` is FlightSize / (2 * SMSS), rounded
+    /// up; 0 counts as 1.
     pub fn sample_one_of(&mut self, rtt: Duration, expected: u32, now: Time, config: &RttConfig) {
         self.take(micros(rtt), expected, now, config);
     }
@@ -256,7 +256,7 @@ impl RttEstimator {
         self.sampled != Sampled::Never
     }
 
-    /// Was a sample taken since [`RttEstimator::probed`], or since the beginning (RFC 8985 section 7.3)?
+    /// Whether a sample was taken since [`RttEstimator::probed`], or since the beginning (RFC 8985 section 7.3).
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         self.sampled == Sampled::Since
@@ -293,7 +293,7 @@ impl RttEstimator {
         if self.has_sample() { self.least.us } else { 0 }
     }
 
-    /// When a tail loss probe is due for what leaves or is acknowledged at `now`: after two round trips and
+    /// When a tail loss probe is due after a transmission or an acknowledgement at `now`: after two round trips and
     /// `ack_delay`, but not after the retransmission time-out (RFC 8985 section 7.2).
     #[inline]
     pub(crate) fn probe_deadline(&self, now: Time, ack_delay: Duration) -> Time {
@@ -341,7 +341,7 @@ impl RttEstimator {
         (u64::from(self.base_us) << self.backoff).min(u64::from(self.max_us))
     }
 
-    /// The RTO as it would be without back-off.
+    /// The RTO without back-off.
     #[inline]
     pub fn base_rto(&self) -> Duration {
         Duration::from_micros(u64::from(self.base_us))
@@ -355,8 +355,8 @@ impl RttEstimator {
         self.backoff = (self.backoff + 1).min(MAX_BACKOFF);
     }
 
-    /// Ends the back-off without a sample: it was that of window probes, and the window has opened. After a
-    /// retransmission only a sample ends it (section 5, Karn's rule), even if new data is acknowledged before.
+    /// Ends the back-off of window probes without a sample, because the window has opened. After a retransmission only
+    /// a sample ends it (section 5, Karn's rule), even if new data is acknowledged before.
     #[inline]
     pub fn reset_backoff(&mut self) {
         self.backoff = 0;

@@ -1,24 +1,24 @@
-//! The sender's SACK scoreboard: which bytes between SND.UNA and SND.NXT the peer says it holds (RFC 2018), and the
+//! The sender's SACK scoreboard: which bytes between SND.UNA and SND.NXT the peer has reported (RFC 2018), and the
 //! reading of D-SACK blocks (RFC 2883).
 //!
 //! The acknowledgement step calls [`Scoreboard::update`] with the blocks of every acceptable acknowledgement and
-//! [`Scoreboard::ack_to`] when SND.UNA moves; what of the rest is lost, and what is in the network, is decided in
-//! `pcb/loss.rs`. SACK is advisory: data leaves the retransmit queue only by the cumulative acknowledgement, and a peer
-//! that took back what it had reported is found out by [`Scoreboard::ack_to`].
+//! [`Scoreboard::ack_to`] when SND.UNA moves; `pcb/loss.rs` decides which of the other bytes are lost, and which are in
+//! the network. SACK is advisory: data leaves the retransmit queue only by the cumulative acknowledgement, and
+//! [`Scoreboard::ack_to`] detects a peer that reneges.
 //!
 //! Ranges are disjoint, never adjacent, sorted by sequence number, and at most [`MAX_RANGES`]. The work per block is
 //! one binary search and one move of at most 2 KiB, whatever the peer sends (CVE-2019-11477 and its relatives). What
-//! may never happen: a byte at SND.UNA counts as received, for then it would never be sent again.
+//! may never happen: counting the byte at SND.UNA as received, because it would never be retransmitted.
 
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
-/// The most ranges remembered. A block that would need one more is ignored, which is safe: the bytes count as not
-/// received and are at worst sent twice.
+/// Most ranges kept. A block that would need one more is ignored, which is safe: the bytes count as not received and
+/// are at worst sent twice.
 pub const MAX_RANGES: usize = 256;
 
-/// DupThresh: so many duplicate acknowledgements (RFC 5681), or SACKed segments (RFC 8985), leave no doubt that
-/// something is lost, as long as the path was not seen to reorder.
+/// DupThresh: so many duplicate acknowledgements (RFC 5681), or SACKed segments (RFC 8985), mean a loss, as long as no
+/// reordering was seen on the path.
 pub const DUP_THRESH: u32 = 3;
 
 /// Bytes `[left, right)`.
@@ -55,7 +55,7 @@ impl Scoreboard {
         Scoreboard { ranges: Vec::new(), bytes: 0 }
     }
 
-    /// Forgets all of the peer's information.
+    /// Discards all of the peer's information.
     pub fn clear(&mut self) {
         self.ranges.clear();
         self.bytes = 0;
@@ -93,10 +93,10 @@ impl Scoreboard {
     }
 
     /// Takes the blocks of an acknowledgement; `una` and `nxt` are SND.UNA after that acknowledgement, and SND.NXT.
-    /// Tells `newly` every run of bytes `[left, right)` that became SACKed, and returns their number.
+    /// Calls `newly` with every run of bytes `[left, right)` that became SACKed, and returns the number of these bytes.
     ///
     /// Blocks at or below `una` (D-SACK, or older than the acknowledgement), above `nxt` (nonsense) or empty are
-    /// ignored. So is one that begins at `una` itself: it contradicts the acknowledgement that it came with.
+    /// ignored. So is one that begins at `una` itself: it contradicts the acknowledgement number.
     pub fn update(
         &mut self,
         blocks: &SackBlocks,
@@ -106,7 +106,7 @@ impl Scoreboard {
     ) -> u32 {
         let before = self.bytes;
         for (left, right) in blocks.iter() {
-            // Both ends against SND.NXT: what is half the sequence space away compares as it likes.
+            // Both ends are compared with SND.NXT: a comparison across half the sequence space is not reliable.
             if left.gt(una) && left.lt(nxt) && left.lt(right) && right.le(nxt) {
                 self.insert(Range { left, right }, &mut newly);
             }
@@ -143,8 +143,8 @@ impl Scoreboard {
         ranges.drain(first + 1..end);
     }
 
-    /// SND.UNA has moved to `una`: forgets what lies below. True if the peer reneged: it had reported the byte `una`,
-    /// and would have acknowledged further if it still held it. Its range goes whole then.
+    /// SND.UNA has moved to `una`: removes everything below. True if the peer reneged: it had reported the byte `una`,
+    /// and would have acknowledged further if it still held it. The whole range is then removed.
     pub fn ack_to(&mut self, una: SeqNumber) -> bool {
         let passed = self.ranges.partition_point(|r| r.left.le(una));
         if passed == 0 {
@@ -177,7 +177,7 @@ impl Scoreboard {
     pub fn hole_from(&self, from: SeqNumber, to: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
         let i = self.ranges.partition_point(|r| r.right.le(from));
         let inside = self.ranges.get(i).filter(|r| r.left.le(from));
-        // Ranges are never adjacent, so what follows a range is a hole.
+        // Ranges are never adjacent, so a hole follows each range.
         let (left, next) = inside.map_or((from, i), |r| (r.right, i + 1));
         let right = self.ranges.get(next).map_or(to, |r| r.left.min(to));
         left.lt(right).then_some((left, right))
@@ -334,7 +334,7 @@ mod tests {
                     }
                     Step::Ack(n) => {
                         una = (una + n).min(NXT);
-                        // The range that contains SND.UNA is given up to its end.
+                        // The range that contains SND.UNA is removed up to its end.
                         let end = (una..).find(|o| !model.contains(o)).unwrap();
                         model = model.split_off(&end);
                         prop_assert_eq!(b.ack_to(una_at(una)), end > una);

@@ -1,13 +1,13 @@
-//! What connections of one stack share, as values: an event receives how scarce it is ([`Scarcity`], sampled when the
-//! event begins), and leaves in its outbox what it has taken or given back ([`Outbox::memory`](crate::Outbox::memory),
-//! [`Outbox::standing`](crate::Outbox::standing)). The stack keeps the account.
+//! Resources that the connections of one stack share, as values: an event receives their [`Scarcity`], sampled when the
+//! event begins, and reports its own use in its outbox ([`Outbox::memory`](crate::Outbox::memory),
+//! [`Outbox::standing`](crate::Outbox::standing)). The stack keeps the sums.
 //!
-//! What may never happen: an event that reads a sum which another connection changes meanwhile. The same PCB, event,
+//! What may never happen: an event that reads a sum that another connection changes meanwhile. The same PCB, event,
 //! time, configuration and scarcity give the same result.
 
 use pktbuf::{Chunk, PktBuf};
 
-/// How short memory is.
+/// The memory pressure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
     /// There is enough.
@@ -15,7 +15,7 @@ pub enum Pressure {
     None,
     /// Buffers do not grow.
     Moderate,
-    /// No connection gets more than the least that it needs.
+    /// Every connection gets only the minimum.
     Severe,
 }
 
@@ -25,14 +25,14 @@ pub enum Standing {
     /// Against none of them.
     #[default]
     Free,
-    /// Its user has closed it, and it still waits for its peer, TIME-WAIT apart
+    /// Its user has closed it, and it still waits for its peer, except in TIME-WAIT
     /// ([`Config::max_orphans`](crate::Config)).
     Orphan,
     /// It is in TIME-WAIT ([`Config::max_time_wait`](crate::Config)).
     TimeWait,
 }
 
-/// What is scarce in a stack, as an event finds it.
+/// The scarce resources of a stack at the time of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scarcity(u32);
 
@@ -55,13 +55,13 @@ impl Scarcity {
         Scarcity(bits)
     }
 
-    /// As a word, for a stack that samples it with one load.
+    /// As a word, which a stack can sample with one load.
     #[inline]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// How short memory is.
+    /// The memory pressure.
     #[inline]
     pub const fn memory(self) -> Pressure {
         match self.0 & 3 {
@@ -71,31 +71,30 @@ impl Scarcity {
         }
     }
 
-    /// Whether memory is so short that no connection gets more than the least.
+    /// Whether memory is so short that every connection gets only the minimum.
     #[inline(always)]
     pub const fn is_severe(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// Whether one more connection without a user would be one too many.
+    /// Whether the limit of connections without a user is reached.
     pub const fn no_more_orphans(self) -> bool {
         self.0 & ORPHANS != 0
     }
 
-    /// Whether one more connection in TIME-WAIT would be one too many.
+    /// Whether the limit of connections in TIME-WAIT is reached.
     pub const fn no_more_time_waits(self) -> bool {
         self.0 & TIME_WAITS != 0
     }
 }
 
-/// Bytes of memory that `buffer` keeps from other uses.
+/// Bytes of memory that `buffer` occupies.
 #[inline(always)]
 pub(crate) fn of_buffer(buffer: &PktBuf) -> u32 {
     buffer.memory() as u32
 }
 
-/// Bytes of memory that `chunk` keeps from other uses; of memory shared with the application the part that waits to be
-/// sent.
+/// Bytes of memory that `chunk` occupies; of memory shared with the application the part that waits to be sent.
 #[inline(always)]
 pub(crate) fn of_chunk(chunk: &Chunk) -> u32 {
     match chunk {

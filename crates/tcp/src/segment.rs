@@ -20,7 +20,7 @@ pub enum Verify {
     Later,
 }
 
-/// What [`Segment::check`] has read.
+/// The result of [`Segment::check`].
 #[derive(Debug)]
 pub struct Checked {
     header: Header,
@@ -32,12 +32,11 @@ pub struct Checked {
 pub struct Segment {
     /// The header.
     pub header: Header,
-    /// The data; the header's bytes still stand in front of it, in its headroom.
+    /// The data; the header's bytes are still in its headroom.
     pub data: PktBuf,
     /// Both ends, as our connection names them.
     pub tuple: FourTuple,
-    /// The next frame of the batch has data of the same connection, as the receive path found. One acknowledgement
-    /// is enough for both.
+    /// The next frame of the batch has data of the same connection. One acknowledgement is enough for both.
     pub followed: bool,
     /// Sum of the header and the pseudo-header, until the checksum is checked.
     unchecked: Option<Sum>,
@@ -104,7 +103,8 @@ impl Segment {
         Segment::parse(local, remote, buf, Verify::Later)
     }
 
-    /// Is the checksum right? Free if it was checked before, by us or by the device; else a pass over the data.
+    /// Whether the checksum is correct. Free if it was checked before, by us or by the device; else a pass over the
+    /// data.
     #[inline]
     pub fn checksum_holds(&self) -> bool {
         // The header's length is even, so the data's sum joins without a byte swap.
@@ -125,17 +125,17 @@ impl Segment {
         self.data.len() as u32 + u32::from(flags.contains(TcpFlags::SYN)) + u32::from(flags.contains(TcpFlags::FIN))
     }
 
-    /// The SYN has been taken: what remains begins behind it.
+    /// The SYN has been processed: the rest begins after it.
     pub(crate) fn pass_syn(&mut self) {
         let header = &mut self.header;
         header.seq += 1;
         header.flags.remove(TcpFlags::SYN);
-        // The pointer counts from the segment's sequence number, which was the SYN's.
+        // The urgent pointer counts from the segment's sequence number, which was the SYN's.
         header.urgent = header.urgent.saturating_sub(1);
     }
 
-    /// The ECN codepoint that the segment's IP header carried (RFC 3168 section 5): 0 not capable, 1 ECT(1), 2 ECT(0),
-    /// 3 congestion met. A segment to send says its own in [`pktbuf::Meta::traffic_class`] of the buffer.
+    /// The ECN codepoint that the segment's IP header carried (RFC 3168 section 5): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3
+    /// CE. A segment to send says its own in [`pktbuf::Meta::traffic_class`] of the buffer.
     #[inline]
     pub fn ecn(&self) -> u8 {
         self.data.meta().ecn()

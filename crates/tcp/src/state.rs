@@ -1,8 +1,8 @@
 //! The states of a connection and the table of transitions (RFC 9293 section 3.3.2), as data.
 //!
-//! The authority for a connection's state is `HeaderIn::state`; the receive window and the send window carry copies,
-//! because their hold-sets must be able to judge alone. All three change together, in `PcbMut::enter`, which is the
-//! only place where a state is assigned after a PCB was made.
+//! The authoritative state is `HeaderIn::state`; the receive window and the send window have copies, because their
+//! hold-sets are used alone. All three change together, in `PcbMut::enter`, the only place that assigns a state after a
+//! PCB was made.
 //!
 //! Figure 5 of the RFC, with LISTEN drawn although no PCB is ever in it (a listener is a [`crate::ListenParams`]):
 //!
@@ -76,11 +76,11 @@ pub enum State {
     Closing,
     /// Both closed, the peer first; our FIN is not acknowledged.
     LastAck,
-    /// Both closed, we first; old segments die out.
+    /// Both closed, we first; old segments expire.
     TimeWait,
 }
 
-/// What makes a state change.
+/// The cause of a change of state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Cause {
@@ -106,7 +106,7 @@ pub enum Cause {
     Reset,
 }
 
-/// Every transition. A pair that is not listed leaves the state as it is.
+/// Every transition. A pair that is not listed does not change the state.
 pub const TRANSITIONS: &[(State, Cause, State)] = {
     use Cause as C;
     use State as S;
@@ -148,25 +148,25 @@ impl State {
         TRANSITIONS.iter().find(|(from, by, _)| *from == self && *by == cause).map(|&(_, _, to)| to)
     }
 
-    /// May segments with text or FIN of ours be (re)transmitted?
+    /// Whether segments with our data or FIN may be (re)transmitted.
     #[inline]
     pub const fn may_transmit(self) -> bool {
         matches!(self, State::Established | State::CloseWait | State::FinWait1 | State::Closing | State::LastAck)
     }
 
-    /// May the user append text?
+    /// Whether the user may append data.
     #[inline]
     pub const fn accepts_send(self) -> bool {
         matches!(self, State::SynSent | State::SynReceived | State::Established | State::CloseWait)
     }
 
-    /// Is text from the peer taken?
+    /// Whether data from the peer is accepted.
     #[inline]
     pub const fn accepts_data(self) -> bool {
         matches!(self, State::Established | State::FinWait1 | State::FinWait2)
     }
 
-    /// Have both SYNs been exchanged and acknowledged?
+    /// Whether both SYNs have been exchanged and acknowledged.
     #[inline]
     pub const fn is_synchronised(self) -> bool {
         !matches!(self, State::Closed | State::Listen | State::SynSent | State::SynReceived)

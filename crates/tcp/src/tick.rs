@@ -1,21 +1,21 @@
-//! A moment in 4 bytes, for what a connection remembers and never waits for.
+//! A point in time in 4 bytes, for times that a connection records but never waits for.
 //!
-//! Deadlines are [`Time`]s, because the stack compares them across connections. What only answers "how long ago?" does
-//! not need 64 bits in every PCB. What may never happen: a deadline kept as a tick, which would come back after 50
+//! Deadlines are [`Time`]s, because the stack compares them across connections. A time that is only used for an age
+//! does not need 64 bits in every PCB. What may never happen: a deadline kept as a tick, which would recur after 50
 //! days.
 
 use core::time::Duration;
 
 use observe::Time;
 
-/// So far may a clock reading lie before the tick it is compared with: threads with batches of different age take turns
+/// How far a clock reading may lie before the tick it is compared with: threads with batches of different age alternate
 /// on a connection.
 pub(crate) const SKEW_MS: u32 = 3_600_000;
 
-/// So much later than `later` may `earlier` be in [`since`]: two threads may bring clock readings of different age.
+/// How much later than `later` `earlier` may be in [`since`]: two threads may have clock readings of different age.
 const SKEW_US: u32 = 10_000_000;
 
-/// `time` in units of 2^20 ns, about a millisecond, modulo 2^32: a shift, for what is noted with every segment.
+/// `time` in units of 2^20 ns, about a millisecond, modulo 2^32: a shift, for times recorded with every segment.
 #[inline]
 pub(crate) fn ticks_of_2_20_ns(time: Time) -> u32 {
     (time.as_nanos() >> 20) as u32
@@ -32,7 +32,7 @@ impl Tick {
         Tick(now.as_millis() as u32)
     }
 
-    /// A tick from which any limit of less than 24 days has passed at `now`.
+    /// A tick so early that any limit of less than 24 days has passed at `now`.
     pub(crate) fn long_before(now: Time) -> Tick {
         Tick((now.as_millis() as u32).wrapping_sub(1 << 31))
     }
@@ -51,28 +51,28 @@ impl Tick {
     }
 }
 
-/// How long after `earlier` is `later`, both in microseconds modulo 2^32; 0 if it is a little earlier. What lies hours
-/// back counts as some time ago, never as just now: a timer that waits for its age would not come to an end.
+/// How long `later` is after `earlier`, both in microseconds modulo 2^32; 0 if it is a little earlier. A time hours ago
+/// never counts as now: a timer that waits for an age would never expire.
 #[inline]
 pub(crate) fn since(later: u32, earlier: u32) -> u32 {
     let elapsed = later.wrapping_sub(earlier);
     if elapsed > u32::MAX - SKEW_US { 0 } else { elapsed }
 }
 
-/// When something leaves at `now` that leaves after what left at `noted`: a thread whose clock reading is older than
-/// that of another may get at the connection later, and RACK must not think that what it sends left first.
+/// The transmission time to record at `now`, not before `noted`: a thread with an older clock reading may send later
+/// than another one, and RACK must not count its segments as sent first.
 #[inline]
 pub(crate) fn not_before(now: u32, noted: u32) -> u32 {
     if now.wrapping_sub(noted) > u32::MAX - SKEW_US { noted } else { now }
 }
 
-/// How long from `now` until `due`, both in microseconds modulo 2^32; 0 if that is over.
+/// Time from `now` until `due`, both in microseconds modulo 2^32; 0 if that has passed.
 #[inline]
 pub(crate) fn until(due: u32, now: u32) -> u32 {
     if is_before(due, now) { 0 } else { due.wrapping_sub(now) }
 }
 
-/// Is `a` before `b`, both in microseconds modulo 2^32?
+/// Whether `a` is before `b`, both in microseconds modulo 2^32.
 #[inline]
 pub(crate) fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0

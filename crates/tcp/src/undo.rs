@@ -1,41 +1,41 @@
-//! Taking back a reduction of the congestion window that turns out to have been without cause: by the timestamp of the
-//! first acknowledgement after the first retransmission (the Eifel algorithm, RFC 3522, response after RFC 4015), or
-//! when every byte that was sent again is reported as a duplicate (D-SACK, RFC 2883 and 3708).
+//! Undoing a spurious reduction of the congestion window: by the timestamp of the first acknowledgement after the first
+//! retransmission (the Eifel algorithm, RFC 3522, response after RFC 4015), or when every retransmitted byte is
+//! reported as a duplicate (D-SACK, RFC 2883 and 3708).
 //!
 //! Armed by the acknowledgement step and the time-outs when they cut the window; `output` reports retransmissions to
-//! it. What may never happen: a cut taken back of which one retransmission was needed.
+//! it. What may never happen: undoing a cut when any of its retransmissions was necessary.
 
 use crate::congestion::Saved;
 
-/// No original is older than this when it is sent again for the first time (70 minutes), ms.
+/// Largest age of an original at its first retransmission (70 minutes), ms.
 const MAX_AGE_MS: u32 = 1 << 22;
 
-/// What there is to take back, and the evidence so far.
+/// The state to restore, and the evidence so far.
 #[derive(Debug, Default)]
 pub(crate) struct Undo {
     saved: Option<Saved>,
     /// Bytes sent again since the cut, and not reported as duplicates.
     outstanding: u32,
-    /// Value of our timestamp clock in the first retransmission, ms; `None` before it, and after the one
-    /// acknowledgement that may be judged by it, and where that answers something else.
+    /// Value of our timestamp clock in the first retransmission, ms; `None` before it, after the acknowledgement that
+    /// is compared with it, and if that acknowledgement would answer another segment.
     stamp: Option<u32>,
     /// Something was sent again since the cut.
     any: bool,
-    /// Bytes whose transmission again is known to have been needless, and that are not reported as duplicates yet: the
-    /// echo of a timestamp tells sooner than the report.
+    /// Bytes whose retransmission is known to be spurious, and that are not reported as duplicates yet: the echoed
+    /// timestamp arrives before the report.
     late: u32,
 }
 
 impl Undo {
-    /// The window is being cut; `saved` is what it was. A second cut in the same round of losses keeps the first
+    /// The window is being cut; `saved` is the state before. A second cut in the same round of losses keeps the first
     /// state, and the evidence.
     pub(crate) fn arm(&mut self, saved: Saved) {
         *self = Undo { saved: Some(saved), late: self.late, ..Undo::default() };
     }
 
-    /// `bytes` were sent again; in a segment with timestamp `stamp` if it is the first of the flight. Where what is
-    /// sent again first since the cut is not, the hole before it was sent again earlier, and the acknowledgement that
-    /// moves SND.UNA answers that.
+    /// `bytes` were retransmitted; in a segment with timestamp `stamp` if it is the first of the flight. If the first
+    /// retransmission since the cut is not, the hole before it was retransmitted earlier, and the acknowledgement that
+    /// moves SND.UNA answers that one.
     pub(crate) fn sent_again(&mut self, bytes: u32, stamp: Option<u32>) {
         if self.saved.is_some() {
             self.outstanding = self.outstanding.saturating_add(bytes);
@@ -47,14 +47,14 @@ impl Undo {
     }
 
     /// SND.UNA moved for the first time since; the acknowledgement echoes `echo`. True: it was triggered by a segment
-    /// that left before the first retransmission (RFC 3522 section 3.2), so that was needless.
+    /// sent before the first retransmission (RFC 3522 section 3.2), which was spurious.
     pub(crate) fn first_advance(&mut self, echo: Option<u32>) -> bool {
         let stamp = self.stamp.take();
-        // A peer that echoes rubbish, 0 most of all, proves nothing: what is in flight is not that old.
+        // An invalid echo, such as 0, proves nothing: the flight is not that old.
         matches!((stamp, echo), (Some(stamp), Some(echo)) if (1..MAX_AGE_MS).contains(&stamp.wrapping_sub(echo)))
     }
 
-    /// The peer reported `bytes` as duplicate. True: with them all that was sent again was needless.
+    /// The peer reported `bytes` as duplicate. True: all retransmissions were spurious.
     pub(crate) fn duplicate(&mut self, bytes: u32) -> bool {
         let known = bytes.min(self.late);
         self.late -= known;
@@ -65,12 +65,12 @@ impl Undo {
         self.outstanding == 0
     }
 
-    /// Was something sent again that the peer has not reported as a duplicate?
+    /// Whether there are retransmitted bytes that the peer has not reported as duplicates.
     pub(crate) fn expects_duplicates(&self) -> bool {
         self.outstanding > 0 || self.late > 0
     }
 
-    /// The state before the cut; nothing is left to take back.
+    /// Takes the state before the cut; nothing is left to undo.
     pub(crate) fn take(&mut self) -> Option<Saved> {
         let saved = self.saved.take();
         *self = Undo { late: self.late.saturating_add(self.outstanding), ..Undo::default() };

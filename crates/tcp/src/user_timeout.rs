@@ -1,10 +1,10 @@
 //! The user time-out as the two ends advertise it to each other (RFC 5482): the option on our SYN, on the first segment
 //! after it and whenever the user changes the value; and the use of the peer's.
 //!
-//! The RFC's variables: ADV_UTO is [`Exchange::told`], ENABLED is that there is one, CHANGEABLE is that the user has
-//! not set a user time-out, and USER_TIMEOUT is `UserSettings::user_timeout`. The option is advice, and may be lost:
-//! nothing waits for it. What may never happen: that a peer shortens or lengthens what our user asked for, or moves
-//! anything beyond the limits of the configuration.
+//! The RFC's variables: ADV_UTO is [`Exchange::told`], ENABLED is true if there is one, CHANGEABLE if the user has not
+//! set a user time-out, and USER_TIMEOUT is `UserSettings::user_timeout`. The option is advisory, and may be lost:
+//! nothing waits for it. What may never happen: a peer that changes a time-out set by our user, or exceeds the limits
+//! of the configuration.
 
 use core::time::Duration;
 
@@ -23,12 +23,12 @@ fn told(header_in: &HeaderIn) -> Option<UserTimeout> {
     header_in.settings.as_ref().and_then(|settings| settings.exchange.told)
 }
 
-/// The option of a SYN of ours.
+/// The option of our SYN.
 pub(crate) fn of_syn(header_in: &HeaderIn) -> RareOptions {
     RareOptions { user_timeout: told(header_in), ..RareOptions::NONE }
 }
 
-/// Advertise it in a separate acknowledgement, if it has changed. The option is not sent reliably.
+/// Advertises it in a separate acknowledgement, if it has changed. The option is not sent reliably.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.2
 //# Consequently, implementations MUST NOT assume that UTO options are transmitted reliably.
 pub(crate) fn tell(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
@@ -37,10 +37,10 @@ pub(crate) fn tell(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> b
     true
 }
 
-/// The user wants `time` to be advertised from now on.
+/// Sets the advertised user time-out to `time`.
 ///
 /// # Errors
-/// [`Error::InvalidOption`]: the option cannot tell it.
+/// [`Error::InvalidOption`]: the option cannot express it.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3
 //# A host that supports the UTO option SHOULD include one in the next possible outgoing segment whenever it starts using a
 //# new user timeout for the connection.
@@ -62,7 +62,7 @@ pub(crate) fn announce(
     Ok(())
 }
 
-/// A segment has been accepted: if it carries the peer's user time-out, compute the one for both.
+/// Takes the peer's user time-out from an accepted segment, and computes the one for both.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
 //# Under the RECOMMENDED scheme, and when CHANGEABLE is true, each end SHOULD compute the local USER TIMEOUT for a
 //# connection according to this formula:
@@ -91,14 +91,14 @@ pub(crate) fn hear(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'
     let least = least.max(2 * parts.send_window.rtt.rto());
     let adopted = told.duration().max(heard.duration()).max(least).min(longest);
     adopt(milliseconds(adopted), parts.header_in, parts.send_window, out.config);
-    // The silence that keep-alive waits for is longer now, and what waits may have less time.
+    // The idle time of keep-alive is longer now, and waiting data may have less time.
     let heard_at = now - parts.header_in.silence(now);
     parts.header_in.settings(out.config).restart(heard_at);
     parts.header_in.arm(out);
     out.wake_by(now);
 }
 
-/// Give up after `limit` milliseconds without progress; 0: after the retries alone.
+/// Give up after `limit` milliseconds without progress; 0: only the retry limit.
 pub(crate) fn adopt(limit: u32, header_in: &mut HeaderIn, sw: &mut SendWindow, config: &Config) {
     header_in.settings(config).user_timeout = limit;
     sw.shaping(config).user_timeout = limit;

@@ -1,5 +1,6 @@
-//! How much of the free space in the receive buffer is announced: three answers to the receiver's silly-window syndrome
-//! (RFC 9293 section 3.8.6.2.2). Profiles choose among them, because peers see them in every acknowledgement.
+//! How much of the free space in the receive buffer is announced: three rules against the receiver's silly-window
+//! syndrome (RFC 9293 section 3.8.6.2.2). Profiles choose among them, because they are visible in every
+//! acknowledgement.
 //!
 //! Pure arithmetic for `receive_window`, which calls it at each segment of data and at each read. The result may be
 //! less than what was advertised to the peer; the caller ensures that the edge never moves back.
@@ -9,28 +10,28 @@
 pub enum WindowRule {
     /// The edge stays until it can move by a segment, or by half of the buffer (RFC 9293 section 3.8.6.2.2).
     Rfc,
-    /// As Linux: all that is free where windows are scaled, and multiples of the peer's segment where they are not, the
-    /// first window among these; nothing where less than half is free and of that less than a segment or a sixteenth of
-    /// the buffer. Where Linux lets the window stay because no segment more would fit, it opens nonetheless to more
-    /// than half of the buffer: a peer whose segments are larger than that (Linux sends none such) would wait for ever.
+    /// As Linux: all free space with scaled windows, multiples of the peer's segment with unscaled ones, the first
+    /// window included; zero if less than half is free, and less than a segment or a sixteenth of the buffer. Where
+    /// Linux keeps the window because no further segment would fit, it still opens to more than half of the buffer: a
+    /// peer with larger segments (Linux sends none) would wait for ever.
     #[default]
     Linux,
-    /// As FreeBSD: all that is free; nothing where that is less than a segment and than a quarter of the buffer.
+    /// As FreeBSD: all free space; zero if that is less than a segment and less than a quarter of the buffer.
     FreeBsd,
 }
 
-/// What there is to choose from, in bytes.
+/// The inputs of the choice, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Free, and not beyond what the window field can say or the user allows.
+    /// Free space, limited by the window field and by the user.
     pub(crate) free: u32,
     /// Size of the buffer.
     pub(crate) limit: u32,
-    /// What the user allows.
+    /// The user's limit.
     pub(crate) clamp: u32,
     /// Still open beyond RCV.NXT.
     pub(crate) open: u32,
-    /// The window that left last.
+    /// The window sent last.
     pub(crate) offered: u32,
     /// The largest segment of the peer.
     pub(crate) segment: u32,
@@ -46,14 +47,14 @@ impl WindowRule {
         match self {
             WindowRule::Linux if room.shift != 0 && free >= limit / 2 => free,
             WindowRule::Linux => linux(room),
-            // Rounded up to a unit, more may be open than was meant.
+            // Rounded up to a unit, more may be open than intended.
             WindowRule::Rfc if free.saturating_sub(open) + ((1 << room.shift) - 1) < segment.min(limit / 2) => open,
             WindowRule::FreeBsd if free < segment.min(limit / 4) => 0,
             WindowRule::Rfc | WindowRule::FreeBsd => free,
         }
     }
 
-    /// The window of a SYN, of `space` bytes in the buffer, where data comes in segments of `mss`.
+    /// The window of a SYN, for `space` bytes in the buffer and data in segments of `mss`.
     pub(crate) fn first(self, space: u32, mss: u16) -> u32 {
         match self {
             WindowRule::Linux if space > u32::from(mss) && mss > 0 => space - space % u32::from(mss),
@@ -67,7 +68,7 @@ fn linux(room: Room) -> u32 {
     let full = limit.min(clamp);
     let segment = room.segment.min(full).max(1);
     if free < full / 2 {
-        // What the window field cannot say would be rounded up on its way.
+        // The window field would round it up.
         free = free >> shift << shift;
         if free < limit >> 4 || free < segment {
             return 0;
@@ -99,14 +100,14 @@ mod tests {
     #[test]
     fn linux_offers_whole_segments_unless_it_scales() {
         let frees = [65_535, 64_999, 64_000, 63_999, 20_500, 4_500, 4_000];
-        // The first two are within a segment of what was offered.
+        // The first two are within a segment of the offered window.
         assert_eq!(chosen(WindowRule::Linux, &frees, 0), [65_000, 64_000, 64_000, 63_000, 20_000, 4_000, 0]);
         assert_eq!(chosen(WindowRule::Linux, &frees, 7), [65_535, 64_999, 64_000, 63_999, 20_480, 4_480, 0]);
         let tiny = Room { limit: 3000, free: 900, ..room(0) };
         assert_eq!(WindowRule::Linux.choose(tiny), 0, "less than a segment");
     }
 
-    /// Less than half of the buffer was left to the peer; the user has read all.
+    /// Less than half of the buffer was open to the peer; the user has read all.
     #[test]
     fn an_empty_buffer_is_offered_to_large_segments_too() {
         for segment in [1, 700, 1024, 2000, 3734, 5000, 8191, 65_000] {

@@ -1,5 +1,5 @@
-//! Whatever a peer sends and a user calls, in whatever order: no panic, no overflow, no busy timer, bounded answers,
-//! and no memory left behind. What is read is always a prefix of what the peer's stream holds.
+//! Random segments and user calls in random order cause no panic, no overflow, no busy timer, no unbounded answers, and
+//! no memory leak. The data read is always a prefix of the peer's stream.
 
 mod support;
 
@@ -15,7 +15,7 @@ use wire::tcp::TcpFlags;
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// A segment of the peer, its numbers relative to what would be right.
+    /// A segment of the peer, its numbers relative to the correct ones.
     Segment {
         flags: u8,
         seq: i32,
@@ -76,7 +76,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The peer's view: what it has sent in sequence is `sent`, and it may always send from its stream at any position.
+/// The peer's view: it has sent `sent` bytes in sequence, and may send from any position of its stream.
 struct Attacker {
     t: Script,
     acked: u32,
@@ -158,7 +158,7 @@ impl Attacker {
         self.learn();
     }
 
-    /// Read from our answers what would be right next.
+    /// Learns the correct next numbers from our answers.
     fn learn(&mut self) {
         for segment in self.t.us.sent.drain(..) {
             let header = wire::tcp::parse(&segment).expect("we send good segments");

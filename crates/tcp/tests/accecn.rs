@@ -72,7 +72,7 @@ fn opened(bits: u16, mark: u8) -> Script {
 
 #[test]
 fn every_answer_to_a_request_for_accurate() {
-    // RFC 9768 table 2, from the client's side: the bits, what both speak, and whether data may be marked.
+    // RFC 9768 table 2, from the client's side: the bits, the mode, and whether data may be marked.
     for (bits, mode, capable) in [
         (0b010, EcnMode::Accurate, true),
         (0b011, EcnMode::Accurate, false),
@@ -217,7 +217,7 @@ fn a_count_that_rises_cuts_the_window_once_per_window_of_data() {
     assert_eq!(status.marks.delivered_ce, 2);
     t.inject(with(peer(".").ack(4001), 1));
     assert_eq!((t.us.status().marks.delivered_ce, t.us.status().ssthresh), (4, status.ssthresh));
-    // Overtaken on its way: it tells of less, and would look like seven more.
+    // Overtaken: it reports less, and would look like seven more.
     t.inject(with(peer(".").ack(4001), 0));
     assert_eq!(t.us.status().marks.delivered_ce, 4);
     assert!(sent(&mut t).iter().all(|sent| sent.ace == 5), "CWR has another meaning here");

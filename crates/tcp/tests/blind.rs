@@ -1,4 +1,4 @@
-//! Blind attackers (RFC 5961, RFC 9293 section 3.10.7.4): what may be forged without seeing the connection.
+//! Blind attackers (RFC 5961, RFC 9293 section 3.10.7.4): segments forged without seeing the connection.
 
 mod support;
 
@@ -101,14 +101,14 @@ fn data_with_an_impossible_acknowledgement_is_never_read() {
         assert_eq!(dropped(&t), Some(DropReason::TcpBadAck));
         assert_eq!(t.take().len(), 1);
     }
-    // A little old is what reordering looks like.
+    // Reordering makes segments a little old.
     let mut t = plain();
     t.inject(peer("P.").ack(0).len(4));
     assert_eq!(t.read(), 4);
 }
 
-/// What lies before the initial sequence number was never sent, and nobody can acknowledge it, however large the window
-/// that the peer once offered: not while nothing, some or all of our data is acknowledged, nor when our FIN is.
+/// Bytes before the initial sequence number were never sent, and cannot be acknowledged, however large a window the
+/// peer once offered: neither while nothing, some or all of our data is acknowledged, nor when our FIN is.
 //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
 //= type=test
 //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent back.
@@ -231,7 +231,7 @@ fn every_combination_of_flags_in_every_state() {
                 assert!(sent.len() <= 2, "one segment is answered by {sent:?}");
                 let syn = bits & 2 != 0;
                 let rst = bits & 4 != 0;
-                // What was established falls only to an exact reset, or to data after close.
+                // An established connection is ended only by an exact reset, or by data after close.
                 if before.is_synchronised() && t.state() == State::Closed && !rst {
                     assert!(matches!(before, State::FinWait1 | State::FinWait2 | State::LastAck), "{before} {bits:#x}");
                 }
@@ -244,8 +244,8 @@ fn every_combination_of_flags_in_every_state() {
     }
 }
 
-/// A forged segment in the window whose acknowledgement is impossible leaves no trace: not its data, and not its
-/// timestamp either, or PAWS would refuse the peer's own from then on.
+/// A forged segment in the window whose acknowledgement is impossible changes nothing: neither its data nor its
+/// timestamp is kept, or PAWS would refuse the peer's own segments.
 #[test]
 fn an_impossible_acknowledgement_does_not_move_the_timestamp() {
     let mut setup = Setup::default();
@@ -257,7 +257,7 @@ fn an_impossible_acknowledgement_does_not_move_the_timestamp() {
     assert_eq!(t.read(), 100, "the peer's own text is taken");
 }
 
-/// What is sent after an acknowledgement without data echoes its timestamp (RFC 7323 section 4.3).
+/// Segments sent after an acknowledgement without data echo its timestamp (RFC 7323 section 4.3).
 #[test]
 fn the_timestamp_of_an_acknowledgement_is_echoed() {
     let mut t = Script::accepted(Setup::default(), |syn| syn.ts(700, 0));

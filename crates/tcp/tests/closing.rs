@@ -172,7 +172,7 @@ fn time_wait_ignores_a_reset_and_gives_way_to_a_new_syn() {
     t.take();
     t.inject(peer("R").seq(2));
     assert_eq!(t.state(), State::TimeWait);
-    // An old SYN is answered, not believed.
+    // An old SYN is answered with a challenge only.
     t.inject(peer("S").seq(0));
     assert_eq!(t.state(), State::TimeWait);
     t.take();
@@ -334,7 +334,7 @@ fn keep_alive_probes_and_gives_up() {
     t.inject(peer("P.").len(5));
     t.take();
     t.read();
-    // When the peer was last heard is known to about a millisecond.
+    // The time of the last arrival is known to about a millisecond.
     let ten_seconds = |waited: Option<Duration>| waited.is_some_and(|waited| waited.abs_diff(ms(10_000)) <= ms(2));
     assert!(ten_seconds(t.until_sent(ms(100_000))));
     t.expect(&[". 0:0(0) ack 6 win 65530"]);

@@ -25,7 +25,7 @@ fn bits(peer: Peer, flags: TcpFlags) -> Peer {
     Peer { flags, ..peer }
 }
 
-/// What was sent since the last look: ECN bits of the TCP header, ECN field of the IP header, bytes of data.
+/// Segments sent since the last call: ECN bits of the TCP header, ECN field of the IP header, bytes of data.
 fn marks(t: &mut Script) -> Vec<(TcpFlags, u8, usize)> {
     let sent = core::mem::take(&mut t.us.sent);
     let mask = TcpFlags::AE | TcpFlags::CWR | TcpFlags::ECE;
@@ -69,7 +69,7 @@ fn it_is_requested_and_granted() {
         let capable = if mode == EcnMode::Classic { ECT_0 } else { 0 };
         assert_eq!(marks(&mut t), [(NONE, capable, 10)]);
     }
-    // Nobody who did not ask is granted anything.
+    // Without a request nothing is granted.
     let mut t = Script::new(setup(Ecn::Accept));
     t.us.open(t.now);
     assert_eq!(marks(&mut t), [(NONE, 0, 0)]);
@@ -86,7 +86,7 @@ fn a_listener_grants_it_when_it_may() {
         (Ecn::Accept, ECE, 0, false),
         (Ecn::Accept, CWR, 0, false),
         (Ecn::Accept, NONE, 0, false),
-        // A SYN that came with a mark: somebody on the path invents them.
+        // A SYN with a mark: the path sets marks by itself.
         (Ecn::Accept, REQUEST, CE, false),
     ] {
         let mut t = Script::new(setup(ecn));
@@ -166,7 +166,7 @@ fn a_syn_without_an_answer_is_sent_again_without_the_request() {
         assert_eq!(marks(&mut t), [(REQUEST, 0, 0)]);
         t.until_sent(ms(5000));
         assert_eq!(marks(&mut t), [(again, 0, 0)]);
-        // The answer to the first may still come; what was given up stays so.
+        // The answer to the first may still arrive; ECN stays off.
         t.inject(bits(peer("S.").seq(0).mss(1000), ECE));
         assert_eq!(t.us.status().ecn, if fallback { EcnMode::Off } else { EcnMode::Classic });
     }
@@ -185,7 +185,7 @@ fn marks_and_echoes_mean_nothing_to_a_connection_without_it() {
     assert!(marks(&mut t).iter().all(|sent| (sent.0, sent.1) == (NONE, 0)));
 }
 
-/// RFC 3168 section 6.1.2: a window of one segment cannot be cut, so the rate is, to one segment per time-out.
+/// RFC 3168 section 6.1.2: a window of one segment cannot be cut, so the rate is reduced to one segment per time-out.
 //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
 //= type=test
 //# Note that CUBIC MUST continue to reduce _cwnd_ in response to congestion events detected by ECN-Echo ACKs until it

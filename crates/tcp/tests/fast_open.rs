@@ -26,7 +26,7 @@ fn cookie(bytes: &[u8]) -> FastOpen {
     FastOpen { cookie: Cookie::new(bytes).expect("a length of cookies"), experimental: false }
 }
 
-/// The Fast Open option of what was sent, and what that reads like.
+/// The Fast Open option of the segment sent, and the segment as text.
 fn option(t: &mut Script) -> (Option<FastOpen>, String) {
     let [segment] = &t.us.sent[..] else { panic!("one segment, not {}", t.us.sent.len()) };
     let header = usize::from(segment[12] >> 4) * 4;
@@ -125,7 +125,7 @@ fn an_acknowledgement_of_the_syn_alone_completes_the_handshake() {
     t.expect(&[]);
 }
 
-/// Only the SYN-ACK is sent again before it is acknowledged, by the timer and for a SYN that comes again without data.
+/// Only the SYN-ACK is retransmitted before it is acknowledged, by the timer and for a repeated SYN without data.
 #[test]
 fn the_syn_ack_of_an_early_connection_is_sent_again() {
     let mut t = early();
@@ -152,7 +152,7 @@ fn an_acknowledgement_of_what_was_not_sent_resets_and_changes_nothing() {
     }
 }
 
-/// The stack hears of a connection that fails early, and whether a reset did it (RFC 7413 section 5.1).
+/// The stack is notified of an early connection that fails, and whether by a reset (RFC 7413 section 5.1).
 #[test]
 fn a_reset_ends_an_early_connection() {
     let mut t = early();
@@ -177,7 +177,7 @@ fn an_early_connection_that_is_never_acknowledged_times_out() {
     assert_eq!(t.run(TakeError), Some(Error::TimedOut));
 }
 
-/// A server that answers and closes without waiting: its FIN leaves before the handshake is complete.
+/// A server that answers and closes without waiting: its FIN is sent before the handshake is complete.
 #[test]
 fn an_early_connection_can_be_closed() {
     let mut t = early();
@@ -265,7 +265,7 @@ fn without_a_cookie_one_is_asked_for_and_data_follows_the_handshake() {
     t.expect(&["P. 1:101(100) ack 1 win 65535"]);
 }
 
-/// The acknowledgement of the SYN-ACK leaves with what the user was waiting to send, or after the delay.
+/// The acknowledgement of the SYN-ACK is sent with the data that the user was about to send, or after the delay.
 #[test]
 fn the_acknowledgement_waits_for_a_user_who_waits() {
     let mut t = open_with(plain(), offered(), 1000, true);
@@ -293,7 +293,7 @@ fn a_cookie_that_nobody_asked_for_is_none() {
     assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome: Outcome::Taken }));
 }
 
-/// A router that cannot pass the SYN with its data is no reason to wait.
+/// When a router cannot forward the SYN with data, it is sent again at once.
 #[test]
 fn a_syn_that_is_too_large_leaves_again_without_data() {
     let mut t = open(plain(), offered(), 1000);
@@ -306,8 +306,8 @@ fn a_syn_that_is_too_large_leaves_again_without_data() {
     assert!(!t.us.status().data_on_syn);
 }
 
-/// A SYN with an offer that is not answered is sent again without, and the destination is suspected; a late answer to
-/// the first still counts.
+/// A SYN with an offer that is not answered is sent again without the offer, and the destination is suspected; a late
+/// answer to the first still counts.
 #[test]
 fn silence_falls_back_to_a_plain_syn() {
     for (ack, rest) in [(1, vec!["P. 1:501(500) ack 1 win 65535"]), (501, vec![". 501:501(0) ack 1 win 65535"])] {
@@ -325,7 +325,7 @@ fn silence_falls_back_to_a_plain_syn() {
     }
 }
 
-/// Both SYNs cross: the data rides on ours, and the peer acknowledges it or not.
+/// Both SYNs cross: ours carries the data, and the peer acknowledges it or not.
 #[test]
 fn a_simultaneous_open_with_data() {
     for taken in [0, 500] {

@@ -1,4 +1,4 @@
-//! What the established path costs, in things that can be counted: heap allocations and hold-sets per segment.
+//! The cost of the established path in heap allocations and hold-sets per segment.
 
 mod support;
 
@@ -15,7 +15,7 @@ thread_local! {
 /// The system's allocator, counting per thread.
 struct Counting;
 
-// SAFETY: every call is handed to the system's allocator as it came; counting touches only a thread-local integer.
+// SAFETY: every call is forwarded unchanged to the system's allocator; counting touches only a thread-local integer.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
@@ -53,7 +53,7 @@ fn data_in_order_allocates_nothing() {
             seq += 1000;
             let before = allocations();
             t.us.segment_arrives(segment, t.now);
-            // With the second ten it is more than a request, and then its window is measured.
+            // With the second ten it is more than a request, and its window is measured.
             during += if round < 2 { 0 } else { allocations() - before };
         }
         t.read();
@@ -86,7 +86,7 @@ fn hold_sets(end: &Endpoint) -> u64 {
     }
 }
 
-/// How often a staged driver takes guards is the cost that TCP-1, TCP-2 and TCP-6 are compared by.
+/// The number of guards that a staged driver takes is the cost by which TCP-1, TCP-2 and TCP-6 are compared.
 #[test]
 fn hold_sets_per_segment() {
     let mut setup = Setup { staged: true, ..Setup::default() };

@@ -1,4 +1,4 @@
-//! Window scaling, timestamps and PAWS (RFC 7323): what neither opening nor receiving data in order shows.
+//! Window scaling, timestamps and PAWS (RFC 7323), beyond opening and receiving data in order.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn dropped(t: &Script) -> Option<DropReason> {
     }
 }
 
-/// The timestamp echoed by the only segment that was sent since the last look.
+/// The timestamp echoed by the only segment sent since the last call.
 #[track_caller]
 fn echoed(t: &mut Script) -> u32 {
     let lines = t.take();
@@ -101,7 +101,7 @@ fn a_window_that_shrinks_below_what_is_out_holds_new_data_and_loses_none() {
     assert_eq!(t.ranges().len(), 10);
     t.inject(peer(".").ack(1001).win(2000));
     assert_eq!(t.ranges(), [""; 0], "7000 bytes are beyond the edge");
-    // What was sent beyond it is lost, and is sent again all the same.
+    // Data sent beyond it is lost, and is retransmitted nevertheless.
     let mut acked = 1001;
     for _ in 0..40 {
         let end = |range: &String| range.split(':').nth(1).and_then(|end| end.parse().ok());
@@ -136,7 +136,7 @@ fn data_within_what_the_window_field_said_is_taken() {
     assert_eq!(t.read(), edge as usize - 1, "every byte that the peer was told it may send");
 }
 
-/// ACK number and right edge of every acknowledgement since the last look, with windows in units of 128.
+/// ACK number and right edge of every acknowledgement since the last call, with windows in units of 128.
 fn edges(t: &mut Script) -> Vec<(u32, u32)> {
     let number = |line: &str, name: &str| {
         let rest = line.split(name).nth(1).and_then(|rest| rest.split([' ', '<']).next());
@@ -146,8 +146,8 @@ fn edges(t: &mut Script) -> Vec<(u32, u32)> {
     t.take().into_iter().map(edge).collect()
 }
 
-/// The peer sends segments of `len` bytes until the window has no room for another, or `most` bytes have come; the
-/// user reads now and then if it `reads`. ACK numbers and edges that the peer saw.
+/// The peer sends segments of `len` bytes until the window has no room for another, or `most` bytes have arrived; the
+/// user reads now and then if `reads`. Returns the ACK numbers and edges that the peer saw.
 fn seen(rule: WindowRule, len: u32, most: u32, reads: bool) -> Vec<(u32, u32)> {
     let mut setup = Setup::default();
     setup.config.window_rule = rule;
@@ -175,7 +175,7 @@ fn seen(rule: WindowRule, len: u32, most: u32, reads: bool) -> Vec<(u32, u32)> {
 #[test]
 fn the_edge_of_a_scaled_window_never_moves_left() {
     for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {
-        // Short segments go as far as the window may go beyond the buffer.
+        // Short segments use the whole window beyond the buffer.
         for (len, most) in [(1, 3000), (127, 16_000), (129, 16_000), (255, 32_000), (1000, 1 << 20), (1448, 1 << 20)] {
             for reads in [false, true] {
                 let seen = seen(rule, len, most, reads);
@@ -187,7 +187,7 @@ fn the_edge_of_a_scaled_window_never_moves_left() {
     }
 }
 
-/// The window closes, whatever the segments are that the peer fills it with.
+/// The window closes for any size of the peer's segments.
 #[test]
 fn small_segments_fill_no_more_than_a_quarter_beyond_the_buffer() {
     for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {
@@ -232,7 +232,7 @@ fn once_agreed_upon_every_segment_carries_timestamps() {
     t.us.open(t.now);
     t.inject(peer("S.").seq(0).win(2000).mss(1000).ts(100, 1000));
     t.send(1900);
-    // Retransmissions, the acknowledgement of data that comes twice, a probe, new data, and the FIN.
+    // Retransmissions, the acknowledgement of duplicate data, a probe, new data, and the FIN.
     t.pass(ms(1000));
     t.inject(peer("P.").len(10).ack(1901).ts(101, 1000).win(0));
     t.inject(peer("P.").seq(1).len(10).ack(1901).ts(101, 1000).win(0));
@@ -312,7 +312,7 @@ fn a_reset_is_not_asked_for_its_timestamp() {
         t.inject(reset);
         assert_eq!(t.state(), State::Closed, "timestamp {value:?}");
     }
-    // And one that resets nothing leaves no trace.
+    // And one that resets nothing changes nothing.
     let mut t = with_timestamps();
     t.inject(peer("R").seq(2).ts(50_000, 0));
     assert_eq!((t.state(), echoed(&mut t)), (State::Established, 100));

@@ -1,5 +1,4 @@
-//! Limits of time and memory: user time-outs whatever holds the data up, black holes, and what happens when memory is
-//! short.
+//! Limits of time and memory: user time-outs for every cause of delay, black holes, and memory pressure.
 
 mod support;
 
@@ -164,7 +163,8 @@ fn searching(options: impl Fn(Peer) -> Peer) -> Script {
     t
 }
 
-/// RFC 8899: probes of data in flight find the largest segment that the path carries, and all that follow are as large.
+/// RFC 8899: probes of data in flight find the largest segment that the path carries, and all later segments have that
+/// size.
 #[test]
 fn larger_segments_are_searched_for_and_used() {
     let mut t = searching(Peer::sack_permitted);
@@ -183,7 +183,7 @@ fn larger_segments_are_searched_for_and_used() {
     assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::CongestionEvents)), (0, 0));
 }
 
-/// A probe that is lost is no congestion, with SACK and without: its data goes again in two segments, the window stays.
+/// A lost probe is no congestion, with SACK and without: its data is sent again in two segments, and the window stays.
 #[test]
 fn a_probe_that_is_lost_costs_nothing_but_itself() {
     for sack in [true, false] {
@@ -201,7 +201,7 @@ fn a_probe_that_is_lost_costs_nothing_but_itself() {
         let mut again: Vec<String> = t.ranges().into_iter().filter(old).collect();
         assert_eq!(again.first().map(String::as_str), Some("1:513"), "sack: {sack}");
         if !sack {
-            // Nobody says that anything has left the network.
+            // Nothing reports that any segment has left the network.
             t.pass(ms(100));
             t.inject(peer(".").ack(513));
             again = t.ranges();
@@ -219,7 +219,7 @@ fn a_probe_that_is_lost_costs_nothing_but_itself() {
     }
 }
 
-/// After a black hole segments are small, and then the search goes on.
+/// After a black hole segments are small, and then the search continues.
 #[test]
 fn a_black_hole_begins_a_search() {
     let mut t = connected(|setup| {

@@ -1,4 +1,4 @@
-//! What connections hold in packet buffers. One test, because the count of live buffers is the process's.
+//! Packet buffers held by connections. One test, because the count of live buffers is the process's.
 
 mod support;
 

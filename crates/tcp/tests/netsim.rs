@@ -15,7 +15,7 @@ use tcp::{Close, State};
 
 const RATE: u64 = 12_500_000;
 
-/// Patterns of loss that a figure is the mean of: one alone says more about its time-outs than about the algorithm.
+/// Patterns of loss over which a figure is averaged: a single one depends more on its time-outs than on the algorithm.
 const SEEDS: u64 = 6;
 
 /// Throughput in kB/s over a link that loses `loss` segments of 1000.

@@ -160,7 +160,7 @@ fn simultaneous_open_segment_by_segment() {
 }
 
 /// "If there are other controls or data in the segment, queue them for processing after the ESTABLISHED state has been
-/// reached" (RFC 9293 section 3.10.7.3): data, its urgent mark and a FIN of a SYN that crosses ours.
+/// reached" (RFC 9293 section 3.10.7.3): with data, urgent mark and FIN of a SYN that crosses ours.
 #[test]
 fn a_syn_that_crosses_ours_keeps_its_data() {
     for (flags, end, state) in [("S", 101, State::Established), ("SFU", 102, State::CloseWait)] {
@@ -168,7 +168,7 @@ fn a_syn_that_crosses_ours_keeps_its_data() {
             let mut t = Script::new(Setup::default());
             t.us.open(t.now);
             t.take();
-            // The pointer counts from the SYN: the byte behind the data.
+            // The urgent pointer counts from the SYN: the byte after the data.
             t.inject(peer(flags).seq(0).len(101).urgent(101).mss(1000));
             t.expect(&["S. 0:0(0) ack 1 win 65535 <mss 1460>"]);
             assert_eq!((t.state(), t.read()), (State::SynReceived, 0));
@@ -185,8 +185,7 @@ fn a_syn_that_crosses_ours_keeps_its_data() {
     }
 }
 
-/// The SYN comes again before the handshake is over, and what it brought is taken once; a reset, or a CLOSE, ends
-/// it with nothing left.
+/// The SYN is repeated before the handshake is complete, and its data is taken once; a reset, or a CLOSE, discards it.
 #[test]
 fn data_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {
     let opening = || {
@@ -206,7 +205,7 @@ fn data_of_a_syn_that_crosses_ours_is_taken_once_or_not_at_all() {
     let mut t = opening();
     t.inject(peer("R").seq(1));
     assert_eq!((t.state(), t.read()), (State::Closed, 0));
-    // Data that its user will never read: the peer must know.
+    // Data that the user will never read: the peer must be reset.
     let mut t = opening();
     t.run(tcp::Close);
     t.expect(&["R. 1:1(0) ack 1 win 0"]);
@@ -344,7 +343,7 @@ fn data_and_fin_on_the_syn_ack_count() {
     let mut t = Script::new(Setup::default());
     t.us.open(t.now);
     t.take();
-    // The pointer counts from the SYN: the byte behind the data.
+    // The urgent pointer counts from the SYN: the byte after the data.
     t.inject(peer("SFU.").seq(0).mss(1000).len(4).urgent(5));
     t.expect(&[". 1:1(0) ack 6 win 65530"]);
     assert!(t.us.ready.contains(Readiness::URGENT));
@@ -367,7 +366,7 @@ fn an_answer_that_echoes_no_timestamp_of_ours_is_another_connections() {
     assert_eq!(t.state(), State::Established);
 }
 
-/// The thread that brings the answer may have begun its batch before another one sent the SYN, or sent it again.
+/// The thread that processes the answer may have begun its batch before another thread sent the SYN, or sent it again.
 #[test]
 fn an_answer_in_a_batch_that_is_older_than_a_syn_is_ours() {
     let opening = || {
@@ -482,7 +481,7 @@ fn a_lost_syn_ack_means_one_segment_to_begin_with() {
     assert_eq!(t.us.status().cwnd, 1000);
 }
 
-/// `TCP_DEFER_ACCEPT`: the listener hears of a connection that has data.
+/// `TCP_DEFER_ACCEPT`: the listener accepts a connection once it has data.
 #[test]
 fn a_listener_may_wait_for_data() {
     let setup = Setup { defer_accept: 3, ..Setup::default() };
@@ -493,7 +492,7 @@ fn a_listener_may_wait_for_data() {
     t.inject(peer(".").win(1000));
     assert!(t.us.driver.is_none() && t.us.half_open.is_some());
     t.expect(&[]);
-    // Two time-outs pass in silence, the third asks again.
+    // Two time-outs send nothing, the third sends the SYN-ACK again.
     t.pass(Duration::from_millis(6900));
     t.expect(&[]);
     t.inject(peer("P.").win(1000).len(20));
@@ -514,7 +513,7 @@ fn a_listener_does_not_wait_for_data_for_ever() {
     assert_eq!(t.take().len(), 1, "the SYN-ACK, once");
     t.inject(peer(".").win(1000));
     assert!(t.us.accepted && t.state() == State::Established);
-    // Who never answers is given up in the end.
+    // A peer that never answers is given up in the end.
     let mut t = Script::new(Setup { defer_accept: 2, ..Setup::default() });
     t.us.listening = true;
     t.inject(peer("S").seq(0).win(60_000).mss(1000));
@@ -531,7 +530,7 @@ fn seconds_of_waiting_for_data_are_counted_in_time_outs() {
     assert_eq!(count(u64::MAX / 4), u8::MAX);
 }
 
-/// What a route says of the path: the MSS and the window of our SYN, and the first flight.
+/// Attributes of a route: the MSS and the window of our SYN, and the first flight.
 #[test]
 fn what_is_known_of_the_path_bounds_the_syn_and_the_first_flight() {
     let mut setup = Setup::default();
@@ -555,8 +554,8 @@ fn what_is_known_of_the_path_bounds_the_syn_and_the_first_flight() {
     assert_eq!(t.us.status().unacknowledged, 3 * 1460);
 }
 
-/// RFC 5681 section 3.1 and RFC 6928 section 2 count bytes too: large segments are fewer. A window that a user asks for
-/// is as large as he says.
+/// RFC 5681 section 3.1 and RFC 6928 section 2 count bytes too: large segments are fewer. A window set by the user is
+/// used as set.
 #[test]
 fn the_initial_window_of_large_segments_is_what_the_profile_allows() {
     let segments = [536, 1460, 2190, 2200, 8960];

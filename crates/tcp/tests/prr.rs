@@ -45,7 +45,7 @@ fn one_loss_sends_one_segment_for_two_that_arrive_and_ends_at_the_threshold() {
     assert!(!status.recovering && status.cwnd == 10_000, "{status:?}");
 }
 
-/// Heavy loss: the pipe is far below the threshold; packets are conserved, and a safe acknowledgement adds a segment.
+/// Heavy loss: the pipe is far below the threshold. Packets are conserved, and a safe acknowledgement adds a segment.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-9.3
 //= type=test
 //# A segment marked as lost by RACK-TLP MUST NOT be retransmitted until congestion control deems this appropriate.

@@ -1,5 +1,5 @@
-//! Loss found by time (RFC 8985 section 6): the reordering window, its timer, lost retransmissions, and what reordering
-//! and D-SACKs change. The path takes 100 ms, so the window is 25 ms and the first RTO 300 ms.
+//! Loss detection by time (RFC 8985 section 6): the reordering window, its timer, lost retransmissions, and what
+//! reordering and D-SACKs change. The path takes 100 ms, so the window is 25 ms and the first RTO 300 ms.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn ten_out_over(rtt: u64) -> Script {
     t
 }
 
-/// Where reordering was seen the timer of the window has so much more, in ms.
+/// Slack of the reordering timer once reordering was seen, in ms.
 const SLACK: u64 = 2;
 
 #[test]
@@ -87,19 +87,19 @@ fn a_lost_retransmission_is_sent_again_without_a_time_out() {
     t.inject(peer(".").ack(1).sack(&[(1001, 5001)]));
     assert_eq!(t.ranges(), ["1:1001"]);
     t.pass(ms(1));
-    // The rest of the first flight arrives; new data leaves after the retransmission.
+    // The rest of the first flight arrives; new data is sent after the retransmission.
     t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
     let new = t.ranges();
     assert!(new.len() >= 2 && new[0] == "10001:11001", "{new:?}");
     t.pass(ms(100));
-    // It arrives, but what was sent again before it does not.
+    // It arrives, but the earlier retransmission does not.
     t.inject(peer(".").ack(1).sack(&[(1001, 11_001)]));
     assert_eq!(t.ranges()[0], "1:1001");
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::FastRetransmits)), (0, 1));
 }
 
-/// Found by the soak: as long as SND.UNA stands, the peer echoes the timestamp of before the hole. What is SACKed
-/// meanwhile left later all the same, and shows that the first retransmission is lost, too.
+/// Found by the soak: as long as SND.UNA stays, the peer echoes the timestamp of before the hole. Segments SACKed
+/// meanwhile were sent later nevertheless, and show that the first retransmission is lost, too.
 #[test]
 fn a_lost_retransmission_is_found_although_the_echo_stands_still() {
     let mut setup = Setup::default();
@@ -119,7 +119,7 @@ fn a_lost_retransmission_is_found_although_the_echo_stands_still() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::TailLossProbes)), (0, 0));
 }
 
-/// Found by the soak: a peer that talks and acknowledges nothing put the time-out off with each of its segments, on a
+/// Found by the soak: a peer that sends and acknowledges nothing postponed the time-out with each of its segments, on a
 /// path that had shown reordering: nothing was SACKed, and still the reordering window had the timer.
 #[test]
 fn a_peer_that_talks_does_not_put_off_the_time_out_behind_a_probe() {
@@ -181,7 +181,7 @@ fn a_peer_that_takes_back_what_it_had_is_found_out_by_its_acknowledgement() {
     t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
     assert_eq!(t.ranges(), ["1:1001"]);
     t.pass(ms(100));
-    // It has thrown 1001..10001 away.
+    // The peer has discarded 1001..10001.
     t.inject(peer(".").ack(1001));
     assert_eq!(t.us.count(Counter::SackReneges), 1);
     let mut end = 1001;
@@ -198,8 +198,8 @@ fn a_peer_that_takes_back_what_it_had_is_found_out_by_its_acknowledgement() {
     assert_eq!((t.us.status().unacknowledged, t.us.count(Counter::Timeouts)), (0, 0));
 }
 
-/// Two threads take turns on a connection, and the second has the older clock reading: what it sends leaves later all
-/// the same, and is not lost because what left before it has arrived.
+/// Two threads alternate on a connection, and the second has the older clock reading: its segments were sent later
+/// nevertheless, and are not lost because earlier ones have arrived.
 #[test]
 fn what_left_last_left_last_whatever_the_clock_of_its_thread_says() {
     let mut t = connected();
@@ -236,13 +236,14 @@ fn what_left_last_left_last_whatever_the_clock_of_its_thread_says() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.status().recovery), (0, RecoveryState::Open));
 }
 
-/// With data to send a silent recovery is probed by that: its acknowledgement tells, and nothing is sent in vain.
+/// A silent recovery is probed with new data if there is any: its acknowledgement shows the loss, and no transmission
+/// is wasted.
 #[test]
 fn silence_in_recovery_is_probed_with_new_data_first() {
     let mut t = ten_out_over(40);
     t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
     assert_eq!(t.ranges(), ["1:1001"]);
-    // More than the window lets out.
+    // More than the window allows.
     t.send(100_000);
     t.take();
     let next = 1 + t.us.status().unacknowledged;
@@ -255,7 +256,7 @@ fn silence_in_recovery_is_probed_with_new_data_first() {
     assert_eq!(t.us.count(Counter::Timeouts), 0);
 }
 
-/// If new data is not answered either, the first segment leaves once more, later; and then the time-out decides.
+/// If new data is not answered either, the first segment is sent once more, later; and then the time-out decides.
 #[test]
 fn silence_after_the_first_probe_of_recovery_repeats_what_is_lost() {
     let mut t = ten_out_over(40);
@@ -274,12 +275,12 @@ fn silence_after_the_first_probe_of_recovery_repeats_what_is_lost() {
 
 #[test]
 fn silence_in_recovery_is_probed_before_the_time_out() {
-    // Two round trips and what a peer may delay; that much later the time-out would come first on the longer path.
+    // Two round trips and the peer's delay; on the longer path the time-out would be earlier.
     for (rtt, least, most) in [(40, 125, 140), (100, 200, 206)] {
         let mut t = ten_out_over(rtt);
         t.inject(peer(".").ack(1).sack(&[(1001, 10_001)]));
         assert_eq!(t.ranges(), ["1:1001"]);
-        // Nothing else is out: if that is lost, too, no acknowledgement will come.
+        // Nothing else is in flight: if that is lost, too, no acknowledgement will arrive.
         let waited = t.until_sent(ms(1000)).unwrap();
         assert!(ms(least) < waited && waited < ms(most), "{rtt} ms: {waited:?}");
         assert_eq!(t.ranges(), ["1:1001"]);
@@ -291,7 +292,7 @@ fn silence_in_recovery_is_probed_before_the_time_out() {
     }
 }
 
-/// Where the time-out would come before two probes there is one, of what was sent again: with data to send, too.
+/// If the time-out would be before two probes, there is one, a retransmission, even with data to send.
 #[test]
 fn a_long_path_has_time_for_one_probe_of_recovery() {
     let mut t = ten_out();
@@ -305,7 +306,7 @@ fn a_long_path_has_time_for_one_probe_of_recovery() {
     assert_eq!((t.us.count(Counter::Timeouts), t.us.count(Counter::TailLossProbes)), (1, 1));
 }
 
-/// A path that reorders, and then one segment that left long before the next: that alone does not make it lost.
+/// A path that reorders, and then a segment sent long before the next: that alone does not make it lost.
 #[test]
 fn what_was_only_just_overtaken_is_waited_for() {
     let mut t = ten_out();
@@ -322,8 +323,8 @@ fn what_was_only_just_overtaken_is_waited_for() {
     assert_eq!(t.ranges(), ["10001:11001"]);
 }
 
-/// What was sent again arrives before its retransmission can have: it was overtaken. From then on what is overtaken is
-/// waited for, also in the same recovery.
+/// A segment arrives before its retransmission can have: it was overtaken. From then on the reordering window applies,
+/// also in the same recovery.
 #[test]
 fn a_needless_retransmission_shows_that_the_path_reorders() {
     let mut t = ten_out();
@@ -366,8 +367,8 @@ fn five_sent_again() -> Script {
     t
 }
 
-/// What arrives behind the hole does not tell RACK that the repetition in it was lost: each of them came sooner than
-/// the least round trip, and may be the original. Nor does it put off the time-out.
+/// Segments arriving behind the hole do not show RACK that the retransmission into it was lost: each arrived sooner
+/// than the least round trip, and may be the original. Nor do they postpone the time-out.
 #[test]
 fn selective_acknowledgements_do_not_put_off_the_time_out_of_the_first_segment() {
     let mut t = five_sent_again();
@@ -385,7 +386,7 @@ fn selective_acknowledgements_do_not_put_off_the_time_out_of_the_first_segment()
     assert_eq!(t.us.count(Counter::Timeouts), 1, "but then");
 }
 
-/// What left before the repetition and arrives only now shows that the round trip has become longer.
+/// A segment sent before the retransmission that arrives only now shows that the round trip has become longer.
 #[test]
 fn what_left_earlier_and_arrives_late_does_put_it_off() {
     let mut setup = Setup::default();

@@ -69,7 +69,7 @@ fn a_batch_is_acknowledged_once() {
     assert_eq!(t.until_sent(ms(10_000)), None);
 }
 
-/// What was right behind turned out to be damaged: the acknowledgement is delayed, not lost.
+/// The following segment was damaged: the acknowledgement is delayed, not lost.
 #[test]
 fn a_batch_whose_last_segment_is_missing_is_acknowledged_after_the_delay() {
     let mut t = plain();
@@ -81,7 +81,7 @@ fn a_batch_whose_last_segment_is_missing_is_acknowledged_after_the_delay() {
     t.expect(&[". 1:1(0) ack 1001 win 64535"]);
 }
 
-/// A peer that waits for window is not kept waiting by what stands behind.
+/// A peer that waits for window is not delayed by the following segments.
 #[test]
 fn a_quarter_of_the_buffer_is_acknowledged_whatever_is_behind() {
     let mut setup = delayed();
@@ -165,7 +165,7 @@ fn a_full_buffer_closes_the_window_and_reading_opens_it_again() {
     assert_eq!(t.us.received, support::data(1, 4000));
 }
 
-/// Its buffer is larger than the unscaled window of a SYN can say, and the first acknowledgement of data tells.
+/// Its buffer is larger than the unscaled window of a SYN, and the first acknowledgement of data advertises it.
 #[test]
 fn a_short_dialogue_has_no_window_update() {
     for open in [Script::connected, Script::accepted] {
@@ -332,19 +332,19 @@ fn an_old_timestamp_is_refused() {
     t.inject(peer(".").ts(199, 1000).seq(101).len(100));
     assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpPaws))));
     t.expect(&[". 1:1(0) ack 101 win 65435 <TS 1050 200>"]);
-    // Without a timestamp it is dropped without a word.
+    // Without a timestamp it is dropped silently.
     t.inject(peer(".").seq(101).len(100));
     assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpMissingTimestamp))));
     t.expect(&[]);
-    // After 24 days the old value means nothing.
+    // After 24 days the old value is no longer compared.
     t.pass(std::time::Duration::from_secs(25 * 86_400));
     t.inject(peer(".").ts(5, 1000).seq(101).len(100));
     assert!(matches!(t.us.last, Some(Disposition::Done)));
     assert_eq!(t.read(), 200);
 }
 
-/// A retransmission may overtake the data that left just before it. How much older that may be is the profile's;
-/// whether data may come without a timestamp is another question.
+/// A retransmission may overtake data sent just before it. The profile decides how much older that may be, and
+/// separately whether data may have no timestamp.
 #[test]
 fn a_timestamp_may_be_older_by_as_many_ticks_as_the_profile_says() {
     for (profile, value, taken) in [
@@ -366,7 +366,7 @@ fn a_timestamp_may_be_older_by_as_many_ticks_as_the_profile_says() {
         // TS.Recent never goes back.
         t.inject(peer(".").ts(value.min(198), 1000).seq(201).len(100));
         assert!(matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpPaws))));
-        // That is the tolerance alone: data without any timestamp is `strict_timestamps`' to judge.
+        // This is only the tolerance: `strict_timestamps` decides about data without a timestamp.
         t.inject(peer(".").seq(201).len(100));
         let missing = matches!(t.us.last, Some(Disposition::Dropped(DropReason::TcpMissingTimestamp)));
         assert_eq!(missing, profile == Profile::Rfc, "{profile}");
@@ -422,7 +422,7 @@ fn quick_acknowledgement_on_demand() {
     assert_eq!(t.take().len(), 0);
 }
 
-/// A read that ends inside of a packet frees what it took; the rest takes room until the user has come to its end.
+/// A read that ends inside a packet frees the part it took; the rest takes room until the user has read it.
 #[test]
 fn what_is_left_of_a_packet_takes_room_until_it_is_read() {
     let mut setup = delayed();
@@ -445,7 +445,7 @@ fn what_is_left_of_a_packet_takes_room_until_it_is_read() {
     assert_eq!(t.us.status().receive_window, 5000, "half of the window was left: the next acknowledgement says so");
 }
 
-/// While the peer has half of the window left, nobody need hear how far the user has come: the next read says it.
+/// While the peer has half of the window left, the user's progress need not be reported: the next read implies it.
 #[test]
 fn the_next_read_says_that_the_packet_before_is_used_up() {
     let mut setup = delayed();
@@ -462,7 +462,7 @@ fn the_next_read_says_that_the_packet_before_is_used_up() {
     assert_eq!(t.us.status().receive_window, 9000);
 }
 
-/// How long windows take, and how much of them is read, is what `TCP_INFO` tells.
+/// `TCP_INFO` reports how long windows take, and how much of them is read.
 #[test]
 fn the_receiver_s_round_trip_and_space_are_measured() {
     let mut setup = delayed();
@@ -475,7 +475,7 @@ fn the_receiver_s_round_trip_and_space_are_measured() {
     assert_eq!(info(&mut t), (0, 10_000), "ten segments, or half of the buffer");
     let mut seq = 1;
     for _ in 0..4 {
-        // A window of the peer's in each round trip.
+        // One full window from the peer in each round trip.
         let window = t.us.status().receive_window / 1000;
         for _ in 0..window {
             t.inject(peer(".").seq(seq).len(1000));
@@ -502,7 +502,7 @@ fn data_out_of_order_does_not_close_the_window() {
     assert_eq!((status.out_of_order, status.receive_window), (5000, 10_000));
 }
 
-/// A read between whose two halves another thread processes segments: both then want to tell the peer something.
+/// A read with segments processed by another thread between its two halves: both then have something to advertise.
 struct ReadWhile(Vec<tcp::Segment>);
 
 impl tcp::Event for ReadWhile {
@@ -511,7 +511,7 @@ impl tcp::Event for ReadWhile {
     fn run<A: tcp::PcbAccess>(self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: observe::Time) -> usize {
         let mut received = Received::default();
         let unfinished = Receive { max: usize::MAX }.take(pcb, &mut received).expect_err("a window to tell of");
-        // The first half has no outbox: its caller gives the memory back, as a place does.
+        // The first half has no outbox: its caller reports the freed memory, as a place does.
         out.memory -= i64::from(received.memory);
         for segment in self.0 {
             let _ = tcp::SegmentArrives(&mut Some(segment)).run(pcb, out, now);

@@ -1,5 +1,5 @@
-//! Loss recovery: fast retransmit, SACK (RFC 6675), NewReno (RFC 6582), limited transmit (RFC 3042), time-outs
-//! (RFC 6298), and what they do to the congestion window.
+//! Loss recovery: fast retransmit, SACK (RFC 6675), NewReno (RFC 6582), limited transmit (RFC 3042), time-outs (RFC
+//! 6298), and their effect on the congestion window.
 
 mod support;
 
@@ -47,8 +47,8 @@ fn the_third_duplicate_sends_again_and_the_first_two_send_new_data() {
     t.inject(duplicate());
     assert_eq!(ranges(&mut t), ["11001:12001"]);
     t.inject(duplicate());
-    // Twelve were out, three arrived and one was sent again; the window is to become half of ten, for limited transmit
-    // does not count.
+    // Twelve were out, three arrived and one was retransmitted; the window becomes half of ten, because limited
+    // transmit does not count.
     assert_eq!(ranges(&mut t), ["1:1001"]);
     let status = t.us.status();
     assert_eq!((status.cwnd, status.ssthresh, status.recovering), (9000, 5000, true));
@@ -156,9 +156,9 @@ fn sack_fills_exactly_the_holes() {
     assert_eq!(t.us.count(Counter::Retransmits), 3);
 }
 
-/// What leaves within a part of the smoothed round trip must still be told apart by the least one: else a
-/// retransmission that arrives hides the losses of all that left in that time, and they wait for a time-out that is as
-/// long.
+/// Segments sent within a part of the smoothed round trip must still be distinguished by the least one: else an
+/// arriving retransmission hides the losses of all segments sent in that time, and they wait for an equally long
+/// time-out.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-4
 //= type=test
 //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
@@ -330,7 +330,7 @@ fn a_reneging_peer_gets_everything_again() {
     t.take();
     t.inject(peer(".").ack(1).sack(&[(1001, 4001)]));
     assert_eq!(ranges(&mut t), ["1:1001"]);
-    // It then forgets what it had.
+    // The peer then discards its data.
     t.inject(peer(".").ack(1001));
     let mut sent = Vec::new();
     for _ in 0..6 {
@@ -408,7 +408,7 @@ fn the_tail_is_sent_again_after_an_rto_that_has_shrunk() {
     t.us.open(t.now);
     t.pass(ms(900));
     t.inject(peer("S.").seq(0).win(60_000).mss(1000));
-    // The wake that was asked for the SYN is over.
+    // The wake requested for the SYN is over.
     t.pass(ms(150));
     t.take();
     let mut sent = 1;
@@ -449,7 +449,7 @@ fn without_sack_duplicates_of_the_recovery_point_start_no_second_recovery() {
     let recover = 12_001;
     t.inject(peer(".").ack(recover));
     assert!(!t.us.status().recovering);
-    // Answers to data that was sent again without need: they may not count as a loss (RFC 6582 section 3.2 step 2).
+    // Answers to spurious retransmissions: they must not count as a loss (RFC 6582 section 3.2 step 2).
     (0..4).for_each(|_| t.inject(peer(".").ack(recover)));
     assert_eq!(t.us.count(Counter::FastRetransmits), 1);
     t.inject(peer(".").ack(recover + 1000));
@@ -464,7 +464,7 @@ fn without_sack_duplicates_of_the_recovery_point_start_no_second_recovery() {
 //# take the following steps:
 #[test]
 fn with_sack_an_acknowledgement_with_news_counts_even_if_it_advances() {
-    // RFC 6675 section 2: news makes the duplicate, whatever the acknowledgement number does.
+    // RFC 6675 section 2: newly SACKed data makes the duplicate, whatever the acknowledgement number.
     let mut t = with_sack();
     t.send(10_000);
     t.take();
@@ -506,7 +506,7 @@ fn an_acknowledgement_that_advances_begins_the_count_of_duplicates_anew() {
 #[test]
 fn after_a_time_out_no_recovery_begins_before_all_that_was_out_is_acknowledged() {
     let mut t = with_sack();
-    // Else the data that arrives would say that the time-out was needless.
+    // Otherwise the arriving data would show that the time-out was spurious.
     t.us.setup.config.frto = 0;
     t.send(20_000);
     t.take();

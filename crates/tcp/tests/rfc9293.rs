@@ -1,5 +1,5 @@
-//! What RFC 9293 requires of one connection and no test of a subject shows: windows that shrink, urgent data of any
-//! length, the limits R1 and R2, keep-alive as it is by default, soft errors, and what goes into the IP header.
+//! Requirements of RFC 9293 on one connection that no other test covers: windows that shrink, urgent data of any
+//! length, the limits R1 and R2, the defaults of keep-alive, soft errors, and fields of the IP header.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn set(t: &mut Script, option: SocketOption) {
     t.run(SetOption(option)).expect("the value is in range");
 }
 
-/// Bytes of data that were sent since the last look, and where they end.
+/// Bytes of data sent since the last call, and their end.
 fn sent(t: &mut Script) -> (usize, u32) {
     let iss = t.us.setup.iss;
     let segments = core::mem::take(&mut t.us.sent);
@@ -93,7 +93,7 @@ fn a_window_that_shrinks_below_what_is_out_stops_new_data_and_nothing_else() {
     t.send(3000);
     t.expect(&[]);
     assert_eq!(t.us.status().send_window, 1500);
-    // Half of it is within the window; the time-out sends what is oldest, as ever.
+    // Half of it is within the window; the time-out sends the oldest segment, as always.
     assert_eq!(t.until_sent(ms(1000)), Some(ms(200)));
     t.expect(&[". 1:1001(1000) ack 1 win 65535"]);
     t.inject(peer(".").ack(1001).win(1500));
@@ -178,7 +178,7 @@ fn a_reset_with_data_resets() {
     assert_eq!(t.read(), 0, "and its text is none of the stream");
 }
 
-/// URG and the byte that each segment points at, relative to our first.
+/// The urgent pointer of each segment, relative to our first byte; `None` without URG.
 fn pointers(t: &mut Script) -> Vec<Option<u32>> {
     let iss = t.us.setup.iss;
     let segments = core::mem::take(&mut t.us.sent);
@@ -276,7 +276,7 @@ fn a_segment_is_what_both_the_peer_and_the_route_carry_less_options() {
     }
 }
 
-/// In TIME-WAIT after both have closed, with timestamps, and nobody who reads.
+/// In TIME-WAIT after both have closed, with timestamps and no reading user.
 fn time_wait_with_timestamps() -> Script {
     let mut t = Script::connected(Setup::default(), |syn| syn.ts(100, 1000));
     t.run(tcp::Close);
@@ -316,7 +316,7 @@ fn no_profile_delays_an_acknowledgement_for_half_a_second() {
     }
 }
 
-/// How long the peer's silence lasts until the connection of this profile ends, with data or in the handshake.
+/// Time until a connection of this profile ends if the peer is silent, with data or in the handshake.
 fn patience(profile: Profile, established: bool) -> Duration {
     let setup = Setup { config: profile.config(), ..Setup::default() };
     let mut t = if established { Script::connected(setup, |syn| syn) } else { Script::new(setup) };
@@ -472,7 +472,7 @@ fn keep_alive_does_not_probe_while_data_is_out() {
     assert_eq!(t.us.count(Counter::KeepAlivesOut), 0, "nor while the peer is heard");
 }
 
-/// A connection with data out, about which a router says this.
+/// A connection with data in flight, for which a router reports an error of `kind`.
 fn told(kind: IcmpKind, reports: bool) -> Script {
     let mut t = plain();
     set(&mut t, SocketOption::ErrorReports(reports));
@@ -531,7 +531,7 @@ fn a_user_need_not_hear_of_soft_errors() {
     assert_eq!(t.run(Receive { max: 1 }).unwrap_err(), Error::TimedOut);
 }
 
-/// Class and hop limit that IP is asked to put into the headers of what was sent.
+/// Class and hop limit for the IP headers of the segments sent.
 fn headers(t: &mut Script) -> Vec<(u8, u8)> {
     let sent = core::mem::take(&mut t.us.sent);
     sent.iter().map(|segment| (segment.meta().traffic_class, segment.meta().hop_limit)).collect()

@@ -1,5 +1,5 @@
-//! What the send buffer takes when it is counted as memory (Linux's way): in runs of half of the peer's largest window,
-//! each with its overhead; when a writer is woken; how the buffer grows; and `MSG_MORE`, which ends a call without a
+//! The capacity of the send buffer when it is counted as memory, as on Linux: in runs of half of the peer's largest
+//! window, each with its overhead; waking a writer; growth of the buffer; and `MSG_MORE`, which ends a call without a
 //! push.
 
 mod support;
@@ -31,7 +31,7 @@ fn send_more(t: &mut Script, len: usize) -> usize {
 #[test]
 fn a_run_that_was_begun_is_filled_and_what_leaves_meanwhile_makes_room() {
     let mut t = connected(Some(50_000));
-    // 16 segments, of which ten leave; ten more fill what remains; then two runs: 58 000 and four times the overhead.
+    // 16 segments, ten of which are sent; ten more fill the rest; then two runs: 58 000 and four times the overhead.
     assert_eq!(t.send(59_000), 58_000);
     assert_eq!(t.take().len(), 10);
     assert_eq!(t.send(1), 0);
@@ -43,7 +43,7 @@ fn a_buffer_of_any_size_takes_one_run_and_its_writer_waits_for_a_third_of_it() {
     assert_eq!(t.send(100_000), 26_000);
     t.take();
     t.inject(peer(".").ack(10_001).win(257));
-    // All has left; 16 000 bytes and the overhead of their run.
+    // All is sent; 16 000 bytes and the overhead of their run.
     assert_eq!(t.take().len(), 16);
     t.inject(peer(".").ack(23_001).win(257));
     assert!(

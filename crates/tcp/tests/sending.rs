@@ -100,7 +100,7 @@ fn nagle_holds_the_second_small_segment() {
     t.expect(&[]);
     t.inject(peer(".").ack(11).win(60_000));
     t.expect(&["P. 11:31(20) ack 1 win 65535"]);
-    // A full segment need not wait, and what is behind it must.
+    // A full segment need not wait, but the rest must.
     t.send(1010);
     t.expect(&[". 31:1031(1000) ack 1 win 65535"]);
     t.inject(peer(".").ack(1031).win(60_000));
@@ -488,8 +488,7 @@ fn a_month_of_silence_does_not_stop_the_timestamp_clock() {
     assert!(t.take()[0].contains(&format!("TS {value} ")), "a clock that stands still breaks the peer's PAWS");
 }
 
-/// No segment has data from both sides of the end of a record, and its last bytes wait for nothing that could join
-/// them.
+/// No segment has data from both sides of the end of a record, and its last bytes do not wait for more data.
 #[test]
 fn segments_end_where_records_end() {
     let mut t = Script::connected(Setup::default(), |syn| syn.mss(1000));

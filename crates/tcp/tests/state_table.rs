@@ -1,5 +1,5 @@
 //! Every combination of the six control bits in every one of the eleven states, against RFC 9293 section 3.10.7 as it
-//! reads with RFC 5961 and RFC 1337: what is answered, and which state follows.
+//! reads with RFC 5961 and RFC 1337: the answer, and the next state.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::script::{Script, peer};
 use tcp::State;
 use wire::tcp::TcpFlags;
 
-/// What is sent in answer to a segment.
+/// The answer to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Nothing,
@@ -80,8 +80,8 @@ fn expected(state: State, flags: TcpFlags) -> (Answer, State) {
         State::SynSent => (Answer::SynAck, State::SynReceived),
         // Section 3.10.7.4, and RFC 1337: the RST bit, the SYN bit, the ACK bit, the FIN bit.
         State::TimeWait if rst => nothing,
-        // RFC 6191: RCV.NXT is larger than the number of the FIN, so that the SYN begins a new connection, for which
-        // nobody listens.
+        // RFC 6191: RCV.NXT is larger than the number of the FIN, so the SYN begins a new connection, for which there
+        // is no listener.
         _ if reopens(state, flags) => (Answer::Reset, State::Listen),
         State::SynReceived if rst => (Answer::Nothing, State::Listen),
         _ if rst => (Answer::Nothing, State::Closed),
@@ -123,8 +123,8 @@ fn answer(t: &mut Script) -> Answer {
     })
 }
 
-/// All control bits in these states, with a segment without data at RCV.NXT + `offset`: the answer and the next state
-/// are what `expected` says, if it says anything.
+/// All control bits in these states, with a segment without data at RCV.NXT + `offset`: compares the answer and the
+/// next state with `expected`, if it returns any.
 fn compare(states: &[State], offset: u32, expected: impl Fn(State, TcpFlags) -> Option<(Answer, State)>) {
     let mut differ = Vec::new();
     for &state in states {
@@ -163,8 +163,8 @@ fn reopens(state: State, flags: TcpFlags) -> bool {
     state == State::TimeWait && flags.contains(TcpFlags::SYN) && !flags.intersects(others)
 }
 
-/// First the sequence number: what is not acceptable is answered, unless it is a reset, and changes nothing. RCV.WND is
-/// at most 65 535 in all these states.
+/// First the sequence number: a segment that is not acceptable is answered, unless it is a reset, and changes nothing.
+/// RCV.WND is at most 65 535 in all these states.
 //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
 //= type=test
 //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST silently discard
@@ -187,7 +187,8 @@ fn sixty_four_combinations_outside_the_window() {
     }
 }
 
-/// The same right below RCV.NXT, where in SYN-RECEIVED the peer's SYN was: that alone, again, gets the SYN-ACK again.
+/// The same right below RCV.NXT, the place of the peer's SYN in SYN-RECEIVED: only a repeated SYN gets the SYN-ACK
+/// again.
 #[test]
 fn sixty_four_combinations_below_the_window() {
     let controls = TcpFlags::SYN | TcpFlags::ACK | TcpFlags::RST | TcpFlags::FIN;
@@ -232,7 +233,7 @@ fn a_reset_next_to_the_window_is_not_answered() {
     let mut setup = Setup::default();
     setup.config.quick_acks = 0;
     for (scaled, seq, answered) in [
-        // The peer was told 65 535 bytes from 1 on in a SYN-ACK, then nothing more: 100 have come, unacknowledged.
+        // The SYN-ACK advertised 65 535 bytes from 1 on, and nothing since: 100 have arrived, unacknowledged.
         (false, 65_535, true),
         (false, 65_536, false),
         (false, 65_537, false),
@@ -256,8 +257,8 @@ fn a_reset_next_to_the_window_is_not_answered() {
     }
 }
 
-/// The states of an active open behind a SYN that crossed ours: RST, SYN, ACK and FIN in this order there, too, and no
-/// listener to go back to.
+/// The states of an active open after a SYN that crossed ours: RST, SYN, ACK and FIN in this order, too, and no
+/// listener to return to.
 #[test]
 fn sixty_four_combinations_while_both_open() {
     for bits in 0..64 {
@@ -284,7 +285,7 @@ fn sixty_four_combinations_while_both_open() {
     }
 }
 
-/// Blind attackers (RFC 5961): whatever is in the window and not exact changes no state, and nobody reads forged data.
+/// Blind attackers (RFC 5961): a segment in the window but not exact changes no state, and forged data is never read.
 #[test]
 fn blind_segments_change_nothing_in_any_synchronised_state() {
     for state in &STATES[3..] {
@@ -309,7 +310,7 @@ fn blind_segments_change_nothing_in_any_synchronised_state() {
                 assert_eq!(t.read(), 0);
             }
         }
-        // An acknowledgement of what was never sent.
+        // An acknowledgement of unsent data.
         let (mut t, next) = reach(*state);
         t.inject(peer("P.").seq(next).ack(5000).len(4));
         assert_eq!(t.state(), *state);

@@ -1,4 +1,4 @@
-//! What a connection says of itself: counts and rates that `TCP_INFO` reports.
+//! Status reports: counts and rates in `TCP_INFO`.
 
 mod support;
 
@@ -150,7 +150,7 @@ fn ecn_is_seen_with_the_first_segment_that_is_capable() {
     assert_eq!(info(&mut t).delivered_ce, 3, "all that the acknowledgement tells of");
 }
 
-/// What is in flight is counted in the segments of today, and those have become smaller.
+/// The flight is counted in segments of the present size, which has become smaller.
 #[test]
 fn segments_that_have_become_small_are_not_delivered_before_they_left() {
     let mut t = Script::connected(Setup::default(), |syn| syn);

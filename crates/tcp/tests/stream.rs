@@ -1,5 +1,5 @@
-//! Whole streams over a bad link: whatever the link does, both users read exactly what the other wrote; and the staged
-//! driver sends, byte for byte, what the whole driver sends.
+//! Whole streams over a bad link: whatever the link does, each user reads exactly the other's data; and the staged
+//! driver sends, byte for byte, the same as the whole driver.
 
 mod support;
 
@@ -12,8 +12,8 @@ use support::link::{Faults, World};
 use support::{data, ms};
 use tcp::{Close, Config, Shutdown, State};
 
-/// What both users do: write `len[i]` bytes in writes of `write`, read everything, shut down writing at the end, and
-/// close when the other end did.
+/// Both users write `len[i]` bytes in writes of `write`, read everything, shut down writing at the end, and close when
+/// the other end did.
 struct Users {
     len: [usize; 2],
     written: [usize; 2],
@@ -158,7 +158,7 @@ fn a_device_with_little_credit() {
     assert_eq!(world.ends[0].count(Counter::Retransmits), 0);
 }
 
-/// Both worlds run the same input; every byte out, and when, must be equal (invariant G3).
+/// Both worlds run the same input; every byte sent, and its time, must be equal (invariant G3).
 fn differential(faults: Faults, len: [usize; 2], write: usize, change: impl Fn(&mut Config)) {
     let traces = [false, true].map(|staged| {
         let mut setup = Setup { staged, ..Setup::default() };
@@ -216,10 +216,9 @@ proptest! {
         setup.config.timestamps = features & 1 != 0;
         setup.config.sack = features & 2 != 0;
         setup.options.no_delay = features & 4 != 0;
-        // Of the eight tries that a closed connection has, with both ways losing one in five, all fail once in 10 000
-        // times.
+        // With a loss of one in five each way, all eight tries of a closed connection fail once in 10 000 times.
         setup.config.orphan_retries = setup.config.retries;
-        // Nor may it be luck whether one of seven SYNs gets through.
+        // Nor may the test depend on one of seven SYNs arriving.
         (setup.config.syn_retries, setup.config.syn_ack_retries) = (60, 60);
         let faults = Faults { loss, duplicate, jitter: ms(jitter), seed, ..Faults::default() };
         transfer(setup, faults, [len.0, len.1], write.max(len.0.max(len.1) / 200 + 1));
@@ -237,7 +236,7 @@ proptest! {
     }
 }
 
-/// Invariant G7: new bytes leave in the order of their sequence numbers.
+/// Invariant G7: new bytes are sent in the order of their sequence numbers.
 fn assert_new_bytes_leave_in_order(trace: &[(observe::Time, usize, Vec<u8>)]) {
     let mut next: [Option<wire::SeqNumber>; 2] = [None; 2];
     for (_, end, segment) in trace {
@@ -253,7 +252,7 @@ fn assert_new_bytes_leave_in_order(trace: &[(observe::Time, usize, Vec<u8>)]) {
     }
 }
 
-/// What the peer is told about the receive side is merged monotonically: neither the acknowledgement nor the window's
+/// The advertised values of the receive side are merged monotonically: neither the acknowledgement nor the window's
 /// right edge ever moves back.
 fn assert_acknowledgements_only_advance(trace: &[(observe::Time, usize, Vec<u8>)]) {
     let shift = Config::default().window_shift();

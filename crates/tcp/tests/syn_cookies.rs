@@ -1,4 +1,4 @@
-//! SYN cookies (RFC 4987 section 3.6): what a handshake agrees upon comes back though nothing was remembered.
+//! SYN cookies (RFC 4987 section 3.6): the results of the negotiation survive without stored state.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn isn() -> Isn {
     Isn { iss: SeqNumber(0), ts_offset: 0x1234_5678, flow_hash: None }
 }
 
-/// A listener that answers `syn` with a cookie: its SYN-ACK as text, and its sequence number and timestamp.
+/// A listener that answers `syn` with a cookie: its SYN-ACK as text, its sequence number and its timestamp.
 fn answer(t: &mut Script, syn: &Peer) -> (String, u32, Option<u32>) {
     let segment = t.segment(syn);
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
@@ -30,7 +30,7 @@ fn answer(t: &mut Script, syn: &Peer) -> (String, u32, Option<u32>) {
     (text, header.seq.0, header.options.timestamps.map(|ts| ts.value))
 }
 
-/// The peer acknowledges the cookie with `ack`; whether that makes a connection.
+/// The peer acknowledges the cookie with `ack`; returns whether that makes a connection.
 fn acknowledge(t: &mut Script, cookie: u32, ack: Peer) -> bool {
     t.us.setup.iss = cookie;
     let segment = t.segment(&ack);
@@ -70,7 +70,7 @@ fn without_timestamps_the_mss_alone_comes_back() {
     let mut t = Script::new(Setup::default());
     let (text, cookie, _) = answer(&mut t, &peer("S").seq(0).mss(1460).sack_permitted().scale(5));
     assert_eq!(text, "S. 0:0(0) ack 1 win 65535 <mss 1460>");
-    // The acknowledgement itself was lost: the first text completes the handshake and is not lost with it.
+    // The acknowledgement itself was lost: the first data completes the handshake and is not lost.
     assert!(acknowledge(&mut t, cookie, peer("P.").win(5000).len(10)));
     assert_eq!(t.read(), 10);
     let status = t.us.status();

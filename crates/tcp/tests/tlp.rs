@@ -157,7 +157,7 @@ fn a_probe_needs_a_round_trip_measured_since_the_one_before() {
         let mut t = connected();
         t.send(2000);
         t.pass(ms(202));
-        // The end of the flight went twice: the acknowledgement is no measurement (Karn).
+        // The end of the flight was sent twice: the acknowledgement is no sample (Karn).
         assert_eq!(t.ranges().last().map(String::as_str), Some("1001:2001"));
         t.inject(peer(".").ack(2001));
         t.inject(peer(".").ack(2001).sack(&[(1001, 2001)]));
@@ -194,7 +194,7 @@ fn probes_can_be_switched_off() {
     assert_eq!((t.us.count(Counter::TailLossProbes), t.us.count(Counter::Timeouts)), (0, 1));
 }
 
-/// A thread that comes late to its timer comes late to what has arrived, too: the probe waits for two round trips more.
+/// A thread that runs its timer late also processes arrivals late: the probe waits for two more round trips.
 #[test]
 fn whoever_is_late_looks_at_what_has_arrived_before_a_probe() {
     let mut t = Script::connected_over(setup(), ms(10), Peer::sack_permitted);
@@ -206,7 +206,7 @@ fn whoever_is_late_looks_at_what_has_arrived_before_a_probe() {
     assert_eq!(t.ranges(), [""; 0]);
     t.inject(peer(".").ack(2001));
     t.take();
-    // Late again: it is no excuse for more than a time-out.
+    // Late again: the delay is limited to a time-out.
     let mut late = 0;
     while t.us.sent.is_empty() {
         late += 40;

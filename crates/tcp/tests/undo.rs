@@ -1,4 +1,4 @@
-//! Reductions of the congestion window that are taken back: Eifel (RFC 3522, 4015) and D-SACK (RFC 2883, 3708).
+//! Undone reductions of the congestion window: Eifel (RFC 3522, 4015) and D-SACK (RFC 2883, 3708).
 
 mod support;
 
@@ -19,7 +19,7 @@ fn stamped(syn: Peer) -> Peer {
     syn.sack_permitted().ts(1, 1000)
 }
 
-/// Our timestamp clock reads 1100 ms when the connection is open; data leaves then, and is answered at 1200 ms.
+/// Our timestamp clock reads 1100 ms when the connection opens; data is sent then, and answered at 1200 ms.
 #[test]
 fn an_echo_from_before_the_retransmission_takes_the_cut_back() {
     for kind in Kind::ALL {
@@ -32,7 +32,7 @@ fn an_echo_from_before_the_retransmission_takes_the_cut_back() {
         let cut = t.us.status();
         assert!(cut.recovering && cut.ssthresh < 10_000);
         t.pass(ms(5));
-        // The first segment was only late: its own timestamp comes back.
+        // The first segment was only late: its own timestamp is echoed.
         t.inject(peer(".").ack(3953).ts(3, 1100));
         let status = t.us.status();
         assert_eq!(status.recovery, RecoveryState::Open, "{kind}");
@@ -112,7 +112,7 @@ fn duplicates_that_the_network_made_are_no_evidence() {
     assert_eq!(t.us.status().recovery, RecoveryState::Open);
 }
 
-/// The echo of a timestamp that was never sent, as a stale or forged segment brings it, is no age and no trouble.
+/// The echo of a timestamp that was never sent, from a stale or forged segment, is ignored.
 #[test]
 fn an_echo_from_nowhere_is_ignored() {
     let mut t = Script::connected(Setup::default(), |syn| syn.sack_permitted().ts(700, 1000));
@@ -139,7 +139,7 @@ fn timed_out(frto: u8, options: impl Fn(Peer) -> Peer) -> Script {
     t
 }
 
-/// RFC 5682: after a needless time-out nothing but the first segment is sent twice, and the window is as before.
+/// RFC 5682: after a spurious time-out only the first segment is sent twice, and the window is restored.
 #[test]
 fn new_data_after_a_time_out_shows_that_it_was_needless() {
     for options in [Peer::sack_permitted as fn(Peer) -> Peer, |syn| syn] {
@@ -180,7 +180,7 @@ fn a_time_out_is_not_doubted_without_leave_nor_without_new_data() {
     assert_eq!(t.ranges(), ["1001:2001", "2001:3001"], "the peer has no room for more");
 }
 
-/// Without SACK the first acknowledgement covers what had arrived behind a real loss.
+/// Without SACK the first acknowledgement covers data that had arrived behind a real loss.
 #[test]
 fn what_one_retransmission_repairs_is_no_proof_without_sack() {
     let mut t = timed_out(2, |syn| syn);
@@ -193,8 +193,8 @@ fn what_one_retransmission_repairs_is_no_proof_without_sack() {
     assert_eq!(t.us.count(Counter::UndoneReductions), 0);
 }
 
-/// Two recoveries in a row: a hole that the first has sent again is filled after the second has sent another one again.
-/// The acknowledgement echoes what left before that, and proves nothing.
+/// Two recoveries in a row: a hole retransmitted by the first is filled after the second has retransmitted another one.
+/// The acknowledgement echoes an earlier transmission, and proves nothing.
 #[test]
 fn an_echo_of_what_an_earlier_recovery_sent_takes_nothing_back() {
     let mut t = over(Kind::Cubic, stamped);
@@ -212,7 +212,7 @@ fn an_echo_of_what_an_earlier_recovery_sent_takes_nothing_back() {
     let undone = t.us.count(Counter::UndoneReductions);
     assert!(t.us.status().recovering, "a second recovery");
     t.take();
-    // Another one that left in between is lost, and is the first that the second recovery sends again.
+    // Another one sent in between is lost, and is the first retransmission of the second recovery.
     t.pass(ms(50));
     t.inject(peer(".").ack(una).ts(5, 1200).sack(&[(12845, 15809), (10869, 11857)]));
     assert_eq!(t.ranges()[0], "11857:12845");

@@ -1,4 +1,4 @@
-//! User time-outs that the two ends tell each other (RFC 5482).
+//! User time-outs that the two ends advertise to each other (RFC 5482).
 
 mod support;
 
@@ -26,7 +26,7 @@ fn setup(announced: Option<u64>) -> Setup {
     setup
 }
 
-/// What each segment since the last look told, in seconds.
+/// The user time-out advertised by each segment since the last call, in seconds.
 fn told(t: &mut Script) -> Vec<Option<u64>> {
     let read = |buf: &pktbuf::PktBuf| {
         let header = wire::tcp::parse(buf).expect("a good segment");
@@ -36,7 +36,7 @@ fn told(t: &mut Script) -> Vec<Option<u64>> {
     std::mem::take(&mut t.us.sent).iter().map(read).collect()
 }
 
-/// Connected actively by a peer whose SYN-ACK tells `theirs`.
+/// Connected actively to a peer whose SYN-ACK advertises `theirs`.
 fn connected(setup: Setup, theirs: Option<u64>) -> Script {
     Script::connected(setup, |syn| theirs.map_or(syn.clone(), |seconds| telling(seconds, syn)))
 }
@@ -290,7 +290,7 @@ fn the_field_byte_by_byte() {
     }
 }
 
-/// A field of zero is never sent: there is no way to ask for it, and what is less than a second is not rounded to it.
+/// A field of zero is never sent: it cannot be set, and less than a second is not rounded to it.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.4
 //= type=test
 //# Current TCP implementations MUST NOT send it and MUST ignore it upon reception.
@@ -311,7 +311,7 @@ fn the_reserved_values_are_neither_sent_nor_heeded() {
     }
 }
 
-/// Both ends tell twenty seconds; a handshake that nobody answers lasts as long as one without the option.
+/// Both ends advertise twenty seconds; an unanswered handshake lasts as long as one without the option.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
 //= type=test
 //# Connections in other states MUST use the default timeout values defined in [RFC0793] and [RFC1122].

@@ -1,9 +1,8 @@
-//! The real machine, with a count of the read-modify-writes and of the locks of each thread, and of what the stack says
-//! of its plain work and memory.
+//! The real machine, with counts of the read-modify-writes and locks of each thread, and of the stack's reports of
+//! plain work and memory.
 //!
-//! What the platform's atomics are asked for is counted, whatever the processor makes of it: an exchange, a
-//! compare-and-exchange and a fetch-and-something each are one. Loads, stores and fences are none. Atomics that are not
-//! the platform's, such as the count in an `Arc`, are not seen.
+//! Counts operations on the platform's atomics: an exchange, a compare-and-exchange and a fetch-and-modify count as one
+//! each; loads, stores and fences do not count. Other atomics, such as the count in an `Arc`, are not included.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
@@ -22,7 +21,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counting;
 
-/// An atomic word whose read-modify-writes are counted.
+/// An atomic word with counted read-modify-writes.
 #[derive(Debug, Default)]
 pub struct Counted<A>(A);
 
@@ -62,7 +61,7 @@ impl<T: Copy + PartialEq, A: Atomic<T>> Atomic<T> for Counted<A> {
     }
 }
 
-/// What one thread did.
+/// The cost of one thread's work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Read-modify-writes of the platform's atomics.
@@ -76,7 +75,7 @@ impl Spent {
     pub const NOTHING: Spent = Spent { read_modify_writes: 0, locks: Vec::new() };
 }
 
-/// What the calling thread spends on `work`.
+/// The cost of `work` on the calling thread.
 pub fn spent<R>(work: impl FnOnce() -> R) -> (R, Spent) {
     let counters = LOCKS.slot(Counting::thread_index());
     let taken = || LockClass::ALL.map(|class| counters.acquisitions(class));
@@ -88,7 +87,7 @@ pub fn spent<R>(work: impl FnOnce() -> R) -> (R, Spent) {
     (result, Spent { read_modify_writes, locks })
 }
 
-/// What the stack has said of the plain code of one thread.
+/// The stack's reports on the plain code of one thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
     work: [usize; Step::ALL.len()],
@@ -107,7 +106,7 @@ impl Charged {
     }
 }
 
-/// What the calling thread's `work` is charged for.
+/// The charges of the calling thread's `work`.
 pub fn charged<R>(work: impl FnOnce() -> R) -> (R, Charged) {
     let (steps, bytes) = (WORK.take(), TOUCHED.take());
     let result = work();

@@ -1,4 +1,4 @@
-//! Frames from a host at [`PEER`] to the stack at [`STACK`], in short, and what is read of the answers.
+//! Shorthands for frames from a host at [`PEER`] to the stack at [`STACK`], and for parsing the answers.
 
 use wire::ethernet::{self, EtherType, MacAddr};
 use wire::icmpv6::Message;
@@ -22,13 +22,13 @@ pub fn icmp_error(message: icmpv4::Message, offending: &[u8]) -> Vec<u8> {
     Ends::PEER_TO_STACK.bytes(Payload::Other(protocol::ICMP, &body))
 }
 
-/// The peer asks for the stack's link address, and so tells its own.
+/// The peer requests the stack's link address, which announces its own.
 pub fn arp_request() -> Vec<u8> {
     let tha = MacAddr::UNSPECIFIED;
     arp_frame(arp::Packet { op: arp::Operation::Request, sha: PEER_MAC, spa: PEER, tha, tpa: STACK })
 }
 
-/// The peer asks for the stack's link address over IPv6, and so tells its own.
+/// The peer solicits the stack's link address over IPv6, which announces its own.
 pub fn neighbour_solicitation() -> Vec<u8> {
     neighbour_discovery(PEER6, STACK6, &Message::NeighbourSolicit { target: STACK6, source: Some(PEER_MAC) })
 }

@@ -1,12 +1,11 @@
-//! What tests and fuzz targets of whole stacks share: one stack on one thread in virtual time ([`node`]), the frames of
-//! the host that the test plays to it ([`frames`]), steps that happen to it ([`subject`]), a device that looks at what
-//! crosses it ([`order_check`]), one that panics on request ([`panicking`]), a model checker's platform that sleeps or
-//! counts in another way ([`over`]), and how long tests wait ([`limit`]).
+//! Support for tests and fuzz targets of whole stacks: one stack on one thread in virtual time ([`node`]), frames of
+//! the test's host ([`frames`]), input steps for a stack ([`subject`]), a device that checks the order of segments
+//! ([`order_check`]), one that panics on request ([`panicking`]), a model checker's platform that sleeps or counts
+//! differently ([`over`]), and limits on waiting ([`limit`]).
 //!
-//! What a thread spends in locks and read-modify-writes is counted by [`counting`]. Two stacks on one link are a
-//! [`world`].
+//! [`counting`] counts a thread's locks and read-modify-writes. Two stacks on one link are a [`world`].
 //!
-//! Nothing here belongs to the product; no crate of it depends on this one but for its tests.
+//! Not part of the product: its crates depend on this one only for their tests.
 #![forbid(unsafe_code)]
 
 pub mod counting;

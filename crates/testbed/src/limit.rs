@@ -1,21 +1,21 @@
-//! How long tests wait in real time for what must happen.
+//! How long tests wait in real time for an expected event.
 //!
-//! No limit here decides a test: where all is well, what is waited for comes long before, on a busy machine too. They
-//! only end a hang, so that a test that would never end fails and says what it waited for. A test whose outcome depends
-//! on time runs in virtual time.
+//! No limit here decides a test: without an error, the event occurs long before, even on a busy machine. The limits
+//! only end a hang, so that such a test fails with a message. A test whose outcome depends on time runs in virtual
+//! time.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// For one thing that another thread, the kernel or another program does: an answer, an end, a line of output. A
-/// thousand times what it takes on an idle machine, because a busy one may run all tests of the workspace at once.
+/// For one action of another thread, the kernel or another program: an answer, an end, a line of output. A thousand
+/// times its duration on an idle machine, because a busy one may run all tests of the workspace at once.
 pub const HANG: Duration = Duration::from_secs(60);
 
-/// For a whole stress test, of which a run on an idle machine takes seconds, under the model checkers' and sanitizers'
-/// builds ten times that.
+/// For a whole stress test, which takes seconds on an idle machine, and ten times that in the builds for model checkers
+/// and sanitizers.
 pub const LONG_HANG: Duration = Duration::from_secs(120);
 
-/// Runs `test` on a thread of its own; its result, or its panic.
+/// Runs `test` on a thread of its own; returns its result, or resumes its panic.
 ///
 /// # Panics
 /// If it has not ended after [`LONG_HANG`].

@@ -15,10 +15,10 @@ use sync::{LockKind, Platform};
 use crate::frames;
 use crate::limit::HANG;
 
-/// When virtual time begins: not at zero, which is a time of its own.
+/// The start of virtual time: not zero, which is a special value.
 pub const START: Time = Time::from_nanos(1_000_000_000);
 
-/// What a node is to be like.
+/// The configuration of a node.
 #[derive(Clone)]
 pub struct NodeConfig {
     /// The process architecture.
@@ -43,12 +43,12 @@ pub struct NodeConfig {
     pub ring_frames: usize,
     /// The kind of the architecture's locks, if not the usual one.
     pub lock_kind: Option<LockKind>,
-    /// What is put around the stack's port.
+    /// A wrapper around the stack's port.
     pub around: fn(Box<dyn Device>) -> Box<dyn Device>,
 }
 
 impl NodeConfig {
-    /// The usual ones.
+    /// The defaults.
     pub fn new(arch: Architecture) -> NodeConfig {
         NodeConfig {
             arch,
@@ -86,7 +86,7 @@ impl<P: Platform> Node<P> {
         Node::with_device(terms, |near| near)
     }
 
-    /// As [`Node::new`], with what `wrap` makes of the stack's end of the link.
+    /// As [`Node::new`], with the stack's end of the link wrapped by `wrap`.
     pub fn with_device(terms: NodeConfig, wrap: impl FnOnce(Box<dyn Device>) -> Box<dyn Device>) -> Node<P> {
         let (a, b) = mem::pair::<P>(mem::MemConfig { ring_frames: terms.ring_frames, ..Default::default() });
         let (near, mut far) = if terms.second { (b, a) } else { (a, b) };
@@ -119,17 +119,17 @@ impl<P: Platform> Node<P> {
         node
     }
 
-    /// Puts a frame on the link towards the stack.
+    /// Sends a frame to the stack.
     pub fn put(&mut self, frame: &[u8]) {
         let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
         assert!(self.far.tx.transmit(buffer).is_ok(), "the ring to the stack is full");
         self.far.tx.flush();
     }
 
-    /// Lets everything happen that happens at this moment; the frames that the stack sent, in their order.
+    /// Runs everything that is due at this moment; returns the frames that the stack sent, in order.
     ///
     /// # Panics
-    /// If something waits to be run and is not, for [`HANG`].
+    /// If pending work is not run within [`HANG`].
     pub fn settle(&mut self) -> Vec<Vec<u8>> {
         let (mut sent, start) = (Vec::new(), Instant::now());
         loop {
@@ -144,14 +144,14 @@ impl<P: Platform> Node<P> {
         }
     }
 
-    /// Takes what the stack has sent, without running it.
+    /// Takes the frames that the stack has sent, without running it.
     pub fn collect(&mut self, sent: &mut Vec<Vec<u8>>) {
         while self.far.rx.receive(&mut self.batch, 64) > 0 {
             sent.extend(self.batch.drain(..).map(|frame| frame.to_vec()));
         }
     }
 
-    /// A frame comes; the answers, ARP left out.
+    /// Delivers a frame; returns the answers except ARP.
     pub fn answers(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.put(frame);
         let mut sent = self.settle();
@@ -159,7 +159,7 @@ impl<P: Platform> Node<P> {
         sent
     }
 
-    /// Lets `span` pass in steps of `step`, and answers ARP for the peer; what was sent otherwise.
+    /// Lets `span` pass in steps of `step`, and answers ARP for the peer; returns the other frames.
     pub fn pass(&mut self, span: Duration, step: Duration) -> Vec<Vec<u8>> {
         let mut sent = self.settle();
         let end = self.clock.now() + span;
@@ -181,7 +181,7 @@ impl<P: Platform> Node<P> {
         self.stack.listen(any, backlog, Default::default()).expect("the port is free")
     }
 
-    /// What a user of `socket` asks.
+    /// A call by the user of `socket`.
     pub fn call(&self, socket: &TcpSocket<P>, call: Call<P>) -> Reply {
         self.stack.call(&socket.target(), call)
     }
@@ -194,7 +194,7 @@ pub fn send<P: Platform>(data: &[u8]) -> Call<P> {
     Call::Send(tcp::Send { chunks })
 }
 
-/// The data that a call for data got, and whether the stream has ended; `None` if it would block.
+/// The data of a receive's reply, and whether the stream has ended; `None` if it would block.
 pub fn received(reply: Reply) -> Option<(Vec<u8>, bool)> {
     match reply {
         Reply::Received(Ok(received)) => {

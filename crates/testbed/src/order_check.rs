@@ -1,4 +1,4 @@
-//! A device that looks at what crosses it: how many TCP segments, and whether the data of each connection leaves in the
+//! A device that observes its frames: counts TCP segments, and checks that the data of each connection leaves in the
 //! order of its sequence numbers.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use wire::tcp::TcpFlags;
 
 use crate::frames::tcp_of;
 
-/// What was seen.
+/// The observations.
 #[derive(Default)]
 pub struct Seen {
     /// TCP segments that left.
@@ -24,14 +24,14 @@ pub struct Seen {
     pub displaced: AtomicU64,
 }
 
-/// A device with a witness.
+/// A device that checks the order of segments.
 pub struct OrderCheck<D> {
     inner: D,
     seen: Arc<Seen>,
 }
 
 impl<D: Device> OrderCheck<D> {
-    /// The device, and what it will have seen.
+    /// The device, and its observations.
     pub fn new(inner: D) -> (OrderCheck<D>, Arc<Seen>) {
         let seen = Arc::new(Seen::default());
         (OrderCheck { inner, seen: seen.clone() }, seen)
@@ -84,7 +84,7 @@ impl RxQueue for Receiving {
 struct Sending {
     inner: Box<dyn TxQueue>,
     seen: Arc<Seen>,
-    /// Where the data of each connection goes on. A connection has one queue.
+    /// The next sequence number of each connection. A connection has one queue.
     next: HashMap<(u16, u16), u32>,
 }
 

@@ -1,7 +1,7 @@
-//! A platform that differs from another in its manner: how it sleeps, and where it counts locks.
+//! A platform that differs from another in how it sleeps and where it counts locks.
 //!
 //! The model checkers' platforms are fixed; a test that needs one of them without time-outs, or with a lock profile,
-//! says so in a [`Manner`].
+//! defines a [`Manner`].
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
 use sync::{Ordering, Platform, Silent, ThreadClass};
 
-/// In what a platform differs from the one below.
+/// The differences of a platform from the one below.
 pub trait Manner: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'static {
-    /// A thread that sleeps is woken by another thread or never. On shuttle's own platform a sleep with a time limit
-    /// may end at once, which is one of the things that can happen; but then a thread whose wake-up was lost polls its
-    /// way out, and the loss does not show.
+    /// A sleeping thread is woken by another thread or never. On shuttle's own platform a sleep with a time limit may
+    /// end at once, which is permitted; but then a thread recovers from a lost wake-up by polling, and the loss does
+    /// not show.
     const WITHOUT_TIMEOUTS: bool = false;
 
     /// Where the calling thread counts locks.
@@ -23,7 +23,7 @@ pub trait Manner: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'stat
     }
 }
 
-/// The platform `P` in the manner `M`.
+/// The platform `P` with the manner `M`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Over<P, M>(PhantomData<(P, M)>);
 

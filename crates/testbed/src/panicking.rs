@@ -1,5 +1,5 @@
-//! A device around the in-memory one that panics where a test wants it to: when it transmits or hands out certain
-//! frames. The stack's own code has no hook for this.
+//! A device around the in-memory one that panics on demand: when it transmits or delivers certain frames. The stack's
+//! own code has no hook for this.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
@@ -11,7 +11,7 @@ use pktbuf::PktBuf;
 /// Data at which a device panics.
 pub const MARK: &[u8] = b"panic, please";
 
-/// The planted panics say nothing from now on; every other one does.
+/// Silences the messages of injected panics, but of no others.
 pub fn mute() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -24,7 +24,7 @@ pub fn mute() {
     });
 }
 
-/// How often the device will still panic, at what.
+/// How often the device will still panic, by cause.
 #[derive(Default)]
 pub struct PanicSwitch {
     /// When it transmits a frame with [`MARK`] in it.
@@ -33,9 +33,9 @@ pub struct PanicSwitch {
     pub syn: AtomicU32,
     /// When it transmits a SYN with an ACK.
     pub syn_ack: AtomicU32,
-    /// When it hands out a frame with [`MARK`] in it.
+    /// When it delivers a frame with [`MARK`] in it.
     pub receive: AtomicU32,
-    /// Whenever its receive queue is looked at.
+    /// Whenever its receive queue is polled.
     pub always: AtomicU32,
 }
 
@@ -57,14 +57,14 @@ fn syn_and_ack(frame: &[u8]) -> (bool, bool) {
     (flags & 2 != 0, flags & 16 != 0)
 }
 
-/// The device: it panics as its [`PanicSwitch`] says, and is `inner` otherwise.
+/// The device: it panics according to its [`PanicSwitch`], and otherwise behaves as `inner`.
 pub struct PanickingDevice<D> {
     inner: D,
     plant: Arc<PanicSwitch>,
 }
 
 impl<D: Device> PanickingDevice<D> {
-    /// Around `inner`, and what makes it panic: nothing yet.
+    /// Wraps `inner`; returns its switch too, which is off.
     pub fn new(inner: D) -> (Self, Arc<PanicSwitch>) {
         let plant = Arc::new(PanicSwitch::default());
         (PanickingDevice { inner, plant: plant.clone() }, plant)

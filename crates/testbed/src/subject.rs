@@ -1,8 +1,8 @@
-//! A stack to which steps happen, one at a time, and what came of each: frames that it sent, answers that its users
+//! A stack that is given steps, one at a time, and the outcome of each: frames that it sent, answers that its users
 //! got.
 //!
-//! The same steps under two architectures must give the same outcomes (invariant G3); [`differ`] says where two runs
-//! part.
+//! The same steps under two architectures must give the same outcomes (invariant G3); [`differ`] reports where two runs
+//! differ.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -18,12 +18,12 @@ use tcp::SocketOption;
 use crate::frames::{self, tcp_of};
 use crate::node::{Node, NodeConfig, send};
 
-/// Something that happens to the stack. Sockets are named by the order of their making.
+/// An input of the stack. Sockets are numbered in the order of their creation.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Time passes.
     Pass(Duration),
-    /// A frame comes.
+    /// A frame arrives.
     Frame(Vec<u8>),
     /// A user listens on every address.
     Listen {
@@ -34,7 +34,7 @@ pub enum Step {
     },
     /// A listener closes.
     Unlisten(usize),
-    /// A child is taken, if one waits.
+    /// A connection is accepted, if one waits.
     Accept(usize),
     /// A user connects to the peer.
     Connect {
@@ -47,21 +47,21 @@ pub enum Step {
     Send {
         /// On this connection.
         socket: usize,
-        /// So many bytes.
+        /// This many bytes.
         len: usize,
     },
     /// A user reads.
     Receive {
         /// From this connection.
         socket: usize,
-        /// So many bytes at most.
+        /// At most this many bytes.
         max: usize,
     },
-    /// A user says how much of what it was handed is not read yet.
+    /// A user reports how much of the delivered data is not read yet.
     Keep {
         /// Of this connection.
         socket: usize,
-        /// So many bytes.
+        /// This many bytes.
         bytes: usize,
     },
     /// No more data from this user.
@@ -73,7 +73,7 @@ pub enum Step {
         /// To this value.
         option: SocketOption,
     },
-    /// A user lets go.
+    /// A user closes the connection.
     Close(usize),
     /// A user resets the connection.
     Abort(usize),
@@ -85,7 +85,7 @@ pub enum Step {
         socket: usize,
         /// To this port.
         port: u16,
-        /// So many bytes.
+        /// This many bytes.
         len: usize,
     },
     /// A user joins or leaves a group.
@@ -97,9 +97,9 @@ pub enum Step {
         /// Joins and does not leave.
         joins: bool,
     },
-    /// An administrator states a route by way of the link, in the words of `ip route`.
+    /// An administrator sets a route through the link, in the syntax of `ip route`.
     Route(String),
-    /// An administrator takes a route away, named as for `ip route del`.
+    /// An administrator removes a route, named as for `ip route del`.
     Unroute(String),
     /// An administrator sets a parameter.
     Knob {
@@ -110,16 +110,16 @@ pub enum Step {
     },
 }
 
-/// What came of it.
+/// The outcome of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// What the stack sent, in its order.
+    /// The frames that the stack sent, in order.
     pub frames: Vec<Vec<u8>>,
-    /// What was reported to the user; nothing if no user asked.
+    /// The answer to the user; empty if the step was no call.
     pub answer: String,
 }
 
-/// A stack to which steps happen.
+/// A stack that is given steps.
 pub struct Subject {
     /// The stack on its link.
     pub node: Node<Real>,
@@ -157,7 +157,7 @@ impl Subject {
         Subject { node: Node::new(terms), remote, listeners, sockets, datagrams, written: 0 }
     }
 
-    /// Lets `step` happen, and all that follows from it at this moment.
+    /// Performs `step`, and everything that follows from it at this moment.
     ///
     /// # Panics
     /// If it names a socket that does not exist.
@@ -263,7 +263,7 @@ impl Subject {
     }
 }
 
-/// Frames in order within each connection; what belongs to none (ARP, discovery, ICMP) in the order of its bytes.
+/// Frames in order within each connection; frames of none (ARP, discovery, ICMP) sorted by their bytes.
 pub fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
     let mut sorted: Vec<_> = frames.iter().collect();
     sorted.sort_by_key(|frame| match tcp_of(frame) {
@@ -273,8 +273,8 @@ pub fn by_flow(frames: &[Vec<u8>]) -> Vec<&Vec<u8>> {
     sorted
 }
 
-/// The frames without what numbers IPv4 packets that may be cut: identifications are given in the order in which
-/// packets leave (RFC 6864), and the header's checksum covers them.
+/// The frames without the identifications of fragmentable IPv4 packets, and without the header checksums that cover
+/// them: identifications are assigned in the order in which packets leave (RFC 6864).
 fn unnumbered(frames: &[&Vec<u8>]) -> Vec<Vec<u8>> {
     const LINK: usize = wire::ethernet::HEADER_LEN;
     let without = |frame: &&Vec<u8>| {
@@ -314,7 +314,7 @@ pub fn line(frame: &[u8]) -> String {
     }
 }
 
-/// Where two outcomes of `step` are not the same, in words.
+/// The difference of two outcomes of `step`, in words.
 ///
 /// When time passes and timers of several connections fire at one instant, their order is not specified: frames are
 /// then compared in order within each connection, and without the numbers that follow from the order.

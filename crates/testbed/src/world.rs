@@ -1,12 +1,11 @@
-//! Two stacks on one link, on one thread, in virtual time: what happens is a function of the calls.
+//! Two stacks on one link, on one thread, in virtual time: the behaviour is a function of the calls.
 //!
-//! Time jumps from one thing that is to happen to the next. It stands still while frames move: a link without delay
-//! takes no time at all. The link may have several queues, lose, delay, damage and reorder frames, and record them.
+//! Time advances from one deadline to the next. It does not advance while frames move: a link without delay takes no
+//! time at all. The link may have several queues, lose, delay, damage and reorder frames, and record them.
 //!
-//! The stacks are those of the crate `stack`, or what a caller makes of them ([`World::built_by`]): the tests of the
-//! library put its stacks there. Worlds of another kind stay where they are: `lab` runs real threads and measures them,
-//! `tcp` runs PCBs without a stack, `drill` reads what happens from a script, and [`Subject`](crate::subject::Subject)s
-//! are compared, not linked.
+//! The stacks are those of the crate `stack`, or built by the caller ([`World::built_by`]), such as the library's own
+//! tests. Other kinds of test worlds are elsewhere: `lab` runs real threads and measures them, `tcp` runs PCBs without
+//! a stack, `drill` runs scripts, and [`Subject`](crate::subject::Subject)s are compared, not linked.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -23,12 +22,12 @@ use sync::{Platform, Real};
 use crate::frames::{PEER, PEER6, STACK, STACK6};
 use crate::node::START;
 
-/// Time passes by this much at least, so that a deadline that is never met cannot stop the clock.
+/// The minimum advance of time, so that a deadline that is never met cannot stop the clock.
 const LEAST_STEP: Duration = Duration::from_micros(50);
-/// So many steps may find a deadline in the past.
+/// The most steps in a row with a deadline in the past.
 const OVERDUE: u32 = 100;
 
-/// What a world is like.
+/// The configuration of a world.
 pub struct WorldConfig {
     /// Architectures of `a` and of `b`.
     pub architectures: [Architecture; 2],
@@ -36,11 +35,11 @@ pub struct WorldConfig {
     pub tcp: tcp::Config,
     /// The link: its queues, its MTU, its offloads.
     pub link: mem::MemConfig,
-    /// Faults of `a`'s device, whose directions are those of the link.
+    /// Faults of `a`'s device, for both directions of the link.
     pub faults: FaultPlan,
     /// Seeds of the secrets of `a` and of `b`.
     pub seeds: [u64; 2],
-    /// Where to record what crosses `a`'s device.
+    /// Destination of a capture of `a`'s device.
     pub recorder: Option<Box<dyn Write + Send>>,
 }
 
@@ -52,7 +51,7 @@ impl WorldConfig {
     }
 }
 
-/// What one end is built from. Threads of its own it may not have.
+/// The parts of one end. It must not have threads of its own.
 pub struct End<P: Platform = Real> {
     /// Its end of the link.
     pub device: Box<dyn Device>,
@@ -70,7 +69,7 @@ pub struct End<P: Platform = Real> {
     pub clock: Arc<VirtualClock<P>>,
 }
 
-/// See the head of this file. `S` is what a stack is here.
+/// See the head of this file. `S` is the type of the stacks.
 pub struct World<S, P: Platform = Real> {
     /// The clock of both.
     pub clock: Arc<VirtualClock<P>>,
@@ -78,13 +77,13 @@ pub struct World<S, P: Platform = Real> {
     pub a: S,
     /// The stack at [`PEER`] and [`PEER6`].
     pub b: S,
-    /// What the fault device counted.
+    /// The counters of the fault device.
     faults: Option<Arc<Counters>>,
     /// Those of `a` first, one for each of its queue pairs.
     drivers: Vec<Driver<P>>,
     /// Queue pairs of each device.
     queues: usize,
-    /// Drivers that are not polled any more.
+    /// Drivers that are no longer polled.
     silent: Vec<Driver<P>>,
     /// Steps in a row that found a deadline in the past.
     overdue: u32,
@@ -104,14 +103,14 @@ impl<P: Platform> World<Stack<P>, P> {
         })
     }
 
-    /// What both stacks have counted, frames that reached no connection included.
+    /// The counters of both stacks, including frames that reached no connection.
     pub fn counters(&self) -> CounterSnapshot {
         self.a.stats().counters + self.b.stats().counters + self.drivers_counters()
     }
 }
 
 impl<S, P: Platform> World<S, P> {
-    /// Two stacks that `build` makes: `a`'s first.
+    /// Two stacks made by `build`, `a` first.
     pub fn built_by(terms: WorldConfig, mut build: impl FnMut(End<P>) -> (S, Vec<Driver<P>>)) -> World<S, P> {
         let clock = VirtualClock::<P>::new(START);
         let queues = terms.link.queues;
@@ -140,12 +139,12 @@ impl<S, P: Platform> World<S, P> {
         World { clock, a, b, faults, drivers, queues, silent: Vec::new(), overdue: 0 }
     }
 
-    /// Lets everything happen that happens at this moment.
+    /// Runs everything that is due at this moment.
     pub fn settle(&mut self) {
         while self.drivers.iter_mut().map(Driver::poll).sum::<usize>() > 0 {}
     }
 
-    /// Lets `span` pass.
+    /// Advances the clock by `span`.
     pub fn pass(&mut self, span: Duration) {
         let end = self.clock.now() + span;
         self.settle();
@@ -154,7 +153,7 @@ impl<S, P: Platform> World<S, P> {
         }
     }
 
-    /// Lets time pass until something is to happen, or `end` has come, and that happen.
+    /// Advances time to the next deadline, or to `end`, and runs what is due.
     ///
     /// # Panics
     /// If deadlines in the past are not met.
@@ -169,7 +168,7 @@ impl<S, P: Platform> World<S, P> {
         self.settle();
     }
 
-    /// From now on `b` neither hears nor says anything.
+    /// From now on `b` neither receives nor sends.
     pub fn lose_b(&mut self) {
         self.silent = self.drivers.split_off(self.queues);
     }
@@ -179,14 +178,14 @@ impl<S, P: Platform> World<S, P> {
         &mut self.drivers
     }
 
-    /// What the drivers have counted: frames that reached no connection.
+    /// The drivers' counters: frames that reached no connection.
     pub fn drivers_counters(&self) -> CounterSnapshot {
         let mut sum = CounterSnapshot::default();
         self.drivers.iter().for_each(|driver| sum.absorb(driver.counters()));
         sum
     }
 
-    /// What the fault device has counted.
+    /// The counters of the fault device.
     pub fn injected(&self) -> CounterSnapshot {
         self.faults.as_ref().map(|faults| faults.snapshot()).unwrap_or_default()
     }

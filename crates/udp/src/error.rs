@@ -1,4 +1,4 @@
-//! Why a user's call fails.
+//! Errors of user calls.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -6,11 +6,11 @@ use core::net::IpAddr;
 /// Why a datagram cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
-    /// The payload exceeds what one datagram carries.
+    /// The payload exceeds the limit of one datagram.
     TooLong {
         /// Bytes given.
         len: usize,
-        /// Bytes that one datagram carries at most.
+        /// Most bytes of one datagram.
         most: usize,
     },
     /// The socket is not connected and no destination was given.
@@ -21,7 +21,7 @@ pub enum SendError {
     FamilyMismatch {
         /// The address the socket sends from.
         source: IpAddr,
-        /// The address asked for.
+        /// The requested address.
         destination: IpAddr,
     },
     /// The socket sends from a loopback address, and the destination is another host's.
@@ -30,11 +30,11 @@ pub enum SendError {
     Refused,
     /// The connected peer could not be reached by an earlier datagram. Reported once.
     Unreachable,
-    /// The interface that leads to the destination has vanished.
+    /// The interface to the destination has been removed.
     NetworkDown,
     /// An earlier datagram did not fit the path. Reported once.
     PathTooNarrow {
-        /// What the path is believed to carry, in bytes with the IP header.
+        /// The path MTU, in bytes with the IP header.
         mtu: u32,
     },
     /// The socket is closed.
@@ -71,7 +71,7 @@ impl core::error::Error for SendError {}
 /// Why a socket cannot join a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JoinError {
-    /// The address is no group's.
+    /// The address is not a group.
     NotAGroup(IpAddr),
     /// The socket is in the group already.
     Joined(IpAddr),

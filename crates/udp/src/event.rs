@@ -1,5 +1,5 @@
-//! Events of a UDP socket, as values: what a user calls (RFC 768 "user interface", RFC 1122 section 4.1.4) and what
-//! the network does.
+//! Events of a UDP socket, as values: user calls (RFC 768 "user interface", RFC 1122 section 4.1.4) and arrivals from
+//! the network.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -12,9 +12,9 @@ use crate::{Datagram, JoinError, Outbox, Outgoing, Readiness, ReceiveError, Send
 
 /// Something that happens to a socket. UDP has no timers, so no event needs to know the time.
 pub trait UdpEvent {
-    /// What the event answers.
+    /// The result of the event.
     type Reply;
-    /// Lets it happen.
+    /// Runs the event.
     fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply;
 }
 
@@ -56,7 +56,7 @@ pub struct SendTo {
     pub payload: PktBuf,
     /// The destination; `None`: the connected peer.
     pub to: Option<SocketAddr>,
-    /// The address that routing chose to send from; a bound socket's own address goes before it.
+    /// The source address chosen by routing; a bound socket's own address takes precedence.
     pub source: IpAddr,
 }
 
@@ -118,7 +118,7 @@ impl UdpEvent for ReceiveFrom {
                 pcb.error = None;
                 return Err(ReceiveError::Unreachable);
             }
-            // Of no concern to a receiver; it waits for the next send.
+            // Does not concern a receiver; it is kept for the next send.
             Some(PendingError::PathTooNarrow { .. }) | None => {}
         }
         let empty = if pcb.closed { ReceiveError::Closed } else { ReceiveError::WouldBlock };
@@ -126,7 +126,7 @@ impl UdpEvent for ReceiveFrom {
     }
 }
 
-/// The user asks for the error that the next call would report, and clears it (`SO_ERROR`).
+/// Takes the error that the next call would report (`SO_ERROR`).
 #[derive(Clone, Copy, Debug)]
 pub struct TakeError;
 
@@ -138,7 +138,7 @@ impl UdpEvent for TakeError {
     }
 }
 
-/// The user wants what is sent to a group.
+/// The user joins a group.
 #[derive(Clone, Copy, Debug)]
 pub struct JoinGroup(pub Membership);
 
@@ -167,7 +167,7 @@ impl UdpEvent for JoinGroup {
     }
 }
 
-/// The user wants it no longer. The reply is whether the socket was in the group.
+/// The user leaves a group. The reply is whether the socket was in it.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaveGroup(pub Membership);
 
@@ -182,8 +182,8 @@ impl UdpEvent for LeaveGroup {
     }
 }
 
-/// The user fixes the peer: what others send is dropped from now on, and errors about the peer are reported. What is
-/// queued from others goes, or the first receive would return a stranger's datagram.
+/// The user sets the peer: datagrams from others are dropped from now on, and errors about the peer are reported.
+/// Queued datagrams from others are dropped, or the first receive could return one.
 #[derive(Clone, Copy, Debug)]
 pub struct Connect {
     /// The peer.
@@ -222,7 +222,7 @@ impl UdpEvent for Connect {
     }
 }
 
-/// The user takes datagrams from everybody again.
+/// The user removes the peer: datagrams from all hosts are accepted again.
 #[derive(Clone, Copy, Debug)]
 pub struct Disconnect;
 
@@ -235,8 +235,8 @@ impl UdpEvent for Disconnect {
     }
 }
 
-/// An ICMP error about a datagram from this socket to `remote`. Only a connected socket hears of it: any other could
-/// not tell which of its datagrams is meant (RFC 1122 section 4.1.3.3).
+/// An ICMP error about a datagram from this socket to `remote`. Only a connected socket gets it: another one could not
+/// know which of its datagrams is meant (RFC 1122 section 4.1.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpError {
     /// The peer's host has no such port.
@@ -244,7 +244,8 @@ pub enum IcmpError {
         /// Destination of the quoted datagram.
         remote: SocketAddr,
     },
-    /// The peer's host or network could not be reached. Routes heal: the error is reported, the socket stays connected.
+    /// The peer's host or network could not be reached. This may be transient: the error is reported, the socket stays
+    /// connected.
     Unreachable {
         /// Destination of the quoted datagram.
         remote: SocketAddr,
@@ -253,7 +254,7 @@ pub enum IcmpError {
     PacketTooBig {
         /// Destination of the quoted datagram.
         remote: SocketAddr,
-        /// What would have fitted, in bytes with the IP header.
+        /// The size that fits, in bytes with the IP header.
         mtu: u32,
     },
 }
@@ -276,7 +277,7 @@ impl UdpEvent for IcmpError {
     }
 }
 
-/// The user closes the socket; what is queued is dropped.
+/// The user closes the socket; the queue is dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct Close;
 

@@ -1,4 +1,4 @@
-//! A packet from IP into a datagram: the length field and the checksum, and nothing else a peer can lie about.
+//! From an IP packet to a datagram: checks the length field and the checksum.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -7,14 +7,14 @@ use pktbuf::{Checksum, PktBuf};
 use wire::udp::{self, HEADER_LEN, Header};
 use wire::{FourTuple, ParseError};
 
-/// A received datagram; the buffer holds the payload, the headers still lie in its headroom.
+/// A received datagram; the buffer holds the payload, the headers are still in its headroom.
 #[derive(Debug)]
 pub struct Datagram {
     /// The payload.
     pub buf: PktBuf,
     /// The sender. Port 0 means that no answer is expected.
     pub source: SocketAddr,
-    /// To which of our addresses, groups or broadcasts.
+    /// Our address, a group or a broadcast.
     pub destination: SocketAddr,
     /// Type of service or traffic class of the packet.
     pub tos: u8,
@@ -36,9 +36,9 @@ impl Datagram {
 
 /// Checks a packet that begins at its UDP header, from `src` to `dst` with type of service `tos`, and pulls the header.
 ///
-/// A checksum of zero means "none". It is legal over IPv4 (RFC 768), and over IPv6 only where the socket has asked for
-/// it (RFC 6936): the socket decides, so the datagram says. Bytes of the packet after the datagram's own length are cut
-/// off: nobody vouches for them.
+/// A checksum of zero means "none". It is legal over IPv4 (RFC 768), and over IPv6 only if the socket allows it (RFC
+/// 6936): the datagram has a flag, so that the socket can decide. Bytes after the datagram's own length are cut off,
+/// because the checksum does not cover them.
 ///
 /// # Errors
 /// The reason for which the packet must be dropped; the caller counts it.
@@ -62,7 +62,7 @@ pub fn parse(mut buf: PktBuf, src: IpAddr, dst: IpAddr, tos: u8, counters: &Coun
 
 #[inline]
 fn verify(buf: &PktBuf, header: &Header, src: IpAddr, dst: IpAddr, counters: &Counters) -> Result<(), DropReason> {
-    // A partial checksum never crossed a wire: the sender is on this machine and left it to a device that is none.
+    // A partial checksum never crossed a wire: the sender is on this machine and left it to a virtual device.
     if buf.meta().checksum != Checksum::None {
         counters.increment(Counter::ChecksumsOffloaded);
         return Ok(());

@@ -12,8 +12,8 @@
 //! | `outbox.rs` | [`Outbox`], [`Outgoing`], [`Readiness`] |
 //! | `error.rs` | [`SendError`], [`ReceiveError`], [`JoinError`] |
 //!
-//! What may never happen: a datagram delivered whose length or checksum lies, a queue that holds more memory than its
-//! limit however small the datagrams, an error of one destination reported to a socket that is not connected to it.
+//! What may never happen: delivery of a datagram with a wrong length or checksum, a queue that holds more memory than
+//! its limit, an error of one destination reported to a socket that is not connected to it.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,4 +1,4 @@
-//! What an event wants done. The caller of the event does it once the PCB is no longer held.
+//! The effects of an event. The caller performs them once the PCB is no longer held.
 
 use core::net::IpAddr;
 
@@ -6,7 +6,7 @@ use observe::Counters;
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
 
-/// Readiness of a socket as a set of bits, with the values that TCP gives the same words.
+/// Readiness of a socket as a set of bits, with the same values as TCP's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Readiness(pub u16);
 
@@ -65,9 +65,9 @@ pub struct Outgoing {
     pub ttl: u8,
 }
 
-/// Effects of one event, and what the event may use.
+/// Effects of one event, and the resources that the event may use.
 pub struct Outbox<'c> {
-    /// Where this thread counts.
+    /// The counters of this thread.
     pub counters: &'c Counters,
     /// The device computes transport checksums.
     pub offload: bool,

@@ -9,7 +9,7 @@ use wire::{ipv4, ipv6};
 use crate::SendError;
 
 /// The longest payload of one datagram to `destination`'s family, in bytes: 65,507 over IPv4, 65,527 over IPv6, whose
-/// payload length does not count its own header. Whether it is fragmented on the way is IP's affair.
+/// payload length does not count its own header. IP decides whether it is fragmented.
 pub const fn max_payload(destination: IpAddr) -> usize {
     const LARGEST: usize = u16::MAX as usize;
     const _: () = assert!(ipv6::HEADER_LEN > ipv4::HEADER_LEN);
@@ -22,7 +22,7 @@ pub const fn max_payload(destination: IpAddr) -> usize {
 /// Where the checksum of a datagram is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksumming {
-    /// It is computed here; 0xffff stands for a sum of zero (RFC 768).
+    /// It is computed here; a sum of zero is sent as 0xffff (RFC 768).
     Here,
     /// It is left to the device ([`Checksum::Partial`]).
     Device,
@@ -33,7 +33,7 @@ pub enum Checksumming {
 /// Puts the UDP header in front of `payload`.
 ///
 /// # Errors
-/// [`SendError::TooLong`], [`SendError::FamilyMismatch`]; the payload is dropped with them.
+/// [`SendError::TooLong`], [`SendError::FamilyMismatch`]; the payload is dropped.
 ///
 /// # Panics
 /// When the payload has less than eight bytes of headroom.

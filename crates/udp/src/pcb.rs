@@ -1,8 +1,8 @@
 //! The UDP protocol control block: both ends and the receive queue.
 //!
 //! The queue is bounded in memory, not in datagrams: each is charged the whole block it pins, so that datagrams of one
-//! byte cannot hold a hundred times what was meant. A datagram that does not fit is the one that is dropped; what is
-//! queued stays (the oldest is the one an application waits for).
+//! byte cannot hold a hundred times the limit. A datagram that does not fit is dropped; the queue stays (an application
+//! waits for the oldest).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::VecDeque;
@@ -19,9 +19,9 @@ pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
 /// still gets its answer.
 pub const LEAST_RECEIVE_LIMIT: usize = 4096;
 
-/// Groups that one socket may be in (Linux's `igmp_max_memberships`).
+/// Most groups of one socket (Linux's `igmp_max_memberships`).
 pub const MAX_MEMBERSHIPS: usize = 20;
-/// Groups in which everybody is.
+/// The all-hosts and all-nodes groups.
 const EVERYBODY: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(224, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
 
 /// A group that a socket is in, on one interface.
@@ -48,16 +48,16 @@ pub struct UdpPcb {
     pub local: SocketAddr,
     /// The peer of a connected socket.
     pub remote: Option<SocketAddr>,
-    /// Type of service of what is sent.
+    /// Type of service of datagrams sent.
     pub tos: u8,
-    /// Time to live of what is sent.
+    /// Time to live of datagrams sent.
     pub ttl: u8,
-    /// Time to live of what is sent to groups: 1 unless set, so that it stays on the link (RFC 1112 section 6.1).
+    /// Time to live of datagrams sent to groups: 1 unless set, so that they stay on the link (RFC 1112 section 6.1).
     pub group_ttl: u8,
     /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels
-    /// whose payload has a checksum of its own (RFC 6936 section 4), and the receiver must have asked for it.
+    /// whose payload has a checksum of its own (RFC 6936 section 4), and the receiver must allow it.
     pub omit_checksum: bool,
-    /// Take datagrams without checksum over IPv6, which are dropped otherwise (RFC 8200 section 8.1, RFC 6936 section
+    /// Accept datagrams without checksum over IPv6, which are dropped otherwise (RFC 8200 section 8.1, RFC 6936 section
     /// 5): Linux's `UDP_NO_CHECK6_RX`. Over IPv4 they are always legal (RFC 768).
     pub accept_without_checksum: bool,
     pub(crate) queue: VecDeque<Datagram>,
@@ -88,7 +88,7 @@ impl UdpPcb {
         }
     }
 
-    /// Bounds the memory of the receive queue, in bytes. What is queued already stays.
+    /// Bounds the memory of the receive queue, in bytes. Datagrams already queued stay.
     pub fn set_receive_limit(&mut self, bytes: usize) {
         self.limit = bytes;
     }
@@ -121,7 +121,7 @@ impl UdpPcb {
         &self.memberships
     }
 
-    /// Whether what is sent to `group` is for this socket: it has joined the group, or everybody is in it.
+    /// Whether datagrams to `group` are for this socket: it has joined the group, or every host is a member.
     fn is_member(&self, group: IpAddr) -> bool {
         let everybody = match group {
             IpAddr::V4(group) => group == EVERYBODY.0,
@@ -130,10 +130,10 @@ impl UdpPcb {
         everybody || self.memberships.iter().any(|membership| membership.group == group)
     }
 
-    /// How well the socket suits a datagram, or `None` when it is not for it: exact ends count over wildcards, so that
-    /// of all sockets of a port the one with the highest score receives. What is sent to a group is for its members.
+    /// How well the socket matches a datagram, or `None` when it does not: exact addresses score higher than wildcards,
+    /// and of all sockets of a port the one with the highest score receives. Datagrams to a group are for its members.
     pub fn score(&self, source: SocketAddr, destination: SocketAddr) -> Option<u8> {
-        // `[::]` takes both families, as a listener there does.
+        // `[::]` accepts both families, as a listener there does.
         let family = self.local.is_ipv6() || destination.is_ipv4();
         let wildcard = self.local.ip().is_unspecified() && family;
         let address = wildcard || self.local.ip() == destination.ip();
@@ -167,7 +167,7 @@ impl UdpPcb {
     }
 }
 
-/// The whole block: it is held regardless of the datagram's length.
+/// The whole block, regardless of the datagram's length.
 fn charge(buf: &PktBuf) -> usize {
     buf.headroom() + buf.len() + buf.tailroom()
 }

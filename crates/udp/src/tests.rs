@@ -1,4 +1,4 @@
-//! The crate as its callers see it: packets in, datagrams out, errors where they belong.
+//! Tests of the public interface: packets in, datagrams out, errors.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -59,10 +59,10 @@ proptest! {
     fn any_flipped_bit_is_noticed(payload in proptest::collection::vec(any::<u8>(), 1..100), bit in 0usize..800) {
         let mut packet = emitted(&payload, A4, B4);
         let bit = bit % (packet.len() * 8);
-        // The length decides what is covered; its lies have the table below.
+        // Not the length field, which decides what is covered; wrong lengths are in the table below.
         prop_assume!(!(32..48).contains(&bit));
         packet[bit / 8] ^= 1 << (bit % 8);
-        // A checksum of one set bit becomes "none" when that bit flips: the one flip that RFC 768 cannot show.
+        // A checksum of one set bit becomes "none" when that bit flips: the only flip that RFC 768 cannot detect.
         let disarmed = packet[6] == 0 && packet[7] == 0;
         prop_assert!(disarmed || parsed(packet, A4, B4).is_err());
     }

@@ -1,4 +1,4 @@
-//! What it costs to read and write headers, beside smoltcp's `Repr` on the same bytes.
+//! The cost of reading and writing headers, compared with smoltcp's `Repr` on the same bytes.
 //!
 //! Prints nanoseconds per operation, the best of several rounds, and how many times longer smoltcp takes. It asserts
 //! nothing about time, only that both read the same. `--smoke` runs every measurement once, to show that it still runs;
@@ -83,13 +83,13 @@ fn tcp_header(options: Options) -> tcp::Header {
     }
 }
 
-/// An Ethernet frame with a TCP segment without text.
+/// An Ethernet frame with a TCP segment without data.
 fn frame(options: Options) -> Vec<u8> {
     frames::Segment::of(&tcp_header(options), b"").frame()
 }
 
-/// What a receive path looks at: every reader computes it from its own value, so that no time goes into carrying the
-/// value itself through an opaque function.
+/// A digest of the fields that a receive path reads: each reader computes it from its own value, so that no time is
+/// spent on passing the value through an opaque function.
 fn digest(src: u32, dst: u32, seq: u32, ack: u32, window: u16, timestamps: (u32, u32)) -> u32 {
     src ^ dst ^ seq ^ ack ^ u32::from(window) ^ timestamps.0 ^ timestamps.1
 }
@@ -135,7 +135,7 @@ fn read_by_smoltcp(frame: &[u8]) -> Option<u32> {
     ))
 }
 
-/// Nanoseconds per operation in the best round: other load on the machine only ever adds.
+/// Nanoseconds per operation in the best round: other load on the machine only adds time.
 fn time<T>(effort: Effort, mut operation: impl FnMut() -> T) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..effort.rounds {

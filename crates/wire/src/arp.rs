@@ -27,12 +27,12 @@ struct View {
     tpa: [u8; 4],
 }
 
-/// What a packet asks or tells.
+/// The operation of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Asks for the link address of the target protocol address.
+    /// Requests the link address of the target protocol address.
     Request,
-    /// The sender has it.
+    /// The sender has the address.
     Reply,
     /// RARP and others, ignored by the stack.
     Other(u16),
@@ -76,7 +76,7 @@ pub struct Packet {
 /// Reads a packet. Bytes after it are the frame's padding and are ignored.
 ///
 /// # Errors
-/// [`ParseError::Truncated`] below 28 bytes, [`ParseError::Unsupported`] if it is not about IPv4 over Ethernet,
+/// [`ParseError::Truncated`] below 28 bytes, [`ParseError::Unsupported`] if it is not for IPv4 over Ethernet,
 /// [`ParseError::BadLength`] if its address lengths are not 6 and 4.
 pub fn parse(bytes: &[u8]) -> Result<Packet, ParseError> {
     let (view, _) = View::ref_from_prefix(bytes).map_err(|_| ParseError::Truncated)?;

@@ -1,10 +1,9 @@
 //! The Internet checksum (RFC 1071): sums that can be split, joined and patched.
 //!
-//! The one's-complement sum does not depend on byte order, so bytes are added as the machine reads them: 32-bit words
-//! into 64-bit sums, where no carry has to be looked at before 16 GiB and a compiler uses vector instructions; short
-//! runs as 64-bit words with their carry. Byte order is put right once, in [`Sum::finish`]. Since 65535 divides 2^64 -
-//! 1, the 64-bit sum with its carry wrapped round is congruent to the 16-bit sum, and a rotation by eight bits is the
-//! byte swap that an odd offset asks for.
+//! The one's-complement sum does not depend on byte order, so bytes are added in the machine's order: 32-bit words into
+//! 64-bit sums, which need no carry before 16 GiB and allow vector instructions; short runs as 64-bit words with their
+//! carry. Byte order is corrected once, in [`Sum::finish`]. Since 65535 divides 2^64 - 1, the 64-bit sum with
+//! end-around carry is congruent to the 16-bit sum, and a rotation by eight bits is the byte swap for an odd offset.
 
 use core::net::IpAddr;
 use core::ops::{Add, AddAssign};
@@ -24,7 +23,7 @@ impl Sum {
         Self(0)
     }
 
-    /// The sum of two runs of bytes, of which the first has an even length.
+    /// The sum of two runs of bytes; the first must have an even length.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "`Add` is implemented too; this form is const")]
     pub const fn add(self, other: Self) -> Self {
@@ -33,7 +32,7 @@ impl Sum {
     }
 
     /// Adds the sum of bytes that begin `offset` bytes after the start of the covered range. Only the parity of
-    /// `offset` counts: at an odd offset every byte stands in the other half of its 16-bit word.
+    /// `offset` matters: at an odd offset every byte is in the other half of its 16-bit word.
     #[inline]
     pub const fn add_at(self, other: Self, offset: usize) -> Self {
         self.add(Self(other.0.rotate_left((offset as u32 & 1) * 8)))
@@ -57,8 +56,8 @@ impl Sum {
         self.add(Self(value.to_be()))
     }
 
-    /// The sum folded to 16 bits, in host order, not complemented: what a device wants in the field when it is to
-    /// finish the checksum itself.
+    /// The sum folded to 16 bits, in host order, not complemented: the value of the field for a device that completes
+    /// the checksum.
     #[inline]
     pub const fn fold(self) -> u16 {
         u16::from_be(self.folded())
@@ -88,7 +87,7 @@ impl Sum {
 
     #[inline]
     const fn folded(self) -> u16 {
-        // Both halves are added in either order at once; the upper half of that sum has got the lower one's carry.
+        // Adds both halves in both orders at once; the upper half of the sum includes the lower one's carry.
         let sum = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
         (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
     }
@@ -109,7 +108,7 @@ impl AddAssign for Sum {
     }
 }
 
-/// The sum of `bytes`, which stand at an even offset of the covered range.
+/// The sum of `bytes`, at an even offset of the covered range.
 #[inline]
 pub fn sum(bytes: &[u8]) -> Sum {
     if bytes.len() < VECTOR_FROM { sum_short(bytes) } else { sum_long(bytes) }
@@ -126,8 +125,8 @@ pub fn sum_kernel(bytes: &[u8]) -> Sum {
     if bytes.len() < VECTOR_FROM {
         return sum_short(bytes);
     }
-    // A plain reduction, which the loop vectoriser takes on every target; hand-made lanes leave it to chance. Lower and
-    // upper halves apart, because masking and shifting is cheaper than widening.
+    // A plain reduction, which the compiler vectorises on every target, unlike explicit lanes. Lower and upper halves
+    // separately, because masking and shifting is cheaper than widening.
     let (words, tail) = bytes.as_chunks::<8>();
     let (mut low, mut high) = (0u64, 0u64);
     for word in words {
@@ -146,7 +145,7 @@ fn word(bytes: &[u8; 8]) -> Sum {
 /// The sum without vector instructions: headers, and the tail of [`sum_kernel`].
 #[inline(always)]
 fn sum_short(bytes: &[u8]) -> Sum {
-    // Two chains of additions, because one waits for its own carry.
+    // Two chains of additions, because each addition waits for the carry of the previous one.
     let (blocks, mut tail) = bytes.as_chunks::<32>();
     let (mut total, mut odd) = (Sum(0), Sum(0));
     for block in blocks {
@@ -178,8 +177,8 @@ fn sum_short(bytes: &[u8]) -> Sum {
 }
 
 /// The sum over the pseudo-header of TCP, UDP and ICMPv6: addresses, protocol and `len`, the length in bytes of the
-/// transport header with its payload (RFC 9293 section 3.1, RFC 8200 section 8.1). Addresses of different families
-/// cannot meet in one packet; each is then summed as it is.
+/// transport header with its payload (RFC 9293 section 3.1, RFC 8200 section 8.1). Addresses of different families,
+/// which cannot occur in one packet, are each summed unchanged.
 #[inline]
 pub fn pseudo_header(src: IpAddr, dst: IpAddr, protocol: u8, len: u32) -> Sum {
     addr(src).add(addr(dst)).add_u16(u16::from(protocol)).add_u32(len)

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// Why received bytes are not a legal header. Callers turn it into a drop reason; it carries no position because the
-/// packet is dropped whole.
+/// Why received bytes are not a valid header. Callers convert it to a drop reason; it has no position because the whole
+/// packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ParseError {
     /// Fewer bytes than the fixed header, or than the length its own length field announces.
     Truncated,
-    /// A length field contradicts itself: smaller than the header it belongs to, or not of the size the format demands.
+    /// A length field is inconsistent: smaller than its header, or not of the size that the format requires.
     BadLength,
     /// The version nibble is not that of the protocol.
     BadVersion,
@@ -17,16 +17,16 @@ pub enum ParseError {
     BadChecksum,
     /// An option is malformed and the format does not allow the rest to be used (RFC 4861 section 4.6).
     BadOption,
-    /// A field holds a value the specification forbids, so the packet must be dropped unread.
+    /// A field has a value that the specification forbids, so the packet must be dropped.
     BadField,
     /// More than eight IPv6 extension headers, or more than 256 bytes of them.
     ChainTooLong,
-    /// The hardware or protocol type is not one this stack speaks.
+    /// The hardware or protocol type is not supported.
     Unsupported,
 }
 
 impl ParseError {
-    /// One sentence that names the fault and what to look at.
+    /// A description of the error, in one sentence.
     pub const fn describe(self) -> &'static str {
         match self {
             Self::Truncated => {

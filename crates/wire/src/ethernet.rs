@@ -48,12 +48,12 @@ struct TaggedView {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
-    /// Every station.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// All zero: no address, as in the target field of an ARP request.
+    /// All zeros: no address, as in the target field of an ARP request.
     pub const UNSPECIFIED: Self = Self([0; 6]);
 
-    /// Group address: multicast or broadcast. Never legal as a source.
+    /// Whether it is a group address: multicast or broadcast. Never valid as a source.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
@@ -65,7 +65,7 @@ impl MacAddr {
         matches!(self.0, [0xff, 0xff, 0xff, 0xff, 0xff, 0xff])
     }
 
-    /// One station's address: neither a group nor zero.
+    /// Whether it is the address of one station: neither a group nor zero.
     #[inline]
     pub const fn is_unicast(self) -> bool {
         !self.is_multicast()
@@ -98,7 +98,7 @@ impl fmt::Debug for MacAddr {
     }
 }
 
-/// A text that is not a hardware address.
+/// The string is not a hardware address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacAddrSyntaxError;
 
@@ -119,7 +119,7 @@ impl FromStr for MacAddr {
         let mut bytes = [0u8; 6];
         for byte in &mut bytes {
             let part = parts.next().ok_or(MacAddrSyntaxError)?;
-            // The radix parser takes a sign, which an address has not.
+            // The radix parser accepts a sign, which an address does not have.
             if part.len() != 2 || part.starts_with('+') {
                 return Err(MacAddrSyntaxError);
             }
@@ -132,7 +132,7 @@ impl FromStr for MacAddr {
     }
 }
 
-/// What a frame carries.
+/// The type of a frame's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EtherType {
     /// 0x0800
@@ -223,7 +223,7 @@ pub fn parse(frame: &[u8]) -> Result<(Header, usize), ParseError> {
     Ok((header, TAGGED_HEADER_LEN))
 }
 
-/// Whether a frame with this header goes to the station `to` alone and comes from a single station.
+/// Whether a frame with this header is unicast to the station `to` and comes from a single station.
 #[inline(always)]
 pub fn is_from_one_to(header: &[u8; HEADER_LEN], to: MacAddr) -> bool {
     let view: View = zerocopy::transmute!(*header);
@@ -255,8 +255,8 @@ pub fn insert_tag(bytes: &mut [u8], tag: VlanTag) {
     }
 }
 
-/// Takes the tag out of a frame: the frame without it begins [`TAG_LEN`] bytes further on. Nothing, and `false`, if it
-/// has none.
+/// Removes the tag of a frame: the frame without it begins [`TAG_LEN`] bytes later. Returns false, with the frame
+/// unchanged, if it has none.
 pub fn remove_tag(bytes: &mut [u8]) -> bool {
     let tagged = vlan_tag(bytes).is_some();
     if let (true, Some(head)) = (tagged, bytes.first_chunk_mut::<16>()) {
@@ -265,7 +265,7 @@ pub fn remove_tag(bytes: &mut [u8]) -> bool {
     tagged
 }
 
-/// Writes another tag over that of a frame. Nothing if it has none.
+/// Overwrites the tag of a frame. Does nothing if it has none.
 pub fn replace_tag(bytes: &mut [u8], tag: VlanTag) {
     if vlan_tag(bytes).is_some()
         && let Some([.., a, b]) = bytes.first_chunk_mut::<16>()
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(vlan_tag(&bytes), Some(other));
         assert!(remove_tag(&mut bytes));
         assert_eq!(bytes[TAG_LEN..], plain);
-        // What has no tag, or is too short for one, stays as it is.
+        // A frame without a tag, or too short for one, is unchanged.
         let before = plain;
         replace_tag(&mut plain, tag);
         assert!(!remove_tag(&mut plain) && plain == before);

@@ -1,12 +1,12 @@
-//! Where the headers of a frame lie, found once and carried with the frame.
+//! The offsets of a frame's headers, found once and carried with the frame.
 //!
-//! Choosing a queue, the steps of IP input, TCP input and UDP input, merging and cutting of segments, and the hint that
-//! a segment is followed by another of its connection: all ask at which offsets a frame's headers and its data begin.
-//! [`Headers::of_frame`] answers from a few loads. It reads lengths and types only, never outside the frame, whatever
-//! the bytes say, and verifies no checksum and no address.
+//! The choice of a queue, IP, TCP and UDP input, coalescing and segmentation, and the hint that a segment is followed
+//! by another of its connection all need the offsets of a frame's headers and data. [`Headers::of_frame`] computes them
+//! from a few loads. It reads only lengths and types, never outside the frame, whatever the bytes are, and verifies no
+//! checksum and no address.
 //!
 //! A frame has a *flow* if it carries a whole TCP segment or UDP datagram: not a fragment, no IPv6 extension header, at
-//! most one tag, all lengths within the frame. Of any other frame only the network header is found.
+//! most one tag, all lengths within the frame. For any other frame only the network header is found.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,7 +14,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use crate::ethernet::{self, EtherType};
 use crate::{FourTuple, ipv4, ipv6, protocol, tcp, udp};
 
-/// What a device's frames begin with.
+/// The first header of a device's frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Framing {
     /// An Ethernet header.
@@ -43,7 +43,7 @@ impl Framing {
         }
     }
 
-    /// Bytes that the shortest frame has: a link header, or the shortest packet.
+    /// Bytes of the shortest frame: a link header, or the shortest packet.
     #[inline]
     pub const fn least(self) -> usize {
         match self {
@@ -57,7 +57,7 @@ impl Framing {
 ///
 /// | bits | |
 /// |---|---|
-/// | 0 to 31 | end of the packet, behind which padding lies |
+/// | 0 to 31 | end of the packet; padding follows |
 /// | 32 to 39 | offset of the network header |
 /// | 40 to 47 | offset of the transport header |
 /// | 48 to 55 | kind: bits 0 and 1 the network, bit 2 a flow, bit 3 UDP rather than TCP |
@@ -74,7 +74,7 @@ const UDP: u64 = 8;
 const KIND: u32 = 48;
 const PAYLOAD: u32 = 56;
 
-/// The bits that say where network and transport begin and what they are, but for which transport it is.
+/// The bits for the offsets and kinds of network and transport, except which transport it is.
 const SHAPE: u64 = 0x00f7_ffff << 32;
 const PLAIN_V4: u64 = shape(ethernet::HEADER_LEN, ipv4::HEADER_LEN, V4 | FLOW);
 const PLAIN_V6: u64 = shape(ethernet::HEADER_LEN, ipv6::HEADER_LEN, V6 | FLOW);
@@ -86,10 +86,10 @@ const fn shape(network: usize, header: usize, kind: u64) -> u64 {
 }
 
 impl Headers {
-    /// Neither network nor transport was found: no IP, or a frame that is too short.
+    /// Neither a network nor a transport header was found: no IP, or a frame that is too short.
     pub const NONE: Headers = Headers(0);
 
-    /// The headers of a frame that begins as its device's frames do.
+    /// The headers of a frame with this framing.
     #[inline]
     pub fn of(framing: Framing, frame: &[u8]) -> Headers {
         match framing {
@@ -101,7 +101,7 @@ impl Headers {
     /// The headers of a frame that begins at its Ethernet header.
     #[inline]
     pub fn of_frame(frame: &[u8]) -> Headers {
-        // What nearly all frames are: TCP without tag, options and fragments.
+        // Nearly all frames: TCP without tag, options and fragments.
         match frame.first_chunk::<PLAIN_V4_LEN>() {
             Some(head) if head[12..15] == [0x08, 0x00, 0x45] && is_whole_tcp(head) => {
                 let end = ethernet::HEADER_LEN + usize::from(u16::from_be_bytes([head[16], head[17]]));
@@ -186,13 +186,13 @@ impl Headers {
         self.has(FLOW | UDP)
     }
 
-    /// Whether the packet is of IPv4, as the link says.
+    /// Whether the packet is IPv4, by the link's type field.
     #[inline]
     pub fn is_v4(self) -> bool {
         self.0 >> KIND & NETWORK == V4
     }
 
-    /// Whether the packet is of IPv6, as the link says.
+    /// Whether the packet is IPv6, by the link's type field.
     #[inline]
     pub fn is_v6(self) -> bool {
         self.0 >> KIND & NETWORK == V6
@@ -241,8 +241,7 @@ impl Headers {
         self.network() == ethernet::TAGGED_HEADER_LEN
     }
 
-    /// Source and destination address of the `frame` that these are the headers of, in that order; `None` without a
-    /// flow.
+    /// Source and destination address of `frame`, which has these headers, in that order; `None` without a flow.
     pub fn addresses(self, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
         let network = frame.get(self.network()..).filter(|_| self.has_flow())?;
         Some(if self.is_v6() {
@@ -256,8 +255,8 @@ impl Headers {
         })
     }
 
-    /// The flow of the `frame` that these are the headers of, as its receiver names it: local is the destination.
-    /// `None` without a flow.
+    /// The flow of `frame`, which has these headers, as seen by its receiver: local is the destination. `None` without
+    /// a flow.
     pub fn receiver_tuple(self, frame: &[u8]) -> Option<FourTuple> {
         let (remote_addr, local_addr) = self.addresses(frame)?;
         let [a, b, c, d] = *frame.get(self.transport()..)?.first_chunk::<4>()?;
@@ -265,10 +264,10 @@ impl Headers {
         Some(FourTuple { local_addr, remote_addr, local_port, remote_port })
     }
 
-    /// Whether the frame `next` carries data of the same TCP connection, in the same direction, as the `frame` that
-    /// these are the headers of. A receiver that knows so acknowledges once for both (RFC 9293 section 3.10.7.4).
+    /// Whether the frame `next` carries data of the same TCP connection and direction as `frame`, which has these
+    /// headers. A receiver then acknowledges once for both (RFC 9293 section 3.10.7.4).
     ///
-    /// No more than "no" is said of what is not plain: options in the IP header, different tags.
+    /// False for uncommon frames: options in the IP header, different tags.
     #[inline]
     pub fn continues(self, frame: &[u8], next: (Headers, &[u8])) -> bool {
         let (next, next_frame) = next;
@@ -281,13 +280,13 @@ impl Headers {
             else {
                 return false;
             };
-            // Ports first: in those most frames that belong to others differ.
+            // Ports first: frames of different connections usually differ there.
             return a[34..38] == b[34..38] && a[26..34] == b[26..34];
         }
         self.continues_rarer(frame, next_frame)
     }
 
-    /// The same for frames of the same shape that are not those of IPv4 without tag.
+    /// The same for frames of the same shape other than untagged IPv4.
     #[inline(never)]
     fn continues_rarer(self, frame: &[u8], next: &[u8]) -> bool {
         if self.is_plain_v6() {
@@ -357,7 +356,7 @@ fn flow_v6(packet: &[u8]) -> Option<Flow> {
     flow(packet, ipv6::HEADER_LEN, len, head[6])
 }
 
-/// The flow of a packet of this length whose network header is as long as `header`.
+/// The flow of a packet of this length with a network header of `header` bytes.
 fn flow(packet: &[u8], header: usize, len: usize, transport: u8) -> Option<Flow> {
     if len > packet.len() {
         return None;

@@ -46,14 +46,14 @@ struct View {
 /// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Please send the body back.
+    /// A request to return the body.
     EchoRequest {
-        /// Names the asker.
+        /// Identifies the requester.
         ident: u16,
         /// Numbers the requests.
         seq: u16,
     },
-    /// The body, sent back.
+    /// The returned body.
     EchoReply {
         /// Of the request.
         ident: u16,
@@ -70,14 +70,14 @@ pub enum Message {
     },
     /// A better first hop for the destination of the quoted packet.
     Redirect {
-        /// For what: 0 network, 1 host, 2 and 3 the same by type of service.
+        /// Scope: 0 network, 1 host, 2 and 3 the same by type of service.
         code: u8,
         /// The better hop.
         gateway: Ipv4Addr,
     },
     /// The quoted packet ran out of hops (code 0) or its fragments out of time (code 1).
     TimeExceeded {
-        /// Which of the two.
+        /// Which of the two (see above).
         code: u8,
     },
     /// The quoted packet has a bad header.
@@ -124,7 +124,7 @@ pub fn parse(message: &[u8]) -> Result<Message, ParseError> {
 }
 
 impl Message {
-    /// Whether this reports an error, and so must never be answered by another (RFC 1122 section 3.2.2).
+    /// Whether this is an error message, which must never be answered by another (RFC 1122 section 3.2.2).
     pub const fn is_error(&self) -> bool {
         matches!(
             self,
@@ -132,8 +132,8 @@ impl Message {
         )
     }
 
-    /// Writes the header over the first eight bytes of `message`, whose body is in place already, and the checksum over
-    /// all of `message`. Returns the length of the header, or 0 with nothing written if `message` is shorter.
+    /// Writes the header over the first eight bytes of `message`, which already contains the body, with the checksum
+    /// over all of `message`. Returns the length of the header, or 0 with nothing written if `message` is shorter.
     pub fn emit(&self, message: &mut [u8]) -> usize {
         let (kind, code, rest) = self.fields();
         let Ok((view, _)) = View::mut_from_prefix(message) else {

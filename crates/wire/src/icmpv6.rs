@@ -1,8 +1,8 @@
 //! ICMP for IPv6 (RFC 4443) with neighbour discovery (RFC 4861).
 //!
 //! Echo and error messages are a header of eight bytes and a body that stays where it is. Neighbour-discovery messages
-//! have no body: their options are part of the value. [`parse`] checks everything sections 6.1, 7.1 and 8.1 of RFC 4861
-//! ask of the message itself; the caller, which has the IPv6 header, checks that the hop limit is 255.
+//! have no body: their options are part of the value. [`parse`] checks everything that sections 6.1, 7.1 and 8.1 of RFC
+//! 4861 require of the message itself; the caller, which has the IPv6 header, checks that the hop limit is 255.
 
 mod discovery;
 
@@ -79,42 +79,42 @@ pub enum Message {
     },
     /// The quoted packet ran out of hops (code 0) or its fragments out of time (code 1).
     TimeExceeded {
-        /// Which of the two.
+        /// Which of the two (see above).
         code: u8,
     },
     /// The quoted packet has a bad header.
     ParamProblem {
-        /// What is wrong, see [`param_problem`].
+        /// The kind of error, see [`param_problem`].
         code: u8,
         /// Offset of the offending byte in the quoted packet.
         pointer: u32,
     },
-    /// Please send the body back.
+    /// A request to return the body.
     EchoRequest {
-        /// Names the asker.
+        /// Identifies the requester.
         ident: u16,
         /// Numbers the requests.
         seq: u16,
     },
-    /// The body, sent back.
+    /// The returned body.
     EchoReply {
         /// Of the request.
         ident: u16,
         /// Of the request.
         seq: u16,
     },
-    /// Routers, speak up (RFC 4861 section 4.1).
+    /// Requests router advertisements (RFC 4861 section 4.1).
     RouterSolicit {
-        /// Hardware address of the asker.
+        /// Hardware address of the sender.
         source: Option<MacAddr>,
     },
-    /// A router tells of itself and its link (RFC 4861 section 4.2).
+    /// A router advertises itself and the parameters of its link (RFC 4861 section 4.2).
     RouterAdvert(RouterAdvert),
-    /// Neighbour solicitation: asks for the link address of the target, or probes it (RFC 4861 section 4.3).
+    /// Neighbour solicitation: requests the link address of the target, or probes it (RFC 4861 section 4.3).
     NeighbourSolicit {
-        /// The address asked for.
+        /// The requested address.
         target: Ipv6Addr,
-        /// Hardware address of the asker; none when it asks whether it may use the target itself.
+        /// Hardware address of the sender; `None` in duplicate address detection.
         source: Option<MacAddr>,
     },
     /// The sender has the target address (RFC 4861 section 4.4).
@@ -134,7 +134,7 @@ pub enum Message {
     Redirect {
         /// The better hop, or `destination` itself if that is a neighbour.
         target: Ipv6Addr,
-        /// What to reach through it.
+        /// The destination reached through it.
         destination: Ipv6Addr,
         /// Hardware address of the target.
         target_mac: Option<MacAddr>,
@@ -186,8 +186,8 @@ fn pseudo_header(message: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> checksum::Sum 
 }
 
 impl Message {
-    /// Whether this reports an error, and so must never be answered by another (RFC 4443 section 2.4 e). Redirects
-    /// count among them.
+    /// Whether this is an error message, which must never be answered by another (RFC 4443 section 2.4 e). Redirects
+    /// count as such.
     pub const fn is_error(&self) -> bool {
         match self {
             Self::Unreachable { .. }
@@ -200,7 +200,7 @@ impl Message {
         }
     }
 
-    /// Whether this is neighbour discovery, which is legal with hop limit [`DISCOVERY_HOP_LIMIT`] only.
+    /// Whether this is neighbour discovery, which is valid only with hop limit [`DISCOVERY_HOP_LIMIT`].
     pub const fn is_discovery(&self) -> bool {
         matches!(
             self,
@@ -212,14 +212,14 @@ impl Message {
         )
     }
 
-    /// Bytes of the message without a body: the whole of it for neighbour discovery, else [`HEADER_LEN`].
+    /// Bytes of the message without the body: the whole message for neighbour discovery, otherwise [`HEADER_LEN`].
     pub fn header_len(&self) -> usize {
         HEADER_LEN + discovery::emitted_len(self)
     }
 
-    /// Writes the header (and options) over the first [`header_len`](Self::header_len) bytes of `message`, whose body
-    /// is in place already, and the checksum over all of `message`. Returns the number of bytes written, or 0 with
-    /// nothing written if `message` is shorter.
+    /// Writes the header (and options) over the first [`header_len`](Self::header_len) bytes of `message`, which
+    /// already contains the body, with the checksum over all of `message`. Returns the number of bytes written, or 0
+    /// with nothing written if `message` is shorter.
     pub fn emit(&self, src: Ipv6Addr, dst: Ipv6Addr, message: &mut [u8]) -> usize {
         let len = self.header_len();
         let (kind, code, rest) = self.fields();

@@ -1,5 +1,5 @@
-//! Group membership of IPv4 hosts: the queries of all three versions read (RFC 1112, RFC 2236, RFC 3376), and what a
-//! host says to them written. Source lists are read over and never sent: this stack joins groups from any source.
+//! Group membership of IPv4 hosts: reads the queries of all three versions (RFC 1112, RFC 2236, RFC 3376), and writes a
+//! host's reports. Source lists are skipped and never sent: this stack joins groups from any source.
 
 use core::net::Ipv4Addr;
 use core::time::Duration;
@@ -20,7 +20,7 @@ pub const V2_REPORT: u8 = 0x16;
 pub const V2_LEAVE: u8 = 0x17;
 /// Type of a version 3 report.
 pub const V3_REPORT: u8 = 0x22;
-/// Everybody: where general queries go, and the one group that is never reported (RFC 3376 section 5).
+/// All hosts: the destination of general queries, and the one group that is never reported (RFC 3376 section 5).
 pub const ALL_HOSTS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 /// All routers: where version 2 leaves go (RFC 2236 section 3).
 pub const ALL_ROUTERS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 2);
@@ -32,15 +32,15 @@ pub const TTL: u8 = 1;
 pub const TOS: u8 = 0xc0;
 /// Bytes of every message that is not of version 3.
 pub const MESSAGE_LEN: usize = 8;
-/// Groups in one report at most: what a datagram that every host must accept has room for.
+/// The most groups in one report: they fit a datagram that every host must accept.
 pub const MAX_RECORDS: usize = 64;
 
 const V3_QUERY_LEN: usize = 12;
 const RECORD_LEN: usize = 8;
-/// What a version 1 query allows, which does not say it (RFC 1112 appendix I).
+/// The maximum response time of version 1, which its queries do not contain (RFC 1112 appendix I).
 const V1_RESPONSE: Duration = Duration::from_secs(10);
 
-/// Queries of all versions begin like this, and so do reports but for the meaning of `group`.
+/// The beginning of queries of all versions; reports differ in the meaning of `group`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct View {
@@ -59,7 +59,7 @@ struct RecordView {
     group: [u8; 4],
 }
 
-/// Which version a querier speaks.
+/// The version of a querier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// RFC 1112.
@@ -73,27 +73,27 @@ pub enum Version {
 /// A membership query of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// To which group; unspecified for all groups.
+    /// The group queried; unspecified for all groups.
     pub group: Ipv4Addr,
-    /// Reports are wanted within this time, spread over it.
+    /// Reports must be sent within this time, spread over it.
     pub max_response: Duration,
-    /// Which version the querier speaks.
+    /// The version of the querier.
     pub version: Version,
 }
 
-/// What a message turned out to be.
+/// A parsed message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A query.
     Query(Query),
-    /// Something that concerns routers, or of unknown type.
+    /// A message for routers, or of unknown type.
     Other {
         /// Its type.
         kind: u8,
     },
 }
 
-/// Reads a message: checksum, and the form of a query, which its length tells (RFC 3376 section 7.1).
+/// Reads a message: checks the checksum, and determines a query's version by its length (RFC 3376 section 7.1).
 ///
 /// # Errors
 /// [`ParseError::Truncated`] below 8 bytes, [`ParseError::BadChecksum`], [`ParseError::BadLength`] for a query of a
@@ -120,8 +120,8 @@ pub fn parse(message: &[u8]) -> Result<Message, ParseError> {
     Ok(Message::Query(Query { group, max_response, version }))
 }
 
-/// A maximum response code of version 3 (section 4.1.1): from 128 on a floating point number, four bits of mantissa
-/// under a hidden one and three of exponent.
+/// A maximum response code of version 3 (section 4.1.1): from 128 on a floating point number with a hidden one, four
+/// bits of mantissa and three of exponent.
 fn expanded(code: u8) -> u32 {
     match code {
         0..0x80 => u32::from(code),

@@ -1,4 +1,4 @@
-//! The IPv4 header (RFC 791). Options are stepped over and never acted on, source routes least of all; none is sent.
+//! The IPv4 header (RFC 791). Options, source routes included, are skipped and never acted on; none is sent.
 
 use core::net::Ipv4Addr;
 
@@ -86,8 +86,8 @@ pub fn parse(packet: &[u8]) -> Result<Header, ParseError> {
     Ok(header)
 }
 
-/// Reads a header without options whose version and lengths [`Headers`](crate::Headers) has found to be right, and
-/// checks its checksum.
+/// Reads a header without options that [`Headers`](crate::Headers) has checked for version and lengths, and checks its
+/// checksum.
 ///
 /// # Errors
 /// [`ParseError::BadChecksum`].
@@ -100,8 +100,8 @@ pub fn parse_plain(header: &[u8; HEADER_LEN]) -> Result<Header, ParseError> {
     Ok(view.header())
 }
 
-/// Reads a header without its checksum and without asking that the payload be there: what an ICMP error quotes of the
-/// packet that caused it (RFC 1122 section 3.2.2 promises eight bytes of payload, no more).
+/// Reads a header without checking its checksum or the presence of the payload, as quoted by an ICMP error (RFC 1122
+/// section 3.2.2 guarantees only eight bytes of payload).
 ///
 /// # Errors
 /// As [`parse`], but for the checksum and the total length.
@@ -144,7 +144,7 @@ impl View {
 
 /// Bytes of a header with a router alert.
 pub const ROUTER_ALERT_HEADER_LEN: usize = HEADER_LEN + ROUTER_ALERT.len();
-/// The option that has every router look at the packet (RFC 2113).
+/// The option that makes every router examine the packet (RFC 2113).
 const ROUTER_ALERT: [u8; 4] = [148, 4, 0, 0];
 
 impl Header {
@@ -154,14 +154,14 @@ impl Header {
         self.more_fragments || self.fragment_offset != 0
     }
 
-    /// Length of the payload, in bytes; zero if the lengths contradict each other.
+    /// Length of the payload, in bytes; zero if the lengths are inconsistent.
     #[inline]
     pub const fn payload_len(&self) -> usize {
         self.total_len.saturating_sub(self.header_len as u16) as usize
     }
 
-    /// Writes a header of 20 bytes with its checksum. `header_len` is not consulted; the low three bits of
-    /// `fragment_offset` are dropped.
+    /// Writes a header of 20 bytes with its checksum. `header_len` is ignored; the low three bits of `fragment_offset`
+    /// are dropped.
     #[inline]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         let mut flags_offset = self.fragment_offset >> 3;

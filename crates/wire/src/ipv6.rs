@@ -49,7 +49,7 @@ pub struct Header {
 }
 
 /// Reads and checks the fixed header: version, and payload length against `packet`. Jumbograms (payload length zero
-/// with a hop-by-hop option, RFC 2675) are not spoken.
+/// with a hop-by-hop option, RFC 2675) are not supported.
 ///
 /// # Errors
 /// [`ParseError::Truncated`] if `packet` is shorter than header and payload, [`ParseError::BadVersion`].
@@ -62,14 +62,14 @@ pub fn parse(packet: &[u8]) -> Result<Header, ParseError> {
     Ok(header)
 }
 
-/// Reads a header whose version and length [`Headers`](crate::Headers) has found to be right.
+/// Reads a header that [`Headers`](crate::Headers) has checked for version and length.
 #[inline(always)]
 pub fn parse_plain(header: &[u8; HEADER_LEN]) -> Header {
     let view: View = zerocopy::transmute!(*header);
     view.header()
 }
 
-/// Reads a header without asking that the payload be there: what an ICMPv6 error quotes of the packet that caused it.
+/// Reads a header without checking the presence of the payload, as quoted by an ICMPv6 error.
 ///
 /// # Errors
 /// [`ParseError::Truncated`] below 40 bytes, [`ParseError::BadVersion`].

@@ -1,22 +1,21 @@
 //! Wire formats as views and values: Ethernet, ARP, IPv4, IPv6, ICMP, UDP and TCP, with their checksums and the RSS
 //! hash.
 //!
-//! **What it owns.** Every byte offset of the stack. A *view* is a `zerocopy` structure laid over received bytes and
-//! never leaves its module; a *value* (`Header`, `Packet`, `Message`) is a plain `Copy` structure in host byte order
-//! and is what the other crates see. `parse` turns bytes into a value and is the only place where lengths, versions and
-//! option lengths are checked; `emit` turns a legal value into bytes.
+//! **Contents.** Every byte offset of the stack. A *view* is a `zerocopy` structure over received bytes and never
+//! leaves its module; a *value* (`Header`, `Packet`, `Message`) is a plain `Copy` structure in host byte order, for the
+//! other crates. `parse` turns bytes into a value and is the only place where lengths, versions and option lengths are
+//! checked; `emit` turns a valid value into bytes.
 //!
-//! **Who calls it.** `pktbuf` (the checksum kernel), `ip`, `tcp` and `udp` (headers), `dev` (RSS), `stack`
-//! (four-tuples).
+//! **Callers.** `pktbuf` (the checksum kernel), `ip`, `tcp` and `udp` (headers), `dev` (RSS), `stack` (four-tuples).
 //!
-//! **What may never happen.** A panic, an allocation or an unbounded loop on any received bytes. No lock, no thread and
-//! no clock is named here. Work per header is bounded: at most 40 bytes of TCP options, 8 IPv6 extension headers in 256
+//! **What may never happen.** A panic, an allocation or an unbounded loop on any received bytes. There are no locks,
+//! threads or clocks here. Work per header is bounded: at most 40 bytes of TCP options, 8 IPv6 extension headers in 256
 //! bytes, and neighbour-discovery options of one packet.
 //!
 //! | module | formats | source |
 //! |---|---|---|
 //! | [`ethernet`] | Ethernet II with one 802.1Q tag | IEEE 802.3, 802.1Q |
-//! | [`Headers`] | where the headers of a frame lie | |
+//! | [`Headers`] | offsets of a frame's headers | |
 //! | [`arp`] | ARP for IPv4 over Ethernet | RFC 826 |
 //! | [`ipv4`] | header and its checksum | RFC 791 |
 //! | [`ipv6`] | header, extension chain, fragment header | RFC 8200 |

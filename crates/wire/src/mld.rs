@@ -1,6 +1,5 @@
-//! Multicast listener discovery for IPv6 (RFC 2710, RFC 3810): what a host needs of it, the queries of both versions
-//! read and the reports of both written. Source lists are read over and never sent: this stack joins groups from any
-//! source.
+//! Multicast listener discovery for IPv6 (RFC 2710, RFC 3810), for hosts: reads the queries and writes the reports of
+//! both versions. Source lists are skipped and never sent: this stack joins groups from any source.
 
 use core::net::Ipv6Addr;
 use core::time::Duration;
@@ -25,7 +24,7 @@ pub const HOP_LIMIT: u8 = 1;
 /// The hop-by-hop header that every message carries: next header ICMPv6, router alert for MLD (RFC 2711), two bytes of
 /// padding.
 pub const ROUTER_ALERT: [u8; 8] = [protocol::ICMPV6, 0, 5, 2, 0, 0, 1, 0];
-/// Groups in one report at most: what fits the least MTU.
+/// The most groups in one report: they fit the minimum MTU.
 pub const MAX_RECORDS: usize = 59;
 
 const REPORT_HEADER_LEN: usize = 8;
@@ -64,11 +63,11 @@ struct RecordView {
 /// A listener query of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// To which group; unspecified for all groups.
+    /// The group queried; unspecified for all groups.
     pub group: Ipv6Addr,
-    /// Reports are wanted within this time, spread over it.
+    /// Reports must be sent within this time, spread over it.
     pub max_response: Duration,
-    /// The querier speaks version 1 (RFC 2710).
+    /// The querier uses version 1 (RFC 2710).
     pub old: bool,
 }
 
@@ -86,21 +85,21 @@ pub fn parse_query(message: &[u8]) -> Result<Query, ParseError> {
     // Version 1 has no more than these 24 bytes, and a plain number of milliseconds.
     let millis = match code {
         code if rest.is_empty() || code < 0x8000 => u32::from(code),
-        // A floating point number: twelve bits of mantissa under a hidden one, three of exponent (section 5.1.3).
+        // A floating point number with a hidden one, twelve bits of mantissa and three of exponent (section 5.1.3).
         code => (u32::from(code & 0x0fff) | 0x1000) << (u32::from(code >> 12 & 7) + 3),
     };
     Ok(Query { group, max_response: Duration::from_millis(millis.into()), old: rest.is_empty() })
 }
 
-/// What a record says of its group (section 5.2.12).
+/// The type of a group record (section 5.2.12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RecordKind {
-    /// In answer to a query: we listen, to every source.
+    /// In answer to a query: the host listens, to every source.
     Listening = 2,
-    /// We no longer listen.
+    /// The host no longer listens.
     Left = 3,
-    /// We listen from now on, to every source.
+    /// The host listens from now on, to every source.
     Joined = 4,
 }
 

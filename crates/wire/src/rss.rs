@@ -4,7 +4,7 @@
 //! Every set bit of the input at position *i* contributes the 32 key bits that begin at bit *i*; the hash is their
 //! exclusive or. So the hash is linear, one table of 256 words per input byte replaces eight steps by one load, and a
 //! key that repeats every 16 bits needs only two tables: all 16-bit words of the input can be folded into one first.
-//! Such a key is also what makes both directions of a flow hash alike.
+//! Under such a key both directions of a flow have the same hash.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -69,7 +69,7 @@ impl fmt::Debug for Toeplitz {
 }
 
 impl Toeplitz {
-    /// Builds the tables for `key`. Allocates, so once per interface.
+    /// Builds the tables for `key`. Allocates; call it once per interface.
     pub fn new(key: &[u8; KEY_LEN]) -> Self {
         let periodic = key.iter().zip(key.iter().skip(2)).all(|(a, b)| a == b);
         let tables = if periodic {
@@ -95,7 +95,7 @@ impl Toeplitz {
     }
 
     /// The hash of a flow over addresses and ports, as a card computes it for a packet received on it: source first,
-    /// and the source is the remote end. Good for TCP and UDP.
+    /// and the source is the remote end. For TCP and UDP.
     #[inline]
     pub fn hash_tcp(&self, tuple: &FourTuple) -> u32 {
         let ports = u32::from(tuple.remote_port) << 16 | u32::from(tuple.local_port);
@@ -147,7 +147,7 @@ impl Toeplitz {
     }
 }
 
-/// An IPv4 address that has met an IPv6 one is taken as its mapped form (RFC 4291 section 2.5.5.2).
+/// An IPv4 address paired with an IPv6 one is converted to its mapped form (RFC 4291 section 2.5.5.2).
 fn mapped(addr: IpAddr) -> Ipv6Addr {
     match addr {
         IpAddr::V4(a) => a.to_ipv6_mapped(),
@@ -155,7 +155,7 @@ fn mapped(addr: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// What each value of the input byte at `position` contributes.
+/// The contribution of each value of the input byte at `position`.
 fn byte_table(key: &[u8; KEY_LEN], position: usize) -> [u32; 256] {
     // The 40 key bits that begin at the byte: bit b of the byte (0 = most significant) contributes bits b to b+31.
     let mut window = 0u64;

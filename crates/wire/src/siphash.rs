@@ -1,6 +1,5 @@
-//! SipHash (Aumasson, Bernstein 2012) of a four-tuple under a secret key: what an attacker off the path must not be
-//! able to compute about a connection. The connection tables, the initial sequence numbers and the choice of ports use
-//! it.
+//! SipHash (Aumasson, Bernstein 2012) of a four-tuple under a secret key, which an off-path attacker cannot compute.
+//! Used for the connection tables, the initial sequence numbers and the choice of ports.
 
 use core::hash::Hasher;
 use core::net::{IpAddr, Ipv4Addr};
@@ -9,7 +8,7 @@ use siphasher::sip::{SipHasher13, SipHasher24};
 
 use crate::FourTuple;
 
-/// SipHash-1-3 of `tuple`: for tables, whose hashes never leave the machine. About 5 ns for IPv4.
+/// SipHash-1-3 of `tuple`: for tables: the hashes never leave the machine. About 5 ns for IPv4.
 #[inline]
 pub fn siphash_1_3(key: (u64, u64), tuple: &FourTuple) -> u64 {
     if let (IpAddr::V4(local), IpAddr::V4(remote)) = (tuple.local_addr, tuple.remote_addr) {
@@ -39,8 +38,8 @@ fn words(local: Ipv4Addr, remote: Ipv4Addr, tuple: &FourTuple) -> [u64; 2] {
     [addresses, 12 << 56 | ports]
 }
 
-/// SipHash of two little-endian words, with `C` rounds for each word and `D` at the end, without the buffer that input
-/// of any length needs.
+/// SipHash of two little-endian words, with `C` rounds for each word and `D` at the end, without the buffering for
+/// input of arbitrary length.
 #[inline]
 fn sip<const C: usize, const D: usize>(key: (u64, u64), words: [u64; 2]) -> u64 {
     let mut v = [

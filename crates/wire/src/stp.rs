@@ -1,7 +1,7 @@
 //! Bridge protocol data units of the spanning tree protocols STP and RSTP (IEEE 802.1D-2004 clause 9), in IEEE 802.3
 //! frames with an LLC header (802.2: source and destination service access point 0x42, unnumbered information).
 //!
-//! A BPDU of a later protocol (MSTP) is read as the RST BPDU that it begins with, as section 9.3.4 asks.
+//! A BPDU of a later protocol (MSTP) is read as the RST BPDU that it begins with, as section 9.3.4 requires.
 
 use zerocopy::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -39,8 +39,7 @@ impl BridgeId {
     }
 }
 
-/// What bridges and ports are compared by: a spanning tree priority vector (section 17.5) without the receiving port.
-/// The smaller one is better.
+/// The spanning tree priority vector (section 17.5), without the receiving port. The smaller one is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PriorityVector {
     /// The bridge taken to be the root.
@@ -56,11 +55,11 @@ pub struct PriorityVector {
 /// The timer values that a BPDU carries, each in 1/256 s (section 9.2.8).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Times {
-    /// Message Age: what the message has aged since the root sent it.
+    /// Message Age: the time since the root sent it.
     pub message_age: u16,
-    /// Max Age: at what age it is of no use.
+    /// Max Age: the age at which it expires.
     pub max_age: u16,
-    /// Hello Time: after what time the next is sent.
+    /// Hello Time: the interval until the next.
     pub hello: u16,
     /// Forward Delay: how long a port is in each state on its way to Forwarding, without an agreement.
     pub forward_delay: u16,
@@ -86,7 +85,7 @@ pub struct Config {
     pub topology_change: bool,
     /// Topology Change Acknowledgement.
     pub acknowledgement: bool,
-    /// Who transmits, and what it knows of the root.
+    /// The transmitting bridge, and its information about the root.
     pub priority: PriorityVector,
     /// Timer values.
     pub times: Times,
@@ -109,7 +108,7 @@ pub struct Rapid {
     pub agreement: bool,
     /// Topology Change Acknowledgement. Never set by a bridge that follows the standard.
     pub acknowledgement: bool,
-    /// Who transmits, and what it knows of the root.
+    /// The transmitting bridge, and its information about the root.
     pub priority: PriorityVector,
     /// Timer values.
     pub times: Times,
@@ -184,11 +183,11 @@ const AGREEMENT: u8 = 0x40;
 const TC_ACK: u8 = 0x80;
 
 impl Bpdu {
-    /// Reads a frame, from its Ethernet header on, as section 9.3.4 asks.
+    /// Reads a frame, from its Ethernet header on, as section 9.3.4 requires.
     ///
     /// # Errors
     /// [`ParseError::Unsupported`]: not an LLC frame of spanning tree; [`ParseError::Truncated`]: the frame or the BPDU
-    /// ends too early; [`ParseError::BadField`]: a configuration BPDU that is as old as it may get.
+    /// ends too early; [`ParseError::BadField`]: a configuration BPDU that has reached its maximum age.
     pub fn of_frame(frame: &[u8]) -> Result<Bpdu, ParseError> {
         let (header, at) = ethernet::parse(frame)?;
         let length = usize::from(u16::from(header.ethertype));
@@ -217,7 +216,7 @@ impl Bpdu {
         let len = match kind {
             NOTIFICATION => HEAD_LEN,
             CONFIG => CONFIG_LEN,
-            // Version 1 Length, which is 0, stands at the end.
+            // Version 1 Length, which is 0, is at the end.
             _ => CONFIG_LEN + 1,
         };
         let header = ethernet::Header { dst: GROUP, src: from, ethertype: ((LLC.len() + len) as u16).into() };

@@ -1,11 +1,11 @@
 //! The TCP header and its options (RFC 9293 section 3.1).
 //!
-//! [`parse`] reads a segment from the network. Almost every data segment carries nothing, or the timestamp option
-//! behind two no-operations (RFC 7323 appendix A); those two shapes cost one comparison, every other is walked.
-//! [`Header::emit`] writes options in the order of a named sender, because a receiver's fast path and packet scripts
-//! know it.
+//! [`parse`] reads a segment from the network. Almost every data segment has no options, or the timestamp option after
+//! two no-operations (RFC 7323 appendix A); those two cases cost one comparison, all others are walked.
+//! [`Header::emit`] writes options in the order of a given sender, because receivers' fast paths and packet scripts
+//! expect it.
 //!
-//! The checksum is not looked at here: it needs the pseudo-header and the text, and a device may have checked it.
+//! The checksum is not verified here: it needs the pseudo-header and the payload, and a device may have verified it.
 
 mod flags;
 mod options;
@@ -27,7 +27,7 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_HEADER_LEN: usize = 60;
 /// Offset of the checksum field.
 pub const CHECKSUM_OFFSET: usize = 16;
-/// Bytes of a header with timestamps alone.
+/// Bytes of a header with only timestamps.
 const USUAL_LEN: usize = 32;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -51,27 +51,27 @@ pub struct Header {
     pub src_port: u16,
     /// Destination port.
     pub dst_port: u16,
-    /// SEG.SEQ: sequence number of the first byte of text, or of the SYN.
+    /// SEG.SEQ: sequence number of the first byte of data, or of the SYN.
     pub seq: SeqNumber,
-    /// SEG.ACK: next sequence number expected; means nothing without the ACK flag.
+    /// SEG.ACK: next sequence number expected; valid only with the ACK flag.
     pub ack: SeqNumber,
     /// Control bits.
     pub flags: TcpFlags,
     /// SEG.WND as on the wire, not scaled.
     pub window: u16,
-    /// SEG.UP: urgent pointer; means nothing without the URG flag.
+    /// SEG.UP: urgent pointer; valid only with the URG flag.
     pub urgent: u16,
-    /// Length of the header with its options, in bytes: 20 to 60, the offset of the text. [`emit`](Self::emit) computes
-    /// its own, which is [`emitted_len`](Self::emitted_len).
+    /// Length of the header with its options, in bytes: 20 to 60, the offset of the data. [`emit`](Self::emit) uses
+    /// [`emitted_len`](Self::emitted_len) instead.
     pub header_len: u8,
     /// Options.
     pub options: Options,
 }
 
-/// Reads the header of a segment; the text begins at [`Header::header_len`].
+/// Reads the header of a segment; the data begins at [`Header::header_len`].
 ///
-/// A malformed option ends the option walk: what came before it counts, what follows is ignored, the segment stays good
-/// (as in Linux; RFC 9293 MUST-7 asks only that nothing worse happen).
+/// A malformed option ends the option walk: earlier options are used, later ones ignored, and the segment stays valid
+/// (as in Linux; RFC 9293 MUST-7 requires only that it is handled).
 ///
 /// # Errors
 /// [`ParseError::Truncated`] if `segment` is shorter than the header, [`ParseError::BadLength`] if the data offset is
@@ -86,7 +86,7 @@ pub fn parse(segment: &[u8]) -> Result<Header, ParseError> {
         return Err(ParseError::BadLength);
     }
     let options = segment.get(HEADER_LEN..header_len).ok_or(ParseError::Truncated)?;
-    // Three ways out, so that on the first two the options are constants and never built in memory.
+    // Three return paths, so that in the first two the options are constants and never built in memory.
     if options.is_empty() {
         Ok(view.header(Options::NONE))
     } else if let Some(timestamps) = Timestamps::from_padded(options) {
@@ -102,7 +102,7 @@ fn parse_walked(view: &View, options: &[u8]) -> Header {
 }
 
 /// Reads the ports, in the order source, destination, and the sequence number of the first eight bytes of a segment:
-/// all that an ICMP error need quote (RFC 792).
+/// the minimum that an ICMP error quotes (RFC 792).
 ///
 /// # Errors
 /// [`ParseError::Truncated`] below eight bytes.
@@ -118,8 +118,7 @@ pub fn parse_quoted(segment: &[u8]) -> Result<(u16, u16, SeqNumber), ParseError>
     Ok((view.src_port.get(), view.dst_port.get(), SeqNumber(view.seq.get())))
 }
 
-/// The acknowledgement number of a segment that the sender has made, if its ACK bit is set; `None` also where the
-/// header is cut short.
+/// The acknowledgement number of an outgoing segment, if its ACK bit is set; also `None` if the header is truncated.
 #[inline]
 pub fn acknowledgement(segment: &[u8]) -> Option<SeqNumber> {
     let (number, flags) = (segment.get(8..12)?, *segment.get(13)?);
@@ -127,7 +126,7 @@ pub fn acknowledgement(segment: &[u8]) -> Option<SeqNumber> {
     TcpFlags(flags.into()).contains(TcpFlags::ACK).then(|| SeqNumber(u32::from_be_bytes(number)))
 }
 
-/// Bytes of a segment's header with its options, as the header says; 0 where it is cut short.
+/// Bytes of a segment's header with its options, by its data offset; 0 if it is truncated.
 #[inline]
 pub fn header_len(segment: &[u8]) -> usize {
     segment.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4)
@@ -174,8 +173,8 @@ impl Header {
         len
     }
 
-    /// [`emit_ordered`](Self::emit_ordered) with the checksum filled in: over the header, and over what `rest` is the
-    /// sum of, pseudo-header and text. A header with timestamps alone is written and summed from registers.
+    /// [`emit_ordered`](Self::emit_ordered) with the checksum filled in: over the header and over the pseudo-header and
+    /// data that `rest` is the sum of. A header with only timestamps is written and summed from registers.
     #[inline]
     pub fn emit_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
         match (self.options.only_timestamps(), out.first_chunk_mut::<USUAL_LEN>()) {
@@ -187,7 +186,7 @@ impl Header {
         }
     }
 
-    /// The header with timestamps alone as words in network order.
+    /// The header with only timestamps as words in network order.
     #[inline]
     fn usual(&self, timestamps: Timestamps, rest: Sum) -> [U64; USUAL_LEN / 8] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
@@ -216,9 +215,9 @@ impl Header {
         HEADER_LEN + self.options.emitted_len_with(rare)
     }
 
-    /// [`emit_ordered`](Self::emit_ordered) with rarer options: the counters of accurate ECN stand where Linux puts
-    /// them, behind the timestamps, the cookie stands last. SACK blocks that find no room beside them are left out.
-    /// Returns 0 and writes nothing if `out` is too short or they need more than 40 bytes.
+    /// [`emit_ordered`](Self::emit_ordered) with rarer options: the counters of accurate ECN are after the timestamps,
+    /// as in Linux, and the cookie is last. SACK blocks without room beside them are left out. Returns 0 and writes
+    /// nothing if `out` is too short or they need more than 40 bytes.
     pub fn emit_with(&self, order: OptionOrder, rare: &RareOptions, out: &mut [u8]) -> usize {
         let len = self.emitted_len_with(rare);
         if len > MAX_HEADER_LEN {
@@ -229,7 +228,7 @@ impl Header {
         len
     }
 
-    /// Writes all but the options of a header of `len` bytes; the room for the options.
+    /// Writes all but the options of a header of `len` bytes; returns the room for the options.
     #[inline]
     fn emit_fixed<'a>(&self, len: usize, out: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let (fixed, options) = out.get_mut(..len)?.split_first_chunk_mut::<HEADER_LEN>()?;

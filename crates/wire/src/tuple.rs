@@ -1,9 +1,9 @@
-//! The four numbers that name a connection.
+//! The four-tuple that identifies a connection.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-/// Both ends of a flow, as the owner of the local end sees them.
+/// Both ends of a flow, from the view of the local end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FourTuple {
     /// Address of this end: the destination of received packets.

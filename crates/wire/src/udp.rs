@@ -53,7 +53,7 @@ pub fn parse(datagram: &[u8]) -> Result<Header, ParseError> {
 }
 
 impl Header {
-    /// Writes the header, `checksum` as it stands.
+    /// Writes the header, with `checksum` unchanged.
     #[inline]
     pub fn emit(&self, out: &mut [u8; HEADER_LEN]) {
         *out = zerocopy::transmute!(View {

@@ -1,6 +1,5 @@
-//! What [`Headers`] finds is what the parsers of the crate find: for frames as they should be, for all their
-//! beginnings, for frames with bytes changed at random, and for noise; over both families, with and without a tag, and
-//! without a link.
+//! [`Headers`] agrees with the parsers of the crate: for valid frames, for all their prefixes, for frames with bytes
+//! changed at random, and for noise; over both families, with and without a tag, and without a link.
 
 use frames::{Body, Datagram, Ends, Frame, Icmp, Segment, TcpOptions};
 use proptest::collection::vec;
@@ -8,7 +7,7 @@ use proptest::prelude::*;
 use wire::ethernet::{self, EtherType, VlanTag};
 use wire::{FourTuple, Framing, Headers, ipv4, ipv6, protocol, tcp, udp};
 
-/// What the parsers say of a frame: network header, transport header, data, end, and the flow.
+/// The parsers' result for a frame: network header, transport header, data, end, and the flow.
 #[derive(Debug, PartialEq)]
 struct Found {
     v6: bool,
@@ -62,7 +61,7 @@ fn parsed_v6(network: usize, packet: &[u8]) -> Option<Flow> {
     Some((transport, transport + data, network + to, header.next_header, tuple))
 }
 
-/// Bytes of the transport header, and the ports. The length of a datagram is UDP's own business.
+/// Bytes of the transport header, and the ports. UDP checks the length of a datagram itself.
 fn parsed_transport(transport: u8, bytes: &[u8]) -> Option<(usize, (u16, u16))> {
     let port = |at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
     match transport {
@@ -96,8 +95,7 @@ fn agree(frame: &[u8]) {
 
 const TAG: VlanTag = VlanTag { priority: 5, drop_eligible: false, id: 0 };
 
-/// Frames of every kind, over both families; behind them, where a link would have put it, padding; and what is behind
-/// their link headers.
+/// Frames of every kind, over both families, followed by link padding; and the same without their link headers.
 fn all_kinds() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for ends in Ends::BOTH_FAMILIES {

@@ -18,7 +18,7 @@ use wire::{SeqNumber, arp, checksum, icmpv4, icmpv6, ipv4, ipv6, protocol, tcp, 
 const SRC: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const DST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// smoltcp refuses whole segments for these, so they are compared on segments it takes.
+/// smoltcp refuses whole segments for these, so they are compared on segments that it accepts.
 fn plain_flags(header: &tcp::Header) -> tcp::Header {
     let kept = TcpFlags::ACK | TcpFlags::PSH;
     tcp::Header {
@@ -105,7 +105,7 @@ proptest! {
             (header.seq.0, header.ack.0, usize::from(header.header_len))
         );
         let low = [slice.fin(), slice.syn(), slice.rst(), slice.psh(), slice.ack(), slice.urg(), slice.ece(), slice.cwr()];
-        // What was the nonce sum's bit is accurate ECN's.
+        // The former bit of the nonce sum is that of accurate ECN.
         let bits = low.into_iter().chain([slice.ns()]);
         let flags = bits.rev().fold(0, |flags, bit| flags << 1 | u16::from(bit));
         prop_assert_eq!(TcpFlags(flags), header.flags);
@@ -126,7 +126,7 @@ proptest! {
         prop_assert_eq!(options, header.options);
     }
 
-    /// Where smoltcp takes a list of options, we read the same. (Where it refuses, we keep what came before.)
+    /// Where smoltcp accepts a list of options, we read the same. (Where it refuses, we keep the earlier options.)
     #[test]
     fn options_are_read_as_smoltcp_reads_them(bytes in option_bytes()) {
         let segment = segment_with(&bytes);
@@ -134,7 +134,7 @@ proptest! {
         if let Some(repr) = read_by_smoltcp(&segment) {
             let mut theirs = options_of(&repr);
             if ours.mss.is_some() && theirs.mss.is_none() {
-                // An earlier maximum and a later one of zero: the later is no option to us.
+                // An earlier maximum and a later one of zero: we ignore the later one.
                 theirs.mss = ours.mss;
             }
             prop_assert_eq!(three_blocks(ours), theirs);
@@ -190,8 +190,8 @@ proptest! {
         prop_assert_eq!(slice.dcp().value() << 2 | slice.ecn().value(), header.tos);
     }
 
-    /// Any bytes: we take a header exactly when etherparse takes its lengths and smoltcp its checksum. (etherparse sums
-    /// the fields it knows, and so misses a set reserved bit.)
+    /// Any bytes: we accept a header exactly when etherparse accepts its lengths and smoltcp its checksum. (etherparse
+    /// sums the fields it knows, and so misses a set reserved bit.)
     #[test]
     fn ipv4_headers_are_taken_as_the_oracles_take_them(mut bytes in vec(any::<u8>(), 20..80), ihl in 0..16u8, right: bool) {
         bytes[0] = 0x40 | ihl;

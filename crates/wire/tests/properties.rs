@@ -1,5 +1,5 @@
-//! Laws that hold for every input: reading what was written gives the value back, no bytes make a parser panic, and the
-//! fast sums and hashes agree with their definitions.
+//! Properties for every input: parsing undoes emitting, no bytes make a parser panic, and the fast sums and hashes
+//! agree with their definitions.
 
 mod support;
 
@@ -56,7 +56,7 @@ fn tuple() -> impl Strategy<Value = FourTuple> {
     })
 }
 
-/// What a network card feeds to the hash.
+/// A network card's input to the hash.
 fn hash_input(tuple: &FourTuple) -> Vec<u8> {
     let mut input = image(tuple.remote_addr);
     input.extend(image(tuple.local_addr));
@@ -225,7 +225,7 @@ proptest! {
         }
     }
 
-    /// The header with its checksum is the header and the checksum, whichever way it was written.
+    /// Both ways of writing a header with its checksum give the same bytes.
     #[test]
     fn sealed_is_emitted_and_summed(header in support::tcp_header(), stamp in any::<[u32; 2]>(), text in any::<Vec<u8>>()) {
         let usual = Options { timestamps: Some(tcp::Timestamps { value: stamp[0], echo: stamp[1] }), ..Options::NONE };
@@ -240,7 +240,7 @@ proptest! {
         }
     }
 
-    /// Both readers find their own among the other's options, whatever the order.
+    /// Both parsers find their own options among the other's, in any order.
     #[test]
     fn rare_options_round_trip(header in support::tcp_header(), rare in rare_options()) {
         for order in [OptionOrder::Linux, OptionOrder::FreeBsd] {
@@ -273,7 +273,7 @@ proptest! {
         prop_assert!(len == 0 || RareOptions::parse(&out[20..len]) == rare);
     }
 
-    /// The fast path and the walk are one function: padding around the options changes nothing.
+    /// The fast path and the walk are equivalent: padding around the options changes nothing.
     #[test]
     fn option_padding_changes_nothing(header in support::tcp_header(), nops in 1..4usize) {
         let mut out = [0; 60];
@@ -387,7 +387,7 @@ fn router_advert() -> impl Strategy<Value = RouterAdvert> {
     })
 }
 
-/// Runs every parser, and checks what each promises about lengths it returns.
+/// Runs every parser, and checks the guarantees on the lengths that it returns.
 fn read_all(bytes: &[u8], first: u8) {
     let (src, dst) = (Ipv6Addr::UNSPECIFIED, Ipv6Addr::LOCALHOST);
     if let Ok((_, offset)) = ethernet::parse(bytes) {
@@ -415,7 +415,7 @@ fn read_all(bytes: &[u8], first: u8) {
     let (_, _) = (tcp::parse_quoted(bytes), Options::parse(bytes));
 }
 
-/// Puts a correct ICMP checksum into `bytes`, so that what lies behind the check is reached.
+/// Puts a correct ICMP checksum into `bytes`, so that the code after the check is reached.
 fn with_checksum(mut bytes: Vec<u8>, src: Ipv6Addr, dst: Ipv6Addr, v6: bool) -> Vec<u8> {
     if let Some(field) = bytes.get_mut(2..4) {
         field.fill(0);
@@ -436,7 +436,7 @@ proptest! {
         read_all(&bytes, first);
     }
 
-    /// Almost legal headers reach further than random bytes.
+    /// Almost valid headers reach more code than random bytes.
     #[test]
     fn no_damaged_header_makes_a_parser_panic(
         tcp in support::tcp_header(),

@@ -1,5 +1,4 @@
-//! Bytes written down in specifications or taken from captures of other systems, and the rules that no round trip can
-//! show.
+//! Bytes from specifications or captures of other systems, and rules that a round trip cannot test.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -38,7 +37,7 @@ mod sums {
         assert_eq!(checksum::sum(&[0x12, 0x34]).finish_udp(), !0x1234);
     }
 
-    /// Sums far past what one 32-bit accumulator holds, joined many times.
+    /// Sums far beyond a 32-bit accumulator, joined many times.
     #[test]
     fn carries_are_never_lost() {
         let ones = vec![0xff; 1 << 20];
@@ -526,7 +525,7 @@ mod tcp_segments {
         assert_eq!(freebsd(Options { timestamps: None, ..SYN }), [2, 4, 5, 0xb4, 1, 3, 3, 7, 4, 2, 0, 0]);
     }
 
-    /// Beside timestamps only three blocks find room.
+    /// Beside timestamps only three blocks fit.
     #[test]
     fn the_fourth_sack_block_is_left_out_beside_timestamps() {
         let sack: SackBlocks = (0..5).map(|i| (SeqNumber(10 * i), SeqNumber(10 * i + 5))).collect();

@@ -1,15 +1,15 @@
-//! What administrators say while a stack runs: routes with what they say of their paths, and parameters of TCP.
+//! Administration while a stack runs: routes with attributes, and parameters of TCP.
 //!
-//! Nothing of the process: a limit of memory is weighed against the pool, which the two stacks of a run share, so that
-//! one of them would feel what the other does.
+//! Nothing that is per process: a limit of memory is compared with the pool, which the two stacks of a run share, so
+//! they would influence each other.
 
 use arbitrary::{Result, Unstructured};
 use testbed::subject::Step;
 
-/// Where routes lead: to the peer alone, to its network, to everywhere; by both protocols.
+/// Targets of routes: the peer alone, its network, the default; for both protocols.
 const NETWORKS: [&str; 6] = ["10.0.0.2", "10.0.0.0/24", "default", "fd00::2", "fd00::/64", "10.0.0.2 via 10.0.0.9"];
 
-/// Parameters that change what segments come to be, with values that reach further than a number does.
+/// Parameters that affect segments, with values that arbitrary numbers would rarely reach.
 const SETTINGS: [(&str, &[&str]); 14] = [
     ("tcp_rmem", &["4096 8192 16384", "4096 131072 6291456", "4096 4096 4096", "2304 40000 40000"]),
     ("tcp_adv_win_scale", &["1", "-2", "2", "-31", "31", "0"]),
@@ -27,7 +27,7 @@ const SETTINGS: [(&str, &[&str]); 14] = [
     ("tcp_min_snd_mss", &["48", "1000"]),
 ];
 
-/// A route to where the peer is, stated or taken away, or a word that is wrong.
+/// A route to the peer, added or removed, or an invalid text.
 pub fn route(u: &mut Unstructured<'_>) -> Result<Step> {
     let mut text = (*u.choose(&NETWORKS)?).to_owned();
     if u.ratio(1, 3)? {
@@ -47,7 +47,7 @@ pub fn route(u: &mut Unstructured<'_>) -> Result<Step> {
     Ok(Step::Route(text))
 }
 
-/// A parameter, set to something that it may be or to any number.
+/// A parameter, set to an allowed value or to any number.
 pub fn knob(u: &mut Unstructured<'_>) -> Result<Step> {
     let (name, values) = *u.choose(&SETTINGS)?;
     let value = if u.ratio(7, 8)? { (*u.choose(values)?).to_owned() } else { u.arbitrary::<i32>()?.to_string() };

@@ -6,7 +6,7 @@ use dev::pcap::Reader;
 use wire::tcp::{Options, RareOptions};
 use wire::{arp, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, tcp, udp};
 
-/// Reads `data` as every format there is; what a parser accepts must survive being written and read again.
+/// Parses `data` as every format; an accepted value must be the same after being written and parsed again.
 pub fn wire_formats(data: &[u8]) {
     let _ = (tcp::parse_quoted(data), Options::parse(data), RareOptions::parse(data));
     let _ = (ipv4::parse_unverified(data), ipv6::parse_unverified(data));
@@ -59,7 +59,7 @@ fn tcp_comes_back(data: &[u8]) {
     if len > 0 {
         let kept = tcp::parse(&out[..len]).expect("what was emitted parses");
         let again = tcp::Header { header_len: len as u8, ..header };
-        // Where the options fill the header, SACK blocks give way.
+        // If the options fill the header, SACK blocks are dropped.
         if again.options.sack.iter().eq(kept.options.sack.iter()) {
             assert_eq!(kept, again);
         }
@@ -81,7 +81,7 @@ fn icmp_comes_back(data: &[u8]) {
     }
 }
 
-/// A query has a group or none, and asks for an answer within an hour.
+/// A query has a group or none, and a response time below an hour.
 fn group_messages_are_read(data: &[u8]) {
     let mut signed = data.to_vec();
     crate::frame::fill_checksum(
@@ -105,14 +105,14 @@ fn group_messages_are_read(data: &[u8]) {
     assert!(mld::parse_report(data).count() <= data.len() / 20);
 }
 
-/// Behind the checksum is where the parsers are.
+/// The parsers run only with a correct checksum.
 fn with_icmpv6_checksum(data: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> Vec<u8> {
     let mut data = data.to_vec();
     crate::frame::fill_checksum(&mut data, 2, IpAddr::V6(src), IpAddr::V6(dst), wire::protocol::ICMPV6);
     data
 }
 
-/// Reads `data` as a capture to its end, or to the first error.
+/// Parses `data` as a capture to its end, or to the first error.
 pub fn captures(data: &[u8]) {
     let Ok(mut reader) = Reader::new(data) else { return };
     let mut frames = 0;

@@ -1,4 +1,4 @@
-//! Frames that are nearly right: the parts that a check would refuse at once are in order, the rest is the input's.
+//! Nearly valid frames: the fields that a check would refuse at once are correct, the rest is from the input.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use wire::ethernet::EtherType;
 use wire::protocol;
 use wire::tcp::TcpFlags;
 
-/// A frame for the stack. `last` is what the stack sent last, which an answer is made from.
+/// A frame for the stack. `last` is the stack's last frame, from which an answer is made.
 pub fn any(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     Ok(match u.int_in_range(0..=17)? {
         0 => raw(u)?,
@@ -35,7 +35,7 @@ pub fn fill_checksum(message: &mut [u8], field: usize, src: IpAddr, dst: IpAddr,
     message[field..field + 2].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// Bytes behind a link header.
+/// Bytes after a link header.
 fn raw(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let ethertype = *u.choose(&[EtherType::Ipv4, EtherType::Ipv6, EtherType::Arp])?;
     let len = u.int_in_range(0..=120)?;
@@ -58,7 +58,7 @@ fn mutated(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     Ok(frame)
 }
 
-/// A SYN, or something like it, to a port that may listen.
+/// A SYN, or something similar, to a port that may listen.
 fn opening(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let besides = if u.ratio(1, 2)? { 0 } else { u.arbitrary::<u16>()? & 0x1ff };
     let ports = (2000 + u.int_in_range(0..=3)?, port(u)?);
@@ -66,7 +66,7 @@ fn opening(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     with_options(u, Segment { flags: TcpFlags(besides | TcpFlags::SYN.0), ..segment })
 }
 
-/// A segment of the connection that the stack sent last on: near what it expects.
+/// A segment of the connection of the stack's last frame, close to what it expects.
 fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     let Some((header, data)) = tcp_of(last) else { return opening(u) };
     let control = u32::from(header.flags.contains(TcpFlags::SYN)) + u32::from(header.flags.contains(TcpFlags::FIN));
@@ -74,7 +74,7 @@ fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     let len = u.int_in_range(0..=64)?;
     let data = vec![b'f'; if u.ratio(1, 2)? { len } else { 0 }];
     let flags = if u.ratio(7, 8)? { TcpFlags::ACK.0 } else { u.arbitrary::<u16>()? & 0x1ff };
-    // Whoever is told of an end often has nothing more to say.
+    // An answer to a FIN often has a FIN itself.
     let often = if header.flags.contains(TcpFlags::FIN) { 3 } else { 1 };
     let fin = if u.ratio(often, 6)? { TcpFlags::FIN.0 } else { 0 };
     let ports = (header.dst_port, header.src_port);
@@ -83,7 +83,7 @@ fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     if u.ratio(1, 2)? {
         return with_options(u, segment);
     }
-    // What a peer would say: the timestamp that it saw, and data that came out of order.
+    // Options of a real peer: the echoed timestamp, and SACK of data out of order.
     let mut options = Vec::new();
     if let Some(stamps) = header.options.timestamps {
         options.extend_from_slice(&[1, 1, 8, 10]);
@@ -99,7 +99,7 @@ fn answer(u: &mut Unstructured<'_>, last: &[u8]) -> Result<Vec<u8>> {
     with_window(u, segment.options(TcpOptions::new(&options)))
 }
 
-/// `value`, or something close to it, or at the other side of the circle.
+/// `value`, or one close to it, or half the number space away.
 fn near(u: &mut Unstructured<'_>, value: u32) -> Result<u32> {
     Ok(match u.int_in_range(0..=15)? {
         0..=12 => value,
@@ -109,7 +109,7 @@ fn near(u: &mut Unstructured<'_>, value: u32) -> Result<u32> {
     })
 }
 
-/// The frame of `segment` with a window, an urgent pointer and options of the input's.
+/// The frame of `segment` with a window, an urgent pointer and options from the input.
 fn with_options(u: &mut Unstructured<'_>, segment: Segment<'_>) -> Result<Vec<u8>> {
     let words = if u.ratio(1, 2)? { usize::from(u.int_in_range(0u8..=10)?) } else { 0 };
     let mut options = Vec::new();
@@ -119,7 +119,7 @@ fn with_options(u: &mut Unstructured<'_>, segment: Segment<'_>) -> Result<Vec<u8
     with_window(u, segment.options(TcpOptions::new(&options)))
 }
 
-/// The frame of `segment` with a window, an urgent pointer and a ninth flag of the input's.
+/// The frame of `segment` with a window, an urgent pointer and a ninth flag from the input.
 fn with_window(u: &mut Unstructured<'_>, mut segment: Segment<'_>) -> Result<Vec<u8>> {
     let ninth = u16::from(u.arbitrary::<u8>()? & 1) << 8;
     segment.flags = TcpFlags(segment.flags.0 & 0xff | ninth);
@@ -149,7 +149,7 @@ fn port(u: &mut Unstructured<'_>) -> Result<u16> {
     Ok(*u.choose(&crate::sequence::PORTS)?)
 }
 
-/// A UDP datagram or an ICMP message whose checksum is right.
+/// A UDP datagram or an ICMP message with a correct checksum.
 fn transport(u: &mut Unstructured<'_>, protocol: u8, field: usize) -> Result<Vec<u8>> {
     let len = u.int_in_range(0..=100)?;
     let mut message = u.bytes(len.min(u.len()))?.to_vec();
@@ -201,7 +201,7 @@ fn ipv6(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let mut message = u.bytes(len.min(u.len()))?.to_vec();
     let next = *u.choose(&[protocol::TCP, protocol::UDP, protocol::ICMPV6, 0, 43, 44, 60, 59])?;
     let ends = Ends::PEER_TO_STACK_V6;
-    // To the stack's link address, whatever the packet says.
+    // To the stack's link address, whatever the packet's destination.
     let dst = if u.ratio(1, 4)? { wire::ipv6::solicited_node(STACK6).into() } else { ends.dst };
     let field = if next == protocol::TCP { 16 } else { 2 };
     fill_checksum(&mut message, field, ends.src, dst, next);
@@ -209,7 +209,7 @@ fn ipv6(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(ends.frame(Packet { ttl, ..Packet::new(ends.src, dst, Payload::Other(next, &message)) }).bytes())
 }
 
-/// An IPv4 packet of the peer's that routers may cut.
+/// An IPv4 packet of the peer that routers may fragment.
 fn packet(protocol: u8, payload: &[u8]) -> Packet<'_> {
     Packet { dont_fragment: false, ..Ends::PEER_TO_STACK.packet(Payload::Other(protocol, payload)) }
 }

@@ -1,16 +1,16 @@
-//! What the fuzz targets do with their input, as ordinary functions: `cargo fuzz` calls them with what its engine finds
+//! The bodies of the fuzz targets, as ordinary functions: `cargo fuzz` calls them with its engine's inputs
 //! (`fuzz/fuzz_targets`), and the test of this crate with bytes from a seeded generator, on the stable toolchain, so
-//! that every change is tried against them a little.
+//! that every change is tested briefly.
 //!
-//! A body may panic for one reason: what it looks at is wrong.
+//! A body panics only if the tested code is wrong.
 //!
-//! | body | input | what must hold |
+//! | body | input | property |
 //! |---|---|---|
-//! | [`wire_formats`] | a packet | no parser panics; what a parser accepts, it reads again from what was emitted |
-//! | [`texts`] | a configuration text | no parser panics; what prints reads back |
-//! | [`knobs`] | an assignment | a knob says what it was set to, and takes what it says |
-//! | [`scripts`] | a packet script | it is read, or refused in words |
-//! | [`offloads`] | a batch of frames | merging and cutting neither loses nor makes text |
+//! | [`wire_formats`] | a packet | no parser panics; an accepted packet parses again after emission |
+//! | [`texts`] | a configuration text | no parser panics; printed values parse back |
+//! | [`knobs`] | an assignment | a knob prints its value, and accepts what it prints |
+//! | [`scripts`] | a packet script | it is parsed, or refused with a message |
+//! | [`offloads`] | a batch of frames | merging and cutting neither loses nor adds data |
 //! | [`captures`] | a capture file | the reader ends, with frames or with one error |
 //! | [`stacks`] | frames, user calls and time steps | the same outcome under two architectures, nothing left at the end |
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! What devices do to frames: segments merged to super-segments, super-segments cut again.
+//! Offloads of devices: segments merged to super-segments, super-segments cut again.
 
 use arbitrary::{Result, Unstructured};
 use dev::coalesce::coalesce;
@@ -10,11 +10,11 @@ use wire::tcp::TcpFlags;
 
 use crate::frame;
 
-/// Frames that one input may have: what a batch has, and no more.
+/// Most frames of an input: one batch.
 const MOST: usize = 32;
 
-/// Reads `data` as a batch of frames, most of them segments of one connection in sequence; merges them, and cuts what
-/// was merged. No data may be lost or made by that, and what is cut has good checksums.
+/// Reads `data` as a batch of frames, most of them segments of one connection in sequence; merges them, and cuts the
+/// result. This must neither lose nor add data, and the pieces must have correct checksums.
 pub fn offloads(data: &[u8]) {
     let mut batch = frames(&mut Unstructured::new(data)).unwrap_or_default();
     let (before, count) = (data_lens(&batch), batch.len());
@@ -60,7 +60,7 @@ fn frames(u: &mut Unstructured<'_>) -> Result<Vec<PktBuf>> {
     Ok(batch)
 }
 
-/// What every device asks of every frame.
+/// The functions that devices call for every frame.
 fn look(frame: &[u8]) {
     let Some(layout) = Layout::of(frame) else { return };
     let tuple = layout.receiver_tuple(frame);
@@ -74,8 +74,7 @@ fn look(frame: &[u8]) {
     }
 }
 
-/// A segment of the connection; now and then with other flags, another window, a number out of sequence or a bad
-/// checksum.
+/// A segment of the connection; sometimes with other flags, another window, a number out of sequence or a bad checksum.
 fn segment(u: &mut Unstructured<'_>, seq: u32, len: usize) -> Result<Vec<u8>> {
     let seq = if u.ratio(1, 16)? { u.arbitrary()? } else { seq };
     let flags = if u.ratio(1, 8)? { u.arbitrary::<u8>()?.into() } else { TcpFlags::ACK.0 };

@@ -1,10 +1,9 @@
-//! Any sequence of frames, calls and time steps, to a whole stack under two architectures.
+//! Arbitrary sequences of frames, calls and time steps for a whole stack under two architectures.
 //!
 //! The first is the reference, which runs on one thread without locks; the second is the input's choice. Invariants
-//! held: G1, G2 and G4 by the debug checks that both run with; G3 by comparing outcomes and counters; G5 and G8 at the
-//! end, when everything has been reset and all timers have had their time: no connection, no timer and no packet buffer
-//! may be left. One body runs at a time in a process: the pool of buffers is the process's. What administrators say
-//! while all that goes on is in `admin.rs`.
+//! checked: G1, G2 and G4 by debug checks; G3 by comparing outcomes and counters; G5 and G8 at the end, when everything
+//! has been reset and all timers have expired: no connection, no timer and no packet buffer may be left. Only one body
+//! runs at a time in a process, because the pool of buffers is per process. Administration meanwhile is in `admin.rs`.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use crate::{admin, frame};
 
 /// Ports that users listen on and bind.
 pub const PORTS: [u16; 3] = [80, 81, 53];
-/// Steps that one input may have: enough for every state, few enough for thousands of inputs a second.
+/// Most steps of an input: enough for every state, few enough for thousands of inputs a second.
 const LONGEST: usize = 200;
 
 /// Runs `data` under the reference and under one other architecture.
@@ -30,10 +29,10 @@ pub fn stacks(data: &[u8]) {
     under(Architecture::named(stack::ALL_ARCHITECTURES[choice]), rest);
 }
 
-/// Runs `data` under the reference and under `arch`; what was counted meanwhile.
+/// Runs `data` under the reference and under `arch`; returns the counters.
 ///
 /// # Panics
-/// If the two differ, or something is left at the end.
+/// If the two differ, or resources are left at the end.
 pub fn under(arch: Architecture, data: &[u8]) -> observe::CounterSnapshot {
     let before = pktbuf::live();
     let counters = {
@@ -106,7 +105,7 @@ impl Pair {
         })
     }
 
-    /// How connections come to be.
+    /// Steps that open connections.
     fn opening(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
         let listener = some(u, self.reference.listeners.len())?;
         Ok(match u.int_in_range(0..=4)? {
@@ -117,13 +116,13 @@ impl Pair {
         })
     }
 
-    /// What users of a connection do.
+    /// User calls on a connection.
     fn connection(&self, u: &mut Unstructured<'_>) -> Result<Option<Step>> {
         let Some(socket) = some(u, self.reference.sockets.len())? else { return Ok(None) };
         Ok(Some(match u.int_in_range(0..=8)? {
             0 | 1 => Step::Send { socket, len: usize::from(u.arbitrary::<u16>()?) % 5000 },
             2 => {
-                // A buffer that is small, or one that takes all.
+                // A small buffer, or one for all data.
                 let most = if u.ratio(1, 2)? { 100 } else { 1 << 16 };
                 Step::Receive { socket, max: 1 + usize::from(u.arbitrary::<u16>()?) % most }
             }
@@ -153,7 +152,7 @@ impl Pair {
         Ok(Some(socket.map_or(Step::Bind(port), |socket| Step::SendDatagram { socket, port, len })))
     }
 
-    /// Everything is reset, and whatever waits for its time gets it.
+    /// Resets everything, and lets all timers expire.
     fn end(&mut self) {
         for listener in 0..self.reference.listeners.len() {
             self.happen(&Step::Unlisten(listener));

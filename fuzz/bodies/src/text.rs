@@ -1,9 +1,9 @@
-//! Texts that a person writes: names of architectures, fault plans, addresses, values of knobs, packet scripts.
+//! Texts written by users: names of architectures, fault plans, addresses, values of knobs, packet scripts.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// Reads `text` as everything that the command line and the configuration read.
+/// Parses `text` as every type of the command line and the configuration.
 pub fn texts(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     comes_back::<stack::Architecture>(text);
@@ -12,12 +12,12 @@ pub fn texts(data: &[u8]) {
     refuses_in_a_sentence::<dev::fault::FaultPlan>(text);
 }
 
-/// Reads `data` as an assignment to a knob. What was set is what the knob then says, and setting that again changes
-/// nothing.
+/// Parses `data` as an assignment to a knob. The knob then prints the value that was set, and setting that again
+/// changes nothing.
 pub fn knobs(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut config = tcp::Config::default();
-    // Any knob by number, so that names need not be guessed.
+    // Selects a knob by number, so that names need not be guessed.
     let (first, value) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
     let number = first.chars().next().map_or(0, |letter| letter as usize);
     let knob = &tcp::knobs::KNOBS[number % tcp::knobs::KNOBS.len()];
@@ -43,7 +43,7 @@ pub fn scripts(data: &[u8]) {
     }
 }
 
-/// What is accepted prints as something that reads as the same.
+/// An accepted value prints as a text that parses to the same value.
 fn comes_back<T: FromStr<Err: Display> + Display + PartialEq + std::fmt::Debug>(text: &str) {
     if let Some(value) = refuses_in_a_sentence::<T>(text) {
         let again = value.to_string().parse::<T>();
@@ -51,7 +51,7 @@ fn comes_back<T: FromStr<Err: Display> + Display + PartialEq + std::fmt::Debug>(
     }
 }
 
-/// What is refused is refused with words, on one line.
+/// A refusal has a message of one line.
 fn refuses_in_a_sentence<T: FromStr<Err: Display>>(text: &str) -> Option<T> {
     match text.parse::<T>() {
         Ok(value) => Some(value),

@@ -1,11 +1,10 @@
-//! Every body with bytes from a seeded generator: a little of what `cargo fuzz` does for hours, on the stable
-//! toolchain.
+//! Every body with bytes from a seeded generator: a short form of `cargo fuzz`, on the stable toolchain.
 //!
-//! A failing input is printed as the number of its round, which alone makes it again.
+//! A failing input is printed as the number of its round, which reproduces it.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The pool of packet buffers, which one body counts, is the process's.
+/// The pool of packet buffers, which one body counts, is per process.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// A xorshift generator (Marsaglia 2003).
@@ -20,7 +19,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Calls `body` with `rounds` inputs, and says which one it failed on.
+/// Calls `body` with `rounds` inputs, and prints the one on which it failed.
 fn rounds(rounds: u64, longest: usize, body: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for round in 0..rounds {
@@ -35,7 +34,7 @@ fn rounds(rounds: u64, longest: usize, body: impl Fn(&[u8]) + std::panic::RefUnw
 #[test]
 fn wire_formats() {
     rounds(20_000, 200, bodies::wire_formats);
-    // Headers that begin as the parsers want them go deeper.
+    // Headers with a valid beginning reach deeper.
     for first in [0x45, 0x60, 0x50, 134, 135, 136, 0x11, 130] {
         rounds(2000, 120, |data| {
             let mut data = data.to_vec();
@@ -122,7 +121,7 @@ fn stacks() {
     }
 }
 
-/// The inputs are worth their time: they get through handshakes, past windows and into timers.
+/// The inputs are effective: they complete handshakes, exceed windows and reach timers.
 #[test]
 fn stacks_are_reached() {
     use observe::Counter::*;
@@ -151,7 +150,7 @@ fn stacks_are_reached() {
     }
 }
 
-/// Inputs for each architecture: a few seconds' worth, or `HEDDLE_FUZZ_ROUNDS` of them.
+/// Inputs for each architecture: a few seconds of them, or `HEDDLE_FUZZ_ROUNDS`.
 fn inputs() -> u64 {
     std::env::var("HEDDLE_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
 }

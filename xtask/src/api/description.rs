@@ -1,7 +1,8 @@
-//! What rustdoc says of our crates, and how an item that one crate mentions is found in the crate that has it.
+//! Descriptions of our crates by rustdoc, and the look-up of an item that one crate mentions in the crate that defines
+//! it.
 //!
-//! An item has a number in each crate's description; across crates it is known by the path at which it is defined,
-//! which may lead through private modules.
+//! An item has a number in each crate's description; across crates it is identified by the path of its definition,
+//! which may include private modules.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,7 +25,7 @@ pub struct Crates {
 struct Description {
     name: String,
     json: Value,
-    /// Numbers of its own items by the paths at which they are defined.
+    /// Numbers of its own items by the paths of their definitions.
     defined: BTreeMap<String, u64>,
 }
 
@@ -61,12 +62,12 @@ impl Crates {
         self.crates.iter().position(|description| description.name == name)
     }
 
-    /// What is said of an item.
+    /// The description of an item.
     pub fn item(&self, (index, id): Item) -> &Value {
         &self.crates[index].json["index"][id.to_string()]
     }
 
-    /// The item that the crate of `of` knows by the number `id`, if it is one of ours.
+    /// The item with the number `id` in the crate of `of`, if it is one of ours.
     pub fn find(&self, (index, _): Item, id: &Value) -> Option<Item> {
         let id = id.as_u64()?;
         let description = &self.crates[index];
@@ -80,7 +81,7 @@ impl Crates {
         Some((other, *self.crates[other].defined.get(&path)?))
     }
 
-    /// The path at which an item of one of our crates is defined, though its description may leave it out.
+    /// The path of the definition of an item of one of our crates, which need not be in its description.
     pub fn definition(&self, (index, _): Item, id: &Value) -> Option<String> {
         let path = joined(&self.crates[index].json["paths"][id.as_u64()?.to_string()]["path"]);
         self.index(path.split("::").next()?).map(|_| path)

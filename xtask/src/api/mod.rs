@@ -1,11 +1,11 @@
-//! The public interface of the library `heddle`, one item a line, compared with `docs/api.txt`: a change of the
-//! interface is a change of that file, which a reviewer sees.
+//! The public interface of the library `heddle`, one item per line, compared with `docs/api.txt`: a reviewer sees a
+//! change of the interface as a change of that file.
 //!
-//! rustdoc describes each crate of ours as JSON, in the format of the pinned toolchain (`RUSTC_BOOTSTRAP` lets a stable
-//! rustdoc do so). [`surface`] walks from the root of `heddle` through its modules and re-exports, across crates;
-//! [`signature`] writes items as Rust does. What may never happen: a type of a crate behind `heddle` that a signature
-//! shows and no path of `heddle` names. Then a user could hold a value and not write its type, and the crate behind
-//! would be public after all.
+//! rustdoc describes each of our crates as JSON, in the format of the pinned toolchain (`RUSTC_BOOTSTRAP` enables that
+//! in a stable rustdoc). [`surface`] walks from the root of `heddle` through its modules and re-exports, across crates;
+//! [`signature`] writes items as Rust does. What may never happen: a signature with a type of an inner crate that no
+//! path of `heddle` names. Then a user could have a value without being able to write its type, and the inner crate
+//! would effectively be public.
 
 mod description;
 mod examples;
@@ -21,11 +21,11 @@ use description::Crates;
 
 /// The library.
 const LIBRARY: &str = "heddle";
-/// Where its interface is written down.
+/// The snapshot of its interface.
 const SNAPSHOT: &str = "docs/api.txt";
 const REMEDY: &str = "If that is meant, `cargo xtask api --bless` writes docs/api.txt, and the commit says why";
 
-/// Fails where the interface is not what the snapshot says.
+/// Fails if the interface differs from the snapshot.
 pub fn check() -> Result<(), String> {
     let now = list()?;
     let path = metadata::root().join(SNAPSHOT);
@@ -44,7 +44,7 @@ pub fn bless() -> Result<(), String> {
     fs::write(metadata::root().join(SNAPSHOT), list()?).map_err(|error| format!("{SNAPSHOT}: {error}"))
 }
 
-/// Lines that are gone, with a minus, and lines that are new, with a plus; `None`: neither.
+/// Removed lines, with a minus, and new lines, with a plus; `None`: no difference.
 fn difference(then: &str, now: &str) -> Option<String> {
     let (old, new): (BTreeSet<&str>, BTreeSet<&str>) = (then.lines().collect(), now.lines().collect());
     let gone = old.difference(&new).map(|line| format!("- {line}\n"));
@@ -74,7 +74,7 @@ fn list() -> Result<String, String> {
     ))
 }
 
-/// The library and the packages of ours that it stands on.
+/// The library and our packages that it depends on.
 fn behind() -> Result<Vec<String>, String> {
     let packages = metadata::packages()?;
     let mut found = vec![LIBRARY.to_owned()];
@@ -90,12 +90,12 @@ fn behind() -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// The name of a package's library as paths have it.
+/// The name of a package's library in paths.
 fn crate_name(package: &str) -> String {
     package.strip_prefix("heddle-").unwrap_or(package).replace('-', "_")
 }
 
-/// Has rustdoc describe the libraries, with all features of the first.
+/// Runs rustdoc on the libraries, with all features of the first.
 fn describe(packages: &[String]) -> Result<(), String> {
     let mut command = metadata::cargo();
     command.current_dir(metadata::root()).args(["doc", "--quiet", "--locked", "--no-deps", "--lib"]);

@@ -1,4 +1,4 @@
-//! Items of rustdoc's description written as Rust has them: declarations, types, generics.
+//! Writes items of rustdoc's description in Rust syntax: declarations, types, generics.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +10,15 @@ use super::description::{Crates, Item};
 /// Paths of items.
 pub type Names = BTreeMap<Item, String>;
 
-/// The platform on which the library stands. Its types have it as an argument, which no user writes.
+/// The platform of the library. It is a type argument of its types, which no user writes.
 const PLATFORM: &str = "sync::real::Real";
 
-/// What an item is: the name of the one member of `inner`.
+/// The kind of an item: the name of the only member of `inner`.
 pub fn kind(item: &Value) -> &str {
     item["inner"].as_object().and_then(|inner| inner.keys().next()).map_or("", String::as_str)
 }
 
-/// Writes declarations and notes the types that have no path.
+/// Writes declarations and records types without a path.
 pub struct Writer<'a> {
     crates: &'a Crates,
     names: &'a Names,
@@ -30,12 +30,12 @@ impl<'a> Writer<'a> {
         Writer { crates, names, unnamed: RefCell::default() }
     }
 
-    /// Types that were written and have no path, each with where.
+    /// Types that were written without a path, each with its place.
     pub fn into_unnamed(self) -> BTreeSet<String> {
         self.unnamed.into_inner()
     }
 
-    /// An item that stands at `path`, in one line.
+    /// The item at `path`, in one line.
     pub fn declaration(&self, item: Item, path: &str) -> String {
         let said = self.crates.item(item);
         let kind = kind(said);
@@ -66,7 +66,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The trait that what stands at `path` has, and the type that has it: a reference, perhaps.
+    /// The trait implemented by the item at `path`, and the implementing type, which may be a reference.
     pub fn implementation(&self, block: Item, path: &str) -> (String, String) {
         let said = &self.crates.item(block)["inner"]["impl"];
         let at = At { writer: self, item: block, path };
@@ -74,8 +74,8 @@ impl<'a> Writer<'a> {
         (format!("{not}{}", at.path(&said["trait"])), at.a_type(&said["for"]))
     }
 
-    /// Whether an implementation is of a trait, or for a type, of ours that no path names: no user can tell. (That it
-    /// is listed at a type means only that it mentions it.)
+    /// Whether an implementation is of, or for, one of our items without a path, and so invisible to users. (It may be
+    /// listed at a type only because it mentions that type.)
     pub fn is_hidden(&self, block: Item) -> bool {
         let said = &self.crates.item(block)["inner"]["impl"];
         let is_hidden = |id: &Value| {
@@ -86,13 +86,13 @@ impl<'a> Writer<'a> {
         is_hidden(&said["trait"]["id"]) || is_hidden(&said["for"]["resolved_path"]["id"])
     }
 
-    /// The type of ours that an alias stands for, if no path names it.
+    /// The type of ours behind an alias, if no path names it.
     pub fn aliased(&self, alias: Item) -> Option<Item> {
         let id = &self.crates.item(alias)["inner"]["type_alias"]["type"]["resolved_path"]["id"];
         self.crates.find(alias, id).filter(|item| !self.names.contains_key(item))
     }
 
-    /// The path of an alias for a type of ours that has no other.
+    /// The path of an alias for a type of ours that has no other path.
     fn alias_of(&self, item: Item) -> Option<&String> {
         let mut aliases = self.names.iter().filter(|(alias, _)| kind(self.crates.item(**alias)) == "type_alias");
         aliases.find(|(alias, _)| self.aliased(**alias) == Some(item)).map(|(_, path)| path)
@@ -111,8 +111,7 @@ fn is_open(item: &Value) -> bool {
     list(&item["attrs"]).any(|attribute| attribute == "non_exhaustive")
 }
 
-/// A path of another project, whatever part of it the source writes: its end, with the module where that alone tells
-/// what it is.
+/// The short form of another project's path: its last name, with the module if that is needed to identify it.
 fn short(path: &str) -> String {
     let parts: Vec<&str> = path.split("::").collect();
     let kept = if matches!(parts.last(), Some(&("Result" | "Error"))) { 2 } else { 1 };
@@ -123,7 +122,7 @@ fn joined(parts: impl Iterator<Item = String>, between: &str) -> String {
     parts.collect::<Vec<_>>().join(between)
 }
 
-/// Where something is written: in the words of the crate of `item`, for what stands at `path`.
+/// The context of a written type: the crate of `item`, and the path of the declaration.
 struct At<'w, 'a> {
     writer: &'w Writer<'a>,
     item: Item,
@@ -169,7 +168,7 @@ impl At<'_, '_> {
         format!("({})", joined(fields, ", "))
     }
 
-    /// `<T, 'a>`, without what `impl Trait` stands for.
+    /// `<T, 'a>`, without the implicit parameters of `impl Trait`.
     fn parameters(&self, generics: &Value) -> String {
         let written = list(&generics["params"]).filter(|parameter| parameter["kind"]["type"]["is_synthetic"] != true);
         let parameters = joined(written.map(|parameter| self.parameter(parameter)), ", ");
@@ -250,7 +249,7 @@ impl At<'_, '_> {
         }
     }
 
-    /// A path with its arguments: that of the library where it has one, else the words of the source.
+    /// A path with its arguments: the library's path if there is one, else that of the source.
     fn path(&self, path: &Value) -> String {
         format!("{}{}", self.name(path), self.arguments(&path["args"]))
     }

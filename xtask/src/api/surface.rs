@@ -1,6 +1,6 @@
-//! The walk from a crate's root: what a user can name, and by which path.
+//! The walk from a crate's root: the items that a user can name, and their paths.
 //!
-//! An item that several paths name is described at the shortest, and the others say that it is the same.
+//! An item with several paths is described at the shortest, and the others refer to it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::description::{Crates, Item};
 use super::signature::{Names, Writer, kind};
 
-/// Traits that the compiler implements by itself, of which users rely on these.
+/// Auto traits that users rely on.
 const AUTO: [&str; 2] = ["Send", "Sync"];
 
-/// What a derived `PartialEq` brings along.
+/// The marker trait of a derived `PartialEq`.
 const MARKER: &str = "StructuralPartialEq";
 
-/// The lines of the interface, sorted by path, and the types that it shows without a path.
+/// The lines of the interface, sorted by path, and the types in it without a path.
 pub fn list(crates: &Crates, library: &str) -> (Vec<String>, BTreeSet<String>) {
     let (names, again) = named(crates, library);
     let mut lister = Lister { crates, writer: Writer::new(crates, &names), lines: Vec::new() };
@@ -31,7 +31,7 @@ pub fn list(crates: &Crates, library: &str) -> (Vec<String>, BTreeSet<String>) {
     (lister.lines.into_iter().map(|(_, line)| line).collect(), unnamed)
 }
 
-/// Every item that has a path, with the shortest; and the other paths, each with that.
+/// Every item with its shortest path; and the other paths, each with the shortest.
 pub fn named(crates: &Crates, library: &str) -> (Names, BTreeMap<String, String>) {
     let (mut names, mut again) = (Names::new(), BTreeMap::new());
     let mut rest: VecDeque<(Item, String)> =
@@ -58,7 +58,7 @@ pub fn named(crates: &Crates, library: &str) -> (Names, BTreeMap<String, String>
     (names, again)
 }
 
-/// The public members of a module by name; `None` stands for what is not ours.
+/// The public members of a module by name; `None`: not ours.
 fn members(crates: &Crates, module: Item) -> Vec<(String, Option<Item>)> {
     let ids = &crates.item(module)["inner"]["module"]["items"];
     let mut members = Vec::new();
@@ -84,7 +84,7 @@ fn members(crates: &Crates, module: Item) -> Vec<(String, Option<Item>)> {
     members
 }
 
-/// What a re-export, or an alias that only fixes arguments, stands for.
+/// The item behind a re-export, or behind an alias that only fixes arguments.
 fn resolved(crates: &Crates, item: Item) -> Item {
     let import = &crates.item(item)["inner"]["use"];
     crates.find(item, &import["id"]).map_or(item, |target| resolved(crates, target))
@@ -101,7 +101,7 @@ impl Lister<'_> {
         self.lines.push((path.to_owned(), line));
     }
 
-    /// An item and what it has: fields, variants, methods, traits.
+    /// An item with its fields, variants, methods and traits.
     fn item(&mut self, item: Item, path: &str) {
         let said = self.crates.item(item);
         let inner = &said["inner"][kind(said)];
@@ -120,7 +120,7 @@ impl Lister<'_> {
         self.implementations(item, path);
     }
 
-    /// The methods of what an alias stands for, if no other path names it.
+    /// The methods of an alias's type, if no other path names it.
     fn behind_alias(&mut self, item: Item, path: &str) {
         if let Some(target) = self.writer.aliased(item) {
             self.implementations(target, path);
@@ -174,8 +174,7 @@ impl Lister<'_> {
         self.line(&path, line);
     }
 
-    /// Methods of a type's own, in which case there is no more to say, or the trait that it has and what exactly has
-    /// it.
+    /// Lists inherent methods and returns `None`, or returns the trait and the implementing type.
     fn implementation(&mut self, block: Item, path: &str) -> Option<(String, String)> {
         let said = &self.crates.item(block)["inner"]["impl"];
         let of_trait = &said["trait"];
@@ -208,8 +207,7 @@ mod tests {
         json!({"function": {"sig": {"inputs": [], "output": output}, "generics": generics, "header": {}}})
     }
 
-    /// A library with a function `f` that returns the struct `T` of the crate behind, and the other items that are
-    /// given.
+    /// A library with a function `f` that returns the struct `T` of an inner crate, and the given `items`.
     fn crates(items: &[(u64, Value)]) -> Crates {
         let t = json!({"resolved_path": {"path": "T", "id": 9, "args": null}});
         let mut index = json!({"1": public("f", function(&t))});

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::Requirement;
 
-/// What an annotation says of the lines below it.
+/// The meaning of an annotation for the lines below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// They do what is required.
+    /// They implement the requirement.
     Code,
-    /// They show that it is done.
+    /// They test the requirement.
     Test,
 }
 
@@ -23,14 +23,14 @@ pub struct Annotation {
     pub rfc: u32,
     pub section: String,
     pub kind: Kind,
-    /// The words, blanks folded.
+    /// The quoted words, with white space folded.
     pub quotation: String,
-    /// How a page names the place: the file, for a test with the function's name.
+    /// The place as shown on a page: the file, for a test with the function's name.
     pub place: String,
 }
 
 impl Annotation {
-    /// Are these words of that requirement?
+    /// Whether it quotes words of that requirement.
     pub fn quotes(&self, requirement: &Requirement) -> bool {
         self.section == requirement.section && fold(&requirement.quote).contains(&self.quotation)
     }
@@ -125,7 +125,7 @@ fn cited(target: &str) -> Option<(u32, String)> {
     Some((number.parse().ok()?, section.to_owned()))
 }
 
-/// A test is named by the function that follows.
+/// A test is named by the next function.
 fn place(path: &str, kind: Kind, following: &[&str]) -> String {
     let name = |line: &&str| {
         let after = line.strip_prefix("fn ").or_else(|| line.strip_prefix("pub fn "))?;
@@ -137,7 +137,7 @@ fn place(path: &str, kind: Kind, following: &[&str]) -> String {
     }
 }
 
-/// Every run of blanks as one.
+/// Folds every run of white space to one blank.
 fn fold(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

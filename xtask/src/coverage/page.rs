@@ -100,7 +100,7 @@ fn tests(row: &Row<'_>) -> String {
     row.evidence.tests.join("<br>")
 }
 
-/// A cell of a table cannot hold a bar, and `<SYN>` would be taken for a tag.
+/// A cell of a table cannot hold a bar, and `<SYN>` would be parsed as a tag.
 fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }

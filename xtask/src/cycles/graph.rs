@@ -9,14 +9,14 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// `from` imports `to` at `place`, a file with a line and what stands there. The first place is kept.
+    /// `from` imports `to` at `place`, a file with a line and its text. The first place is kept.
     pub fn add(&mut self, from: &str, to: &str, place: String) {
         if from != to {
             self.edges.entry(from.to_owned()).or_default().entry(to.to_owned()).or_insert(place);
         }
     }
 
-    /// Takes an edge out.
+    /// Removes an edge.
     pub fn remove(&mut self, from: &str, to: &str) {
         if let Some(edges) = self.edges.get_mut(from) {
             edges.remove(to);
@@ -28,12 +28,12 @@ impl Graph {
         self.edges.get(from).is_some_and(|edges| edges.contains_key(to))
     }
 
-    /// Whether there is a way from `from` to `to`.
+    /// Whether there is a path from `from` to `to`.
     pub fn reaches(&self, from: &str, to: &str) -> bool {
         self.way(from, to).is_some()
     }
 
-    /// The shortest way from `from` to `to`, both included.
+    /// The shortest path from `from` to `to`, both included.
     fn way(&self, from: &str, to: &str) -> Option<Vec<&str>> {
         let (start, _) = self.edges.get_key_value(from)?;
         let mut before: BTreeMap<&str, &str> = BTreeMap::new();
@@ -53,8 +53,8 @@ impl Graph {
         None
     }
 
-    /// One cycle for each set of modules that all reach each other: the shortest through the first of them, an import a
-    /// line.
+    /// One cycle for each set of modules that all reach each other: the shortest through the first of them, one import
+    /// per line.
     pub fn cycles(&self) -> Vec<String> {
         let mut told = BTreeSet::new();
         let mut cycles = Vec::new();
@@ -80,7 +80,7 @@ impl Graph {
     }
 }
 
-/// The way that a search has found, from its start to `last`. A way to the start itself goes round once.
+/// The path found by a search, from its start to `last`. A path to the start itself is a full cycle.
 fn unwind<'a>(before: &BTreeMap<&'a str, &'a str>, from: &str, last: &'a str) -> Vec<&'a str> {
     let mut way = vec![last];
     let mut node = last;

@@ -1,8 +1,8 @@
-//! The modules of a crate, and which names which.
+//! The modules of a crate, and their references to each other.
 //!
-//! A module is found by where its file lies. Paths in `use` items and in code are resolved as the compiler does it, as
-//! far as modules go: a name that a module has itself imported leads on to where it comes from; what is neither a child
-//! nor imported is defined in the module.
+//! A module is identified by the place of its file. Paths in `use` items and in code are resolved as by the compiler,
+//! as far as modules are concerned: an imported name leads to its origin; a name that is neither a child nor imported
+//! is defined in the module.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ struct Reference {
     /// As written, from the module on: `crate`, `self`, `super` or a child first.
     path: Names,
     line: usize,
-    /// It makes a name of a child visible elsewhere: part of the map of the module, not of its code.
+    /// It re-exports a name of a child, which is not an import of the module's own code.
     re_export: bool,
     /// The names of its inline module, below the module of the file.
     inside: Names,
@@ -29,7 +29,7 @@ struct Module {
     file: String,
     source: String,
     references: Vec<Reference>,
-    /// Names that `use` items have brought in.
+    /// Names imported by `use` items.
     imported: BTreeMap<String, Names>,
 }
 
@@ -39,7 +39,7 @@ pub struct Crate {
 }
 
 impl Crate {
-    /// Reads every module below `directory`, which messages call `shown`.
+    /// Reads every module below `directory`, named `shown` in messages.
     pub fn read(directory: &Path, shown: &str) -> Result<Crate, String> {
         let mut sources = BTreeMap::new();
         collect(directory, &[], &mut sources)?;
@@ -83,13 +83,13 @@ impl Crate {
         graph
     }
 
-    /// The module in which what a reference names is defined.
+    /// The module that defines the target of a reference.
     fn resolve(&self, names: &[String], reference: &Reference) -> Names {
         self.locate([names, &reference.inside].concat(), &reference.path, 0).0
     }
 
-    /// Where a path leads that stands in the module `at`: the module in which its end is defined, and whether the end
-    /// is that module itself. `depth` ends imports that go round.
+    /// Resolves a path in the module `at`: the module that defines its last name, and whether the last name is that
+    /// module itself. `depth` bounds circular imports.
     fn locate(&self, mut at: Names, path: &[String], depth: usize) -> (Names, bool) {
         for (index, name) in path.iter().enumerate() {
             match name.as_str() {
@@ -120,13 +120,13 @@ fn starts(names: &[String], within: &[&str]) -> bool {
     names.len() >= within.len() && names.iter().zip(within).all(|(name, part)| name == part)
 }
 
-/// The node of a module: the child of `within` that it is in.
+/// The node of a module: the child of `within` that contains it.
 fn node(names: &[String], within: &[&str]) -> String {
     let own = if within.is_empty() { "lib" } else { "mod" };
     names.get(within.len()).cloned().unwrap_or_else(|| own.to_owned())
 }
 
-/// Every module below a directory, with its file below it and its source. Tests are none.
+/// Every module below a directory, with its relative file and its source, without tests.
 fn collect(directory: &Path, names: &[String], sources: &mut BTreeMap<Names, (String, String)>) -> Result<(), String> {
     let wrong = |error| format!("cannot read {}: {error}", directory.display());
     for entry in fs::read_dir(directory).map_err(wrong)? {
@@ -188,14 +188,13 @@ fn references(source: &str, child: &dyn Fn(&str) -> bool) -> (Vec<Reference>, BT
     (found, imported)
 }
 
-/// Whether `pub`, or `pub(..)`, stands at the end of these tokens.
+/// Whether these tokens end with `pub` or `pub(..)`.
 fn is_public(tokens: &[Token<'_>]) -> bool {
     let texts: Vec<&str> = tokens.iter().rev().take(4).map(|token| token.text).collect();
     matches!(texts[..], ["pub", ..] | [")", _, "(", "pub"])
 }
 
-/// Reads the path at `at` and what branches off it in braces: each with the name that it has here, and its line. The
-/// index behind.
+/// Parses the path at `at` with its branches in braces: each with its local name and line. Returns the index after it.
 fn read_path(tokens: &[Token<'_>], mut at: usize, prefix: &[String], paths: &mut Vec<(Names, String, usize)>) -> usize {
     let mut path = prefix.to_vec();
     let mut line = 0;

@@ -37,7 +37,7 @@ fn what_is_no_import_closes_no_circle() {
     assert!(graph.has("a", "b") && !graph.has("b", "a"));
 }
 
-/// In a directory the code of `mod.rs` is a node of its own, what it re-exports belongs to the child.
+/// In a directory the code of `mod.rs` is a separate node; its re-exports belong to the child.
 #[test]
 fn files_of_a_directory_are_told_apart() {
     let files = [

@@ -1,4 +1,4 @@
-//! Rust's tokens as far as paths need them: words and single marks with their lines, without comments, literals and
+//! Rust's tokens, as far as paths need them: words and punctuation with their lines, without comments, literals and
 //! tests.
 
 /// A word, or one mark; `::` is one.
@@ -37,7 +37,7 @@ fn mark(rest: &str, first: char) -> usize {
     }
 }
 
-/// The length of a comment, a string or a character that `rest` begins with. A lifetime is none.
+/// The length of the comment, string or character literal at the beginning of `rest`. A lifetime is none of these.
 fn literal(rest: &str) -> Option<usize> {
     let end = |at: Option<usize>, len: usize| Some(at.map_or(rest.len(), |at| at + len));
     if rest.starts_with("//") {
@@ -58,7 +58,7 @@ fn literal(rest: &str) -> Option<usize> {
     (escaped || single).then(|| 1 + closing(text, '\''))
 }
 
-/// The length of `text` up to the mark that closes it, that included.
+/// The length of `text` up to and including its closing mark.
 fn closing(text: &str, mark: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

@@ -1,10 +1,10 @@
-//! Does the fast path stay as fast as it is? Counts the instructions of its pieces under callgrind and compares them
-//! with the committed baseline, `docs/instructions.json`, piece by piece, as ratios.
+//! Guards the speed of the fast path: counts the instructions of its pieces under callgrind and compares them with the
+//! committed baseline, `docs/instructions.json`, piece by piece, as ratios.
 //!
-//! Instructions, because time means nothing on a shared machine. The example `instructions` of heddle-stack executes
-//! the same ones in every run: one thread, a clock moved by hand, fixed seeds. What is left of noise comes from
-//! outside: another compiler, another processor (AVX2 decides which loop adds up a checksum), another C library
-//! (`memcpy`, `malloc`). The first two stand in the baseline, and where they differ nothing is compared.
+//! Times are useless on a shared machine, but the example `instructions` of heddle-stack executes the same instructions
+//! in every run: one thread, a virtual clock, fixed seeds. The remaining noise is external: another compiler, another
+//! processor (AVX2 selects the checksum loop), another C library (`memcpy`, `malloc`). The first two are recorded in
+//! the baseline, and if they differ nothing is compared.
 
 mod origin;
 mod page;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use self::origin::Origin;
 use crate::{metadata, names};
 
-/// Pieces, as the example names them, with the rounds that it does: over IPv4, and over IPv6.
+/// Pieces by the example's names, with their rounds: over IPv4, and over IPv6.
 const PIECES: &[(&str, u32)] = &[
     ("data", 200),
     ("ack", 200),
@@ -31,12 +31,12 @@ const PIECES: &[(&str, u32)] = &[
     ("rpc6", 100),
     ("connect6", 16),
 ];
-/// A piece may grow by so much before the step fails.
+/// The step fails if a piece grows by more than this.
 const BOUND: f64 = 1.03;
-/// A piece that shrank below this is worth a new baseline.
+/// A piece that shrank below this should get a new baseline.
 const BETTER: f64 = 0.97;
 
-/// How the comparison ended when nothing has grown.
+/// The result of the comparison when nothing has grown.
 pub enum Outcome {
     /// Every piece is within the bound.
     Within,
@@ -75,7 +75,7 @@ pub fn compare() -> Result<Outcome, String> {
     judge(&count_all()?, &old["instructions"])
 }
 
-/// Writes the baseline, and the counted part of `docs/performance.md`, as things are now.
+/// Writes the present baseline, and the counted part of `docs/performance.md`.
 pub fn bless() -> Result<(), String> {
     if let Some(reason) = missing() {
         return Err(reason);
@@ -116,7 +116,7 @@ fn judge(counts: &[Count], old: &Value) -> Result<Outcome, String> {
     ))
 }
 
-/// What stands in the way of counting here.
+/// Why counting is not possible here.
 fn missing() -> Option<String> {
     let found = Command::new("valgrind").arg("--version").output().is_ok();
     (!found).then(|| "valgrind is not installed: apt-get install valgrind".to_owned())
@@ -126,7 +126,7 @@ fn baseline() -> PathBuf {
     metadata::root().join("docs/instructions.json")
 }
 
-/// What the counts depend on besides the source.
+/// The environment on which the counts depend besides the source.
 fn surroundings() -> Result<Value, String> {
     let output = Command::new("rustc").current_dir(metadata::root()).arg("-vV").output();
     let text = output.map_err(|error| format!("rustc could not be run: {error}"))?.stdout;

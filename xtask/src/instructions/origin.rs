@@ -1,12 +1,12 @@
-//! Which source a counted instruction comes from: reads callgrind's output file.
+//! The source of each counted instruction: parses callgrind's output file.
 //!
 //! Callgrind attributes each instruction to a source line, also where the compiler has inlined the function that the
-//! line belongs to. [`by_file`] adds the counts up by file; [`Origin`] says which crate of the workspace, or what else,
-//! a file belongs to. The format is documented in the Valgrind manual, "Callgrind Format Specification".
+//! line belongs to. [`by_file`] adds the counts up by file; [`Origin`] is the crate of the workspace, or the other
+//! origin, of a file. The format is documented in the Valgrind manual, "Callgrind Format Specification".
 
 use std::collections::{BTreeMap, HashMap};
 
-/// What a source file belongs to.
+/// The origin of a source file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// A file of a crate of the workspace: the crate's folder, and the path under its `src`.
@@ -18,7 +18,7 @@ pub enum Origin {
     },
     /// Rust's standard library, nearly all of it inlined into the workspace's code.
     Standard,
-    /// Vector instructions: the sums of bytes, mostly.
+    /// Vector instructions, mostly of checksums.
     Vectors,
     /// A dependency.
     Dependency,
@@ -57,12 +57,12 @@ impl Origin {
 /// Instructions by source file, from the text of a callgrind output file.
 ///
 /// # Errors
-/// A line that the format does not have, with its number.
+/// A malformed line, with its number.
 pub fn by_file(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let mut counts = BTreeMap::new();
     let mut file = "";
-    // The line behind `calls=` has the cost of the callee, which is counted where the callee is.
+    // The line after `calls=` has the cost of the callee, which is counted at the callee.
     let mut callee = false;
     for (number, line) in text.lines().enumerate() {
         if let Some((key, value)) = line.split_once('=') {
@@ -84,7 +84,7 @@ pub fn by_file(text: &str) -> Result<BTreeMap<String, u64>, String> {
 }
 
 /// Resolves a compressed name, `(4) crates/tcp/src/lib.rs` the first time and `(4)` later. Only files are kept: other
-/// names have numbers of their own.
+/// names have separate numbers.
 fn name<'a>(value: &'a str, names: &mut HashMap<&'a str, &'a str>, key: &str) -> &'a str {
     if !matches!(key, "fl" | "fi" | "fe" | "cfi" | "cfl") {
         return "";

@@ -1,7 +1,7 @@
-//! Writes the counted part of `docs/performance.md`: what each piece costs, and in which crate and file.
+//! Writes the counted part of `docs/performance.md`: the cost of each piece, by crate and file.
 //!
 //! `cargo xtask instructions --bless` writes it from the same counts as the baseline. A test compares the page's totals
-//! with `docs/instructions.json`, so that one is not committed without the other.
+//! with `docs/instructions.json`, so that they are committed together.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use super::origin::Origin;
 use super::{Count, PIECES};
 use crate::metadata;
 
-/// The generated part stands between these two lines.
+/// The generated part is between these two lines.
 const BEGIN: &str = "<!-- counted: written by cargo xtask instructions --bless -->";
 const END: &str = "<!-- end of counted -->";
 /// Files that the page names.
@@ -26,7 +26,7 @@ fn path() -> PathBuf {
 /// Replaces the counted part of the page.
 ///
 /// # Errors
-/// The page is not there, or has lost its markers.
+/// The page or its markers are missing.
 pub fn write(counts: &[Count], baseline: &Value) -> Result<(), String> {
     let page = std::fs::read_to_string(path()).map_err(|error| format!("docs/performance.md: {error}"))?;
     let (before, after) = around(&page)?;
@@ -38,7 +38,7 @@ pub fn write(counts: &[Count], baseline: &Value) -> Result<(), String> {
     std::fs::write(path(), page).map_err(|error| format!("docs/performance.md cannot be written: {error}"))
 }
 
-/// What stands before and after the counted part.
+/// The text before and after the counted part.
 fn around(page: &str) -> Result<(&str, &str), String> {
     let parts = page.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     parts.ok_or_else(|| format!("docs/performance.md has lost one of its markers, {BEGIN} and {END}"))
@@ -71,7 +71,7 @@ fn totals(baseline: &Value) -> String {
     table
 }
 
-/// Where the instructions of one architecture come from: by crate, and by file for the files that have most.
+/// Where the instructions of one architecture come from: by crate, and by file for the files with the most.
 fn places(architecture: &str, counts: &[Count]) -> String {
     let counts: Vec<&Count> = counts.iter().filter(|count| count.architecture == architecture).collect();
     let (mut rooms, mut files) = (BTreeMap::new(), BTreeMap::new());

@@ -8,7 +8,7 @@ use std::str::Chars;
 pub struct Literal {
     /// The line that it begins on, from 1.
     pub line: usize,
-    /// What stands between the quotes; of an escape, the character behind the backslash.
+    /// The text between the quotes; an escape is replaced by the character after the backslash.
     pub text: String,
 }
 
@@ -32,7 +32,7 @@ impl Reader<'_> {
         is
     }
 
-    /// Behind `//` or `/*`.
+    /// After `//` or `/*`.
     fn comment(&mut self, block: bool) {
         let mut depth = 1;
         while let Some(c) = self.next() {
@@ -48,14 +48,14 @@ impl Reader<'_> {
         }
     }
 
-    /// Behind the opening quote.
+    /// After the opening quote.
     fn string(&mut self) -> String {
         let mut text = String::new();
         while let Some(c) = self.next() {
             match c {
                 '"' => break,
                 '\\' => {
-                    // A line that goes on below, and a line break, separate words.
+                    // A continued line, and a line break, separate words.
                     let escaped = self.next().filter(|c| !['n', '\n'].contains(c));
                     text.push(escaped.unwrap_or(' '));
                 }
@@ -65,7 +65,7 @@ impl Reader<'_> {
         text
     }
 
-    /// Behind the opening quote of a raw string with so many hashes.
+    /// After the opening quote of a raw string with `hashes` hashes.
     fn raw(&mut self, hashes: usize) -> String {
         let mut text = String::new();
         while let Some(c) = self.next() {
@@ -79,7 +79,7 @@ impl Reader<'_> {
         text
     }
 
-    /// Behind an apostrophe: a character, or a lifetime.
+    /// After an apostrophe: a character, or a lifetime.
     fn apostrophe(&mut self) {
         if self.next() == Some('\\') {
             self.next();
@@ -90,7 +90,7 @@ impl Reader<'_> {
     }
 }
 
-/// The literals of `source`, up to its unit tests, which stand at the end of a file.
+/// The literals of `source`, up to its unit tests at the end of the file.
 pub fn literals(source: &str) -> Vec<Literal> {
     let code = source.split_once("#[cfg(test)]\nmod tests {").map_or(source, |(code, _)| code);
     let mut reader = Reader { rest: code.chars().peekable(), line: 1 };

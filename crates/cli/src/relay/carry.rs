@@ -1,8 +1,8 @@
-//! One connection: the far end is opened, and data carried both ways until both directions have ended.
+//! One connection: the far end is opened, and data carried in both directions until both have ended.
 //!
-//! Each direction reads only what it has written on, so that a slow reader slows its writer down. The end of a stream
-//! is passed on as a half-close. An error at either end resets the other: also when that end is not being read at the
-//! moment, because its data cannot be written on or has ended.
+//! Each direction reads only after it has written the piece before, so that a slow reader slows its writer down. The
+//! end of a stream is passed on as a half-close. An error at either end resets the other, even if that end is not being
+//! read at the moment, because its data cannot be written or has ended.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,16 +15,16 @@ use tokio::task::consume_budget;
 use super::Relay;
 use super::end::{Accepted, End, Place, open_by_heddle, open_by_kernel};
 
-/// Bytes read at a time; also what a pooled packet buffer takes at most, and the most that is kept of a direction.
+/// Bytes read at a time; also the capacity of a pooled packet buffer, and the most that is buffered in a direction.
 const PIECE: usize = 64 << 10;
 
 thread_local! {
-    /// What was read and is about to be written: all connections of a thread take turns on it.
+    /// Buffer between a read and a write, shared by all connections of a thread.
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; PIECE].into_boxed_slice());
 }
 
-/// An end that is reset when it is dropped before both directions have ended: by an error, or because the relay stops.
-/// The program at the other side must not take a part for the whole.
+/// An end that is reset when it is dropped before both directions have ended, by an error or because the relay stops.
+/// The program at the other side must not mistake a part for the whole.
 struct Held<E: End> {
     end: E,
     whole: bool,
@@ -93,7 +93,7 @@ async fn carry(near: &impl End, far: &impl End, (forth, back): (&AtomicU64, &Ato
     Ok(())
 }
 
-/// Carries data from one end to the other; `ended` is notified at its end, `other` tells of the other direction's.
+/// Carries data from one end to the other; `ended` is notified at its end, `other` at the other direction's.
 async fn direction(
     from: &impl End,
     to: &impl End,
@@ -120,7 +120,7 @@ async fn direction(
     }
     to.finish()?;
     ended.notify_one();
-    // This end is not read any more, but a reset may still arrive.
+    // This end is no longer read, but a reset may still arrive.
     tokio::select! {
         biased;
         () = other.notified() => Ok(()),
@@ -128,7 +128,7 @@ async fn direction(
     }
 }
 
-/// Writes the rest, or reads a piece and writes it; what finds no room becomes the rest. False: the stream has ended.
+/// Writes the rest, or reads a piece and writes it; data without room becomes the rest. False: the stream has ended.
 fn step(from: &impl End, to: &impl End, rest: &mut Vec<u8>, carried: &AtomicU64) -> io::Result<bool> {
     let count = |written: usize| carried.fetch_add(written as u64, Ordering::Relaxed);
     if !rest.is_empty() {
@@ -182,16 +182,16 @@ mod tests {
         args: Args,
     }
 
-    /// A relay between the kernel's loopback and a stack that stands at the other end of a cable in memory.
+    /// A relay between the kernel's loopback and a stack at the other end of a cable in memory.
     struct Rig {
         relay: Arc<Relay>,
         peer: Stack,
         runtime: tokio::runtime::Runtime,
-        /// Where programs of the kernel connect.
+        /// The address to which programs of the kernel connect.
         entrance: SocketAddr,
-        /// What stands behind the relay's Heddle listener.
+        /// The target of the relay's Heddle listener.
         behind: std::net::TcpListener,
-        /// What stands behind its kernel listener.
+        /// The target of its kernel listener.
         far: heddle::TcpListener,
     }
 
@@ -232,7 +232,7 @@ mod tests {
             (far, near)
         }
 
-        /// Waits until nothing is carried; how many connections were, and how many of them were reset.
+        /// Waits until no connection is open; returns how many were carried, and how many of them were reset.
         fn at_rest(self) -> (u64, u64) {
             let none_open = async { tokio::time::timeout(HANG, self.relay.totals.none_open()).await };
             self.runtime.block_on(none_open).expect("every connection ends");
@@ -244,7 +244,7 @@ mod tests {
         (0..length).map(|n| ((n ^ seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
     }
 
-    /// Sends `data`, ends its direction, and reads what comes until that has ended.
+    /// Sends `data`, ends its direction, and reads until the end of the other.
     fn talk<S: Read + Write + Sync>(mut stream: S, data: &[u8], finish: impl Fn(&S) + Sync) -> Vec<u8>
     where
         for<'a> &'a S: Read + Write,
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(rig.at_rest(), (4, 4));
     }
 
-    /// Waits until data gets through: a reset before that would mean to the relay that nothing listens.
+    /// Waits until data passes: before that the relay would treat a reset as a refused connection.
     fn carried(mut kernels: &TcpStream, mut heddles: &heddle::TcpStream) {
         heddles.set_read_timeout(Some(HANG)).unwrap();
         kernels.write_all(b"?").unwrap();
@@ -341,7 +341,7 @@ mod tests {
     fn a_reader_that_stops_stops_its_writer_and_a_reset_still_gets_through() {
         let rig = rig("giant");
         for (mut kernels, mut heddles) in [rig.out(), rig.back()] {
-            // The kernel's buffers, the stack's and one piece of the relay's are filled; then there is no more room.
+            // The kernel's buffers, the stack's and one piece of the relay are filled; then there is no more room.
             kernels.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
             let (mut sent, piece) = (0, pattern(3, 1 << 16));
             while let Ok(written) = kernels.write(&piece) {
@@ -363,7 +363,7 @@ mod tests {
         let rig = rig("squeue:process");
         let Rig { far, behind, relay, peer, runtime, entrance } = rig;
         drop((far, behind));
-        // The reset may come before the call that opens the connection has returned.
+        // The reset may arrive before the call that opens the connection has returned.
         let kernels = TcpStream::connect(entrance).and_then(|mut near| {
             near.set_read_timeout(Some(HANG))?;
             near.read(&mut [0])

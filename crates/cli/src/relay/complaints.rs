@@ -1,14 +1,13 @@
-//! Sentences about connections that could not be carried: each is printed once, and never so many that they hide other
-//! output.
+//! Messages about connections that could not be carried, rate-limited so that they do not hide other output.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// At most this many in each [`SPAN`]; the rest are counted.
+/// Most messages in each [`SPAN`]; the rest are counted.
 const AT_ONCE: u32 = 5;
 const SPAN: Duration = Duration::from_secs(1);
 
-/// What was printed lately.
+/// The messages printed recently.
 #[derive(Default)]
 pub struct Complaints {
     state: Mutex<State>,
@@ -22,7 +21,7 @@ struct State {
 }
 
 impl Complaints {
-    /// Prints `problem` to standard error, unless enough was printed a moment ago.
+    /// Prints `problem` to standard error, unless the limit is reached.
     pub fn say(&self, problem: &str) {
         let verdict = self.state.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
         match verdict {

@@ -1,5 +1,5 @@
-//! The two kinds of ends that a relay has, the kernel's and Heddle's, made alike: where they are, how they are listened
-//! on, opened, read, written, half-closed and reset.
+//! The two kinds of ends of a relay, the kernel's and Heddle's, with one interface: address, listening, opening,
+//! reading, writing, half-close and reset.
 
 use std::fmt;
 use std::future::Future;
@@ -69,7 +69,7 @@ pub enum Door {
     Heddle(heddle::tokio::TcpListener),
 }
 
-/// A connection that came in at a [`Door`], and from where.
+/// A connection accepted at a [`Door`], and its remote address.
 pub enum Accepted {
     /// The kernel's.
     Kernel(tokio::net::TcpStream, SocketAddr),
@@ -91,10 +91,10 @@ impl Door {
         }
     }
 
-    /// Where it listens: the port that the kernel or the stack chose, if it was left to them.
+    /// The listening address, with the port that was chosen if it was given as 0.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not report it.
     pub fn address(&self, kernel: bool) -> Result<Place, Failure> {
         let address = match self {
             Door::Kernel(listener) => listener.local_addr().map_err(Failure::failed)?,
@@ -153,12 +153,12 @@ pub async fn open_by_heddle(
     }
 }
 
-/// One end of a connection that is carried. All its waits belong into one task.
+/// One end of a relayed connection. All its waits must be in one task.
 pub trait End: Send + Sync {
-    /// Waits until a read is worth a try.
+    /// Waits until a read may succeed.
     fn readable(&self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until a write is worth a try.
+    /// Waits until a write may succeed.
     fn writable(&self) -> impl Future<Output = ()> + Send;
 
     /// Waits until the connection has failed, without reading.
@@ -167,7 +167,7 @@ pub trait End: Send + Sync {
     /// Why it has failed.
     fn failure(&self) -> io::Error;
 
-    /// Reads what there is; 0: the stream has ended.
+    /// Reads the available data; 0: the stream has ended.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`]: nothing is there now. Others: the connection has failed.
@@ -179,13 +179,13 @@ pub trait End: Send + Sync {
     /// [`io::ErrorKind::WouldBlock`]: there is no room now. Others: the connection has failed.
     fn try_write(&self, data: &[u8]) -> io::Result<usize>;
 
-    /// Says that nothing more will be written, after what was.
+    /// Ends the stream after the data written.
     ///
     /// # Errors
     /// The connection has failed.
     fn finish(&self) -> io::Result<()>;
 
-    /// Sends small segments at once: the program that writes them has decided what belongs together.
+    /// Sends small segments at once: the sending program has decided about coalescing.
     fn prompt(&self);
 
     /// Makes the drop a reset.
@@ -222,7 +222,7 @@ impl End for heddle::tokio::TcpStream {
     }
 
     fn prompt(&self) {
-        // A connection that is gone already says so when it is read.
+        // If the connection has failed already, the next read reports it.
         let _ = self.set_nodelay(true);
     }
 
@@ -233,7 +233,7 @@ impl End for heddle::tokio::TcpStream {
 
 impl End for tokio::net::TcpStream {
     async fn readable(&self) {
-        // What can go wrong here the read says, too.
+        // The read reports an error of this, too.
         let _ = tokio::net::TcpStream::readable(self).await;
     }
 

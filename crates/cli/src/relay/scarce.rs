@@ -1,5 +1,5 @@
-//! A relay in a process that may open no more files: connections that it cannot accept wait, the relay says so, and
-//! serves them when others have ended. The limit is a process's, so the relay is this test program again, as a child.
+//! A relay in a process without free descriptors: connections that it cannot accept wait, the relay reports that, and
+//! serves them when others have ended. The limit is per process, so the relay is this test program again, as a child.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,10 +15,10 @@ use testbed::limit::HANG;
 use super::{Args, Relay, routes};
 use crate::runtime;
 
-/// Tells the program that it is the child.
+/// Marks the child process.
 const CHILD: &str = "HEDDLE_TEST_RELAYS_WITH_FEW_DESCRIPTORS";
 const NAME: &str = "relay::scarce::what_cannot_be_accepted_now_is_accepted_later";
-/// Descriptors that the relay has left when it starts: for its signals, its door and some connections.
+/// Free descriptors of the relay when it starts: for its signals, its listener and some connections.
 const LEFT: u64 = 14;
 const CLIENTS: usize = 40;
 
@@ -28,7 +28,7 @@ struct Words {
     args: Args,
 }
 
-/// Sends back what comes, each connection on a thread.
+/// Echoes data, with a thread for each connection.
 fn echo(stack: &Stack) {
     let listener = heddle::TcpListener::bind(stack, "10.0.0.9:7").expect("the port is free");
     std::thread::spawn(move || {
@@ -37,7 +37,7 @@ fn echo(stack: &Stack) {
             std::thread::spawn(move || {
                 let mut text = Vec::new();
                 if stream.read_to_end(&mut text).is_ok() {
-                    // The end of this test is not waited for.
+                    // The test may end before.
                     let _ = stream.write_all(&text);
                 }
             });
@@ -86,7 +86,7 @@ fn what_cannot_be_accepted_now_is_accepted_later() {
     let mut child = start();
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let port = port(&mut lines);
-    // All of them at once, and none ends before its turn.
+    // All of them at once; each ends only in its turn.
     let clients: Vec<TcpStream> =
         (0..CLIENTS).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("queued")).collect();
     for (number, mut client) in clients.into_iter().enumerate() {

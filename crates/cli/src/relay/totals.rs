@@ -1,4 +1,4 @@
-//! What a relay has done, counted by its tasks and printed when it ends.
+//! Totals of a relay, counted by its tasks and printed when it ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Totals {
         (self.accepted.load(Ordering::Acquire), self.reset.load(Ordering::Acquire))
     }
 
-    /// Waits until nothing is carried.
+    /// Waits until no connection is open.
     pub async fn none_open(&self) {
         loop {
             let closed = self.closed.notified();

@@ -1,33 +1,33 @@
-//! How much of a service one client may have: connections at a time, and new ones in a second.
+//! Limits per client of a service: connections at a time, and new ones in a second.
 //!
-//! A client is an IPv4 address, or an IPv6 network of 64 bits, which is what one host has to itself; an IPv4-mapped
-//! address is the IPv4 one. A connection counts from the moment when it is accepted until it has been served. Limits
-//! are off unless they are asked for: thousands of people may share one address behind a translator.
+//! A client is an IPv4 address, or an IPv6 /64 network, which one host may have for itself; an IPv4-mapped address
+//! counts as the IPv4 one. A connection counts from its acceptance until it has been served. Limits are off by default:
+//! thousands of users may share one address behind a NAT.
 //!
-//! What is remembered of a client goes once it has no connection and may open as many at once as a new one, which is
-//! after a second at most. So the table is as large as the number of clients of the last second, and those connected.
+//! A client's entry is removed once it has no connection and its full rate again, which takes at most a second. So the
+//! table contains the clients of the last second, and those connected.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Clients in the table before those of which nothing need be remembered are first looked for.
+/// Clients in the table before the first sweep.
 const SWEEP_LEAST: usize = 1024;
 
-/// What a client may have. `None`: as much as it wants.
+/// Limits of a client. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time.
     pub connections: Option<u32>,
-    /// New connections in a second; so many at once after a pause.
+    /// New connections in a second; also the burst after a pause.
     pub rate: Option<u32>,
 }
 
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The client has as many as it may have.
+    /// The client has the maximal number.
     TooMany,
     /// It opens them too fast.
     TooFast,
@@ -47,7 +47,7 @@ struct Table {
     sweep_at: usize,
 }
 
-/// What is remembered of one client.
+/// The state of one client.
 #[derive(Debug)]
 struct Client {
     open: u32,
@@ -75,18 +75,18 @@ impl Drop for Admitted {
 }
 
 impl Clients {
-    /// No client has anything yet.
+    /// An empty table.
     pub fn new(limits: Limits) -> Arc<Clients> {
         let table = Table { clients: HashMap::new(), sweep_at: SWEEP_LEAST };
         Arc::new(Clients { limits, table: Mutex::new(table) })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Nothing is ever half done under this lock.
+        // The data under this lock is always consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one more connection from `address` in, or says why not.
+    /// Admits one more connection from `address`, or returns the refusal.
     ///
     /// # Errors
     /// The client is at one of its limits.
@@ -124,7 +124,7 @@ impl Client {
 }
 
 impl Table {
-    /// Forgets clients that are like new ones. The table doubles between two sweeps, so that their cost is spread.
+    /// Removes clients without state. The table doubles between two sweeps, so that their cost is amortised.
     fn sweep(&mut self, limits: Limits, now: Instant) {
         if self.clients.len() < self.sweep_at {
             return;
@@ -139,7 +139,7 @@ impl Table {
     }
 }
 
-/// What all addresses of one client have in common.
+/// The key common to all addresses of one client.
 fn key(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(v4) => u128::from(v4.to_ipv6_mapped()),

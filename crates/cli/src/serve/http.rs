@@ -1,7 +1,7 @@
 //! HTTP/1.1 on our streams: hyper reads requests and writes responses, the files are ours.
 //!
-//! One task per connection. Reading a file blocks that task's worker for as long as the page cache needs, some
-//! microseconds for a piece of a file; handing each piece to another thread would cost more than that.
+//! One task per connection. Reading a file blocks that task's worker for the time of the page cache, some microseconds
+//! for a piece; passing each piece to another thread would cost more.
 
 mod body;
 mod directory;
@@ -33,11 +33,10 @@ use self::directory::Directory;
 use self::wire::HttpStream;
 use super::totals::Totals;
 
-/// How long a client may take to send a request's header, or to think of a next request, before its connection is
-/// closed.
+/// Time for a client to send a request's header, or its next request, before its connection is closed.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is served: a directory, and perhaps one for uploads.
+/// The directory that is served, and optionally one for uploads.
 pub struct Site {
     root: Directory,
     upload: Option<Directory>,
@@ -49,7 +48,7 @@ impl Site {
     /// Opens the directories.
     ///
     /// # Errors
-    /// One is no directory, or may not be read.
+    /// One is not a directory, or cannot be read.
     pub fn open(root: &Path, upload: Option<&Path>, verbose: bool, totals: Arc<Totals>) -> Result<Site, Failure> {
         let root = Directory::open(root)?;
         let upload = upload.map(Directory::open).transpose()?;
@@ -57,8 +56,8 @@ impl Site {
     }
 }
 
-/// Serves one connection until the client has enough, fails, or the service is `quitting`: then the response under way
-/// is finished first.
+/// Serves one connection until the client ends, fails, or the service is `quitting`: then the present response is
+/// finished first.
 pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch::Receiver<()>) {
     let pieces = SharedPieces::default();
     let totals = site.totals.clone();
@@ -69,7 +68,7 @@ pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch:
             async move { Ok::<_, Infallible>(respond(&site, request, &pieces).await) }
         })
     };
-    // A refusal means that the connection is gone already; the first read will say so.
+    // An error means that the connection has failed already; the first read will report it.
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(HttpStream::new(stream, pieces));
     let mut http = hyper::server::conn::http1::Builder::new();
@@ -118,12 +117,12 @@ fn allowed(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// A response of a few words.
+/// A short text response.
 fn plain(status: StatusCode, text: impl Into<String>) -> Response<Body> {
     with_data(status, "text/plain; charset=utf-8", text.into())
 }
 
-/// A response whose content is at hand. No content where the status forbids it.
+/// A response with its content in memory. No content if the status forbids it.
 fn with_data(status: StatusCode, content_type: &'static str, text: String) -> Response<Body> {
     let empty = matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let text = if empty { String::new() } else { text };

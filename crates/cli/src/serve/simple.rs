@@ -9,13 +9,13 @@ use tokio::task::consume_budget;
 
 use super::totals::Totals;
 
-/// Bytes read at a time; also what a pooled packet buffer takes at most.
+/// Bytes read at a time; also the capacity of a pooled packet buffer.
 const BUFFER: usize = 64 << 10;
 /// Characters in a line of the generator, without its end (RFC 864's recommendation).
 const LINE: usize = 72;
 /// Characters of the largest datagram of the generator (RFC 864: a random number up to this).
 const CHARGEN_DATAGRAM: usize = 512;
-/// Ports of services that answer everything. Answering one of them would never end.
+/// Ports of services that answer everything. An exchange with one of them would never end.
 const ANSWERING: [u16; 4] = [7, 13, 17, 19];
 
 /// One of the three.
@@ -89,7 +89,7 @@ async fn generate(mut stream: TcpStream) -> io::Result<()> {
     loop {
         let count = match stream.write(&PATTERN[at..]).await {
             Ok(count) => count,
-            // The other end has seen enough; it has no other way to say so.
+            // The other end has ended the stream in the only possible way.
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => {
                 return Ok(());
             }
@@ -100,7 +100,7 @@ async fn generate(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The pattern of RFC 864: 72 of the 95 printing characters to a line, each line starting one character later. A whole
+/// The pattern of RFC 864: 72 of the 95 printable characters per line, each line starting one character later. A whole
 /// number of its periods, so that it can be sent again and again.
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let printing: Vec<u8> = (b' '..=b'~').collect();
@@ -117,7 +117,7 @@ pub async fn datagrams(protocol: Protocol, socket: UdpSocket, totals: Arc<Totals
     let mut buffer = vec![0; BUFFER];
     let mut length = 0;
     loop {
-        // An error here is about an earlier answer that a client refused.
+        // An error here concerns an earlier answer that a client refused.
         let Ok((count, sender)) = socket.recv_from(&mut buffer).await else { continue };
         totals.datagram_in(count);
         consume_budget().await;

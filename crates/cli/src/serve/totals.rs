@@ -1,7 +1,7 @@
-//! What a service has done, counted by its tasks and by the stack, and printed when it ends.
+//! Totals of a service, counted by its tasks and by the stack, and printed when it ends.
 //!
-//! Bytes of connections are counted by the stack, when a segment with them arrives in sequence or leaves for the first
-//! time: what a service has written may stay in a send buffer, because its client has stopped reading or is gone.
+//! Bytes of connections are counted by the stack, when a segment with them arrives in sequence or is first sent: data
+//! written by a service may stay in a send buffer, because its client has stopped reading or is gone.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 pub enum Ending {
     /// Ctrl-C, or a request to terminate.
     Signal,
-    /// The device has vanished.
+    /// The device was removed.
     DeviceGone,
 }
 
@@ -95,7 +95,7 @@ impl Totals {
         add(&self.datagram_bytes_out, bytes as u64);
     }
 
-    /// Prints them to standard error while the service runs, with what is alive in the stack, and goes on.
+    /// Prints them to standard error while the service runs, with the present state of the stack.
     pub fn report(&self, stack: &Stack, after: Duration, json: bool) {
         let mut text = if json {
             serde_json::json!({"event": "report", "totals": self.object(stack, after)}).to_string() + "\n"
@@ -103,7 +103,7 @@ impl Totals {
             self.text(stack, after)
         };
         text.insert_str(0, if json { "" } else { "\n" });
-        // Standard error may be closed: no reason to stop serving.
+        // Standard error may be closed; serving continues.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 

@@ -1,4 +1,4 @@
-//! What crosses an interface, as tcpdump records it and tshark judges it.
+//! The frames on an interface, recorded by tcpdump and analysed by tshark.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -23,7 +23,7 @@ pub struct Capture {
 const END: &[u8] = b"and here the recording ends";
 
 impl Capture {
-    /// Starts to record the TCP frames of `interface` to `file`, whole as long as they are no super-segments.
+    /// Starts to record the TCP frames of `interface` to `file`, complete except for super-segments.
     pub fn start(interface: &str, file: &str) -> Capture {
         let what = format!("-i {interface} -w {file} 'tcp or udp port {DISCARD}'");
         let words = format!("exec tcpdump -n -U --immediate-mode -B 100000 -s 2000 {what} 2>&1");
@@ -32,9 +32,9 @@ impl Capture {
         Capture { tcpdump, file: file.to_owned() }
     }
 
-    /// Ends the recording; its file. Not one frame may have escaped it.
+    /// Ends the recording; returns its file. No frame may be missing.
     pub fn stop(self) -> String {
-        // When told to end tcpdump leaves what it has not looked at yet: so it must have seen the end before.
+        // When it is ended, tcpdump drops unprocessed frames: so it must have seen the end before.
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         socket.send_to(END, (OURS_V4, DISCARD)).expect("sent");
         let asked = Instant::now();
@@ -50,7 +50,7 @@ impl Capture {
         self.file
     }
 
-    /// Whether the end stands at the file's end, or at least shortly before.
+    /// Whether the end marker is at the file's end, or shortly before.
     fn ends(&self) -> bool {
         let mut tail = Vec::new();
         let mut file = File::open(&self.file).expect("the recording");
@@ -61,30 +61,30 @@ impl Capture {
     }
 }
 
-/// The frames of a recording that a display filter shows, one line each.
+/// The frames of a recording that match a display filter, one line each.
 pub fn frames(file: &str, filter: &str) -> Vec<String> {
     let checks = ["-o", "tcp.check_checksum:TRUE", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"];
-    // Text is text: what more it means is guessed from ports, and not always well.
+    // Payload is plain data: tshark would otherwise guess protocols from ports.
     let text = ["-d", "tcp.port==1-65535,data"];
     let words = [&["tshark", "-n", "-r", file, "-Y", filter][..], &checks, &text].concat();
     output(&words).lines().map(str::to_owned).collect()
 }
 
-/// The frames at which tshark's analysis stumbles, and those that are wrong in themselves.
+/// The frames with remarks of tshark's analysis, and malformed ones.
 pub fn complaints(file: &str) -> Vec<String> {
-    // Linux writes a checksum of zero as 0xffff, as is right for UDP only; it sums up all the same.
+    // Linux writes a checksum of zero as 0xffff, which is correct for UDP only, but has the same sum.
     let mangled = format!("tcp.checksum == 0xffff && (ip.src == {KERNEL_V4} || ipv6.src == {KERNEL_V6})");
     let sums = format!("(tcp.checksum.status == 0 && !({mangled})) || ip.checksum.status == 0");
     frames(file, &format!("{} || {sums} || _ws.malformed", analysis()))
 }
 
-/// The frames at which the analysis stumbles, but for those that `excused` shows; nobody has finished their checksums.
+/// The frames with remarks of the analysis, except those that match `excused`; their checksums are not finished.
 pub fn stumbles(file: &str, excused: &str) -> Vec<String> {
     frames(file, &format!("({} || _ws.malformed) && !({excused})", analysis()))
 }
 
-/// Window updates and keep-alives are no fault, and neither is it when a writer is faster than its reader, which is
-/// what a full or closed window says.
+/// Window updates and keep-alives are not faults, nor is a full or closed window, when a writer is faster than its
+/// reader.
 fn analysis() -> String {
     const HARMLESS: [&str; 7] = [
         "window_update",
@@ -95,7 +95,7 @@ fn analysis() -> String {
         "zero_window_probe",
         "zero_window_probe_ack",
     ];
-    // Which ports its clients take again the kernel decides.
+    // The kernel decides which ports its clients reuse.
     let again = format!("(tcp.analysis.reused_ports && (ip.src == {KERNEL_V4} || ipv6.src == {KERNEL_V6}))");
     let harmless = HARMLESS.iter().map(|flag| format!("tcp.analysis.{flag}"));
     let harmless: Vec<String> = harmless.chain([again]).collect();

@@ -1,8 +1,9 @@
-//! A bad network: files arrive whole through it, and Heddle sends no more in vain than Linux does over the same one.
+//! A bad network: files arrive complete, and Heddle has no more spurious retransmissions than Linux over the same
+//! network.
 //!
 //! For the comparison two kernels (two namespaces) are joined by two TAP interfaces and a thread that carries frames
-//! between them through the fault device with which Heddle is run otherwise. Sender, receiver, capture and plan of
-//! faults are the same; only who sends differs.
+//! between them through the same fault device as Heddle's. Receiver, capture and fault plan are the same; only the
+//! sender differs.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -49,7 +50,7 @@ fn files_arrive_whole_through_a_relay_on_a_bad_network() {
     });
 }
 
-/// What a receiver saw of a transfer.
+/// A transfer as seen by the receiver.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Segments with data.
@@ -58,7 +59,7 @@ struct Seen {
     spurious: usize,
 }
 
-/// Fetches `bytes` from port 80 of the far end, and looks at what crossed our interface meanwhile.
+/// Fetches `bytes` from port 80 of the far end, and evaluates the frames on our interface meanwhile.
 fn fetch(space: &Namespace, bytes: usize) -> Seen {
     let file = format!("{}/capture.pcap", space.directory("capture"));
     let capture = Capture::start(INTERFACE, &file);
@@ -97,7 +98,7 @@ fn from_linux(space: &Namespace, plan: &str, bytes: usize) -> Seen {
     let (served, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // There the kernel has Heddle's place at the other end of a cable.
+            // There the kernel replaces Heddle at the other end of a cable.
             second_namespace(OURS_V4, OURS_V6);
             let listener = TcpListener::bind((OURS_V4, 80)).expect("a listener");
             ready.send(cable(INTERFACE)).expect("somebody waits");
@@ -123,7 +124,7 @@ pub fn queues(mut device: impl Device) -> (Box<dyn RxQueue>, Box<dyn TxQueue>) {
     (pair.rx, pair.tx)
 }
 
-/// Carries frames one way until told to stop.
+/// Carries frames in one direction until `stop`.
 pub fn carry(mut from: Box<dyn RxQueue>, mut to: Box<dyn TxQueue>, stop: &AtomicBool) {
     let mut batch = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -156,7 +157,7 @@ fn heddle_sends_no_more_in_vain_than_linux() {
             let [heddle, linux] = sums;
             let compared = format!("{faults}: Heddle {heddle:?}, Linux {linux:?}");
             say(&compared);
-            // The two are never on the CPU at the same times: one segment in a thousand is no difference.
+            // The two run at different times: one segment in a thousand is no difference.
             let chance = heddle.segments / 1000;
             worse.extend((heddle.spurious > linux.spurious + chance).then_some(compared));
         }

@@ -1,10 +1,10 @@
-//! The binary against this machine's own kernel and other people's unmodified programs: curl, wrk, ping, python's HTTP
-//! server and nginx, over a TAP interface in a network namespace that each test makes for itself.
+//! The binary against this machine's own kernel and unmodified programs: curl, wrk, ping, python's HTTP server and
+//! nginx, over a TAP interface in a network namespace that each test makes for itself.
 //!
-//! This needs root and `/dev/net/tun`; where they are missing a test says so in one line and passes, and so it does for
-//! a program that is not installed. Everything is bounded in time and ends with the test, whatever the test's end.
-//! `HEDDLE_REAL=full` runs everything with the large file, under every architecture, or under those that
-//! `HEDDLE_REAL_ARCH` names (`up,connp-t`), and says how fast the transfers with faults were.
+//! This needs root and `/dev/net/tun`; without them, or without an installed program, a test prints one line and
+//! passes. Everything is bounded in time and ends with the test, however it ends. `HEDDLE_REAL=full` runs everything
+//! with the large file, under every architecture, or under those that `HEDDLE_REAL_ARCH` names (`up,connp-t`), and
+//! prints the speed of the transfers with faults.
 
 mod capture;
 mod lossy;
@@ -33,14 +33,14 @@ use self::serving::{Serving, curl};
 const MIB: usize = 1 << 20;
 /// The architectures that serve the large file in every run.
 const THOROUGH: [&str; 2] = ["connp-l:128", "connp-t:spsc"];
-/// What the network does wrong in the tests with faults.
+/// The faults of the network in the tests with faults.
 const FAULTS: &str = "loss 1% reorder 2% dup 1% seed 7";
 
 fn full() -> bool {
     std::env::var("HEDDLE_REAL").is_ok_and(|value| value == "full")
 }
 
-/// How large a file an architecture serves.
+/// Size of the file that an architecture serves.
 fn size(arch: &str) -> usize {
     if full() || THOROUGH.contains(&arch) { 256 * MIB } else { 16 * MIB }
 }
@@ -87,7 +87,7 @@ fn chosen() -> Vec<&'static str> {
     ALL_ARCHITECTURES.into_iter().filter(chosen).collect()
 }
 
-/// Fetches the site's large file, and says how fast that went if everything is run.
+/// Fetches the site's large file, and prints the speed in a full run.
 fn fetch_big(serving: &Serving, site: &serving::Site, size: usize, host: &str, arch: &str) {
     let before = Instant::now();
     assert_eq!(curl(&[&serving.url(host, "big")]), site.big, "{arch}: GET from {host}");
@@ -195,8 +195,8 @@ fn the_classic_services_do_what_their_rfcs_say() {
     });
 }
 
-/// Forty descriptors for sixty requests: some are told to come again, nobody is left without an answer, and when files
-/// have been closed everything is as before.
+/// Forty descriptors for sixty requests: some get a refusal with a retry, each gets an answer, and when files have been
+/// closed everything works again.
 #[test]
 fn without_descriptors_requests_are_refused_and_the_service_goes_on() {
     in_namespace(&["curl", "sh"], |space| {
@@ -217,7 +217,7 @@ fn without_descriptors_requests_are_refused_and_the_service_goes_on() {
     });
 }
 
-/// A client that is killed in the middle: the kernel resets its connection, and nobody else notices.
+/// A client that is killed in the middle: the kernel resets its connection, and others are not affected.
 #[test]
 fn a_peer_that_is_killed_takes_only_its_own_connection() {
     in_namespace(&["curl"], |space| {
@@ -265,7 +265,7 @@ fn a_device_that_vanishes_ends_the_service_with_a_sentence() {
     });
 }
 
-/// The kernel itself would let a second process have queues of a multi-queue interface.
+/// The kernel itself would allow a second process to attach to a multi-queue interface.
 #[test]
 fn a_second_process_on_an_interface_is_refused_and_the_first_goes_on() {
     in_namespace(&["curl"], |space| {

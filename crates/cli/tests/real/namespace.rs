@@ -1,4 +1,4 @@
-//! A network namespace of a test's own, with a TAP interface whose kernel end has addresses.
+//! A network namespace for a test, with a TAP interface whose kernel end has addresses.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,12 +18,12 @@ pub const OURS_V6: &str = "fd09::2";
 /// One test at a time: each uses all CPUs.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The namespace in which the calling thread, and what it starts, lives.
+/// The namespace of the calling thread and of the programs it starts.
 pub struct Namespace {
     directory: tempfile::TempDir,
 }
 
-/// Says something although the test passes.
+/// Prints a message even if the test passes.
 pub fn say(text: &str) {
     use std::io::Write;
     // Not through `print`, which is shown for failing tests only.
@@ -36,8 +36,7 @@ pub fn installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
-/// Runs `test` on a thread of its own in a new network namespace, if that can be had and the programs it needs are
-/// there.
+/// Runs `test` on a new thread in a new network namespace, if that is permitted and its programs are installed.
 pub fn in_namespace(programs: &[&str], test: impl FnOnce(&Namespace) + Send + 'static) {
     let missing: Vec<&str> =
         ["ip", "setpriv", "timeout"].iter().chain(programs).copied().filter(|program| !installed(program)).collect();
@@ -45,7 +44,7 @@ pub fn in_namespace(programs: &[&str], test: impl FnOnce(&Namespace) + Send + 's
         say(&format!("skipped, not installed: {}", missing.join(", ")));
         return;
     }
-    // The end of a failed test is no reason to fail another.
+    // A failed test must not fail others.
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let inside = move || {
         if !enter() {
@@ -64,8 +63,8 @@ pub fn in_namespace(programs: &[&str], test: impl FnOnce(&Namespace) + Send + 's
 
 /// Leaves the machine's network namespace. False: not permitted.
 fn enter() -> bool {
-    // SAFETY: of the flags only the namespace is given, which concerns this thread's sockets and children; nothing is
-    // unshared that other threads rely on.
+    // SAFETY: only the network namespace is unshared, which concerns this thread's sockets and children; other threads
+    // do not rely on it.
     let left = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
     let probe = ["tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", "probe0"];
     left.is_ok()
@@ -73,7 +72,7 @@ fn enter() -> bool {
         && Command::new("ip").args(probe).output().is_ok_and(|output| output.status.success())
 }
 
-/// Takes the calling thread to another new namespace, with an interface of these addresses.
+/// Moves the calling thread to another new namespace, with an interface of these addresses.
 pub fn second_namespace(v4: &str, v6: &str) {
     assert!(enter(), "a namespace was permitted a moment ago");
     make_interface(v4, v6);
@@ -84,7 +83,7 @@ fn make_interface(v4: &str, v6: &str) {
     run(&["ip", "tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", INTERFACE]);
     run(&["ip", "addr", "add", &format!("{v4}/24"), "dev", INTERFACE]);
     run(&["ip", "addr", "add", &format!("{v6}/64"), "dev", INTERFACE, "nodad"]);
-    // What the kernel sends while Heddle is not running on a CPU waits; a loss here would be the test's own.
+    // Frames sent while Heddle is not running on a CPU must wait; a loss here would be an artefact of the test.
     run(&["ip", "link", "set", INTERFACE, "txqueuelen", "20000", "up"]);
 }
 
@@ -99,7 +98,7 @@ impl Namespace {
         make_interface(KERNEL_V4, KERNEL_V6);
     }
 
-    /// A command line of the binary, on the interface; with two queues, unless `arguments` say how many.
+    /// A command line of the binary, on the interface; with two queues, unless `arguments` set their number.
     pub fn heddle(&self, arguments: &[&str]) -> Vec<String> {
         let device = format!("tap:{INTERFACE}");
         let (v4, v6) = (format!("{OURS_V4}/24"), format!("{OURS_V6}/64"));
@@ -109,7 +108,7 @@ impl Namespace {
         words.map(str::to_owned).collect()
     }
 
-    /// A directory of that name, empty, for a program that wants one.
+    /// An empty directory of that name, for a program.
     pub fn directory(&self, name: &str) -> String {
         let path = self.directory.path().join(name);
         std::fs::create_dir_all(&path).expect("a directory");

@@ -1,8 +1,8 @@
-//! Pairs of real programs that talk through Heddle: with its own server, its own client, or its relay in the middle in
-//! both roles; over IPv4 and IPv6. `docs/interop.md` has the table.
+//! Pairs of real programs that communicate through Heddle: with its own server, its own client, or its relay in both
+//! roles; over IPv4 and IPv6. `docs/interop.md` has the table.
 //!
-//! Each pair takes a second or two, under one architecture that differs from pair to pair; `HEDDLE_REAL=full` takes all
-//! architectures and more of everything. Where files move their SHA-256 is compared.
+//! Each pair takes a second or two, under one architecture that differs from pair to pair; `HEDDLE_REAL=full` runs all
+//! architectures and larger loads. For files the SHA-256 is compared.
 
 use heddle::ALL_ARCHITECTURES;
 use serde_json::Value;
@@ -28,7 +28,7 @@ fn site(space: &Namespace) -> Site {
     space.site(if full() { 64 * MIB } else { 8 * MIB })
 }
 
-/// Heddle's web server as a client sees it.
+/// Heddle's web server as a target for clients.
 fn served() -> [Target; 2] {
     [OURS_V4, OURS_V6].map(|host| Target { host, port: 80 })
 }
@@ -80,7 +80,7 @@ fn h2load_against_heddle_and_over_http2_through_the_relay() {
         let site = site(space);
         let number = if full() { "50000" } else { "2000" };
         let succeeded = format!("{number} succeeded, 0 failed, 0 errored, 0 timeout");
-        // h2load writes IPv6 addresses into `:authority`, and so into Host, without their brackets: that is no valid
+        // h2load writes IPv6 addresses into `:authority`, and so into Host, without brackets, which is not a valid
         // host.
         let authority = ["-H", ":authority: heddle.example"];
         for arch in archs(2) {
@@ -195,8 +195,8 @@ fn iperf3_through_the_relay() {
     });
 }
 
-/// By amount and not by time: it arrives however busy the machine is, but for what buffers hold when the sender is
-/// done.
+/// By amount and not by time, so that the result does not depend on the machine's load, except for buffered data when
+/// the sender is done.
 fn measure(target: &Target, direction: &[&str], arch: &str) {
     let (port, amount) = (target.port.to_string(), if full() { "256M" } else { "64M" });
     let words = ["iperf3", "-c", target.host, "-p", &port, "-J", "-P", "2", "-n", amount, "--connect-timeout", "60000"];
@@ -304,8 +304,8 @@ print(*hashes)
 
 #[test]
 fn a_thousand_connections_at_once_through_the_relay() {
-    // All of them stand before the first asks, and each gets an answer: those that `ab` opens may have nothing left to
-    // do before the relay has taken them.
+    // All of them are open before the first request, and each gets an answer: `ab` may finish before the relay has
+    // accepted all its connections.
     const CLIENT: &str = "\
 import resource, socket, sys
 host, port, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -319,7 +319,7 @@ print(answers.count(b'HTTP/1.1 200'))
 ";
     in_namespace(&["python3", "ab", "nginx", "curl"], |space| {
         let site = site(space);
-        // By number and not by time: all of them are served, however long it takes.
+        // By number and not by time: all of them must be served.
         let number = if full() { "50000" } else { "5000" };
         let nginx = programs::nginx(&site);
         for arch in archs(12) {
@@ -346,7 +346,7 @@ fn a_relay_says_who_is_not_there() {
         let relay = Process::start(&space.heddle(&words));
         assert!(relay.line().is_some_and(|line| line.contains("listening")));
         let refused = std::process::Command::new("curl").args(["-s", "-m", "20", "http://10.9.0.2:81/"]).status();
-        // The reset comes so soon that curl may take it for a refusal.
+        // The reset is so early that curl may treat it as a refusal.
         let code = refused.expect("curl").code();
         assert!(matches!(code, Some(7 | 56)), "the connection was reset: {code:?}");
         relay.interrupt();

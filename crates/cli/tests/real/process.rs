@@ -1,4 +1,4 @@
-//! Other programs, bounded in time and gone with the test.
+//! Other programs, bounded in time and ended with the test.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use rustix::process::{Pid, Signal, kill_process};
 use testbed::limit::HANG;
 
-/// Seconds that a program may run which is expected to end by itself.
+/// Time limit in seconds for a program that should end by itself.
 const LIMIT: &str = "600";
 
 /// Runs a program to its end.
@@ -17,7 +17,7 @@ pub fn run<S: AsRef<OsStr>>(words: &[S]) {
     output(words);
 }
 
-/// What a program prints; it must succeed.
+/// The output of a program, which must succeed.
 pub fn output<S: AsRef<OsStr>>(words: &[S]) -> String {
     let shown: Vec<_> = words.iter().map(|word| word.as_ref().to_string_lossy()).collect();
     let shown = shown.join(" ");
@@ -28,7 +28,7 @@ pub fn output<S: AsRef<OsStr>>(words: &[S]) -> String {
     out.into_owned()
 }
 
-/// What a program prints, whether it succeeds or not.
+/// The output of a program, whether it succeeds or not.
 pub fn last_words<S: AsRef<OsStr>>(words: &[S]) -> String {
     let ended = Command::new("timeout").args(["-k", "5", LIMIT]).args(words).stdin(Stdio::null()).output();
     String::from_utf8_lossy(&ended.expect("a program").stdout).into_owned()
@@ -56,7 +56,7 @@ impl Process {
         });
         let errors = std::thread::spawn(move || {
             let mut text = String::new();
-            // What is no text is not worth showing.
+            // Output that is not text is not shown.
             let _ = stderr.read_to_string(&mut text);
             text
         });
@@ -72,7 +72,7 @@ impl Process {
         }
     }
 
-    /// Reads on until a line contains `text`; that line. The program must not end before.
+    /// Reads until a line contains `text`; returns that line. The program must not end before.
     pub fn line_with(&self, text: &str) -> String {
         loop {
             let line = self.line().unwrap_or_else(|| panic!("the program ended and did not say {text:?}"));
@@ -87,7 +87,7 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
     }
 
-    /// Asks it how it does.
+    /// Requests its report.
     pub fn ask(&self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::USR1);
     }

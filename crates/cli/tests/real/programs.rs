@@ -1,4 +1,4 @@
-//! Other people's servers on the kernel's addresses, each ready when its function returns, gone when it is dropped.
+//! Third-party servers on the kernel's addresses, each ready when its function returns, and ended when it is dropped.
 
 use std::fs;
 
@@ -20,21 +20,21 @@ impl Server {
         let process = Process::start(words);
         for host in [KERNEL_V4, KERNEL_V6] {
             let url = format!("http://{}:{port}/small", bracketed(host));
-            // curl asks again for as long as the connection is refused.
+            // curl retries for as long as the connection is refused.
             let retry = ["--retry", "50", "--retry-delay", "1", "--retry-connrefused", "--retry-max-time", "60"];
             output(&[&["curl", "-sf", "-m", "60", "-o", "/dev/null"][..], &retry, &[&url]].concat());
         }
         Server { process, port }
     }
 
-    /// Starts a server that says on its standard output when it is ready.
+    /// Starts a server that reports on its standard output when it is ready.
     fn says(words: &[&str], ready: &str, port: u16) -> Server {
         let process = Process::start(words);
         process.line_with(ready);
         Server { process, port }
     }
 
-    /// Waits until the server says so (again).
+    /// Waits until the server reports that (again).
     pub fn until_it_says(&self, ready: &str) {
         self.process.line_with(ready);
     }
@@ -67,7 +67,7 @@ pub fn lighttpd(site: &Site) -> Server {
     Server::web(&["lighttpd", "-D", "-f", &path], port)
 }
 
-/// haproxy, which passes requests on to a web server at `behind`, whose health it checks.
+/// haproxy, which forwards requests to a web server at `behind`, with health checks.
 pub fn haproxy(site: &Site, behind: &[&Target]) -> Server {
     let (port, path) = (8031, site.path("haproxy.cfg"));
     let mut configuration = format!(
@@ -81,7 +81,7 @@ pub fn haproxy(site: &Site, behind: &[&Target]) -> Server {
     Server::web(&["haproxy", "-db", "-q", "-f", &path], port)
 }
 
-/// What iperf3's server says when it is ready for the next client; it serves one at a time.
+/// The message of iperf3's server when it is ready for the next client; it serves one at a time.
 pub const LISTENING: &str = "Server listening";
 
 /// iperf3's server.
@@ -90,7 +90,7 @@ pub fn iperf3() -> Server {
     Server::says(&["iperf3", "-s", "-p", &port.to_string(), "--forceflush"], LISTENING, port)
 }
 
-/// redis, which keeps nothing on a disk.
+/// redis, without persistence.
 pub fn redis(site: &Site) -> Server {
     let port = 6379;
     let (number, directory) = (port.to_string(), site.path("."));
@@ -99,12 +99,12 @@ pub fn redis(site: &Site) -> Server {
     Server::says(&[&words[..], &rest].concat(), "Ready to accept connections", port)
 }
 
-/// OpenSSH's server with keys of its own, and how its client is called so that it gets in.
+/// OpenSSH's server with test keys, and the matching command line of its client.
 pub struct Ssh {
     /// The server.
     pub server: Server,
     key: String,
-    /// The directory that sshd wants, if it was not there.
+    /// The directory that sshd needs, if it was created here.
     made: Option<&'static str>,
 }
 
@@ -115,7 +115,7 @@ impl Drop for Ssh {
 }
 
 impl Ssh {
-    /// Starts sshd and waits until it lets us in.
+    /// Starts sshd and waits until a login succeeds.
     pub fn start(space: &Namespace) -> Ssh {
         const SEPARATION: &str = "/run/sshd";
         let directory = space.directory("ssh");
@@ -134,7 +134,7 @@ impl Ssh {
         let made = fs::create_dir(SEPARATION).is_ok().then_some(SEPARATION);
         let process = Process::start(&["/usr/sbin/sshd", "-D", "-e", "-f", &at("sshd_config")]);
         let ssh = Ssh { server: Server { process, port }, key: at("user"), made };
-        // ssh tries again for as long as the connection is refused.
+        // ssh retries for as long as the connection is refused.
         let words = ssh.command(port, &["-o", "ConnectionAttempts=60"]);
         run(&[&words[..], &[format!("root@{KERNEL_V4}"), "true".to_owned()]].concat());
         ssh

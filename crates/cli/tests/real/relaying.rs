@@ -1,11 +1,11 @@
-//! `heddle relay` in the background, in front of a server of the kernel's, in both roles and over both families.
+//! `heddle relay` in the background, in front of a server on the kernel's side, in both roles and over both families.
 
 use serde_json::Value;
 
 use crate::namespace::{KERNEL_V4, KERNEL_V6, Namespace, OURS_V4, OURS_V6};
 use crate::process::Process;
 
-/// Added to a server's port, this is where programs of the kernel reach it by way of Heddle's active opens.
+/// Offset to a server's port at which programs reach it through Heddle's active opens.
 const ENTRANCE: u16 = 1000;
 
 /// Where a client connects.
@@ -18,7 +18,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The address as URLs and scp-like tools have it.
+    /// The address in the notation of URLs and scp-like tools.
     pub fn bracketed(&self) -> String {
         crate::serving::bracketed(self.host)
     }
@@ -62,7 +62,7 @@ impl Relaying {
             .map(|(host, port)| Target { host, port })
     }
 
-    /// Ends it as Ctrl-C does; what it counted is returned. Every connection found its server.
+    /// Ends it as Ctrl-C does; returns its totals. Every connection must have reached its server.
     pub fn stop(self) -> Value {
         self.process.interrupt();
         let ended = self.process.line().unwrap_or_default();

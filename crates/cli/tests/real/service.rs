@@ -1,5 +1,5 @@
-//! What `heddle serve` owes its operator: totals that are true, requests that are refused as HTTP says, limits for each
-//! client, counters of a running service, and no more rights than it needs.
+//! Operation of `heddle serve`: correct totals, refused requests as in HTTP, limits per client, counters of a running
+//! service, and least privilege.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -29,7 +29,7 @@ fn exchange(host: &str, request: &str) -> Vec<u8> {
     answer
 }
 
-/// With every limit of address space either it serves, or it ends and says why.
+/// With every limit of address space it either serves, or ends with the reason.
 #[test]
 fn a_service_with_too_little_memory_says_so() {
     in_namespace(&["curl", "sh"], |space| {
@@ -57,7 +57,7 @@ fn a_service_with_too_little_memory_says_so() {
     });
 }
 
-/// A request over a connection that stays; the body of the answer.
+/// A request over a persistent connection; returns the body of the answer.
 fn ask_again(stream: &mut TcpStream, path: &str) -> Vec<u8> {
     write!(stream, "GET /{path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("written");
     let mut head = Vec::new();
@@ -73,9 +73,9 @@ fn ask_again(stream: &mut TcpStream, path: &str) -> Vec<u8> {
     body
 }
 
-/// A client asks for far more than the service may have memory, over and over, and reads nothing. The process does not
-/// come to its end (an allocation that fails would), a connection that was there before gets what it asks for
-/// meanwhile, and when the client is gone everybody is served again.
+/// A client repeatedly requests far more than the service's memory, and reads nothing. The process survives (a failed
+/// allocation would abort it), an earlier connection is served meanwhile, and when the client is gone all clients are
+/// served again.
 #[test]
 fn with_little_memory_a_client_that_does_not_read_takes_nothing_from_others() {
     const ATTEMPTS: usize = 1500;
@@ -94,7 +94,7 @@ fn with_little_memory_a_client_that_does_not_read_takes_nothing_from_others() {
             let (mut held, mut refused) = (Vec::new(), 0);
             let address = (std::net::Ipv4Addr::from_str(OURS_V4).expect("an address"), 80).into();
             while held.len() < ATTEMPTS && refused < 3 {
-                // What is not begun is asked for again by its SYN, in vain: that is not waited for.
+                // A connection that is not accepted retransmits its SYN; this is not waited for.
                 match TcpStream::connect_timeout(&address, std::time::Duration::from_millis(500)) {
                     Ok(mut stream) => {
                         let sent = stream.write_all(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n".repeat(4).as_slice());
@@ -155,7 +155,7 @@ fn requests_without_a_host_or_with_two_get_400() {
     });
 }
 
-/// A small MTU is for hosts without IPv6; the kernel's end has none either then.
+/// A small MTU is for hosts without IPv6; the kernel's end then has no IPv6 either.
 #[test]
 fn a_small_mtu_serves_over_ipv4() {
     in_namespace(&["curl", "ip"], |space| {
@@ -215,7 +215,7 @@ fn a_running_service_tells_its_counters() {
             let url = serving.url(OURS_V4, "big");
             assert_eq!(curl(&[&url]), site.big);
             let _idle = serving.connect(80);
-            // It goes on: the second answer comes from a service that was asked.
+            // It continues: the second answer is sent after the report.
             let said = serving.ask_and_stop(|| assert_eq!(curl(&[&url]), site.big));
             let report: serde_json::Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
             let totals = &report["totals"];
@@ -230,12 +230,12 @@ fn a_running_service_tells_its_counters() {
     });
 }
 
-/// Whether a new connection is served, and not reset at once, which may end the very call that opens it.
+/// Whether a new connection is served, and not reset at once, which may fail the call that opens it.
 fn is_served(host: &str) -> bool {
     TcpStream::connect((host, 7)).is_ok_and(|mut stream| echoes(&mut stream))
 }
 
-/// Whether a byte comes back.
+/// Whether a byte is echoed.
 fn echoes(stream: &mut TcpStream) -> bool {
     let mut answer = [0];
     stream.set_read_timeout(Some(HANG)).expect("a time-out");
@@ -256,7 +256,7 @@ fn one_client_has_so_many_connections_and_no_more() {
                 assert!((0..5).all(|_| !is_served(host)), "{arch}, {host}: the fourth is reset");
                 assert!(held.iter_mut().all(echoes), "{arch}, {host}: the others stay");
                 drop(held.pop());
-                // Its end is noticed when it has come.
+                // Its end is noticed only after it has arrived.
                 assert!((0..1000).any(|_| is_served(host)), "{arch}, {host}: there is room again");
             }
             process.interrupt();
@@ -267,8 +267,8 @@ fn one_client_has_so_many_connections_and_no_more() {
     });
 }
 
-/// How many within which time is tested with a clock that is moved (`serve/clients.rs`). Here: a client that is too
-/// fast is refused, is served again later, and both are counted. How long that takes decides nothing.
+/// The exact rate is tested with a virtual clock (`serve/clients.rs`). Here: a client that is too fast is refused, is
+/// served again later, and both are counted, regardless of the time this takes.
 #[test]
 fn a_client_that_opens_connections_too_fast_is_refused_for_a_while() {
     in_namespace(&[], |space| {
@@ -299,7 +299,7 @@ fn a_client_that_opens_connections_too_fast_is_refused_for_a_while() {
     });
 }
 
-/// Every thread of the process has given up what root has; it serves all the same.
+/// Every thread of the process has given up root's privileges, and it still serves.
 #[test]
 fn with_user_root_is_given_up() {
     in_namespace(&["curl"], |space| {
@@ -325,7 +325,7 @@ fn with_user_root_is_given_up() {
             }
             serving.stop();
         }
-        // Who may not change users is told so, and nothing is served.
+        // Without the right to change users there is an error, and nothing is served.
         let bound = ["setpriv", "--bounding-set", "-setuid,-setgid,-setpcap"].map(str::to_owned);
         let words = space.heddle(&["serve", "echo", "--user", "65533:65533"]);
         let (status, error) = Process::start(&[&bound[..], &words].concat()).end();

@@ -1,4 +1,4 @@
-//! Services, ours and others', and clients that check what they get by its SHA-256.
+//! Services, ours and others', and clients that compare the SHA-256 of the content.
 
 use std::fs;
 use std::io::Read;
@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::namespace::{KERNEL_V4, KERNEL_V6, Namespace, OURS_V4, installed, say};
 use crate::process::{Process, output};
 
-/// Ports of other people's servers.
+/// Ports of third-party servers.
 const PYTHON: u16 = 8000;
 const NGINX: u16 = 8001;
 
@@ -46,13 +46,13 @@ impl Site {
         self.path("small")
     }
 
-    /// `big` as curl's `--data-binary` wants it.
+    /// `big` as an argument of curl's `--data-binary`.
     pub fn big_at(&self) -> String {
         format!("@{}", self.path("big"))
     }
 }
 
-/// Bytes without a period that a mistake in the stack could hide behind (xorshift; Marsaglia 2003).
+/// Pseudo-random bytes without a period that could hide an error in the stack (xorshift; Marsaglia 2003).
 fn content(size: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut bytes = Vec::with_capacity(size + 8);
@@ -86,12 +86,12 @@ pub fn sha256_of(path: &str) -> String {
     sha256(fs::File::open(path).expect("the file"))
 }
 
-/// An address as a URL has it.
+/// An address in URL notation.
 pub fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
-/// Runs curl, which must succeed; the SHA-256 of what it fetches.
+/// Runs curl, which must succeed; returns the SHA-256 of the content.
 pub fn curl(arguments: &[&str]) -> String {
     let mut command = Command::new("curl");
     command.args(["-sSf", "-m", "300"]).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -102,7 +102,7 @@ pub fn curl(arguments: &[&str]) -> String {
     hash
 }
 
-/// `count` curls at the same time; each must get what `expected` says.
+/// `count` curls at the same time; each must get `expected`.
 pub fn many_curls(count: usize, urls: &[String], expected: &str) {
     let fetch = |n: usize| {
         let mut command = Command::new("curl");
@@ -138,7 +138,7 @@ impl Serving {
         Serving::ready(Process::start(&space.heddle(&words)), arch)
     }
 
-    /// As [`Serving::start`], in a process that may have so many descriptors open.
+    /// As [`Serving::start`], in a process limited to `most` descriptors.
     pub fn start_with_descriptors(space: &Namespace, site: &Site, arch: &str, most: u32) -> Serving {
         let root = site.root.display().to_string();
         let limited = format!("ulimit -n {most}; exec \"$@\"");
@@ -168,7 +168,7 @@ impl Serving {
         TcpStream::connect((OURS_V4, port)).expect("a connection")
     }
 
-    /// Ends it as Ctrl-C does; it must end well, and what it says then is returned.
+    /// Ends it as Ctrl-C does; it must succeed, and its final output is returned.
     pub fn stop(self) -> String {
         self.process.interrupt();
         let ended = self.process.line().unwrap_or_default();
@@ -178,7 +178,7 @@ impl Serving {
         ended
     }
 
-    /// Asks it how it does; ends it as Ctrl-C does, and returns what it said to standard error.
+    /// Requests its report, ends it as Ctrl-C does, and returns its standard error.
     pub fn ask_and_stop(self, answered: impl FnOnce()) -> String {
         self.process.ask();
         answered();
@@ -193,7 +193,7 @@ impl Serving {
         self.process.id()
     }
 
-    /// Waits until it ends by itself: its status and what it said to standard error.
+    /// Waits until it ends by itself; returns its status and its standard error.
     pub fn end(self) -> (ExitStatus, String) {
         self.process.end()
     }
@@ -225,7 +225,7 @@ fn server(name: &str, words: &[&str], port: u16) -> Option<(Process, u16)> {
         return None;
     }
     let process = Process::start(words);
-    // curl asks again for as long as the connection is refused.
+    // curl retries for as long as the connection is refused.
     for host in [KERNEL_V4, KERNEL_V6] {
         let url = format!("http://{}:{port}/small", bracketed(host));
         let retry = ["--retry", "50", "--retry-delay", "1", "--retry-connrefused", "--retry-max-time", "60"];

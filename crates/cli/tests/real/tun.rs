@@ -59,7 +59,7 @@ fn copy(mut from: impl Read, mut to: impl Write) {
 fn talk(stack: &Stack, kernel: IpAddr, ours: IpAddr) {
     let kernels = TcpListener::bind((kernel, 0)).expect("a listener");
     let server = heddle::TcpListener::bind(stack, SocketAddr::new(ours, 7)).expect("a listener");
-    // The namespace is the calling thread's: what is the kernel's is opened here.
+    // The namespace is the calling thread's: the kernel's sockets are opened here.
     let client = TcpStream::connect((ours, 7)).expect("Heddle answers");
     client.set_read_timeout(Some(HANG)).expect("a time-out");
     let (served, _) = server.accept().expect("a connection");

@@ -1,8 +1,8 @@
-//! What other people see of us on the wire: on a link without loss tshark finds nothing to remark, neither in Heddle's
-//! own recording nor in tcpdump's on the other side.
+//! The wire image: on a link without loss tshark has no remarks, neither on Heddle's own recording nor on tcpdump's on
+//! the other side.
 //!
-//! One queue, no offloads: frames as they are on a cable, in one order. With two queues, and with offloads, the other
-//! side's recording alone can be judged, and not all of it; what is left out is said where it is.
+//! One queue, no offloads: frames as they are on a cable, in one order. With two queues, and with offloads, only the
+//! other side's recording can be evaluated, with the exceptions noted there.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -17,23 +17,23 @@ use crate::relaying::Relaying;
 use crate::serving::{Serving, Site, curl};
 use crate::{MIB, full, namespace, programs};
 
-/// Heddle with so many queues and such offloads. It waits much as [`patient`] has the kernel wait.
+/// Heddle with these queues and offloads. Its time-outs are long, like those that [`patient`] sets in the kernel.
 const fn cabled(queues: &'static str, offload: &'static str) -> [&'static str; 10] {
     let [probes, least] = ["tcp_early_retrans=0", "tcp_rto_min_us=1000000"];
     ["--queues", queues, "--threads", "2", "--offload", offload, "--sysctl", probes, "--sysctl", least]
 }
-/// The architectures that are looked at in every run.
+/// The architectures that are tested in every run.
 const LOOKED_AT: [&str; 4] = ["connp-l:128", "connp-t:spsc", "msgp:6", "squeue:process"];
 
 fn archs() -> &'static [&'static str] {
     if full() { &ALL_ARCHITECTURES } else { &LOOKED_AT }
 }
 
-/// Has the kernel wait ten seconds before it believes that something was lost of which nobody says so: a tail loss
-/// probe, or a time-out of 200 ms on a busy machine, tells only that Heddle was not running on a CPU.
+/// Sets the kernel's loss time-outs to ten seconds: a tail loss probe, or a time-out of 200 ms on a busy machine, would
+/// only show that Heddle was not running on a CPU.
 fn patient() {
     namespace::set("ipv4/tcp_early_retrans", "0");
-    // IPv6 prefers the route of the lower metric; of IPv4 there can be no lower one.
+    // IPv6 prefers the route of the lower metric; for IPv4 there cannot be a lower one.
     for route in ["change 10.9.0.0/24", "add fd09::/64 metric 1"] {
         let words = format!("ip route {route} dev {INTERFACE} rto_min 10s");
         run(&words.split(' ').collect::<Vec<_>>());
@@ -49,8 +49,8 @@ fn spotless(file: &str, least: usize, what: &str) {
     assert!(data >= least, "{what}: {file}: {data} frames with text");
 }
 
-// A namespace for each architecture: a new process has new initial sequence numbers, and must not meet what the kernel
-// still remembers of the one before (TIME-WAIT).
+// A namespace for each architecture: a new process has new initial sequence numbers, and must not meet the kernel's
+// TIME-WAIT state of the one before.
 
 #[test]
 fn tshark_has_no_remark_on_our_server() {
@@ -67,11 +67,10 @@ fn tshark_has_no_remark_on_our_server() {
     }
 }
 
-/// The kernel opens a connection on two queues: it learns which one is ours from the SYN,ACK, but only after it has
-/// answered that. The request may then overtake the end of the handshake, which, being old by then, is answered with a
-/// duplicate ACK. (In Heddle's own recording the two stand in the other order.) The thread of that other queue has
-/// nothing else to do for the connection: rarely, with more to do than processors, it gets to it in the middle of an
-/// upload.
+/// The kernel opens a connection on two queues: it learns our queue from the SYN,ACK, but only after it has answered
+/// that. The request may then overtake the end of the handshake, which is then old and answered with a duplicate ACK.
+/// (In Heddle's own recording the order is reversed.) Rarely, on an overloaded machine, the thread of the other queue
+/// processes it only in the middle of an upload.
 #[test]
 fn tshark_has_one_remark_on_two_queues() {
     for arch in SEVERAL {
@@ -89,7 +88,8 @@ fn tshark_has_one_remark_on_two_queues() {
     }
 }
 
-/// With offloads no checksum is finished and segments of 64 KiB cross, so that only their numbers can be judged.
+/// With offloads checksums are unfinished and segments have up to 64 KiB, so that only their sequence numbers can be
+/// checked.
 #[test]
 fn tshark_has_no_remark_on_super_segments() {
     for arch in SEVERAL {
@@ -105,10 +105,10 @@ fn tshark_has_no_remark_on_super_segments() {
 
 /// Frames that Heddle has sent.
 const OURS: &str = "ip.src == 10.9.0.2 || ipv6.src == fd09::2";
-/// The architectures that are looked at with two queues, and with offloads.
+/// The architectures that are tested with two queues, and with offloads.
 const SEVERAL: [&str; 4] = ["connp-l:128", "msgp:2", "squeue:process", "connp-t:spsc"];
 
-/// Serves a large file and many small ones, takes a large one; what crossed the interface meanwhile, as tcpdump saw it.
+/// Serves a large file and many small ones, and receives a large one; returns tcpdump's recording of the interface.
 fn serve(space: &Namespace, site: &Site, arch: &str, cable: &[&str]) -> String {
     let serving = Serving::start(space, site, arch, cable);
     let theirs = exercise(&serving, site, arch);
@@ -116,7 +116,7 @@ fn serve(space: &Namespace, site: &Site, arch: &str, cable: &[&str]) -> String {
     theirs
 }
 
-/// Clients of a server, in the namespace of the calling thread; what crossed the interface there.
+/// Clients of a server, in the namespace of the calling thread; returns the recording of the interface there.
 fn exercise(serving: &Serving, site: &Site, arch: &str) -> String {
     patient();
     let capture = Capture::start(INTERFACE, &site.path("theirs.pcap"));
@@ -132,9 +132,8 @@ fn exercise(serving: &Serving, site: &Site, arch: &str) -> String {
     capture.stop()
 }
 
-/// Heddle leaves checksums and segmentation to the kernel, which must do them on the way to an interface that cannot:
-/// over a bridge, to the kernel of a second namespace at the end of a cable. There every frame is looked at, of either
-/// side.
+/// Heddle leaves checksums and segmentation to the kernel, which must do them for an interface without offloads: over a
+/// bridge, to the kernel of a second namespace at the end of a cable. There every frame of both sides is checked.
 #[test]
 fn tshark_has_no_remark_on_what_is_left_to_the_kernel() {
     for arch in SEVERAL {
@@ -164,7 +163,7 @@ fn tshark_has_no_remark_on_what_is_left_to_the_kernel() {
     }
 }
 
-/// Joins Heddle's interface by a bridge with one that has no offloads; the latter's other end.
+/// Joins Heddle's interface by a bridge with one without offloads; returns the latter's other end.
 fn bridge() -> heddle::tap::Tap {
     let end = cable("far0");
     for words in [

@@ -1,4 +1,4 @@
-//! Rules about frames: what a device carries, in which order, how much of it, and what it says of it.
+//! Rules about frames: their integrity, order, number, size and metadata.
 
 use std::collections::VecDeque;
 
@@ -11,9 +11,9 @@ use crate::layout::Layout;
 
 /// Any flow.
 const FLOW: Flow = Flow { v6: false, port: 40_000 };
-/// Frames after which a queue that still takes more is taken for one without a limit.
+/// A queue that accepts more frames than this is treated as unlimited.
 const NO_LIMIT: usize = 1 << 14;
-/// Frames that are on their way at a time where nothing is to fill.
+/// Frames in flight at a time where the queue must not fill.
 const BURST: usize = 16;
 
 pub(super) fn capabilities(from: End, _to: End, found: &mut Found) {
@@ -58,7 +58,7 @@ pub(super) fn intact(mut from: End, mut to: End, found: &mut Found) {
             }
         }
     }
-    // It "takes frames that lie elsewhere, too".
+    // It "accepts other frames, too".
     if from.capabilities.region.is_some() {
         let elsewhere = PktBuf::from_slice(&frame(&from, &peer, FLOW, 0)).expect("memory for a frame");
         let bytes = elsewhere.to_vec();
@@ -179,7 +179,7 @@ impl End {
 pub(super) fn room(mut from: End, mut to: End, found: &mut Found) {
     let peer = to.capabilities.clone();
     let Some(filled) = fill(&mut from, &peer, found) else { return };
-    // Refused all together, in their order; what is refused one by one comes back as it was.
+    // All are refused, in order; a frame refused one by one is returned unchanged.
     let more = filled as u32;
     let mut frames: VecDeque<PktBuf> = (more..more + 3).map(|number| frame(&from, &peer, FLOW, number)).collect();
     let before: Vec<Vec<u8>> = frames.iter().map(|frame| frame.to_vec()).collect();
@@ -203,7 +203,8 @@ pub(super) fn room(mut from: End, mut to: End, found: &mut Found) {
     all(&to.collect(taken as usize, found.patience), more..more + taken, &to, found);
 }
 
-/// Fills queue 0 with frames from number 0 on; how many it took. `None`: it has no limit, or breaks the rule.
+/// Fills queue 0 with frames from number 0 on; returns how many it accepted. `None`: it has no limit, or breaks the
+/// rule.
 fn fill(from: &mut End, peer: &crate::Capabilities, found: &mut Found) -> Option<usize> {
     let mut filled = 0;
     loop {
@@ -282,7 +283,7 @@ pub(super) fn checksum(mut from: End, mut to: End, found: &mut Found) {
             if !from.send(0, sent, found) {
                 return;
             }
-            // A device may drop what is damaged, if it counts that.
+            // A device may drop a damaged frame, if it counts it.
             let damaged = number == Some(2);
             let patience = if damaged { core::time::Duration::ZERO } else { found.patience };
             for arrived in to.collect(1, patience) {
@@ -297,7 +298,7 @@ pub(super) fn checksum(mut from: End, mut to: End, found: &mut Found) {
     }
 }
 
-/// Whether the mark of a frame that arrived is true.
+/// Whether the checksum mark of a received frame is right.
 fn says_the_truth(framing: Framing, frame: &PktBuf, sent: Checksum, damaged: bool) -> bool {
     let Some(layout) = Layout::framed(framing, frame) else { return false };
     match frame.meta().checksum {
@@ -341,7 +342,7 @@ pub(super) fn segmentation(mut from: End, mut to: End, found: &mut Found) {
 }
 
 impl End {
-    /// What is there now, of anybody, on all queues.
+    /// All frames now on all queues, including foreign ones.
     fn receive_all(&mut self) -> Vec<PktBuf> {
         let mut batch = Vec::new();
         for pair in &mut self.queues {

@@ -1,7 +1,7 @@
 //! The two ends of a pair of devices, and the frames that cross it.
 //!
-//! A frame is a TCP segment whose data begin with [`MAGIC`] and a number; its sequence number leaves a gap to that of the
-//! frame before, so that no device takes two for one stretch of data.
+//! A frame is a TCP segment with data that begins with [`MAGIC`] and a number; its sequence number leaves a gap after
+//! the previous frame, so that no device coalesces two.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use crate::layout::Layout;
 use crate::peer::Frames;
 use crate::{Capabilities, Device, QueuePair};
 
-/// What the data of our frames begin with.
+/// The beginning of the data of test frames.
 const MAGIC: &[u8; 8] = b"confrm\xa5\x5a";
 /// Data up to the end of the number of a frame.
 const LEAST_DATA: usize = 12;
-/// From one frame's sequence number to the next's: more than any frame carries.
+/// The distance between the sequence numbers of two frames: more than any frame carries.
 const STEP: u32 = 100_003;
-/// How long to sleep between two looks at several queues, where sleeping on one may miss what comes on another.
+/// How long to sleep between two polls of several queues, where sleeping on one may miss frames on another.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What a rule has found so far, and how long it may wait.
+/// The findings of a rule so far, and its time limit.
 pub(super) struct Found {
     rule: Rule,
     pub(super) patience: Duration,
@@ -35,12 +35,12 @@ impl Found {
         Found { rule, patience, violations: Vec::new() }
     }
 
-    /// Notes that the device at `end` breaks the rule.
+    /// Records that the device at `end` breaks the rule.
     pub(super) fn note(&mut self, end: &str, what: impl std::fmt::Display) {
         self.violations.push(Violation { rule: self.rule, what: format!("{end}: {what}") });
     }
 
-    /// Notes that unless `holds`, and says whether it does.
+    /// Records that unless `holds`; returns `holds`.
     pub(super) fn expect(&mut self, end: &str, holds: bool, what: impl std::fmt::Display) -> bool {
         if !holds {
             self.note(end, what);
@@ -49,13 +49,13 @@ impl Found {
     }
 }
 
-/// A device with its queues, as a stack has it.
+/// A device with its queues, as used by a stack.
 pub(super) struct End {
     pub(super) device: Box<dyn Device>,
     pub(super) capabilities: Capabilities,
     pub(super) name: String,
     pub(super) queues: Vec<QueuePair>,
-    /// Queues that a second call handed out.
+    /// Queues that a second call returned.
     pub(super) handed_out_again: usize,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Flow {
     pub(super) port: u16,
 }
 
-/// A frame of ours that has arrived.
+/// A test frame that has arrived.
 pub(super) struct Arrived {
     pub(super) queue: usize,
     pub(super) number: u32,
@@ -97,14 +97,14 @@ impl End {
         self.device.counters().map(|counters| counters.snapshot().dropped_total())
     }
 
-    /// Sends one frame by a queue; false and a note if the queue, which is empty, does not take it.
+    /// Sends one frame by a queue; false, and a finding, if the queue, which is empty, does not accept it.
     pub(super) fn send(&mut self, queue: usize, frame: PktBuf, found: &mut Found) -> bool {
         let taken = self.queues[queue].tx.transmit(frame).is_ok();
         self.queues[queue].tx.flush();
         found.expect(&self.name, taken, format_args!("queue {queue} has no room for the only frame on its way"))
     }
 
-    /// Takes frames of ours until `wanted` have arrived, and then what is there of others: all that came.
+    /// Takes test frames until `wanted` have arrived, and then all that are left; returns all of them.
     pub(super) fn collect(&mut self, wanted: usize, patience: Duration) -> Vec<Arrived> {
         let end = Instant::now() + patience;
         let mut arrived = Vec::new();
@@ -122,7 +122,7 @@ impl End {
         }
     }
 
-    /// Takes what is there; how many frames there were, ours and others.
+    /// Takes available frames; returns how many there were, test frames and others.
     fn take(&mut self, arrived: &mut Vec<Arrived>) -> usize {
         let mut came = 0;
         let framing = self.capabilities.framing;
@@ -137,8 +137,8 @@ impl End {
     }
 }
 
-/// The frame `number` of a flow from one end to the other, of a length that every device carries. Allocated where the
-/// sender wants it.
+/// The frame `number` of a flow from one end to the other, of a length that every device carries. Allocated in the
+/// sender's region.
 ///
 /// # Panics
 /// If there is no memory.
@@ -146,7 +146,7 @@ pub(super) fn frame(from: &End, to: &Capabilities, flow: Flow, number: u32) -> P
     sized(from, to, flow, number, from.capabilities.mtu.min(100))
 }
 
-/// As [`frame`], `packet` bytes long from its IP header; longer where the headers and the number need it.
+/// As [`frame`], `packet` bytes long from its IP header; longer if the headers and the number need it.
 pub(super) fn sized(from: &End, to: &Capabilities, flow: Flow, number: u32, packet: usize) -> PktBuf {
     segment(from, to, flow, number, packet, 0)
 }
@@ -202,14 +202,14 @@ pub(super) fn leave_checksum(framing: Framing, frame: &mut PktBuf) {
     frame.meta_mut().checksum = Checksum::Partial { start: layout.l4 as u16, offset: (field - layout.l4) as u16 };
 }
 
-/// The number of a frame, if it is one of ours.
+/// The number of a frame, if it is a test frame.
 pub(super) fn number(framing: Framing, frame: &[u8]) -> Option<u32> {
     let layout = Layout::framed(framing, frame)?;
     let data = frame[layout.data..layout.end].strip_prefix(MAGIC)?;
     data.first_chunk().map(|number| u32::from_be_bytes(*number))
 }
 
-/// From the sender's side. Addresses for documentation (RFC 5737, RFC 3849): nobody answers.
+/// From the sender's side. Addresses for documentation (RFC 5737, RFC 3849): no host answers.
 fn tuple(flow: Flow) -> FourTuple {
     let address = |last: u8| match flow.v6 {
         false => IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)),

@@ -1,10 +1,10 @@
-//! A test that a device keeps the contract: for authors of devices, to call from a test of their own.
+//! A conformance test of the device contract, for authors of devices to call from a test of their own.
 //!
-//! [`Conformance`] takes a closure that makes two linked devices (what one transmits the other receives), and checks
-//! one [`Rule`] after another, each with a new pair and in both directions. A rule is a sentence of the documentation of
-//! [`Device`], [`RxQueue`](crate::RxQueue) or [`TxQueue`](crate::TxQueue). Frames are TCP segments over IPv4 and IPv6 with
-//! random sequence numbers, which nobody coalesces by chance; frames of others, such as those that a kernel sends by
-//! itself, are passed over.
+//! [`Conformance`] takes a closure that makes two linked devices (each receives what the other transmits), and checks
+//! one [`Rule`] after another, each with a new pair and in both directions. A rule is a sentence in the documentation
+//! of [`Device`], [`RxQueue`](crate::RxQueue) or [`TxQueue`](crate::TxQueue). Frames are TCP segments over IPv4 and
+//! IPv6 with random sequence numbers, which are not coalesced by chance; other frames, such as those that a kernel
+//! sends by itself, are ignored.
 //!
 //! ```
 //! use dev::conformance::Conformance;
@@ -15,13 +15,13 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `mod.rs` | the rules, what a user calls |
+//! | `mod.rs` | the rules, and the API |
 //! | `link.rs` | the two ends of a pair, the frames that cross it |
 //! | `carrying.rs` | rules about frames |
 //! | `waiting.rs` | rules about waiting, waking, vanishing and threads |
 //!
-//! What cannot be checked here: that a descriptor ([`RxQueue::pollable`](crate::RxQueue::pollable)) polls readable, and
-//! what happens in time that is virtual ([`RxQueue::next_due`](crate::RxQueue::next_due)).
+//! Not checked here: that a descriptor ([`RxQueue::pollable`](crate::RxQueue::pollable)) polls readable, and behaviour
+//! in virtual time ([`RxQueue::next_due`](crate::RxQueue::next_due)).
 
 mod carrying;
 mod link;
@@ -33,39 +33,39 @@ use std::time::Duration;
 use self::link::{End, Found};
 use crate::Device;
 
-/// How long a device may take for what it must do. No device that keeps the contract comes near it: it only ends a hang.
+/// How long a device may take for a required action. Far more than a correct device needs: it only ends a hang.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A sentence of the contract of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The capabilities are in their ranges, there are as many queue pairs as they say, and they are handed out once.
+    /// The capabilities are in their ranges, the number of queue pairs is as stated, and they are returned once.
     Capabilities,
     /// A frame arrives as it was sent: each byte, once, on one queue, at any length up to the MTU.
     Intact,
-    /// Frames of one flow that were sent by one queue arrive in the order of their sending.
+    /// Frames of one flow that were sent by one queue arrive in the order in which they were sent.
     Order,
-    /// `receive` appends at most as many frames as it may, says how many, and leaves alone what was in the batch.
+    /// `receive` appends at most `max` frames, returns how many, and leaves earlier frames in the batch unchanged.
     Batch,
-    /// What `credit` says is taken; a full queue gives frames back unchanged, and `transmit_batch` leaves them in their
-    /// order; none that was taken is lost.
+    /// `credit` frames are accepted; a full queue returns frames unchanged, and `transmit_batch` leaves them in order;
+    /// no accepted frame is lost.
     Room,
     /// A frame longer than the MTU does not arrive; it is dropped with a counted reason.
     Size,
-    /// What a frame says of its checksum is true when it arrives.
+    /// The checksum mark of a received frame is right.
     Checksum,
-    /// Super-segments arrive with all their data in order, in pieces where the receiver does not coalesce.
+    /// Super-segments arrive with all their data in order, in pieces if the receiver does not coalesce.
     Segmentation,
-    /// `wait` returns `TimedOut` when nothing came, and `Ready`, as often as it is asked, when frames did.
+    /// `wait` returns `TimedOut` if no frame arrived, and `Ready`, at each call, if one did.
     Wait,
-    /// A wake ends one wait, the one under way or the next; wakes do not add up.
+    /// A wake ends one wait, the current or the next one; wakes do not accumulate.
     Wake,
     /// A receiver that sleeps is woken by `flush`, and by the notifier if there is one.
     Notify,
-    /// A queue says that its device has gone only when all frames were handed over; then it waits for nothing.
+    /// A queue reports that its device has gone only after all frames were delivered; then it does not wait.
     Gone,
-    /// Queues work on any thread, and buffers come home from any thread.
+    /// Queues work on any thread, and buffers may be released on any thread.
     Threads,
 }
 
@@ -88,16 +88,16 @@ impl Rule {
     ];
 }
 
-/// What a device does against a rule.
+/// A device's violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
     pub rule: Rule,
-    /// What happened, in a sentence that names the device.
+    /// A description that names the device.
     pub what: String,
 }
 
-/// What two linked devices do against the contract; never empty.
+/// The violations of two linked devices; never empty.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Violations(pub Vec<Violation>);
 
@@ -127,8 +127,8 @@ pub struct Conformance<'a> {
 }
 
 impl<'a> Conformance<'a> {
-    /// A test of the devices that `make` makes: two linked ones at each call, in use by nobody else, whose queues take at
-    /// least 8 frames.
+    /// A test of the devices made by `make`: two linked ones at each call, not used elsewhere, with queues for at least
+    /// 8 frames.
     pub fn new<A, B>(mut make: impl FnMut() -> (A, B) + 'a) -> Conformance<'a>
     where
         A: Device + 'static,
@@ -141,13 +141,13 @@ impl<'a> Conformance<'a> {
         Conformance { make: Box::new(make), without: Vec::new(), patience: PATIENCE }
     }
 
-    /// Leaves a rule out. The test should say why the device need not keep it.
+    /// Leaves a rule out. The test should state why the device need not keep it.
     pub fn without(mut self, rule: Rule) -> Self {
         self.without.push(rule);
         self
     }
 
-    /// How long to wait for what must happen, 30 s if nothing is said. A device that does what it must is not waited for.
+    /// How long to wait for a required action, 30 s by default. A correct device causes no such wait.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -156,7 +156,7 @@ impl<'a> Conformance<'a> {
     /// Checks all rules.
     ///
     /// # Errors
-    /// What the devices do against them.
+    /// The violations found.
     pub fn check(&mut self) -> Result<(), Violations> {
         let mut violations = Vec::new();
         for rule in Rule::ALL.iter().filter(|rule| !self.without.contains(rule)) {
@@ -168,14 +168,15 @@ impl<'a> Conformance<'a> {
     /// Checks one rule.
     ///
     /// # Errors
-    /// What the devices do against it.
+    /// The violations found.
     pub fn check_one(&mut self, rule: Rule) -> Result<(), Violations> {
         let violations = run(rule, &mut self.make, self.patience);
         if violations.is_empty() { Ok(()) } else { Err(Violations(violations)) }
     }
 }
 
-/// Checks a rule in both directions. A rule that is broken in one is not checked in the other: it would say it again.
+/// Checks a rule in both directions. A rule that is broken in one is not checked in the other, to avoid duplicate
+/// reports.
 fn run(rule: Rule, make: &mut Make<'_>, patience: Duration) -> Vec<Violation> {
     let check: fn(End, End, &mut Found) = match rule {
         Rule::Capabilities => carrying::capabilities,

@@ -1,7 +1,7 @@
 //! Rules about waiting, waking, vanishing and threads.
 //!
-//! A wait without an end runs on a thread of its own, which reports over a channel: a device that never returns is a
-//! finding and no hang. The thread stays behind then.
+//! A wait without a timeout runs on a thread of its own, which reports over a channel: a device that never returns is
+//! then a finding instead of a hang. The thread is leaked in that case.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +16,15 @@ use crate::{BitSet, QueuePair, RxQueue, WaitOutcome};
 
 /// Any flow.
 const FLOW: Flow = Flow { v6: false, port: 44_000 };
-/// Frames, one at a time, for each of which a sleeping receiver must wake: a wake-up that gets lost now and then does so.
+/// Frames sent one at a time, each of which must wake a sleeping receiver: enough to find a wake-up that is sometimes
+/// lost.
 const ROUNDS: u32 = 500;
 /// Frames that cross between threads.
 const CROSSING: u32 = 20_000;
 /// Buffers of a region that are counted.
 const COUNTED: usize = 4096;
 
-/// Sends a frame and says on which queue it arrived.
+/// Sends a frame and returns the queue on which it arrived.
 fn arrival_queue(from: &mut End, to: &mut End, found: &mut Found) -> Option<usize> {
     let sent = frame(from, &to.capabilities, FLOW, u32::MAX);
     if !from.send(0, sent, found) {
@@ -34,13 +35,13 @@ fn arrival_queue(from: &mut End, to: &mut End, found: &mut Found) -> Option<usiz
     queue
 }
 
-/// Waits until there is no frame of anybody, for a moment.
+/// Waits until no frame arrives for a moment.
 fn wait_quiet(rx: &mut dyn RxQueue, timeout: Duration, patience: Duration) -> WaitOutcome {
     let end = Instant::now() + patience;
     loop {
         let outcome = rx.wait(Some(timeout));
         let mut others = Vec::new();
-        // Frames of others may come at any time: they are taken, and the wait begins again.
+        // Other frames may arrive at any time: they are taken, and the wait begins again.
         if outcome != WaitOutcome::Ready || Instant::now() >= end || rx.receive(&mut others, 64) == 0 {
             return outcome;
         }
@@ -141,7 +142,7 @@ pub(super) fn notify(mut from: End, mut to: End, found: &mut Found) {
     let stop = Arc::new(AtomicBool::new(false));
     let reports = receive_asleep(rx, &to, stop.clone());
     let notifier = from.queues[0].tx.notifier();
-    // More receivers than there are, or than were given frames, do no harm; nor does none.
+    // Receivers that do not exist or were given no frames do no harm; nor does an empty set.
     if let Some(notifier) = &notifier {
         let mut many = BitSet::new();
         [0, 63, 64, 300].into_iter().for_each(|receiver| many.insert(receiver));
@@ -208,7 +209,7 @@ pub(super) fn gone(mut from: End, mut to: End, found: &mut Found) {
         format_args!("of frames 0 to 2, sent before the other end went, came {came:?}"),
     );
     if !to.queues[queue].rx.gone() {
-        // The device does not say, as on a cable whose other end nobody sees.
+        // The device does not report it, as on a cable with an invisible other end.
         return;
     }
     let outcome = to.queues[queue].rx.wait(Some(found.patience));
@@ -229,7 +230,7 @@ pub(super) fn threads(mut from: End, mut to: End, found: &mut Found) {
     let room = region.map(free);
     let end = Instant::now() + patience;
     let (frames, dropped) = channel::<PktBuf>();
-    // The first thread sends, the second receives, the third has what was received and drops it.
+    // The first thread sends, the second receives, the third drops the received frames.
     let sending = thread::spawn(move || {
         let mut number = 0;
         while number < CROSSING && Instant::now() < end {
@@ -277,7 +278,7 @@ pub(super) fn threads(mut from: End, mut to: End, found: &mut Found) {
     }
 }
 
-/// How many buffers a region gives at once, as far as that is counted.
+/// How many buffers a region provides at once, up to a limit.
 fn free(region: pktbuf::RegionId) -> usize {
     let held: Vec<PktBuf> = (0..COUNTED).map_while(|_| PktBuf::alloc_in(region, 64)).collect();
     held.len()

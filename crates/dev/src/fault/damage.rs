@@ -1,5 +1,5 @@
-//! What rules do to the bytes of a frame. Plain functions on one frame; each leaves the frame such that its receiver
-//! checks it as it would check what came from a wire.
+//! Modifications of a frame's bytes by rules. Plain functions on one frame; each leaves the frame so that its receiver
+//! verifies it like a frame from a wire.
 
 use pktbuf::{Checksum, PktBuf};
 use wire::{Framing, Headers, checksum};
@@ -7,12 +7,12 @@ use wire::{Framing, Headers, checksum};
 use super::random::Pcg;
 use crate::layout::{self, Layout};
 
-/// How often [`forge`] looks for two words that differ before it takes the text to be uniform.
+/// How often [`forge`] looks for two different words before it treats the data as uniform.
 const FORGE_TRIES: usize = 32;
-/// The most bytes that [`pad`] puts behind a frame: what Ethernet's minimum leaves for a packet of no length.
+/// The most bytes that [`pad`] appends to a frame: Ethernet's padding of an empty packet.
 const MOST_PADDING: usize = 46;
 
-/// Makes the frame's checksum what it would be on a wire, and the receiver check it.
+/// Completes the frame's checksum as on a wire, and makes the receiver verify it.
 fn distrust(framing: Framing, frame: &mut PktBuf) {
     layout::complete_checksum_framed(framing, frame);
     let meta = frame.meta_mut();
@@ -20,8 +20,8 @@ fn distrust(framing: Framing, frame: &mut PktBuf) {
     meta.flow_hash = None;
 }
 
-/// Bytes behind the link header of an IP packet; none of anything else. What is spared, link headers and ARP, relies
-/// on the link's own check sequence: Ethernet hands out no frame in which it is wrong.
+/// Bytes behind the link header of an IP packet; none of anything else. Link headers and ARP are excluded, because they
+/// rely on the link's frame check sequence: Ethernet delivers no frame in which it is wrong.
 fn behind_link_header(framing: Framing, frame: &PktBuf) -> usize {
     let headers = Headers::of(framing, frame);
     let is_ip = (headers.is_v4() || headers.is_v6()) && !headers.is_tagged();
@@ -59,8 +59,8 @@ pub fn scramble(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bytes: u32)
     true
 }
 
-/// Lets two different 16-bit words of the text change places: the Internet checksum does not see it. False: the frame
-/// has no text, or all its words are alike.
+/// Swaps two different 16-bit words of the data, which the Internet checksum does not detect. False: the frame has no
+/// data, or all its words are equal.
 pub fn forge(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
     let Some(layout) = Layout::framed(framing, frame) else { return false };
     distrust(framing, frame);
@@ -81,14 +81,14 @@ pub fn forge(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
     false
 }
 
-/// Cuts the frame anywhere behind its first byte.
+/// Truncates the frame anywhere after its first byte.
 pub fn truncate(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) {
     distrust(framing, frame);
     let len = 1 + rng.below(frame.len().saturating_sub(1) as u32);
     frame.truncate(len as usize);
 }
 
-/// Puts random bytes behind the frame, which may become `longest` bytes long. False: there was no room.
+/// Appends random bytes to the frame, up to a length of `longest`. False: there was no room.
 pub fn pad(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
     distrust(framing, frame);
     let room = longest.saturating_sub(frame.len()).min(MOST_PADDING).min(frame.tailroom());
@@ -98,8 +98,7 @@ pub fn pad(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, longest: usize) 
     len > 0 && frame.extend_from_slice(&padding[..len])
 }
 
-/// Marks the packet as having met congestion, if its sender says that it understands that (RFC 3168 section 5: ECT(0)
-/// or ECT(1) becomes CE). False: it does not.
+/// Marks the packet CE, if it is ECN-capable (RFC 3168 section 5: ECT(0) or ECT(1) becomes CE). False: it is not.
 pub fn mark(framing: Framing, frame: &mut PktBuf) -> bool {
     let Some(Layout { l3, l4, v6, .. }) = Layout::framed(framing, frame) else { return false };
     // IPv6 has the class in the low half of the first byte and the high half of the second.

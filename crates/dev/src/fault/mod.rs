@@ -2,21 +2,21 @@
 //! seed.
 //!
 //! [`Fault`] wraps any device. Faults apply to single frames as they would be on a wire: the wrapped device's
-//! segmentation and coalescing are not passed on, and super-segments received from it are cut up first. What is lost
-//! is counted as `FaultInjected`.
+//! segmentation and coalescing are not offered, and super-segments received from it are split first. Lost frames are
+//! counted as `FaultInjected`.
 //!
 //! # Time
 //!
 //! Delays run on the caller's [`Clock`]: virtual in tests, the machine's in a run. A device has no thread of its own,
-//! so delayed frames move when the queues are used. The receive queue does it for both directions: each
-//! [`receive`](RxQueue::receive) sends off transmitted frames that have come due, and [`wait`](RxQueue::wait) does not
-//! sleep past the next one. The out-path is therefore shared by the two queues of a pair, under a lock of class `Pool`:
-//! the class innermost, since a stack may use a queue under locks of its own.
+//! so delayed frames move when the queues are used. The receive queue moves both directions: each
+//! [`receive`](RxQueue::receive) sends transmitted frames that have become due, and [`wait`](RxQueue::wait) does not
+//! sleep past the next one. The out-path is therefore shared by the two queues of a pair, under a lock of class `Pool`,
+//! the innermost class, since a stack may use a queue under its own locks.
 //!
 //! # What may never happen
 //!
-//! A frame is not handed out before it is due, and (without `reorder`) not before an earlier one of its queue. A frame
-//! is not lost without a count: `FaultInjected` for what a rule takes, the reasons of a real device for the rest.
+//! A frame is not delivered before it is due, nor (without `reorder`) before an earlier one of its queue. Every lost
+//! frame is counted: `FaultInjected` for losses by a rule, the reasons of a real device for others.
 
 mod damage;
 mod path;
@@ -42,9 +42,9 @@ use self::path::{Pace, Path, Surroundings};
 use crate::segment::{NoBuffer, Splitter};
 use crate::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
-/// Where a device takes the time from.
+/// The time source of a device.
 pub trait Clock: Send + Sync {
-    /// The time now; it never goes back.
+    /// The current time; it never goes back.
     fn now(&self) -> Time;
 }
 
@@ -64,9 +64,9 @@ impl<P: Platform> Clock for PlatformClock<P> {
     }
 }
 
-/// How long a receiver sleeps on that was not woken for a frame: as long as an interface polls at the slowest.
+/// How long a receiver with a lost wake-up stays asleep: the slowest polling interval of interfaces.
 const LOST_WAKE: Duration = Duration::from_millis(20);
-/// Frames that a device which is unplugged misses at a time.
+/// The most frames that an unplugged device discards at a time.
 const MISSED: usize = 64;
 /// The stream of random numbers that decides about wake-ups; rules have lower numbers.
 const WAKES: u64 = 0xffff;
@@ -182,11 +182,11 @@ impl<P: Platform> Device for Fault<P> {
     }
 }
 
-/// The way out: the wrapped transmit queue and the path before it.
+/// The transmit side: the wrapped transmit queue and the path before it.
 struct Out<P: Platform> {
     tx: Box<dyn TxQueue>,
     path: Path<P>,
-    /// A frame that has come due and found the device full.
+    /// A due frame that found the device full.
     blocked: Option<PktBuf>,
     clock: Arc<dyn Clock>,
     full: Option<Cycle>,
@@ -195,19 +195,19 @@ struct Out<P: Platform> {
 }
 
 impl<P: Platform> Out<P> {
-    /// Frames that the device takes behind those that are only waiting for the end of the batch.
+    /// Frames that the device accepts after those that only wait for the end of the batch.
     fn credit(&self) -> usize {
         let full = || self.full.is_some_and(|full| full.bad_for(self.clock.now() - self.made).is_some());
         if self.blocked.is_some() || full() { 0 } else { self.tx.credit().saturating_sub(self.path.arrived()) }
     }
 
-    /// Takes a frame in, or gives it back while the device has no room.
+    /// Accepts a frame, or returns it while the device has no room.
     fn transmit(&mut self, frame: PktBuf, now: Time) -> Result<(), PktBuf> {
         if self.is_unplugged(now) {
             self.path.refuse(DropReason::InterfaceDown);
             return Ok(());
         }
-        // A full device pushes back before any choice is made: the frame will be offered again.
+        // A full device refuses the frame before any random choice is made: the frame will be offered again.
         if self.credit() == 0 {
             return Err(frame);
         }
@@ -215,19 +215,19 @@ impl<P: Platform> Out<P> {
         Ok(())
     }
 
-    /// Whether the device has been pulled out by `now`.
+    /// Whether the device is unplugged at `now`.
     fn is_unplugged(&self, now: Time) -> bool {
         self.unplug.is_some_and(|unplug| unplug.is_out(now - self.made))
     }
 
-    /// When there is something to send off, or the device takes frames again that had refused them.
+    /// When there are frames to send, or the device may accept frames again.
     fn next_due(&self) -> Option<Time> {
         let now = self.clock.now();
         let room = self.full.and_then(|full| full.bad_for(now - self.made)).map(|left| now + left);
         self.path.next_due().into_iter().chain(room).min()
     }
 
-    /// Sends off what is due.
+    /// Sends the frames that are due.
     fn drive(&mut self) {
         let now = self.clock.now();
         if self.is_unplugged(now) {
@@ -250,16 +250,16 @@ impl<P: Platform> Out<P> {
     }
 }
 
-/// What the two queues of a pair share.
+/// The state shared by the two queues of a pair.
 struct Shared<P: Platform> {
     out: Lock<Out<P>, P>,
     lock_index: u32,
     /// The receive queue is waiting.
     sleeping: P::AtomicBool,
-    /// A caller outside asked for a wake (and not our own transmit queue, to set an earlier time).
+    /// An outside caller requested a wake (not this device's transmit queue, to set an earlier time).
     woken: P::AtomicBool,
     waker: Arc<dyn Wake>,
-    /// Where the receive queue sleeps while it hears nothing of the wrapped one.
+    /// Where the receive queue sleeps while it ignores the wrapped one.
     parker: Parker<P>,
 }
 
@@ -269,7 +269,7 @@ impl<P: Platform> Shared<P> {
         self.out.lock_nested(self.lock_index)
     }
 
-    /// Ends the receive queue's sleep, wherever it sleeps.
+    /// Ends the receive queue's sleep, on the parker or the wrapped queue.
     fn stir(&self) {
         self.waker.wake();
         self.parker.unpark();
@@ -315,7 +315,7 @@ impl<P: Platform> TxQueue for FaultTx<P> {
             out.drive();
             out.path.len() > 0
         };
-        // The receive queue keeps the time for us: if it sleeps, it has to learn of the new one.
+        // The receive queue watches the time for both: if it sleeps, it must learn of the new deadline.
         if waits {
             P::fence(Ordering::SeqCst);
             if self.shared.sleeping.load(Ordering::Relaxed) {
@@ -339,12 +339,12 @@ struct FaultRx<P: Platform> {
     unplug: Option<Unplug>,
     /// Decides about wake-ups.
     wakes: Pcg,
-    /// A wake-up was lost: nothing is heard of the wrapped queue until then.
+    /// A wake-up was lost: the wrapped queue is ignored until then.
     deaf_until: Option<Time>,
 }
 
 impl<P: Platform> FaultRx<P> {
-    /// Puts a received frame on the path, cut up if it is a super-segment.
+    /// Puts a received frame on the path, split if it is a super-segment.
     fn admit(&mut self, frame: PktBuf, now: Time) {
         if frame.meta().segment_size == 0 {
             return self.path.admit(frame, now);
@@ -362,17 +362,18 @@ impl<P: Platform> FaultRx<P> {
         }
     }
 
-    /// Whether the device is out at `now`.
+    /// Whether the device is unplugged at `now`.
     fn is_out(&self, now: Time) -> bool {
         self.unplug.is_some_and(|unplug| unplug.is_out(now - self.made))
     }
 
-    /// When it is next pulled out or put back.
+    /// When it is next unplugged or plugged in.
     fn plugged_or_unplugged(&self, now: Time) -> Option<Time> {
         self.unplug.and_then(|unplug| unplug.next_change(now - self.made)).map(|age| self.made + age)
     }
 
-    /// As [`FaultRx::is_out`]; what was on its way is lost then, and what the wrapped device has received meanwhile.
+    /// As [`FaultRx::is_out`]; frames in transit, and frames that the wrapped device has received meanwhile, are then
+    /// lost.
     fn is_unplugged(&mut self, now: Time) -> bool {
         let unplugged = self.is_out(now);
         if unplugged {
@@ -385,12 +386,12 @@ impl<P: Platform> FaultRx<P> {
         unplugged
     }
 
-    /// Until when the queue hands out nothing, if it does not now.
+    /// Until when the queue is stalled, if it is.
     fn stalled_until(&self, now: Time) -> Option<Time> {
         self.trouble.stall.and_then(|stall| stall.bad_for(now - self.made)).map(|left| now + left)
     }
 
-    /// Waits on the wrapped queue, for `timeout` or until something on a path comes due. `None`: look again.
+    /// Waits on the wrapped queue until `deadline` or until a frame on a path is due. `None`: check again.
     fn wait_once(&mut self, deadline: Option<Time>) -> Option<WaitOutcome> {
         let due_out = self.shared.lock_out().next_due();
         let now = self.clock.now();
@@ -420,7 +421,7 @@ impl<P: Platform> FaultRx<P> {
         }
     }
 
-    /// Whether the end of a sleep is what the caller has been waiting for. `None`: look again.
+    /// The outcome of a sleep for the caller. `None`: check again.
     fn woken_for(&self, outcome: WaitOutcome, deadline: Option<Time>) -> Option<WaitOutcome> {
         if outcome != WaitOutcome::Ready && self.shared.woken.swap(false, Ordering::AcqRel) {
             return Some(WaitOutcome::Woken);
@@ -492,7 +493,7 @@ impl<P: Platform> RxQueue for FaultRx<P> {
         due_in.into_iter().chain(due_out).chain(changes).chain(self.rx.next_due()).min()
     }
 
-    /// The wrapped queue's descriptor, unless frames may be held here: no descriptor signals when those become due.
+    /// The wrapped queue's descriptor, unless frames may be held here: no descriptor signals when these become due.
     fn pollable(&self) -> Option<std::os::fd::RawFd> {
         if self.holds { None } else { self.rx.pollable() }
     }

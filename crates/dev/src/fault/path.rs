@@ -1,7 +1,7 @@
 //! One direction of one queue with its faults: frames go in when they are sent, and come out when they arrive.
 //!
-//! A path is plain data driven by the caller's clock. Its choices depend on the plan, the path's number and the
-//! sequence of frames alone, so the same frames at the same times come out the same way every time.
+//! A path is plain data driven by the caller's clock. Its choices depend only on the plan, the path's number and the
+//! sequence of frames, so the same frames at the same times have the same results every time.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,11 +18,11 @@ use super::damage;
 use super::plan::{Burst, Faults, Rule, Timing};
 use super::random::Pcg;
 
-/// A frame held back for others to overtake goes on after this time even if there are none; otherwise the last frames
-/// of a conversation would be lost rather than late.
+/// A frame held back for others to overtake is released after this time even if there are none; otherwise the last
+/// frames of a connection would be lost rather than delayed.
 const OVERTAKE_WITHIN: Duration = Duration::from_millis(20);
 
-/// When the shared link is free again, in nanoseconds: what makes `rate` hold for all queues of a direction together.
+/// When the shared link is free again, in nanoseconds: applies `rate` to all queues of a direction together.
 pub struct Pace<P: Platform>(P::AtomicU64);
 
 impl<P: Platform> Pace<P> {
@@ -44,7 +44,7 @@ impl<P: Platform> Pace<P> {
     }
 }
 
-/// A frame on its way, ordered by arrival and then by admission.
+/// A frame in transit, ordered by arrival and then by admission.
 struct OnItsWay {
     due: u64,
     order: u64,
@@ -78,13 +78,13 @@ struct HeldBack {
     frame: PktBuf,
 }
 
-/// The streams of random numbers of what comes after the chain.
+/// The streams of random numbers for the timing after the chain.
 struct Streams {
     reorder: Pcg,
     delay: Pcg,
 }
 
-/// A rule at work: with the random numbers that are its own, and what it has to remember.
+/// A rule with its own random numbers and state.
 struct Link {
     rule: Rule,
     rng: Pcg,
@@ -94,7 +94,7 @@ struct Link {
 
 impl Link {
     /// Rules of the chain, each with a stream that depends on its kind and on how many of its kind come before it: a
-    /// rule that is added to a plan does not move what the others hit.
+    /// rule that is added to a plan does not change which frames the others hit.
     fn chain(rules: &[Rule], stream: impl Fn(u64) -> Pcg) -> Vec<Link> {
         let earlier = |index: usize| {
             let same = |other: &&Rule| std::mem::discriminant(*other) == std::mem::discriminant(&rules[index]);
@@ -131,20 +131,20 @@ fn kind(rule: &Rule) -> u64 {
     }
 }
 
-/// What a rule makes of a frame.
+/// The result of a rule for a frame.
 enum Fate {
     GoesOn,
     Lost,
     Doubled,
 }
 
-/// What a path has to know besides its plan.
+/// The context of a path besides its plan.
 pub struct Surroundings<P: Platform> {
     /// Where its frames wait for the shared link.
     pub pace: Arc<Pace<P>>,
-    /// When the device was made: cycles are counted from then.
+    /// When the device was made: cycles start then.
     pub made: Time,
-    /// What the device's frames begin with.
+    /// The framing of the device's frames.
     pub framing: Framing,
     /// The longest frame that the device takes, with its link header.
     pub longest: usize,
@@ -160,7 +160,7 @@ pub struct Path<P: Platform> {
     timing: Timing,
     around: Surroundings<P>,
     streams: Streams,
-    /// Frames due at once, in order: the short way for plans without delays.
+    /// Frames due at once, in order: the fast path for plans without delays.
     ready: VecDeque<PktBuf>,
     on_its_way: BinaryHeap<Reverse<OnItsWay>>,
     held_back: VecDeque<HeldBack>,
@@ -190,7 +190,7 @@ impl<P: Platform> Path<P> {
         self.pass(0, frame, now);
     }
 
-    /// Takes a frame along the chain from link `from` on.
+    /// Passes a frame along the chain from link `from` on.
     fn pass(&mut self, from: usize, mut frame: PktBuf, now: Time) {
         for index in from..self.chain.len() {
             match self.meet(index, &mut frame, now) {
@@ -272,7 +272,7 @@ impl<P: Platform> Path<P> {
         held.into_iter().chain(due).min().map(Time::from_nanos)
     }
 
-    /// Counts a frame that is not let onto the path.
+    /// Counts a frame that is refused.
     pub fn refuse(&self, reason: DropReason) {
         self.around.counters.drop_many(reason, 1);
     }
@@ -296,7 +296,7 @@ impl<P: Platform> Path<P> {
         self.ready.len() + self.on_its_way.len() + self.held_back.len()
     }
 
-    /// Gives a frame its time of arrival, or its place behind frames yet to come.
+    /// Assigns a frame its time of arrival, or holds it back behind later frames.
     fn dispatch(&mut self, frame: PktBuf, now: u64) {
         if self.on_its_way.len() + self.held_back.len() >= self.timing.limit {
             self.around.counters.drop_many(self.around.full, 1);
@@ -311,7 +311,7 @@ impl<P: Platform> Path<P> {
         self.count_overtaking(now);
     }
 
-    /// One frame has passed: those held back for it alone go on right behind it.
+    /// One frame has passed: releases frames that were held back only for it.
     fn count_overtaking(&mut self, now: u64) {
         for held in &mut self.held_back {
             held.still_to_pass -= 1;

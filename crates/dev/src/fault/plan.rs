@@ -1,8 +1,8 @@
-//! What goes wrong: the plan of a [`Fault`](super::Fault) device as values. Its text form is in `text.rs`.
+//! The plan of faults of a [`Fault`](super::Fault) device, as values. Its text form is in `text.rs`.
 //!
-//! A plan has one chain of [`Rule`]s for each direction. A frame meets the rules in their order; what a rule makes of
-//! it (changed, doubled, gone) is what the next one sees. Then comes [`Timing`]: which frames are held back, and the
-//! delay of the link. Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`Trouble`].
+//! A plan has one chain of [`Rule`]s for each direction. A frame passes the rules in order, each on the result of the
+//! previous one (modified, duplicated, lost). Then comes [`Timing`]: which frames are held back, and the delay of the
+//! link. Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`Trouble`].
 
 use std::fmt;
 use std::time::Duration;
@@ -39,17 +39,17 @@ pub struct Burst {
     pub loss: Ppm,
 }
 
-/// Good for the first time, bad for the second, and so on, counted from the moment at which the device was made.
+/// Alternates between a good and a bad time, starting with the good one when the device is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cycle {
-    /// How long all is well; more than zero.
+    /// Duration of the good time; more than zero.
     pub good: Duration,
-    /// How long it is not; more than zero.
+    /// Duration of the bad time; more than zero.
     pub bad: Duration,
 }
 
 impl Cycle {
-    /// Whether it is bad so long after the beginning; if so, for how much longer.
+    /// If `elapsed` after the start is in a bad time, how much longer it lasts.
     pub fn bad_for(&self, elapsed: Duration) -> Option<Duration> {
         let (good, period) = (self.good.as_nanos(), (self.good + self.bad).as_nanos());
         let phase = elapsed.as_nanos() % period;
@@ -61,51 +61,51 @@ impl Cycle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The frame is lost, each for itself.
+    /// Frames are lost independently.
     Loss(Ppm),
     /// Frames are lost in bursts.
     Burst(Burst),
-    /// Frames with more than so many bytes behind the link header vanish, without any word.
+    /// Frames with more bytes than this after the link header are dropped silently.
     Mtu(usize),
-    /// The link is up, then down, then up: what is sent while it is down is lost.
+    /// The link is up, then down, then up: frames sent while it is down are lost.
     Flap(Cycle),
-    /// So many bits are flipped, anywhere behind the link header: what a receiver's checksums are for.
+    /// This many bits are flipped, anywhere after the link header: receivers' checksums must detect it.
     Corrupt {
         /// Chance per frame.
         chance: Ppm,
         /// How many bits; at least 1.
         bits: u32,
     },
-    /// So many bytes in a row are replaced by random ones, anywhere behind the link header.
+    /// This many consecutive bytes are replaced by random ones, anywhere after the link header.
     Scramble {
         /// Chance per frame.
         chance: Ppm,
         /// How many bytes; at least 1.
         bytes: u32,
     },
-    /// Two words of the text change places, so that the checksum stays right: no receiver can notice. The negative
-    /// control of every test that compares what arrived with what was sent.
+    /// Two words of the data are swapped, so that the checksum stays right: no receiver can notice. The negative
+    /// control of every test that compares received with sent data.
     Forge(Ppm),
-    /// The frame loses its end.
+    /// The frame is truncated.
     Truncate(Ppm),
-    /// Random bytes are put behind the frame's end, as Ethernet pads short ones; not beyond the device's MTU.
+    /// Random bytes are appended to the frame, as Ethernet pads short ones; not beyond the device's MTU.
     Pad(Ppm),
-    /// A frame of an ECN-capable sender is marked as having met congestion (RFC 3168).
+    /// An ECN-capable packet is marked CE (RFC 3168).
     Mark(Ppm),
-    /// The frame goes on twice; each copy meets the rest of the chain for itself.
+    /// The frame is duplicated; each copy passes the rest of the chain on its own.
     Duplicate(Ppm),
 }
 
-/// How long frames are under way, and which overtake others.
+/// The delay of frames, and their reordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Chance of a frame being held back until `distance` later ones have passed it.
     pub reorder: Ppm,
     /// How many frames overtake a held one; at least 1.
     pub distance: u32,
-    /// Every frame is delayed by a random time up to this, without regard to order.
+    /// Every frame is delayed by a random time up to this; order is not kept.
     pub reorder_within: Duration,
-    /// Added to every frame's way.
+    /// Delay of every frame.
     pub delay: Duration,
     /// A random time up to this is added too; frames keep their order.
     pub jitter: Duration,
@@ -134,12 +134,12 @@ impl Default for Timing {
 pub struct Faults {
     /// The chain, first rule first.
     pub rules: Vec<Rule>,
-    /// What comes after the chain.
+    /// The timing after the chain.
     pub timing: Timing,
 }
 
 impl Faults {
-    /// No faults, and no limit to the frames on the way.
+    /// No faults, and no limit on frames in transit.
     pub fn none() -> Faults {
         Faults { rules: Vec::new(), timing: Timing { limit: usize::MAX, ..Timing::default() } }
     }
@@ -155,14 +155,14 @@ impl Faults {
 /// Faults of the device as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
-    /// The transmit queue takes nothing during the bad time: its user has to wait or to drop.
+    /// The transmit queue accepts nothing during the bad time: its user must wait or drop.
     pub full: Option<Cycle>,
-    /// The receive queue hands out nothing during the bad time; frames pile up in the device behind it.
+    /// The receive queue delivers nothing during the bad time; frames accumulate in the device behind it.
     pub stall: Option<Cycle>,
-    /// Chance that the wake-up for a frame is lost: the receiver sleeps on for 20 ms, unless something else wakes
+    /// Chance that the wake-up for a frame is lost: the receiver stays asleep for 20 ms, unless something else wakes
     /// it.
     pub lost_wake: Ppm,
-    /// Chance that a receiver about to sleep is woken for nothing.
+    /// Chance that a receiver about to sleep is woken spuriously.
     pub spurious_wake: Ppm,
     /// The device vanishes.
     pub unplug: Option<Unplug>,
@@ -171,19 +171,19 @@ pub struct Trouble {
 /// When a device vanishes, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unplug {
-    /// How long after its making it is pulled out.
+    /// Time from its creation until it is unplugged.
     pub after: Duration,
-    /// How long it is away; `None`: for good.
+    /// How long it stays unplugged; `None`: for ever.
     pub away: Option<Duration>,
 }
 
 impl Unplug {
-    /// Whether the device is out, `age` after its making.
+    /// Whether the device is unplugged at `age` after its creation.
     pub fn is_out(&self, age: Duration) -> bool {
         age >= self.after && self.away.is_none_or(|away| age < self.after.saturating_add(away))
     }
 
-    /// When it goes or comes next, as an age, seen from `age`.
+    /// Its next change after `age`, as an age.
     pub fn next_change(&self, age: Duration) -> Option<Duration> {
         if age < self.after {
             return Some(self.after);
@@ -201,12 +201,13 @@ pub struct FaultPlan {
     pub outbound: Faults,
     /// Faults of the device.
     pub trouble: Trouble,
-    /// What the random choices depend on.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
 impl FaultPlan {
-    /// Whether frames may have to be held for some time, in either direction: then no descriptor can tell when to look.
+    /// Whether frames may have to be held for some time, in either direction: then no descriptor signals when they are
+    /// due.
     pub fn holds_frames(&self) -> bool {
         let trouble = &self.trouble;
         let sleepless = trouble.stall.is_some() || trouble.lost_wake != Ppm(0) || trouble.unplug.is_some();

@@ -1,8 +1,8 @@
 //! The random numbers of fault injection: a PCG generator (O'Neill, "PCG: A Family of Simple Fast Space-Efficient
 //! Statistically Good Algorithms for Random Number Generation", 2014; the XSH-RR 64/32 member).
 //!
-//! It is our own so that a seed means the same faults for ever, even when a library changes. Every kind of fault of
-//! every path draws from a stream of its own: adding `reorder` to a plan does not move the frames that `loss` hits.
+//! Implemented here so that a seed gives the same faults for ever, even if a library changes. Every kind of fault of
+//! every path draws from its own stream: adding `reorder` to a plan does not change which frames `loss` hits.
 
 use super::plan::Ppm;
 
@@ -16,7 +16,7 @@ pub struct Pcg {
 const MULTIPLIER: u64 = 6_364_136_223_846_793_005;
 
 impl Pcg {
-    /// Stream number `stream` of the family that `seed` names.
+    /// Stream number `stream` of the family of `seed`.
     pub fn new(seed: u64, stream: u64) -> Pcg {
         let mut rng = Pcg { state: 0, increment: stream << 1 | 1 };
         rng.next_u32();

@@ -1,8 +1,8 @@
 //! The text form of a plan: words with their values.
 //!
-//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` applies to both directions; `in` and `out` say that the words
-//! behind them concern received or transmitted frames only, `both` takes that back: `delay 10ms out loss 5% in dup 1%`.
-//! A plan prints itself in the same form, and what it prints parses to an equal plan.
+//! `loss 1% reorder 2% distance 5 delay 5ms seed 7` applies to both directions; the words after `in` and `out` apply
+//! only to received or transmitted frames, those after `both` to both again: `delay 10ms out loss 5% in dup 1%`. A plan
+//! prints itself in the same form, and the output parses to an equal plan.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +38,7 @@ and dup in the order in which they are written; then it is held back, delayed an
   in, out, both        the words behind concern received frames, transmitted ones, or both again
 P: 0% to 100%, up to four decimals. T: ns, us, ms or s. R: bit, kbit, mbit or gbit. N: a whole number from 1 up.";
 
-/// Why a text is no plan. The message names the word and says what would have been understood.
+/// Why a text is not a valid plan. The message names the word and the expected input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParsePlanError {
@@ -46,9 +46,9 @@ pub enum ParsePlanError {
     UnknownWord(String),
     /// A word without its value.
     MissingValue(&'static str),
-    /// A value that does not suit its word: word, value, what is expected.
+    /// An invalid value: word, value, what is expected.
     BadValue(&'static str, String, &'static str),
-    /// A word that belongs behind another: word, the other.
+    /// A word that must follow another: word, the other.
     Misplaced(&'static str, &'static str),
 }
 
@@ -101,7 +101,7 @@ fn example(word: &str) -> String {
     format!("\"{word} {value}\"")
 }
 
-/// Which directions the words that follow concern.
+/// The directions that the following words apply to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     In,
@@ -109,7 +109,7 @@ enum Scope {
     Both,
 }
 
-/// Applies a change to the timing of every direction that is concerned.
+/// Applies a change to the timing of every direction in scope.
 type SetTiming<'a> = &'a mut dyn FnMut(&dyn Fn(&mut Timing));
 
 struct Words<'a> {
@@ -166,7 +166,7 @@ impl Words<'_> {
         }))
     }
 
-    /// Sets what `word` says about time. False: it says nothing about that.
+    /// Applies a word about timing. False: it is none.
     fn timing(&mut self, word: &str, set: SetTiming<'_>) -> Result<bool, ParsePlanError> {
         match word {
             "reorder" => {
@@ -205,7 +205,7 @@ impl Words<'_> {
         Ok(true)
     }
 
-    /// Sets what `word` says about the device. False: it says nothing about that.
+    /// Applies a word about the device. False: it is none.
     fn trouble(&mut self, word: &str, trouble: &mut Trouble) -> Result<bool, ParsePlanError> {
         match word {
             "full" => trouble.full = Some(self.cycle("full")?),
@@ -226,7 +226,7 @@ impl Words<'_> {
 }
 
 impl FaultPlan {
-    /// The faults of the directions that `scope` names.
+    /// The faults of the directions in `scope`.
     fn concerned(&mut self, scope: Scope) -> impl Iterator<Item = &mut Faults> {
         let inbound = (scope != Scope::Out).then_some(&mut self.inbound);
         let outbound = (scope != Scope::In).then_some(&mut self.outbound);
@@ -344,7 +344,7 @@ impl fmt::Display for Cycle {
     }
 }
 
-/// The words of one direction: only what differs from the default, so that a plan reads as it was written.
+/// The words of one direction: only values that differ from the default, so that a plan prints as it was written.
 fn words_of(faults: &Faults) -> Vec<String> {
     let mut words: Vec<String> = faults.rules.iter().map(Rule::to_string).collect();
     let (timing, usual) = (&faults.timing, Timing::default());

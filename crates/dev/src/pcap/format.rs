@@ -4,7 +4,7 @@
 pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 /// Interface description block.
 pub const INTERFACE_DESCRIPTION: u32 = 1;
-/// Packet block, obsolete but still met.
+/// Packet block, obsolete but still in use.
 pub const PACKET: u32 = 2;
 /// Simple packet block.
 pub const SIMPLE_PACKET: u32 = 3;
@@ -37,10 +37,10 @@ pub const EPB_FLAGS: u16 = 2;
 /// Longest block or frame that a reader takes: a frame is at most 64 KiB and its headers; the rest is room for options.
 pub const LONGEST: u32 = 16 << 20;
 
-/// Which way a captured frame went, as far as the capture tells.
+/// The direction of a captured frame, if recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// The capture does not say.
+    /// Not recorded.
     #[default]
     Unknown,
     /// Received.

@@ -1,15 +1,15 @@
-//! Captures: recording what crosses a device, reading captures, and playing them into a stack.
+//! Captures: recording the frames of a device, reading captures, and replaying them into a stack.
 //!
-//! [`Tap`] wraps any device and records both directions as pcapng, one interface per queue pair, nanosecond time
-//! stamps, direction flags: what Wireshark shows. [`Reader`] reads pcapng and classic pcap. [`Replay`] is a device
-//! whose received frames come from a capture.
+//! [`Tap`] wraps any device and records both directions as pcapng for Wireshark: one interface per queue pair,
+//! nanosecond time stamps, direction flags. [`Reader`] reads pcapng and classic pcap. [`Replay`] is a device whose
+//! received frames come from a capture.
 //!
-//! Recording is a bystander. All queues write through one buffer under one lock (class `Pool`, the innermost: nothing
-//! is called with it held but the writer), and when writing fails - a full disk - recording ends, the error is kept for
-//! [`Recording::take_error`], and every frame passes as if there were no recording.
+//! Recording never affects the frames. All queues write through one buffer under one lock (class `Pool`, the innermost:
+//! only the writer is called with it held). When writing fails - a full disk - recording ends, the error is kept for
+//! [`Recording::take_error`], and every frame passes as without recording.
 //!
-//! A frame is recorded as the stack sees it. With offloads on that is what a host's own capture shows too: transmitted
-//! super-segments, and checksums not yet completed.
+//! A frame is recorded as the stack sees it. With offloads it shows, like a capture on any host, transmitted
+//! super-segments and incomplete checksums.
 
 mod format;
 mod read;
@@ -36,7 +36,7 @@ use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake
 /// Bytes gathered before the writer is called.
 const BUFFER: usize = 64 << 10;
 
-/// A device that records what crosses it.
+/// A device that records its frames.
 pub struct Tap<P: Platform = Real> {
     name: String,
     inner: Box<dyn Device>,
@@ -46,7 +46,7 @@ pub struct Tap<P: Platform = Real> {
 impl Tap<Real> {
     /// Wraps `device`, writing to `writer` with the machine's clock.
     pub fn new(device: Box<dyn Device>, writer: impl Write + Send + 'static) -> Tap<Real> {
-        // The platform's clock starts anywhere; captures count from 1970.
+        // The platform's clock has an arbitrary start; captures count from 1970.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let epoch = since_1970.saturating_sub(Real::now());
         Tap::on_platform(device, writer, PlatformClock::<Real>::default(), epoch)
@@ -83,7 +83,7 @@ impl<P: Platform> Tap<P> {
         Tap { name: device.name().to_owned(), inner: device, recording: Arc::new(recording) }
     }
 
-    /// The recording, to ask about while the device is in use.
+    /// The recording, for its status while the device is in use.
     pub fn recording(&self) -> Arc<Recording<P>> {
         self.recording.clone()
     }
@@ -137,7 +137,7 @@ impl State {
     }
 }
 
-/// What a [`Tap`] has recorded.
+/// The recording of a [`Tap`].
 pub struct Recording<P: Platform = Real> {
     state: Lock<State, P>,
     lock_index: u32,
@@ -146,8 +146,8 @@ pub struct Recording<P: Platform = Real> {
 }
 
 impl<P: Platform> Recording<P> {
-    /// The error that ended the recording. It is handed out once; `None` means that recording goes on, or that the
-    /// error was handed out already (then [`is_recording`](Recording::is_recording) is false).
+    /// Takes the error that ended the recording. `None`: recording continues, or the error was already taken (then
+    /// [`is_recording`](Recording::is_recording) is false).
     pub fn take_error(&self) -> Option<io::Error> {
         self.lock().error.take()
     }
@@ -162,7 +162,7 @@ impl<P: Platform> Recording<P> {
         self.lock().frames
     }
 
-    /// Hands everything buffered to the operating system.
+    /// Writes everything buffered to the operating system.
     pub fn flush(&self) {
         self.lock().attempt(Writer::flush);
     }
@@ -238,8 +238,8 @@ impl<P: Platform> TxQueue for TapTx<P> {
         self.tx.credit()
     }
 
-    /// Records the frame unless the device has no room for it; a frame that the device then refuses all the same is in
-    /// the recording twice, once per attempt.
+    /// Records the frame unless the device has no room for it; a frame that the device then still refuses is recorded
+    /// once per attempt.
     fn transmit(&mut self, frame: PktBuf) -> Result<(), PktBuf> {
         if self.tx.credit() == 0 {
             return self.tx.transmit(frame);
@@ -248,7 +248,7 @@ impl<P: Platform> TxQueue for TapTx<P> {
         self.tx.transmit(frame)
     }
 
-    /// One lock of the recording for all frames that the device is sure to take now; the others wait until it is.
+    /// One lock of the recording for all frames that the device will certainly accept now; the others stay in `frames`.
     fn transmit_batch(&mut self, frames: &mut VecDeque<PktBuf>) {
         while !frames.is_empty() {
             let sure = self.tx.credit().min(frames.len());

@@ -1,7 +1,7 @@
 //! Reading captures: pcapng and classic pcap, either byte order, as a stream of frames.
 //!
-//! A capture is input from outside: nothing in it may make the reader panic, read without bound or allocate more than
-//! one block. Blocks that are not frames are skipped, as the format asks.
+//! A capture is untrusted input: nothing in it may make the reader panic, read without bound or allocate more than one
+//! block. Blocks that are not frames are skipped, as the format requires.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
@@ -17,21 +17,21 @@ const MAX_INTERFACES: usize = 4096;
 /// A frame as captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
-    /// Nanoseconds since 1970, or 0 where the capture has no time (simple packet blocks).
+    /// Nanoseconds since 1970, or 0 if the capture has no time (simple packet blocks).
     pub time: u64,
     /// Number of the interface inside its section.
     pub interface: u32,
-    /// Which way the frame went.
+    /// The direction of the frame.
     pub direction: Direction,
     /// Link type of the interface (1 is Ethernet).
     pub link_type: u16,
-    /// Length on the wire; more than `data` if the capture cut the frame.
+    /// Length on the wire; more than `data` if the capture truncated the frame.
     pub original_len: u32,
     /// The frame's bytes.
     pub data: Vec<u8>,
 }
 
-/// Why a capture cannot be read, with the offset of the trouble in bytes.
+/// Why a capture cannot be read, with the offset of the error in bytes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -41,7 +41,7 @@ pub enum ReadError {
     NotACapture,
     /// The capture ends in the middle of a block or frame that begins at this offset.
     CutOff(u64),
-    /// A length that cannot be: offset and length.
+    /// An invalid length: offset and length.
     BadLength(u64, u32),
     /// A frame of an interface that was not declared: offset and interface.
     UnknownInterface(u64, u32),
@@ -190,7 +190,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads a section header behind its type, which begins at `start`: byte order, and a new set of interfaces.
+    /// Reads a section header after its type, which begins at `start`: byte order, and a new set of interfaces.
     fn section_header(&mut self, start: u64) -> Result<(), ReadError> {
         let mut head = [0; 8];
         self.must_fill(&mut head, start)?;

@@ -1,8 +1,8 @@
 //! A device whose received frames come from a capture.
 //!
-//! Frames recorded as transmitted are left out: they were the answers, and the stack under test gives its own. Frames
-//! are spread over the receive queues by [`rss`](crate::rss) in the order of the capture. What the stack transmits has
-//! no receiver; it is counted as frames out and discarded.
+//! Frames recorded as transmitted are left out: they were the answers, and the stack under test sends its own. Frames
+//! are spread over the receive queues by [`rss`](crate::rss) in the order of the capture. Frames that the stack
+//! transmits are counted as frames out and discarded.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -32,7 +32,7 @@ pub enum Pacing {
     AsCaptured,
 }
 
-/// What a [`Replay`] device is like.
+/// The configuration of a [`Replay`] device.
 #[derive(Clone, Debug)]
 pub struct ReplayConfig {
     /// Queue pairs, at least 1.
@@ -43,7 +43,7 @@ pub struct ReplayConfig {
     pub mtu: usize,
     /// When frames arrive.
     pub pacing: Pacing,
-    /// The device counts as gone once the capture has been played; otherwise it falls silent.
+    /// The device counts as gone once the capture has been played; otherwise it stays silent.
     pub gone_at_end: bool,
 }
 
@@ -66,7 +66,7 @@ struct Coming {
     bytes: Vec<u8>,
 }
 
-/// A device that plays a capture in.
+/// A device that replays a capture.
 pub struct Replay {
     capabilities: Capabilities,
     queues: Vec<QueuePair>,
@@ -83,8 +83,7 @@ impl Replay {
         Replay::on_platform::<R, Real>(capture, config, clock)
     }
 
-    /// The same on platform `P`, for simulated machines: no part of the interface of `heddle`, which re-exports this
-    /// type.
+    /// The same on platform `P`, for simulated machines: not part of the API of `heddle`, which re-exports this type.
     #[doc(hidden)]
     pub fn on_platform<R: Read, P: Platform>(
         capture: Reader<R>,

@@ -67,7 +67,7 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Hands everything written to the operating system.
+    /// Flushes everything written to the operating system.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -1,22 +1,22 @@
-//! One connection as the peer sees it: just enough of TCP to keep a stack busy, and honest.
+//! One connection as the peer sees it: just enough of TCP to load a stack and to check it.
 //!
-//! A connection owns no buffer: what it sends is a pattern that can be made again at any offset, and what it receives
-//! it only counts (and compares, when asked to). It acknowledges every n-th segment, keeps to the advertised window,
-//! uses window scaling and timestamps when both ends do, goes back to SND.UNA on three duplicate acknowledgments or a
-//! timeout, and closes when its stream ends or the stack has closed. It does no congestion control: the link to the
-//! stack is memory and loses nothing, so the window is the only limit there is.
+//! A connection owns no buffer: it sends a pattern that can be generated at any offset, and only counts received data
+//! (and compares it, if configured). It acknowledges every n-th segment, respects the advertised window, uses window
+//! scaling and timestamps when both ends do, goes back to SND.UNA on three duplicate acknowledgments or a timeout, and
+//! closes when its stream ends or the stack has closed. It has no congestion control: the link to the stack is memory
+//! and loses nothing, so the window is the only limit.
 
 use wire::tcp::{Header, Options, TcpFlags, Timestamps};
 use wire::{FourTuple, SeqNumber};
 
 use super::frames::pattern;
 
-/// Out-of-order ranges that are remembered; later ones are forgotten and come again.
+/// Out-of-order ranges that are stored; further ones are discarded and retransmitted.
 const MAX_RANGES: usize = 64;
 /// First retransmission timeout, in nanoseconds; doubled with every further one.
 const FIRST_TIMEOUT: u64 = 200_000_000;
 
-/// What connections are like, the same for all of a peer.
+/// The configuration of all connections of a peer.
 #[derive(Clone, Debug)]
 pub struct ConnectionConfig {
     /// Receive window in bytes.
@@ -25,7 +25,7 @@ pub struct ConnectionConfig {
     pub mss: u16,
     /// Timestamps are offered and accepted.
     pub timestamps: bool,
-    /// Acknowledge every so many segments, at least 1.
+    /// Acknowledge after this many segments, at least 1.
     pub ack_every: u32,
     /// Bytes to send before closing; `None`: without end. `Some(0)` sends nothing and closes when the stack does.
     pub send: Option<u64>,
@@ -33,7 +33,7 @@ pub struct ConnectionConfig {
     pub verify: bool,
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerState {
     /// SYN sent.
@@ -46,14 +46,14 @@ pub enum PeerState {
     Closed,
 }
 
-/// What an arriving segment asks of the peer, besides the changes to the connection.
+/// The actions that an arriving segment requires of the peer, besides the changes to the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Acknowledge at once.
     pub ack: bool,
-    /// Acknowledge if nothing more comes.
+    /// Acknowledge if nothing more arrives.
     pub ack_later: bool,
-    /// The handshake has to go out (again).
+    /// The handshake segment must be sent (again).
     pub handshake: bool,
     /// The connection got established by this segment.
     pub established: bool,
@@ -63,13 +63,13 @@ pub struct Answer {
     pub out_of_order: bool,
     /// Data differ from the pattern.
     pub mismatch: bool,
-    /// Bytes of ours newly acknowledged.
+    /// Bytes newly acknowledged.
     pub acked: u32,
-    /// Sending starts over from SND.UNA.
+    /// Sending restarts from SND.UNA.
     pub went_back: bool,
 }
 
-/// A segment to send: its header and where its data lie in the stream.
+/// A segment to send: its header and the position of its data in the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     /// The header.
@@ -85,7 +85,7 @@ pub struct Outgoing {
 pub struct Connection {
     /// Local is the peer, remote the stack.
     pub tuple: FourTuple,
-    /// Where the connection stands.
+    /// The state of the connection.
     pub state: PeerState,
     /// It is in the list of those that may send.
     pub listed: bool,
@@ -158,10 +158,10 @@ impl Connection {
         connection
     }
 
-    /// Takes over what the other side's SYN says.
+    /// Takes over the parameters of the other side's SYN.
     fn learn(&mut self, syn: &Header, terms: &ConnectionConfig) {
         self.rcv_nxt = syn.seq.0.wrapping_add(1);
-        // RFC 9293 section 3.7.1: 536 bytes unless told otherwise.
+        // RFC 9293 section 3.7.1: 536 bytes by default.
         self.mss = syn.options.mss.unwrap_or(536).min(terms.mss);
         self.scaling = syn.options.window_scale.is_some();
         self.window_shift = syn.options.window_scale.unwrap_or(0).min(14);
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Takes in a segment with `data` behind its header, `segments` of them if it was coalesced.
+    /// Processes a segment with `data` after its header, or `segments` of them if it was coalesced.
     pub fn segment_arrives(
         &mut self,
         header: &Header,
@@ -210,7 +210,7 @@ impl Connection {
             PeerState::Closed => return answer,
         }
         if header.flags.contains(TcpFlags::SYN) {
-            // Our handshake ACK went missing.
+            // The ACK of the handshake was lost.
             answer.ack = true;
             return answer;
         }
@@ -284,7 +284,7 @@ impl Connection {
         let ahead = header.seq.0.wrapping_sub(self.rcv_nxt) as i32;
         let end = header.seq.0.wrapping_add(data.len() as u32);
         if ahead > 0 {
-            // A hole: remember what came, ask for what did not.
+            // A hole: store the range, and send a duplicate acknowledgment.
             answer.out_of_order = true;
             answer.ack = true;
             if ahead.unsigned_abs() < terms.window && !fin {
@@ -298,7 +298,7 @@ impl Connection {
         if old < data.len() {
             let fresh = &data[old..];
             answer.mismatch = terms.verify && fresh != pattern(self.rcv_offset, fresh.len());
-            // What fills a hole is acknowledged at once (RFC 5681 section 4.2).
+            // A segment that fills a hole is acknowledged at once (RFC 5681 section 4.2).
             let hole = !self.ranges.is_empty();
             answer.received = self.advance(end);
             self.unacked += segments;
@@ -358,7 +358,8 @@ impl Connection {
         }
     }
 
-    /// Whether a FIN follows the last byte: a finite source closes of itself, everybody else once the stack has.
+    /// Whether a FIN follows the last byte: a finite source closes by itself, any other connection once the stack has
+    /// closed.
     fn will_close(&self, terms: &ConnectionConfig) -> bool {
         terms.send.is_some_and(|total| total > 0) || self.fin_received
     }
@@ -369,14 +370,15 @@ impl Connection {
             return None;
         }
         let in_flight = self.snd_nxt.wrapping_sub(self.snd_una);
-        // A FIN that was sent takes a place in sequence; after going back it is sent again like data.
+        // A sent FIN occupies a sequence number; after going back it is retransmitted like data.
         if self.fin_is_out() {
             return None;
         }
         let room = self.window.saturating_sub(in_flight) as usize;
         let left = self.left(terms);
         let len = (most as u64).min(left) as usize;
-        // No silly windows: a whole segment or the end of the stream, or a window that will never hold a segment.
+        // Avoids the silly window syndrome: sends a whole segment, the end of the stream, or into a window that never
+        // holds a segment.
         let len = if len <= room {
             len
         } else if in_flight == 0 {
@@ -433,7 +435,7 @@ impl Connection {
         self.mss
     }
 
-    /// The acknowledgment as things stand.
+    /// The current acknowledgment.
     pub fn acknowledgment(&mut self, terms: &ConnectionConfig, now: u64) -> Header {
         self.unacked = 0;
         self.header(TcpFlags::ACK, self.snd_nxt, terms, now)
@@ -473,13 +475,13 @@ impl Connection {
         }
     }
 
-    /// When something outstanding must be sent again; `None` when nothing is.
+    /// When outstanding data must be retransmitted; `None` if there is none.
     pub fn timeout(&self) -> Option<u64> {
         let opening = matches!(self.state, PeerState::SynSent | PeerState::SynReceived);
         (opening || (self.state == PeerState::Established && self.outstanding() > 0)).then_some(self.timeout_at)
     }
 
-    /// Reacts to the timeout. True: the handshake has to be sent again; false: sending goes on from SND.UNA.
+    /// Handles the timeout. True: the handshake segment must be sent again; false: sending continues from SND.UNA.
     pub fn timed_out(&mut self, now: u64) -> bool {
         self.backoff = (self.backoff + 1).min(8);
         self.timeout_at = now + (FIRST_TIMEOUT << self.backoff);

@@ -7,7 +7,7 @@ use pktbuf::{Checksum, PktBuf};
 use wire::ethernet::{EtherType, MacAddr};
 use wire::{FourTuple, arp, checksum, ethernet, icmpv6, ipv4, ipv6, protocol, tcp};
 
-/// Period of the pattern: a prime, so that no power of two of bytes lost or repeated goes unseen.
+/// Period of the pattern: a prime, so that a loss or repetition of a power of two of bytes is detected.
 const PERIOD: usize = 251;
 /// Longest run of data in one frame.
 pub const LONGEST_DATA: usize = 65_535;
@@ -27,7 +27,7 @@ pub struct Frames {
     pub mac: MacAddr,
     /// The stack's hardware address.
     pub stack_mac: MacAddr,
-    /// Checksums are left out and frames marked as verified, as an interface with receive checksum offload does.
+    /// Checksums are left out and frames marked as verified, as by receive checksum offload.
     pub verified: bool,
 }
 
@@ -137,7 +137,7 @@ fn ipv6_header(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, payload_len: usize
         src,
         dst,
         next_header,
-        // Neighbour discovery demands 255 (RFC 4861 section 7.1.2); it suits everything else.
+        // Neighbour discovery requires 255 (RFC 4861 section 7.1.2); it is valid for everything else.
         hop_limit: 255,
         traffic_class: 0,
         flow_label: 0,

@@ -1,22 +1,22 @@
-//! The remote end, played by the driver: for measuring one side of a stack alone.
+//! A remote end simulated by the driver, to measure one side of a stack alone.
 //!
 //! This is the in-memory driver of Nahum, Yates, Kurose and Towsley ("Performance Issues in Parallelized Network
-//! Protocols", OSDI 1994). Below the stack there is no other stack but a driver that speaks just enough TCP to keep it
-//! busy: for a send-side test it swallows data segments and manufactures an acknowledgment for every second one; for a
-//! receive-side test it manufactures in-order segments within the advertised window and swallows the acknowledgments.
-//! It answers ARP and neighbour solicitations, opens N connections or has them opened to it, and closes.
+//! Protocols", OSDI 1994). Instead of another stack there is a driver that implements just enough TCP to load this one:
+//! for a send-side test it discards data segments and generates an acknowledgment for every second one; for a
+//! receive-side test it generates in-order segments within the advertised window and discards the acknowledgments. It
+//! answers ARP and neighbour solicitations, opens N connections or has them opened to it, and closes.
 //!
 //! # Who runs it
 //!
-//! The callers of the queues: there is no thread. What the stack transmits crosses the rings of [`mem`] to the receive
-//! queue on which the connection's answers arrive; that queue's [`receive`](crate::RxQueue::receive) takes it in, works
-//! out what the remote end would do, and hands that out. So every connection belongs to one receive queue, and needs no
-//! lock. A stack that does not receive gets no acknowledgments.
+//! The callers of the queues: there is no thread. Frames from the stack cross the rings of [`mem`] to the receive queue
+//! on which the connection's answers arrive; that queue's [`receive`](crate::RxQueue::receive) processes them and
+//! returns the remote end's answers. So every connection belongs to one receive queue, and needs no lock. A stack that
+//! does not receive gets no acknowledgments.
 //!
 //! # What may never happen
 //!
-//! The wire is perfect: the peer sends each connection's segments in order, and whatever disorder is observed was made
-//! by the stack. The peer never sends beyond the window it was given.
+//! The wire is perfect: the peer sends each connection's segments in order, so any observed reordering was caused by
+//! the stack. The peer never sends beyond the advertised window.
 
 mod connection;
 mod frames;
@@ -43,13 +43,13 @@ use crate::mem::{self, MemConfig, Sending};
 use crate::rss::Rss;
 use crate::{Capabilities, Device, QueuePair};
 
-/// What the peer does with its connections.
+/// The peer's behaviour on its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Traffic {
-    /// Swallows data and acknowledges it; closes when the stack does.
+    /// Acknowledges and discards data; closes when the stack does.
     #[default]
     Sink,
-    /// Sends data within the window, and swallows acknowledgments (and any data it gets).
+    /// Sends data within the window, and discards acknowledgments (and any received data).
     Source {
         /// Bytes to send on each connection before closing it; `None`: without end.
         bytes: Option<u64>,
@@ -67,7 +67,7 @@ pub struct Opens {
     pub first_port: u16,
 }
 
-/// What a peer is like.
+/// The configuration of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
     /// The link: queues, MTU, offloads, addresses (`mac_a` is the stack's, `mac_b` the peer's). With `coalescing` a
@@ -75,14 +75,13 @@ pub struct PeerConfig {
     pub link: MemConfig,
     /// The peer's IP address. Segments to any other address are dropped.
     pub address: IpAddr,
-    /// What the peer does.
+    /// The peer's behaviour.
     pub traffic: Traffic,
-    /// Connections that it opens; it accepts all that are opened to it on any port, always.
+    /// Connections that it opens; it always accepts connections on any port.
     pub opens: Option<Opens>,
     /// Receive window of each connection in bytes, up to 1 GiB.
     pub window: u32,
-    /// Every so many segments are acknowledged, at least 1; what is left over is acknowledged when the stack falls
-    /// silent.
+    /// Acknowledges after this many segments, at least 1; the rest are acknowledged when the stack stops sending.
     pub ack_every: u32,
     /// Timestamps are offered and accepted.
     pub timestamps: bool,
@@ -121,20 +120,20 @@ impl PeerConfig {
     }
 }
 
-/// What a peer has seen and done, summed over its queues.
+/// The counters of a peer, summed over its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerTotals {
     /// Connections that completed their handshake.
     pub established: u64,
     /// Connections that came to an end.
     pub closed: u64,
-    /// Segments with data taken in (coalesced ones by their parts).
+    /// Segments with data received (coalesced ones by their parts).
     pub segments_in: u64,
     /// Data bytes received in order, each once.
     pub bytes_in: u64,
     /// Segments with data that were not the next in sequence.
     pub out_of_order: u64,
-    /// Segments whose data were not the pattern, or whose checksum was wrong.
+    /// Segments with data that differ from the pattern, or with a wrong checksum.
     pub mismatches: u64,
     /// Acknowledgments without data sent.
     pub acks_out: u64,
@@ -144,7 +143,7 @@ pub struct PeerTotals {
     pub bytes_out: u64,
     /// Data bytes that the stack acknowledged.
     pub bytes_acked: u64,
-    /// Times that sending started over, after duplicate acknowledgments or a timeout.
+    /// How often sending restarted from SND.UNA, after duplicate acknowledgments or a timeout.
     pub went_back: u64,
 }
 
@@ -186,8 +185,8 @@ impl PeerTotals {
     }
 }
 
-/// The totals of one queue, written by it alone after each batch. Words of their own lines, so that queues do not
-/// disturb each other.
+/// The totals of one queue, written by it alone after each batch. On cache lines of their own, so that queues do not
+/// slow each other down.
 #[repr(align(128))]
 #[derive(Default)]
 struct Published([AtomicU64; PeerTotals::COUNT]);
@@ -217,7 +216,7 @@ impl PeerMonitor {
     }
 }
 
-/// The device on whose other side the peer plays.
+/// The device with the peer on its other side.
 pub struct Peer<P: Platform> {
     capabilities: Capabilities,
     queues: Vec<QueuePair>,
@@ -256,7 +255,7 @@ impl<P: Platform> Peer<P> {
         }
     }
 
-    /// A handle to the totals, good after the device has been given away.
+    /// A handle to the totals, valid after the device has been moved.
     pub fn monitor(&self) -> PeerMonitor {
         self.monitor.clone()
     }

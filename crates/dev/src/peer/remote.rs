@@ -1,10 +1,10 @@
 //! The remote ends of the connections whose frames arrive on one receive queue.
 //!
-//! [`RemoteEnds`] is that receive queue: it takes in what the stack transmitted, lets each [`Connection`] produce its
-//! frames, and hands them out. It belongs to the thread that polls the queue; only the totals are shared.
+//! [`RemoteEnds`] is that receive queue: it processes the frames that the stack transmitted, has each [`Connection`]
+//! produce its frames, and returns those. It belongs to the thread that polls the queue; only the totals are shared.
 //!
-//! A connection's place in the table is named by two lists (those that may send, those that have an acknowledgment to
-//! send). A place is used again only when the connection is closed and neither list names it, so a list never reaches
+//! Two lists refer to a connection's place in the table (connections that may send, connections with an acknowledgment
+//! to send). A place is reused only when the connection is closed and in neither list, so a list entry never refers to
 //! another connection.
 
 use core::net::IpAddr;
@@ -26,17 +26,17 @@ use crate::layout::{self, Layout};
 use crate::mem::MemRx;
 use crate::{RxQueue, WaitOutcome, Wake};
 
-/// Segments that a source sends on one connection before the next has its turn.
+/// Segments that a source sends on one connection before the next one's turn.
 const BURST: usize = 4;
 /// Connections that a queue opens at one time.
 const OPENING: usize = 64;
-/// How often outstanding segments are looked over for timeouts, in nanoseconds.
+/// How often outstanding segments are checked for timeouts, in nanoseconds.
 const SCAN_EVERY: u64 = 50_000_000;
 /// How long a refused connection waits before it is tried again, in nanoseconds.
 const REFUSED_WAIT: u64 = 10_000_000;
 
-/// Hashes four-tuples by multiply and fold. The tuples are of our own making or of the stack under test; a benchmark
-/// driver has no attacker.
+/// Hashes four-tuples by multiply and fold. The tuples come from this driver or the stack under test, not from an
+/// attacker.
 #[derive(Default)]
 struct FoldHasher(u64);
 
@@ -61,7 +61,7 @@ impl Hasher for FoldHasher {
 
 /// A receive queue, and the remote ends of the connections whose frames arrive on it.
 pub struct RemoteEnds<P: Platform> {
-    /// What the stack transmitted.
+    /// Frames from the stack.
     from_stack: MemRx<P>,
     address: IpAddr,
     terms: ConnectionConfig,
@@ -79,7 +79,7 @@ pub struct RemoteEnds<P: Platform> {
     opening: usize,
     open_after: u64,
     next_scan: u64,
-    /// Made and not yet handed out.
+    /// Generated and not yet returned.
     out: VecDeque<PktBuf>,
     now: u64,
     totals: PeerTotals,
@@ -88,7 +88,7 @@ pub struct RemoteEnds<P: Platform> {
 }
 
 impl<P: Platform> RemoteEnds<P> {
-    /// Nothing has been opened yet; `to_open` will be, on the first calls.
+    /// Without connections; those of `to_open` are opened on the first calls.
     pub fn new(
         from_stack: MemRx<P>,
         config: &PeerConfig,
@@ -125,7 +125,7 @@ impl<P: Platform> RemoteEnds<P> {
         }
     }
 
-    /// Takes in one frame from the stack.
+    /// Processes one frame from the stack.
     fn frame_arrives(&mut self, frame: &PktBuf) {
         match Layout::of(frame) {
             Some(layout) if layout.protocol == layout::TCP => self.segment_arrives(frame, &layout),
@@ -134,7 +134,7 @@ impl<P: Platform> RemoteEnds<P> {
         }
     }
 
-    /// ARP requests and neighbour solicitations for our address are answered; nothing else is understood.
+    /// Answers ARP requests and neighbour solicitations for its address; ignores everything else.
     fn other_arrives(&mut self, frame: &[u8]) {
         let Ok((header, payload)) = ethernet::parse(frame) else {
             return self.counters.drop_many(DropReason::FrameTooShort, 1);
@@ -209,7 +209,7 @@ impl<P: Platform> RemoteEnds<P> {
         self.emit(reset);
     }
 
-    /// Does what a connection's segment asked for.
+    /// Performs the actions that a connection's segment requires.
     fn act(&mut self, at: u32, answer: Answer) {
         let totals = &mut self.totals;
         totals.bytes_in += u64::from(answer.received);
@@ -258,7 +258,7 @@ impl<P: Platform> RemoteEnds<P> {
         at
     }
 
-    /// Forgets a connection. Its place is used again once no list names it any more.
+    /// Removes a connection. Its place is reused once it is in no list any more.
     fn remove(&mut self, at: u32) {
         let connection = &mut self.connections[at as usize];
         self.index.remove(&connection.tuple);
@@ -306,7 +306,7 @@ impl<P: Platform> RemoteEnds<P> {
         self.emit(frame);
     }
 
-    /// Acknowledges what was left unacknowledged: the stack has fallen silent.
+    /// Sends delayed acknowledgments, after the stack has stopped sending.
     fn pay_acknowledgments(&mut self) {
         while let Some(at) = self.owing.pop() {
             self.connections[at as usize].owes_ack = false;
@@ -326,7 +326,7 @@ impl<P: Platform> RemoteEnds<P> {
         }
     }
 
-    /// Sends data until `max` frames are waiting to be handed out or no window is open.
+    /// Generates data until `max` frames are waiting to be returned or no window is open.
     fn send_data(&mut self, max: usize) {
         while self.out.len() < max {
             let Some(at) = self.sending.pop_front() else { return };
@@ -365,7 +365,7 @@ impl<P: Platform> RemoteEnds<P> {
         true
     }
 
-    /// Looks all connections over for timeouts, now and then.
+    /// Checks all connections for timeouts, periodically.
     fn scan(&mut self) {
         if self.now < self.next_scan {
             return;
@@ -388,7 +388,7 @@ impl<P: Platform> RemoteEnds<P> {
         }
     }
 
-    /// Whether there is something to hand out now. Makes what the passing of time asks for.
+    /// Whether there are frames to return now. Generates frames that are due.
     fn is_ready(&mut self) -> bool {
         self.now = P::now();
         self.open_connections();

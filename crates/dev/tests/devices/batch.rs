@@ -1,5 +1,5 @@
-//! A batch is what its frames are one by one, for every device: the same frames cross, the same are refused, in the
-//! same order, and a recording has the same in it.
+//! A batch is equivalent to its frames one by one, for every device: the same frames cross, the same are refused, in
+//! the same order, and a recording is the same.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn frames(count: u32) -> VecDeque<PktBuf> {
     (0..count).map(|seq| build::data(Flow::v4(1), seq, &[seq as u8; 10])).collect()
 }
 
-/// Gives the queue all frames one by one, as far as it takes them.
+/// Gives the queue all frames one by one, as far as it accepts them.
 fn one_by_one(queue: &mut dyn TxQueue, frames: &mut VecDeque<PktBuf>) {
     while let Some(frame) = frames.pop_front() {
         if let Err(back) = queue.transmit(frame) {
@@ -34,7 +34,8 @@ fn numbers<'a>(frames: impl IntoIterator<Item = &'a PktBuf>) -> Vec<u32> {
     frames.into_iter().map(|frame| build::parts(frame).0).collect()
 }
 
-/// What arrives of 20 frames offered to a ring of 16, what is refused, and what arrives once there is room again.
+/// Of 20 frames offered to a ring of 16: those that arrive, those refused, and those that arrive once there is room
+/// again.
 fn story(
     wrap: impl Fn(Box<dyn Device>) -> Box<dyn Device>,
     give: impl Fn(&mut dyn TxQueue, &mut VecDeque<PktBuf>),
@@ -91,7 +92,7 @@ fn a_recording_of_a_batch_has_every_frame_once() {
     assert_eq!(recorded.collect::<Vec<_>>(), all);
 }
 
-/// 70 queues send to 70 receivers: each notes the receivers of its own frames, and none that shares a bit with them.
+/// 70 queues send to 70 receivers: each records exactly the receivers of its own frames.
 #[test]
 fn a_queue_notes_exactly_the_receivers_it_sent_to() {
     let (mut near, mut far) = pair::<Real>(MemConfig { queues: 70, ring_frames: RING, ..MemConfig::default() });

@@ -1,4 +1,4 @@
-//! Frames for the tests, and what must be true of any frame.
+//! Frames for the tests, and checks that any frame must pass.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,7 +30,7 @@ impl Flow {
         Flow { from: SocketAddr::new(address(1), port), to: SocketAddr::new(address(2), 80) }
     }
 
-    /// A packet of the flow, with an identification that lets segments count on from it until it wraps.
+    /// A packet of the flow, with an identification that segments increment until it wraps.
     pub fn packet<'a>(self, payload: impl Into<Payload<'a>>) -> Packet<'a> {
         let fragment = self.from.is_ipv4().then_some(Fragment { ident: 65_534, ..Fragment::default() });
         Packet { fragment, ..Packet::new(self.from.ip(), self.to.ip(), payload) }

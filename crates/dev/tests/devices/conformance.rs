@@ -1,5 +1,5 @@
-//! The devices of this crate keep the contract, and the test of the contract finds what it is there for: a device with
-//! one mistake, for each mistake.
+//! The devices of this crate keep the contract, and the conformance test finds every mistake, each injected into a
+//! device.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn a_device_that_is_recorded_keeps_the_contract() {
     }
 }
 
-/// What a device can do wrong.
+/// A mistake of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     None,
@@ -135,7 +135,7 @@ const MISTAKES: &[(Mistake, Rule)] = &[
     (Mistake::Swaps, Rule::Threads),
 ];
 
-/// A linked pair with one mistake. Its frames are 1500 bytes; with [`Mistake::CarriesLong`] it takes longer ones.
+/// A linked pair with one mistake. Its frames are 1500 bytes; with [`Mistake::CarriesLong`] it accepts longer ones.
 struct Flawed {
     inner: MemDevice,
     capabilities: Capabilities,
@@ -349,7 +349,7 @@ fn the_device_that_mistakes_are_planted_into_has_none() {
 
 #[test]
 fn each_planted_mistake_is_found_by_its_rule() {
-    // What does not come is waited for no longer: here it is known that it does not.
+    // A short limit, because the awaited event is known not to occur.
     let patience = Duration::from_millis(50);
     for (mistake, rule) in MISTAKES {
         let said = Conformance::new(|| flawed(*mistake)).patience(patience).check_one(*rule);

@@ -15,7 +15,7 @@ use sync::Real;
 
 use crate::build::{self, Flow, drain, only_queue};
 
-/// A clock that the test turns.
+/// A clock set by the test.
 #[derive(Clone, Default)]
 struct TestClock(Arc<AtomicU64>);
 
@@ -209,7 +209,7 @@ fn reordered_frames_are_overtaken_by_the_distance() {
         if *number < highest {
             late += 1;
             let overtaken_by = numbers[..position].iter().filter(|other| *other > number).count();
-            // Later frames may themselves be held back, so at least five have passed and few more.
+            // Later frames may be held back too, so at least five have passed, and few more.
             assert!((5..=8).contains(&overtaken_by), "{number} was overtaken by {overtaken_by}");
         }
         highest = highest.max(*number);
@@ -356,7 +356,7 @@ fn only_willing_packets_are_marked() {
 #[test]
 fn rules_are_met_in_their_order() {
     let copies = |plan: &str| bench(plan).receive_numbers(4000, Duration::ZERO).len();
-    // Lost before it is doubled, a frame is gone; doubled before, each copy is lost for itself.
+    // A frame lost before duplication is lost whole; after duplication each copy is lost independently.
     assert_eq!(copies("loss 50% dup 100% seed 3") % 2, 0);
     let numbers = bench("dup 100% loss 50% seed 3").receive_numbers(4000, Duration::ZERO);
     let single = numbers.iter().filter(|number| numbers.iter().filter(|other| other == number).count() == 1).count();

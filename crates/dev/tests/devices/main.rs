@@ -1,4 +1,4 @@
-//! The in-process devices: what they carry, in which order, and what they refuse.
+//! The in-process devices: the frames that they carry, their order, and the frames that they refuse.
 
 mod batch;
 mod build;

@@ -48,7 +48,7 @@ fn the_receive_queue_is_the_hash_modulo_the_queues() {
         for port in 1000..1200 {
             let mut frame = build::data(Flow::v4(port), 1, b"x");
             let expected = rss.queue(rss.hash_bytes(&frame));
-            // A sender's hash is only good at the receiver with a symmetric key.
+            // A sender's hash is valid at the receiver only with a symmetric key.
             frame.meta_mut().flow_hash = rss.hash_bytes(&build::data(reversed(Flow::v4(port)), 1, b"x"));
             qa[usize::from(port) % 4].tx.transmit(frame).expect("room");
             for (index, queue) in qb.iter_mut().enumerate() {
@@ -273,7 +273,7 @@ fn partial_checksums_are_completed_or_vouched_for() {
                 let mut got = drain(&mut qb);
                 let expected = if checksum_offload { partial } else { Checksum::None };
                 assert_eq!(got[0].meta().checksum, expected);
-                // Whoever passes the frame on to a device without offload finishes what its sender left.
+                // Code that forwards the frame to a device without offload completes the checksum.
                 dev::layout::complete_checksum(&mut got[0]);
                 assert_eq!(*got[0], *complete);
             }
@@ -298,13 +298,13 @@ fn consecutive_segments_of_a_batch_are_coalesced() {
         let (seq, _, data) = build::parts(of_one[0]);
         assert_eq!((seq, data), (1, &stream[..]));
         assert_eq!(of_one[0].meta().segment_size, 1400);
-        // The merged segment's checksum is left open, and finished it is right.
+        // The merged segment's checksum is incomplete; completed, it is right.
         let mut whole = PktBuf::from_slice(of_one[0]).expect("a buffer");
         *whole.meta_mut() = *of_one[0].meta();
         assert!(matches!(whole.meta().checksum, Checksum::Partial { .. }));
         dev::layout::complete_checksum(&mut whole);
         assert!(dev::layout::Layout::of(&whole).expect("TCP").checksum_is_good(&whole));
-        // Not in sequence: nothing of the other flow may be merged, and its order stands.
+        // Not in sequence: the other flow must not be merged, and keeps its order.
         let lengths: Vec<usize> = batch
             .iter()
             .filter(|frame| frame[frame_port(frame)] == 101)
@@ -378,7 +378,7 @@ fn a_sleeping_receiver_is_woken_by_a_flush_and_by_its_waker() {
     let receiver = std::thread::spawn(move || {
         let (mut batch, mut received) = (Vec::new(), 0);
         while received < FRAMES {
-            // A lost wake-up shows as a wait that does not end before its generous time is up.
+            // A lost wake-up shows as a wait that ends only by its long timeout.
             assert_eq!(rx.wait(Some(Duration::from_secs(60))), WaitOutcome::Ready);
             rx.receive(&mut batch, 16);
             for frame in batch.drain(..) {

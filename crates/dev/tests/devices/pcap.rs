@@ -1,4 +1,4 @@
-//! Captures: what we write others can read, what others write we can read, and nothing makes the reader panic.
+//! Captures: other implementations read our files, we read theirs, and no input makes the reader panic.
 
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// What was written so far.
+    /// The bytes written so far.
     pub fn contents(&self) -> Cursor<Vec<u8>> {
         Cursor::new(self.bytes.lock().expect("unpoisoned").clone())
     }
@@ -43,7 +43,7 @@ impl Write for Disk {
     }
 }
 
-/// A tap around one end of a pair whose clock stands at 1 s, 1970 being 1000 s ago.
+/// A tap around one end of a pair, with a clock at 1 s and an epoch offset of 1000 s.
 fn recorded(disk: &Disk) -> (Tap, Box<dyn Device>) {
     let (a, b) = pair::<Real>(MemConfig { queues: 2, ..MemConfig::default() });
     let clock = || Time::from_secs(1);
@@ -88,7 +88,7 @@ fn a_recording_reads_back_here_and_elsewhere() {
             theirs.push((packet.interface_id, packet.timestamp, packet.data.into_owned()));
         }
     }
-    // pcap-file 2.0 takes ticks for nanoseconds whatever the resolution, which is what ours are.
+    // pcap-file 2.0 treats ticks as nanoseconds whatever the resolution; ours are nanoseconds.
     let theirs_expected =
         [(1, Duration::from_nanos(time), out_bytes), (queue as u32, Duration::from_nanos(time), back_bytes)];
     assert_eq!(theirs, theirs_expected);

@@ -108,7 +108,7 @@ fn a_sink_counts_disorder_and_bridges_the_hole_afterwards() {
     assert_eq!(acks, [100, 100, 400]);
     let totals = talk.monitor.totals();
     assert_eq!((totals.out_of_order, totals.bytes_in, totals.mismatches), (2, 400, 0));
-    // Data that is not the pattern does not go unnoticed.
+    // Data that differs from the pattern is detected.
     talk.seq = start + 400;
     talk.say(ACK, 1000, b"something else");
     heard(&mut talk.queue);

@@ -33,7 +33,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Where names come from that are no variables: the connection's TCP_INFO, and constants.
+/// Source of the names other than variables: the connection's TCP_INFO, and constants.
 pub trait Names {
     /// The value of `name`, `None` if there is no such name.
     ///
@@ -52,7 +52,7 @@ impl Environment {
     /// Runs `block`.
     ///
     /// # Errors
-    /// An assertion that does not hold, or something that cannot be evaluated, with its line.
+    /// An assertion that fails, or an expression that cannot be evaluated, with its line.
     pub fn run(&mut self, block: &Block, names: &mut dyn Names) -> Result<(), ScriptError> {
         for (line, statement) in &block.statements {
             self.statement(statement, names).map_err(|message| ScriptError::new(*line, message))?;
@@ -89,7 +89,7 @@ impl Environment {
         }
     }
 
-    /// The names that took part in a failed comparison, with their values.
+    /// The names in a failed comparison, with their values.
     fn operands(&self, condition: &Expression, names: &mut dyn Names) -> String {
         let mut found = Vec::new();
         mentioned(condition, &mut found);
@@ -270,7 +270,7 @@ fn call(function: &str, mut arguments: Vec<Value>) -> Result<Value, String> {
         arguments = items.clone();
     }
     match (function, &arguments[..]) {
-        // Output of a script helps its author, not the reader of a hundred results.
+        // Output of scripts is suppressed: a batch has hundreds of results.
         ("print", _) => Ok(Value::Tuple(Vec::new())),
         ("abs", [Value::Int(value)]) => Ok(Value::Int(value.saturating_abs())),
         ("abs", [Value::Real(value)]) => Ok(Value::Real(value.abs())),

@@ -3,7 +3,7 @@
 use super::{Block, Comparison, Expression, Infix, Statement, Value};
 use crate::error::ScriptError;
 
-/// Parentheses within each other.
+/// Limit of nested parentheses.
 const DEEPEST: u32 = 32;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ const SIGNS: [&str; 35] = [
     ",", ";", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "~", "[", "]",
 ];
 
-/// Reads a block whose first line has the number `line`.
+/// Parses a block whose first line has the number `line`.
 pub(crate) fn parse(code: &str, line: u32) -> Result<Block, ScriptError> {
     let tokens = tokens(code, line)?;
     let mut parser = Parser { tokens, at: 0, depth: 0, code };
@@ -40,7 +40,7 @@ pub(crate) fn parse(code: &str, line: u32) -> Result<Block, ScriptError> {
     Ok(Block { statements })
 }
 
-/// A token, its line, and where in the code it begins and ends.
+/// A token, its line, and its start and end in the code.
 type Placed = (Token, u32, usize, usize);
 
 fn tokens(code: &str, mut line: u32) -> Result<Vec<Placed>, ScriptError> {
@@ -52,7 +52,7 @@ fn tokens(code: &str, mut line: u32) -> Result<Vec<Placed>, ScriptError> {
         let start = at;
         if c == '\n' {
             at += 1;
-            // Within parentheses a line goes on.
+            // Within parentheses a line continues.
             if open == 0 {
                 tokens.push((Token::End, line, start, at));
             }
@@ -91,7 +91,7 @@ fn tokens(code: &str, mut line: u32) -> Result<Vec<Placed>, ScriptError> {
     Ok(tokens)
 }
 
-/// Whether a `//` here can be no division: nothing stands before it in its statement.
+/// Whether a `//` here is not a division, because it begins a statement.
 fn ends_statement(tokens: &[Placed]) -> bool {
     matches!(tokens.last(), None | Some((Token::End | Token::Sign(";"), ..)))
 }
@@ -277,7 +277,7 @@ impl Parser<'_> {
             signs.push(*sign);
             self.at += 1;
         }
-        // Each is one level of the expression: bounded like parentheses.
+        // Each is one level of the expression, with the same limit as parentheses.
         if signs.len() > DEEPEST as usize {
             return Err(self.error("too many signs in front of a value"));
         }

@@ -11,7 +11,7 @@ impl Parser {
         self.want('(')?;
         let args = self.list(')')?;
         self.want('=')?;
-        // No sum here: a plus would be the next event's.
+        // Not a sum: a plus would belong to the next event.
         let result = self.union()?;
         let errno = match self.peek() {
             Some(Kind::Word(word)) if word.starts_with('E') && !matches!(self.peek_at(1), Some(Kind::Sign('='))) => {
@@ -25,7 +25,7 @@ impl Parser {
         Ok(Call { end, name, args, result, errno })
     }
 
-    /// A remark between parentheses, as strace writes it.
+    /// A remark in parentheses, as in strace's output.
     fn note(&mut self) -> Parsed<()> {
         if !self.eat('(') {
             return Ok(());
@@ -120,7 +120,7 @@ impl Parser {
         }
     }
 
-    /// Strings side by side are one; `"abc"...` is a string of which only the beginning counts.
+    /// Adjacent strings are joined; `"abc"...` is a string of which only the beginning counts.
     fn string(&mut self, mut text: Vec<u8>) -> Expr {
         while let Some(Kind::Text(more)) = self.peek() {
             text.extend_from_slice(more);
@@ -152,7 +152,7 @@ impl Parser {
             _ => return Ok(Field { name: None, value: self.expression()? }),
         };
         self.at += 1;
-        // `msg_iov(1)=[...]`: the count says nothing that the list does not.
+        // `msg_iov(1)=[...]`: the count is redundant.
         if self.eat('(') {
             let args = self.list(')')?;
             if !self.eat('=') {

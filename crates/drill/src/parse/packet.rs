@@ -154,7 +154,7 @@ impl Parser {
         Ok(flags)
     }
 
-    /// The bits of the ACE field `digit`: AE, CWR, ECE from its high bit down (RFC 9768, 3.1). A segment has one.
+    /// The bits of the ACE field `digit`: AE, CWR, ECE from its high bit down (RFC 9768, 3.1). A segment has only one.
     fn ace(&self, ace: &mut Option<char>, digit: char) -> Parsed<u16> {
         if ace.replace(digit).is_some() {
             return Err(self.error("a segment has the ACE field twice"));
@@ -232,7 +232,7 @@ impl Parser {
         if blocks.is_empty() { Err(self.expected("a block of sequence numbers")) } else { Ok(TcpOption::Sack(blocks)) }
     }
 
-    /// Hexadecimal digits, perhaps none; the words may look like numbers.
+    /// Hexadecimal digits, possibly none; the tokens may be numbers.
     fn cookie(&mut self) -> Parsed<Vec<u8>> {
         let text = match self.peek() {
             Some(Kind::Word(text) | Kind::Integer(_, text)) => text.clone(),

@@ -1,4 +1,4 @@
-//! System calls of the script: arguments onto the socket layer, results compared.
+//! System calls of the script: calls the socket layer, and compares the results.
 
 mod arguments;
 mod messages;
@@ -19,22 +19,22 @@ use super::values::{Stream, pattern};
 use super::{Ran, Runner, tolerance};
 use arguments::{field, missing};
 
-/// What a call gave back.
+/// The results of a call.
 #[derive(Default)]
 pub(super) struct Done {
     /// Its value.
     pub value: i64,
-    /// Bytes that it received.
+    /// Received bytes.
     pub data: Vec<u8>,
-    /// The bytes were left where they are.
+    /// The bytes stay in the queue.
     pub peeked: bool,
     /// The value is a new descriptor.
     pub descriptor: bool,
-    /// Values that it stored, in the order of the script's.
+    /// Values stored by the call, in the script's order.
     pub stored: Vec<Stored>,
 }
 
-/// One value that a call stored, and what the script says of it.
+/// One value stored by a call, and the script's.
 pub(super) struct Stored {
     pub what: &'static str,
     pub wanted: i64,
@@ -52,25 +52,25 @@ impl Done {
 }
 
 type Outcome = Result<Done, Errno>;
-/// Makes one attempt; the flag says that its time-out has passed.
+/// Makes one attempt; the flag is true once its time-out has passed.
 pub(super) type Attempt = Box<dyn FnMut(&Sockets<Real>, bool) -> Poll<Outcome>>;
 
-/// A call that was begun.
+/// A blocked call.
 pub(super) struct Pending {
     call: Call,
     line: u32,
     pub from: Nanos,
     pub end: Nanos,
     pub attempt: Attempt,
-    /// When its own time-out passes.
+    /// When its own time-out expires.
     pub deadline: Option<Time>,
-    /// What it gave, and when.
+    /// Its outcome, and the time.
     pub outcome: Option<(Outcome, Time)>,
-    /// The descriptor that it was about.
+    /// Its descriptor.
     fd: Option<i32>,
 }
 
-/// An attempt that is over at once.
+/// An attempt that returns at once.
 fn immediate(mut call: impl FnMut(&Sockets<Real>) -> Outcome + 'static) -> Attempt {
     Box::new(move |sockets: &Sockets<Real>, _| Poll::Ready(call(sockets)))
 }
@@ -80,7 +80,7 @@ fn nothing(result: Result<(), Errno>) -> Outcome {
 }
 
 impl Runner {
-    /// Begins a call at `from`; it may last until `end`.
+    /// Begins a call at `from`; it may block until `end`.
     pub(super) fn call(&mut self, call: &Call, from: Nanos, end: Option<Nanos>) -> Ran<()> {
         let fd = match call.args.first() {
             Some(Expr::Int(fd)) => Some(self.fd(*fd)),
@@ -94,7 +94,7 @@ impl Runner {
             Some(Pending { call: call.clone(), line: self.line, from, end, attempt, deadline, outcome: None, fd });
         self.poke();
         if call.name == "connect" || call.name.starts_with("send") || call.name.starts_with("write") {
-            // Before its SYN is looked for.
+            // Before its SYN is expected.
             if let Some(fd) = fd {
                 self.connected(fd);
             }
@@ -105,11 +105,11 @@ impl Runner {
 
     /// The descriptor of the socket layer.
     fn fd(&self, script: i64) -> i32 {
-        // What the script never got is passed on: the call must fail.
+        // A number that the script never got is passed on: the call must fail.
         self.fds.get(&script).copied().unwrap_or(script as i32)
     }
 
-    /// Remembers the socket layer's descriptor for a new one of the script's, which must not be open.
+    /// Records the socket layer's descriptor for a new one of the script, which must not be open.
     fn opened(&mut self, script: i64, fd: i32) -> Ran<()> {
         if self.fds.contains_key(&script) {
             return Err(self.error(format!("descriptor {script} is open already")));
@@ -118,7 +118,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Compares what the call gave with what the script says, once it is over.
+    /// Compares the results with the script's once the call has returned.
     pub(super) fn settle_pending(&mut self) -> Ran<()> {
         let Some(pending) = self.pending.take() else { return Ok(()) };
         let here = std::mem::replace(&mut self.line, pending.line);
@@ -141,7 +141,7 @@ impl Runner {
         }
         let wanted = self.wanted(&pending.call)?;
         match (&outcome, wanted) {
-            // The real runner lets `accept` take a number over that another descriptor had.
+            // The real packetdrill lets `accept` reuse the number of another descriptor.
             (Ok(done), Wanted::Value(value)) if done.descriptor && name.starts_with("accept") => {
                 self.fds.insert(value, done.value as i32);
             }
@@ -166,7 +166,7 @@ impl Runner {
         self.consequences(&pending.call, pending.fd, &done)
     }
 
-    /// What the runner must remember of a call that went well.
+    /// Updates the runner's state after a successful call.
     fn consequences(&mut self, call: &Call, fd: Option<i32>, done: &Done) -> Ran<()> {
         match call.name.as_str() {
             "socket" => self.under_test = UnderTest::Socket(done.value as i32),
@@ -195,7 +195,7 @@ impl Runner {
         Ok(())
     }
 
-    /// What is read must be what came, byte by byte. The pattern of each datagram begins anew.
+    /// The bytes read must be those that arrived. Each datagram begins the pattern again.
     fn check_received(&mut self, fd: i32, data: &[u8], peeked: bool) -> Ran<()> {
         let in_place = peeked || self.sockets.is_datagram(fd);
         let stream = self.streams.entry(fd).or_default();
@@ -213,7 +213,7 @@ impl Runner {
         }
     }
 
-    /// The attempt, and when its own time-out passes.
+    /// The attempt, and when its own time-out expires.
     fn prepare(&mut self, call: &Call, fd: Option<i32>) -> Ran<(Attempt, Option<Time>)> {
         let args = &call.args;
         let fd_or = || fd.ok_or_else(|| missing(self.line, &call.name));
@@ -248,7 +248,7 @@ impl Runner {
         Ok((attempt, None))
     }
 
-    /// Calls that begin and end what a socket is.
+    /// Calls that open, connect and close sockets.
     fn prepare_life(&mut self, call: &Call, fd: i32) -> Ran<Attempt> {
         let args = &call.args;
         Ok(match call.name.as_str() {
@@ -303,7 +303,7 @@ impl Runner {
         }))
     }
 
-    /// When the time of a call is over by `SO_RCVTIMEO` or `SO_SNDTIMEO`.
+    /// When a call times out by `SO_RCVTIMEO` or `SO_SNDTIMEO`.
     fn socket_timeout(&self, call: &Call, fd: i32) -> Option<Time> {
         let receives = match call.name.as_str() {
             "accept" | "accept4" | "read" | "readv" | "recv" | "recvfrom" | "recvmsg" => true,
@@ -395,7 +395,7 @@ impl Runner {
     fn prepare_pipe(&mut self, args: &[Expr]) -> Ran<Attempt> {
         let Some(Expr::List(items)) = args.first() else { return Err(missing(self.line, "pipe")) };
         let (reader, writer) = (self.int_at(items, 0)?, self.int_at(items, 1)?);
-        // Made now, so that the script's numbers can be remembered.
+        // Created now, so that the script's numbers can be recorded.
         let made = self.sockets.pipe(0);
         let (from, to) = made.map_err(|error| self.error(format!("pipe() = -1 {error}")))?;
         self.opened(reader, from)?;
@@ -420,7 +420,7 @@ impl Runner {
         }))
     }
 
-    /// The bytes that `fd` sends are not the pattern's any more.
+    /// The bytes that `fd` sends no longer follow the pattern.
     fn unchecked(&mut self, fd: i32) {
         for connection in self.connections.iter_mut().filter(|connection| connection.fd == Some(fd)) {
             connection.unchecked = true;
@@ -440,7 +440,7 @@ impl Runner {
     }
 }
 
-/// What the script says that a call gives.
+/// The result that the script expects of a call.
 enum Wanted {
     Value(i64),
     Error(Option<Errno>),

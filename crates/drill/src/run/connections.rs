@@ -1,4 +1,4 @@
-//! The connections of a script: which packets belong together, and how the script's numbers map to live ones.
+//! The connections of a script: the packets of each, and the mapping of the script's numbers to live ones.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use crate::script::flag;
 
 use super::{Ran, Runner};
 
-/// What packets without ports are about.
+/// The target of packets without ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnderTest {
     /// No socket was made yet.
@@ -31,25 +31,25 @@ pub(super) struct Connection {
     pub fd: Option<i32>,
     /// The descriptor was closed.
     pub closed: bool,
-    /// The live number of the stack's SYN, once it was seen.
+    /// The live sequence number of the stack's SYN, once it was seen.
     pub live_isn: Option<u32>,
     /// The script's number of the stack's SYN.
     pub isn: u32,
-    /// The number of the script's own first SYN, which is the live one, too.
+    /// The sequence number of the script's first SYN, which is also the live one.
     pub remote_isn: Option<u32>,
-    /// Live numbers of the latest SYNs that began a connection, the stack's and the script's: their data begins behind
-    /// them.
+    /// Live sequence numbers of the latest SYNs that began a connection, the stack's and the script's: data begins
+    /// after them.
     pub own_syn: u32,
     pub peer_syn: u32,
-    /// Timestamps of the stack: the script's value to the live one.
+    /// Timestamps of the stack: the script's value, mapped to the live one.
     pub timestamps: HashMap<u32, u32>,
-    /// The first timestamp: when, the script's value, the live one.
+    /// The first timestamp: time, script's value, live value.
     pub first_timestamp: Option<(Time, u32, u32)>,
-    /// Sequence and acknowledgement number that a reset of the peer's would have.
+    /// Sequence and acknowledgement number for a reset by the peer.
     pub last: Option<(u32, u32)>,
-    /// The last segment of the stack's that was compared: when it left, where it ends, its bytes of data.
+    /// The last compared segment of the stack: time, end, bytes of data.
     pub previous: Option<(Time, u32, u32)>,
-    /// The bytes are not the pattern's.
+    /// The bytes do not follow the pattern.
     pub unchecked: bool,
 }
 
@@ -73,8 +73,8 @@ impl Connection {
         }
     }
 
-    /// A live sequence number of the stack's as the script counts: from the SYN, which itself has a number of the
-    /// script's choice.
+    /// Converts a live sequence number of the stack to the script's: relative to the SYN, whose number the script
+    /// chooses.
     pub(super) fn to_script(&self, seq: u32, syn: bool) -> u32 {
         seq.wrapping_sub(self.live_isn.unwrap_or(0)).wrapping_add(if syn { self.isn } else { 0 })
     }
@@ -84,12 +84,12 @@ impl Connection {
         seq.wrapping_add(self.live_isn.unwrap_or(0)).wrapping_sub(if syn { self.isn } else { 0 })
     }
 
-    /// What the script's own numbers count from in a segment: its SYN, but in a SYN nothing.
+    /// The base of the script's own numbers in a segment: its SYN, or zero in a SYN.
     pub(super) fn base(&self, syn: bool) -> u32 {
         if syn { 0 } else { self.remote_isn.unwrap_or(0) }
     }
 
-    /// Whether a packet of the stack's with these addresses belongs here.
+    /// Whether a packet of the stack with these addresses belongs to this connection.
     pub(super) fn owns(&self, ip: &Ip, ports: (u16, u16)) -> bool {
         ip.src == self.local.ip()
             && ip.dst == self.remote.ip()
@@ -99,16 +99,15 @@ impl Connection {
 }
 
 impl Runner {
-    /// The connection that a packet is about. `ports` are the stack's and the script's, if the packet names them;
-    /// `opens` says that it is a SYN to the stack: with ports of no known connection it begins one. Without ports a
-    /// packet is about the connection under test also after its descriptor was closed: a SYN may meet it in TIME-WAIT.
+    /// The connection of a packet. `ports` are the stack's and the script's, if the packet names them; `opens`: it is a
+    /// SYN to the stack, which with unknown ports begins a connection. Without ports a packet belongs to the connection
+    /// under test also after its descriptor was closed: a SYN may arrive in TIME-WAIT.
     pub(super) fn connection(&mut self, ports: Option<(u16, u16)>, opens: bool) -> Ran<usize> {
         if let Some((local, remote)) = ports {
             let known = self.connections.iter().rposition(|c| c.local.port() == local && c.remote.port() == remote);
             return match (known, self.under_test) {
                 (Some(index), _) => Ok(index),
-                // Ports of no known connection: the packet counts as one of the connection under test, which does not
-                // change.
+                // Unknown ports: the packet belongs to the connection under test, which does not change.
                 (None, UnderTest::Connection(index)) if !opens => {
                     let stranger = self.add_connection(local, remote);
                     self.under_test = UnderTest::Connection(index);
@@ -189,7 +188,7 @@ impl Runner {
         self.streams.remove(&fd);
     }
 
-    /// The descriptor that assertions ask for TCP_INFO.
+    /// The descriptor whose TCP_INFO assertions read.
     pub(super) fn fd_under_test(&self) -> Option<i32> {
         match self.under_test {
             UnderTest::Connection(index) => self.connections[index].fd,
@@ -198,7 +197,7 @@ impl Runner {
         }
     }
 
-    /// Resets every connection, as a peer would that forgets them.
+    /// Resets every connection, as a restarted peer would.
     pub(super) fn reset_all(&mut self) {
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
@@ -215,7 +214,7 @@ impl Runner {
             };
             let ip = self.inbound_ip(index, 0, 64);
             if let Ok(frame) = frame::tcp(self.host.macs, &ip, &reset) {
-                // A reset that a full link loses is a connection that ends by its timers.
+                // If a full link drops a reset, the connection ends by its timers.
                 let _ = self.host.put(&frame);
                 self.host.settle();
             }

@@ -1,4 +1,4 @@
-//! Packets that must go out: waiting for them, mapping them into the script's numbers, and comparing.
+//! Expected packets: waiting, conversion to the script's numbers, and comparison.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::script::{Body, Direction, IpInfo, Nanos, Packet, TcpOption, TcpSpec, 
 use super::values::pattern;
 use super::{Ran, Runner, tolerance};
 
-/// How long after its time a packet is still waited for, so that a late one is reported as late and not as missing.
+/// How long after its time a packet is still awaited, so that a late one is not reported as missing.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long `*` waits: longer than any retransmission.
 const FOREVER: Duration = Duration::from_secs(1000);
 
-/// What the stack sent: its IP header, the rest, and when.
+/// A packet of the stack: IP header, payload, and time.
 struct Live {
     at: Time,
     ip: Ip,
@@ -24,7 +24,7 @@ struct Live {
 }
 
 impl Runner {
-    /// Waits for the packet and compares it; the script time from which the next event counts.
+    /// Waits for the packet and compares it; returns the script time from which the next event counts.
     pub(super) fn expect(&mut self, wanted: &Packet, when: When, from: Nanos, to: Nanos) -> Ran<Nanos> {
         let index = match &wanted.body {
             Body::Tcp(spec) => self.connection(spec.ports, false)?,
@@ -58,11 +58,11 @@ impl Runner {
             }
             _ => return Err(self.error(format!("expected {wanted}, got another protocol"))),
         }
-        // After a range or `*` the next event counts from what happened.
+        // After a range or `*` the next event counts from the actual time.
         Ok(if matches!(when, When::Absolute(_) | When::Relative(_)) { from } else { at })
     }
 
-    /// Complains of the first packet that was sent and not looked at.
+    /// An error for the first packet that was sent and not compared.
     pub(super) fn leftovers(&self) -> Ran<()> {
         let Some((at, bytes)) = self.host.sent.front() else { return Ok(()) };
         let seconds = self.script_time(*at) as f64 / 1e9;
@@ -124,7 +124,7 @@ impl Runner {
         }
     }
 
-    /// What a reset of the peer's must say after this packet.
+    /// Records the numbers for a reset by the peer after this packet.
     fn note(&mut self, index: usize, payload: &Payload) {
         let Payload::Tcp(tcp) = payload else { return };
         let end = tcp.data.len() as u32 + u32::from(tcp.flags & flag::SYN != 0) + u32::from(tcp.flags & flag::FIN != 0);
@@ -133,7 +133,7 @@ impl Runner {
         connection.last = (tcp.flags & flag::RST == 0).then(|| (seq, tcp.seq.wrapping_add(end)));
     }
 
-    /// `None`: in time. Else what to say.
+    /// `None`: in time. Else the message.
     fn timing(&self, when: When, from: Nanos, to: Nanos, at: Nanos) -> Option<String> {
         if when == When::Any {
             return None;
@@ -201,8 +201,8 @@ impl Runner {
         self.check_data(index, &segment)?;
         let mut late = self.timing(when, from, to, at);
         let mut several = false;
-        // A scripted segment may stand for several in a row, as a device would have cut it, and for an acknowledgement
-        // right in front of it, as in packetdrill.
+        // A scripted segment may match several in a row, as a device would have cut it, and an acknowledgement right
+        // before it, as in packetdrill.
         while !self.settings.strict_segments && may_go_on(&segment) && (segment.data.len() as u32) < spec.len {
             let latest = self.live(to.max(at)) + Duration::from_nanos(tolerance(&self.settings, to - self.last) as u64);
             let Ok(next) = self.next_packet(index, wanted, latest) else { break };
@@ -220,7 +220,7 @@ impl Runner {
         }
         let end = segment.seq.wrapping_add(segment.data.len() as u32);
         if several || self.ends_super_segment(index, first.at, &segment, end) {
-            // Linux pushes every super-segment, so that the receiver's merging ends there; one segment at a time has no
+            // Linux sets PSH on every super-segment, so that the receiver's merging ends there; single segments have no
             // such reason.
             segment.flags |= spec.flags & flag::PSH;
         }
@@ -235,8 +235,8 @@ impl Runner {
         Ok(())
     }
 
-    /// May this be the last of a super-segment that the script lists piece by piece? It follows one of the same length,
-    /// and more data follows it, all at once.
+    /// Whether this may be the last piece of a super-segment that the script lists piece by piece: it follows one of
+    /// the same length, and more data follows at once.
     fn ends_super_segment(&self, index: usize, at: Time, segment: &Tcp, end: u32) -> bool {
         let connection = &self.connections[index];
         let alike = Some((at, segment.seq, segment.data.len() as u32));
@@ -250,8 +250,7 @@ impl Runner {
             })
     }
 
-    /// The stack's first SYN says where its numbers begin. They go on counting from there when another SYN begins
-    /// another connection between the same ports.
+    /// The stack's first SYN sets the base of its numbers, also for later connections between the same ports.
     fn learn_sequence(&mut self, index: usize, spec: &TcpSpec, segment: &Tcp) {
         let connection = &mut self.connections[index];
         if segment.flags & flag::SYN != 0 {
@@ -274,7 +273,7 @@ impl Runner {
         }
     }
 
-    /// The live segment in the script's numbers, showing what the script shows.
+    /// The live segment in the script's numbers, with the fields that the script has.
     fn in_script(&self, index: usize, segment: &Tcp, spec: &TcpSpec) -> Packet {
         let connection = &self.connections[index];
         let wanted = timestamps(spec.options.as_deref());
@@ -288,7 +287,7 @@ impl Runner {
                 let known =
                     connection.first_timestamp.map(|(_, script, live)| script.wrapping_add(val.wrapping_sub(live)));
                 let val = match (self.settings.tick, wanted, known) {
-                    // Without a tick the script's value stands for whatever the clock says.
+                    // Without a tick the script's value matches any clock value.
                     (None, Some((val, _)), _) | (Some(_), Some((val, _)), None) => val,
                     (_, _, known) => known.unwrap_or(*val),
                 };
@@ -355,7 +354,7 @@ impl Runner {
         i64::from(got.wrapping_sub(wanted) as i32).abs() <= slack
     }
 
-    /// The data of a segment must be what was written, wherever it was cut and however often it was sent.
+    /// The data of a segment must be the data written, wherever it was cut and however often it was sent.
     fn check_data(&self, index: usize, segment: &Tcp) -> Ran<()> {
         let connection = &self.connections[index];
         if connection.unchecked || segment.data.is_empty() || connection.live_isn.is_none() {
@@ -377,13 +376,12 @@ impl Runner {
     }
 }
 
-/// Whether a segment may be the beginning of what the script writes as one: it has data, or says nothing but how far
-/// its sender has received.
+/// Whether a segment may be the beginning of one scripted segment: it has data, or is a pure acknowledgement.
 fn may_go_on(segment: &Tcp) -> bool {
     !segment.data.is_empty() || segment.flags == flag::ACK
 }
 
-/// Whether `next` continues `segment`. An acknowledgement must say the same as the data behind it.
+/// Whether `next` continues `segment`. An acknowledgement must have the same numbers as the data after it.
 fn continues(segment: &Tcp, next: &Tcp) -> bool {
     let says = |segment: &Tcp| (segment.ack, segment.window, segment.options.len());
     next.seq == segment.seq.wrapping_add(segment.data.len() as u32)

@@ -1,4 +1,4 @@
-//! Packets that come.
+//! Injected packets.
 
 use std::num::NonZeroU16;
 
@@ -10,7 +10,7 @@ use super::{Ran, Runner};
 
 const TTL: u8 = 64;
 
-/// The segments that `whole` was: `size` bytes of data each, FIN and PSH at the end.
+/// The segments of `whole`: `size` bytes of data each, FIN and PSH at the end.
 fn cut(whole: Tcp, size: u16) -> Vec<Tcp> {
     let size = usize::from(size);
     let parts = whole.data.len().div_ceil(size);
@@ -47,7 +47,7 @@ impl Runner {
                     Some(size) if self.settings.unmerged => cut(whole, size),
                     _ => vec![whole],
                 };
-                // A packet that a device has merged says what it was merged from.
+                // A packet merged by a device carries the segment size.
                 let merged = size.filter(|_| !self.settings.unmerged).unwrap_or(0);
                 for segment in segments {
                     let frame = frame::tcp(self.host.macs, &ip, &segment).map_err(|error| self.error(error))?;
@@ -75,7 +75,7 @@ impl Runner {
         let opens = spec.flags & (flag::SYN | flag::ACK | flag::RST) == flag::SYN;
         let index = self.connection(spec.ports.map(|(from, to)| (to, from)), opens)?;
         if spec.flags & flag::SYN != 0 {
-            // Another SYN may begin another connection between the same ports: numbers go on counting from the first.
+            // Another SYN may begin another connection between the same ports: numbers stay relative to the first.
             self.connections[index].remote_isn.get_or_insert(spec.seq);
             if !self.is_synchronised(index) {
                 self.connections[index].peer_syn = spec.seq;
@@ -84,7 +84,7 @@ impl Runner {
         Ok(index)
     }
 
-    /// A SYN within such a connection begins nothing, and no byte counts from it.
+    /// A SYN in such a connection does not begin another one.
     fn is_synchronised(&mut self, index: usize) -> bool {
         let info = self.connections[index].fd.and_then(|fd| self.sockets.tcp_info(fd).ok());
         let state = info.and_then(|info| info.field("state"));
@@ -104,7 +104,7 @@ impl Runner {
         let syn = spec.flags & flag::SYN != 0;
         let live = |seq| connection.to_live(seq, syn);
         let options = spec.options.clone().unwrap_or_default().into_iter().map(|option| match option {
-            // What the stack's sender is told of is the stack's sequence space.
+            // SACK blocks are in the stack's sequence space.
             TcpOption::Sack(blocks) => {
                 TcpOption::Sack(blocks.into_iter().map(|(left, right)| (live(left), live(right))).collect())
             }
@@ -143,7 +143,7 @@ impl Runner {
             seq,
             quoted,
         };
-        // A router on the way says it: the peer's address serves as well as any.
+        // The sender is a router; the peer's address serves as its address.
         Ok(frame::icmp(self.host.macs, &self.inbound_ip(index, tos, ttl), spec, &offender))
     }
 }

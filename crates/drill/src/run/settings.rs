@@ -10,29 +10,29 @@ use crate::script::{Nanos, Setting};
 
 use super::Ran;
 
-/// What they say.
+/// Their values.
 pub(super) struct ScriptSettings {
     /// Least tolerance of times.
     pub tolerance: Nanos,
-    /// What one step of the timestamp clock is, if timestamps are to be checked.
+    /// The tick of the timestamp clock, if timestamps are to be checked.
     pub tick: Option<Nanos>,
     /// A scripted segment is one segment, not several in a row.
     pub strict_segments: bool,
-    /// What is sent and not looked at is an error at the end of the script.
+    /// A packet that was not compared is an error at the end of the script.
     pub no_leftovers: bool,
     pub addresses: Addresses,
-    /// Sockets are of IPv6 and speak IPv4: their addresses are IPv4-mapped.
+    /// IPv6 sockets with IPv4-mapped addresses.
     pub mapped: bool,
     pub mtu: usize,
-    /// What comes with more data than this was merged by the device from segments of so much.
+    /// Injected packets with more data than this were merged by the device from segments of this size.
     pub segment: Option<NonZeroU16>,
-    /// The device merges nothing: such segments come one behind the other, at once.
+    /// The device does not merge: such segments arrive one after the other, at once.
     pub unmerged: bool,
     pub bind_port: u16,
     pub connect_port: u16,
 }
 
-/// Settings of the other runner that have no meaning where nothing is real.
+/// Settings of packetdrill that have no meaning in virtual time.
 const IGNORED: [&str; 21] = [
     "tcp_ts_ecr_scaled",
     "define",
@@ -72,7 +72,7 @@ impl ScriptSettings {
             bind_port: 8080,
             connect_port: 8080,
         };
-        // The version first: it chooses the addresses that others change.
+        // The version first: it chooses the addresses that other settings change.
         let version = options.iter().rev().find(|option| option.name == "ip_version");
         let said = match version {
             None => None,

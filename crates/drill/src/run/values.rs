@@ -7,17 +7,17 @@ use crate::symbols;
 
 use super::Runner;
 
-/// How far a descriptor has written and read.
+/// Bytes written and read on a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
     pub written: u32,
     pub read: u32,
-    /// What is read is not compared any more: bytes were left out.
+    /// Bytes read are no longer compared, because some were skipped.
     pub unchecked: bool,
 }
 
-/// The byte at a place in a stream: what is written and what comes is made of these, so that both directions can be
-/// compared byte by byte. 251 is prime: no segment size makes it repeat.
+/// The byte at a position of a stream, in both directions, so that data can be compared byte by byte. 251 is prime: no
+/// segment size makes it repeat.
 pub(super) fn pattern(place: u32) -> u8 {
     (place % 251) as u8
 }

@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-/// Where the servers of the examples listen when both ends are ours.
+/// Where the servers of the examples listen if both ends are ours.
 pub fn memory_address(port: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], port))
 }

@@ -1,8 +1,9 @@
-//! Data in and out of a connection: written from the caller's memory or shared, read into it or taken as buffers.
+//! Reading and writing of a connection: data is written from the caller's memory or shared, and read into it or taken
+//! as buffers.
 //!
-//! Copies are made on the caller's thread with nothing held but the handle's own lock. What was handed over and not
-//! read stays in the residue; the connection hears how much that is. What may never happen: data passes what was handed
-//! over before it.
+//! Copies are made on the caller's thread with only the handle's own lock held. Data that was delivered and not read
+//! stays in the leftover; the connection is notified how much that is. What may never happen: data that overtakes data
+//! delivered earlier.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::ops::Range;
@@ -18,15 +19,14 @@ use tcp::Chunks;
 use super::{TcpStream, Timeouts};
 use crate::leftover::Leftover;
 
-/// The most that one `write` copies before it asks the connection: what a pooled buffer holds.
+/// The most that one `write` copies before it calls the connection: one pooled buffer.
 const COPY: usize = 64 << 10;
-/// Buffers that a write leaves in a pool that is bounded: for the segments that carry what was written, and for what
-/// arrives.
+/// Buffers that a write leaves in a bounded pool: for the segments that carry the data, and for arriving frames.
 const SPARE: usize = 24;
 
 impl TcpStream {
     /// Sends part of shared bytes without copying them: they are copied once, into the segments. Returns how much was
-    /// taken; the caller may change nothing until all is acknowledged, which an `Arc` sees to.
+    /// taken. The bytes must not change until all is acknowledged, which the `Arc` guarantees.
     ///
     /// # Errors
     /// As a write.
@@ -70,7 +70,7 @@ impl TcpStream {
         }
     }
 
-    /// Inlined, so that the chunk is made where the connection takes it from.
+    /// Inlined, so that the chunk is constructed in place for the connection.
     #[inline(always)]
     fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
         let chunks = Chunks::from_buf([chunk]);
@@ -85,7 +85,7 @@ impl TcpStream {
     }
 
     /// Reads like [`Read::read`] and leaves the data to be read again; 0: the stream has ended. The data stays in the
-    /// receive buffer: the peer may not send more because of a peek.
+    /// receive buffer, so a peek does not open the window.
     ///
     /// # Errors
     /// As a read.
@@ -101,7 +101,7 @@ impl TcpStream {
         }
     }
 
-    /// As [`TcpStream::peek`], of at least one byte; `None`: there is nothing now.
+    /// As [`TcpStream::peek`], for at least one byte; `None`: there is no data now.
     pub(crate) fn try_peek(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
         let leftover = self.inner.leftover.lock();
         let most = leftover.bound(out.len());
@@ -120,7 +120,7 @@ impl TcpStream {
             Reply::Peeked(Err(error)) if filled == 0 => return Err(self.error(error)),
             _ if filled == 0 => return Err(self.gone()),
             _ => {
-                // The connection has nothing left, but its reader has.
+                // The connection has no data left, but the leftover has.
                 self.inner.socket.ready.restore(Readiness::READABLE);
                 return Ok(Some(filled));
             }
@@ -132,8 +132,8 @@ impl TcpStream {
         Ok(Some(filled + count))
     }
 
-    /// Hands received data to `copy`, piece by piece, at most `max` bytes in all (at least 1); 0: the stream has
-    /// ended. `None`: there is nothing now.
+    /// Passes received data to `copy`, piece by piece, at most `max` bytes in all (at least 1); 0: the stream has
+    /// ended. `None`: there is no data now.
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
         let mut leftover = self.inner.leftover.lock();
         if leftover.has_data() || self.has_ended() {
@@ -161,7 +161,7 @@ impl TcpStream {
             copy(&buffer[..count]);
             copied += count;
         }
-        // Whole buffers were given: all but the last, or all, have been copied to their end.
+        // Whole buffers were delivered: all but the last, or all, have been copied completely.
         let all: usize = received.data.iter().map(|buffer| buffer.len()).sum();
         if all > copied {
             let window_clamped = received.window_clamped;
@@ -170,7 +170,7 @@ impl TcpStream {
         Ok(Some(copied))
     }
 
-    /// Says how much is still to be read, if the connection waits for that.
+    /// Reports how much is still to be read, if the connection requested that.
     #[inline]
     fn tell(&self, leftover: &mut Leftover) {
         if let Some(bytes) = leftover.news() {
@@ -183,7 +183,7 @@ impl TcpStream {
         self.inner.ended.load(Ordering::Relaxed)
     }
 
-    /// The residue is locked.
+    /// The leftover is locked.
     #[inline]
     fn note_end(&self, received: &tcp::Received) {
         if received.end {
@@ -191,7 +191,7 @@ impl TcpStream {
         }
     }
 
-    /// An answer without data. `None`: there is nothing now.
+    /// Handles an answer without data. `None`: there is no data now.
     #[cold]
     fn nothing_received(&self, reply: Reply) -> io::Result<Option<usize>> {
         match reply {
@@ -201,8 +201,8 @@ impl TcpStream {
         }
     }
 
-    /// Sends from the front of `parts`, gathered into one buffer: copied on the caller's thread, before anything is
-    /// held. Returns how much was taken; 0: there is no room now.
+    /// Sends from the front of `parts`, gathered into one buffer: copied on the caller's thread, before any lock is
+    /// taken. Returns how much was taken; 0: there is no room now.
     pub(crate) fn try_write<'a>(&self, parts: impl Iterator<Item = &'a [u8]> + Clone) -> io::Result<usize> {
         let mut left = parts.clone().map(<[u8]>::len).sum::<usize>().min(COPY);
         let mut buffer = PktBuf::alloc_leaving(left, SPARE).ok_or_else(|| self.error(tcp::Error::NoBuffer))?;
@@ -220,7 +220,7 @@ impl TcpStream {
             return Ok(0);
         }
         loop {
-            // If the send queue is full, wait before the copy: a copy made first might be useless.
+            // If the send queue is full, wait before the copy, which might be useless.
             let room = Readiness::WRITABLE | Readiness::ERROR | Readiness::CLOSED;
             if !self.inner.nonblocking.load(Ordering::Relaxed) && !self.readiness().intersects(room) {
                 self.wait_writable()?;
@@ -233,7 +233,7 @@ impl TcpStream {
         }
     }
 
-    /// Takes more from the connection, for later. False: there is nothing now.
+    /// Takes more data from the connection into the leftover. False: there is no data now.
     fn refill(&self, leftover: &mut Leftover, max: usize) -> io::Result<bool> {
         let Some(received) = self.receive(max)? else { return Ok(false) };
         self.note_end(&received);
@@ -241,7 +241,7 @@ impl TcpStream {
         Ok(true)
     }
 
-    /// Takes about `max` bytes from the connection; `None`: there is nothing now.
+    /// Takes about `max` bytes from the connection; `None`: there is no data now.
     #[inline]
     fn receive(&self, max: usize) -> io::Result<Option<tcp::Received>> {
         match self.call(Call::Receive(tcp::Receive { max })) {
@@ -297,7 +297,7 @@ impl Read for &TcpStream {
         }
     }
 
-    /// Copies what is there into the buffers, from the first to the last, as far as it goes.
+    /// Copies the available data into the buffers, from the first to the last.
     fn read_vectored(&mut self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         loop {
             if let Some(count) = self.try_read_parts(parts)? {
@@ -309,7 +309,7 @@ impl Read for &TcpStream {
 }
 
 impl TcpStream {
-    /// As [`TcpStream::try_read`], into buffers that are filled one after the other; 0 if they hold nothing, too.
+    /// As [`TcpStream::try_read`], into buffers that are filled one after the other; also 0 if they have no space.
     pub(crate) fn try_read_parts(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
         let room = parts.iter().fold(0, |room: usize, part| room.saturating_add(part.len()));
         if room == 0 {

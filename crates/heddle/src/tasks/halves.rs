@@ -1,7 +1,7 @@
-//! A connection in two, for a task that reads and one that writes.
+//! The halves of a connection, for a task that reads and one that writes.
 //!
-//! The borrowed halves cost nothing and end with the borrow; the owned ones share the connection, and go to tasks of
-//! their own.
+//! The borrowed halves cost nothing and end with the borrow; the owned ones share the connection, for use in separate
+//! tasks.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -24,15 +24,15 @@ pub struct WriteHalf<'a>(pub(super) &'a TcpStream);
 #[derive(Debug)]
 pub struct OwnedReadHalf(Arc<TcpStream>);
 
-/// The writing half of [`TcpStream::into_split`]. Dropping it ends the direction of sending; [`OwnedWriteHalf::forget`]
-/// does not.
+/// The writing half of [`TcpStream::into_split`]. Dropping it shuts down the write direction;
+/// [`OwnedWriteHalf::forget`] does not.
 #[derive(Debug)]
 pub struct OwnedWriteHalf {
     /// `None` once it is forgotten or reunited.
     stream: Option<Arc<TcpStream>>,
 }
 
-/// The halves are of two connections: both are given back.
+/// The halves belong to two connections; contains both.
 #[derive(Debug)]
 pub struct ReuniteError(pub OwnedReadHalf, pub OwnedWriteHalf);
 
@@ -51,10 +51,10 @@ pub(super) fn into_split(stream: TcpStream) -> (OwnedReadHalf, OwnedWriteHalf) {
 }
 
 impl OwnedReadHalf {
-    /// Puts the halves of one connection together again.
+    /// Reunites the halves of one connection.
     ///
     /// # Errors
-    /// They are of two connections.
+    /// They belong to two connections.
     pub fn reunite(self, other: OwnedWriteHalf) -> Result<TcpStream, ReuniteError> {
         other.reunite(self)
     }
@@ -64,12 +64,12 @@ impl OwnedWriteHalf {
     /// As [`OwnedReadHalf::reunite`].
     ///
     /// # Errors
-    /// They are of two connections.
+    /// They belong to two connections.
     pub fn reunite(mut self, other: OwnedReadHalf) -> Result<TcpStream, ReuniteError> {
         match self.stream.take() {
             Some(stream) if Arc::ptr_eq(&stream, &other.0) => {
                 drop(other);
-                // There are no more than two halves, and one is gone.
+                // There are only two halves, and one is gone.
                 Arc::try_unwrap(stream).map_err(|stream| {
                     ReuniteError(OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream: Some(stream) })
                 })
@@ -78,7 +78,7 @@ impl OwnedWriteHalf {
         }
     }
 
-    /// Drops the half, and leaves the direction of sending open.
+    /// Drops the half, and leaves the write direction open.
     pub fn forget(mut self) {
         self.stream = None;
     }
@@ -87,7 +87,7 @@ impl OwnedWriteHalf {
 impl Drop for OwnedWriteHalf {
     fn drop(&mut self) {
         if let Some(stream) = &self.stream {
-            // A connection that is gone has nothing to end.
+            // A connection that is gone has nothing to shut down.
             let _ = stream.get_ref().shutdown(Shutdown::Write);
         }
     }

@@ -1,13 +1,13 @@
-//! What a task waits for, and what it finds: tokio's `Interest` and `Ready`, which tokio has only with its I/O driver.
+//! Versions of tokio's `Interest` and `Ready`, which tokio has only with its I/O driver.
 
 use std::ops::BitOr;
 
 use stack::socket::Readiness;
 
 const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
-/// Bits after which a read is worth a try.
+/// Bits after which a read should be tried.
 const READABLE: Readiness = Readiness(Readiness::READABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
-/// Bits after which a write is worth a try.
+/// Bits after which a write should be tried.
 pub(super) const WRITABLE: Readiness = Readiness(Readiness::WRITABLE.0 | ENDED);
 
 /// Directions that a task waits for.
@@ -33,7 +33,7 @@ impl Interest {
         self.write
     }
 
-    /// Either of both.
+    /// Both interests combined.
     #[must_use]
     pub const fn add(self, other: Interest) -> Interest {
         Interest { read: self.read || other.read, write: self.write || other.write }
@@ -53,7 +53,7 @@ impl BitOr for Interest {
     }
 }
 
-/// What a socket is ready for: a hint, as another task may be faster.
+/// The readiness of a socket: a hint, as another task may be faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready(pub(super) Readiness);
 
@@ -83,7 +83,7 @@ impl Ready {
         self.0.intersects(Readiness::ERROR)
     }
 
-    /// None of it.
+    /// Whether nothing is ready.
     pub fn is_empty(self) -> bool {
         !self.is_readable() && !self.is_writable() && !self.is_error()
     }

@@ -1,4 +1,4 @@
-//! A listening socket as a task holds it.
+//! An asynchronous listening socket.
 
 use std::future::poll_fn;
 use std::io;

@@ -1,4 +1,4 @@
-//! A TCP connection as a task holds it.
+//! An asynchronous TCP connection.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -35,7 +35,7 @@ impl TcpStream {
         TcpStream::connect_with(&Connect::new(), stack, address).await
     }
 
-    /// As [`TcpStream::connect`], with what `connect` says: a local address, options, first data.
+    /// As [`TcpStream::connect`], with the parameters of `connect`: a local address, options, first data.
     ///
     /// # Errors
     /// See [`ConnectError`].
@@ -63,8 +63,8 @@ impl TcpStream {
         self.stream
     }
 
-    /// The connection, for its options, its addresses and its status. (To read, write or watch it by other means is to
-    /// interfere with the tasks that wait for it.)
+    /// The connection, for its options, its addresses and its status. (Reading, writing or watching it by other means
+    /// interferes with the tasks that wait for it.)
     pub fn get_ref(&self) -> &crate::TcpStream {
         &self.stream
     }
@@ -146,13 +146,12 @@ impl TcpStream {
         (ReadHalf(self), WriteHalf(self))
     }
 
-    /// Two halves that share the connection, for two tasks. Dropping the half that writes ends the direction of
-    /// sending.
+    /// Two halves that share the connection, for two tasks. Dropping the write half shuts down the write direction.
     pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
         halves::into_split(self)
     }
 
-    /// Waits until one of the directions is worth a try; which is. An error or the end makes a direction ready, too.
+    /// Waits until one of the directions is ready; returns which. An error or the end makes a direction ready, too.
     ///
     /// # Errors
     /// None; as in tokio.
@@ -174,7 +173,7 @@ impl TcpStream {
         .await
     }
 
-    /// Waits until a read is worth a try: there is data, or its end, or an error. One task at a time may wait to read.
+    /// Waits until a read should be tried: there is data, or its end, or an error. One task at a time may wait to read.
     ///
     /// # Errors
     /// None; as in tokio.
@@ -182,7 +181,7 @@ impl TcpStream {
         self.ready(Interest::READABLE).await.map(drop)
     }
 
-    /// Waits until a write is worth a try: there is room, or an error. One task at a time may wait to write.
+    /// Waits until a write should be tried: there is room, or an error. One task at a time may wait to write.
     ///
     /// # Errors
     /// None; as in tokio.
@@ -210,10 +209,10 @@ impl TcpStream {
         try_twice(cx, waker, || Ok(self.stream.readiness().intersects(interest.bits()).then_some(())))
     }
 
-    /// Reads what is there now; 0: the end of the stream.
+    /// Reads the available data; 0: the end of the stream.
     ///
     /// # Errors
-    /// As a read; [`io::ErrorKind::WouldBlock`]: nothing is there now.
+    /// As a read; [`io::ErrorKind::WouldBlock`]: there is no data now.
     pub fn try_read(&self, out: &mut [u8]) -> io::Result<usize> {
         (&self.stream).read(out)
     }
@@ -242,7 +241,7 @@ impl TcpStream {
         (&self.stream).write_vectored(parts)
     }
 
-    /// Calls `attempt`, which is to use [`TcpStream::get_ref`], if one of the directions may be ready.
+    /// Calls `attempt`, which should use [`TcpStream::get_ref`], if one of the directions may be ready.
     ///
     /// # Errors
     /// Those of `attempt`; [`io::ErrorKind::WouldBlock`] if neither is ready, without a call.
@@ -264,15 +263,15 @@ impl TcpStream {
         poll_fn(|cx| try_twice(cx, &self.attachment.wakers().read, || self.stream.try_peek(out))).await
     }
 
-    /// Waits until the connection has failed: a reset came, or no answer for too long. For a task that does not read at
-    /// the moment; it uses the same waker slot as [`TcpStream::readable`], so both belong in one task.
+    /// Waits until the connection has failed: by a reset or a timeout. For a task that does not read at the moment; it
+    /// uses the same waker slot as [`TcpStream::readable`], so both belong in one task.
     pub async fn failed(&self) {
         // It never fails: the closure does not.
         let failed = || Ok(self.stream.readiness().intersects(Readiness::ERROR).then_some(()));
         let _ = poll_fn(|cx| try_twice(cx, &self.attachment.wakers().read, failed)).await;
     }
 
-    /// Copies what is there into `out`; 0: the end of the stream.
+    /// Copies the available data into `out`; 0: the end of the stream.
     pub(super) fn poll_read_slice(&self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         if out.is_empty() {
             return Poll::Ready(Ok(0));
@@ -300,7 +299,7 @@ impl TcpStream {
         self.poll_write_parts(cx, parts.iter().map(|part| &**part))
     }
 
-    /// Ends the direction of sending; what was written before is still delivered.
+    /// Shuts down the write direction; data written before is still delivered.
     pub(super) fn end_writing(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
@@ -314,7 +313,7 @@ impl TcpStream {
             return Poll::Ready(Ok(0));
         }
         try_twice(cx, &self.attachment.wakers().write, || {
-            // The bit is never clear while there is room: a full send queue costs no copy.
+            // The bit is never clear while there is room, so a full send queue costs no copy.
             if !self.stream.readiness().intersects(WRITABLE) {
                 return Ok(None);
             }
@@ -324,7 +323,7 @@ impl TcpStream {
     }
 }
 
-/// Tries; if there is nothing, registers the waker and tries again.
+/// Tries; if not ready, registers the waker and tries again.
 fn try_twice<T>(
     cx: &mut Context<'_>,
     waker: &AtomicWaker,

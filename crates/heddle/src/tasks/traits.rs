@@ -1,5 +1,4 @@
-//! The traits of tokio and of futures-io, for whole connections and for halves. All of them stand on the same few
-//! polls.
+//! The traits of tokio and of futures-io, for whole connections and for halves, all based on the same few polls.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -40,7 +39,7 @@ macro_rules! read {
     )*};
 }
 
-/// What both traits for writing have in common.
+/// The methods common to both write traits.
 macro_rules! write_methods {
     () => {
         fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
@@ -55,7 +54,7 @@ macro_rules! write_methods {
             self.poll_write_slices(cx, parts)
         }
 
-        /// Nothing is kept here: what was written is the connection's already.
+        /// There is no buffer here: written data already belongs to the connection.
         fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
@@ -72,7 +71,7 @@ macro_rules! write {
                 true
             }
 
-            /// Ends the direction of sending; what was written before is still delivered.
+            /// Shuts down the write direction; data written before is still delivered.
             fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(self.end_writing())
             }
@@ -82,7 +81,7 @@ macro_rules! write {
         impl futures_io::AsyncWrite for $writer {
             write_methods!();
 
-            /// Ends the direction of sending; what was written before is still delivered.
+            /// Shuts down the write direction; data written before is still delivered.
             fn poll_close(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
                 Poll::Ready(self.end_writing())
             }

@@ -1,4 +1,4 @@
-//! A datagram socket as a task holds it.
+//! An asynchronous datagram socket.
 
 use std::future::poll_fn;
 use std::io;
@@ -37,10 +37,10 @@ impl UdpSocket {
         self.socket.connect(peer)
     }
 
-    /// Sends `data` as one datagram to `to`. It never waits: like a network that is full, it may lose the datagram.
+    /// Sends `data` as one datagram to `to`. It never waits: like a congested network, it may lose the datagram.
     ///
     /// # Errors
-    /// Too long, no route, or what an earlier datagram met.
+    /// Too long, no route, or the error of an earlier datagram.
     pub async fn send_to(&self, data: &[u8], to: impl ToAddr) -> io::Result<usize> {
         self.socket.send_to(data, to)
     }
@@ -53,7 +53,7 @@ impl UdpSocket {
         self.socket.send(data)
     }
 
-    /// Receives one datagram; what does not fit into `out` is lost. Its length and its sender.
+    /// Receives one datagram; bytes that do not fit into `out` are lost. Returns its length and its sender.
     ///
     /// # Errors
     /// The connected peer refused an earlier datagram.
@@ -141,7 +141,7 @@ impl UdpSocket {
         self.socket.send(data)
     }
 
-    /// Calls `attempt`, which is to use [`UdpSocket::get_ref`], if the socket may be ready.
+    /// Calls `attempt`, which should use [`UdpSocket::get_ref`], if the socket may be ready.
     ///
     /// # Errors
     /// Those of `attempt`; [`io::ErrorKind::WouldBlock`] if the socket is not ready, without a call.
@@ -152,7 +152,7 @@ impl UdpSocket {
         attempt()
     }
 
-    /// Waits until the socket is ready; for what it is. Sending never waits.
+    /// Waits until the socket is ready; returns its readiness. Sending never waits.
     ///
     /// # Errors
     /// None; as in tokio.
@@ -161,7 +161,7 @@ impl UdpSocket {
         poll_fn(|cx| self.poll_twice(cx, ready)).await.map(Ready)
     }
 
-    /// Waits until receiving is worth a try: there is a datagram, or an error.
+    /// Waits until receiving should be tried: there is a datagram, or an error.
     ///
     /// # Errors
     /// None; as in tokio.
@@ -169,7 +169,7 @@ impl UdpSocket {
         self.ready(Interest::READABLE).await.map(drop)
     }
 
-    /// Returns at once: a datagram that finds no room is lost, as in the network.
+    /// Returns at once: a datagram without room is lost, as in the network.
     ///
     /// # Errors
     /// None; as in tokio.
@@ -184,7 +184,7 @@ impl UdpSocket {
         Poll::Ready(Ok((length, datagram.source)))
     }
 
-    /// Tries, and if nothing is there leaves the waker and tries again.
+    /// Tries; if not ready, registers the waker and tries again.
     fn poll_twice<T>(
         &self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Tasks that wait for a socket, and how an edge of the socket reaches them.
+//! Tasks that wait for a socket, and their wake-up by its edges.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -9,9 +9,9 @@ use stack::socket::readiness::{Pollable, Watch};
 use sync::{Lock, LockClass, LockKind, Real};
 
 const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
-/// Bits after which a read, or an accept, is worth a try.
+/// Bits after which a read, or an accept, should be tried.
 const READ: Readiness = Readiness(Readiness::READABLE.0 | Readiness::ACCEPTABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
-/// Bits after which a write, or a look at a connection being opened, is worth a try.
+/// Bits after which a write, or a check of a connection being opened, should be tried.
 const WRITE: Readiness = Readiness(Readiness::WRITABLE.0 | Readiness::CONNECTED.0 | ENDED);
 
 /// A socket's registration with its wakers; it ends when this is dropped.
@@ -35,12 +35,12 @@ impl<S: Pollable<Real>, W: Watch + Default> Attachment<S, W> {
 
 impl<S: Pollable<Real>, W: Watch> Drop for Attachment<S, W> {
     fn drop(&mut self) {
-        // Tasks hold sockets, and sockets would hold tasks.
+        // Breaks the reference cycle of tasks and sockets.
         self.socket.ready_state().deregister();
     }
 }
 
-/// For a stream: one task reads, one writes, which `&mut` sees to.
+/// For a stream: one task reads, one writes, which `&mut` guarantees.
 #[derive(Default)]
 pub(super) struct Halves {
     pub read: AtomicWaker,
@@ -58,7 +58,7 @@ impl Watch for Halves {
     }
 }
 
-/// For a socket whose methods take `&self`: any number of tasks wait to receive, and all try again at an edge.
+/// For a socket whose methods take `&self`: any number of tasks wait to receive, and all try again after an edge.
 pub(super) struct Crowd {
     waiting: Lock<Vec<Waker>, Real>,
 }
@@ -70,7 +70,7 @@ impl Default for Crowd {
 }
 
 impl Crowd {
-    /// Has `waker` woken at the next edge. A task that is in already is not put in again.
+    /// Wakes `waker` at the next edge. A task that is already registered is not added again.
     pub fn register(&self, waker: &Waker) {
         let mut waiting = self.waiting.lock();
         if !waiting.iter().any(|other| other.will_wake(waker)) {

@@ -1,5 +1,5 @@
-//! A cell of the fault matrix: one connection's circumstances, as a value that prints itself and can be drawn from a
-//! seed. What is done with it is in `run.rs`.
+//! A cell of the fault matrix: the conditions of a run, as a value that can be printed and drawn from a seed. `run.rs`
+//! runs it.
 
 #![allow(dead_code)] // the test and the soak use their parts
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use heddle::device::fault::{FaultPlan, Pcg};
 use heddle::{ALL_ARCHITECTURES, Architecture};
 
-/// What the cell makes wrap around in the middle of the transfer.
+/// The number that wraps around in the middle of the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
     Nothing,
@@ -29,14 +29,14 @@ pub struct Cell {
     pub queues: usize,
     /// Of the link, in bytes behind the link header.
     pub mtu: usize,
-    /// Half of it is added to each direction's way.
+    /// Half of it is added to each direction's delay.
     pub rtt: Duration,
-    /// Receive buffer of both ends; `None`: as the stack has it.
+    /// Receive buffer of both ends; `None`: the stack's default.
     pub window: Option<u32>,
     /// Text of the fault plan, without the delay that makes the round-trip time.
     pub faults: String,
     pub wrap: Wrap,
-    /// So far the clock jumps when half of the data has arrived.
+    /// How far the clock jumps when half of the data has arrived.
     pub jump: Duration,
     /// Data each way of a connection.
     pub bytes: usize,
@@ -74,7 +74,7 @@ pub fn architecture(index: usize) -> Architecture {
 }
 
 impl Cell {
-    /// A link without faults on which nothing special happens.
+    /// A link without faults or special events.
     pub fn plain(seed: u64) -> Cell {
         Cell {
             architectures: [architecture(0); 2],
@@ -96,7 +96,7 @@ impl Cell {
         let mut plan: FaultPlan = self.faults.parse().expect("a fault plan");
         for faults in [&mut plan.inbound, &mut plan.outbound] {
             faults.timing.delay = self.rtt / 2;
-            // What the link holds is bounded by the windows; only a cell with a rate is to lose at a full queue.
+            // The windows bound the data on the link; only a cell with a rate should lose frames at a full queue.
             if faults.timing.rate.is_none() {
                 faults.timing.limit = usize::MAX;
             }
@@ -105,7 +105,7 @@ impl Cell {
         plan
     }
 
-    /// For how long the link or a queue is out of order at a time.
+    /// For how long the link or a queue is down at a time.
     pub fn outage(&self) -> Duration {
         let words: Vec<&str> = self.faults.split_whitespace().collect();
         let cycles = words.windows(3).filter(|words| ["flap", "full", "stall"].contains(&words[0]));
@@ -114,15 +114,14 @@ impl Cell {
         cycles.filter_map(|words| time(words[2])).max().unwrap_or_default()
     }
 
-    /// Whether the clock jumps while nothing is under way. A jump of half the timestamps' circle is one that only a
-    /// connection without traffic can meet: TS.Recent is no longer believed after it (RFC 7323 section 5.5), so that
-    /// what is in flight across it, even a probe of a closed window, would be taken for the newest, and all that
-    /// follows for old.
+    /// Whether the clock jumps while nothing is in flight. A jump of half the timestamp space is realistic only without
+    /// traffic: TS.Recent is invalid after it (RFC 7323 section 5.5), so a segment in flight across it, even a window
+    /// probe, would be treated as the newest, and all later ones as old.
     pub fn jumps_in_silence(&self) -> bool {
         self.jump == HALF_CIRCLE
     }
 
-    /// Whether damage is all that the link does, so that every damaged packet must be found at its receiver.
+    /// Whether damage is the only fault, so that every damaged packet must be detected by its receiver.
     pub fn counts_damage(&self) -> bool {
         let others = ["loss", "dup", "burst", "flap", "truncate", "rate", "scramble", "pad"];
         let once = !others.iter().any(|word| self.faults.contains(word));
@@ -135,7 +134,7 @@ impl Cell {
     }
 }
 
-/// Every level of every fault by itself, and some that were found to be instructive together.
+/// Every level of every fault by itself, and some instructive combinations.
 pub fn grid() -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |change: &dyn Fn(&mut Cell)| {
@@ -277,7 +276,7 @@ const JUMPS: [Duration; 3] = [Duration::from_secs(3600), Duration::from_millis(1
 const HALF_CIRCLE: Duration = Duration::from_millis(1 << 31);
 
 impl Cell {
-    /// The cell that a seed means, always the same. Its low byte is the pair of architectures.
+    /// The cell of a seed. The low byte of the seed is the pair of architectures.
     pub fn draw(seed: u64) -> Cell {
         let mut rng = Pcg::new(seed, 1);
         let mut cell = Cell::plain(seed);
@@ -319,24 +318,24 @@ fn draw_faults(rng: &mut Pcg) -> String {
         let percent = |rng: &mut Pcg, most: u32| format!("{}.{}%", rng.below(most), rng.below(10));
         let scope = ["both", "both", "in", "out"][rng.below(4) as usize];
         let kind = rng.below(12) as usize;
-        // Twice the same would be more than the levels say.
+        // The same fault twice would exceed its level.
         if std::mem::replace(&mut drawn[kind], true) {
             continue;
         }
         if let 5 | 6 = kind {
-            // A bit and a byte in one packet can cancel each other, for which no checksum is to blame.
+            // A damaged bit and byte in one packet can cancel each other out, which no checksum can detect.
             (drawn[5], drawn[6]) = (true, true);
         }
         let fault = match kind {
             0 => format!("loss {}", percent(rng, 30)),
-            // A burst is counted in frames, of which a connection that has nothing else to send sends one for each
-            // time-out: were it long, the last retransmission would fall into it as well.
+            // A burst is counted in frames, and an otherwise idle connection sends one for each time-out: a long burst
+            // would also hit the last retransmission.
             1 => format!("burst 0.{}% {}%", 1 + rng.below(9), 40 + rng.below(30)),
             2 => format!("reorder {} distance {}", percent(rng, 25), 1 + rng.below(300)),
             3 => format!("reorder {}ms", 1 + rng.below(30)),
             4 => format!("dup {}", percent(rng, 50)),
             5 => format!("corrupt {}", percent(rng, 5)),
-            // One byte: what is longer can be right by chance, once in 65,536 times.
+            // One byte: longer damage passes the checksum by chance, once in 65,536 times.
             6 => format!("scramble {} 1", percent(rng, 5)),
             7 => format!("truncate {}", percent(rng, 5)),
             8 => format!("pad {} ce {}", percent(rng, 50), percent(rng, 20)),
@@ -352,8 +351,8 @@ fn draw_faults(rng: &mut Pcg) -> String {
     words.join(" ")
 }
 
-/// How long a link may be up that is down for `down` milliseconds each time, `up` or a little more: retransmissions two
-/// minutes apart, the longest time-out, must not all meet the link down.
+/// The up time of a link that is down for `down` milliseconds each time, `up` or a little more: retransmissions two
+/// minutes apart, the longest time-out, must not all hit a down time.
 fn out_of_step(up: u32, down: u32) -> u32 {
     const LONGEST_TIMEOUT: u32 = 120_000;
     let drifts = |up: &u32| {

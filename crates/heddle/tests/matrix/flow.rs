@@ -1,5 +1,5 @@
 //! One direction of a connection of the matrix: random data of random lengths, hashed as it leaves and as it arrives,
-//! and how long it stood still.
+//! and the length of its pauses.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -17,9 +17,9 @@ const PAUSE: Duration = Duration::from_secs(3);
 pub struct Flow {
     rng: Pcg,
     left: usize,
-    /// Of that, what waits for the clock to jump.
+    /// The part of it that waits for the clock to jump.
     pub held_back: usize,
-    /// Produced and not yet taken by the stack.
+    /// Produced and not yet accepted by the stack.
     pending: Vec<u8>,
     pub sent: Sha256,
     pub received: Sha256,
@@ -27,20 +27,20 @@ pub struct Flow {
     pub ended: bool,
     pub last_progress: Time,
     pub longest_pause: Duration,
-    /// What of the pause is owed to a jump of the clock.
+    /// The part of the pause that is due to a jump of the clock.
     pub excused: Duration,
     /// The sender's longest time-out during the pause.
     time_out: Duration,
-    /// What the sender had sent and heard when that was last more than before, and when that was.
+    /// The sender's counts at their last increase, and the time of that.
     signs: Signs,
     sign_at: Time,
     write_closed: bool,
 }
 
-/// What is seen of a flow's sender while nothing arrives.
+/// Observations of a flow's sender while nothing arrives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Signs {
-    /// Segments that it has sent, and heard.
+    /// Segments that it has sent, and received.
     pub segments: [u32; 2],
     /// Its retransmission time-out, back-off included.
     pub time_out: Duration,
@@ -77,7 +77,7 @@ impl Flow {
         self.sent.update(&self.pending);
     }
 
-    /// Gives the stack what it takes. True: it took something.
+    /// Writes as much as the stack accepts. True: it accepted some.
     pub fn write(&mut self, mut stream: &TcpStream) -> Result<bool, String> {
         let mut moved = false;
         while !self.write_closed {
@@ -104,7 +104,7 @@ impl Flow {
         Ok(moved)
     }
 
-    /// Takes what has arrived, in pieces of random length. True: there was something.
+    /// Reads what has arrived, in pieces of random length. True: there was some.
     pub fn read(&mut self, mut stream: &TcpStream, now: Time) -> Result<bool, String> {
         let mut moved = false;
         let mut buffer = [0; 16_384];
@@ -128,7 +128,7 @@ impl Flow {
         Ok(moved)
     }
 
-    /// Whether all of `bytes` has arrived but what waits for the clock to jump.
+    /// Whether all of `bytes` has arrived except the part that waits for the clock to jump.
     pub fn waits_for_the_jump(&self, bytes: usize) -> bool {
         self.held_back > 0 && self.arrived + self.held_back == bytes
     }
@@ -137,20 +137,19 @@ impl Flow {
         (now - self.last_progress).saturating_sub(self.excused)
     }
 
-    /// The clock has jumped to `now`: nobody is to blame for that time.
+    /// The clock has jumped to `now`: that time does not count as a pause.
     pub fn excuse(&mut self, now: Time) {
         self.excused = now - self.last_progress;
         self.sign_at = now;
     }
 
-    /// Judges a pause. It may last for `tries` of the sender's longest time-outs meanwhile: a segment that is lost
-    /// again after each sign of life of its neighbours never comes to larger time-outs, so that tries add up and do not
-    /// double. And a sender that has data may not be silent for two time-outs in a row: the probe of a tail and the
-    /// time-out that it puts off. Outages of the link come on top, as what leaves at the end of one may be lost, and
-    /// the next try fall into another.
+    /// Checks a pause. It may last for `tries` of the sender's longest time-outs: when a segment is lost again after
+    /// each progress of its neighbours, the time-out does not grow, so tries add up and do not double. And a sender
+    /// with data may not be silent for two time-outs in a row: a tail loss probe and the time-out that it defers.
+    /// Outages are added, because a segment at the end of one may be lost, and the next try may hit another.
     ///
     /// # Errors
-    /// What is wrong, in a few words.
+    /// A short description of the failure.
     pub fn judge(&mut self, signs: Signs, tries: u32, outage: Duration, now: Time) -> Result<(), String> {
         self.time_out = self.time_out.max(signs.time_out);
         let pause = self.pause(now);
@@ -179,7 +178,7 @@ mod tests {
         Time::ZERO + SECOND * seconds
     }
 
-    /// A flow on which nothing arrives, looked at once a second for so many; its sender sends every `every` seconds.
+    /// A flow without arrivals, checked once a second for `seconds`; its sender sends every `every` seconds.
     fn stands_still(seconds: u32, every: u32, time_out: Duration, tries: u32) -> Result<(), String> {
         let mut flow = Flow::new(1, 1, 100, Time::ZERO);
         (1..=seconds).try_for_each(|second| {

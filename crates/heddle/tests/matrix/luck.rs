@@ -1,23 +1,23 @@
-//! How many tries of a connection may fail in a row by the link's chances alone: what tells a connection that is stuck
-//! from one that was unlucky.
+//! How many tries of a connection may fail in a row by chance: distinguishes a stuck connection from an unlucky one.
 //!
-//! A try is a segment and what must come back for it; it fails if either is lost. Losses that do not come singly are a
-//! chain of two states for each way (Gilbert 1960, Elliott 1963), and a run of failed tries gets less likely with each
-//! by the largest eigenvalue of both chains together, restricted to what fails. A connection that tries every two
-//! minutes has its neighbours' addresses confirmed before it sends, which takes one answer of three, at either end.
-//! What may never happen: a bound below what the chances of a drawn cell allow, which would make the soak cry wolf.
+//! A try is a segment and its answer; it fails if either is lost. Correlated losses are a two-state chain for each
+//! direction (Gilbert 1960, Elliott 1963). Each further failed try multiplies the probability of a run by the largest
+//! eigenvalue of both chains together, restricted to failures. A connection that tries every two minutes must first
+//! confirm its neighbours' addresses, which takes one answer of three, at either end. What may never happen: a bound
+//! too low for a drawn cell, which would cause false alarms.
 
 use heddle::device::fault::{Faults, Ppm, Rule};
 
 use crate::cell::Cell;
 
-/// So likely it is, at the most, that a cell is called stuck and was only unlucky.
+/// The maximum probability that an unlucky cell is reported as stuck.
 const FALSE_ALARM: f64 = 1e-9;
-/// Tries that are granted to every connection, for what is delayed and not lost.
+/// The minimum number of tries, for frames that are delayed and not lost.
 const LEAST_TRIES: u32 = 4;
-/// After so many tries a connection of the matrix gives up (`tcp_retries2` and its like), which is an error of its own.
+/// After this many tries a connection of the matrix gives up (`tcp_retries2` and similar), which is an error of its
+/// own.
 pub const MOST_TRIES: u8 = 250;
-/// Solicitations before a neighbour counts as gone (RFC 4861 section 10, and ARP does the same).
+/// Solicitations before a neighbour counts as unreachable (RFC 4861 section 10, and ARP does the same).
 const SOLICITATIONS: i32 = 3;
 /// Enough for the eigenvalue of four states.
 const ROUNDS: usize = 500;
@@ -57,7 +57,7 @@ impl Way {
     }
 }
 
-/// The factor by which a run of failed tries gets less likely with each more.
+/// The factor by which each further failed try reduces the probability of a run.
 fn failing([there, back]: [Way; 2]) -> f64 {
     let states = || (0..4).map(|state| (state / 2, state % 2));
     let mut weight = [0.25; 4];
@@ -79,8 +79,8 @@ fn failing([there, back]: [Way; 2]) -> f64 {
     factor
 }
 
-/// How many tries in a row may fail in `cell`: all together are less likely than one false alarm in 10^9 cells,
-/// wherever in the cell they begin.
+/// How many tries in a row may fail in `cell`: such a run, anywhere in the cell, is less likely than one false alarm in
+/// 10^9 cells.
 pub fn tries_in_a_row(cell: &Cell) -> u32 {
     let plan = cell.fault_plan();
     let failing = failing([Way::of(&plan.inbound), Way::of(&plan.outbound)]);
@@ -113,9 +113,9 @@ mod tests {
         assert_eq!(of("delay 5ms dup 10% reorder 5ms"), 0.0);
         assert!(near(of("in loss 30%"), 0.3) && near(of("loss 30%"), 1.0 - 0.7 * 0.7));
         assert!(near(of("in loss 10% corrupt 10% out truncate 20%"), 1.0 - 0.9 * 0.9 * 0.8));
-        // Where nothing else is lost a run goes on as long as its burst.
+        // Without other losses a run lasts as long as its burst.
         assert!(near(of("out burst 0.5% 40%"), 0.6));
-        // One way of two is enough for a try to fail, but one burst does not make the other likelier.
+        // One direction is enough for a try to fail, but a burst in one does not make the other likelier.
         assert!(of("burst 0.5% 40%") < 0.61 && of("burst 0.5% 40%") > 0.6);
         assert!(near(of("flap 3s 1s"), 1.0 - 0.75 * 0.75));
     }
@@ -128,7 +128,7 @@ mod tests {
         assert!(4 <= little && little < some && some < much && much < 100, "{little} {some} {much}");
     }
 
-    /// Were the bound cut, the chance of a false alarm would not be what it is said to be.
+    /// If the bound were clipped, the probability of a false alarm would be higher than stated.
     #[test]
     fn cells_that_are_drawn_need_fewer_tries_than_a_connection_makes() {
         for seed in 0..20_000 {

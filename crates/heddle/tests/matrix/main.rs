@@ -1,6 +1,6 @@
-//! The fault matrix: random data both ways through everything that a link can do to it, in virtual time, under every
-//! architecture at either end. `cargo xtask soak` draws cells without end; here is every level of every fault, each
-//! cell under four pairs of architectures, such that every architecture meets every cell's neighbours.
+//! The fault matrix: random data both ways through every fault of a link, in virtual time, under every architecture at
+//! either end. `cargo xtask soak` draws cells without end; here is every level of every fault, each cell under four
+//! pairs of architectures, so that every architecture runs a cell or its neighbours.
 
 #[path = "../world/mod.rs"]
 mod world;
@@ -18,10 +18,10 @@ use heddle::{ALL_ARCHITECTURES, Architecture};
 
 use cell::Cell;
 
-/// Of so many architectures one takes a cell as its server.
+/// One of this many architectures is the server of a cell.
 const SHARE: usize = 4;
 
-/// The cells that are one architecture's, with another at the client's end each.
+/// The cells of one architecture, each with another at the client's end.
 fn share(arch: Architecture, cells: Vec<Cell>) -> impl Iterator<Item = Cell> {
     let index = ALL_ARCHITECTURES.iter().position(|name| *name == arch.to_string()).expect("a listed plan");
     let share = cells.into_iter().enumerate().filter(move |(number, _)| (number + index) % SHARE == 0);
@@ -31,7 +31,7 @@ fn share(arch: Architecture, cells: Vec<Cell>) -> impl Iterator<Item = Cell> {
     })
 }
 
-/// What the whole matrix rests on: a change that no receiver can see is seen by the comparison.
+/// A precondition of the matrix: the comparison finds a change that no receiver can detect.
 #[test]
 fn a_forged_data_is_found_by_the_comparison() {
     let cell = Cell { faults: "out forge 5%".to_owned(), ..Cell::plain(1) };
@@ -39,7 +39,7 @@ fn a_forged_data_is_found_by_the_comparison() {
     assert_eq!(wrong, "server to client: what arrived is not what was sent");
 }
 
-/// The other half of what it rests on: a connection that is stuck is found, though its sender goes on trying.
+/// The other precondition: a stuck connection is found although its sender keeps trying.
 #[test]
 fn a_connection_that_is_stuck_is_found() {
     let cell = Cell { faults: "mtu 200".to_owned(), ..Cell::plain(1) };
@@ -47,7 +47,7 @@ fn a_connection_that_is_stuck_is_found() {
     assert!(wrong.starts_with("nothing arrives for "), "{wrong}");
 }
 
-/// A cell happens again in every frame and at the same time, under architectures of every kind.
+/// A cell is reproducible in every frame and its time, under architectures of every kind.
 #[test]
 fn a_seed_means_the_same_run() {
     for pair in [0x00, 0x24, 0x8b, 0xe9] {

@@ -1,6 +1,5 @@
-//! What is done in a cell: a connection is opened for each queue pair, data goes both ways at once, both ends close,
-//! and the world is left alone until nothing remains. On the way it must never stand still for longer than TCP's
-//! time-outs explain.
+//! Runs a cell: opens a connection for each queue pair, sends data both ways at once, closes both ends, and lets time
+//! pass until nothing remains. Meanwhile no direction may pause for longer than TCP's time-outs explain.
 
 #![allow(dead_code)] // the test and the soak use their parts
 
@@ -20,14 +19,14 @@ use crate::flow::{Flow, Signs};
 use crate::luck::{self, MOST_TRIES};
 use crate::world::{World, WorldConfig};
 
-/// Shorter pauses are not looked at.
+/// Shorter pauses are ignored.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
-/// In this time everything must be gone after the last byte: TIME-WAIT, and the FINs that are lost before it.
+/// Within this time after the last byte everything must be gone: TIME-WAIT, and lost FINs before it.
 const AFTERMATH: Duration = Duration::from_secs(3600);
 const SERVER_PORT: u16 = 80;
 const CLIENT_PORT: u16 = 40_000;
 
-/// What a cell that went well has to tell.
+/// The result of a successful cell.
 pub struct Outcome {
     /// Virtual time from the first SYN to the last byte.
     pub took: Duration,
@@ -53,27 +52,26 @@ struct Transfer<'a> {
     conversations: Vec<Conversation>,
     started: Time,
     jumped: bool,
-    /// Since when nothing is under way before a jump that wants that.
+    /// Since when nothing is in flight, before a jump that requires it.
     quiet_since: Option<Time>,
 }
 
-/// Runs a cell; what crosses the server's device goes to `recorder` as a capture.
+/// Runs a cell; `recorder` gets a capture of the server's device.
 ///
 /// # Errors
-/// A sentence about what is wrong, without the cell.
+/// A description of the failure, without the cell.
 pub fn run(cell: &Cell, recorder: Option<Box<dyn Write + Send>>) -> Result<Outcome, String> {
     let buffers = pktbuf::balance();
     let outcome = Transfer::open(cell, recorder)?.run();
     match pktbuf::balance() - buffers {
         0 => outcome,
-        // A failure is told first; its buffers are no news.
+        // A failure is reported first; its leaked buffers are irrelevant.
         left => outcome.and(Err(format!("{left} packet buffers were left behind by the stacks"))),
     }
 }
 
 fn config(cell: &Cell) -> Config {
-    // Where two of three tries fail, fifteen in a row do now and then: giving up then is right, and not what is tested
-    // here.
+    // Where two of three tries fail, fifteen in a row sometimes fail: giving up then is correct, and not tested here.
     let [syn_retries, syn_ack_retries, retries] = [MOST_TRIES; 3];
     let mut config = Config { syn_retries, syn_ack_retries, retries, ..Config::default() };
     if let Some(window) = cell.window {
@@ -84,7 +82,7 @@ fn config(cell: &Cell) -> Config {
     config
 }
 
-/// Moves the clock to where the client's numbers are about to wrap.
+/// Moves the clock to shortly before the client's numbers wrap.
 fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAddr) {
     let tuple = FourTuple {
         local_addr: local.ip(),
@@ -114,7 +112,7 @@ fn addresses(cell: &Cell) -> [IpAddr; 2] {
     addresses.map(|address| address.parse().expect("an address"))
 }
 
-/// A port of the client for each queue pair, such that segments of its connection go by that queue.
+/// A port of the client for each queue pair, so that segments of its connection use that queue.
 fn ports(cell: &Cell, client: &Stack, [remote, local]: [IpAddr; 2]) -> Vec<u16> {
     let queue = |port: u16| {
         let hash = client.below().flow(SocketAddr::new(local, port), SocketAddr::new(remote, SERVER_PORT)).hash;
@@ -136,11 +134,11 @@ impl Conversation {
         Ok(Conversation { client, server: None, flows })
     }
 
-    /// Reads and writes what can be read and written now. True: there was something to do.
+    /// Reads and writes as much as possible now. True: there was progress.
     fn pump(&mut self, now: Time) -> Result<bool, String> {
         let [up, down] = &mut self.flows;
         let client = |error| format!("client, {error}");
-        // Until it is established a write would only be put off.
+        // Until it is established a write would only be queued.
         let mut moved = false;
         if self.client.readiness().intersects(heddle::Readiness::CONNECTED) {
             moved |= up.write(&self.client).map_err(client)?;
@@ -156,10 +154,10 @@ impl Conversation {
         Ok(moved)
     }
 
-    /// No direction may stand still for longer than its sender's time-outs explain.
+    /// No direction may pause for longer than its sender's time-outs explain.
     fn watch(&mut self, cell: &Cell, tries: u32, now: Time) -> Result<(), String> {
         let outage = cell.outage();
-        // Until there is a server's end, its data waits for the client's handshake.
+        // Until the server's end exists, its data waits for the client's handshake.
         let senders = [&self.client, self.server.as_ref().unwrap_or(&self.client)];
         for (flow, sender) in self.flows.iter_mut().zip(senders) {
             if flow.waits_for_the_jump(cell.bytes) {
@@ -177,8 +175,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Whether nothing is left to send before the clock jumps, and all that was sent is acknowledged: then neither end
-    /// has a reason to speak. (With data that waits for a window it would probe that.)
+    /// Whether nothing is left to send before the clock jumps, and everything is acknowledged, so that neither end
+    /// sends. (An end with data that waits for a window would probe.)
     fn is_at_rest(&self, cell: &Cell) -> bool {
         let at_rest = |stream: &TcpStream| {
             stream.status().is_some_and(|status| status.unacknowledged == 0 && status.send_queue == 0)
@@ -253,7 +251,7 @@ impl<'a> Transfer<'a> {
         Ok(Outcome { took, longest_pause, counters })
     }
 
-    /// Accepts who has come, and reads and writes on all connections. True: there was something to do.
+    /// Accepts new connections, and reads and writes on all. True: there was progress.
     fn pump(&mut self) -> Result<bool, String> {
         let now = self.world.clock.now();
         while let Ok((server, peer)) = self.listener.accept() {
@@ -289,8 +287,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Whether nothing has been under way for a while: neither data nor acknowledgements, which may have waited for a
-    /// neighbour's address for as long as it is asked for in vain.
+    /// Whether nothing has been in flight for a while: neither data nor acknowledgements, which may have waited for a
+    /// neighbour's address until its resolution failed.
     fn is_silent(&mut self, now: Time) -> bool {
         if !self.conversations.iter().all(|conversation| conversation.is_at_rest(self.cell)) {
             self.quiet_since = None;
@@ -300,7 +298,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// Lets everything come to its end, and sees that nothing is left.
+/// Lets everything end, and checks that nothing is left.
 fn aftermath(world: &mut World) -> Result<(), String> {
     let end = world.clock.now() + AFTERMATH;
     let alive = |world: &World| world.a.stats().connections + world.b.stats().connections;
@@ -308,7 +306,7 @@ fn aftermath(world: &mut World) -> Result<(), String> {
     while alive(world) > 0 && world.clock.now() < end {
         world.step(end);
     }
-    // What is still on the link arrives, too.
+    // Frames still on the link arrive, too.
     world.pass(Duration::from_secs(5));
     for (stack, name) in [(&world.a, "server"), (&world.b, "client")] {
         let stats = stack.stats();
@@ -323,7 +321,7 @@ fn aftermath(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a packet is dropped that was damaged on its way.
+/// The drop reasons of damaged packets.
 const DAMAGE: [DropReason; 13] = [
     DropReason::IpTruncated,
     DropReason::IpBadVersion,
@@ -345,7 +343,7 @@ pub fn found_damaged(counters: &CounterSnapshot) -> u64 {
     DAMAGE.iter().map(|reason| counters.dropped(*reason)).sum()
 }
 
-/// As many packets are found damaged as were: none where none is, and all of those in which one bit was flipped.
+/// The number of detected damaged packets is right: none if none is damaged, and all with a single flipped bit.
 fn check_damage(cell: &Cell, counters: &CounterSnapshot, injected: &CounterSnapshot) -> Result<(), String> {
     let (found, done) = (found_damaged(counters), injected.get(Counter::FaultsCorrupted));
     if found != done && (cell.counts_damage() || !cell.damages()) {

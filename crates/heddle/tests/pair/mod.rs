@@ -26,7 +26,7 @@ pub fn connected(a: &Stack, b: &Stack) -> (TcpStream, TcpStream) {
     (client, server)
 }
 
-/// Bytes that say where they belong: a different sequence for each `seed`.
+/// A byte pattern that identifies its position: a different sequence for each `seed`.
 pub fn pattern(seed: usize, len: usize) -> Vec<u8> {
     let mut state = seed as u32 ^ 0x9e37_79b9;
     let mut next = || {

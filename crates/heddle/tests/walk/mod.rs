@@ -1,4 +1,4 @@
-//! Follows one received segment and one `write` through the stack under three architectures, and writes it down.
+//! Records one received segment and one `write` through the stack under three architectures.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use crate::world::World;
 /// The architectures that are walked through.
 pub const PLANS: [&str; 3] = ["connp-l:128", "connp-t:spsc", "msgp:6"];
 
-/// The page: what a received segment and a write do under each of [`PLANS`], step by step.
+/// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {
     let mut page = String::from(
         "One received data segment and one write() under three architectures, as recorded by a debug build (`cargo xtask \
@@ -34,12 +34,12 @@ fn walk(arch: &str) -> (Vec<Step>, Vec<Step>) {
     world.settle();
     let (mut server, _) = listener.accept().expect("the handshake is complete");
     server.set_nonblocking(true).unwrap();
-    // Once each way first: a route to learn, a quick acknowledgement, are not what is shown.
+    // Once each way first, so that the route look-up and a quick acknowledgement are not recorded.
     client.write_all(&[0; 100]).expect("there is room");
     world.settle();
     drain(&mut server);
     world.settle();
-    // The caller is no protocol thread, where there are such.
+    // The caller is not a protocol thread, if there are any.
     world.drivers().iter_mut().for_each(stack::Driver::rest);
     let ((), written) = record(|| client.write_all(&[1; 100]).expect("there is room"));
     let ((), received) = record(|| {

@@ -42,7 +42,7 @@ impl World {
         }))
     }
 
-    /// What both stacks have counted, frames that reached no connection included.
+    /// The counters of both stacks, including frames that reached no connection.
     pub fn counters(&self) -> CounterSnapshot {
         self.a.stats().counters + self.b.stats().counters + self.drivers_counters()
     }

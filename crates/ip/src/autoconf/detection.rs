@@ -35,11 +35,11 @@ const ANNOUNCE_NUM: u8 = 2;
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
 /// Solicitations of IPv6 duplicate detection; the wait after each is the link's (RFC 4862 section 5.1).
 const DAD_TRANSMITS: u8 = 1;
-/// Further identifiers tried after one was found taken, and the wait before each (RFC 7217 section 6).
+/// Further identifiers tried after a duplicate, and the wait before each (RFC 7217 section 6).
 const IDGEN_RETRIES: u8 = 3;
 const IDGEN_DELAY: Duration = Duration::from_secs(1);
 
-/// Why an address is wanted.
+/// Why an address is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     /// The operator gave it.
@@ -50,10 +50,10 @@ pub(super) enum Origin {
     Router(Ipv6Addr),
 }
 
-/// How far an address has come.
+/// The phase of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Asking whether another station has it.
+    /// Probing whether another station has it.
     Probing,
     /// In use, and being announced on the link (IPv4).
     Announcing,
@@ -63,7 +63,7 @@ pub(super) enum Phase {
     Rejected,
 }
 
-/// One address under our care.
+/// One managed address.
 #[derive(Clone, Debug)]
 pub(super) struct Tracked {
     pub address: IpAddr,
@@ -74,7 +74,7 @@ pub(super) struct Tracked {
     pub deadline: Time,
     /// Probes or announcements sent in this phase.
     sent: u8,
-    /// Identifiers found taken before this one.
+    /// Identifiers that were duplicates before this one.
     attempt: u8,
     pub preferred_until: Time,
     pub valid_until: Time,
@@ -115,7 +115,7 @@ impl Tracked {
 }
 
 impl Autoconf {
-    /// The link-local address after so many were found taken.
+    /// The link-local address after `attempt` duplicates.
     pub(super) fn link_local(&self, attempt: u8) -> Ipv6Addr {
         let prefix = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0);
         self.settings.identifiers.address(prefix, self.view.mac, attempt).unwrap_or(self.view.link_local())
@@ -191,10 +191,10 @@ impl Autoconf {
     fn assign(&mut self, at: usize, step: &mut Step<'_>) {
         let Tracked { address, prefix_len, origin, .. } = self.tracked[at];
         if let IpAddr::V6(address) = address {
-            // To own an address is to be in its group.
+            // An assigned address implies membership of its group.
             self.forget(solicited_node(address).into());
         }
-        // The control plane has checked the prefix; an address that is there twice is configured twice.
+        // The control plane has checked the prefix; this fails only for an address configured twice.
         let added = self.view.add_address(address, prefix_len).is_ok();
         step.changes.view = true;
         self.tracked[at].phase = Phase::Assigned;
@@ -286,18 +286,18 @@ impl Autoconf {
         }
     }
 
-    /// Leaves a group that no test needs any more, unless a user has joined it. Whether the view has changed.
+    /// Leaves a group that no test needs any more, unless a user has joined it. Returns whether the view has changed.
     fn forget(&mut self, group: IpAddr) -> bool {
         !self.membership.is_wanted(group) && self.view.leave(group)
     }
 
-    /// Whether objections to an address under test come in through `group`.
+    /// Whether objections to an address under test are received through `group`.
     pub(super) fn tests_in(&self, group: IpAddr) -> bool {
         let needs = |tracked: &Tracked| tracked.v6().is_some_and(|address| group == solicited_node(address));
         self.tracked.iter().any(|tracked| tracked.phase == Phase::Probing && needs(tracked))
     }
 
-    /// What the passing of time does to an address that a router gave.
+    /// Applies the lifetimes of an address from a router's prefix.
     pub(super) fn lifetimes(&mut self, at: usize, step: &mut Step<'_>) {
         let Tracked { address, preferred_until, valid_until, deprecated, .. } = self.tracked[at];
         let in_use = self.tracked[at].is_in_use();

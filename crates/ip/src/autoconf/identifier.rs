@@ -8,15 +8,15 @@ use wire::ethernet::MacAddr;
 
 use crate::interface::link_local_from;
 
-/// Where interface identifiers come from.
+/// How interface identifiers are formed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Identifiers {
-    /// From the link address, by modified EUI-64 (RFC 4291 appendix A): the same in every network, and so a trace that
-    /// can be followed.
+    /// From the link address, by modified EUI-64 (RFC 4291 appendix A): the same in every network, so the host can be
+    /// tracked.
     Eui64,
-    /// From a keyed hash of prefix and link address (RFC 7217): stable in one network, unlike in any other.
+    /// From a keyed hash of prefix and link address (RFC 7217): stable in one network, different in every other.
     Stable {
-        /// The secret; keep it to keep the addresses.
+        /// The secret; the same secret gives the same addresses.
         key: [u8; 16],
     },
 }
@@ -31,8 +31,8 @@ impl core::fmt::Debug for Identifiers {
 }
 
 impl Identifiers {
-    /// The address of an interface in `prefix` (64 bits). `attempt` is the number of times that detection found an
-    /// earlier result taken; EUI-64 has no second choice and gives `None` then.
+    /// The address of an interface in `prefix` (64 bits). `attempt` is the number of earlier results that were
+    /// duplicates; EUI-64 has no alternative and returns `None` if it is not 0.
     pub fn address(&self, prefix: Ipv6Addr, mac: MacAddr, attempt: u8) -> Option<Ipv6Addr> {
         let id = match self {
             Self::Eui64 if attempt > 0 => return None,
@@ -43,8 +43,8 @@ impl Identifiers {
     }
 }
 
-/// RFC 7217 section 5, with SipHash-2-4 as the function. Identifiers that are reserved (RFC 5453) are stepped over by
-/// hashing once more, as section 5 says.
+/// RFC 7217 section 5, with SipHash-2-4 as the function. Reserved identifiers (RFC 5453) are skipped by hashing again,
+/// as in section 5.
 fn stable(key: &[u8; 16], prefix: Ipv6Addr, mac: MacAddr, attempt: u8) -> u64 {
     (0u8..=255).map(|again| hash(key, prefix, mac, attempt, again)).find(|id| !is_reserved(*id)).unwrap_or(1)
 }

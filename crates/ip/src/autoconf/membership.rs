@@ -1,11 +1,11 @@
 //! Reports our group memberships to multicast routers and snooping switches: IGMP (RFC 3376, and RFC 2236 and RFC 1112
-//! where a querier is older) and MLD (RFC 3810, RFC 2710) as one machine.
+//! for older queriers) and MLD (RFC 3810, RFC 2710) as one machine.
 //!
-//! Needed even on a link without a multicast router: a switch that snoops forwards neighbour solicitations only to
-//! ports from which a report for the solicited-node group came. A change is reported at once and once more; a query is
-//! answered within the time it allows, at one moment for all groups that it asks about. While an older querier has been
-//! heard lately, reports are in its words ([`OLDER_QUERIER_PRESENT`]). Reports of other hosts are not listened to, so
-//! none of ours is suppressed by theirs: a switch that snoops wants to hear everybody (RFC 3376 appendix A.2).
+//! Needed even on a link without a multicast router: a snooping switch forwards neighbour solicitations only to ports
+//! from which it received a report for the solicited-node group. A change is reported at once and repeated once; a
+//! query is answered within its response time, at one moment for all groups that it covers. After a query from an older
+//! querier, reports use its version ([`OLDER_QUERIER_PRESENT`]). Reports of other hosts are ignored and do not suppress
+//! ours: a snooping switch needs a report from every host (RFC 3376 appendix A.2).
 //!
 //! **Users.** Groups that sockets join are counted: the first joins, the last leaves. [`MAX_GROUPS`] on an interface.
 
@@ -22,16 +22,16 @@ use wire::mld::{self, RecordKind};
 use super::{random_below, report};
 use crate::interface::{ALL_NODES, InterfaceView};
 
-/// Groups that users may have joined on one interface: what fits one report beside those of addresses.
+/// Most groups that users may join on one interface: as many as fit one report beside those of addresses.
 pub const MAX_GROUPS: usize = 40;
 /// Times a change is reported (RFC 3376 section 8.1, RFC 3810 section 9.1: the robustness variable).
 const REPORTS: u8 = 2;
 /// Longest time between two reports of a change (RFC 3376 section 8.11, RFC 3810 section 9.11).
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-/// For so long after an older querier was heard it is spoken to in its version: twice the interval of its general
-/// queries, and the time in which one is answered (RFC 3376 section 8.12, RFC 3810 section 9.12).
+/// How long after a query from an older querier its version is used: twice the interval of general queries, plus the
+/// response time (RFC 3376 section 8.12, RFC 3810 section 9.12).
 pub const OLDER_QUERIER_PRESENT: Duration = Duration::from_secs(260);
-/// Changes that wait to be reported, at most. What is not reported now is reported when a router asks.
+/// Most changes that wait to be reported. Further ones are reported when a router queries.
 const MAX_CHANGES: usize = mld::MAX_RECORDS;
 
 const _: () = assert!(MAX_CHANGES <= igmp::MAX_RECORDS && MAX_GROUPS < MAX_CHANGES);
@@ -39,15 +39,15 @@ const _: () = assert!(MAX_CHANGES <= igmp::MAX_RECORDS && MAX_GROUPS < MAX_CHANG
 /// A membership query of a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupQuery {
-    /// To which group; the unspecified address of a family stands for all its groups.
+    /// The group; the unspecified address of a family means all its groups.
     pub group: IpAddr,
-    /// Reports are wanted within this time, spread over it.
+    /// Reports must be sent within this time, spread over it.
     pub max_response: Duration,
-    /// The version that the querier speaks.
+    /// The version of the querier.
     pub version: GroupVersion,
 }
 
-/// Versions of the two protocols: what is old in one is not in the other.
+/// Versions of the two protocols, from oldest to current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupVersion {
     /// IGMP version 1.
@@ -89,7 +89,7 @@ struct Change {
 struct Reports {
     changes: SmallVec<[Change; 4]>,
     next_change: Time,
-    /// When the last query is answered, and for which group it asks.
+    /// When the last query is answered, and its group.
     answer: Time,
     asked: IpAddr,
     /// The oldest querier seen recently, and until when it counts as recent.
@@ -97,7 +97,7 @@ struct Reports {
     version_until: Time,
 }
 
-/// What is due: records, and the version to report them in.
+/// The records that are due, and the version of the report.
 type Due = (SmallVec<[(RecordKind, IpAddr); 8]>, GroupVersion);
 
 impl Reports {
@@ -120,7 +120,7 @@ impl Reports {
         }
     }
 
-    /// An older querier was heard: pending reports of a newer version are dropped (RFC 3376 section 7.2.1).
+    /// A query from an older querier: pending reports of a newer version are dropped (RFC 3376 section 7.2.1).
     fn hear(&mut self, version: GroupVersion, now: Time) {
         if now >= self.version_until {
             self.version = GroupVersion::Current;
@@ -136,7 +136,7 @@ impl Reports {
     }
 
     fn query(&mut self, group: IpAddr, latest: Time) {
-        // A question about all covers one that is still to be answered.
+        // Two pending queries for different groups are answered as one for all groups.
         let pending = self.answer != Time::MAX && self.asked != group;
         self.asked = if pending { everything(group) } else { group };
         self.answer = self.answer.min(latest);
@@ -146,7 +146,7 @@ impl Reports {
         self.next_change.min(self.answer)
     }
 
-    /// Changes that are due; they are due again in a moment, or have been reported often enough.
+    /// Changes that are due; each is scheduled again, or removed after its last report.
     fn due_changes(&mut self, now: Time, random: &mut u64) -> Option<Due> {
         if now < self.next_change {
             return None;
@@ -178,7 +178,7 @@ impl Reports {
     }
 }
 
-/// What stands for all groups of a group's family.
+/// The address that means all groups of a group's family.
 fn everything(group: IpAddr) -> IpAddr {
     if group.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
@@ -192,7 +192,7 @@ fn covers(asked: IpAddr, group: IpAddr) -> bool {
 pub(super) struct Membership {
     v4: Reports,
     v6: Reports,
-    /// What users have joined, and how many of them.
+    /// Groups that users have joined, each with the number of users.
     users: SmallVec<[(IpAddr, u32); 2]>,
 }
 
@@ -224,7 +224,7 @@ impl Membership {
         if group.is_ipv4() { &mut self.v4 } else { &mut self.v6 }
     }
 
-    /// One more user; whether that is the first. `None`: there is no room for another group.
+    /// One more user; returns whether it is the first. `None`: there is no room for another group.
     pub fn enter(&mut self, group: IpAddr) -> Option<bool> {
         if let Some((_, users)) = self.users.iter_mut().find(|(joined, _)| *joined == group) {
             *users += 1;
@@ -236,7 +236,7 @@ impl Membership {
         })
     }
 
-    /// One user less; whether that was the last.
+    /// One user less; returns whether it was the last.
     pub fn exit(&mut self, group: IpAddr) -> bool {
         let Some(at) = self.users.iter().position(|(joined, _)| *joined == group) else { return false };
         self.users[at].1 -= 1;
@@ -252,7 +252,7 @@ impl Membership {
         self.users.iter().any(|(joined, _)| *joined == group)
     }
 
-    /// A query has come; it may be answered at `latest`, a moment within the time it allows.
+    /// A query has arrived; it is to be answered by `latest`, a moment within its response time.
     pub fn query(&mut self, query: &GroupQuery, now: Time, latest: Time, view: &InterfaceView) {
         let reports = self.reports(query.group);
         reports.hear(query.version, now);

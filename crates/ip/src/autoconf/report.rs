@@ -1,4 +1,4 @@
-//! Reports of group membership as frames, in the version that the routers of the link understand.
+//! Reports of group membership as frames, in the version of the link's queriers.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,7 +15,7 @@ use crate::output::{self, LinkHeader};
 
 type Records<G> = SmallVec<[(RecordKind, G); 8]>;
 
-/// Tells the link of records of one family: in one message, or for older queriers in one for each group.
+/// Reports records of one family: in one message, or for older queriers in one for each group.
 pub(super) fn send(
     view: &InterfaceView,
     records: &[(RecordKind, IpAddr)],
@@ -57,7 +57,7 @@ fn igmp_report(view: &InterfaceView, records: &[(RecordKind, Ipv4Addr)]) -> Opti
     igmp_frame(view, packet, igmp::ALL_V3_ROUTERS)
 }
 
-/// Version 2 says that it leaves; version 1 does not.
+/// Version 2 has a leave message; version 1 has none.
 fn igmp_old(view: &InterfaceView, kind: RecordKind, group: Ipv4Addr, version: GroupVersion) -> Option<PktBuf> {
     let (message, to) = match (kind, version) {
         (RecordKind::Left, GroupVersion::Oldest) => return None,

@@ -42,7 +42,7 @@ impl Solicitation {
 struct Router {
     address: Ipv6Addr,
     until: Time,
-    /// It did not answer the neighbour table; it is used when no other does.
+    /// It did not answer the neighbour table; used only when no other router answers.
     silent: bool,
 }
 
@@ -53,7 +53,7 @@ struct OnLink {
     until: Time,
 }
 
-/// What routers have advertised about the link.
+/// The link parameters advertised by routers.
 #[derive(Debug, Default)]
 pub(super) struct Routers {
     defaults: Vec<Router>,
@@ -68,12 +68,12 @@ impl Routers {
         ends.chain(self.prefixes.iter().map(|prefix| prefix.until)).min().unwrap_or(Time::MAX)
     }
 
-    /// Whether a router is known that may lead off the link.
+    /// Whether any default router is known.
     pub fn any(&self) -> bool {
         !self.defaults.is_empty()
     }
 
-    /// The router to use: the first heard of those that answer, else the first heard.
+    /// The router to use: the oldest of those that answer, else the oldest.
     fn best(&self) -> Option<Ipv6Addr> {
         let answering = self.defaults.iter().find(|router| !router.silent);
         answering.or(self.defaults.first()).map(|router| router.address)
@@ -89,7 +89,8 @@ impl Autoconf {
     /// RFC 4861 section 6.3.4.
     pub(super) fn hear_router(&mut self, from: Ipv6Addr, advert: &RouterAdvert, step: &mut Step<'_>) {
         step.counters.increment(Counter::RouterAdvertsIn);
-        // An answer to a solicitation, or as good as one; a router that is none by default leaves us looking.
+        // An answer to a solicitation, or equivalent; a router that is not a default router does not end the
+        // solicitations.
         if advert.router_lifetime != 0 {
             self.solicitation = None;
         }
@@ -160,7 +161,7 @@ impl Autoconf {
         let silent = self.routers.defaults.iter_mut().find(|router| IpAddr::V6(router.address) == address);
         if let Some(router) = silent {
             router.silent = true;
-            // When all are silent the others get another chance, so that they are asked in turn.
+            // When all are silent the others are tried again, in turn.
             if self.routers.defaults.iter().all(|router| router.silent) {
                 for router in &mut self.routers.defaults {
                     router.silent = IpAddr::V6(router.address) == address;
@@ -177,7 +178,8 @@ impl Autoconf {
         match known {
             Some(at) => self.routers.prefixes[at].until = until,
             None if info.valid_lifetime == 0 => {}
-            // A prefix of no bits would make everybody a neighbour: no such link exists, and a liar would like it.
+            // A prefix of no bits would make every host a neighbour: no such link exists, but an attacker could
+            // advertise it.
             None if self.routers.prefixes.len() == MAX_PREFIXES || info.prefix_len == 0 => Self::ignored(step),
             None => {
                 self.routers.prefixes.push(OnLink { prefix, prefix_len: info.prefix_len, until });
@@ -204,7 +206,7 @@ impl Autoconf {
         }
     }
 
-    /// A known prefix is advertised again: its address lives longer, or not too much shorter.
+    /// A known prefix is advertised again: its address gets a longer lifetime, or one not too much shorter.
     fn renew(&mut self, at: usize, info: &PrefixInfo, step: &mut Step<'_>) {
         let now = step.now;
         let tracked = &mut self.tracked[at];
@@ -235,8 +237,8 @@ impl Autoconf {
         self.begin(tracked, step);
     }
 
-    /// Whether one more address may be formed now: a token bucket, so that prefixes that come and go without end do not
-    /// keep the whole stack busy with changes.
+    /// Whether one more address may be formed now: a token bucket, so that an endless series of prefixes does not keep
+    /// the stack busy with changes.
     fn may_form(&mut self, now: Time) -> bool {
         let earned = now.since(self.budget_at).as_secs() / BUDGET_INTERVAL.as_secs();
         if earned > 0 {
@@ -264,7 +266,7 @@ impl Autoconf {
         let Some(solicitation) = self.solicitation.as_mut().filter(|solicitation| solicitation.next <= now) else {
             return;
         };
-        // Blurred by a tenth either way, so that stations that lost power together do not ask together for ever.
+        // Randomised by a tenth either way, so that stations that start together do not stay synchronised.
         let blur = random_below(&mut self.random, solicitation.interval / 5);
         solicitation.next = now + solicitation.interval - solicitation.interval / 10 + blur;
         solicitation.interval = (solicitation.interval * 2).min(MOST_SOLICITATION_INTERVAL);

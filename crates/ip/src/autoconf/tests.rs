@@ -11,7 +11,7 @@ use wire::ethernet::EtherType;
 use wire::icmpv6::{Message, PrefixInfo};
 use wire::{ethernet, icmpv6, ipv6, mld, protocol};
 
-/// A machine, its clock, and everything that it did.
+/// A state machine, its clock, and its recorded effects.
 struct Story {
     machine: Autoconf,
     counters: Counters,
@@ -37,7 +37,7 @@ impl Story {
         changes.frames.into_vec()
     }
 
-    /// Runs the machine to its deadlines for `span`; what it sent, with the time of each.
+    /// Runs the machine at its deadlines for `span`; returns the frames it sent, with their times.
     fn pass(&mut self, span: Duration) -> Vec<(Time, PktBuf)> {
         let (end, mut sent) = (self.now + span, Vec::new());
         while let Some(next) = self.machine.next_deadline().filter(|next| *next <= end) {
@@ -62,7 +62,7 @@ impl Story {
         heard
     }
 
-    /// A neighbour message as it comes in through the checks of input.
+    /// A neighbour message that has passed the checks of input.
     fn discovery(&mut self, src: Ipv6Addr, dst: Ipv6Addr, message: Message) -> bool {
         let Some(discovery) = discovery(self.machine.view(), src, dst, message) else { return false };
         let changes = self.machine.discovery_arrives(self.now, &discovery, &self.counters);
@@ -254,7 +254,7 @@ fn the_link_local_address_is_tested_and_its_group_reported() {
     assert_eq!(story.events, [AddressEvent::Assigned(ip(LINK_LOCAL))]);
     let told = reports(&sent);
     assert!(told.iter().all(|record| *record == (mld::RecordKind::Joined as u8, group)), "{told:?}");
-    // The first report went out at the start itself, through `start`'s changes.
+    // The first report was sent at the start, in `start`'s changes.
     assert_eq!(told.len(), 1, "and once more");
     assert_eq!(story.machine.view().cast(group.into()), crate::Cast::Multicast, "by owning the address");
 }

@@ -1,4 +1,4 @@
-//! ICMP errors sent: which, when not, and how much of the culprit they quote.
+//! ICMP errors sent: types, restrictions, and how much of the packet they quote.
 
 use core::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::datagram::Datagram;
 use crate::interface::{Cast, InterfaceView};
 use crate::output::{self, DEFAULT_TTL};
 
-/// What is wrong with a packet, in terms of neither family; [`error`] finds the type and code.
+/// What is wrong with a packet, independent of the family; [`error`] chooses type and code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// No socket is bound to the UDP port.
@@ -22,22 +22,22 @@ pub enum ErrorKind {
     AddressUnreachable,
     /// The packet exceeds the next link.
     PacketTooBig {
-        /// What would fit, in bytes.
+        /// The size that fits, in bytes.
         mtu: u32,
     },
     /// The rest of a fragmented packet did not arrive in time.
     ReassemblyTimeExceeded,
-    /// A header field has a value that cannot be.
+    /// A header field has an impossible value.
     BadHeader {
         /// Offset of the field in the packet, in bytes.
         pointer: u32,
     },
-    /// An IPv6 header of unknown type, or in a place where it is not known.
+    /// An IPv6 header of unknown type, or in a wrong place.
     UnknownNextHeader {
         /// Offset of the byte that names it.
         pointer: u32,
     },
-    /// An IPv6 option that asks to be complained about.
+    /// An unknown IPv6 option that requires an error.
     UnknownOption {
         /// Offset of the option.
         pointer: u32,
@@ -91,8 +91,8 @@ pub fn error(
     }
 }
 
-/// Whether the rules let `cause` be answered with an error at all. Input has made sure that the source can be a single
-/// host; only the unspecified one, legal in IPv6 address detection, is left.
+/// Whether the rules let `cause` be answered with an error at all. Input has checked that the source is a single host;
+/// only the unspecified address, legal in IPv6 address detection, remains.
 fn may_answer(kind: ErrorKind, cause: &Datagram) -> bool {
     if cause.src.is_unspecified() || is_error(cause) {
         return false;
@@ -116,8 +116,8 @@ fn is_error(cause: &Datagram) -> bool {
 }
 
 /// How much of `cause` an ICMPv4 error quotes: its header and eight bytes, which every error must (RFC 1122 section
-/// 3.2.2), and more only as long as the error is no longer than its cause, so that we amplify nothing. IPv6 leaves no
-/// choice (RFC 4443 section 2.4 c: as much as fits 1,280 bytes); there an error is 48 bytes longer than its cause.
+/// 3.2.2), and more only as long as the error is no longer than its cause, so that there is no amplification. IPv6
+/// leaves no choice (RFC 4443 section 2.4 c: as much as fits 1,280 bytes): an error is 48 bytes longer than its cause.
 fn room_v4(cause: &Datagram) -> usize {
     const OWN_HEADERS: usize = ipv4::HEADER_LEN + icmpv4::HEADER_LEN;
     let least = cause.network_header_len() + 8;

@@ -1,8 +1,8 @@
-//! How many ICMP errors and TCP resets may be sent: to everybody together, and to each destination.
+//! Rate limits for ICMP errors and TCP resets: overall, and per destination.
 //!
-//! One bucket for all would let one station that provokes them use up what others are owed, and tell it from its own
-//! answers how many they provoke (CVE-2020-25705). So each destination has a bucket of its own, found by a keyed hash
-//! among [`DESTINATIONS`]; two that share one share its limit, and an attacker cannot find out which ones share.
+//! With one bucket for all, a station that provokes errors could exhaust those due to others, and learn from its own
+//! answers how many others provoke (CVE-2020-25705). So each destination has a bucket, found by a keyed hash among
+//! [`DESTINATIONS`]; two that share one share its limit, and an attacker cannot find out which ones share.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -18,7 +18,7 @@ const DESTINATIONS: usize = 256;
 const RATE: u32 = 250;
 const BURST: u32 = 25;
 
-/// A limit for what strangers can make a stack send: one for all of them together, and one for each.
+/// A limit for packets that untrusted hosts can provoke: one overall, and one per destination.
 #[derive(Clone, Debug)]
 pub struct PerDestination {
     all: RateLimit,
@@ -27,8 +27,8 @@ pub struct PerDestination {
 }
 
 impl PerDestination {
-    /// The ICMP errors of a stack: 1,000 in any second, 250 of them to one destination. `seed` blurs both, and scatters
-    /// destinations.
+    /// The ICMP errors of a stack: 1,000 in any second, 250 of them to one destination. `seed` randomises both, and the
+    /// hash of destinations.
     pub fn errors(seed: u64) -> Self {
         Self::new(RateLimit::icmp(seed), (RATE - BURST, BURST), seed)
     }
@@ -46,13 +46,13 @@ impl PerDestination {
         PerDestination { all, each: (0..DESTINATIONS).map(each).collect(), keys }
     }
 
-    /// Whether one more may go to `destination` now.
+    /// Whether one more may be sent to `destination` now.
     pub fn allow(&mut self, now: Time, destination: IpAddr) -> bool {
         let bucket = self.bucket(destination);
         self.each[bucket].allow(now) && self.all.allow(now)
     }
 
-    /// An IPv6 station has as many addresses as it likes in its /64.
+    /// An IPv6 station can use any number of addresses in its /64.
     fn bucket(&self, destination: IpAddr) -> usize {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         match destination {

@@ -1,8 +1,8 @@
-//! How many packets a stranger may make us send: a token bucket with a blurred brim.
+//! A rate limit for packets that untrusted hosts can provoke: a token bucket of randomised size.
 //!
 //! A bucket of known size is an oracle: an attacker who empties it learns from the next answer whether another packet
-//! took a token, and so whether a guessed port was open (CVE-2020-25705). The size therefore changes a little, under a
-//! seeded generator, every time the bucket has run full.
+//! took a token, and so whether a guessed port was open (CVE-2020-25705). The size therefore changes a little, by a
+//! seeded generator, each time the bucket is full.
 
 use core::time::Duration;
 
@@ -20,7 +20,8 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// A full bucket. `rate` is in packets a second and `burst` in packets, both at least 1; `seed` blurs the brim.
+    /// A full bucket. `rate` is in packets a second and `burst` in packets, both at least 1; `seed` randomises the
+    /// size.
     pub fn new(rate: u32, burst: u32, seed: u64) -> Self {
         // The clock's own step bounds the rate: a thousand million a second.
         let interval = (Duration::from_secs(1).as_nanos() as u64 / u64::from(rate.max(1))).max(1);
@@ -28,8 +29,8 @@ impl RateLimit {
         Self { interval, burst, tokens: burst, granted: Time::ZERO, random: seed | 1 }
     }
 
-    /// The limit for ICMP errors of one stack: 50 at once, and never more than 1,000 in any second (what Linux and
-    /// gVisor allow), because the rate and a full bucket together make no more.
+    /// The limit for ICMP errors of one stack: 50 at once, and never more than 1,000 in any second (as in Linux and
+    /// gVisor): the rate and a full bucket together.
     pub fn icmp(seed: u64) -> Self {
         Self::new(1000 - 50, 50, seed)
     }

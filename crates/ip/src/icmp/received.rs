@@ -1,4 +1,4 @@
-//! ICMP errors received, reduced to what a transport can check against its own state (RFC 5927).
+//! ICMP errors received, reduced to the fields that a transport can check against its own state (RFC 5927).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use crate::interface::{Cast, InterfaceView};
 use crate::path_mtu::FLOOR_V6;
 use crate::redirect::Redirect;
 
-/// What an error says happened to the packet.
+/// What happened to the packet, as reported by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpErrorKind {
     /// It could not be delivered; the code is that of the family ([`wire::icmpv4::unreachable`],
@@ -21,28 +21,28 @@ pub enum IcmpErrorKind {
     },
     /// It did not fit the next link.
     PacketTooBig {
-        /// What would have, in bytes; 0 when the router does not say.
+        /// The size that would have, in bytes; 0 when the router does not report it.
         mtu: u32,
     },
-    /// It ran out of hops, or its fragments out of time.
+    /// Its hop limit, or the reassembly time of its fragments, was exceeded.
     TimeExceeded,
-    /// Its header was found faulty.
+    /// Its header was faulty.
     ParamProblem,
 }
 
-/// An error about a packet from one of our addresses. Anybody can send one: the transport must find the connection and
-/// check `seq` against what is outstanding before it believes a word.
+/// An error about a packet from one of our addresses. Any host can send one: the transport must find the connection and
+/// check `seq` against the outstanding data before it acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpError {
     /// The flow as our connection sees it: local is the source of the quoted packet.
     pub tuple: FourTuple,
     /// Transport of the quoted packet.
     pub protocol: u8,
-    /// What happened to it.
+    /// The kind of error.
     pub kind: IcmpErrorKind,
     /// Sequence number of the quoted segment, if it was TCP.
     pub seq: Option<SeqNumber>,
-    /// Length of the quoted packet when it was sent, in bytes, as its header says.
+    /// Length of the quoted packet when it was sent, in bytes, from its header.
     pub sent: usize,
     /// The host or router that reports it.
     pub reporter: IpAddr,
@@ -51,18 +51,18 @@ pub struct IcmpError {
 /// What an error means to a transport, in either family (RFC 1122 sections 3.2.2.1 and 4.2.3.9, RFC 4443 section 3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMeaning {
-    /// The packet did not fit the next link, which takes `mtu` bytes; 0 where the router does not say.
+    /// The packet did not fit the next link, which carries `mtu` bytes; 0 if the router does not report it.
     PacketTooBig {
-        /// What the link takes, in bytes.
+        /// MTU of the link, in bytes.
         mtu: u32,
     },
-    /// The remote host reports that nothing serves the port or the protocol.
+    /// The remote host reports that the port or the protocol has no service.
     Refused,
     /// There is no route to the network.
     NetworkUnreachable,
     /// The host cannot be reached, for any other reason.
     HostUnreachable,
-    /// The packet was lost on the way, which says nothing about the next.
+    /// The packet was lost; later ones may pass.
     Transient,
 }
 
@@ -72,14 +72,14 @@ impl IcmpError {
         match self.kind {
             IcmpErrorKind::PacketTooBig { mtu } => IcmpMeaning::PacketTooBig { mtu },
             IcmpErrorKind::Unreachable { code } if self.is_refusal_code(code) => IcmpMeaning::Refused,
-            // The code that both families have for it (RFC 4443: no route to destination).
+            // Both families have the same code (RFC 4443: no route to destination).
             IcmpErrorKind::Unreachable { code: icmpv4::unreachable::NETWORK } => IcmpMeaning::NetworkUnreachable,
             IcmpErrorKind::Unreachable { .. } => IcmpMeaning::HostUnreachable,
             IcmpErrorKind::TimeExceeded | IcmpErrorKind::ParamProblem => IcmpMeaning::Transient,
         }
     }
 
-    /// Whether the peer's host reports that nothing serves the port or protocol: an error that ends an attempt to
+    /// Whether the peer's host reports that the port or protocol has no service: an error that ends an attempt to
     /// connect and that a connected UDP socket reports as "connection refused" (RFC 1122 sections 4.1.3.3 and 4.2.3.9).
     pub fn is_refusal(&self) -> bool {
         self.meaning() == IcmpMeaning::Refused
@@ -121,8 +121,8 @@ pub(super) fn error_v4(
     build(interface, datagram.src, kind, (local, remote), header.protocol, transport, sent)
 }
 
-/// What a router's "host unreachable" would say of a packet of ours that never left, because its neighbour did not
-/// answer. `packet` begins at its network header; `None` when it is none of a transport's.
+/// The error for a packet of ours that was not sent because its neighbour did not answer, like a router's "host
+/// unreachable". `packet` begins at its network header; `None` when it does not belong to a transport.
 pub fn undelivered(packet: &[u8], interface: &InterfaceView) -> Option<IcmpError> {
     let unreachable = |code| IcmpErrorKind::Unreachable { code };
     if packet.first()? >> 4 == 4 {
@@ -146,7 +146,7 @@ pub(super) fn link_local(datagram: &Datagram) -> Result<Ipv6Addr, DropReason> {
     }
 }
 
-/// A listener query that a router of the link sent (RFC 3810 section 5.1.14).
+/// A listener query sent by a router of the link (RFC 3810 section 5.1.14).
 pub(super) fn listener_query(datagram: &Datagram) -> Result<mld::Query, DropReason> {
     link_local(datagram)?;
     if datagram.ttl != mld::HOP_LIMIT {
@@ -155,8 +155,8 @@ pub(super) fn listener_query(datagram: &Datagram) -> Result<mld::Query, DropReas
     mld::parse_query(&datagram.buf).map_err(|_| DropReason::IcmpTruncated)
 }
 
-/// An IPv4 redirect; it must quote a packet of ours (RFC 1122 section 3.2.2.2). Redirects for a whole network are taken
-/// for the one destination, as that section says.
+/// An IPv4 redirect; it must quote a packet of ours (RFC 1122 section 3.2.2.2). As in that section, a redirect for a
+/// network applies only to the one destination.
 pub(super) fn redirect_v4(
     datagram: &Datagram,
     code: u8,
@@ -181,7 +181,7 @@ pub(super) fn error_v6(
     counters.increment(Counter::IcmpErrorsIn);
     let kind = match message {
         icmpv6::Message::Unreachable { code } => IcmpErrorKind::Unreachable { code },
-        // RFC 8201 section 4: discarded, and not read as the least MTU of IPv6.
+        // RFC 8201 section 4: discarded, not raised to the least MTU of IPv6.
         icmpv6::Message::PacketTooBig { mtu } if mtu < u32::from(FLOOR_V6) => {
             return Err(DropReason::IcmpBelowLeastMtu);
         }
@@ -206,8 +206,8 @@ pub(super) fn error_v6(
     build(interface, datagram.src, kind, (local, remote), protocol, transport, sent)
 }
 
-/// Reads ports and sequence number from the first eight bytes of the quoted transport header, all that a reporter must
-/// quote. They stand in the same place in TCP and UDP.
+/// Reads ports and sequence number from the first eight bytes of the quoted transport header, the minimum quotation.
+/// The ports have the same offsets in TCP and UDP.
 fn build(
     interface: &InterfaceView,
     reporter: IpAddr,

@@ -217,7 +217,7 @@ fn errors_quote_their_cause_within_bounds() {
     assert_eq!(icmpv4::parse(&packet[20..]).unwrap(), V4::Unreachable { code: 3, mtu: 0 });
     assert_eq!(wire::ipv4::parse_unverified(&packet[28..]).unwrap().src, PEER);
     assert_eq!(packet.len(), 120, "no longer than its cause");
-    // What every error must quote makes it longer than the shortest causes, and nothing else does.
+    // Only the minimum quotation makes an error longer than its cause.
     assert_eq!(answer(&udp_datagram(false, &[7; 8]), ErrorKind::PortUnreachable).unwrap().len(), 20 + 8 + 28);
     assert_eq!(answer(&udp_datagram(false, &[7; 1400]), ErrorKind::PortUnreachable).unwrap().len(), 576);
 

@@ -26,7 +26,7 @@ fn reason(input: Input) -> DropReason {
     }
 }
 
-/// What comes by one interface for the address of another: a host's business is dealt with, a link's is not.
+/// A packet that arrives on one interface for the address of another: accepted, unless it concerns the link only.
 #[test]
 fn packets_for_the_address_of_another_interface_are_taken_but_for_what_concerns_a_link() {
     let by = InterfaceView::new(1, PEER_MAC, 1500).with_address(ip("10.0.1.1"), 24).unwrap();
@@ -323,7 +323,7 @@ fn what_a_host_sends_to_itself_is_checked_all_the_same() {
     }
 }
 
-/// What a frame is, and everything that is left behind: the metadata of the buffer, and what was counted.
+/// The classification of a frame as text, with the metadata of its buffer and the counters.
 fn told(input: Input, counters: &Counters) -> String {
     let meta = match &input {
         Input::Tcp(datagram) | Input::Udp(datagram) | Input::Icmp(datagram) => Some(*datagram.buf.meta()),
@@ -332,14 +332,14 @@ fn told(input: Input, counters: &Counters) -> String {
     format!("{input:?} {meta:?} {:?}", counters.snapshot())
 }
 
-/// A segment of a connection, and what the link adds.
+/// A segment of a connection, and the link's padding.
 fn segment(ends: frames::Ends, text: &[u8], padding: usize) -> PktBuf {
     let frame = ends.bytes(frames::Segment::data((40_000, 80), 1, 1, text));
     buffer(&[&frame[..], &vec![0; padding]].concat())
 }
 
 proptest! {
-    /// The headers found with a frame spare steps and change nothing.
+    /// Known headers save steps and do not change the result.
     #[test]
     fn the_fast_and_the_slow_path_come_to_the_same(
         v6 in any::<bool>(),

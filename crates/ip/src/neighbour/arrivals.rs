@@ -1,4 +1,4 @@
-//! What ARP and discovery packets do to the table.
+//! The effects of ARP and discovery packets on the table.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,35 +14,35 @@ use crate::datagram::Datagram;
 use crate::interface::{ALL_NODES, InterfaceView};
 use crate::output::LinkHeader;
 
-/// What an arrival, or the passing of time, did.
+/// The effects of an arrival or a time-out.
 #[derive(Debug, Default)]
 pub struct Effects {
-    /// Whole frames to send through the table's interface, in this order: the answer or solicitations, then packets
-    /// that waited for their neighbour.
+    /// Whole frames to send through the table's interface, in this order: answers or solicitations, then packets that
+    /// waited for their neighbour.
     pub frames: SmallVec<[PktBuf; 4]>,
     /// Packets whose neighbour did not answer, beginning at their network header; counted as dropped already. Their
     /// senders may be sent an error (address unreachable).
     pub unreachable: SmallVec<[PktBuf; 4]>,
     /// Neighbours that did not answer.
     pub failed: SmallVec<[IpAddr; 2]>,
-    /// Another station claims an address of ours.
+    /// Another station claims one of our addresses.
     pub conflict: Option<Conflict>,
     /// Whether cached link headers became invalid.
     pub changed: bool,
 }
 
-/// Another station claims an address of ours.
+/// Another station claims one of our addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The address.
     pub address: IpAddr,
     /// The other station, if it gave its link address.
     pub by: Option<MacAddr>,
-    /// We have announced our ownership on the link; otherwise that was done within the last ten seconds.
+    /// We have just announced our ownership on the link; otherwise that was done within the last ten seconds.
     pub defended: bool,
 }
 
-/// A neighbour solicitation or advertisement that proved to come from the link.
+/// A neighbour solicitation or advertisement known to come from the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discovery {
     src: Ipv6Addr,
@@ -63,7 +63,7 @@ impl Discovery {
         self.target
     }
 
-    /// The sender; unspecified when it tests the target for itself.
+    /// The sender; unspecified when it tests the target address.
     pub fn source(&self) -> Ipv6Addr {
         self.src
     }
@@ -73,12 +73,12 @@ impl Discovery {
         self.mac
     }
 
-    /// Whether it asks and does not tell.
+    /// Whether it is a solicitation.
     pub fn is_solicitation(&self) -> bool {
         self.kind == Kind::Solicit
     }
 
-    /// Checks what the message itself cannot show: that no router forwarded it (RFC 4861 section 7.1).
+    /// Checks that no router forwarded it (RFC 4861 section 7.1), which the message itself does not show.
     pub(crate) fn new(datagram: &Datagram, message: Message) -> Result<Self, DropReason> {
         let IpAddr::V6(src) = datagram.src else { return Err(DropReason::NeighbourBadAdvert) };
         if datagram.ttl != DISCOVERY_HOP_LIMIT {
@@ -98,12 +98,12 @@ impl Discovery {
     }
 }
 
-/// What a packet claims of a neighbour that the table has an entry for.
+/// A packet's claim about a neighbour in the table.
 struct Claim {
     mac: MacAddr,
-    /// It answers a solicitation of ours.
+    /// It answers our solicitation.
     solicited: bool,
-    /// It may replace another link address outright.
+    /// It may replace another link address at once.
     replaces: bool,
 }
 
@@ -126,7 +126,7 @@ impl NeighbourTable {
             return dropped(DropReason::ArpBadPacket, counters);
         }
         if packet.sha == interface.mac {
-            // Our own broadcast, handed back by a hub or a bridge.
+            // Our own broadcast, reflected by a hub or a bridge.
             return dropped(DropReason::ArpNotForUs, counters);
         }
         if interface.is_local(IpAddr::V4(packet.spa)) {
@@ -234,7 +234,7 @@ impl NeighbourTable {
         effects
     }
 
-    /// Answers a solicitation: to the link address it named, else by resolving the asker like any destination.
+    /// Answers a solicitation: to the link address it names, else by resolving the sender like any destination.
     fn advertise(
         &mut self,
         now: Time,
@@ -274,7 +274,7 @@ impl NeighbourTable {
     ) -> Effects {
         let address = IpAddr::V6(discovery.target);
         if interface.is_local(address) && discovery.mac == Some(interface.mac) {
-            // Our own message, handed back by a hub or a bridge.
+            // Our own message, reflected by a hub or a bridge.
             return dropped(DropReason::ArpNotForUs, counters);
         }
         if interface.is_local(address) {
@@ -302,7 +302,7 @@ impl NeighbourTable {
         effects
     }
 
-    /// Another link address without the override flag: a proxy's. The known address becomes doubtful and is kept.
+    /// Another link address without the override flag: a proxy's. The known address is kept, but is in doubt.
     fn doubt_advert(&mut self, slot: u32, counters: &Counters) -> Effects {
         let entry = self.entry(slot);
         if entry.state != NeighbourState::Reachable {
@@ -313,7 +313,7 @@ impl NeighbourTable {
         Effects { changed: true, ..Effects::default() }
     }
 
-    /// Brings a claim into the entry: the one place where a link address changes.
+    /// Applies a claim to the entry: the only place where a link address changes.
     fn apply(&mut self, now: Time, slot: u32, claim: Claim, effects: &mut Effects, counters: &Counters) {
         let entry = self.entry(slot);
         let (same, fresh) = (entry.mac == claim.mac, entry.state == NeighbourState::Incomplete);
@@ -321,7 +321,7 @@ impl NeighbourTable {
             return;
         }
         if !same && !fresh && !claim.replaces {
-            // A confirmed neighbour seems to have moved: ask it before believing that.
+            // A confirmed neighbour seems to have moved: probe it first.
             if matches!(entry.state, NeighbourState::Reachable | NeighbourState::Delay) {
                 entry.set(NeighbourState::Probe, now);
                 self.earliest = self.earliest.min(now);

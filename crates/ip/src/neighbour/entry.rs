@@ -1,4 +1,4 @@
-//! One neighbour: its state, what is known of it, what waits for it.
+//! One neighbour: its state, its link address, and the packets that wait for it.
 
 use core::net::IpAddr;
 use std::collections::VecDeque;
@@ -11,30 +11,30 @@ use super::{DELAY_FIRST_PROBE_TIME, DOUBT_TIME, IDLE_TIME, message};
 use crate::interface::InterfaceView;
 use crate::output::LinkHeader;
 
-/// What we believe of a neighbour (RFC 4861 section 7.3.2).
+/// The state of a neighbour (RFC 4861 section 7.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourState {
-    /// Its link address is being asked for; packets wait.
+    /// Its link address is being resolved; packets wait.
     Incomplete,
-    /// It answered recently.
+    /// It was confirmed recently.
     Reachable,
-    /// It may have moved; it is asked when it is next used.
+    /// It may have moved; it is checked when it is next used.
     Stale,
-    /// A packet was sent to it while stale; a transport may confirm it before we ask.
+    /// A packet was sent to it while stale; a transport may confirm it before it is probed.
     Delay,
-    /// It is being asked whether it still has the address.
+    /// It is being probed.
     Probe,
     /// Pinned by the operator.
     Permanent,
 }
 
-/// Worth of an entry that a request made us create and that was never confirmed.
+/// Value of an entry created by a request and never confirmed.
 pub(super) const VALUE_STRANGER: u8 = 0;
-/// Worth of an entry that we ask for, or that was confirmed once and has been idle since: it goes when we ourselves
-/// need the room.
+/// Value of an entry that is being resolved, or was confirmed once and has been idle since: evicted when our own
+/// traffic needs the room.
 const VALUE_UNPROVEN: u8 = 1;
-/// Worth of an entry that was confirmed and used a short while ago: it goes when we ourselves need the room and nothing
-/// else is left.
+/// Value of an entry confirmed and used recently: evicted when our own traffic needs the room and no other entry is
+/// left.
 pub(super) const VALUE_STALE: u8 = 2;
 const VALUE_IN_USE: u8 = 3;
 
@@ -54,7 +54,7 @@ pub(super) struct Entry {
     /// When it was last confirmed.
     pub heard: Time,
     pub pending: VecDeque<PktBuf>,
-    /// Under which names we ask.
+    /// The sender's addresses in our solicitations.
     local_mac: MacAddr,
     local_addr: IpAddr,
 }
@@ -84,12 +84,12 @@ impl Entry {
         self.in_doubt = false;
     }
 
-    /// About to be asked whether it is still there, or being asked.
+    /// Whether it is being probed, or about to be.
     pub fn is_in_doubt(&self) -> bool {
         self.state == NeighbourState::Probe || (self.state == NeighbourState::Delay && self.in_doubt)
     }
 
-    /// A packet goes out on stale knowledge: be ready to check it. True when a deadline was set.
+    /// A packet is sent to a stale address: starts DELAY. True when a deadline was set.
     pub fn start_delay(&mut self, now: Time) -> bool {
         let stale = self.state == NeighbourState::Stale;
         if stale {
@@ -98,7 +98,7 @@ impl Entry {
         stale
     }
 
-    /// How much would be lost with the entry; see the head of `neighbour.rs`.
+    /// The value of the entry in eviction; see the head of `neighbour.rs`.
     pub fn value(&self, now: Time) -> u8 {
         match self.state {
             NeighbourState::Stale if !self.confirmed => VALUE_STRANGER,
@@ -114,8 +114,8 @@ impl Entry {
         LinkHeader::new(self.local_mac, self.mac, self.address)
     }
 
-    /// The solicitation due: to everybody while the address is unknown, to the neighbour alone while it is checked. An
-    /// ARP probe that went unanswered once is broadcast from then on, so that an address that moved is found at once.
+    /// The solicitation due: multicast or broadcast while the address is unknown, unicast while it is checked. An ARP
+    /// probe that went unanswered once is broadcast from then on, so that an address that moved is found at once.
     pub fn solicit(&self, counters: &Counters) -> Option<PktBuf> {
         let unicast = match self.state {
             NeighbourState::Incomplete => None,
@@ -133,7 +133,7 @@ impl Entry {
         }
     }
 
-    /// The interface was readdressed since the entry was made.
+    /// Updates the sender's addresses if the interface was readdressed since the entry was made.
     pub fn speak_as(&mut self, interface: &InterfaceView) {
         self.local_mac = interface.mac;
         if !interface.is_local(self.local_addr)

@@ -1,4 +1,4 @@
-//! The frames that ask and answer: ARP requests and replies, neighbour solicitations and advertisements.
+//! Frames: ARP requests and replies, neighbour solicitations and advertisements.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,14 +37,14 @@ pub(crate) fn arp_probe(mac: MacAddr, target: Ipv4Addr, counters: &Counters) -> 
     arp_request(mac, Ipv4Addr::UNSPECIFIED, target, None, counters)
 }
 
-/// We have it: the answer to `request`, to its sender alone.
+/// The reply to `request`, unicast to its sender.
 pub(super) fn arp_reply(mac: MacAddr, request: &arp::Packet, counters: &Counters) -> Option<PktBuf> {
     let reply = arp::Packet { op: Operation::Reply, sha: mac, spa: request.tpa, tha: request.sha, tpa: request.spa };
     counters.increment(Counter::ArpRepliesOut);
     arp_frame(&reply, request.sha)
 }
 
-/// An ARP announcement that defends an address of ours (RFC 5227 section 2.3).
+/// An ARP announcement that defends one of our addresses (RFC 5227 section 2.3).
 pub(crate) fn arp_announcement(mac: MacAddr, ours: Ipv4Addr, counters: &Counters) -> Option<PktBuf> {
     arp_request(mac, ours, ours, None, counters)
 }
@@ -82,7 +82,7 @@ pub(crate) fn duplicate_solicit(mac: MacAddr, target: Ipv6Addr, counters: &Count
     group_frame(mac, Ipv6Addr::UNSPECIFIED, ipv6::solicited_node(target), &message)
 }
 
-/// Routers, speak up (RFC 4861 section 6.3.7).
+/// A router solicitation (RFC 4861 section 6.3.7).
 pub(crate) fn router_solicit(mac: MacAddr, ours: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     counters.increment(Counter::RouterSolicitsOut);
     group_frame(mac, ours, ALL_ROUTERS, &Message::RouterSolicit { source: Some(mac) })
@@ -94,8 +94,8 @@ fn group_frame(mac: MacAddr, src: Ipv6Addr, dst: Ipv6Addr, message: &Message) ->
     Some(frame)
 }
 
-/// We have `target`: a packet without link header, to `asker`, or to all nodes when the asker has no address yet
-/// (RFC 4861 section 7.2.4).
+/// An advertisement of `target`: a packet without link header, to `asker`, or to all nodes when the asker has no
+/// address yet (RFC 4861 section 7.2.4).
 pub(super) fn neighbour_advert(mac: MacAddr, target: Ipv6Addr, asker: Ipv6Addr, counters: &Counters) -> Option<PktBuf> {
     let solicited = !asker.is_unspecified();
     let dst = if solicited { asker } else { ALL_NODES };

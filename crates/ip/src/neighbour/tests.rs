@@ -10,7 +10,7 @@ use wire::{ethernet, protocol};
 
 const MOVED: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
 
-/// A table, its clock and its counters: the tests tell a story in seconds.
+/// A table, its clock and its counters; the tests are sequences of events in seconds.
 struct Story {
     table: NeighbourTable,
     view: InterfaceView,
@@ -59,7 +59,7 @@ impl Story {
     }
 }
 
-/// The message sent through a packet, input and ICMP.
+/// Sends the message as a packet through input and ICMP.
 fn discovery(
     src: core::net::Ipv6Addr,
     dst: core::net::Ipv6Addr,
@@ -277,7 +277,7 @@ fn groups_and_broadcasts_need_no_question() {
 fn solicitations_go_to_the_group_of_the_target_and_adverts_answer_them() {
     let mut story = Story::begin();
     let Resolution::Queued { solicit: Some(frame) } = story.send(PEER6.into()) else { panic!("a solicitation") };
-    // The peer hears the solicitation through its own input, answers, and we hear the answer through ours.
+    // The peer receives the solicitation through its own input and answers, and we receive the answer through ours.
     let peer = InterfaceView::new(0, PEER_MAC, 1500).with_address(PEER6.into(), 64).unwrap();
     let Input::Icmp(datagram) = input::ethernet(frame, &peer, &story.counters) else { panic!("ICMP") };
     let group = wire::ipv6::solicited_node(PEER6);
@@ -298,7 +298,7 @@ fn solicitations_go_to_the_group_of_the_target_and_adverts_answer_them() {
 
 #[test]
 fn adverts_follow_the_flags() {
-    // Held address, solicited, override, address told -> address held after, state.
+    // Held address, solicited, override, advertised address -> address held after, state.
     let table = [
         (true, true, MOVED, MOVED, NeighbourState::Reachable),
         (false, true, MOVED, MOVED, NeighbourState::Stale),
@@ -347,7 +347,7 @@ fn queues_are_bounded_for_one_neighbour_and_for_all() {
     }
     assert_eq!(story.table.pending(), MAX_PENDING_PER_NEIGHBOUR);
     assert_eq!(story.counters.dropped(DropReason::NeighbourQueueFull), 4);
-    // Full frames to a whole subnet that does not answer: the memory is bounded, whoever wants it.
+    // Full frames to a whole subnet that does not answer: the memory is bounded.
     let mut refused = 0;
     for host in 10..200 {
         for _ in 0..4 {
@@ -359,12 +359,12 @@ fn queues_are_bounded_for_one_neighbour_and_for_all() {
         }
     }
     assert!(refused > 100 && story.table.pending() > 200, "{refused} of 760 refused, {} wait", story.table.pending());
-    // All give up in the end, and the books are balanced.
+    // All are given up in the end, and the counters balance.
     (0..5).for_each(|_| drop(story.pass(RETRANS_TIMER)));
     assert_eq!((story.table.pending(), story.table.pending_bytes(), story.table.len()), (0, 0, 0));
 }
 
-/// Handshakes with senders that do not exist make us ask for many: a neighbour that answered recently stays.
+/// Handshakes with senders that do not exist cause many resolutions: a neighbour that answered recently stays.
 #[test]
 fn a_flood_of_made_up_destinations_displaces_no_confirmed_neighbour() {
     let mut story = Story::begin();
@@ -422,7 +422,7 @@ fn a_family_without_a_source_address_cannot_be_asked_for() {
     assert!(matches!(story.send(PEER.into()), Resolution::Dropped(DropReason::NoSourceAddress)));
 }
 
-/// Three seconds into the grace those who send there are asked to come by; a word of theirs spares the question.
+/// Three seconds into the grace senders must resolve again; a confirmation by one of them avoids the probe.
 #[test]
 fn before_a_neighbour_is_asked_its_users_are() {
     for confirmed in [false, true] {

@@ -4,18 +4,18 @@ use core::time::Duration;
 
 use super::{REACHABLE_TIME, RETRANS_TIMER};
 
-/// A shorter reachable time would have every neighbour in use asked every second.
+/// A shorter reachable time would cause a probe of every neighbour in use every second.
 const LEAST_REACHABLE: Duration = Duration::from_secs(1);
-/// The longest that a router may say (RFC 4861 section 6.2.1).
+/// The longest that a router may advertise (RFC 4861 section 6.2.1).
 const MOST_REACHABLE: Duration = Duration::from_secs(3600);
 const LEAST_RETRANS: Duration = Duration::from_millis(100);
-/// A longer time between solicitations would make a lie of one message an outage of minutes.
+/// A longer time between solicitations would let one forged message cause an outage of minutes.
 const MOST_RETRANS: Duration = Duration::from_secs(10);
 
-/// How long a confirmation holds, and how long an answer is waited for.
+/// How long a confirmation is valid, and the time between solicitations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Mean time for which a confirmation holds: 1 s to 1 h.
+    /// Mean time for which a confirmation is valid: 1 s to 1 h.
     pub reachable: Duration,
     /// Between solicitations: 100 ms to 10 s.
     pub retrans: Duration,

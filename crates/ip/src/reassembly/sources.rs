@@ -1,19 +1,19 @@
-//! How much of the table each source holds. One source's packets displace its own: a flood from one address finds
-//! a quarter of the memory, and the packets of others stay.
+//! The share of the table that each source holds. Above its share a source evicts its own packets: a flood from one
+//! address gets a quarter of the memory, and the packets of others stay.
 //!
-//! An intrusive list for each source, oldest first, beside the one of all entries of a family; what is displaced is
-//! found without a search. In IPv6 a /64 counts as one source, because a host that has one address of it can use all of
-//! them; on the link itself every address counts for itself.
+//! An intrusive list for each source, oldest first, beside the one of all entries of a family, so that eviction never
+//! searches. In IPv6 a /64 counts as one source, because a host that has one address of it can use all of them; on the
+//! link itself every address counts separately.
 
 use core::net::{IpAddr, Ipv6Addr};
 use std::collections::HashMap;
 
 use super::{NONE, ReassemblyTable};
 
-/// A source may pin one part in so many of the memory.
+/// A source may pin one `SHARE`th of the memory.
 pub(super) const SHARE: usize = 4;
 
-/// What one source holds.
+/// The entries of one source.
 #[derive(Debug)]
 struct Held {
     charge: usize,
@@ -21,7 +21,7 @@ struct Held {
     newest: u32,
 }
 
-/// What every source holds; sources that hold nothing are not in it.
+/// The entries of every source that has any.
 #[derive(Debug, Default)]
 pub(super) struct Sources(HashMap<IpAddr, Held>);
 
@@ -86,7 +86,7 @@ impl ReassemblyTable {
         }
     }
 
-    /// An entry of the source holds so much more, or less.
+    /// Changes the charge of a source.
     pub(super) fn charge_source(&mut self, source: IpAddr, more: usize, less: usize) {
         if let Some(held) = self.sources.0.get_mut(&source) {
             held.charge = held.charge + more - less;

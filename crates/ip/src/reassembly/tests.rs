@@ -9,7 +9,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
 }
 
-/// The fragments of a UDP packet from the peer to us, as input hands them on. UDP does not look at the payload here.
+/// The fragments of a UDP packet from the peer to us, as input returns them. The payload is not parsed as UDP here.
 fn fragments(v6: bool, payload: &[u8], mtu: usize, ident: u32) -> Vec<Fragment> {
     let packet = if v6 { packet_v6(protocol::UDP, payload) } else { packet_v4(protocol::UDP, payload) };
     let pieces = output::fragment(packet, mtu, ident).unwrap();
@@ -56,7 +56,7 @@ proptest! {
             pieces.swap(a.index(count), b.index(count));
         }
         pieces.rotate_left(order.index(count));
-        // One fragment comes twice before the last is in.
+        // One fragment arrives twice before the last.
         let twin = repeat.index(count - 1);
         let copy = duplicate(&pieces[twin]);
         pieces.insert(twin + 1, copy);
@@ -97,8 +97,8 @@ fn duplicate(fragment: &Fragment) -> Fragment {
     Fragment { datagram: Datagram { buf, src, dst, protocol, tos, ttl, cast }, ..*fragment }
 }
 
-/// The policy, one row a case: what is held (offset, length), what comes, and whether the packet survives. The packet
-/// is 64 bytes long; survivors are completed to show it.
+/// The policy, one row a case: the fragments held (offset, length), the one that arrives, and whether the packet
+/// survives. The packet is 64 bytes long; survivors are completed to show it.
 #[test]
 fn overlap_policy() {
     let held = (16u32, 16usize);
@@ -240,7 +240,7 @@ fn a_flood_evicts_the_oldest_and_a_fresh_packet_still_gets_through() {
     assert!(counters.dropped(DropReason::ReassemblyFull) > 4000);
 }
 
-/// One source's flood displaces its own packets; what another has begun before is finished in the midst of it.
+/// A flood of one source evicts its own packets; another source's packet begun before is completed during the flood.
 #[test]
 fn a_flood_of_one_source_leaves_the_packets_of_others() {
     let (counters, cap) = (Counters::new(), 256 << 10);

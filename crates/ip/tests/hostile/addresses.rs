@@ -1,4 +1,5 @@
-//! P6: packets from senders that cannot exist, to receivers that are not us, and unicast matters sent to everybody.
+//! P6: packets from impossible senders, to other receivers, and unicast protocols sent to broadcast or multicast
+//! addresses.
 
 use std::net::IpAddr;
 
@@ -93,7 +94,7 @@ fn fourteen_packets_of_each_family_are_met_with_silence() {
     });
 }
 
-/// Echo to everybody is smurf's amplifier: IPv4 is silent, IPv6 answers for itself.
+/// Echo to a broadcast or group is smurf's amplifier: IPv4 is silent, IPv6 answers from its own address.
 #[test]
 fn echo_to_everybody() {
     let mut host = Host::new();

@@ -1,10 +1,10 @@
-//! P4: IPv6 extension headers. Bounded in number, bytes and work; the errors that RFC 8200 and RFC 4443 ask for.
+//! P4: IPv6 extension headers. Bounded in number, bytes and work; with the errors of RFC 8200 and RFC 4443.
 
 use super::host::*;
 use wire::ipv6::{self, MAX_HEADERS, MAX_STEPS};
 use wire::protocol::{HOP_BY_HOP, IPV6_DESTINATION, IPV6_FRAGMENT, IPV6_ROUTING, UDP};
 
-/// A header of eight bytes with four of padding, and what follows it.
+/// A header of eight bytes with four of padding, and the next header.
 fn header(next: u8) -> [u8; 8] {
     [next, 0, 1, 4, 0, 0, 0, 0]
 }
@@ -81,7 +81,7 @@ fn pointers_of_parameter_problems() {
     }
 }
 
-/// A chain of any length costs no more than the bound; beyond eight headers it is dropped without a word.
+/// A chain of any length costs no more than the bound; beyond eight headers it is dropped silently.
 #[test]
 fn chains_of_one_to_sixty_four_headers() {
     balanced(|| {
@@ -96,7 +96,7 @@ fn chains_of_one_to_sixty_four_headers() {
     });
 }
 
-/// The work of a walk over every arrangement of the smallest things that 256 bytes can hold.
+/// The work of a walk over chains of the smallest headers and options in 256 bytes.
 #[test]
 fn work_is_bounded_whatever_the_chain_holds() {
     let fillings: [&[u8]; 5] = [&[0], &[1, 0], &[0x1e, 0], &[0, 1, 0], &[0x1e, 1, 0, 1, 0]];

@@ -1,5 +1,5 @@
-//! T8, T9, R7: errors under flood, identifications that tell nothing, and the neighbour table under a million
-//! strangers.
+//! T8, T9, R7: errors under flood, identifications without information, and the neighbour table under a million unknown
+//! senders.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use wire::{ipv4, ipv6, protocol};
 
 use super::host::*;
 
-/// Twenty thousand datagrams a second to a port where nobody is: no second sees more than a thousand errors, of which
-/// no sender gets more than a quarter; the number is blurred, and what is sent is no longer than what caused it.
+/// Twenty thousand datagrams a second to an unbound port: at most a thousand errors in any second, at most a quarter of
+/// them to one sender; the number is randomised, and an error is no longer than its cause.
 #[test]
 fn errors_under_flood() {
     let mut host = Host::new();
@@ -47,7 +47,8 @@ fn errors_under_flood() {
     assert_eq!(seconds.len(), 4);
 }
 
-/// An atomic packet has identification zero (RFC 6864); one that may be cut has one that tells nothing of others.
+/// An atomic packet has identification zero (RFC 6864); one that may be fragmented has one that reveals nothing about
+/// others.
 #[test]
 fn identifications_tell_nothing() {
     let mut atomic = PktBuf::from_slice(b"segment").expect("a buffer");
@@ -61,13 +62,13 @@ fn identifications_tell_nothing() {
     let observer = Ipv4Addr::new(203, 0, 113, 5);
     let mut last = next(observer);
     for n in 0..2000u32 {
-        // Where the observer shares a counter with somebody the step is two; that is one address in a thousand.
+        // If the observer shares a counter with another address, one in a thousand, the step is two.
         let _ = next(Ipv4Addr::from_bits(0x0a00_0000 + n % 50));
         let now = next(observer);
         assert!(now.wrapping_sub(last) <= 2, "{last} {now}");
         last = now;
     }
-    // First identifications of many destinations, as a stranger would collect them: no pattern in them.
+    // First identifications of many destinations, as an observer would collect them: they have no pattern.
     let firsts: Vec<u16> = (0..4096u32).map(|n| next(Ipv4Addr::from_bits(0xc000_0000 + n))).collect();
     let mut buckets = [0u32; 64];
     firsts.iter().for_each(|ident| buckets[usize::from(ident >> 10)] += 1);
@@ -146,7 +147,7 @@ fn what_nobody_asked_for_creates_nothing_and_moves_nobody() {
             host.takes(&discovery(target, OURS6, &told, 255));
         }
         assert_eq!(host.neighbours.len(), 1, "the peer alone");
-        // A gratuitous reply does not overwrite a confirmed neighbour; it is asked first.
+        // A gratuitous reply does not overwrite a confirmed neighbour; the old address is probed first.
         host.takes(&arp_frame(Operation::Reply, thief, PEER));
         let (mac, now) = state(&host, PEER.into()).expect("the peer");
         assert_eq!((mac, now), (Some(PEER_MAC), NeighbourState::Probe));

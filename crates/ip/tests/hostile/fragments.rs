@@ -1,5 +1,6 @@
-//! P5: fragments. Overlap kills the packet, exact duplicates are tolerated, order does not matter, tiny ones are legal
-//! over IPv4, and nothing exceeds 65,535 bytes; R4: a flood of junk stays within its memory and lets others through.
+//! P5: fragments. Overlap discards the packet, exact duplicates are tolerated, order does not matter, tiny ones are
+//! legal over IPv4, and nothing exceeds 65,535 bytes; R4: a flood of junk stays within its memory and does not block
+//! others.
 
 use frames::{Fragment, Packet, Payload};
 use ip::reassembly::{LIFETIME_V4, LIFETIME_V6, MEMORY_CAP};
@@ -8,7 +9,7 @@ use wire::protocol;
 
 use super::host::*;
 
-/// One fragment of an experiment, in units of eight bytes: where, how many, which letter fills it, whether more follow.
+/// One fragment of an experiment, in units of eight bytes: offset, length, fill letter, whether more follow.
 #[derive(Clone, Copy)]
 struct Piece {
     at: u16,
@@ -17,7 +18,7 @@ struct Piece {
     more: bool,
 }
 
-/// Reads `0+2a`: at unit 0, two units of `a`; a dot at the end says that nothing follows.
+/// Parses `0+2a`: at unit 0, two units of `a`; a dot at the end marks the last fragment.
 fn script(text: &str) -> Vec<Piece> {
     let read = |word: &str| {
         let (at, rest) = word.split_once('+').expect("a plus");
@@ -46,7 +47,7 @@ fn cut(packet: Packet<'_>, fragment: Fragment) -> Vec<u8> {
     ends(packet.src.is_ipv6()).frame(Packet { fragment: Some(fragment), ..packet }).bytes()
 }
 
-/// What the transport gets of a script, as one letter a unit; `None` if nothing.
+/// The payload that the transport gets from a script, one letter per unit; `None` if none.
 fn outcome(host: &mut Host, v6: bool, ident: u16, text: &str) -> Option<String> {
     let mut got = None;
     for Piece { at, units, fill, more } in script(text) {
@@ -146,7 +147,7 @@ fn sizes_that_cannot_be() {
     });
 }
 
-/// RFC 8200 section 4.5 and RFC 7112: the first fragment has all headers; what the others say comes second.
+/// RFC 8200 section 4.5 and RFC 7112: the first fragment must have all headers, and its next header counts.
 #[test]
 fn ipv6_header_chains_in_fragments() {
     let tcp_start = [0u8; 16];
@@ -175,7 +176,7 @@ fn ipv6_header_chains_in_fragments() {
         assert!(matches!(host.takes(&fragment_v6(protocol::IPV6_DESTINATION, 200, 0, true, &first)), Outcome::Held));
         let done = host.takes(&fragment_v6(protocol::TCP, 200, 24, false, &[9; 8]));
         assert!(matches!(done, Outcome::Delivered(protocol::UDP, ref bytes) if bytes.len() == 24), "{done:?}");
-        // An atomic fragment is no business of another packet's fragments with the same name (RFC 6946).
+        // An atomic fragment is independent of another packet's fragments with the same identification (RFC 6946).
         assert!(matches!(host.takes(&fragment_v6(protocol::UDP, 300, 0, true, &[1; 16])), Outcome::Held));
         let atomic = host.takes(&fragment_v6(protocol::UDP, 300, 0, false, &udp(true, 16)));
         assert!(matches!(atomic, Outcome::Delivered(..)));
@@ -189,7 +190,7 @@ fn ipv6_header_chains_in_fragments() {
     });
 }
 
-/// A SYN in pieces of eight bytes: legal for an IPv4 host, whatever filters think of it (RFC 3128).
+/// A SYN in pieces of eight bytes: legal for an IPv4 host, though filters may drop it (RFC 3128).
 #[test]
 fn a_segment_in_tiny_fragments_arrives() {
     let mut host = Host::new();
@@ -203,7 +204,7 @@ fn a_segment_in_tiny_fragments_arrives() {
     assert!(matches!(done, Outcome::Delivered(protocol::TCP, bytes) if bytes == segment));
 }
 
-/// R4, FragmentSmack: the memory is bounded and somebody else's packets are put together meanwhile.
+/// R4, FragmentSmack: the memory is bounded and another source's packets are reassembled meanwhile.
 #[test]
 fn sixty_thousand_junk_fragments() {
     balanced(|| {
@@ -211,7 +212,7 @@ fn sixty_thousand_junk_fragments() {
         let (mut whole, mut tried) = (0, 0);
         for n in 0..60_000u32 {
             let v6 = n % 2 == 1;
-            // Each of a packet of its own, or the hundredth hole of one: both kinds were attacks.
+            // Each of a separate packet, or many holes in one: both were attacks.
             let (ident, offset) = if n % 3 == 0 { (n as u16, 0) } else { (n as u16 & 0xff, (n >> 8) as u16 * 16 + 8) };
             let junk = vec![n as u8; if n % 5 == 0 { 1200 } else { 8 }];
             let from = fragment(v6, ident | 1, offset & 0x7ff8, true, &junk);

@@ -1,4 +1,4 @@
-//! A host made of this crate alone, and the frames that a stranger on its link can send.
+//! A host made of this crate alone, and the frames that an untrusted station on its link can send.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -19,16 +19,16 @@ pub const PEER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 /// The link header.
 pub const L3: usize = 14;
 
-/// What a frame came to.
+/// The outcome of a frame.
 #[derive(Debug)]
 pub enum Outcome {
     /// Nothing at all.
     Silence,
-    /// A transport has it: protocol and payload.
+    /// Delivered to a transport: protocol and payload.
     Delivered(u8, Vec<u8>),
     /// A fragment waits.
     Held,
-    /// This packet, from its network header on, goes back to the sender.
+    /// This packet, from its network header on, is sent back to the sender.
     Reply(Vec<u8>),
 }
 
@@ -70,8 +70,8 @@ impl Host {
         }
     }
 
-    /// Takes a frame as the stack does: input, then whatever it turns out to be. Transports have nobody listening, but
-    /// that is not this crate's to say.
+    /// Takes a frame as the stack does: input, then the step for its kind. Errors for unbound ports belong to the
+    /// transports, not to this crate.
     pub fn takes(&mut self, frame: &[u8]) -> Outcome {
         let buffer = PktBuf::from_slice(frame).expect("a buffer");
         let input = input::ethernet(buffer, &self.view, &self.counters);
@@ -122,7 +122,7 @@ impl Host {
         error.map_or(Outcome::Silence, |packet| Outcome::Reply(packet.to_vec()))
     }
 
-    /// As [`Host::takes`], and holds the reply to the rules for replies.
+    /// As [`Host::takes`], and checks the reply against the rules for replies.
     pub fn answers_by_the_rules(&mut self, name: &str, frame: &[u8]) -> Outcome {
         let outcome = self.takes(frame);
         if let Outcome::Reply(packet) = &outcome {
@@ -142,7 +142,7 @@ impl Host {
     }
 }
 
-/// Runs an attack and checks that it has given back every buffer.
+/// Runs an attack and checks that every buffer was freed.
 pub fn balanced(attack: impl FnOnce()) {
     let before = pktbuf::balance();
     attack();
@@ -155,7 +155,7 @@ pub fn ends(v6: bool) -> Ends {
     Ends { src_mac: PEER_MAC, dst_mac: OUR_MAC, src, dst }
 }
 
-/// A packet from the peer to us, which routers may cut.
+/// A packet from the peer to us, which routers may fragment.
 pub fn packet<'a>(v6: bool, payload: impl Into<Payload<'a>>) -> Packet<'a> {
     let fragment = (!v6).then_some(Fragment { ident: 7, ..Fragment::default() });
     Packet { fragment, dont_fragment: false, ..ends(v6).packet(payload) }

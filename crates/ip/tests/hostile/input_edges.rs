@@ -1,5 +1,4 @@
-//! Cases on the edge of a check of input, one for each: `cargo xtask mutants` found that nothing else tells these
-//! apart.
+//! Cases on the edge of a check of input, one for each: `cargo xtask mutants` found that no other test covers them.
 
 use ip::input::{self, Input};
 use ip::{Cast, Datagram};
@@ -22,7 +21,7 @@ fn the_smallest_ethertype_is_no_length() {
     }
 }
 
-/// What [`input::reassembled`] says of a packet put together from fragments.
+/// The result of [`input::reassembled`] for a packet reassembled from fragments.
 fn together(protocol: u8, payload: &[u8], cast: Cast) -> Input {
     let buf = PktBuf::from_slice(payload).expect("a buffer");
     let (src, dst) = (PEER6.into(), OURS6.into());
@@ -33,7 +32,7 @@ fn options(count: usize, next: u8) -> Vec<u8> {
     (1..=count).flat_map(|at| [if at == count { next } else { IPV6_DESTINATION }, 0, 1, 4, 0, 0, 0, 0]).collect()
 }
 
-/// One fragment header in another would wrap one packet in many.
+/// Nested fragment headers would allow many layers of wrapping.
 #[test]
 fn a_fragment_header_within_a_reassembled_packet_is_refused() {
     let inner = [vec![UDP, 0, 0, 0, 0, 0, 0, 9], udp(true, 8)].concat();
@@ -53,7 +52,7 @@ fn a_chain_of_headers_in_a_reassembled_packet_has_its_limit() {
 }
 
 /// RFC 9293 section 3.9.2.3: "A TCP implementation MUST silently discard an incoming SYN segment that is addressed to a
-/// broadcast or multicast address (MUST-57)", also where it comes in fragments. A datagram may be for a group.
+/// broadcast or multicast address (MUST-57)", also if it arrives in fragments. A datagram may be for a group.
 #[test]
 fn what_is_reassembled_for_a_group_is_no_segment() {
     for (cast, protocol, taken) in [
@@ -76,8 +75,8 @@ fn what_is_reassembled_for_a_group_is_no_segment() {
     }
 }
 
-/// RFC 4291 section 2.5.2: the unspecified address "must not be used as the source address" of what a router forwards
-/// or a node answers; no segment comes from it.
+/// RFC 4291 section 2.5.2: the unspecified address "must not be used as the source address" of packets that are
+/// forwarded or answered; no segment comes from it.
 #[test]
 fn no_segment_comes_from_the_unspecified_address() {
     let mut host = Host::new();

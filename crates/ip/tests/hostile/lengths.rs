@@ -1,16 +1,16 @@
-//! P1: lengths that lie. AMNESIA:33, Ripple20, INFRA:HALT and URGENT/11 were all of this kind.
+//! P1: false lengths. AMNESIA:33, Ripple20, INFRA:HALT and URGENT/11 were all of this kind.
 
 use frames::{Packet, Payload};
 use wire::protocol;
 
 use super::host::*;
 
-/// What may come of a mutant besides silence.
+/// The allowed outcomes of a mutant besides silence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum May {
     /// Nothing may.
     Nothing,
-    /// A transport may get it, cut to the length that its header says.
+    /// A transport may get it, cut to the length in its header.
     Deliver,
     /// The echo may be answered.
     Answer,
@@ -105,7 +105,7 @@ fn with_options(options: &[u8]) -> Vec<u8> {
     ends(false).frame(Packet { options, ..packet(false, Payload::Other(protocol::UDP, &datagram)) }).bytes()
 }
 
-/// Frames cut anywhere, and what the transports' own headers say of themselves.
+/// Frames cut anywhere, and false lengths in transport headers.
 fn common(v6: bool) -> Vec<Mutant> {
     let header = if v6 { 40 } else { 20 };
     let l4 = L3 + header;
@@ -117,7 +117,7 @@ fn common(v6: bool) -> Vec<Mutant> {
         let short = frame(v6, icmp, &echo(v6, 0)[..len]);
         all.push(mutant(format!("ICMP of {len} bytes"), May::Nothing, short, |_| {}));
     }
-    // UDP and TCP judge their own lengths when they get the datagram; it must be no longer than the packet.
+    // UDP and TCP check their own lengths when they get the datagram; it must be no longer than the packet.
     for len in [0u16, 7, 8, 36, 37, 0xffff] {
         all.push(mutant(format!("UDP length {len}"), May::Deliver, whole(), |f| put16(f, l4 + 4, len)));
     }
@@ -156,14 +156,14 @@ fn payload_lengths() -> Vec<Mutant> {
     table.into_iter().map(of).collect()
 }
 
-/// Header extension lengths against the packet's end; each would run a careless walk off it.
+/// Header extension lengths against the packet's end; each would lead a careless walk beyond it.
 fn extension_lengths() -> Vec<Mutant> {
     let mut all = Vec::new();
     for kind in [protocol::HOP_BY_HOP, protocol::IPV6_ROUTING, protocol::IPV6_DESTINATION] {
         for len8 in [1u8, 3, 4, 5, 30, 31, 32, 255] {
             let payload = [&[protocol::UDP, len8, 1, 4, 0, 0, 0, 0][..], &udp(true, 28)].concat();
-            // Its own eight bytes and 32 of the datagram can be covered; then what is left is no longer a datagram. As
-            // a routing header it has four segments left, and is reported.
+            // Its own eight bytes and 32 of the datagram can be covered; then the rest is no longer a datagram. As a
+            // routing header it has four segments left, and is reported.
             let may = if kind == protocol::IPV6_ROUTING { May::Complain } else { May::Deliver };
             all.push(mutant(format!("header {kind} of {len8} units"), may, frame(true, kind, &payload), |_| {}));
         }

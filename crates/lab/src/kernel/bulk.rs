@@ -1,8 +1,8 @@
-//! Bulk data through the kernel: every sender sends whenever it may, every receiver reads what is there.
+//! Bulk data through the kernel: every sender sends whenever it can, every receiver reads the available data.
 //!
 //! One level-triggered epoll set for each thread holds all its ends, as in the benchmark's libevent threads. One event
-//! moves one message, so connections take turns. A connection's two ends may be on different threads; nothing is shared
-//! between threads but the pages that are sent.
+//! moves one message, so connections alternate. A connection's two ends may be on different threads; threads share only
+//! the pages that are sent.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -18,10 +18,10 @@ use super::sockets::Pair;
 use super::{Ends, Params, SendMode};
 use crate::worker_pool::{Sample, Work};
 
-/// Events taken in one call. At most this many messages pass between two looks at the clock.
+/// Events taken in one call. At most this many messages pass between two clock readings.
 const BATCH: usize = 128;
 
-/// What a sender sends, over and over.
+/// The payload that a sender repeats.
 enum Payload {
     /// Pages of a memory file, not copied.
     Pages { file: File, length: usize },

@@ -1,8 +1,8 @@
 //! Connections a second through the kernel: connect, accept, close the client, close the server, again.
 //!
-//! A thread does one connection at a time and never waits: a blocking connect on loopback returns when the handshake is
-//! over. The client closes first, with FIN, so its port rests in TIME-WAIT; each thread therefore goes round sixteen
-//! destination addresses, which together have more ports than a run uses up before the oldest are free again.
+//! A thread has one connection at a time and never waits: a blocking connect on loopback returns when the handshake is
+//! complete. The client closes first, with FIN, so its port stays in TIME-WAIT; each thread therefore cycles through
+//! sixteen destination addresses, which together have more ports than a run uses before the oldest are free again.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use super::sockets::{accept_from, listen};
 use crate::worker_pool::{Sample, Work};
 
 const ADDRESSES: u8 = 16;
-/// Connections between two looks at the clock.
+/// Connections between two clock readings.
 const BATCH: u32 = 16;
 
 struct Connect {

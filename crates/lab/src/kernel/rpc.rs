@@ -1,7 +1,7 @@
 //! Request/response through the kernel: one request outstanding on each connection, all the time.
 //!
 //! Both ends of a connection are on one thread. An end that has a whole message answers with the next, so a transaction
-//! is two messages of the same size. A message may arrive in pieces; what has come is remembered for each end.
+//! is two messages of the same size. A message may arrive in pieces; each end records the bytes received.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use super::bulk::wait;
 use super::sockets::Pair;
 use crate::worker_pool::{Sample, Work};
 
-/// Events taken between two looks at the clock.
+/// Events taken between two clock readings.
 const BATCH: usize = 256;
 
 struct End {
@@ -30,7 +30,7 @@ struct Rpc {
     ends: Vec<End>,
     epoll: OwnedFd,
     message: Vec<u8>,
-    /// Whether the first requests are on their way.
+    /// Whether the first requests have been sent.
     primed: bool,
 }
 

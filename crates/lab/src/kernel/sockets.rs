@@ -1,6 +1,6 @@
-//! Opening many loopback connections, and the limits in the way.
+//! Opening many loopback connections, within the limits of ports and descriptors.
 //!
-//! An address of 127.0.0.0/8 gives about 28 000 connections, one for each ephemeral port, so the [`Opener`] goes on to
+//! An address of 127.0.0.0/8 gives about 28 000 connections, one for each ephemeral port, so the [`Opener`] changes to
 //! the next address well before. Ends are non-blocking, without Nagle's delay, and closed without TIME-WAIT: the ports
 //! must be free again for the next run.
 
@@ -19,15 +19,15 @@ const PER_ADDRESS: u32 = 20_000;
 /// The two ends of one connection.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// The end that sends, or asks.
+    /// The end that sends, or requests.
     pub client: TcpStream,
     /// The end that receives, or answers.
     pub server: TcpStream,
 }
 
 impl Pair {
-    /// Send buffer of the client and receive buffer of the server, in bytes of payload. The kernel reports twice what
-    /// was asked for, counting its own overhead (socket(7)).
+    /// Send buffer of the client and receive buffer of the server, in bytes of payload. The kernel reports twice the
+    /// requested size, including its own overhead (socket(7)).
     pub(super) fn buffers(&self) -> io::Result<(usize, usize)> {
         let send = sockopt::socket_send_buffer_size(&self.client)?;
         let receive = sockopt::socket_recv_buffer_size(&self.server)?;
@@ -75,7 +75,7 @@ impl Opener {
         Ok(())
     }
 
-    /// The handshake is over when a blocking connect returns, so accepting right after it never waits.
+    /// The handshake is complete when a blocking connect returns, so an accept right after it never waits.
     fn connect(&self) -> io::Result<Pair> {
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         if let Some(bytes) = self.send_buffer {
@@ -102,7 +102,7 @@ pub(super) fn listen(address: Ipv4Addr, receive_buffer: Option<usize>) -> io::Re
     Ok(listener)
 }
 
-/// The connection that comes from `peer`; one that a stranger on this machine made is dropped.
+/// The connection from `peer`; one from another process on this machine is dropped.
 pub(super) fn accept_from(listener: &TcpListener, peer: SocketAddr) -> io::Result<TcpStream> {
     loop {
         let (server, from) = listener.accept()?;

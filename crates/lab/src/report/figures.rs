@@ -1,8 +1,8 @@
-//! Which figures the rows of a result allow, each with its caption and where its numbers come from.
+//! The figures that the rows of a result allow, each with its caption and the source of its numbers.
 //!
 //! The first three are the questions of Willmann et al. 2006: throughput against connections (their comparison of the
 //! organisations), the share of lock acquisitions that do not succeed at once (their table 1), and throughput against
-//! the number of groups. A figure for which nothing was measured is left out.
+//! the number of groups. A figure without measurements is omitted.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +48,7 @@ pub(super) fn all(rows: &[Row]) -> Vec<Figure> {
     .collect()
 }
 
-/// One variant of each architecture: that with the most loads, and of those the highest mean. The kernel stands last.
+/// One variant of each architecture: that with the most loads, and of those the highest mean. The kernel is last.
 fn representatives<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     let mut arches: Vec<&str> = Vec::new();
     for row in rows {
@@ -137,7 +137,7 @@ fn over_groups(bulk: &[&Row], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Lin
     found
 }
 
-/// What stays the same while the groups vary.
+/// The parameters that are fixed while the groups vary.
 fn sweep(row: &Row) -> (&str, Option<&str>, u32) {
     (&row.key.arch, row.key.lock.as_deref(), row.key.connections)
 }

@@ -1,7 +1,7 @@
-//! The page: what the template is given, in the words it shows.
+//! The page: the values of the template, as text.
 //!
-//! Everything is turned into text here, so the template holds layout only. The engine escapes every value; the figures
-//! alone are inserted as they are, because they escape for themselves.
+//! Everything is converted to text here, so the template has only layout. The engine escapes every value except the
+//! figures, which escape their own text.
 
 use std::collections::BTreeSet;
 
@@ -33,10 +33,10 @@ const COLUMNS: [&str; 15] = [
     "bytes/ connection",
 ];
 
-/// The whole report as one HTML document that needs nothing beside it.
+/// The whole report as one self-contained HTML document.
 ///
 /// # Panics
-/// Never with the template of this build: every name it uses is given here.
+/// Never with the template of this build: every name it uses is defined here.
 pub fn render(results: &Results) -> String {
     let mut environment = Environment::new();
     environment.add_template("index.html", include_str!("index.html")).expect("the template of this build parses");
@@ -110,7 +110,7 @@ impl Cells {
     }
 }
 
-/// The table of all rows, without the columns that no row has anything in.
+/// The table of all rows, without the columns that are empty in every row.
 fn all_rows(rows: &[Row]) -> (Vec<&'static str>, Vec<Cells>) {
     let mut lines: Vec<Cells> = rows.iter().map(Cells::of).collect();
     let tells: Vec<bool> = (0..COLUMNS.len()).map(|c| lines.iter().any(|line| line.cells[c] != "–")).collect();

@@ -1,8 +1,8 @@
 //! Charts as SVG text: lines with error bars over a logarithmic axis, and grouped bars with error bars.
 //!
-//! Colours are CSS classes ("s0" to "s9", "kernel"), never values: one document then serves a light screen, a dark
-//! screen and paper. Lines are labelled at their ends and told apart by marker and colour, so they can be read without
-//! either. Everything that comes from a name is escaped here; the page inserts the result as it is.
+//! Colours are CSS classes ("s0" to "s9", "kernel"), never values: so one document suits a light screen, a dark screen
+//! and paper. Lines are labelled at their ends and distinguished by marker and colour, so they can be read without
+//! either. Text from names is escaped here; the page inserts the result unchanged.
 
 use std::fmt::Write;
 
@@ -39,7 +39,7 @@ pub(super) struct LineChart<'a> {
 /// Groups of bars, one for each category, with one bar for each series.
 pub(super) struct BarChart<'a> {
     pub y_label: &'a str,
-    /// Names of the series, explained above the bars.
+    /// Names of the series, in the legend above the bars.
     pub series: Vec<String>,
     /// Name and values of each category, as many as there are series; `None` where nothing was measured.
     pub categories: Vec<(String, Vec<Option<Value>>)>,
@@ -78,7 +78,7 @@ impl Vertical {
     }
 }
 
-/// An axis figure: no digits that only say "exactly".
+/// An axis figure, without trailing zeros.
 fn plain(value: f64) -> String {
     let digits = significant(value);
     if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.').to_owned() } else { digits }
@@ -127,7 +127,7 @@ impl LineChart<'_> {
         self.lines.iter().map(class).collect()
     }
 
-    /// A tick at every measured x; figures that would touch the one before are left out.
+    /// A tick at every measured x; figures that would touch the one before are omitted.
     fn draw_x(&self, svg: &mut String, xs: &[f64], x_at: impl Fn(f64) -> f64, right: f64) {
         let mut free = f64::NEG_INFINITY;
         for &value in xs {
@@ -195,7 +195,7 @@ impl Line {
     }
 }
 
-/// A shape that goes with a class, so that lines differ on paper without colour as well.
+/// A shape for a class, so that lines also differ on paper without colour.
 fn marker(class: &str, x: f64, y: f64) -> String {
     let place = class.strip_prefix('s').and_then(|digits| digits.parse::<usize>().ok());
     match place.map(|place| place % 4) {

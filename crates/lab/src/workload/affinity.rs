@@ -1,9 +1,9 @@
-//! Which thread uses a connection: any, as in Willmann et al. 2006, or the one whose queue receives its segments.
+//! The thread that uses a connection: any, as in Willmann et al. 2006, or the one whose queue receives its segments.
 //!
-//! With affinity a thread opens connections from ports that the link's hash leads back to its own queue, and an
-//! accepted end goes to the thread whose queue receives it, as with a card that steers flows (aRFS) or a program that
-//! asks `SO_INCOMING_CPU`. The link's hash is symmetric, so both ends of a connection come to one thread, and every
-//! thread has as many as without affinity. What is left to share is what the architecture shares.
+//! With affinity a thread opens connections from ports that the link's hash maps to its own queue, and an accepted end
+//! is passed to the thread whose queue receives it, as with a card that steers flows (aRFS) or a program that reads
+//! `SO_INCOMING_CPU`. The link's hash is symmetric, so both ends of a connection are on one thread, and every thread
+//! has as many as without affinity. The remaining sharing is the architecture's.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use wire::rss::Toeplitz;
 /// Ports below this belong to services.
 const FIRST_PORT: u16 = 1024;
 
-/// Which thread receives which connection; and accepted ends on their way to their thread. Any thread.
+/// Maps connections to threads, and passes accepted ends to their threads. May be used by any thread.
 pub(super) struct Affinity {
     hash: Toeplitz,
     /// One for each thread.
@@ -40,13 +40,13 @@ impl Affinity {
         self.hash.hash_tcp(&tuple) % self.waiting.len() as u32
     }
 
-    /// The first port from `from` on that leads to `thread`; `None` if there is none.
+    /// The first port from `from` on that maps to `thread`; `None` if there is none.
     pub fn port(&self, thread: u32, local: SocketAddr, remote: SocketAddr, from: u16) -> Option<u16> {
         let leads = |port: &u16| self.thread_of(SocketAddr::new(local.ip(), *port), remote) == thread;
         (from.max(FIRST_PORT)..=u16::MAX).find(leads)
     }
 
-    /// Leaves an accepted end to its thread.
+    /// Passes an accepted end to its thread.
     pub fn pass(&self, thread: u32, stream: TcpStream) {
         self.queue(thread).push_back(stream);
     }

@@ -1,4 +1,4 @@
-//! Bulk data: every sender gives its stack message after message, every receiver reads.
+//! Bulk data: every sender sends message after message, every receiver reads.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Bulk {
         }
     }
 
-    /// Opens what is left to open; data flows from the first connection on, which is why opening is part of warm-up.
+    /// Opens the remaining connections; data flows from the first one on, so opening is part of warm-up.
     fn open(&mut self) -> io::Result<()> {
         let (ends, poller) = (&mut self.ends, &self.poller);
         self.opener.step(|end| {
@@ -49,7 +49,7 @@ impl Bulk {
         })
     }
 
-    /// Serves what is ready. Whether there was anything.
+    /// Serves ready connections. Returns whether there were any.
     fn serve(&mut self, tally: &mut Sample) -> io::Result<bool> {
         if self.poller.try_wait(&mut self.events, EVENTS) == 0 {
             return Ok(false);
@@ -64,7 +64,7 @@ impl Bulk {
     }
 }
 
-/// Gives the stack messages until it takes no more.
+/// Sends messages until the stack takes no more.
 fn send(stream: &TcpStream, payload: &Arc<[u8]>, mode: SendMode) -> io::Result<()> {
     loop {
         let result = match mode {
@@ -99,7 +99,7 @@ fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Sample) -> io:
 
 impl Work for Bulk {
     fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
-        // Apart for the loop, so that a step may borrow the rest.
+        // Moved out for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || {
             if !self.opener.done() {

@@ -10,7 +10,8 @@ use super::world::World;
 use super::{Params, drive};
 use crate::worker_pool::{Sample, Work};
 
-/// One thread's share: so many connections at a time, each opened, accepted, closed by the client, then by the server.
+/// One thread's share: a number of connections at a time, each opened, accepted, closed by the client, then by the
+/// server.
 pub(super) struct Connect {
     drivers: Vec<Polled>,
     client: Stack,
@@ -70,7 +71,7 @@ impl Connect {
         let before = self.serving.len();
         self.serving.retain(|stream| {
             let mut reader = stream;
-            // One load, as long as nothing has come.
+            // One load, as long as nothing has arrived.
             let waits = !stream.readiness().intersects(Readiness::READABLE | Readiness::ERROR | Readiness::CLOSED);
             // Dropping the stream sends the FIN.
             waits || matches!(reader.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
@@ -83,7 +84,7 @@ impl Connect {
 
 impl Work for Connect {
     fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
-        // Apart for the loop, so that a step may borrow the rest.
+        // Moved out for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || self.step(tally));
         self.drivers = drivers;

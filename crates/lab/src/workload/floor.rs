@@ -1,7 +1,7 @@
-//! The floor: what one core does when there is no protocol at all.
+//! The floor: the rate of one core without any protocol.
 //!
-//! A frame's worth of bytes is copied and summed, copied out again, and a table of connections is looked up: the work
-//! that any TCP must do for a segment, and nothing else. A stack's distance to it is the price of its protocol.
+//! A frame's worth of bytes is copied and summed, copied out again, and a table of connections is looked up: the
+//! minimal work of any TCP for a segment. A stack's distance to it is the cost of its protocol.
 
 use std::collections::HashMap;
 use std::hint::black_box;

@@ -2,10 +2,10 @@
 //!
 //! The shape is the parallel TCP benchmark of Willmann et al. 2006 (section 4): event-driven threads, one pinned to
 //! each processor, connections spread evenly over them. Each thread polls its queue pair of both stacks and runs the
-//! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is as a
-//! rule *not* received by the thread that uses it, and the architecture has to deal with that (unless
-//! [`Params::affinity`] is set). A [`Bench`] works in slices and rests in between; its clock stands while it rests, so
-//! no timer fires merely because nothing polled.
+//! applications of its connections; RSS decides which queue a connection's segments come in at, so a connection is
+//! usually *not* received by the thread that uses it, and the architecture has to handle that (unless
+//! [`Params::affinity`] is set). A [`Bench`] works in slices and is idle in between; its clock stops while it is idle,
+//! so timers do not fire in the pauses.
 
 mod affinity;
 mod bulk;
@@ -27,7 +27,7 @@ use world::World;
 
 pub use floor::Floor;
 
-/// How payload is given to the stack.
+/// How payload is passed to the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SendMode {
     /// Shared bytes, copied once, into the segments: as `sendfile`.
@@ -37,7 +37,7 @@ pub enum SendMode {
     Write,
 }
 
-/// What to open.
+/// Parameters of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Params {
     /// The process architecture.
@@ -46,7 +46,7 @@ pub struct Params {
     pub lock: LockKind,
     /// Connections, 1 or more.
     pub connections: u32,
-    /// Threads, 1 or more; an architecture of one thread runs on one all the same.
+    /// Threads, 1 or more; an architecture of one thread always runs on one.
     pub threads: u32,
     /// Bytes in one call, and the size of a receiver's buffer.
     pub message: usize,
@@ -56,16 +56,15 @@ pub struct Params {
     pub mtu: usize,
     /// Socket buffers in bytes; `None` leaves them to autotuning.
     pub buffer: Option<u32>,
-    /// How payload is given to the stack.
+    /// How payload is passed to the stack.
     pub send: SendMode,
     /// Whether the link takes super-segments, as network cards do (segmentation and receive coalescing).
     pub offload: bool,
     /// Frames that each ring of the link holds.
     pub ring: usize,
-    /// Whether a connection is used by the thread whose queue receives it. Connections that are opened all the time are
-    /// not looked at.
+    /// Whether a connection is used by the thread whose queue receives it. Ignored by the connection-rate workload.
     pub affinity: bool,
-    /// What the link does wrong, as the clients see it; `None`: nothing.
+    /// Faults of the link, as seen by the clients; `None`: none.
     pub fault: Option<FaultPlan>,
 }
 
@@ -104,7 +103,7 @@ pub struct Bench {
     bytes_per_connection: Option<u64>,
 }
 
-/// The longest that opening all connections may take.
+/// Time limit for opening all connections.
 const OPENING: Duration = Duration::from_secs(60);
 const OPENING_SLICE: Duration = Duration::from_millis(20);
 
@@ -177,18 +176,18 @@ impl Contender for Bench {
         self.world.clock.stop();
         let after = Reading::take(&self.world)?;
         let used = after.usage - before.usage;
-        // Protocol threads work outside the crew: the whole process is counted, and no other thread works now.
+        // Protocol threads work outside the pool: the whole process is counted, and no other thread works now.
         (slice.cpu, slice.switches) = (used.cpu, used.switches);
         slice.exact = after.exact.since(&before.exact);
         Ok(slice)
     }
 }
 
-/// Polls between two looks at the clock.
+/// Polls between two clock readings.
 const POLLS: usize = 32;
 
-/// A thread's loop: polls its drivers and takes steps of the workload until `deadline`, then lets others use what the
-/// drivers own. `step` says whether there was anything to do.
+/// A thread's loop: polls its drivers and takes steps of the workload until `deadline`, then releases what the drivers
+/// own. `step` returns whether there was anything to do.
 fn drive(drivers: &mut [Polled], deadline: Instant, mut step: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
     while Instant::now() < deadline {
         for _ in 0..POLLS {
@@ -198,7 +197,7 @@ fn drive(drivers: &mut [Polled], deadline: Instant, mut step: impl FnMut() -> io
             }
             busy |= step()?;
             if !busy {
-                // Others may need the processor: protocol threads, above all.
+                // Other threads may need the processor, above all protocol threads.
                 std::thread::yield_now();
             }
         }

@@ -21,7 +21,7 @@ pub(super) struct Rpc {
     buffer: Vec<u8>,
 }
 
-/// One end and how much of the message that it waits for has come.
+/// One end, and the bytes received of the expected message.
 struct Half {
     end: End,
     received: usize,
@@ -89,7 +89,7 @@ fn write(mut stream: &TcpStream, message: &[u8]) -> io::Result<()> {
     Err(io::Error::other("one message at a time must fit the send buffer: make the request smaller"))
 }
 
-/// Reads what there is and says how many messages it completed.
+/// Reads the available data and returns the number of completed messages.
 fn complete(mut stream: &TcpStream, received: &mut usize, length: usize, buffer: &mut [u8]) -> io::Result<usize> {
     let mut messages = 0;
     loop {
@@ -100,7 +100,7 @@ fn complete(mut stream: &TcpStream, received: &mut usize, length: usize, buffer:
                 messages += *received / length;
                 *received %= length;
                 if count < buffer.len() {
-                    // A short read emptied the queue; what comes next is a new edge.
+                    // A short read emptied the queue; later data is a new edge.
                     return Ok(messages);
                 }
             }
@@ -112,7 +112,7 @@ fn complete(mut stream: &TcpStream, received: &mut usize, length: usize, buffer:
 
 impl Work for Rpc {
     fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
-        // Apart for the loop, so that a step may borrow the rest.
+        // Moved out for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || {
             if !self.opener.done() {

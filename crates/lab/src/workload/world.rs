@@ -1,4 +1,4 @@
-//! Two stacks linked in memory, and what the threads of a workload share while they open their connections.
+//! Two stacks linked in memory, and the shared state of a workload's threads while they open their connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ const OPENING_AT_ONCE: usize = 64;
 /// Short, or a connection-rate benchmark would run out of ports in its first second (Linux reuses them after one).
 const TIME_WAIT: Duration = Duration::from_millis(20);
 
-/// Connections from one address: well below the ports that it has.
+/// Connections from one address: well below the number of its ports.
 const PER_ADDRESS: u32 = 16_384;
 
 /// The two stacks. `client` opens and sends, `server` accepts and receives.
@@ -114,7 +114,7 @@ impl World {
         }
     }
 
-    /// For workloads that open connections all the time: nothing to wait for.
+    /// For workloads that open connections continuously: nothing to wait for.
     pub fn count_as_open(&self, connections: u32) {
         self.opened.store(connections, Ordering::Relaxed);
         self.accepted.store(connections, Ordering::Relaxed);
@@ -141,8 +141,7 @@ impl World {
 }
 
 fn tcp_config(params: &Params) -> Config {
-    // A load's memory follows from its connections: a limit for all of them would be measured instead of the
-    // architecture.
+    // No limit: otherwise the limit would be measured instead of the architecture.
     let memory = Some(MemoryLimits::UNLIMITED);
     let mut config = Config { time_wait: TIME_WAIT, memory, ..Config::default() };
     if let Some(size) = params.buffer {
@@ -166,7 +165,7 @@ pub(super) struct Opener {
     opened: Arc<AtomicU32>,
     accepted: Arc<AtomicU32>,
     affinity: Option<Arc<Affinity>>,
-    /// With affinity: for each address, the port from which on none is taken.
+    /// With affinity: for each address, the first port that is not yet used.
     ports: Vec<u16>,
 }
 
@@ -201,7 +200,7 @@ impl Opener {
             }
             if ready.intersects(heddle::Readiness::CONNECTED) {
                 let stream = self.pending.swap_remove(index);
-                // The sender gives whole messages; Nagle would only wait for the last one's acknowledgement.
+                // The sender sends whole messages; Nagle's rule would only delay the last one.
                 stream.set_nodelay(true)?;
                 give(End::Client(stream));
                 self.opened.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +218,7 @@ impl Opener {
         Ok(())
     }
 
-    /// Where the next connection comes from: addresses in turn; any port, or one that leads back to this thread.
+    /// Source of the next connection: addresses in turn; any port, or one that maps to this thread.
     fn next_source(&mut self) -> io::Result<SocketAddr> {
         let address = self.source % self.addresses;
         self.source += 1;

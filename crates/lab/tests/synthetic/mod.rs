@@ -1,4 +1,4 @@
-//! A result with plausible numbers, for tests of what is made from results. The shapes are those of Willmann et al.
+//! A result with plausible numbers, for tests of reports and recommendations. The shapes are those of Willmann et al.
 //! 2006; nothing here was measured.
 
 use std::time::Duration;
@@ -30,7 +30,7 @@ const SHAPES: [Shape; 10] = [
 fn samples(shape: &Shape, load: usize) -> Samples {
     let (arch, _, gbps, failed, switches) = shape;
     let slice = |round: usize| {
-        // A few percent up and down, the same for every contender: the machine's, not theirs.
+        // A drift of a few percent, the same for every contender.
         let drift = 1.0 + 0.02 * [1.0, -1.5, 0.4, 1.2, -1.1][round % 5] + 0.004 * (round as f64 - 2.0);
         let bytes = (gbps[load] * drift * 1e9 / 8.0) as u64;
         let acquired = bytes / 1448;
@@ -66,7 +66,7 @@ fn samples(shape: &Shape, load: usize) -> Samples {
     Samples { name: (*arch).into(), slices: (0..5).map(slice).collect(), failed: None }
 }
 
-/// The whole result, on a machine that is described and not this one.
+/// The whole result, on a fictitious machine.
 pub fn results() -> Results {
     let mut rows = Vec::new();
     for (load, &connections) in LOADS.iter().enumerate() {

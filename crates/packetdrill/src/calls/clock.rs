@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn gettimeofday(userdata: UserData, time: *mut time
 pub(crate) unsafe extern "C" fn netdev_send(userdata: UserData, packet: *const c_void, count: usize) -> c_int {
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
-    // SAFETY: the caller has `count` bytes there, and nobody writes them meanwhile.
+    // SAFETY: the caller has `count` bytes there, and they are not written meanwhile.
     let packet = unsafe { std::slice::from_raw_parts(packet.cast::<u8>(), count) }.to_vec();
     plug.read_sysctls();
     let result = plug.with(move |machine| machine.inject(&packet));
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn netdev_send(userdata: UserData, packet: *const c
 }
 
 /// The next IP packet of the stack, cut to the room there is. None: a count of 0, which packetdrill reports and ends
-/// with; an error it would try again for ever.
+/// with; it would retry an error for ever.
 pub(crate) unsafe extern "C" fn netdev_receive(
     userdata: UserData,
     buffer: *mut c_void,
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn netdev_receive(
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
     let (at, packet) = plug.with(|machine| machine.next_packet().unwrap_or_default());
-    // SAFETY: the caller passes its room in `count`, which is writable as `time` is; no more bytes are written.
+    // SAFETY: the caller passes its room in `count`, which is writable, as is `time`; no more bytes are written.
     unsafe {
         let len = packet.len().min(*count);
         std::ptr::copy_nonoverlapping(packet.as_ptr(), buffer.cast::<u8>(), len);

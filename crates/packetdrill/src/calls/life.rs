@@ -1,4 +1,4 @@
-//! Calls that begin and end what a descriptor is.
+//! Calls that open and close descriptors.
 
 use libc::{c_int, sockaddr, socklen_t};
 use posix::Errno;
@@ -17,7 +17,7 @@ pub(crate) unsafe extern "C" fn socket(userdata: UserData, domain: c_int, kind: 
 }
 
 pub(crate) unsafe extern "C" fn bind(userdata: UserData, fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: `userdata` is the table's; the address is as `bind(2)` asks for.
+    // SAFETY: `userdata` is the table's; the address is as `bind(2)` requires.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
     let bound = plug.now(move |sockets| sockets.bind(fd, address?.ok_or(Errno::EAFNOSUPPORT)?));
     answer(bound.map(|()| 0)) as c_int
@@ -40,7 +40,7 @@ pub(crate) unsafe extern "C" fn accept(
     let plug = unsafe { plug(userdata) };
     let accepted = plug.call(Limit::Receiving(fd), move |sockets, expired| sockets.try_accept(fd, 0, expired));
     let accepted = accepted.map(|(child, peer)| {
-        // SAFETY: both are as `accept(2)` asks for.
+        // SAFETY: both are as `accept(2)` requires.
         unsafe { write_address(Some(peer), address, len) };
         child
     });
@@ -53,7 +53,7 @@ pub(crate) unsafe extern "C" fn connect(
     address: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: `userdata` is the table's; the address is as `connect(2)` asks for.
+    // SAFETY: `userdata` is the table's; the address is as `connect(2)` requires.
     let (plug, address) = unsafe { (plug(userdata), read_address(address, len)) };
     let connected = address.and_then(|address| {
         plug.call(Limit::Sending(fd), move |sockets, expired| sockets.try_connect(fd, address, expired))
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn pipe(userdata: UserData, fds: *mut c_int) -> c_i
     let plug = unsafe { plug(userdata) };
     let made = plug.now(|sockets| sockets.pipe(0));
     let result = made.map(|(from, to)| {
-        // SAFETY: there is room for two descriptors, as `pipe(2)` asks for.
+        // SAFETY: there is room for two descriptors, as `pipe(2)` requires.
         unsafe { fds.cast::<[c_int; 2]>().write([from, to]) };
         0
     });

@@ -18,7 +18,7 @@ const TCP_CM_INQ: c_int = 36;
 /// A control message: level, type and data.
 type Control = (c_int, c_int, Vec<u8>);
 
-/// What a receive gave beside its bytes.
+/// The result of a receive, with its bytes.
 #[derive(Default)]
 struct Received {
     count: usize,
@@ -28,12 +28,12 @@ struct Received {
     controls: Vec<Control>,
 }
 
-/// Where an entry of an error queue comes from, and what it says of the bytes (`linux/errqueue.h`).
+/// Origins of error-queue entries, and kinds of timestamps (`linux/errqueue.h`).
 const ORIGIN_TIMESTAMPING: u8 = 4;
 const ORIGIN_ZEROCOPY: u8 = 5;
 const ZEROCOPY_COPIED: u8 = 1;
 
-/// `struct sock_extended_err`, and an offender of no address.
+/// `struct sock_extended_err`, and an offender without an address.
 fn extended_error(v6: bool, errno: u32, (origin, code): (u8, u8), (info, data): (u32, u32)) -> Control {
     let mut bytes = errno.to_ne_bytes().to_vec();
     bytes.extend([origin, 0, code, 0]);
@@ -45,7 +45,7 @@ fn extended_error(v6: bool, errno: u32, (origin, code): (u8, u8), (info, data): 
     (level, kind, bytes)
 }
 
-/// What `recvmsg` makes of an entry of the error queue.
+/// The result of `recvmsg` for an entry of the error queue.
 fn reported(report: ErrorQueueEntry, v6: bool) -> Received {
     match report {
         ErrorQueueEntry::ZeroCopy { first, last } => {
@@ -56,7 +56,7 @@ fn reported(report: ErrorQueueEntry, v6: bool) -> Received {
             let nanos = at.as_nanos();
             let mut stamps = ((nanos / 1_000_000_000) as i64).to_ne_bytes().to_vec();
             stamps.extend(((nanos % 1_000_000_000) as i64).to_ne_bytes());
-            // Those of the device, in two forms: it has none.
+            // The device's timestamps, in two forms: there are none.
             stamps.extend([0; 32]);
             let error = extended_error(v6, libc::ENOMSG as u32, (ORIGIN_TIMESTAMPING, 0), (what as u32, byte));
             let flags = libc::MSG_ERRQUEUE | if alone { 0 } else { libc::MSG_TRUNC };
@@ -67,7 +67,7 @@ fn reported(report: ErrorQueueEntry, v6: bool) -> Received {
 }
 
 /// # Safety
-/// Each entry has as many writable bytes as it says.
+/// Each entry has `iov_len` writable bytes.
 unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
     let max = room(into);
     if flags & libc::MSG_ERRQUEUE != 0 {
@@ -86,7 +86,7 @@ unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Resul
 }
 
 /// # Safety
-/// Each entry has as many readable bytes as it says.
+/// Each entry has `iov_len` readable bytes.
 unsafe fn transmit(
     plug: &Plug,
     fd: c_int,
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
     address_len: *mut socklen_t,
 ) -> isize {
     let vector = [entry(buffer, len)];
-    // SAFETY: `userdata` is the table's; buffer and address are as `recvfrom(2)` asks for, and a buffer that is null is
+    // SAFETY: `userdata` is the table's; buffer and address are as `recvfrom(2)` requires, and a buffer that is null is
     // refused as an entry.
     let result = unsafe {
         entries(vector.as_ptr(), 1).and_then(|into| {
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn recvfrom(
 }
 
 pub(crate) unsafe extern "C" fn readv(userdata: UserData, fd: c_int, vector: *const iovec, count: c_int) -> isize {
-    // SAFETY: `userdata` is the table's; the vector is as `readv(2)` asks for.
+    // SAFETY: `userdata` is the table's; the vector is as `readv(2)` requires.
     let result = unsafe {
         let count = usize::try_from(count).map_err(|_| Errno::EINVAL);
         count.and_then(|count| receive(plug(userdata), fd, entries(vector, count)?, 0))
@@ -161,7 +161,8 @@ pub(crate) unsafe extern "C" fn readv(userdata: UserData, fd: c_int, vector: *co
 }
 
 pub(crate) unsafe extern "C" fn recvmsg(userdata: UserData, fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    // SAFETY: `userdata` is the table's; the message is as `recvmsg(2)` asks for, and nobody else uses it meanwhile.
+    // SAFETY: `userdata` is the table's; the message is as `recvmsg(2)` requires, and it is not used elsewhere
+    // meanwhile.
     let result = unsafe {
         let message = &mut *message;
         entries(message.msg_iov, message.msg_iovlen).and_then(|into| {
@@ -195,9 +196,8 @@ unsafe fn write_controls(message: &mut msghdr, controls: &[Control]) {
         return;
     }
     message.msg_controllen = total as _;
-    // SAFETY: there is room for all of them, which is made zero first so that no old length misleads, and aligned for
-    // the headers, so that neither the first is null nor any behind which another has its place; data may have any
-    // alignment.
+    // SAFETY: there is room for all of them, zeroed first so that no old length remains, and aligned for the headers,
+    // so neither the first header nor any that has a successor is null; data may have any alignment.
     unsafe {
         message.msg_control.cast::<u8>().write_bytes(0, total);
         let mut header = libc::CMSG_FIRSTHDR(message);
@@ -240,7 +240,7 @@ pub(crate) unsafe extern "C" fn sendto(
     address_len: socklen_t,
 ) -> isize {
     let vector = [entry(buffer, len)];
-    // SAFETY: `userdata` is the table's; buffer and address are as `sendto(2)` asks for.
+    // SAFETY: `userdata` is the table's; buffer and address are as `sendto(2)` requires.
     let result = unsafe {
         entries(vector.as_ptr(), 1).and_then(|from| {
             let to = if address.is_null() { None } else { read_address(address, address_len)? };
@@ -251,7 +251,7 @@ pub(crate) unsafe extern "C" fn sendto(
 }
 
 pub(crate) unsafe extern "C" fn writev(userdata: UserData, fd: c_int, vector: *const iovec, count: c_int) -> isize {
-    // SAFETY: `userdata` is the table's; the vector is as `writev(2)` asks for.
+    // SAFETY: `userdata` is the table's; the vector is as `writev(2)` requires.
     let result = unsafe {
         let count = usize::try_from(count).map_err(|_| Errno::EINVAL);
         count.and_then(|count| transmit(plug(userdata), fd, entries(vector, count)?, 0, None))
@@ -260,7 +260,7 @@ pub(crate) unsafe extern "C" fn writev(userdata: UserData, fd: c_int, vector: *c
 }
 
 pub(crate) unsafe extern "C" fn sendmsg(userdata: UserData, fd: c_int, message: *const msghdr, flags: c_int) -> isize {
-    // SAFETY: `userdata` is the table's; the message is as `sendmsg(2)` asks for.
+    // SAFETY: `userdata` is the table's; the message is as `sendmsg(2)` requires.
     let result = unsafe {
         let message = &*message;
         entries(message.msg_iov, message.msg_iovlen).and_then(|from| {
@@ -282,7 +282,7 @@ pub(crate) unsafe extern "C" fn splice(
     _flags: c_uint,
 ) -> isize {
     if !from_offset.is_null() || !to_offset.is_null() {
-        // Sockets and pipes, which is all there is, have no place to begin at.
+        // Sockets and pipes are the only descriptors, and have no offsets.
         return answer(Err(Errno::ESPIPE)) as isize;
     }
     // SAFETY: `userdata` is the table's.

@@ -13,7 +13,8 @@ use crate::calls::plug;
 use crate::marshal::answer;
 use crate::plug::Plug;
 
-/// Numbers in `SO_MEMINFO` that are not said for want of a kernel's memory: `SK_MEMINFO_FWD_ALLOC` and the like.
+/// Numbers in `SO_MEMINFO` reported as 0, because there is no kernel memory accounting: `SK_MEMINFO_FWD_ALLOC` and the
+/// like.
 const NONE: u32 = 0;
 
 /// # Safety
@@ -22,7 +23,7 @@ unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: sockl
     if value.is_null() {
         return Err(Errno::EFAULT);
     }
-    // SAFETY: not null, and the caller promises that many bytes.
+    // SAFETY: not null, and the caller guarantees `len` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
     let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(i32::from_ne_bytes);
     match (level, name) {
@@ -44,7 +45,7 @@ unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: sockl
             let rate = bytes.try_into().map_or(0, u64::from_ne_bytes);
             Ok(OptionValue::Int(rate.min(u32::MAX.into()) as i64))
         }
-        // Those of IP may be one byte.
+        // IP options may be one byte.
         (libc::IPPROTO_IP, _) if (1..4).contains(&bytes.len()) => Ok(OptionValue::Int(bytes[0].into())),
         _ => number(0).map(|number| OptionValue::Int(number.into())).ok_or(Errno::EINVAL),
     }
@@ -58,17 +59,17 @@ pub(crate) unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: `userdata` is the table's; the value is as `setsockopt(2)` asks for.
+    // SAFETY: `userdata` is the table's; the value is as `setsockopt(2)` requires.
     let (plug, value) = unsafe { (plug(userdata), read_value(level, name, value, len)) };
     let set = plug.now(move |sockets| sockets.set_option(fd, level, name, &value?));
     answer(set.map(|()| 0)) as c_int
 }
 
-/// What `getsockopt` copies out.
+/// The bytes that `getsockopt` copies out.
 fn option_bytes(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_MEMINFO) => memory(sockets, fd),
-        // No congestion control here has more to say than TCP_INFO does.
+        // No congestion control here has information beyond TCP_INFO.
         (libc::IPPROTO_TCP, libc::TCP_CC_INFO) => sockets.tcp_info(fd).map(|_| Vec::new()),
         _ => Ok(match sockets.get_option(fd, level, name)? {
             OptionValue::Int(number) => (number as i32).to_ne_bytes().to_vec(),
@@ -84,8 +85,8 @@ fn option_bytes(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) -> 
     }
 }
 
-/// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: bytes of text, as no kernel's
-/// memory is there to be counted.
+/// The nine numbers of `SO_MEMINFO`, from `SK_MEMINFO_RMEM_ALLOC` to `SK_MEMINFO_DROPS`: bytes of data, because there
+/// is no kernel memory accounting.
 fn memory(sockets: &Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
     let limit = |name| match sockets.get_option(fd, libc::SOL_SOCKET, name) {
         Ok(OptionValue::Int(bytes)) => Ok(bytes as u32),
@@ -103,7 +104,7 @@ fn memory(sockets: &Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
 /// `getsockopt` of one of ours.
 ///
 /// # Safety
-/// `len` is null or writable, and at `value` there are as many writable bytes as it says.
+/// `len` is null or writable, and `value` has `*len` writable bytes.
 pub(crate) unsafe fn get_option(
     plug: &Plug,
     fd: c_int,
@@ -117,7 +118,7 @@ pub(crate) unsafe fn get_option(
         if value.is_null() || len.is_null() {
             return Err(Errno::EFAULT);
         }
-        // SAFETY: neither is null; the caller promises as many bytes as `len` says, and no more are written.
+        // SAFETY: neither is null; the caller guarantees `*len` bytes, and no more are written.
         unsafe {
             let count = bytes.len().min(*len as usize);
             ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast::<u8>(), count);
@@ -136,7 +137,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: `userdata` is the table's; the rest is as `getsockopt(2)` asks for.
+    // SAFETY: `userdata` is the table's; the rest is as `getsockopt(2)` requires.
     unsafe { get_option(plug(userdata), fd, level, name, value, len) }
 }
 

@@ -15,7 +15,7 @@ pub(crate) unsafe extern "C" fn poll(userdata: UserData, fds: *mut pollfd, count
     let plug = unsafe { plug(userdata) };
     let fds: &mut [pollfd] = match count {
         0 => &mut [],
-        // SAFETY: there are `count` entries, as `poll(2)` asks for, and nobody else uses them meanwhile.
+        // SAFETY: there are `count` entries, as `poll(2)` requires, and they are not used elsewhere meanwhile.
         _ => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
     };
     let asked: Vec<PollFd> =
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     let interest = match event.is_null() {
         true => Interest { events: 0, data: 0 },
         false => {
-            // SAFETY: not null, so it is an event, as `epoll_ctl(2)` asks for.
+            // SAFETY: not null, so it is an event, as `epoll_ctl(2)` requires.
             let event = unsafe { event.read_unaligned() };
             Interest { events: event.events, data: event.u64 }
         }
@@ -83,7 +83,7 @@ pub(crate) unsafe extern "C" fn epoll_wait(
     let result = reported.map(|reported| {
         for (place, event) in reported.iter().enumerate() {
             let event = epoll_event { events: event.events, u64: event.data };
-            // SAFETY: there is room for `max` events, as `epoll_wait(2)` asks for, and no more are reported.
+            // SAFETY: there is room for `max` events, as `epoll_wait(2)` requires, and no more are reported.
             unsafe { events.add(place).write_unaligned(event) };
         }
         reported.len() as i64

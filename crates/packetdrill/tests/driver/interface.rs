@@ -1,5 +1,4 @@
-//! The table as packetdrill's header declares it, written down a second time, and the library loaded as packetdrill
-//! loads it.
+//! The table as in packetdrill's header, declared independently, and the library loaded as packetdrill loads it.
 
 use std::ffi::{CString, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void};
 use std::mem::{self, MaybeUninit};
@@ -14,7 +13,7 @@ use super::packet::{self, Segment};
 type Ptr = *mut c_void;
 type Len = *mut libc::socklen_t;
 
-/// Functions that no test calls are words: what counts is that they are there, in their places.
+/// Functions that no test calls are words: only their presence and position matter.
 #[repr(C)]
 pub struct Interface {
     userdata: Ptr,
@@ -107,7 +106,7 @@ impl Run {
     pub fn begin(flags: &str) -> Arc<Run> {
         let path = CString::new(library().as_os_str().as_bytes()).expect("a path");
         let mode = libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE | libc::RTLD_DEEPBIND;
-        // SAFETY: both are C strings, and loading the library runs nothing of its own.
+        // SAFETY: both are C strings, and loading the library runs no code of its own.
         let symbol = unsafe {
             let handle = libc::dlopen(path.as_ptr(), mode);
             assert!(!handle.is_null(), "dlopen of {path:?}");
@@ -146,7 +145,7 @@ impl Run {
 
     pub fn bind(&self, fd: i32) -> Done {
         let address = sockaddr(self.local);
-        // SAFETY: as above; the address is as long as is said.
+        // SAFETY: as above; the address has the given length.
         done(unsafe {
             (self.interface.bind)(self.interface.userdata, fd, address.as_ptr().cast(), address.len() as u32).into()
         })
@@ -161,7 +160,7 @@ impl Run {
     pub fn accept(&self, fd: i32) -> Result<(i32, Vec<u8>), i32> {
         let mut address = vec![0_u8; 28];
         let mut len = address.len() as u32;
-        // SAFETY: as above; there is as much room as is said.
+        // SAFETY: as above; the buffer has the given length.
         let fd = done(unsafe {
             (self.interface.accept)(self.interface.userdata, fd, address.as_mut_ptr().cast(), &mut len).into()
         })?;
@@ -204,13 +203,13 @@ impl Run {
         let mut vector =
             bytes.each_mut().map(|part| libc::iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
         let mut control = [0_u64; 8];
-        // SAFETY: a message header without anything is all zeros.
+        // SAFETY: an empty message header is all zeros.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_iov = vector.as_mut_ptr();
         message.msg_iovlen = 2;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: as above; the message's parts have as much room as is said.
+        // SAFETY: as above; the message's buffers have the given lengths.
         let count = unsafe { (self.interface.recvmsg)(self.interface.userdata, fd, &mut message, 0) };
         let count = done(count as i64)? as usize;
         // SAFETY: the header is in `control`, if there is one, followed by its data.
@@ -226,15 +225,15 @@ impl Run {
     /// `recvmsg` of the error queue: `msg_flags`, and the control messages.
     pub fn receive_report(&self, fd: i32) -> Result<(c_int, Vec<Control>), i32> {
         let mut control = [0_u64; 32];
-        // SAFETY: a message header without anything is all zeros.
+        // SAFETY: an empty message header is all zeros.
         let mut message: libc::msghdr = unsafe { mem::zeroed() };
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
         let Interface { recvmsg, userdata, .. } = self.interface;
-        // SAFETY: as above; there is as much room as is said.
+        // SAFETY: as above; the buffer has the given length.
         done(unsafe { recvmsg(userdata, fd, &mut message, libc::MSG_ERRQUEUE) } as i64)?;
         let mut controls = Vec::new();
-        // SAFETY: the headers lie in `control`, each followed by as much data as it says.
+        // SAFETY: the headers lie in `control`, each followed by its data.
         unsafe {
             let mut header = libc::CMSG_FIRSTHDR(&message);
             while !header.is_null() {
@@ -291,7 +290,7 @@ impl Run {
         let mut value = vec![0_u8; room];
         let mut len = room as u32;
         let Interface { getsockopt, userdata, .. } = self.interface;
-        // SAFETY: as above; there is as much room as is said.
+        // SAFETY: as above; the buffer has the given length.
         done(unsafe { getsockopt(userdata, fd, level, name, value.as_mut_ptr().cast(), &mut len) }.into())?;
         value.truncate(len as usize);
         Ok(value)
@@ -368,7 +367,7 @@ impl Run {
     pub fn receive(&self) -> Option<(i64, Segment)> {
         let mut bytes = vec![0_u8; 4096];
         let (mut count, mut time) = (bytes.len(), 0);
-        // SAFETY: as above; there is as much room as is said.
+        // SAFETY: as above; the buffer has the given length.
         let result = unsafe {
             let buffer = bytes.as_mut_ptr().cast();
             (self.interface.netdev_receive)(self.interface.userdata, buffer, &mut count, &mut time)

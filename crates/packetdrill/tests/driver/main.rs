@@ -1,5 +1,5 @@
-//! The plug-in is driven as packetdrill drives it: loaded, its table filled, called from the script's thread and from
-//! one for calls that block, with packets made by hand.
+//! The plug-in is used as by packetdrill: loaded, its table filled, called from the script's thread and from one for
+//! calls that block, with hand-made packets.
 
 #[path = "interface.rs"]
 mod interface;
@@ -18,19 +18,18 @@ use packet::{ACK, FIN, PSH, RST, SYN, Segment};
 
 const MS: i64 = 1000;
 
-/// Runs `call` on a thread of its own, and returns when that thread sleeps in it: packetdrill looks at the same place.
-/// A test that fails meanwhile does not wait for the thread.
+/// Runs `call` on a separate thread, and returns when that thread sleeps in it, by the same file that packetdrill
+/// reads. A test that fails meanwhile does not wait for the thread.
 fn blocked<T: Send + 'static>(run: &Arc<Run>, call: impl FnOnce(&Run) -> T + Send + 'static) -> JoinHandle<T> {
     let (say, hear) = mpsc::channel();
     let run = run.clone();
     let handle = thread::spawn(move || {
-        // SAFETY: asks for a number.
+        // SAFETY: the call takes no arguments.
         say.send(unsafe { libc::gettid() }).expect("the test listens");
         call(&run)
     });
     let stat = format!("/proc/self/task/{}/stat", hear.recv().expect("a thread"));
-    // On its way into the call it may sleep for a moment, for the allocator's lock: looked at again and again it moves
-    // on.
+    // Before the call it may sleep for a moment, for the allocator's lock: so it must be seen asleep repeatedly.
     let mut looks = 0;
     while looks < 500 {
         let data = fs::read_to_string(&stat).expect("the thread lives while its call blocks");
@@ -41,7 +40,7 @@ fn blocked<T: Send + 'static>(run: &Arc<Run>, call: impl FnOnce(&Run) -> T + Sen
     handle
 }
 
-/// A listener whose peer has sent its SYN; the segment that answers it.
+/// A listener whose peer has sent its SYN; returns the SYN-ACK.
 fn half_open(run: &Run) -> (i32, Segment) {
     let listener = run.socket();
     run.set_option(listener, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1).expect("SO_REUSEADDR");
@@ -70,7 +69,7 @@ fn session(arch: &str) {
         let accept = blocked(&run, move |run| (run.accept(listener), run.now()));
         run.usleep(Duration::from_millis(100));
         run.inject(ACK, 1, next, &[]);
-        // The thread may wake whenever it likes: what it reads on the clock is when its call was over.
+        // The thread may wake at any time: its clock reading is the end of its call.
         run.usleep(Duration::from_millis(7));
         let (accepted, at) = accept.join().expect("accept");
         assert!((100 * MS..101 * MS).contains(&(at - began)), "{arch}: accept was over after {} us", at - began);
@@ -92,7 +91,7 @@ fn session(arch: &str) {
     assert_eq!(run.write(fd, &data), Ok(5));
     let (at, echo) = run.expect();
     assert_eq!((echo.flags, echo.seq, &echo.data[..]), (ACK | PSH, next, &b"hello"[..]));
-    // Not acknowledged: it comes again after the retransmission time-out, 200 ms and the round trip.
+    // Not acknowledged: it is retransmitted after the retransmission time-out, 200 ms plus the round trip.
     let (again, echo) = run.expect();
     assert_eq!(echo.seq, next);
     assert!((200 * MS..500 * MS).contains(&(again - at)), "{arch}: sent again after {} us", again - at);
@@ -107,7 +106,7 @@ fn session(arch: &str) {
     let (_, last) = run.expect();
     assert_eq!((last.flags, last.ack), (ACK, 7));
     run.close(listener).expect("close");
-    // As at the end of a script; then nothing is left that could send.
+    // As at the end of a script; after it nothing can send.
     run.inject(RST | ACK, 7, next.wrapping_add(6), &[]);
     let before = run.now();
     assert!(run.receive().is_none());
@@ -143,7 +142,7 @@ fn a_connect_that_blocks_ends_when_the_peer_answers() {
     run.end();
 }
 
-/// packetdrill waits for the time of a call that may block on the thread that makes it, while the other sleeps.
+/// For a call that may block, packetdrill's waiting happens on the calling thread while the other sleeps.
 #[test]
 fn the_thread_for_calls_that_block_moves_the_clock_too() {
     for arch in stack::ALL_ARCHITECTURES {
@@ -176,7 +175,7 @@ fn the_thread_for_calls_that_block_moves_the_clock_too() {
 fn descriptors_are_the_kernels_and_calls_fail_as_linux_fails_them() {
     let run = Run::begin("arch=msgp:6");
     let (fd, next) = accepted(&run);
-    // SAFETY: asks about a descriptor.
+    // SAFETY: the call takes numbers only.
     assert!(unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0, "{fd} is not one of the kernel's");
     assert_eq!(run.fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK.into()), Ok(0));
     assert_eq!(run.fcntl(fd, libc::F_GETFL, 0), Ok((libc::O_RDWR | libc::O_NONBLOCK).into()));
@@ -236,7 +235,7 @@ fn what_became_of_bytes_is_told_by_the_error_queue() {
     let micros = number(0) * 1_000_000 + number(8) / 1000;
     assert!((0..MS).contains(&(now - micros)), "stamped {micros} at {now}");
     assert_eq!((*ip, *received), (libc::IPPROTO_IP, libc::IP_RECVERR));
-    // ENOMSG from the stamps, an acknowledgement, of the third byte.
+    // ENOMSG from the timestamps, an acknowledgement, of the third byte.
     assert_eq!(error[..4], libc::ENOMSG.to_ne_bytes());
     assert_eq!((error[4], &error[8..12], &error[12..16]), (4, &2_u32.to_ne_bytes()[..], &2_u32.to_ne_bytes()[..]));
     run.end();
@@ -307,14 +306,14 @@ fn segments_over_ipv6_are_as_large_as_over_ipv4() {
     run.end();
 }
 
-/// What is done in a process where the library was preloaded.
+/// The body of the process in which the library is preloaded.
 fn preloaded() {
     let run = Run::begin("arch=connp-l:4");
     let (fd, next) = accepted(&run);
     let ask = |level, name, room: usize| {
         let mut value = vec![0_u8; room];
         let mut len = room as u32;
-        // SAFETY: there is as much room as is said.
+        // SAFETY: the buffer has the given length.
         let result = unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) };
         assert_eq!(result, 0, "getsockopt({level}, {name})");
         value.truncate(len as usize);
@@ -338,18 +337,17 @@ fn preloaded() {
     run.inject(ACK, 1, next.wrapping_add(6), &[]);
     drop(file);
 
-    // SAFETY: the descriptor is nobody else's.
+    // SAFETY: the descriptor has no other owner.
     assert_eq!(unsafe { libc::close(fd) }, 0);
     assert_eq!(run.expect().1.flags, FIN | ACK);
-    // SAFETY: the kernel refuses what is closed.
+    // SAFETY: the kernel refuses a closed descriptor.
     assert_eq!(unsafe { libc::close(fd) }, -1);
     run.end();
 }
 
 const CHILD: &str = "HEDDLE_PACKETDRILL_CHILD";
 
-/// What packetdrill asks the C library for, as for the figures in `%{ }%`, reaches the stack if the library was
-/// preloaded.
+/// Calls of packetdrill to the C library, as for the values in `%{ }%`, reach the stack if the library was preloaded.
 #[test]
 fn the_congestion_window_is_told_through_the_preloaded_symbol() {
     if std::env::var_os(CHILD).is_some() {

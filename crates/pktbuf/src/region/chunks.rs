@@ -1,8 +1,7 @@
 //! The chunks of one region: trusted headers, the state of each chunk, free lists.
 //!
-//! Every chunk is at one place: home, in a buffer, or lent. A place changes by one exchange of its state, so of two
-//! parties that claim a chunk one is refused. What may never happen: a header that is used without the chunk being in a
-//! buffer.
+//! Every chunk is in one place: home, in a buffer, or lent. The place changes by one atomic exchange, so of two parties
+//! that claim a chunk one is refused. What may never happen: a header that is used without the chunk being in a buffer.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -16,7 +15,7 @@ use crate::block::{Block, Header, Home};
 use crate::buffer::Window;
 use crate::meta::Meta;
 
-/// Where a region's chunks lie: chunk `i` is the `chunk` bytes from `first + i * stride`. No alignment is asked for.
+/// The layout of a region's chunks: chunk `i` is the `chunk` bytes from `first + i * stride`. No alignment is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionLayout {
     /// Offset of the first chunk, in bytes.
@@ -62,7 +61,7 @@ impl RegionLayout {
     }
 }
 
-/// How many chunks of a region are where.
+/// The number of chunks of a region in each place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionCounts {
     /// Free, or waiting for the owner to take them.
@@ -115,7 +114,7 @@ impl Chunks {
             })
         };
         let free = IndexStack::new(layout.count);
-        // The first chunk is handed out first.
+        // The first chunk is allocated first.
         (0..layout.count).rev().for_each(|chunk| free.push(chunk));
         Chunks {
             layout,
@@ -196,7 +195,7 @@ impl Chunks {
         Span { offset: self.layout.offset(chunk), len: self.layout.chunk }
     }
 
-    /// Takes a lent chunk into a buffer. Also says where in the chunk the filled bytes begin.
+    /// Takes a lent chunk into a buffer. Also returns the offset of the filled bytes in the chunk.
     pub(super) fn accept(&self, filled: Span) -> Result<(Block, u32), NotLent> {
         let (chunk, start) = self.layout.find(filled).ok_or(NotLent)?;
         if !self.moved(chunk, LENT, IN_BUFFER) {

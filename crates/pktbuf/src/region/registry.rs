@@ -1,9 +1,9 @@
-//! The table of regions, by number: a few words that are never freed, so that an old number may be tried at any time.
+//! The table of regions, by number: a few words that are never freed, so that a stale number may be used at any time.
 //!
 //! Each entry counts the chunks of its region that are not home, and whether the region is open; a region's chunks are
 //! freed when it is closed and that count is zero. The mutex is taken to register, to unregister and to free, never by
-//! an allocation or a release that finds the region open. What may never happen: chunks that are freed while one is
-//! out, or freed twice.
+//! an allocation or release in an open region. What may never happen: chunks that are freed while one is not home, or
+//! freed twice.
 
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicPtr;
@@ -21,7 +21,7 @@ use crate::buffer::Window;
 pub(super) const ENTRIES: usize = 1024;
 
 struct Entry {
-    /// One use for each chunk that is not home, and one for an allocation under way.
+    /// One use for each chunk that is not home, and one for an allocation in progress.
     uses: UseCount,
     chunks: AtomicPtr<Chunks>,
 }
@@ -45,7 +45,7 @@ fn entry(id: RegionId) -> &'static Entry {
 pub(super) fn register(make: impl FnOnce(RegionId) -> Box<Chunks>) -> Result<(RegionId, NonNull<Chunks>), RegionError> {
     let _change = change();
     let open = |(number, entry): (usize, &'static CachePadded<Entry>)| {
-        // The old chunks are taken away before an entry counts as free.
+        // The old chunks are removed before an entry counts as free.
         let is_free = entry.chunks.load(Relaxed).is_null();
         let generation = is_free.then(|| entry.uses.open()).flatten()?;
         Some(RegionId { entry: number as u16, generation: core::num::NonZeroU16::new(generation)? })
@@ -90,30 +90,30 @@ pub(crate) fn offset_of(id: RegionId, block: Block, window: Window) -> usize {
     unsafe { &*entry(id).chunks.load(Acquire) }.offset(block, window)
 }
 
-/// A chunk leaves home at the hand of the owner.
+/// The owner takes a chunk from home.
 pub(super) fn begin_use(id: RegionId) {
     entry(id).uses.enter_again();
 }
 
-/// A chunk has come home.
+/// A chunk has returned home.
 pub(super) fn end_use(id: RegionId) {
     if entry(id).uses.leave() {
         free(entry(id));
     }
 }
 
-/// Lets no further allocation begin, and frees the region when the last chunk is home.
+/// Prevents further allocations, and frees the region when the last chunk is home.
 pub(super) fn close(id: RegionId) {
     if entry(id).uses.close() {
         free(entry(id));
     }
 }
 
-/// Ends the region if all chunks are home; else it goes on.
+/// Ends the region if all chunks are home; otherwise it stays open.
 pub(super) fn unregister(id: RegionId) -> bool {
     let entry = entry(id);
     let is_over = {
-        // A thread that brings the last chunk home meanwhile waits here, and then finds the region open or gone.
+        // A thread that returns the last chunk meanwhile waits for this lock, and then finds the region open or gone.
         let _change = change();
         let is_over = entry.uses.close();
         if !is_over {

@@ -1,4 +1,4 @@
-//! Memory of the heap for a region of its own: for a device without special memory, and for tests of the stack.
+//! A region in heap memory: for a device without special memory, and for tests of the stack.
 
 use core::ptr::{self, NonNull};
 
@@ -22,7 +22,7 @@ impl Zeroed {
     }
 }
 
-// SAFETY: the bytes were allocated and zeroed, and stay until the drop; no other party knows of them.
+// SAFETY: the bytes were allocated and zeroed, and stay until the drop; no other party has access to them.
 unsafe impl Memory for Zeroed {
     const ACCESS: Access = Access::Exclusive;
 

@@ -1,4 +1,4 @@
-//! Memory for regions under test: mapped pages, outside the heap, that say when they are gone.
+//! Memory for regions under test: mapped pages, outside the heap, that report when they are unmapped.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use pktbuf::{Access, Memory};
 
-/// Anonymous pages. `FOREIGN` says whether the test plays another party that writes at any time.
+/// Anonymous pages. `FOREIGN`: the test acts as another party that writes at any time.
 pub struct Pages<const FOREIGN: bool> {
     base: NonNull<u8>,
     len: usize,
@@ -32,7 +32,7 @@ unsafe impl<const FOREIGN: bool> Memory for Pages<FOREIGN> {
     }
 }
 
-/// The test's own hand on the pages: the other party.
+/// The test's own access to the pages, as the other party.
 #[derive(Clone)]
 pub struct Other {
     base: NonNull<u8>,
@@ -69,7 +69,8 @@ unsafe fn unmap(base: NonNull<u8>, len: usize) {
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(base.as_ptr(), len)) });
 }
 
-/// `len` bytes of zeros for a region, and the other party's hand on them, which must not be used once they are gone.
+/// `len` bytes of zeros for a region, and the other party's access to them, which must not be used once they are
+/// unmapped.
 pub fn pages<const FOREIGN: bool>(len: usize) -> (Pages<FOREIGN>, Other) {
     let (base, ends) = (map(len), Arc::new(AtomicUsize::new(0)));
     (Pages { base, len, ends: ends.clone() }, Other { base, len, ends })

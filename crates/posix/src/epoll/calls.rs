@@ -27,11 +27,11 @@ impl<P: Platform> Sockets<P> {
         self.table.add(file, flags & libc::EPOLL_CLOEXEC != 0, 0)
     }
 
-    /// `epoll_ctl(2)`. `interest` is not looked at by `EPOLL_CTL_DEL`.
+    /// `epoll_ctl(2)`. `EPOLL_CTL_DEL` ignores `interest`.
     ///
     /// # Errors
     /// `EBADF`; `EEXIST`, `ENOENT`; `EINVAL` if `epoll` is no instance or `fd` itself; `EPERM` for a file that is
-    /// always ready; `ELOOP` where instances would watch each other in a circle or more than five deep.
+    /// always ready; `ELOOP` if instances would watch each other in a cycle or more than five deep.
     pub fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<(), Errno> {
         let (instance, file) = (self.file(epoll)?, self.file(fd)?);
         if matches!(file.object, Object::Zeros(_)) {
@@ -43,7 +43,7 @@ impl<P: Platform> Sockets<P> {
             _ if same => Err(Errno::EINVAL),
             libc::EPOLL_CTL_ADD => match &file.object {
                 Object::Epoll(inner) => {
-                    // Of two threads that close a circle one must see the other's half.
+                    // Of two threads that would close a cycle, one must see the other's half.
                     let _one_at_a_time = self.nesting.lock();
                     if inner.reaches(instance, MOST_NESTED) {
                         return Err(Errno::ELOOP);

@@ -1,17 +1,17 @@
 //! `epoll`: an instance has an interest list and a ready list (epoll(7)).
 //!
 //! A registration waits in the queue of the description that it watches. A wake-up there puts the registration into the
-//! ready list and wakes the threads that wait for the instance; `epoll_wait` takes registrations out of the list, asks
-//! each description what it is ready for, and reports those that are. What is level-triggered goes back into the list
-//! until it is found not ready; what is edge-triggered comes back with the next wake-up; what is one-shot with
-//! `EPOLL_CTL_MOD`.
+//! ready list and wakes the threads that wait for the instance; `epoll_wait` takes registrations out of the list,
+//! queries the readiness of each description, and reports those that are ready. A level-triggered registration goes
+//! back into the list until it is found not ready; an edge-triggered one returns with the next wake-up; a one-shot one
+//! with `EPOLL_CTL_MOD`.
 //!
-//! A registration is named by the number of the descriptor and the description, so it outlives the descriptor if the
-//! description does: "a file descriptor is removed from an interest list only after all the file descriptors referring
-//! to the underlying open file description have been closed" (epoll(7)).
+//! A registration is identified by the number of the descriptor and the description, so it outlives the descriptor if
+//! the description does: "a file descriptor is removed from an interest list only after all the file descriptors
+//! referring to the underlying open file description have been closed" (epoll(7)).
 //!
-//! What may never happen: a description is asked anything while a list is locked, or a wake-up that comes while it is
-//! asked is lost (the registration counts as taken out before it is asked).
+//! What may never happen: a description is queried while a list is locked, or a wake-up during the query is lost (the
+//! registration counts as taken out before the query).
 
 mod calls;
 
@@ -24,7 +24,7 @@ use crate::Errno;
 use crate::description::{Description, Object};
 use crate::wait_queue::{Ticket, WaitQueue, Waiter, bits};
 
-/// What one descriptor is watched for.
+/// The events that one descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// Event bits, `EPOLLET` and `EPOLLONESHOT` among them.
@@ -38,18 +38,18 @@ pub type Reported = Interest;
 
 const EDGE_TRIGGERED: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
-/// How deep instances may watch each other: Linux's limit.
+/// The nesting depth of instances: Linux's limit.
 const MOST_NESTED: usize = 5;
 
 impl Interest {
-    /// What is reported if it is there.
+    /// The events to report.
     fn wanted(self) -> u32 {
         self.events & bits::ALL | bits::ALWAYS
     }
 }
 
-/// A registration's name: number of the descriptor and address of the description, unique while it lives; and which of
-/// the registrations that ever had this name.
+/// A registration's name: number of the descriptor and address of the description, unique while it lives; and a serial
+/// number among the registrations of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     fd: i32,
@@ -63,11 +63,11 @@ struct Registration<P: Platform> {
     /// If that is an instance as well.
     nested: Option<Weak<Instance<P>>>,
     interest: Interest,
-    /// Its place in the description's queue.
+    /// Its entry in the description's queue.
     ticket: Option<Ticket>,
     /// It is in the ready list.
     listed: bool,
-    /// `EPOLLONESHOT` has reported it.
+    /// It was reported under `EPOLLONESHOT`.
     spent: bool,
 }
 
@@ -82,7 +82,7 @@ impl<P: Platform> Lists<P> {
         self.interest.get_mut(&(key.fd, key.address)).filter(|registration| registration.serial == key.serial)
     }
 
-    /// Puts a registration into the ready list; whether it was not there.
+    /// Puts a registration into the ready list; false if it was there already.
     fn list(&mut self, key: Key) -> bool {
         let Some(registration) = self.find(key) else { return false };
         if registration.spent || std::mem::replace(&mut registration.listed, true) {
@@ -104,7 +104,7 @@ impl<P: Platform> Lists<P> {
         }
     }
 
-    /// What is reported of a registration whose description is ready for `level`.
+    /// The report for a registration with a description that is ready for `level`.
     fn report(&mut self, key: Key, level: u32) -> Option<Reported> {
         let registration = self.find(key)?;
         let Interest { events, data } = registration.interest;
@@ -123,7 +123,7 @@ impl<P: Platform> Lists<P> {
 /// An `epoll` instance. Any thread.
 pub(crate) struct Instance<P: Platform> {
     lists: Lock<Lists<P>, P>,
-    /// Waiters until something is in the ready list.
+    /// Waiters for an entry in the ready list.
     pub(crate) waiters: Arc<WaitQueue<P>>,
 }
 
@@ -165,7 +165,7 @@ impl<P: Platform> Instance<P> {
         (registration.interest, registration.spent) = (interest, false);
         let (serial, ticket) = (registration.serial, registration.ticket.take());
         drop(lists);
-        // Its new place first: no wake-up may fall between the two.
+        // The new entry first, so that no wake-up is lost between the two.
         self.watch(Key { fd, address, serial }, file, interest);
         ticket.into_iter().for_each(|ticket| file.waiters.leave(ticket));
         Ok(())
@@ -208,7 +208,7 @@ impl<P: Platform> Instance<P> {
         }
     }
 
-    /// The description of a registration has come to its end.
+    /// The description of a registration has ended.
     pub(crate) fn forget(&self, key: Key) {
         let mut lists = self.lists.lock();
         if lists.find(key).is_some() {
@@ -219,7 +219,7 @@ impl<P: Platform> Instance<P> {
     /// Takes at most `max` events out.
     pub(crate) fn take(&self, max: usize) -> Vec<Reported> {
         let (mut events, mut goes_back) = (Vec::new(), false);
-        // What goes back into the list meanwhile waits for the next call.
+        // Registrations that return to the list meanwhile wait for the next call.
         let mut left = self.lists.lock().ready.len();
         while left > 0 && events.len() < max {
             left -= 1;
@@ -231,7 +231,7 @@ impl<P: Platform> Instance<P> {
             goes_back |= lists.find(key).is_some_and(|registration| registration.listed);
         }
         if goes_back {
-            // Another thread may have looked, and gone to sleep, while it was out of the list.
+            // Another thread may have checked, and gone to sleep, while it was out of the list.
             self.waiters.wake(bits::IN);
         }
         events

@@ -1,5 +1,5 @@
-//! close(2), socket(7): what becomes of a call that another thread has begun, and how long close itself waits. Of the
-//! first the man pages say that "it is probably unwise": what Linux does is the reference.
+//! close(2), socket(7): the effect on a call that another thread has begun, and how long close itself waits. The man
+//! pages only call the first "probably unwise", so Linux's behaviour is the reference.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn a_read_goes_on_after_the_close_of_its_descriptor(world: &World) {
     assert_eq!(world.client.recv(client, 1, 0), Ok((0, Vec::new())));
 }
 
-/// As above: the listener takes connections until the call that waits for one has returned.
+/// As above: the listener accepts connections until the call that waits for one has returned.
 fn an_accept_goes_on_after_the_close_of_its_listener(world: &World) {
     let (listener, address) = world.listener();
     let acceptor = world.server.clone();
@@ -48,8 +48,8 @@ fn an_accept_goes_on_after_the_close_of_its_listener(world: &World) {
     assert_eq!(world.client.connect(second, address), Err(Errno::ECONNREFUSED));
 }
 
-/// poll(2): "POLLNVAL Invalid request: fd not open (only returned in revents; ignored in events)." The close wakes
-/// nobody; what happens to the description, which the call keeps open, does, and then the number means nothing.
+/// poll(2): "POLLNVAL Invalid request: fd not open (only returned in revents; ignored in events)." The close wakes no
+/// thread; an event of the description, which the call keeps open, does, and then the number is invalid.
 fn a_poll_says_that_a_descriptor_is_gone_when_it_is_woken(world: &World) {
     let (server, client) = world.connection();
     let poller = world.server.clone();
@@ -63,7 +63,7 @@ fn a_poll_says_that_a_descriptor_is_gone_when_it_is_woken(world: &World) {
     assert_eq!(polls.join().expect("the thread"), (1, libc::POLLNVAL));
 }
 
-/// Sends until no more is taken; how many bytes were.
+/// Sends until no more is accepted; returns how many bytes were.
 fn fill(world: &World, client: i32) -> usize {
     world.client.set_nonblocking(client, true).expect("O_NONBLOCK");
     let mut sent = 0;
@@ -80,7 +80,7 @@ fn fill(world: &World, client: i32) -> usize {
     sent
 }
 
-/// Reads to the end of the stream; how many bytes there were.
+/// Reads to the end of the stream; returns the number of bytes.
 fn drain(world: &World, server: i32) -> usize {
     let mut read = 0;
     loop {
@@ -122,7 +122,7 @@ fn dup2_waits_for_the_connection_that_it_ends(world: &World) {
     assert_eq!(closes.join().expect("the thread"), Ok(()));
 }
 
-/// As above: "or the linger timeout has been reached". Linux goes on closing in the background then.
+/// As above: "or the linger timeout has been reached". Linux then continues closing in the background.
 fn a_linger_time_ends_the_wait_and_not_the_connection(world: &World) {
     let (server, client) = world.connection();
     let sent = fill(world, client);

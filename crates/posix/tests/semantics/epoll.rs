@@ -33,7 +33,7 @@ fn watch(system: &dyn System, fd: i32, events: u32) -> i32 {
     epoll
 }
 
-/// What `epoll_wait` reports of the one descriptor that `epoll` watches, without waiting; 0: nothing.
+/// The report of `epoll_wait` for the one descriptor that `epoll` watches, without waiting; 0: none.
 fn look(system: &dyn System, epoll: i32) -> u32 {
     system.epoll_wait(epoll, 8, NOW).expect("epoll_wait").first().map_or(0, |event| event.events)
 }
@@ -55,7 +55,7 @@ fn a_level_lasts_and_an_edge_is_reported_once(world: &World) {
     let level = watch(&*world.server, server, IN);
     // One segment, so that there is one edge.
     world.client.send(client, b"ab", 0).expect("send");
-    // Each hears of it for itself.
+    // Each instance reports it.
     assert_eq!(await_event(&*world.server, edge), IN);
     assert_eq!(await_event(&*world.server, level), IN);
     assert_eq!(world.server.recv(server, 1, 0), Ok((1, b"a".to_vec())));
@@ -124,7 +124,7 @@ fn room_to_write_is_an_edge_after_the_buffer_was_full(world: &World) {
             Ok(count) => sent += count,
             Err(error) => break assert_eq!(error, Errno::EAGAIN),
         }
-        // What the window took meanwhile made room.
+        // Data sent meanwhile has made room.
         let _ = look(&*world.server, epoll);
     }
     while sent > 0 {

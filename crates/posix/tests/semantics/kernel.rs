@@ -1,4 +1,4 @@
-//! The machine's own kernel, by way of rustix.
+//! The machine's own kernel, through rustix.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -223,7 +223,7 @@ impl System for Kernel {
         Ok(buffer)
     }
 
-    // rustix leaves out what is beyond the maximum, so it is not asked here.
+    // rustix drops buffers beyond the maximum, so it is not used here.
     fn readv(&self, fd: i32, buffers: &mut [Vec<u8>]) -> Result<usize> {
         nix::sys::uio::readv(&**self.file(fd)?, &mut to_read(buffers)).map_err(nix_errno)
     }

@@ -1,6 +1,6 @@
-//! What Linux's man pages say of sockets, as tests. Each quotes its sentence. The same body runs against the machine's
-//! kernel on loopback and, under every process architecture, against two stacks on a link and one stack that talks to
-//! itself: what the kernel does is the oracle.
+//! Tests of the statements of Linux's man pages on sockets, with quotations. The same body runs against the machine's
+//! kernel on loopback and, under every process architecture, against two stacks on a link and one stack by loopback:
+//! the kernel is the oracle.
 
 // The test's own threads and locks are the machine's, as its kernel is.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]

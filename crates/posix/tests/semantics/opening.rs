@@ -1,4 +1,4 @@
-//! connect(2), accept(2), listen(2), socket(7): how connections begin, and how errors are told.
+//! connect(2), accept(2), listen(2), socket(7): how connections begin, and how errors are reported.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -86,9 +86,9 @@ fn calls_on_the_wrong_socket_fail_as_the_manual_says(world: &World) {
 }
 
 /// connect(2): "EALREADY The socket is nonblocking and a previous connection attempt has not yet been completed." The
-/// listener's queue is full, so the second connection is not completed. A blocking call waits for the attempt that is
-/// under way; when its time is over, "connect(2)" of its own attempt returns EINPROGRESS (socket(7)), and one that
-/// found an attempt EALREADY.
+/// listener's queue is full, so the second connection is not completed. A blocking call waits for the attempt in
+/// progress; when its time is over, "connect(2)" of its own attempt returns EINPROGRESS (socket(7)), and one that found
+/// an attempt EALREADY.
 fn an_attempt_under_way_is_not_begun_again(world: &World) {
     let listener = world.server.socket(libc::SOCK_STREAM).expect("socket");
     world.server.bind(listener, SocketAddr::new(world.ip, 0)).expect("bind");

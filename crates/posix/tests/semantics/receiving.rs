@@ -120,13 +120,13 @@ fn a_shutdown_wakes_a_thread_that_reads(world: &World) {
     assert_eq!(reads.join().expect("the thread"), Ok((0, Vec::new())));
 }
 
-/// send(2): "EPIPE The local end has been shut down on a connection oriented socket." A reset is told once: "ECONNRESET
-/// Connection reset by peer".
+/// send(2): "EPIPE The local end has been shut down on a connection oriented socket." A reset is reported once:
+/// "ECONNRESET Connection reset by peer".
 fn a_write_after_the_peer_has_gone_fails(world: &World) {
     let (server, client) = world.connection();
     world.server.send(server, b"never read", 0).expect("send");
     crate::world::until(&*world.client, client, libc::POLLIN);
-    // With data unread a close is a reset.
+    // With unread data a close sends a reset.
     world.client.close(client).expect("close");
     world.until(server, libc::POLLHUP);
     assert_eq!(world.server.recv(server, 1, 0), Err(Errno::ECONNRESET));

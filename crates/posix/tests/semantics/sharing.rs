@@ -64,8 +64,7 @@ fn a_registration_outlives_its_descriptor_but_not_the_description(world: &World)
 
 /// open(2), which socket(2) and dup(2) repeat: "the file descriptor returned by a successful call will be the
 /// lowest-numbered file descriptor not currently open for the process". The kernel's process has other threads that
-/// open files, so there only the number that was just closed is compared, and tried again if another thread was
-/// quicker.
+/// open files, so there only the number that was just closed is compared, with a retry if another thread was quicker.
 fn the_lowest_free_number_is_taken(world: &World) {
     let system = &*world.server;
     let taken = (0..1000).any(|_| {

@@ -1,5 +1,5 @@
-//! The system calls that the tests use, as a trait: the kernel of the machine has them, and so has a process' table
-//! over the stack.
+//! The system calls that the tests use, as a trait, implemented by the machine's kernel and by a process's table over
+//! the stack.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ pub(crate) trait System: Send + Sync {
     fn epoll_create(&self) -> Result<i32>;
     fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()>;
     fn epoll_wait(&self, epoll: i32, max: usize, timeout: Duration) -> Result<Vec<Reported>>;
-    /// The end to read from, the end to write to.
+    /// The read end and the write end.
     fn pipe(&self) -> Result<(i32, i32)>;
     fn write(&self, fd: i32, data: &[u8]) -> Result<usize>;
     fn read(&self, fd: i32, max: usize) -> Result<Vec<u8>>;

@@ -1,5 +1,5 @@
-//! Two hosts that can reach each other: the kernel, which is both; two stacks on a link, each with a receive thread; or
-//! one stack, which reaches itself as the kernel does.
+//! Two hosts that can reach each other: the kernel as both; two stacks on a link, each with a receive thread; or one
+//! stack by loopback, like the kernel.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ impl World {
         World { server: both.clone(), client: both, ip: Ipv4Addr::LOCALHOST.into(), _threads: threads }
     }
 
-    /// A listener of the server's, and where it listens.
+    /// A listener of the server, and its address.
     pub(crate) fn listener(&self) -> (i32, SocketAddr) {
         let listener = self.server.socket(libc::SOCK_STREAM).expect("socket");
         self.server.bind(listener, SocketAddr::new(self.ip, 0)).expect("bind");
@@ -116,22 +116,22 @@ impl World {
         (server, client)
     }
 
-    /// Waits until the server's `fd` is ready for one of `events`; what it is ready for.
+    /// Waits until the server's `fd` is ready for one of `events`; returns its readiness.
     pub(crate) fn until(&self, fd: i32, events: i16) -> i16 {
         until(&*self.server, fd, events)
     }
 }
 
-/// Waits until `fd` is ready for one of `events`; what it is ready for.
+/// Waits until `fd` is ready for one of `events`; returns its readiness.
 pub(crate) fn until(system: &dyn System, fd: i32, events: i16) -> i16 {
     let mut entry = [PollFd { fd, events, revents: 0 }];
     assert_eq!(system.poll(&mut entry, PATIENCE), 1, "descriptor {fd} does not become ready for {events:#x}");
     entry[0].revents
 }
 
-/// A thread that makes `call`, seen to sleep in it; or one that has ended, where the call does not wait. A call may
-/// sleep for a moment for the thread that owns a connection, so it counts as asleep when it has not run between many
-/// looks.
+/// A thread that makes `call` and was observed to sleep in it, or that has ended if the call does not wait. A call may
+/// sleep for a moment for the thread that owns a connection, so it counts as asleep only if it has not run between many
+/// checks.
 pub(crate) fn sleeping<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     const LOOKS: usize = 200;
     let (tell, told) = channel();

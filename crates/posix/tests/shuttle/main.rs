@@ -1,10 +1,10 @@
 //! Descriptors that one thread closes while others wait for them, under the randomised checker: every lock, permit and
-//! sleep of the socket layer is a scheduling point. A wake-up that is lost shows as a deadlock, because on [`Patient`]
-//! no sleep ends by itself. What is watched are pipes, which need no stack, so that the search is all about this layer.
+//! sleep of the socket layer is a scheduling point. A lost wake-up shows as a deadlock, because on [`Patient`] no sleep
+//! ends by itself. The watched files are pipes, which need no stack, so that the search covers only this layer.
 
 #[path = "../../../stack/tests/shuttle/patient.rs"]
 mod patient;
-// Not every fault can be shown here; and the faulty platform is below the seam that this crate is held to.
+// Not every fault can be shown here; and the faulty platform is below the seam of this crate.
 #[allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
 #[path = "../../../sync/tests/planted/mod.rs"]
 mod planted;
@@ -20,7 +20,7 @@ use testbed::node::{Node, NodeConfig};
 
 const RANDOM: usize = 1000;
 const PCT: usize = 300;
-/// Schedules in which a planted fault must show.
+/// Schedules in which an injected fault must show.
 const HUNT: usize = 20_000;
 const HUNT_FROM: u64 = 1;
 
@@ -44,7 +44,7 @@ struct Process<P: Platform> {
 }
 
 impl<P: Platform> Process<P> {
-    /// The reading end of the first pipe is watched for `events`.
+    /// The read end of the first pipe is watched for `events`.
     fn start(events: u32) -> Arc<Self> {
         let arch = "giant".parse().expect("a plan");
         let sockets = Sockets::new(Node::<P>::new(NodeConfig::new(arch)).stack, LowestFree::<P>::new(3, 16));
@@ -63,7 +63,7 @@ impl<P: Platform> Process<P> {
         P::spawn("thread", None, ThreadClass::Application, move || body(&process))
     }
 
-    /// Waits until the end of the test; how often data was reported.
+    /// Waits until the end of the test; counts the reports of data.
     fn watch(&self, reported: &P::AtomicUsize) {
         use sync::{Atomic, Ordering};
         loop {
@@ -76,7 +76,7 @@ impl<P: Platform> Process<P> {
         }
     }
 
-    /// What is reported now.
+    /// The current reports.
     fn look(&self) -> Vec<u64> {
         let events = self.sockets.epoll_wait(self.epoll, 4, Some(Duration::ZERO)).expect("epoll_wait");
         events.iter().map(|event| event.data).collect()
@@ -87,8 +87,8 @@ fn join<P: Platform>(threads: impl IntoIterator<Item = P::JoinHandle>) {
     threads.into_iter().for_each(|thread| P::join(thread).expect("the thread ends well"));
 }
 
-/// One thread waits in `epoll_wait`, one closes the descriptor that it watches, one writes. Nobody waits for ever, and
-/// when `close` has returned and the writer has gone nothing is reported of the descriptor any more.
+/// One thread waits in `epoll_wait`, one closes the descriptor that it watches, one writes. No thread waits for ever,
+/// and after `close` has returned and the writer has ended there are no more reports of the descriptor.
 fn close_against_epoll_wait<P: Platform>() {
     let process = Process::<P>::start(IN);
     let reported = Arc::new(<P::AtomicUsize as sync::Atomic<usize>>::new(0));
@@ -104,7 +104,7 @@ fn close_against_epoll_wait<P: Platform>() {
     assert_eq!(process.sockets.write(process.writer, b"x"), Err(Errno::EPIPE));
 }
 
-/// The same with a duplicate: the description lives, and what is written is reported under the old registration.
+/// The same with a duplicate: the description stays open, and written data is reported under the old registration.
 fn close_of_a_duplicate<P: Platform>() {
     let process = Process::<P>::start(IN);
     let copy = process.sockets.dup(process.reader).expect("dup");
@@ -117,8 +117,8 @@ fn close_of_a_duplicate<P: Platform>() {
     assert_eq!(process.look(), []);
 }
 
-/// A thread that blocks in `read` on a descriptor that another closes: it has begun before the close and gets what is
-/// written, or it finds no descriptor.
+/// A thread that blocks in `read` on a descriptor that another closes: it has begun before the close and gets the
+/// written data, or it finds no descriptor.
 fn close_against_read<P: Platform>() {
     let process = Process::<P>::start(IN);
     let reads = process.spawn(|process| {
@@ -186,7 +186,7 @@ fn a_registration_that_changes_while_data_arrives() {
     holds(modify_against_arrival::<Patient>);
 }
 
-/// The models can fail: on a machine that loses wake-ups they do.
+/// The models can fail: they do on a platform that loses wake-ups.
 #[test]
 fn a_lost_wake_up_is_found() {
     type Lossy = Planted<Patient, NoWake>;

@@ -1,7 +1,7 @@
 //! The common part of all architectures whose unit of exclusion is a cell.
 //!
-//! Such an architecture is one type that implements [`Exclusion`]: how one thread at a time uses a cell, and how work
-//! reaches that thread where another brings it. The axes are its items:
+//! Such an architecture is one type that implements [`Exclusion`]: how one thread at a time uses a cell, and how other
+//! threads send work to that thread. The axes are its items:
 //!
 //! | axis | item | choices so far |
 //! |---|---|---|
@@ -14,7 +14,7 @@
 //! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every
 //! cell, in index order, one cell at a time.
 //!
-//! What may never happen: a caller sleeps for an answer while the cell's work is the caller's own to do.
+//! What may never happen: a caller sleeps for an answer while it is itself the thread that must do the cell's work.
 
 use std::sync::Arc;
 
@@ -33,59 +33,59 @@ use crate::shared::Shared;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
-/// What surrounds the cells of an architecture.
+/// The context of an architecture's cells.
 pub struct Hub<P: Platform> {
     /// The stack.
     pub shared: Arc<Shared<P>>,
-    /// Each cell has its own thread. Without, the thread that asks or ticks does the work of all: the same code on one
-    /// thread, in an order that can be repeated.
+    /// Each cell has its own thread. Otherwise the thread that calls or ticks does the work of all cells: the same code
+    /// on one thread, in a repeatable order.
     pub own_threads: bool,
 }
 
 /// How one thread at a time uses a cell, and how work reaches that thread; see the module documentation. All methods
 /// may be called by any thread.
 pub trait Exclusion<P: Platform>: Send + Sync + 'static {
-    /// What the names of its threads begin with; empty: it has none.
+    /// The prefix of its threads' names; empty: it has none.
     const THREAD: &'static str = "";
-    /// What its threads are for.
+    /// The class of its threads.
     const CLASS: ThreadClass = ThreadClass::Protocol;
     /// Its threads run the timers of connections; otherwise receive threads do.
     const RUNS_TIMERS: bool = false;
-    /// There is only one cell: no hash is looked at.
+    /// There is only one cell: the flow hash is ignored.
     const SINGLE: bool = false;
     /// The thread that uses the cell has polled the devices just now, so that reading payload needs no clock.
     const POLLED: bool = false;
 
-    /// Runs `f` in the cell now, on the calling thread, if this may use it; `None`: `f` was not called.
+    /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
-    /// Whether an asynchronous event is run by the thread that brings it, if this thread may enter.
+    /// Whether the thread that brings an asynchronous event runs it, if it may enter.
     fn takes_arrivals(&self) -> bool {
         true
     }
 
-    /// Leaves a message for the thread that uses the cell. With `announce` that thread is woken now, otherwise at the
-    /// end of the batch ([`Exclusion::announce`]), if it makes a difference.
+    /// Queues a message for the thread that uses the cell. With `announce` that thread is woken now, otherwise at the
+    /// end of the batch ([`Exclusion::announce`]) where the two differ.
     ///
     /// # Errors
-    /// The queue is full: the message comes back.
+    /// The queue is full; returns the message.
     fn send(&self, _hub: &Hub<P>, message: Message<P>, _announce: bool) -> Result<(), Message<P>> {
         debug_assert!(false, "a cell that never refuses is sent nothing");
         drop(message);
         Ok(())
     }
 
-    /// Wakes the thread that uses the cell for what the calling thread has sent.
+    /// Wakes the thread that uses the cell, after the calling thread has sent messages without announcing them.
     fn announce(&self) {}
 
-    /// The calling thread is about to sleep for an answer: it does the cell's work first if no other thread would.
+    /// Called before the calling thread sleeps for an answer: it does the cell's work if no other thread would.
     fn assist(&self, _hub: &Hub<P>) {}
 
     /// When [`Exclusion::tick`] next has something to do, in nanoseconds; `u64::MAX`: nothing is armed. May be early.
     fn deadline(&self) -> u64;
 
-    /// Runs due timers and, where the calling thread does the cell's work, what waits for it. True: it may be worth
-    /// another look at all cells.
+    /// Runs due timers and, where the calling thread does the cell's work, the queued messages. True: the caller should
+    /// go over all cells again.
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool;
 
     /// Whether nothing that was sent waits to be run.
@@ -93,15 +93,16 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
         true
     }
 
-    /// The calling receive thread stops: what it owns passes to the next thread that ticks.
+    /// The calling receive thread stops: its cells pass to the next thread that ticks.
     fn retire(&self, _hub: &Hub<P>) {}
 
-    /// At rest: runs `f` in the cell, whatever waits for it. `None`: another thread uses it, and `f` was not called.
+    /// At rest: runs `f` in the cell, ignoring queued messages. `None`: another thread uses the cell, and `f` was not
+    /// called.
     fn seize<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         self.enter(hub, f)
     }
 
-    /// At rest: takes what was sent and has not been run.
+    /// At rest: takes the messages that have not been run.
     fn withdraw(&self) -> Vec<Message<P>> {
         Vec::new()
     }
@@ -121,13 +122,13 @@ pub struct Cells<P: Platform, E: Exclusion<P>> {
 
 struct Inner<P: Platform, E> {
     hub: Hub<P>,
-    /// Where the connections of the stack lie.
+    /// The slab with the connections of the stack.
     slab: Arc<Connections<P>>,
     cells: Box<[CachePadded<E>]>,
 }
 
 impl<P: Platform, E: Exclusion<P>> Inner<P, E> {
-    /// Gives each cell its share; no other thread knows the cells yet.
+    /// Gives each cell its share; no other thread has access to the cells yet.
     fn install(&self, contents: Contents<P>) {
         if contents.is_empty() {
             return;
@@ -154,7 +155,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         shared.links().alarms().timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
         let hub = Hub { shared: shared.clone(), own_threads };
         let mut cells = Vec::with_capacity(count.max(1));
-        // A cell is some kilobytes: it is made where it stays, as far as the compiler can see.
+        // A cell is some kilobytes, so it is constructed in place if the compiler can do so.
         cells.resize_with(count.max(1), || CachePadded::new(make()));
         let inner = Arc::new(Inner { hub, slab: contents.slab.clone(), cells: cells.into() });
         inner.install(contents);
@@ -172,7 +173,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         if E::SINGLE { 0 } else { flow::index(hash(), self.inner.cells.len()) }
     }
 
-    /// Runs `f` in a cell, if the calling thread may use it, and performs what it left to be done.
+    /// Runs `f` in a cell, if the calling thread may use it, and performs the deferred effects.
     #[inline(always)]
     fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
         let hub = &self.inner.hub;
@@ -185,7 +186,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         result
     }
 
-    /// Leaves an arrival for the thread that uses the cell. Not inlined, or its message would be built in the caller's
+    /// Queues an arrival for the thread that uses the cell. Not inlined, or the message would be built in the caller's
     /// frame.
     #[inline(never)]
     fn hand_over(&self, index: usize, ingress: &mut Ingress, deferred: &mut DeferredEffects<P>) {
@@ -254,7 +255,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn control(&self, change: ControlRequest<P>) {
-        // Every cell has its replica before this returns: no thread finds a stale listener afterwards.
+        // Every cell has its replica before this returns, so no thread finds a stale listener afterwards.
         for index in 0..self.inner.cells.len() {
             let now = self.inner.hub.shared.clock().now();
             if self.hold(index, |cell, deferred| cell.control(change.clone(), now, deferred)).is_none() {

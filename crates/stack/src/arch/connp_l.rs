@@ -20,7 +20,7 @@ use crate::shared::Shared;
 
 const ABOUT: &str = "groups of connections, one lock each";
 
-/// What it states about itself.
+/// The declaration of this architecture.
 pub const DECLARATION: Declaration<usize> = Declaration {
     name: "connp-l",
     options: "[:1..1024]",

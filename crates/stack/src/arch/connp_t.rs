@@ -2,8 +2,8 @@
 //!
 //! # Model
 //! N protocol threads, each with its own cell that no other thread ever touches. Receive threads send segments without
-//! waiting; callers send requests and sleep until they are answered. A thread that asks itself runs the request at
-//! once: a synchronous call to oneself would never be answered.
+//! waiting; callers send requests and sleep until they are answered. A thread runs a request to itself at once, because
+//! a synchronous message to itself would never be answered.
 //!
 //! # Two kinds of queue
 //! [`QueueKind::Mutex`] is the paper's. [`QueueKind::Ring`] is the question that the papers left open: lock-free rings,
@@ -26,10 +26,10 @@ use crate::handoff::{Answer, Message};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
-/// Messages that a thread runs before it looks at its timers again (DragonFly: 512).
+/// Messages that a thread runs before it checks its timers again (DragonFly: 512).
 const ROUND: usize = 512;
 
-/// What it states about itself.
+/// The declaration of this architecture.
 pub const DECLARATION: Declaration<QueueKind> = Declaration {
     name: "connp-t",
     options: "[:mutex|spsc]",
@@ -94,7 +94,7 @@ struct Owner<P: Platform> {
     stop: P::AtomicBool,
 }
 
-/// A protocol thread for each CPU, or as many cells whose work is done by the thread that ticks.
+/// One protocol thread for each CPU; or as many cells, with the ticking thread doing their work.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     kind: QueueKind,
@@ -114,7 +114,7 @@ pub fn new<P: Platform>(
 }
 
 impl<P: Platform> Owner<P> {
-    /// Runs what waits, and timers; the calling thread owns the cell. False: there was nothing.
+    /// Runs queued messages and due timers; the calling thread owns the cell. False: there were none.
     fn round(&self, hub: &Hub<P>, now: Time, batch: &mut VecDeque<Message<P>>) -> bool {
         if batch.is_empty() {
             self.mailbox.take(batch, ROUND);
@@ -132,7 +132,7 @@ impl<P: Platform> Owner<P> {
             answer.ok().flatten().into_iter().for_each(Answer::give);
         }
         let ran = self.cell.with(|cell| {
-            // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
+            // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
             if cell.deadline_nanos() <= now.as_nanos() {
                 cell.timers(now, &mut deferred);
             }
@@ -188,7 +188,7 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
 
     fn assist(&self, hub: &Hub<P>) {
         if !hub.own_threads && self.cell.bind_here().is_ok() {
-            // Only the one that is asked: another may be in the middle of a round, further up this thread's stack.
+            // Only this cell: another may be in the middle of a round, further up this thread's stack.
             let mut batch = VecDeque::new();
             while self.round(hub, hub.shared.clock().now(), &mut batch) {}
         }
@@ -213,7 +213,7 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
         }
     }
 
-    /// A protocol thread: messages in order, then timers, then sleep.
+    /// The loop of a protocol thread: messages in order, then timers, then sleep.
     fn serve(&self, hub: &Hub<P>) {
         let bound = self.cell.bind_here();
         debug_assert!(bound.is_ok(), "a protocol thread's cell is its own");
@@ -221,7 +221,7 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
         let shared = &hub.shared;
         while !self.stop.load(Ordering::Acquire) {
             let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now(), &mut batch));
-            // What a panic has left of the batch is run in the next round.
+            // The messages left in the batch after a panic run in the next round.
             if round == Some(false) {
                 let deadline = self.deadline();
                 let nap = (deadline != u64::MAX).then(|| Time::from_nanos(deadline) - shared.clock().now());

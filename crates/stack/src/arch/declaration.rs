@@ -1,23 +1,23 @@
-//! What an architecture states about itself: its name, its options, the variants that are tested, its properties.
+//! The declaration of an architecture: its name, its options, the variants that are tested, its properties.
 //!
-//! Each architecture's file has one `DECLARATION`. `select.rs` collects them; names are parsed and printed, tests are
-//! generated, the command line's list and the tables of the documents are written from nothing else. Code that has to
-//! treat architectures differently asks for a [`Properties`] field and never for a name.
+//! Each architecture's file has one `DECLARATION`. `select.rs` collects them. They are the only source for parsing and
+//! printing names, for the generated tests, for the command line's list and for the tables in the documents. Code that
+//! has to treat architectures differently reads a [`Properties`] field and never a name.
 
-/// What one architecture declares. `T` is the argument of its constructor, which distinguishes its variants.
+/// The declaration of one architecture. `T` is the argument of its constructor, which distinguishes its variants.
 #[derive(Debug)]
 pub struct Declaration<T: 'static> {
     /// The name, without options: `msgp`.
     pub name: &'static str,
-    /// What may follow the name, as help data write it: `[:1|2|6][+coupled]`.
+    /// The syntax of its options, as help texts print it: `[:1|2|6][+coupled]`.
     pub options: &'static str,
     /// The variants that `#[every_arch]` tests and `--list` shows, at least one.
     pub variants: &'static [Variant<T>],
-    /// Which of them the name alone means, as an index.
+    /// The index of the variant that the name alone selects.
     pub default: usize,
-    /// Where the option is a number: which numbers, besides those of the variants.
+    /// If the option is a number: the range accepted besides the variants.
     pub numbers: Option<Numbers<T>>,
-    /// What other code may ask about it; the same for all variants.
+    /// Properties that other code may read; the same for all variants.
     pub properties: Properties,
     /// Its rows in the table of ARCHITECTURE.md.
     pub rows: &'static [Row],
@@ -30,9 +30,9 @@ pub struct Variant<T> {
     pub name: &'static str,
     /// Another spelling that is accepted.
     pub also: Option<&'static str>,
-    /// One line that says what it is, for help data and reports.
+    /// A description in one line, for help texts and reports.
     pub about: &'static str,
-    /// What the constructor is given.
+    /// The argument of the constructor.
     pub parameter: T,
 }
 
@@ -45,34 +45,33 @@ pub struct Numbers<T> {
     pub least: u16,
     /// The largest that is accepted.
     pub most: u16,
-    /// From the number to what the constructor takes.
+    /// Converts the number into the constructor's argument.
     pub parameter: fn(u16) -> T,
 }
 
-/// What code outside `arch/` may ask about an architecture.
+/// The properties of an architecture that code outside `arch/` may read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// One thread runs everything: no lock is contended, and further receive threads would have nothing to do.
     pub single_thread: bool,
-    /// Connections are behind locks of the kind that the stack is configured with: to choose another kind changes
-    /// something.
+    /// Connections are behind locks of the configured kind, so the choice of a lock kind has an effect.
     pub has_locks: bool,
     /// Its number counts groups of connections.
     pub groups: bool,
     /// It brings threads of its own besides receive threads and callers.
     pub own_threads: bool,
-    /// The segments of one flow that a thread posts from one batch are run in the order in which it posted them. Only
-    /// then may the last of them be left to acknowledge them all.
+    /// The segments of one flow that a thread posts from one batch run in the order in which it posted them. Only then
+    /// may the last segment acknowledge all of them.
     pub keeps_batches_together: bool,
-    /// How much there is to understand, as a rank among architectures: 0 is the simplest. Where measurements cannot
-    /// tell two apart, the lab recommends the simpler.
+    /// Rank by complexity: 0 is the simplest. Where measurements show no difference between two, the lab recommends the
+    /// simpler.
     pub complexity: u8,
 }
 
 /// One row of the table of architectures; a cell of the table is what one runner at a time may touch.
 #[derive(Debug)]
 pub struct Row {
-    /// The names it is about, in Markdown.
+    /// The names that it describes, in Markdown.
     pub names: &'static str,
     /// What one cell is.
     pub cell: &'static str,
@@ -80,14 +79,14 @@ pub struct Row {
     pub exclusive_use: &'static str,
     /// Which thread runs it.
     pub thread: &'static str,
-    /// What connections are found by.
+    /// The kind of connection table.
     pub table: &'static str,
     /// What keeps the events of one connection in order.
     pub order: &'static str,
 }
 
 impl<T: Copy> Declaration<T> {
-    /// What the constructor is given for `option`, which [`Declared::parse`] returned.
+    /// The constructor's argument for `option`, which [`Declared::parse`] returned.
     pub(super) fn parameter(&self, option: u16) -> T {
         match &self.numbers {
             Some(numbers) => (numbers.parameter)(option),
@@ -104,11 +103,11 @@ pub(super) trait Declared: Sync {
     fn usage(&self) -> String;
     fn properties(&self) -> &Properties;
     fn rows(&self) -> &'static [Row];
-    /// The option that `name` stands for.
+    /// The option that `name` denotes.
     fn parse(&self, name: &str) -> Option<u16>;
     /// The full name with `option`.
     fn print(&self, option: u16) -> String;
-    /// One line about the variant; where numbers are accepted, one line serves all.
+    /// A description of the variant in one line; all numbers share one.
     fn about(&self, option: u16) -> &'static str;
     /// `connp-l:N` and what `N` is, where the option is a number.
     fn numbered(&self) -> Option<(String, String)>;

@@ -13,7 +13,7 @@ use super::select::ThreadConfig;
 use crate::place::Contents;
 use crate::shared::Shared;
 
-/// What it states about itself.
+/// The declaration of this architecture.
 pub const DECLARATION: Declaration<()> = Declaration {
     name: "giant",
     options: "",

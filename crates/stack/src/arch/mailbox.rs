@@ -60,10 +60,10 @@ pub struct Mailbox<P: Platform> {
     pending: P::AtomicUsize,
 }
 
-/// Messages that have been taken out; they are no longer pending when this goes, also if one of them panicked.
+/// Messages that have been taken out. Dropping this ends their pending state, even if one of them panicked.
 pub struct Taken<'a, P: Platform> {
     pending: &'a P::AtomicUsize,
-    /// How many have been run, or have begun to.
+    /// How many have been started.
     pub count: usize,
 }
 
@@ -94,7 +94,7 @@ impl<P: Platform> Mailbox<P> {
     /// Sends without waiting. A list wakes its receiver at once, a ring if `announce`; see [`Mailbox::announce`].
     ///
     /// # Errors
-    /// The ring is full: the message comes back.
+    /// The ring is full; returns the message.
     pub fn send(&self, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
         match &self.queue {
             Queue::List { list, arrived } => {
@@ -123,7 +123,7 @@ impl<P: Platform> Mailbox<P> {
         Ok(())
     }
 
-    /// Wakes the receiver for what the calling thread has sent without announcing it.
+    /// Wakes the receiver, after the calling thread has sent messages without announcing them.
     pub fn announce(&self) {
         if let Queue::Ring { parker, .. } = &self.queue {
             parker.unpark();
@@ -182,13 +182,13 @@ impl<P: Platform> Mailbox<P> {
         Taken { pending: &self.pending, count: 0 }
     }
 
-    /// Sleeps until a message comes, the receiver is to `stop`, or `timeout` has passed. Only the receiver calls it.
+    /// Sleeps until a message arrives, `stop` is set, or `timeout` has passed. Only the receiver calls it.
     pub fn wait(&self, stop: &P::AtomicBool, timeout: Option<Duration>) {
         match &self.queue {
             Queue::List { list, arrived } => {
                 let list = list.lock();
-                // Looked at behind the lock as `wake` goes through it: the thread that sets `stop` is seen here, or
-                // sees this one asleep.
+                // Checked under the lock, which `wake` takes too: either `stop` is seen here, or the thread that sets
+                // it finds this one asleep.
                 if list.is_empty() && !stop.load(Ordering::Acquire) {
                     drop(match timeout {
                         Some(timeout) => arrived.wait_timeout(list, timeout),
@@ -208,7 +208,7 @@ impl<P: Platform> Mailbox<P> {
     pub fn wake(&self) {
         match &self.queue {
             Queue::List { list, arrived } => {
-                // Behind the lock, or a receiver that has looked and not yet slept would miss it.
+                // Under the lock, or a receiver between its check and its sleep would miss the wake-up.
                 drop(list.lock());
                 arrived.notify_one();
             }

@@ -1,7 +1,7 @@
 //! Any thread, any connection, fine-grained locks (Willmann's MsgP, FreeBSD 5-7; Nahum's TCP-1, TCP-2, TCP-6).
 //!
-//! The locks and their order are those of [`Locked`]. The thread that brings an event runs it: nothing is handed over,
-//! and nothing waits in a queue.
+//! The locks and their order are those of [`Locked`]. The thread that brings an event runs it: there is no hand-over
+//! and no queue.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
-/// What it states about itself.
+/// The declaration of this architecture.
 pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
     name: "msgp",
     options: "[:1|2|6][+coupled]",
@@ -116,7 +116,7 @@ pub fn new<P: Platform>(
 }
 
 impl<P: Platform> MsgP<P> {
-    /// Runs `f`, and performs what it left to be done.
+    /// Runs `f` and performs the deferred effects.
     fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
         let mut deferred = DeferredEffects::default();
         let result = f(&mut &self.place, &mut deferred);

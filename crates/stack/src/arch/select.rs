@@ -1,5 +1,5 @@
-//! The list of process architectures, and everything that is made from their declarations: names parsed and printed,
-//! help texts, tables for the documents, and the architecture itself.
+//! The list of process architectures, and everything derived from their declarations: parsing and printing of names,
+//! help texts, tables for the documents, and construction.
 //!
 //! A new architecture is one file with a `DECLARATION` and a constructor `new`, and its line in the list below. Nothing
 //! else in this file names one.
@@ -88,18 +88,18 @@ pub struct Architecture {
     option: u16,
 }
 
-/// What an architecture may be given besides its name.
+/// The parameters of an architecture besides its name.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadConfig {
     /// CPUs to spread cells and threads over, at least 1.
     pub cpus: usize,
-    /// Whether an architecture that has threads of its own starts them. Without, the thread that ticks does their work:
-    /// the same code on one thread, in an order that can be repeated.
+    /// Whether an architecture with threads of its own starts them. Otherwise the ticking thread does their work: the
+    /// same code on one thread, in a repeatable order.
     pub own_threads: bool,
 }
 
 impl Architecture {
-    /// The architecture of this name, for names that are written in a program.
+    /// The architecture of this name, for names that are constants in a program.
     ///
     /// # Panics
     /// If there is no such architecture.
@@ -111,7 +111,7 @@ impl Architecture {
     /// Reads a list of architectures: one name on each line. Empty lines, and lines that begin with `#`, are comments.
     ///
     /// # Errors
-    /// The first name that is not one of an architecture.
+    /// The first name that is no architecture's.
     pub fn read_list(text: &str) -> Result<Vec<Architecture>, UnknownArchitecture> {
         let lines = text.lines().map(str::trim);
         lines.filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::parse).collect()
@@ -127,8 +127,7 @@ impl Architecture {
         Architecture::all().filter(|arch| wanted(arch.properties())).min_by_key(|arch| arch.properties().complexity)
     }
 
-    /// The architecture with the least to it: one thread and no lock, where there is one. Other architectures are
-    /// compared with it.
+    /// The architecture that others are compared with: the simplest, with one thread and no lock if there is one.
     pub fn reference() -> Architecture {
         Architecture::simplest(|properties| properties.single_thread).unwrap_or_default()
     }
@@ -143,17 +142,17 @@ impl Architecture {
         self.family.declared().is_numbered().then_some(self.option)
     }
 
-    /// What other code may ask about it.
+    /// Its properties, for other code.
     pub fn properties(&self) -> &'static Properties {
         self.family.declared().properties()
     }
 
-    /// One line that says what it is, for help texts and reports.
+    /// A description in one line, for help texts and reports.
     pub fn describe(&self) -> &'static str {
         self.family.declared().about(self.option)
     }
 
-    /// One line for each variant, and one for each option that is a number: the name, and what it is.
+    /// One line for each variant and for each numeric option: the name and a description.
     pub fn catalogue() -> String {
         let listed = Architecture::all().map(|arch| (arch.to_string(), arch.describe().to_owned()));
         let numbered = FAMILIES.iter().filter_map(|family| family.declared().numbered());
@@ -229,7 +228,7 @@ impl fmt::Debug for Architecture {
     }
 }
 
-/// The name is not one of an architecture.
+/// There is no architecture of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownArchitecture(String);
 

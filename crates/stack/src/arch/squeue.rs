@@ -7,18 +7,17 @@
 //! one queue.
 //!
 //! # Modes
-//! The mode decides what a thread does that brings a segment or another asynchronous event. `fill` always queues it and
-//! leaves the work to the shard's worker. `nodrain` runs it if it can, and leaves what arrived meanwhile to the worker.
-//! `process` also drains what is in the queue, up to a bound in events and time, and leaves only the rest to the
-//! worker: what arrived while its own event ran, and, where it finds a queue and no running thread, that queue with its
-//! own event at the end.
+//! The mode decides what a thread does with a segment or another asynchronous event. `fill` always queues it for the
+//! shard's worker. `nodrain` runs it if it can, and leaves events that arrived meanwhile to the worker. `process` also
+//! drains the queue, up to a bound in events and time, and leaves the rest to the worker. The queue holds what arrived
+//! while the thread's own event ran; if the thread finds a queue that no thread runs, it appends its own event and
+//! drains that queue.
 //!
-//! A user's call is synchronous: its caller sleeps until it is done. Solaris lets such operations bypass the queue in
-//! every mode (`squeue_synch_enter`): a caller that finds the flag free and the queue empty takes the flag and runs the
-//! call on the spot, and otherwise its call is queued. So does this file, `fill` included: in that mode, *asynchronous*
-//! events always wait for the worker. The order is still that of the queue, because nothing overtakes a queued event. A
-//! write is synchronous too, because its caller must learn how much was accepted; Solaris would treat it according to
-//! the mode.
+//! A user's call is synchronous: its caller sleeps until it is done. As in Solaris (`squeue_synch_enter`), a caller
+//! that finds the flag free and the queue empty takes the flag and runs the call at once, in every mode; otherwise the
+//! call is queued. In mode `fill` only *asynchronous* events always wait for the worker. The order is still that of the
+//! queue, because nothing overtakes a queued event. A write is synchronous too, because its caller must learn how much
+//! was accepted; Solaris would treat it according to the mode.
 //!
 //! # What may never happen
 //! The queue is not empty, no thread runs it, and no wake-up of the worker is pending: every path that gives up the
@@ -45,12 +44,12 @@ use crate::shared::Shared;
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
 const DRAIN_EVENTS: usize = 256;
-/// Events that are drained before the clock is looked at again.
+/// Events that are drained before the clock is read again.
 const DRAIN_BATCH: usize = 32;
 /// The longest that such a thread drains for (Solaris: 20 ms), to the end of a batch.
 const DRAIN_TIME: Duration = Duration::from_millis(20);
 
-/// What it states about itself.
+/// The declaration of this architecture.
 pub const DECLARATION: Declaration<Mode> = Declaration {
     name: "squeue",
     options: "[:fill|nodrain|process]",
@@ -94,21 +93,21 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
     }],
 };
 
-/// What the thread that brings an event does with the queue.
+/// How the thread that brings an event uses the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Queue asynchronous events and leave them to the worker (`SQ_FILL`).
     Fill,
-    /// Run one's own event if the shard is free (`SQ_NODRAIN`).
+    /// Run the own event if the shard is free (`SQ_NODRAIN`).
     NoDrain,
-    /// Run one's own event, then what arrived meanwhile, up to the bound (`SQ_PROCESS`).
+    /// Run the own event, then those that arrived meanwhile, up to the bound (`SQ_PROCESS`).
     Process,
 }
 
 struct Squeue<P: Platform> {
     mode: Mode,
     queue: Lock<Queue<P>, P>,
-    /// The flag: the thread that owns the cell runs. It comes to own it, and gives it up, with the queue's lock held.
+    /// The flag: the owner of the cell runs. A thread takes and releases ownership with the queue's lock held.
     cell: ThreadOwned<Cell<P>, P>,
     worker: Parker<P>,
     deadline: P::AtomicU64,
@@ -117,7 +116,7 @@ struct Squeue<P: Platform> {
 
 type Queue<P> = VecDeque<Message<P>>;
 
-/// A shard for each CPU. With threads of its own, each has one, pinned; without, a tick drains.
+/// One shard for each CPU. With own threads each shard has a pinned worker; otherwise a tick drains it.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     mode: Mode,
@@ -135,8 +134,8 @@ pub fn new<P: Platform>(
     }))
 }
 
-/// The flag, in the hands of a thread that is running something. If that panics, the flag is given up and the worker
-/// woken for what is left; otherwise nothing happens here, and the thread gives it up by [`Squeue::leave`].
+/// Held by a thread that has the flag and runs work. On panic the flag is released and the worker woken for the
+/// remaining work. Otherwise the guard is disarmed, and the thread releases the flag by [`Squeue::leave`].
 struct Running<'a, P: Platform> {
     squeue: &'a Squeue<P>,
     /// Taken from the queue and not run yet.
@@ -173,7 +172,7 @@ impl<P: Platform> Drop for Running<'_, P> {
     }
 }
 
-/// What events have left to do: done when the cell has been let go, also if the last of them panics.
+/// Deferred effects, performed once the cell has been released, even if the last event panics.
 struct Owed<'a, P: Platform> {
     deferred: DeferredEffects<P>,
     shared: &'a Shared<P>,
@@ -212,8 +211,7 @@ impl<P: Platform> Squeue<P> {
         Some(result)
     }
 
-    /// Gives up the flag, after draining if the mode says so. Work that is left is the worker's, and the worker is
-    /// woken.
+    /// Releases the flag, after draining if the mode requires it. If work is left, the worker is woken for it.
     fn leave(&self, hub: &Hub<P>) {
         let queue = self.queue.lock();
         if queue.is_empty() || self.mode != Mode::Process {
@@ -233,7 +231,7 @@ impl<P: Platform> Squeue<P> {
         }
     }
 
-    /// Drains what is in the queue, up to the bound, and gives up the flag.
+    /// Drains the queue, up to the bound, and releases the flag.
     #[cold]
     fn drain_some(&self, hub: &Hub<P>) {
         let start = hub.shared.clock().now();
@@ -258,7 +256,7 @@ impl<P: Platform> Squeue<P> {
     fn drain(&self, hub: &Hub<P>, now: Time) {
         let mut queue = self.queue.lock();
         if !self.take_flag() {
-            // The thread that runs sees the queue when it leaves.
+            // The thread that has the flag checks the queue before it releases it.
             return;
         }
         let mut running = Running::new(self);
@@ -275,8 +273,8 @@ impl<P: Platform> Squeue<P> {
         }
     }
 
-    /// Runs a batch and due timers; the calling thread has the flag. The cell is let go only where a caller waits for
-    /// an answer, and at the end.
+    /// Runs a batch and due timers; the calling thread has the flag. The cell is released only to answer a waiting
+    /// caller, and at the end.
     fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
         charge::messages::<P>(batch.iter(), false);
         loop {
@@ -287,7 +285,7 @@ impl<P: Platform> Squeue<P> {
                         return Some(answer);
                     }
                 }
-                // By the bound that is shown to the drivers, which a cancelled timer leaves too early until timers run.
+                // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
                 if cell.deadline_nanos() <= now.as_nanos() {
                     cell.timers(now, &mut owed.deferred);
                 }
@@ -307,8 +305,8 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     const THREAD: &'static str = "heddle-sq";
     const CLASS: ThreadClass = ThreadClass::Worker;
 
-    /// Where the calling thread has the flag already, further up its stack, it is telling a user of an event, and that
-    /// user calls: it has left the cell for that.
+    /// If the calling thread already has the flag, further up its stack, it is notifying a user that now makes a call;
+    /// it has left the cell for that.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         if self.cell.owner() == Some(P::thread_index()) {
             return self.occupy(f);
@@ -353,7 +351,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         charge::messages::<P>(queue.back(), true);
         sync::profile::handoff::<P>(1);
         if self.cell.owner().is_some() {
-            // The thread that runs sees the queue when it leaves.
+            // The thread that has the flag checks the queue before it releases it.
         } else if self.mode == Mode::Process && self.take_flag() {
             drop(queue);
             self.drain_some(hub);
@@ -387,11 +385,11 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         queue.is_empty() && self.cell.owner().is_none()
     }
 
-    /// The shard's worker. Timers are the business of the threads that tick; a worker is woken for work only.
+    /// The loop of the shard's worker. Timers are run by the threads that tick; a worker is woken for queued work only.
     fn serve(&self, hub: &Hub<P>) {
         while !self.stop.load(Ordering::Acquire) {
             let (failures, counters) = (&hub.shared.failures, &hub.shared.counters);
-            // A panic has woken this thread for what it left, if it left anything.
+            // After a panic this thread has been woken again if work is left.
             failures.survive(counters, || self.drain(hub, hub.shared.clock().now()));
             self.worker.park(None);
         }

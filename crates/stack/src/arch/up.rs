@@ -20,7 +20,7 @@ use crate::handoff::{Answer, Message};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
-/// What it states about itself.
+/// The declaration of this architecture.
 pub const DECLARATION: Declaration<()> = Declaration {
     name: "up",
     options: "",
@@ -52,9 +52,9 @@ pub const DECLARATION: Declaration<()> = Declaration {
 
 struct Up<P: Platform> {
     cell: ThreadOwned<Cell<P>, P>,
-    /// From other threads than the owner.
+    /// Calls by other threads than the owner.
     mailbox: Mailbox<P>,
-    /// A thread that polls found the cell in use. The thread that gives it up wakes the drivers.
+    /// A polling thread found the cell in use. The thread that releases the cell wakes the drivers.
     turned_away: P::AtomicBool,
 }
 
@@ -74,7 +74,7 @@ pub fn new<P: Platform>(
 }
 
 impl<P: Platform> Up<P> {
-    /// Uses the cell if it has no owner yet, and then releases it: the owner is to be the thread that polls the
+    /// Uses the cell if it has no owner yet, and then releases it: the owner should be the thread that polls the
     /// devices, not the one that sets the stack up.
     #[cold]
     fn visit<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
@@ -91,7 +91,7 @@ impl<P: Platform> Up<P> {
         Some(result)
     }
 
-    /// The thread that polls becomes the owner, of the cell and of what the cell sends by, unless another thread is.
+    /// Makes the polling thread the owner of the cell and of its transmit queues, unless another thread owns them.
     #[cold]
     fn take_over(&self, hub: &Hub<P>) -> bool {
         if self.cell.bind_here().is_err() {
@@ -105,8 +105,8 @@ impl<P: Platform> Up<P> {
         true
     }
 
-    /// Gives the cell up. A driver that was turned away meanwhile is woken; mail that came meanwhile, and that perhaps
-    /// no other thread will look for, is run first.
+    /// Releases the cell, and wakes a driver that was turned away meanwhile. Mail that arrived meanwhile is run here,
+    /// because perhaps no other thread will check for it.
     fn let_go(&self, hub: &Hub<P>) {
         hub.shared.links().ports().give_up();
         loop {
@@ -122,17 +122,17 @@ impl<P: Platform> Up<P> {
         }
     }
 
-    /// Whether there is mail and no owner, and the calling thread has become the owner. The fence before the call, here
-    /// and in `assist`, makes one of the two see the other: the thread that leaves mail, or the one that leaves the
-    /// cell.
+    /// Whether there is mail and no owner, and the calling thread has become the owner. Because of the fence before the
+    /// call, here and in `assist`, either the sender of the mail sees that the cell is free, or the thread that leaves
+    /// the cell sees the mail.
     fn adopts_mail(&self) -> bool {
         self.mailbox.pending() != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
 
-    /// The owner runs what other threads have asked for. True: there was something.
+    /// The owner runs the calls of other threads. True: there were some.
     fn drain(&self, hub: &Hub<P>, now: Time) -> bool {
         let mut ran = false;
-        // Mostly there is nothing: one load.
+        // Usually empty: one load.
         while self.mailbox.pending() != 0 {
             let Some(message) = self.mailbox.pop() else { break };
             let mut taken = self.mailbox.taken();
@@ -149,7 +149,7 @@ impl<P: Platform> Up<P> {
     }
 }
 
-/// A use of the cell by a thread that is not to own it: given up at the end, also when it panics.
+/// Guards a use of the cell by a thread that shall not own it: released at the end, also on panic.
 struct Visit<'a, P: Platform> {
     up: &'a Up<P>,
     hub: &'a Hub<P>,

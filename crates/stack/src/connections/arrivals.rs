@@ -20,10 +20,10 @@ use crate::socket::{Admitted, TcpSocket};
 
 /// Arrivals; see the module documentation.
 pub trait Arrivals: Place {
-    /// Runs an event that came from a device or a timer. One copy of it for all architectures with cells: what they add
-    /// is then what can be counted (`cargo xtask exclusive`), and the processor's caches hold it once.
+    /// Runs an event from a device or a timer. All architectures with cells share this one copy, so that `cargo xtask
+    /// exclusive` counts only what each adds, and the processor's caches hold it once.
     ///
-    /// The event is taken from where it stands, and not moved on the way here.
+    /// The event is passed by reference, so that it is not moved on the way here.
     #[inline(never)]
     fn ingress(&mut self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
@@ -32,7 +32,7 @@ pub trait Arrivals: Place {
         }
     }
 
-    /// Every arrival but a segment.
+    /// Every arrival other than a segment.
     #[inline(never)]
     fn rarer(&mut self, ingress: Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
@@ -69,14 +69,15 @@ pub trait Arrivals: Place {
     #[cold]
     fn recycled(&mut self, mut arrival: ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(segment) = &arrival.segment else { return };
-        // What the look-up keeps held is let go here: the next look-up takes it again.
+        // Releases what the look-up keeps locked: the next look-up takes it again.
         match self.find(&segment.tuple, arrival.hash).map(drop) {
             Err(missing) => self.unmatched(&mut arrival, missing, now, deferred),
             Ok(()) => self.appeared(&mut arrival, now, deferred),
         }
     }
 
-    /// A segment arrives that belongs to no connection: perhaps to one that is half open, perhaps to a listener.
+    /// A segment arrives that matches no connection in the table: it may belong to a half-open connection or a
+    /// listener.
     #[cold]
     fn unmatched(
         &mut self,
@@ -106,7 +107,7 @@ pub trait Arrivals: Place {
         self.call_for(due, deferred);
     }
 
-    /// A connection has come into the table by its handshake: what is left to do outside the directory.
+    /// Completes, outside the directory, the entry of a connection into the table by its handshake.
     fn adopted(&mut self, adopted: Adopted<Self>, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Adopted { id, effects, admitted } = adopted;
         self.settle(&id, effects, now, deferred);
@@ -170,14 +171,14 @@ pub trait Arrivals: Place {
 
 impl<L: Events> Arrivals for L {}
 
-/// A connection that came into the table by its handshake.
+/// A connection that entered the table by its handshake.
 pub struct Adopted<L: Place> {
     id: L::Id,
     effects: Effects,
     admitted: Option<Admitted<L::Platform>>,
 }
 
-/// What became of a segment that belonged to no connection.
+/// The outcome for a segment that belonged to no connection.
 enum Outcome<L: Place> {
     /// It was taken, or dropped.
     Done,
@@ -237,8 +238,7 @@ fn adopt<L: Place>(
     if tx_blocked {
         site.shared.egress().wait_for_room(&flow, &route, socket.target(), deferred);
     }
-    // Nearly every child is complete here, and its place is given back to the listener before the directory is
-    // released.
+    // Nearly every child is complete here; its place returns to the listener before the directory is released.
     let (admitted, table, rest) = match table {
         TableChange::Established => match admission.enter(&socket) {
             Admitted::New(listener, rest) => (Some(Admitted::New(listener, None)), TableChange::None, rest),

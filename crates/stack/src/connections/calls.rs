@@ -12,8 +12,8 @@ use crate::socket::Readiness;
 
 /// Calls; see the module documentation.
 pub trait Calls: Place {
-    /// Runs a user's call and puts the answer into `reply`. Most calls are two, to send and to receive. They are large
-    /// values, as are their answers: the one is taken from where it stands, the other made where it is wanted.
+    /// Runs a user's call and stores the answer in `reply`. Most calls are sends and receives. Calls and answers are
+    /// large values, so the call is taken by reference and the answer constructed in place.
     #[inline(never)]
     fn call(
         &mut self,
@@ -94,7 +94,7 @@ pub trait Calls: Place {
         reply.unwrap_or(Reply::Gone)
     }
 
-    /// OPEN, active. A connection in TIME-WAIT that has the tuple makes way if it may (RFC 6191).
+    /// OPEN, active. A connection in TIME-WAIT with the tuple is replaced where RFC 6191 allows it.
     #[inline(never)]
     fn open_actively(
         &mut self,

@@ -1,9 +1,9 @@
-//! What happens to datagram sockets: a datagram or an ICMP error arrives, a user calls.
+//! Events of datagram sockets: a datagram or an ICMP error arrives, a user calls.
 //!
 //! A socket has a home, chosen by its port ([`UdpName::home`](crate::flow::UdpName::home)): the place that keeps its
-//! PCB, to which datagrams for the port are brought and calls are made. A queue of datagrams has one end, where its
-//! user takes them, so that replicas in every cell would have to meet in it again; with a home it is used like a
-//! connection, without a lock of its own.
+//! PCB, to which datagrams for the port are brought and calls are made. A queue of datagrams has one consuming end, so
+//! replicas in every cell would all need access to it. With a home it is used like a connection, without a lock of its
+//! own.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -103,8 +103,8 @@ fn arrives<P: Platform>(datagram: ip::Datagram, held: &mut HeldSocket<'_, P>) ->
     udp::DatagramArrives(datagram).run(held.pcb, &mut out)
 }
 
-/// SEND. What the socket makes leaves while it is held, as segments do: datagrams of one socket in the order in which
-/// they were made. The way to the peer is looked up once for as long as routes and neighbours stay as they are.
+/// SEND. A datagram leaves while its socket is held, as segments do, so that datagrams of one socket leave in the order
+/// in which they were made. The route to the peer is looked up once for as long as routes and neighbours do not change.
 fn send<P: Platform>(
     held: HeldSocket<'_, P>,
     payload: pktbuf::PktBuf,
@@ -145,8 +145,8 @@ fn error_reported<P: Platform>(pcb: &udp::UdpPcb, socket: &UdpShared<P>, writers
     socket.ready.clear_as(over, writers);
 }
 
-/// The address to send from to `destination` unless the socket has one (`local`), if it can send anything there. `route`
-/// is what is remembered of the way.
+/// The source address for `destination` unless the socket has one (`local`), if it is reachable. `route` is the cached
+/// route.
 fn source<P: Platform>(
     shared: &Shared<P>,
     route: &RouteCache,
@@ -164,14 +164,14 @@ fn source<P: Platform>(
     shared.links().source_by(interface, destination).ok_or(udp::SendError::Unreachable)
 }
 
-/// A request that concerns the socket and nothing else.
+/// A request that concerns the socket only.
 fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpReply {
     let HeldSocket { pcb, socket, counters, writers, .. } = held;
     let mut out = udp::Outbox::new(counters);
     match request {
         UdpRequest::Receive => {
             let received = udp::ReceiveFrom.run(pcb, &mut out);
-            // While the socket is held: what comes later raises it again.
+            // Cleared while the socket is held: a later arrival sets it again.
             match received {
                 Err(udp::ReceiveError::WouldBlock) => socket.ready.clear_as(Readiness::READABLE, writers),
                 Err(udp::ReceiveError::Refused | udp::ReceiveError::Unreachable) => {

@@ -1,5 +1,5 @@
-//! An event runs on a connection, and what it leaves to be done is done: timers, tables, listeners, destinations; and
-//! the containment of a panic, which ends the connection and nothing else.
+//! Runs an event on a connection and performs its effects on timers, tables, listeners and destinations. Contains a
+//! panic, which ends that connection only.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub trait Events: Place {
         Some(reply)
     }
 
-    /// [`Events::run`], but a panic ends this connection and nothing else; `None` then.
+    /// As [`Events::run`], but a panic ends only this connection and returns `None`.
     #[inline(always)]
     fn run_contained<E: Event>(
         &mut self,
@@ -59,8 +59,8 @@ pub trait Events: Place {
         }
     }
 
-    /// Ends a connection of which an event has panicked. It tries to send a reset; the rest of the PCB may panic again.
-    /// A thread that waits for the connection finds it closed.
+    /// Ends a connection after a panic in one of its events. It tries to send a reset; using the rest of the PCB may
+    /// panic again. A thread that waits for the connection finds it closed.
     #[cold]
     #[inline(never)]
     fn condemn(
@@ -76,7 +76,7 @@ pub trait Events: Place {
         Some(socket)
     }
 
-    /// Performs the effects of an event. Mostly there are none.
+    /// Performs the effects of an event. Usually there are none.
     #[inline(always)]
     fn settle(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         if let Some(deadline) = effects.deadline {
@@ -91,7 +91,7 @@ pub trait Events: Place {
         }
     }
 
-    /// Something is due at `nanos`, or nothing (`u64::MAX`): the thread that runs timers is to look then.
+    /// Has the thread that runs timers check for work at `nanos` (`u64::MAX`: no work).
     #[inline]
     fn call_for(&self, nanos: u64, deferred: &mut DeferredEffects<Self::Platform>) {
         if nanos != u64::MAX && self.shared().links().alarms().run_timers() {
@@ -99,7 +99,7 @@ pub trait Events: Place {
         }
     }
 
-    /// The event learnt something of the connection's path.
+    /// The event learnt about the connection's path.
     #[cold]
     #[inline(never)]
     fn path_news(
@@ -115,7 +115,7 @@ pub trait Events: Place {
         }
     }
 
-    /// The event changes what the table, a listener or the memory of destinations knows of the connection.
+    /// Applies what the event changes in the table, the listener or the cache of destinations.
     #[inline(never)]
     fn change(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match effects.table {
@@ -149,7 +149,7 @@ pub trait Events: Place {
         }
     }
 
-    /// A connection has learnt something of its destination.
+    /// A connection has learnt about its destination.
     #[cold]
     fn learn(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(flow) = self.flow(id) else { return };
@@ -162,7 +162,7 @@ pub trait Events: Place {
     }
 
     /// The handshake of a connection that was opened with its SYN is complete: it enters the accept queue, if it has
-    /// not already, and gives its place in the backlog back.
+    /// not already, and returns its place in the backlog.
     #[inline(never)]
     fn established(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let admitted = self.with_directory(|directory, _| {
@@ -212,9 +212,9 @@ pub trait Events: Place {
 
 impl<L: Place> Events for L {}
 
-/// A segment is being run. If that panics, the connection is ended while the place is still held, and the code that
-/// contains the panic notifies its user; otherwise the guard is disarmed. A guard costs nothing, while catching the
-/// panic would cost a call.
+/// Guards the run of a segment. On panic the connection is ended while the place is still held, and the code that
+/// contains the panic notifies its user. Otherwise the guard is disarmed. The guard costs nothing; catching the panic
+/// would cost a call.
 pub(super) struct ResetOnPanic<'a, L: Place> {
     pub(super) place: &'a mut L,
     pub(super) id: &'a L::Id,

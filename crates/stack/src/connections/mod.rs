@@ -1,7 +1,7 @@
-//! What happens to a connection, written once for every process architecture.
+//! The handling of connections, written once for every process architecture.
 //!
-//! These are provided methods over a [`Place`](crate::place::Place), which says where the connection is kept and how a
-//! thread comes to use it.
+//! These are provided methods over a [`Place`](crate::place::Place), which defines where the connection is kept and how
+//! a thread gets access to it.
 //!
 //! | file | what happens |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | `datagrams.rs` ([`Datagrams`]) | datagram sockets: a datagram or an ICMP error arrives, a user calls |
 //! | `upkeep.rs` ([`Upkeep`]) | timers, changes that concern every connection, statistics |
 //!
-//! Called by architectures, for the place that they have exclusive use of. What may never happen: a wait, or a wake-up;
-//! wake-ups are stored in [`DeferredEffects`](crate::deferred::DeferredEffects) until no guard is held.
+//! Called by architectures, for a place to which they have exclusive access. What may never happen: a wait, or a
+//! wake-up; wake-ups are stored in [`DeferredEffects`](crate::deferred::DeferredEffects) until no guard is held.
 
 mod arrivals;
 mod calls;

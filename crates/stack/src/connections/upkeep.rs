@@ -1,4 +1,4 @@
-//! Timers, changes that concern every connection of a place, and what is counted.
+//! Timers, changes that concern every connection of a place, and statistics.
 
 use observe::{Counter, Time};
 use tcp::Event;
@@ -64,7 +64,7 @@ pub trait Upkeep: Place {
         }
     }
 
-    /// Runs an event of every connection that it concerns.
+    /// Runs an event on every connection that it concerns.
     #[cold]
     fn each<E: Event + Copy>(
         &mut self,
@@ -79,7 +79,7 @@ pub trait Upkeep: Place {
         }
     }
 
-    /// What is in the place.
+    /// Statistics of the place.
     fn stats(&mut self) -> StackStats {
         let (timers, counters) = (self.armed(), self.counted());
         self.with_directory(|directory, _| {

@@ -1,8 +1,8 @@
 //! A cell: connections that one runner at a time may touch, as plain data behind `&mut`.
 //!
-//! *How* a thread comes to hold that `&mut` (it owns the cell, took a lock, won a flag) is all that the architectures
-//! with exclusive cells differ in. Segments are emitted before an event returns, that is while the cell is still held;
-//! wake-ups are left in [`DeferredEffects`] for when it is not.
+//! The architectures with exclusive cells differ only in *how* a thread gets that `&mut`: it owns the cell, took a
+//! lock, won a flag. Segments are emitted before an event returns, while the cell is still held; wake-ups are left in
+//! [`DeferredEffects`] until it is released.
 //!
 //! What may never happen here: a wait, a lock of another cell, a wake-up.
 
@@ -32,24 +32,24 @@ use crate::table::index::VacantEntry;
 use crate::timers::Wheel;
 use crate::udp_table::{Bound, Datagrams, HeldSocket, UdpTable};
 
-/// A shard of connections with all that serves them.
+/// A shard of connections with its tables, timers and counters.
 pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
     directory: Directory<OwnedTable<P>, P>,
     datagrams: UdpTable<Datagrams, P>,
     wheel: Wheel,
-    /// Memory for the slots that are due, kept from one time to the next.
+    /// Buffer for the slots that are due, reused.
     due: Vec<u32>,
     counters: Counters,
     /// Where the account of its connections is kept.
     account: Arc<CachePadded<account::Entry<P>>>,
-    /// Whether what is published for other threads takes plain stores.
+    /// Whether state published for other threads is written by plain stores.
     writers: Writers,
 }
 
 impl<P: Platform> Cell<P> {
-    /// An empty cell over the stack's slab. `writers`: whether one thread has all cells, and no other takes its turn
-    /// while callers use it.
+    /// An empty cell over the stack's slab. `writers`: `Writers::One` if a single thread uses all cells as long as
+    /// callers use the stack.
     pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, writers: Writers) -> Self {
         Cell {
             shared: shared.clone(),
@@ -77,7 +77,7 @@ impl<P: Platform> Cell<P> {
     }
 }
 
-/// What surrounds a connection of a cell.
+/// The context of a connection in a cell.
 type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::Entry<P>, Writers);
 
 /// Runs an event on a connection of a cell.
@@ -101,7 +101,7 @@ fn work<P: Platform, E: Event>(
     if let Some(standing) = out.standing {
         shared.control().account().count(account, &mut connection.charge, standing, out.config);
     }
-    // It owns nothing then, and to drop it is a call that finds nothing to do.
+    // It owns nothing then, and dropping it would be a call that does nothing.
     if out.segments.is_empty() && !out.segments.spilled() {
         std::mem::forget(out);
     }
@@ -278,15 +278,14 @@ impl<P: Platform> Place for Cell<P> {
         Some(work(connection, (&self.shared, &self.counters, &self.account, self.writers), event, now, deferred))
     }
 
-    /// Not in a cell: while one thread holds it, no other changes the table.
+    /// Cannot happen in a cell: while one thread holds it, no other changes the table.
     #[cold]
     fn appeared(&mut self, _: &mut ArrivingSegment, _: Time, _: &mut DeferredEffects<P>) {
         debug_assert!(false, "a cell is changed by the thread that holds it");
         self.counters.drop(DropReason::TcpNoListener);
     }
 
-    /// As a rule taking payload changes nothing but the receive side, and nothing needs to be sent for it: no outbox
-    /// then.
+    /// Taking payload usually changes only the receive side and sends nothing, so it needs no outbox.
     #[inline(always)]
     fn receive(
         &mut self,
@@ -399,7 +398,7 @@ impl<P: Platform> Cell<P> {
         self.wheel = Wheel::new(self.shared.clock().now());
     }
 
-    /// Takes in what falls to this cell, which is empty.
+    /// Installs this cell's share; the cell is empty.
     pub(crate) fn install(&mut self, share: Share<P>) {
         let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
         if let Some(turned) = turned {
@@ -419,7 +418,7 @@ impl<P: Platform> Cell<P> {
         self.directory.bound_sockets = bound_sockets;
     }
 
-    /// The second half of handing out payload, of which `reply` has what the first half has given.
+    /// The second half of taking payload; `reply` has the result of the first half.
     #[inline(never)]
     fn receive_rest(
         &mut self,

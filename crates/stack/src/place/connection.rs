@@ -1,4 +1,4 @@
-//! A connection as it lies in the stack's slab, and the table of those that one cell owns.
+//! A connection as it is stored in the stack's slab, and the table of connections that one cell owns.
 //!
 //! A connection is put into the slab once and stays there until it is over: tables, timers and users name it by slot or
 //! key, whichever architecture the stack has.
@@ -18,18 +18,18 @@ use crate::socket::TcpSocket;
 use crate::table::index::{Index, VacantEntry};
 use crate::timers::Timer;
 
-/// One connection, used by one thread at a time. What finds it comes first, in the line in which the slab states its
-/// owner.
+/// One connection, used by one thread at a time. The fields of look-ups come first, in the cache line in which the slab
+/// stores the owner.
 #[repr(C)]
 pub struct Connection<P: Platform> {
-    /// The keyed hash of its tuple: what leaves a table, or moves to another, is not hashed again.
+    /// The keyed hash of its tuple: removal, or a move to another table, needs no second hash.
     pub(super) hash: VacantEntry,
     /// Its entry in the wheel of its cell. Connections with locks of their own keep it elsewhere.
     pub(super) timer: Timer,
     pub(super) flow: Flow,
     pub(super) socket: Arc<TcpSocket<P>>,
     pub(super) route: RouteCache,
-    /// What it has in the stack's account.
+    /// Its share of the stack's account.
     pub(super) charge: Charge,
     pub(super) pcb: Pcb,
 }
@@ -67,7 +67,7 @@ impl<P: Platform> OwnedTable<P> {
         self.index.len()
     }
 
-    /// Memory of the table and of its connections, in bytes, what they point to not included.
+    /// Memory of the table and of its connections, in bytes, without what they point to.
     pub(super) fn footprint(&self) -> usize {
         self.len() * Connections::<P>::ENTRY + self.index.footprint()
     }
@@ -113,17 +113,17 @@ impl<P: Platform> OwnedTable<P> {
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
     }
 
-    /// Gives a connection up: it leaves the table, and lies where it lay.
+    /// Removes a connection from the table without moving it in the slab.
     pub(super) fn release(&mut self, slot: u32) -> Option<Detached<Connection<P>, P>> {
         let connection = self.owner.get(slot)?;
         self.index.remove(slot, connection.flow.hash, connection.hash);
         self.owner.detach(slot)
     }
 
-    /// Takes a connection in that another table has given up; its slot.
+    /// Inserts a connection that another table has released, and returns its slot.
     ///
     /// # Panics
-    /// If it lies in another slab.
+    /// If it is in another slab.
     pub(super) fn adopt(&mut self, mut connection: Detached<Connection<P>, P>) -> u32 {
         connection.timer = Timer::UNARMED;
         let (flow_hash, hash) = (connection.flow.hash, connection.hash);

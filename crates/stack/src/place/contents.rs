@@ -1,6 +1,6 @@
-//! What an architecture is built from, and dissolves into: connections, and all that belongs to them.
+//! The contents of an architecture: connections, and all that belongs to them. It is built from them.
 //!
-//! A connection is handed from one architecture to the next by its place in the slab: slot, key and address remain, and
+//! A connection passes from one architecture to the next in its place in the slab: slot, key and address remain, and
 //! nothing is copied. (Parts behind locks of their own are the exception: see [`SharedPcb`](super::pcb::SharedPcb).)
 //! Entries of wheels keep their deadlines, half-open connections their order, queued messages theirs.
 //!
@@ -24,21 +24,21 @@ use sync::slab::{Detached, Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAtRest;
 
-/// Connections, and what belongs to them, between two architectures; or nothing, for the first.
+/// Connections and their state between two architectures; empty for the first.
 pub struct Contents<P: Platform> {
-    /// Where the connections of the stack lie.
+    /// The slab with the connections of the stack.
     pub slab: Arc<Connections<P>>,
-    /// What was sent to cells and has not been run, in its order.
+    /// Messages to cells that have not been run, in order.
     pub messages: Vec<Message<P>>,
-    /// What was counted.
+    /// Sums of the counters.
     pub counted: CounterSnapshot,
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
     /// Datagram sockets with what they have queued; those of one port in the order in which they were bound.
     pub(super) datagrams: Vec<Bound<Datagrams, P>>,
-    /// What each cell has a replica of.
+    /// The sockets of which each cell has a replica.
     pub(super) bound_sockets: BoundSockets<P>,
-    /// Where the wheels stood: the earliest, if there were several.
+    /// The time of the wheels: the earliest, if there were several.
     pub(super) turned: Option<Time>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Moving<P: Platform> {
     pub(super) owed: Option<Admission<P>>,
 }
 
-/// What falls to one place.
+/// The contents for one place.
 pub(crate) struct Share<P: Platform> {
     pub(super) connections: Vec<Moving<P>>,
     pub(super) half_open: Vec<handshakes::Moving<P>>,
@@ -71,7 +71,7 @@ impl<P: Platform> Contents<P> {
         self.turned.is_none()
     }
 
-    /// Nothing yet, of a stack with this slab.
+    /// Empty contents of a stack with this slab.
     pub fn of(slab: Arc<Connections<P>>) -> Self {
         Contents {
             slab,
@@ -85,13 +85,13 @@ impl<P: Platform> Contents<P> {
         }
     }
 
-    /// Every connection that is in the table, by key, and where its PCB lies.
+    /// The address of the PCB of every connection in the table, by key.
     pub fn places(&self) -> HashMap<Key, usize> {
         let place = |connection: &Detached<Connection<P>, P>| std::ptr::from_ref(&connection.pcb).addr();
         self.connections.iter().map(|moving| (moving.connection.key(), place(&moving.connection))).collect()
     }
 
-    /// A wheel stood here.
+    /// Records the time of a wheel.
     pub(super) fn note_turned(&mut self, turned: Time) {
         self.turned = Some(self.turned.map_or(turned, |other| other.min(turned)));
     }

@@ -8,10 +8,10 @@
 //! processed (set-up and close: to the end), so that one busy connection stops every thread.
 //!
 //! # Lifetimes
-//! A connection is shared (`Arc`) between the table and the threads that are inside it. Its entry in the slab, or what
-//! is reserved of one, is free when the last of them lets go. A thread that finds a connection and then waits for it
-//! may find it closed: the protocol state says so, and no event harms a closed PCB. The thread that ran the event which
-//! finished a connection takes it out of the table, after its guards have dropped.
+//! A connection is shared (`Arc`) between the table and the threads that are inside it. Its entry in the slab, or the
+//! reserved slot, becomes free when the last of them releases it. A thread that finds a connection and then waits for
+//! it may find it in state CLOSED; no event harms a closed PCB. The thread that ran the event which finished a
+//! connection removes it from the table, after its guards have dropped.
 //!
 //! What may never happen: effects of an event are performed while the table lock is held, because performing them may
 //! take it; and two connections of one tuple, which is why the table lock is held from the look-up that finds none to
@@ -57,7 +57,7 @@ pub enum TablePolicy {
     Coupled,
 }
 
-/// Connections and what finds them, behind locks. Any thread.
+/// Connections and their tables, behind locks. Any thread.
 pub struct Locked<P: Platform> {
     shared: Arc<Shared<P>>,
     locks: LockPlan,
@@ -73,7 +73,7 @@ pub struct Locked<P: Platform> {
     counters: PerThreadCounters<P>,
 }
 
-/// The wheel, and where in it the entries of connections are, by slot.
+/// The wheel, and the positions of the connections' entries in it, by slot.
 struct Timers {
     wheel: Wheel,
     of: Vec<Timer>,
@@ -121,7 +121,7 @@ impl<P: Platform> Locked<P> {
     /// Moves everything that is here to `contents`.
     ///
     /// # Errors
-    /// A thread is inside a connection or a datagram socket; nothing has been moved.
+    /// A thread is inside a connection or a datagram socket. Nothing has been moved.
     pub(crate) fn dissolve(&self, contents: &mut Contents<P>) -> Result<(), NotAtRest> {
         if self.datagrams.lock().iter().any(|bound| Arc::strong_count(&bound.pcb) != 1) {
             return Err(NotAtRest);
@@ -156,7 +156,7 @@ impl<P: Platform> Locked<P> {
         Ok(())
     }
 
-    /// Takes in what another architecture had; nothing is here yet.
+    /// Installs the contents of another architecture; this one is empty.
     pub(crate) fn install(&self, share: Share<P>) {
         let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
         let mut directory = self.table.lock();
@@ -184,7 +184,7 @@ impl<P: Platform> Locked<P> {
         datagrams.into_iter().for_each(|Bound { socket, pcb }| table.insert(socket, self.behind_lock(pcb)));
     }
 
-    /// Runs what is due at `now`; takes no lock where nothing is.
+    /// Runs the timers due at `now`; takes no lock if there are none.
     pub fn tick(&self, now: Time, deferred: &mut DeferredEffects<P>) {
         let mut place = self;
         if self.half_open_deadline.load(Ordering::Relaxed) <= now.as_nanos() {
@@ -202,7 +202,7 @@ impl<P: Platform> Locked<P> {
         (deadline != u64::MAX).then(|| Time::from_nanos(deadline))
     }
 
-    /// Finds a connection. The guard comes along if the policy keeps it.
+    /// Finds a connection. Returns the guard too, if the policy keeps it.
     fn look_up<'a, R>(
         &'a self,
         find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<R>,
@@ -390,7 +390,8 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Effects)> {
-        // A hint: the thread that holds the route may be changing it, and what is made for another device is made anew.
+        // A hint: the thread that holds the route may be changing it; segments made for another device are then made
+        // again.
         let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
         let route = RouteCache::by(made_for);
         let mut out = self.shared.egress().outbox(self.shared.control(), &connection.flow, &route, &self.counters);
@@ -456,7 +457,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         due
     }
 
-    /// Was done while the connection was held ([`Beside::opened`]): by now another thread may have armed the entry.
+    /// Was done while the connection was held (`Beside::opened`): by now another thread may have armed the entry.
     fn rearm(&mut self, _: &Self::Id, _: Option<Time>) -> u64 {
         u64::MAX
     }
@@ -473,8 +474,8 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         self.timers.lock().wheel.len()
     }
 
-    /// The entry in the wheel goes before the slot does. A thread that arms one for the connection later leaves an
-    /// entry that finds the slot free, or wakes the slot's next connection for nothing.
+    /// The entry in the wheel is removed before the slot. A thread that arms a timer for the connection later leaves an
+    /// entry that finds the slot free, or wakes the slot's next connection without effect.
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<P>> {
         let mut directory = self.table.lock();
         let slot = Self::slot(&mut directory, id)?;
@@ -485,7 +486,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     }
 }
 
-/// A datagram socket that was found, to be used when the table has been let go.
+/// A datagram socket that was found, for use after the table has been released.
 fn found<P: Platform>(
     bound: Option<&mut Bound<LockedDatagrams<P>, P>>,
 ) -> Option<(Arc<UdpShared<P>>, LockedDatagrams<P>)> {
@@ -498,7 +499,7 @@ impl<P: Platform> Stored for LockedDatagrams<P> {
     }
 }
 
-/// What an event of a connection may let go, or take back, while it holds the connection.
+/// Locks and timers that an event may release or cancel while it holds the connection.
 struct Beside<'a, P: Platform> {
     table: TableGuard<'a, P>,
     place: &'a Locked<P>,
@@ -521,7 +522,7 @@ impl<P: Platform> HeldBeside for Beside<'_, P> {
     }
 }
 
-/// Runs an event on a PCB under its locks; the table guard, if it was kept, is dropped on the way.
+/// Runs an event on a PCB under its locks; the table guard, if kept, is dropped during the event.
 fn pass<P: Platform, E: Event>(
     (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
     mut way: EmitContext<'_, P>,

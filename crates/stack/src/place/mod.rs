@@ -1,13 +1,13 @@
 //! Where connections are kept: the part of a process architecture that decides what is exclusive.
 //!
-//! A [`Place`] keeps connections, the table that finds them, sockets that are bound, half-open connections and a timer
-//! wheel, and says how a thread comes to use one connection of it. There are two: a [`Cell`], of which one thread has
-//! all by `&mut`, and [`Locked`], of which many threads have one connection each, by its locks. Under both, connections
-//! lie in the slab of the stack ([`connection`]), and tables hold slots. *What happens* to a connection is in
+//! A [`Place`] keeps connections, their table, bound sockets, half-open connections and a timer wheel, and defines how
+//! a thread gets access to one connection. There are two: a [`Cell`], which one thread uses as a whole by `&mut`, and
+//! [`Locked`], in which many threads each use one connection, by its locks. In both, connections are in the slab of the
+//! stack ([`connection`]), and tables hold slots. *What happens* to a connection is in
 //! [`connections`](crate::connections), written once over this trait; *which thread* runs it is in `arch/`.
 //!
-//! What may never happen here: a protocol rule. A place finds, stores, and runs an event; it does not look at a
-//! segment.
+//! What may never happen here: a protocol rule. A place finds and stores connections and runs events; it does not
+//! interpret a segment.
 
 pub mod cell;
 pub mod connection;
@@ -39,22 +39,22 @@ pub use cell::Cell;
 pub use contents::{Contents, NotAtRest};
 pub use locked::{Locked, TablePolicy};
 
-/// What an event left to be done once the connection is no longer held.
+/// The effects of an event to be performed once the connection is released.
 #[must_use = "deadlines and table changes are lost with it"]
 pub struct Effects {
-    /// When the connection wants to be woken.
+    /// The connection's earliest deadline.
     pub deadline: Option<Time>,
-    /// What the event learnt of the connection's path.
+    /// What the event learnt about the connection's path.
     pub path: PathUpdate,
-    /// What the table must learn.
+    /// The change for the table.
     pub table: TableChange,
 }
 
-/// What a place keeps under one exclusion: everything that finds a connection, or that may become one.
+/// The tables of a place under one exclusion: connections, and everything that may become one.
 pub struct Directory<T, P: Platform> {
     /// Connections, in any state from SYN-SENT or SYN-RECEIVED on.
     pub connections: T,
-    /// The places in backlogs that connections hold which were opened with their SYN (Fast Open), by slot.
+    /// The places in backlogs that are held by connections opened with their SYN (Fast Open), by slot.
     pub early: HashMap<u32, Admission<P>>,
     /// Bound sockets.
     pub bound_sockets: BoundSockets<P>,
@@ -63,7 +63,7 @@ pub struct Directory<T, P: Platform> {
 }
 
 impl<T, P: Platform> Directory<T, P> {
-    /// Nothing in it but `connections`.
+    /// A directory with `connections` only.
     pub fn new(connections: T) -> Self {
         Directory {
             connections,
@@ -73,7 +73,7 @@ impl<T, P: Platform> Directory<T, P> {
         }
     }
 
-    /// Takes the place in a backlog that the connection in `slot` holds: nearly none holds one.
+    /// Takes the place in a backlog that the connection in `slot` holds; almost no connection holds one.
     #[inline]
     pub fn owed(&mut self, slot: u32) -> Option<Admission<P>> {
         if self.early.is_empty() { None } else { self.early.remove(&slot) }
@@ -83,11 +83,11 @@ impl<T, P: Platform> Directory<T, P> {
 /// The directory of a place.
 pub type DirectoryOf<L> = Directory<<L as Place>::Table, <L as Place>::Platform>;
 
-/// What surrounds a directory.
+/// The context of a directory.
 pub struct Site<'a, L: Place> {
     /// The stack.
     pub shared: &'a Shared<L::Platform>,
-    /// The block in which the calling thread counts.
+    /// The counters of the calling thread.
     pub counters: &'a Counters,
     /// How a connection is laid out here.
     pub layout: L::Layout,
@@ -101,7 +101,7 @@ pub struct Site<'a, L: Place> {
 pub struct NewConnection<P: Platform> {
     /// Its flow.
     pub flow: Flow,
-    /// Its PCB: boxed, so that it is moved once, into its place.
+    /// Its PCB, boxed so that it is moved only once, into its place.
     pub pcb: Box<Pcb>,
     /// Its route.
     pub route: RouteCache,
@@ -117,24 +117,24 @@ pub struct Opened<L: Place> {
     pub key: Key,
     /// The route that its SYN took.
     pub route: RouteCache,
-    /// What its SYN left to be done.
+    /// The effects of its SYN.
     pub effects: Effects,
 }
 
-/// Where connections are kept, and how a thread comes to use one; see the module documentation.
+/// Where connections are kept, and how a thread gets access to one; see the module documentation.
 ///
-/// Methods are called by a thread that the architecture lets in: the one that holds the cell, or any thread where
+/// Methods are called by a thread that the architecture admits: the one that holds the cell, or any thread where
 /// connections have locks of their own.
 pub trait Place: Sized {
     /// The platform of its locks.
     type Platform: Platform;
     /// A connection, as the thread that works on it names it.
     type Id: Clone;
-    /// What a look-up may keep held until the event has processed its acknowledgement (the table lock of FreeBSD 7).
+    /// A lock that a look-up may keep until the event has processed its acknowledgement (the table lock of FreeBSD 7).
     type Held: Default;
-    /// What a look-up that found nothing has learnt for the next.
+    /// What a failed look-up passes on to the insertion.
     type Missing: Copy;
-    /// What finds connections by tuple and slot.
+    /// The table of connections by tuple and slot.
     type Table;
     /// How a connection is laid out.
     type Layout: Copy;
@@ -144,10 +144,10 @@ pub trait Place: Sized {
     /// The stack.
     fn shared(&self) -> &Arc<Shared<Self::Platform>>;
 
-    /// The block in which the calling thread counts.
+    /// The counters of the calling thread.
     fn counters(&self) -> &Counters;
 
-    /// What all threads have counted in this place. Exact at rest.
+    /// The counters of all threads in this place. Exact at rest.
     fn counted(&self) -> CounterSnapshot {
         self.counters().snapshot()
     }
@@ -167,7 +167,7 @@ pub trait Place: Sized {
     /// Exclusive use of the directory for the length of a closure, which must not use the place.
     fn with_directory<R>(&mut self, f: impl FnOnce(&mut DirectoryOf<Self>, &Site<'_, Self>) -> R) -> R;
 
-    /// Where a tuple that was missing goes; `None` if another thread has put it there since.
+    /// The vacant entry of a tuple that was missing; `None` if another thread has inserted it since.
     fn absent(directory: &mut DirectoryOf<Self>, missing: Self::Missing, flow: &Flow) -> Option<VacantEntry>;
 
     /// The connection's slot, if it still has it.
@@ -193,7 +193,7 @@ pub trait Place: Sized {
     /// Makes the connection of an active open, sends its SYN, and puts it in its place.
     ///
     /// # Errors
-    /// The open panicked: nothing is left of it. The panic has been noted.
+    /// The open panicked; nothing remains of it, and the panic is recorded.
     fn open(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
@@ -206,7 +206,7 @@ pub trait Place: Sized {
     /// Exclusive use of the datagram socket of this name, whose home is here. `None`: it is not bound.
     fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, Self::Platform>) -> R) -> Option<R>;
 
-    /// The same, of the socket that suits a datagram of this tuple best.
+    /// The same for the socket that matches a datagram of this tuple best.
     fn with_socket_for<R>(
         &mut self,
         tuple: &FourTuple,
@@ -216,7 +216,7 @@ pub trait Place: Sized {
     /// Makes this place the home of a socket.
     fn bind_socket(&mut self, socket: Arc<UdpShared<Self::Platform>>);
 
-    /// Lets a socket go, and drops what it has queued.
+    /// Removes a socket and drops its queue.
     fn unbind_socket(&mut self, name: UdpName);
 
     /// Runs an event on a connection; its segments have left for the device when this returns. `None`: it has gone.
@@ -229,11 +229,10 @@ pub trait Place: Sized {
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<(E::Reply, Effects)>;
 
-    /// The connection of a segment was not in the table a moment ago, and is now: another thread has put it there. The
-    /// segment is looked at again.
+    /// Another thread has inserted the connection of a segment since the look-up. The segment is processed again.
     fn appeared(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
 
-    /// RECEIVE, in the way that costs least here. The connection has been found.
+    /// RECEIVE, in the cheapest way for this place. The connection has been found.
     fn receive(
         &mut self,
         found: (Self::Id, Self::Held),
@@ -246,7 +245,7 @@ pub trait Place: Sized {
     /// A call that may exhaust `bit` of the socket's readiness is about to run.
     fn before_call(&mut self, id: &Self::Id, bit: Readiness);
 
-    /// The call has run; the bit is set now only if the call left something.
+    /// The call has run; the bit is set now only if data or room is left.
     fn after_call(&mut self, id: &Self::Id, bit: Readiness, exhausted: bool);
 
     /// The connection's flow.
@@ -255,12 +254,11 @@ pub trait Place: Sized {
     /// The user's side of the connection.
     fn socket(&mut self, id: &Self::Id) -> Option<Arc<TcpSocket<Self::Platform>>>;
 
-    /// Wakes the connection no later than at `deadline`. Returns when the wheel is to be turned for that, in
-    /// nanoseconds; `u64::MAX` where it will be turned earlier anyway.
+    /// Wakes the connection no later than at `deadline`. Returns when the wheel must be advanced for that, in
+    /// nanoseconds; `u64::MAX` if it will be advanced earlier anyway.
     fn arm(&mut self, id: &Self::Id, deadline: Time) -> u64;
 
-    /// Wakes the connection no later than at `deadline`, and for nothing that it asked for before; answers as
-    /// [`Place::arm`].
+    /// Replaces the connection's wake-up by one no later than `deadline`; returns the same as [`Place::arm`].
     fn rearm(&mut self, id: &Self::Id, deadline: Option<Time>) -> u64;
 
     /// The slots of timers that have fired, to be returned to [`Place::recycle`].
@@ -272,12 +270,12 @@ pub trait Place: Sized {
     /// Connections with an armed timer.
     fn armed(&mut self) -> usize;
 
-    /// Takes the connection out of the wheel and the table; returns what it owed its listener.
+    /// Removes the connection from the wheel and the table; returns the place that it held in a backlog.
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;
 }
 
-/// What every place does with an outbox once the segments have left: wake-ups wait in `deferred`, and what concerns
-/// tables and timers is returned.
+/// Processes an outbox once the segments have left, for every place: wake-ups go to `deferred`; effects on tables and
+/// timers are returned.
 #[inline(always)]
 fn conclude<P: Platform>(
     shared: &Shared<P>,

@@ -2,8 +2,8 @@
 //! of the latter. One for all cells; each cell that can see a SYN holds a reference.
 //!
 //! A handshake takes its place when its SYN comes, so that a client that got its SYN-ACK is never refused because the
-//! queue is full ([`tcp::handshake::admit`] decides). The queue's lock decides who wins between a handshake that
-//! completes and a listener that closes: a child is either in the queue before it is drained, or refused.
+//! queue is full ([`tcp::handshake::admit`] decides). The queue's lock orders a handshake that completes and a listener
+//! that closes: a child is either in the queue before it is drained, or refused.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use tcp::handshake::{Answer, Backlog, Occupancy};
 use super::TcpSocket;
 use super::readiness::{Pollable, Readiness, ReadyState};
 
-/// What all replicas of one listener share. Any thread.
+/// The state shared by all replicas of one listener. Any thread.
 pub struct ListenerShared<P: Platform> {
     /// Readiness ([`Readiness::ACCEPTABLE`]), and its waiters.
     pub ready: ReadyState<P>,
@@ -33,7 +33,7 @@ pub struct ListenerShared<P: Platform> {
     defer_accept: P::AtomicUsize,
     half_open: P::AtomicUsize,
     waiting: P::AtomicUsize,
-    /// Until when an acknowledgement may be the answer to a cookie, in nanoseconds.
+    /// Until when an acknowledgement may return a cookie, in nanoseconds.
     cookies_until: P::AtomicU64,
     /// See [`ListenerShared::set_fast_open`].
     fast_open: P::AtomicUsize,
@@ -42,7 +42,7 @@ pub struct ListenerShared<P: Platform> {
 
 struct AcceptQueue<P: Platform> {
     closed: bool,
-    /// Connections that are open early.
+    /// Connections opened with their SYN.
     early: PendingRequests,
     /// Secrets of its cookies, if they are not the stack's.
     keys: Option<FastOpenKeys>,
@@ -77,7 +77,7 @@ impl<P: Platform> ListenerShared<P> {
         self.local
     }
 
-    /// What its children inherit, but for [`ListenerShared::hop_limit`].
+    /// The options that its children inherit, except [`ListenerShared::hop_limit`].
     pub fn options(&self) -> &ConnectionOptions {
         &self.options
     }
@@ -87,28 +87,28 @@ impl<P: Platform> ListenerShared<P> {
         self.hop_limit.store(limit.unwrap_or(0).into(), Ordering::Relaxed);
     }
 
-    /// What [`ListenerShared::set_hop_limit`] set, or the options said.
+    /// The value of [`ListenerShared::set_hop_limit`], or that of the options.
     pub fn hop_limit(&self) -> Option<u8> {
         Some(self.hop_limit.load(Ordering::Relaxed) as u8).filter(|limit| *limit > 0)
     }
 
-    /// Lets so many connections wait to be accepted from now on, at least 1; those that wait already stay.
+    /// Sets how many connections may wait to be accepted, at least 1; those that wait already stay.
     pub fn set_backlog(&self, backlog: usize) {
         self.backlog.store(backlog.max(1), Ordering::Relaxed);
     }
 
-    /// Opens connections with the first data, or when the SYN-ACK has timed out so often (`TCP_DEFER_ACCEPT`); 0: with
+    /// Opens connections with the first data, or after this many time-outs of the SYN-ACK (`TCP_DEFER_ACCEPT`); 0: with
     /// the acknowledgement of the SYN-ACK.
     pub fn set_defer_accept(&self, time_outs: u8) {
         self.defer_accept.store(time_outs.into(), Ordering::Relaxed);
     }
 
-    /// What [`ListenerShared::set_defer_accept`] set.
+    /// The value of [`ListenerShared::set_defer_accept`].
     pub fn defer_accept(&self) -> u8 {
         self.defer_accept.load(Ordering::Relaxed) as u8
     }
 
-    /// How well a segment to `address` on this listener's port fits: `None` not at all, larger is more specific.
+    /// How well a segment to `address` on this listener's port matches: `None` not at all; larger is more specific.
     pub fn fits(&self, address: IpAddr) -> Option<u8> {
         if !self.wildcard {
             return (self.local.ip() == address).then_some(2);
@@ -125,8 +125,8 @@ impl<P: Platform> ListenerShared<P> {
         self.backlog_with(self.half_open.load(Ordering::Relaxed))
     }
 
-    /// Takes a place among the handshakes, until [`ListenerShared::establish`] or [`ListenerShared::abandon`]; how full
-    /// the queues were before, on which it depends whether the place may be kept ([`tcp::handshake::admit`]).
+    /// Takes a place among the handshakes, until [`ListenerShared::establish`] or [`ListenerShared::abandon`]. Returns
+    /// how full the queues were before; [`tcp::handshake::admit`] decides from that whether the place may be kept.
     pub fn take_place(&self) -> Backlog {
         self.backlog_with(self.half_open.fetch_add(1, Ordering::AcqRel))
     }
@@ -145,18 +145,18 @@ impl<P: Platform> ListenerShared<P> {
         self.cookies_until.store(until.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Whether a cookie may be on its way back at `now`. Without this a peer could try cookies at any time.
+    /// Whether a cookie may be returned at `now`. Without this check a peer could guess cookies at any time.
     pub fn awaits_cookie(&self, now: Time) -> bool {
         now.as_nanos() < self.cookies_until.load(Ordering::Relaxed)
     }
 
-    /// Opens connections with the data of their SYNs (RFC 7413), at most `limit` at a time whose handshakes are not
-    /// complete; 0: none (`TCP_FASTOPEN`).
+    /// Opens connections with the data of their SYNs (RFC 7413), at most `limit` at a time with incomplete handshakes;
+    /// 0: none (`TCP_FASTOPEN`).
     pub fn set_fast_open(&self, limit: usize) {
         self.fast_open.store(limit, Ordering::Relaxed);
     }
 
-    /// Makes and expects cookies of these keys, and not of the stack's (`TCP_FASTOPEN_KEY`).
+    /// Uses these keys for cookies instead of the stack's (`TCP_FASTOPEN_KEY`).
     pub fn set_fast_open_keys(&self, keys: FastOpenKeys) {
         self.queue.lock().keys = Some(keys);
     }
@@ -166,7 +166,7 @@ impl<P: Platform> ListenerShared<P> {
         self.queue.lock().keys
     }
 
-    /// Connections that may be open early under the stack's `mode`.
+    /// How many connections may be open early under the stack's `mode`.
     pub fn fast_open_limit(&self, mode: FastOpenMode) -> usize {
         let limit = self.fast_open.load(Ordering::Relaxed);
         match limit {
@@ -176,7 +176,7 @@ impl<P: Platform> ListenerShared<P> {
         }
     }
 
-    /// One more connection is open early, unless `limit` are; see [`PendingRequests::admit`].
+    /// Admits one more early connection, unless `limit` are open; see [`PendingRequests::admit`].
     pub fn admit_fast_open(&self, limit: usize, now: Time) -> bool {
         self.queue.lock().early.admit(limit, now)
     }
@@ -218,10 +218,10 @@ impl<P: Platform> ListenerShared<P> {
 
     /// Takes the connection that has waited longest; clears the readiness when none is left.
     ///
-    /// Takes no lock where none waits. A connection that is being queued meanwhile may be missed then: its readiness is
-    /// about to rise, and is looked at by a caller that means to sleep.
+    /// Takes no lock if none waits. It may then miss a connection that is being queued: that one is about to set the
+    /// readiness, which a caller checks before it sleeps.
     pub fn accept(&self) -> Option<Arc<TcpSocket<P>>> {
-        // The readiness may be left over from a connection that was taken before it rose, and is to be cleared.
+        // The readiness may be stale, set after its connection was taken, and must be cleared.
         if self.waiting.load(Ordering::Relaxed) == 0 && !self.ready.get().intersects(Readiness::ACCEPTABLE) {
             return None;
         }
@@ -258,7 +258,7 @@ pub enum Admission<P: Platform> {
     Entered(Arc<ListenerShared<P>>),
 }
 
-/// What became of a connection that may enter the accept queue.
+/// The outcome for a connection that may enter the accept queue.
 pub enum Admitted<P: Platform> {
     /// It is queued, and the listener is to be woken; if it was opened early, it still holds a place.
     New(Arc<ListenerShared<P>>, Option<Admission<P>>),

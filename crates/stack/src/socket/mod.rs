@@ -1,8 +1,8 @@
-//! Sockets as the user's side sees them: what is shared between a connection and its user.
+//! The user's side of sockets: the state shared by a connection and its user.
 //!
-//! Nothing here belongs to a cell. A [`TcpSocket`] carries readiness and the connection's name; a [`ListenerShared`]
-//! carries the accept queue and the two bounds of a handshake; a [`UdpShared`] carries the datagrams. Every cell that
-//! could see a matching frame holds a reference.
+//! Nothing here belongs to a cell. A [`TcpSocket`] has readiness and the connection's name; a [`ListenerShared`] has
+//! the accept queue and the two bounds; a [`UdpShared`] has the readiness of a datagram socket. Every cell that could
+//! receive a matching frame holds a reference.
 
 pub mod listener;
 pub mod poll;
@@ -22,7 +22,7 @@ pub use udp::UdpShared;
 
 use crate::flow::{Flow, Key, Target};
 
-/// In the place of a key: a slot that no table has.
+/// Stands for a key: a slot that no table has.
 const CONDEMNED: u64 = u64::MAX - 1;
 
 /// The user's side of one TCP connection. Shared by the connection and its handles; any thread.
@@ -33,10 +33,10 @@ pub struct TcpSocket<P: Platform> {
     key: P::AtomicU64,
 }
 
-// With the counts of its `Arc` 88 bytes, for which allocators set aside no more than for 80.
+// With the counts of its `Arc` at most 88 bytes.
 const _: () = assert!(size_of::<TcpSocket<sync::Real>>() <= 72);
 
-/// A tuple that is seldom asked for, in 16 bytes if it is one of IPv4.
+/// A rarely used tuple, in 16 bytes for IPv4.
 enum Ends {
     V4 { local: (Ipv4Addr, u16), remote: (Ipv4Addr, u16) },
     Other(Box<FourTuple>),
@@ -85,7 +85,7 @@ impl<P: Platform> TcpSocket<P> {
         Flow { tuple: self.tuple(), hash: self.ready.note() }
     }
 
-    /// Called by the cell that gives the connection up after a panic: nothing is found under its name any more.
+    /// Called by the cell that gives the connection up after a panic: its name finds nothing from then on.
     pub(crate) fn condemn(&self) {
         self.key.store(CONDEMNED, Ordering::Release);
     }
@@ -96,12 +96,12 @@ impl<P: Platform> TcpSocket<P> {
         (key != CONDEMNED).then(|| Key::from_bits(key).slot)
     }
 
-    /// Whether the connection was given up after a panic; [`crate::Stack::failures`] says which.
+    /// Whether the connection was given up after a panic; see [`crate::Stack::failures`].
     pub fn is_condemned(&self) -> bool {
         self.key.load(Ordering::Acquire) == CONDEMNED
     }
 
-    /// Called once, by the cell that took the connection in.
+    /// Called once, by the cell that inserted the connection.
     pub fn placed(&self, key: Key) {
         self.key.store(key.to_bits(), Ordering::Release);
     }

@@ -1,7 +1,7 @@
 //! A set of sockets that one thread watches: edge-triggered, O(ready), with one pollable file descriptor.
 //!
-//! A socket that registers becomes a *member*: the set keeps a reference to it and gives it a number. An edge is that
-//! number in the set's queue (at most one entry for each member); the watching thread takes the numbers out. There is
+//! A socket that registers becomes a *member*: the set keeps a reference to it and gives it a number. An edge puts that
+//! number into the set's queue (at most one entry for each member); the watching thread takes the numbers out. There is
 //! no scan, and an edge changes no reference count. Members, numbers and queue are behind one lock, which is taken once
 //! for a batch of edges and once for a batch of reports.
 //!
@@ -22,7 +22,7 @@ use super::readiness::{Pollable, Readiness};
 pub struct PollEvent {
     /// The token given when the socket was registered.
     pub token: usize,
-    /// What is ready. Edge-triggered: use the socket until it would block.
+    /// The readiness. Edge-triggered: use the socket until it would block.
     pub ready: Readiness,
 }
 
@@ -32,8 +32,8 @@ const CHUNK: usize = 32;
 /// The ready queue of one watching thread. Any thread may mark members; one thread at a time waits.
 pub struct PollSet<P: Platform> {
     queue: Lock<Queue<P>, P>,
-    /// Entries in the queue, written under its lock and readable without: a hint. A sleeper does not rely on it: a mark
-    /// in an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
+    /// Entries in the queue, written under its lock and readable without: a hint. A sleeper does not rely on it: an
+    /// entry in an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
     length: P::AtomicUsize,
     parker: Parker<P>,
     /// [`PollSet::wake`] was called and no waiter has returned because of it yet.
@@ -55,7 +55,7 @@ struct Member<P: Platform> {
     socket: Option<Arc<dyn Pollable<P>>>,
     token: usize,
     generation: u32,
-    /// Its number stands in the queue.
+    /// Its number is in the queue.
     queued: bool,
 }
 
@@ -91,7 +91,7 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// The member leaves; its reference is the caller's.
+    /// The member leaves; returns its reference.
     fn deregister(&mut self, number: Number) -> Option<Arc<dyn Pollable<P>>> {
         let member = self.member(number)?;
         member.generation = member.generation.wrapping_add(1);
@@ -110,13 +110,13 @@ impl<P: Platform> Queue<P> {
         }
     }
 
-    /// What the oldest entry has to report; `None` in the inner place: its member has left.
+    /// The report of the oldest entry; an inner `None`: its member has left.
     #[inline]
     fn next(&mut self) -> Option<Option<PollEvent>> {
         let number = self.ready.pop_front()?;
         let member = self.member(number);
         Some(member.and_then(|member| {
-            // Before the bits are read: an edge that comes now marks the member again.
+            // Before the bits are read: a later edge queues the member again.
             member.queued = false;
             let ready = member.socket.as_ref()?.ready_state().get();
             Some(PollEvent { token: member.token, ready })
@@ -151,7 +151,7 @@ impl<P: Platform> PollSet<P> {
         self.doorbell.as_ref()
     }
 
-    /// Says that the watcher is about to sleep on the descriptor; returns false if there is something already.
+    /// Announces that the watcher is about to sleep on the descriptor; returns false if the queue is not empty.
     pub fn arm(&self) -> bool {
         if let Some(doorbell) = &self.doorbell {
             doorbell.drain();
@@ -161,20 +161,20 @@ impl<P: Platform> PollSet<P> {
         self.queue.lock().ready.is_empty()
     }
 
-    /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. No member of a closed
+    /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. Does nothing on a closed
     /// set.
     pub(super) fn register(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
         let mut queue = self.queue.lock();
         if !queue.closed {
             return queue.register(socket, token);
         }
-        // Dropped with the lock released: the last reference to a socket may take much with it.
+        // Dropped with the lock released: dropping the last reference to a socket may run much code.
         drop(queue);
         drop(socket);
         Number::NONE
     }
 
-    /// The member leaves, and what stands in the queue of it is passed over.
+    /// The member leaves; its entry in the queue is skipped.
     pub(super) fn deregister(&self, number: Number) {
         let socket = self.queue.lock().deregister(number);
         drop(socket);
@@ -209,7 +209,7 @@ impl<P: Platform> PollSet<P> {
         drop(members);
     }
 
-    /// Takes what is ready into `events` (cleared first), at most `max` of them, without sleeping.
+    /// Moves ready events into `events` (cleared first), at most `max`, without sleeping.
     pub fn try_wait(&self, events: &mut Vec<PollEvent>, max: usize) -> usize {
         self.woken.store(false, Ordering::Relaxed);
         self.take(events, max)
@@ -224,7 +224,7 @@ impl<P: Platform> PollSet<P> {
         events.len()
     }
 
-    /// Takes a few out; whether there may be more.
+    /// Takes out some events; returns whether there may be more.
     #[inline]
     fn take_chunk(&self, events: &mut Vec<PollEvent>, max: usize) -> bool {
         let mut queue = self.queue.lock();

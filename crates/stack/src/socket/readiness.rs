@@ -1,15 +1,15 @@
-//! Whether a socket has something for its user, and who is notified.
+//! Readiness of a socket, and the notification of its waiters.
 //!
-//! The truth is in the PCB. What is kept here are *level bits* that any thread may read without entering the cell: a
-//! bit is set by the event that raised it, before or after its guard has dropped, and cleared inside the guard of the
-//! call that found nothing. So a bit may be set when there is nothing left (the user finds `WouldBlock`), but never
-//! clear while there is something once the event is over: no wake-up is lost. Waiters and watches are notified when no
-//! guard is held any more.
+//! The PCB is authoritative. The *level bits* here can be read by any thread without entering the cell. A bit is set by
+//! the event that raised it, before or after its guard has dropped, and cleared inside the guard of the call that found
+//! nothing. So a bit may be set when there is nothing left (the user gets `WouldBlock`). But once the event is over it
+//! is never clear while there is something: no wake-up is lost. Waiters and watches are notified when no guard is held
+//! any more.
 //!
-//! Where one thread has all connections of a stack, the bits that change with each segment are kept in a word of their
-//! own, which only that thread writes: plain stores then. A sleeper pays for that with a heavy fence: it says that it
-//! waits, fences, and looks at the bits; the writer sets the bits, fences lightly, and looks who waits. One of the two
-//! sees the other.
+//! Where one thread has all connections of a stack, the bits that change with each segment are in a word of their own,
+//! which only that thread writes, by plain stores. A sleeper pays for that with a heavy fence: it announces that it
+//! waits, fences, and reads the bits; the writer sets the bits, fences lightly, and checks for waiters. At least one of
+//! the two sees the other.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::attempt::attempt;
 const WAITING: u32 = 1 << 31;
 /// The socket is registered with a poll set, or watched.
 const POLLED: u32 = 1 << 30;
-/// The registration that counts is not the first but the one behind the lock. Never cleared.
+/// The current registration is not the first but the one behind the lock. Never cleared.
 const MOVED: u32 = 1 << 28;
 /// Bits may be set by plain stores: a sleeper has to fence. Never cleared.
 const PLAIN: u32 = 1 << 29;
@@ -38,17 +38,17 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
     fn ready_state(&self) -> &ReadyState<P>;
 }
 
-/// The readiness word of one socket, with the ways to wait for it.
+/// The readiness word of one socket, with the methods to wait for it.
 ///
 /// Nearly every socket is registered with one poll set for life. That first registration is written once, before
 /// `POLLED` is set, and read without a lock by every edge. A later registration (another set, a watch) is kept behind a
-/// lock that is allocated only then, and `MOVED` marks that. An edge that finds its bits set, as it does while the user
-/// never meets `WouldBlock`, writes nothing here: the thread that clears them next will see what the edge is about,
-/// because the guard of the connection orders the clearing with the event.
+/// lock that is allocated only then, and `MOVED` marks that. An edge that finds its bits already set writes nothing
+/// here, as while the user never gets `WouldBlock`. The thread that clears them next sees the effect of the event,
+/// because the guard of the connection orders the clearing after the event.
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
-    /// Of the bits that change with each segment those that one thread has set. Written by one thread at a time, which
-    /// has exclusive use of the connection.
+    /// The per-segment bits set by plain stores. Written by one thread at a time, which has exclusive use of the
+    /// connection.
     own: P::AtomicU32,
     /// Its owner's; see [`ReadyState::with_note`].
     note: u32,
@@ -62,13 +62,13 @@ struct Place<P: Platform> {
     number: Number,
 }
 
-/// Who is to be told that something rose; see [`ReadyState::rise`].
+/// The receiver of a readiness edge; see [`ReadyState::rise`].
 pub(crate) enum Audience<'a, P: Platform> {
-    /// Nobody sleeps or watches.
+    /// No waiter and no watch.
     Nobody,
-    /// This number is to be marked in this set.
+    /// Mark this number in this set.
     Member(&'a Arc<PollSet<P>>, Number),
-    /// Somebody else: [`ReadyState::tell`].
+    /// Other waiters: [`ReadyState::tell`].
     Others,
 }
 
@@ -77,9 +77,9 @@ enum Registration<P: Platform> {
     Watch(Arc<dyn Watch>),
 }
 
-/// Told of every edge of one socket: how another event loop is attached. Called with no lock held.
+/// Notified of every edge of one socket, to attach another event loop. Called with no lock held.
 pub trait Watch: Send + Sync + 'static {
-    /// `raised` are the bits that the edge is about, though they may have been set before; `level` are those set now.
+    /// `raised` are the bits of the edge, which may have been set before; `level` are the bits set now.
     fn ready(&self, raised: Readiness, level: Readiness);
 }
 
@@ -99,8 +99,8 @@ impl<P: Platform> Default for ReadyState<P> {
 }
 
 impl<P: Platform> ReadyState<P> {
-    /// Nothing is ready. `note` are four bytes that its owner keeps here, because they would be lost to alignment, and
-    /// there is one of these for each connection.
+    /// Nothing is ready. `note` is four bytes for the owner's use, which alignment would otherwise waste in each
+    /// connection.
     pub fn with_note(note: u32) -> Self {
         ReadyState {
             word: P::AtomicU32::new(0),
@@ -111,7 +111,7 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// What [`ReadyState::with_note`] was given.
+    /// The argument of [`ReadyState::with_note`].
     #[inline]
     pub fn note(&self) -> u32 {
         self.note
@@ -123,14 +123,14 @@ impl<P: Platform> ReadyState<P> {
         self.level(self.word.load(Ordering::Acquire))
     }
 
-    /// The bits that are set now, of which `word` has some.
+    /// The bits that are set now: those of `word` and those set by plain stores.
     #[inline]
     fn level(&self, word: u32) -> Readiness {
         Readiness(((word & BITS) | self.own.load(Ordering::Acquire)) as u16)
     }
 
-    /// The same for a thread that has just put a mark into the word that whoever sets bits looks for; `before`: the
-    /// word as it was.
+    /// The same for a thread that has just put into the word a mark that setters check for; `before`: the previous
+    /// word.
     #[inline]
     fn level_behind(&self, before: u32) -> Readiness {
         if before & PLAIN != 0 {
@@ -169,7 +169,7 @@ impl<P: Platform> ReadyState<P> {
         if seen & WAITING != 0 {
             self.wake();
         }
-        // A poll set is edge-triggered: an edge is news even when the bit was already set.
+        // A poll set is edge-triggered: an edge is reported even if the bit was already set.
         if seen & POLLED != 0 {
             match self.first.get() {
                 Some(place) if seen & MOVED == 0 => place.set.mark_all(&[place.number]),
@@ -178,8 +178,8 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Sets `bits` and says who is to be told, once no guard is held. Phase *inside*: with [`Writers::One`] no other
-    /// thread has use of the connection, or of its cell.
+    /// Sets `bits` and returns the receiver to notify once no guard is held. Phase *inside*: with [`Writers::One`] no
+    /// other thread uses the connection or its cell.
     #[inline]
     pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> Audience<'_, P> {
         let seen = match writers {
@@ -211,11 +211,12 @@ impl<P: Platform> ReadyState<P> {
         if seen & PLAIN != 0 {
             return seen;
         }
-        // Once for a socket: whoever marks the word before this is seen here, whoever does so later sees it.
+        // Once for a socket: a mark made before this is seen here, and a thread that marks the word later sees this
+        // bit.
         self.word.fetch_or(PLAIN, Ordering::AcqRel)
     }
 
-    /// Sets `bits`; the word as it was.
+    /// Sets `bits`; returns the previous word.
     #[inline]
     fn set(&self, bits: Readiness) -> u32 {
         let bits = u32::from(bits.0);
@@ -258,14 +259,14 @@ impl<P: Platform> ReadyState<P> {
         self.later.get_or_init(|| Box::new(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, None)))
     }
 
-    /// Clears `bits`; phase *inside*: the caller holds the cell, and its PCB has nothing more to offer.
+    /// Clears `bits`; phase *inside*: the caller holds the cell, and its PCB has nothing left.
     #[inline]
     pub fn clear(&self, bits: Readiness) {
         self.clear_own(bits);
         self.word.fetch_and(!u32::from(bits.0), Ordering::AcqRel);
     }
 
-    /// As [`ReadyState::clear`], by a thread that need not exclude others: a bit that none of them has set costs no
+    /// As [`ReadyState::clear`], by a thread that need not exclude others: a bit set only by plain stores costs no
     /// read-modify-write.
     #[inline]
     pub fn clear_as(&self, bits: Readiness, writers: Writers) {
@@ -280,9 +281,9 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// What one thread has set. Several threads may come here once the stack was switched to an architecture that has
-    /// several: they only clear, and one of them may bring back what another has just cleared, which is then cleared
-    /// the next time.
+    /// Clears bits set by plain stores. After a switch to an architecture with several threads, several may call this
+    /// at once: they only clear, and one may restore a bit that another has just cleared, which is then cleared the
+    /// next time.
     #[inline]
     fn clear_own(&self, bits: Readiness) {
         let own = self.own.load(Ordering::Relaxed);
@@ -291,7 +292,7 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Sets `bits` again after a call that cleared them found something. No edge: only sleepers are woken.
+    /// Sets `bits` again after a call that cleared them left data or room. No edge: only sleepers are woken.
     pub fn restore(&self, bits: Readiness) {
         let old = self.word.fetch_or(u32::from(bits.0), Ordering::AcqRel);
         if old & WAITING != 0 {
@@ -331,8 +332,8 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Registers this socket with `set` under `token`; an earlier registration is replaced. What is ready already is
-    /// reported at once. The set keeps `owner` until the registration ends or the set closes.
+    /// Registers this socket with `set` under `token`; replaces an earlier registration. Present readiness is reported
+    /// at once. The set keeps `owner` until the registration ends or the set closes.
     pub fn register<S: Pollable<P>>(&self, owner: &Arc<S>, set: &Arc<PollSet<P>>, token: usize) {
         let number = set.register(owner.clone(), token);
         let place = Place { set: set.clone(), number };
@@ -347,8 +348,7 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Calls `watch` at every edge; an earlier registration is replaced. It is called at once for what is ready
-    /// already.
+    /// Calls `watch` at every edge; replaces an earlier registration. It is called at once for present readiness.
     pub fn watch(&self, watch: Arc<dyn Watch>) {
         let old = self.replace(Registration::Watch(watch.clone()));
         let level = self.level_behind(old);
@@ -357,7 +357,7 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// A registration that is not the first; the word as it was.
+    /// Stores a registration that is not the first; returns the previous word.
     fn replace(&self, registration: Registration<P>) -> u32 {
         let before = self.later().lock().replace(registration);
         let old = self.word.fetch_or(POLLED | MOVED, Ordering::AcqRel);
@@ -368,8 +368,8 @@ impl<P: Platform> ReadyState<P> {
     /// Ends the registration with a poll set; events already queued are skipped.
     pub fn deregister(&self) {
         let old = self.word.fetch_and(!POLLED, Ordering::AcqRel);
-        // Taken in a statement of its own: what ends here is dropped with the lock released, since a watch may own
-        // anything.
+        // Taken in a statement of its own, so that the old registration is dropped with the lock released: a watch may
+        // own anything.
         let before = if old & MOVED != 0 { self.later().lock().take() } else { None };
         self.leave(before);
     }
@@ -433,7 +433,7 @@ mod tests {
         assert_eq!((events(&old), events(&new)), (vec![], vec![(2, READABLE)]));
     }
 
-    /// The level was used up before the move: the place in the old queue must not swallow the next edge.
+    /// The level was consumed before the move: the entry in the old queue must not suppress the next edge.
     #[test]
     fn an_edge_after_a_move_is_not_lost_to_the_old_queue() {
         let (socket, old, new) = (socket(), set(), set());

@@ -1,5 +1,5 @@
-//! A datagram socket as its users hold it: its name, its address, its readiness. The PCB with the queue is kept by the
-//! place that is its home ([`Datagrams`](crate::connections::Datagrams)), and reached by calls
+//! A datagram socket as its users hold it: its name, its address, its readiness. Its home place keeps the PCB with the
+//! queue ([`Datagrams`](crate::connections::Datagrams)), which is reached by calls
 //! ([`UdpCall`](crate::udp_call::UdpCall)).
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use sync::Platform;
 use super::readiness::{Pollable, Readiness, ReadyState};
 use crate::flow::UdpName;
 
-/// What all handles of one datagram socket share. Any thread.
+/// The state shared by all handles of one datagram socket. Any thread.
 pub struct UdpShared<P: Platform> {
     /// Readiness and its waiters.
     pub ready: ReadyState<P>,
@@ -19,7 +19,7 @@ pub struct UdpShared<P: Platform> {
 }
 
 impl<P: Platform> UdpShared<P> {
-    /// A socket bound to `local`, told apart from others of its port by `number`.
+    /// A socket bound to `local`; `number` distinguishes it from others of its port.
     pub fn new(local: SocketAddr, number: u32) -> Arc<Self> {
         let name = UdpName { port: local.port(), number };
         let socket = Arc::new(UdpShared { ready: ReadyState::default(), name, local });

@@ -1,4 +1,5 @@
-//! A stack put together: devices are opened as ports, interfaces laid over them, drivers made for the receive queues.
+//! Construction of a stack: opens devices as ports, puts interfaces over them, and makes drivers for the receive
+//! queues.
 //!
 //! Usually each interface has a device of its own, and both have the same number ([`Stack::build`]);
 //! [`Stack::build_over_ports`] keeps them apart. Called once, by any thread.
@@ -40,7 +41,7 @@ pub struct InterfaceConfig {
     pub addresses: Vec<(IpAddr, u8)>,
     /// Default routers on its link.
     pub gateways: Vec<IpAddr>,
-    /// Whether the addresses are tested, and whether it finds some for itself.
+    /// Whether addresses are tested, and whether the interface configures some itself.
     pub addressing: Addressing,
 }
 
@@ -60,16 +61,15 @@ pub struct InterfaceOverPorts {
 /// Why a stack cannot be built.
 #[derive(Debug)]
 pub enum BuildError {
-    /// The device handed out no queues: it is in use already.
+    /// The device returned no queues: it is already in use.
     NoQueues(String),
-    /// An interface names a device, by its place in the list, that there is not or that another interface has.
+    /// An interface names a device, by its index in the list, that does not exist or that another interface has.
     Port(usize),
-    /// The frames of a device, by its place in the list, begin in another way than those of the other devices of its
-    /// interface.
+    /// A device, by its index in the list, has another framing than the other devices of its interface.
     Framing(usize),
-    /// An address cannot stand on an interface.
+    /// An address cannot be assigned to an interface.
     Address(IpAddr, ip::interface::AddressError),
-    /// A lock that must never wait was asked for where threads share it.
+    /// A lock that never waits was configured for an architecture with several threads.
     NullLock(Architecture),
 }
 
@@ -101,7 +101,7 @@ impl std::error::Error for BuildError {}
 type Sources<P> = Vec<Vec<Source<P>>>;
 
 impl<P: Platform> Stack<P> {
-    /// Builds a stack of interfaces that have a device each, and one driver for each queue pair of the device that has
+    /// Builds a stack of interfaces with one device each, and one driver for each queue pair of the device with the
     /// most; see [`Driver`].
     ///
     /// # Errors
@@ -118,8 +118,7 @@ impl<P: Platform> Stack<P> {
         Self::build_over_ports(config, devices, over)
     }
 
-    /// The same of devices and of interfaces that are laid over them. What arrives by a device that no interface has is
-    /// dropped.
+    /// The same for devices and interfaces over them. Frames from a device without an interface are dropped.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -215,8 +214,7 @@ fn open_ports<P: Platform>(
     Ok((ports, sources))
 }
 
-/// Adds the port by which the stack reaches itself, behind all others. Its receiving halves are the drivers' of their
-/// index.
+/// Adds the loopback port, after all others. Its receiving halves go to the drivers of their index.
 fn add_loopback<P: Platform>(
     ports: &mut Vec<Port<P>>,
     drivers: usize,
@@ -229,7 +227,7 @@ fn add_loopback<P: Platform>(
     receivers
 }
 
-/// What an interface over these ports knows of its link: what frames begin with, the hardware address and the MTU.
+/// The link properties of an interface over these ports: framing, hardware address and MTU.
 fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> Result<(Framing, MacAddr, usize), BuildError> {
     let capabilities = || numbers.iter().map(|port| ports[*port].capabilities());
     let mac = capabilities().next().map_or(MacAddr::UNSPECIFIED, |first| first.mac);
@@ -255,7 +253,7 @@ fn build_interface<P: Platform>(
     for (address, prefix) in &addresses {
         view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
     }
-    // Without a link there is nobody who could have the same address, and no router that could be heard.
+    // Without a link no other host can have the same address, and no router can be heard.
     let autoconf = if addressing.is_checked() && framing == Framing::Ethernet {
         let settings = ip::autoconf::AutoconfConfig {
             addresses,

@@ -15,13 +15,13 @@ use crate::socket::{Readiness, UdpShared};
 use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
 
 impl<P: Platform> Stack<P> {
-    /// Binds a datagram socket (port 0: any). Complete when it takes datagrams.
+    /// Binds a datagram socket (port 0: any). Once it returns, the socket receives datagrams.
     ///
     /// # Errors
     /// See [`BindRefused`].
     pub fn bind_udp(&self, address: SocketAddr) -> Result<Arc<UdpShared<P>>, BindRefused> {
         let local = if address.ip().is_multicast() {
-            // What is sent to the group, and nothing else (once it is joined).
+            // Once the group is joined, receives only datagrams to the group.
             let ports = &self.core.ports;
             ports.bind(Transport::Udp, &self.core.shared.secrets, address).map_err(|_| BindRefused::InUse)?
         } else {
@@ -32,8 +32,8 @@ impl<P: Platform> Stack<P> {
         Ok(socket)
     }
 
-    /// Has a datagram socket receive what is sent to `group`: on the interface with this number or, if none is given,
-    /// on the one that the route to the group leads to, else the first.
+    /// Makes a datagram socket receive datagrams to `group`: on the interface with this number or, if none is given, on
+    /// that of the route to the group, or else on the first.
     ///
     /// # Errors
     /// See [`JoinRefused`].
@@ -100,7 +100,7 @@ impl<P: Platform> Stack<P> {
         deferred.flush(shared.links());
     }
 
-    /// Whether the socket was in the group; it is no longer.
+    /// Removes the socket from the group; whether it was in it.
     fn leaves(&self, socket: &UdpShared<P>, membership: udp::Membership) -> bool {
         matches!(self.udp(socket, UdpRequest::Leave(membership)), UdpReply::Left(true))
     }
@@ -139,7 +139,7 @@ impl<P: Platform> Stack<P> {
     /// # Errors
     /// See [`udp::ReceiveError`]; `WouldBlock` has cleared the readiness.
     pub fn receive_udp(&self, socket: &UdpShared<P>) -> Result<udp::Datagram, udp::ReceiveError> {
-        // What is readable is marked so: a poll that finds nothing asks nobody.
+        // A readable socket has its bit set: without it no call is made.
         if !socket.ready.get().contains(Readiness::READABLE) {
             return Err(udp::ReceiveError::WouldBlock);
         }
@@ -186,7 +186,7 @@ impl<P: Platform> Stack<P> {
         }
     }
 
-    /// The error that the next call would report, which reports it no more.
+    /// Takes the error that the next call would report.
     pub fn take_udp_error(&self, socket: &UdpShared<P>) -> Option<udp::SendError> {
         match self.udp(socket, UdpRequest::TakeError) {
             UdpReply::Failure(error) => error,
@@ -194,7 +194,7 @@ impl<P: Platform> Stack<P> {
         }
     }
 
-    /// Sets the time to live, or hop limit, of what is sent to hosts, 1 to 255.
+    /// Sets the time to live, or hop limit, of datagrams to hosts, 1 to 255.
     pub fn set_udp_ttl(&self, socket: &UdpShared<P>, ttl: u8) {
         self.udp(socket, UdpRequest::SetTtl(ttl));
     }
@@ -207,7 +207,8 @@ impl<P: Platform> Stack<P> {
         }
     }
 
-    /// Sets the time to live of what is sent to groups, 0 to 255: 0 does not leave the host, 1 does not leave the link.
+    /// Sets the time to live of datagrams to groups, 0 to 255: with 0 they do not leave the host, with 1 they do not
+    /// leave the link.
     pub fn set_group_ttl(&self, socket: &UdpShared<P>, ttl: u8) {
         self.udp(socket, UdpRequest::SetGroupTtl(ttl));
     }

@@ -16,7 +16,8 @@ use crate::call::{Call, OpenRefused, OpenRequest, Reply};
 use crate::flow::Flow;
 use crate::socket::TcpSocket;
 
-/// The most data that an open takes: what a pooled buffer holds, and an empty send buffer takes, however small it is.
+/// The most data that an open takes: it fits in a pooled buffer, and an empty send buffer accepts it however small it
+/// is.
 const FIRST_DATA: usize = 60 << 10;
 
 /// Data that an active open begins with.
@@ -24,13 +25,13 @@ const FIRST_DATA: usize = 60 << 10;
 enum FirstData<'t> {
     /// None, and no Fast Open.
     None,
-    /// All of it is queued; what the SYN cannot carry follows it.
+    /// All of it is queued; the part that the SYN cannot carry follows it.
     Queued(&'t [u8]),
-    /// Only what the SYN carries is taken; whether the user then waits to send more.
+    /// Only the part that the SYN carries is taken; the flag: the user will send more.
     OnSyn(&'t [u8], bool),
 }
 
-/// The way to a destination, as an open finds it.
+/// The route to a destination, as an active open finds it.
 #[derive(Clone, Copy)]
 struct Way {
     /// Of the routes.
@@ -54,11 +55,11 @@ pub enum ConnectRefused {
     AddressInUse,
     /// Every local port has a connection to that remote.
     NoPort,
-    /// No packet buffer is left, or the connections' buffers hold as much memory as they may (`tcp_mem`).
+    /// No packet buffer is left, or the connections' buffers have reached their memory limit (`tcp_mem`).
     NoBuffer,
     /// The device that leads there has vanished.
     NetworkDown,
-    /// The stack panicked over it; [`Stack::failures`] says why.
+    /// The stack panicked during the open; see [`Stack::failures`].
     Fault,
 }
 
@@ -77,8 +78,8 @@ impl<P: Platform> Stack<P> {
         self.connect_with(local, remote, options, &[])
     }
 
-    /// As [`Stack::connect`], with data to send, no more than [`Stack::first_data`] takes: it leaves with the SYN if
-    /// what is known of the destination allows it (RFC 7413), else after the handshake.
+    /// As [`Stack::connect`], with data to send, at most [`Stack::first_data`] bytes. It leaves with the SYN if the
+    /// Fast Open cache allows it (RFC 7413), otherwise after the handshake.
     ///
     /// # Errors
     /// See [`ConnectRefused`].
@@ -93,9 +94,9 @@ impl<P: Platform> Stack<P> {
         self.connect_by(local, remote, options, data).map(|(socket, _)| socket)
     }
 
-    /// As [`Stack::connect_with`], but of `data` only what leaves with the SYN is taken; how many bytes that is.
-    /// Without a cookie it is none, and the SYN asks for one, though there be no data (Linux's `MSG_FASTOPEN`). `more`:
-    /// the user sends more as soon as the connection is open.
+    /// As [`Stack::connect_with`], but takes only the part of `data` that leaves with the SYN, and returns its length.
+    /// Without a cookie it is 0, and the SYN requests one even without data (Linux's `MSG_FASTOPEN`). `more`: the user
+    /// sends more as soon as the connection is open.
     ///
     /// # Errors
     /// See [`ConnectRefused`].
@@ -129,8 +130,8 @@ impl<P: Platform> Stack<P> {
         if !self.core.shared.links().may_be_host(remote.ip()) {
             return Err(ConnectRefused::NotAHost);
         }
-        // Not refused while memory is short (`tcp_mem`): as on Linux a connection of ours opens, and gets the least
-        // that it needs. Read before the routes are: what changes in between is then found at the first emission.
+        // Not refused while memory is short (`tcp_mem`): as on Linux an active open succeeds, with the least memory
+        // that it needs. Read before the routes: the first emission then notices a change in between.
         let generation = self.core.shared.routes().generation();
         let leaves_by =
             self.core.shared.routes().lookup(self.core.shared.links(), remote.ip()).map(|(interface, _)| interface);
@@ -157,8 +158,8 @@ impl<P: Platform> Stack<P> {
         }
         let (socket, taken) =
             self.open_somewhere((local, source), remote, options, data, Way { generation, leaves_by })?;
-        // The device may have vanished between the look and the entry in the table, and the round of those that go by
-        // it have come in between.
+        // The device may have vanished between the check and the insertion into the table, and its connections may have
+        // been ended in between.
         if is_down() {
             self.call(&socket.target(), Call::Abort(tcp::Abort));
             return Err(ConnectRefused::NetworkDown);
@@ -166,7 +167,7 @@ impl<P: Platform> Stack<P> {
         Ok((socket, taken))
     }
 
-    /// Opens from the local port that is asked for, or from one that is free.
+    /// Opens from the requested local port, or from a free one.
     fn open_somewhere(
         &self,
         (local, source): (Option<SocketAddr>, IpAddr),
@@ -186,8 +187,8 @@ impl<P: Platform> Stack<P> {
         }
         let candidates = self.core.ports.candidates(&self.core.shared.secrets, source, remote);
         for (passed, port) in candidates.enumerate() {
-            // With itself a connection opens, though nobody listens (RFC 9293 section 3.5, simultaneous initiation): it
-            // may if the user asks for that port, and never by chance.
+            // A connection can open with itself without a listener (RFC 9293 section 3.5, simultaneous initiation):
+            // allowed if the user requests that port, but never by chance.
             if SocketAddr::new(source, port) == remote {
                 continue;
             }
@@ -227,7 +228,7 @@ impl<P: Platform> Stack<P> {
         }
     }
 
-    /// What an active open of `flow` needs that leaves by this interface, if there is a route.
+    /// The parameters of an active open of `flow` through this interface, if there is a route.
     #[inline]
     fn open_params(
         &self,

@@ -1,17 +1,16 @@
-//! Another process architecture for a stack that runs: the old one is dissolved, the new one is built from its
-//! contents.
+//! Switches a running stack to another process architecture: the old one is dissolved, and the new one is built from
+//! its contents.
 //!
 //! *At rest.* No driver polls and no call is in progress while [`Stack::switch`] runs; drivers have rested
-//! ([`Driver::rest`](crate::Driver::rest)) or are the calling thread's. What comes from elsewhere is safe, and lost to
-//! its user: a call finds its connection gone. An architecture that can tell that it is not at rest refuses, and goes
-//! on.
+//! ([`Driver::rest`](crate::Driver::rest)) or are the calling thread's. A call that violates this is memory-safe but
+//! fails: it finds its connection gone. An architecture that detects that it is not at rest refuses, and continues.
 //!
-//! *What remains.* Connections lie where they lie, and their users' names for them are good. Listeners, datagram
-//! sockets with what is queued in them, half-open connections, timers and counters go along; what was queued is run by
-//! the new architecture, in its order.
+//! *What remains.* Connections stay in place, and their users' names for them remain valid. Listeners, datagram sockets
+//! with their queues, half-open connections, timers and counters move to the new architecture, which runs the queued
+//! messages in order.
 //!
-//! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. So an architecture that was left
-//! is kept, without its contents, until the stack ends, and there is a bound on switches.
+//! Drivers read the slot ([`Running`]) once per batch, callers at each call: one load. So an old architecture is kept,
+//! without its contents, until the stack ends, and there is a bound on switches.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,13 +28,13 @@ use crate::deferred::DeferredEffects;
 use crate::handoff::Message;
 use crate::place::Contents;
 
-/// Switches of one stack at most: each leaves some kilobytes for each cell of the old architecture.
+/// The most switches of one stack: each leaves some kilobytes for each cell of the old architecture.
 pub const MOST_SWITCHES: u32 = 1024;
 
 /// Why a stack keeps its architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SwitchRefused {
-    /// Its locks never wait, and the other architecture shares them between threads.
+    /// Its locks never wait, but the other architecture shares them between threads.
     NullLock(Architecture),
     /// A driver has not rested, or a thread is inside a connection.
     NotAtRest,
@@ -78,8 +77,8 @@ impl From<TooManyVersions> for SwitchRefused {
 }
 
 impl<P: Platform> Stack<P> {
-    /// Goes on under another architecture, at rest: see the head of this file. Returns where the PCBs of the
-    /// connections lay in between, by key.
+    /// Switches to another architecture, at rest: see the head of this file. Returns the addresses of the connections'
+    /// PCBs during the switch, by key.
     ///
     /// # Errors
     /// See [`SwitchRefused`]; nothing has changed then.
@@ -117,7 +116,7 @@ impl<P: Platform> Stack<P> {
         Ok(places)
     }
 
-    /// Runs what the old architecture had queued.
+    /// Runs a message that the old architecture had queued.
     fn deliver(&self, message: Message<P>) {
         let Stack { core } = self;
         let (active, now) = (self.active(), core.shared.clock().now());
@@ -143,7 +142,7 @@ impl<P: Platform> Stack<P> {
     }
 }
 
-/// What was counted in the cells of the old architecture counts on for the stack.
+/// Adds the counters of the old architecture's cells to those of the stack.
 fn add_up<P: Platform>(contents: &Contents<P>, counters: &Counters) {
     for (counter, n) in contents.counted.counters() {
         counters.add(counter, n);

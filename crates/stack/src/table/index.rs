@@ -1,19 +1,18 @@
 //! From a tuple to a slot: a keyed hash index, which holds slot numbers only.
 //!
-//! The index holds four bytes an entry and a control byte, and asks the keeper of the entries to compare tuples: an
-//! idle connection costs little beyond its PCB. An attacker that does not know the key cannot aim at one bucket.
+//! The index holds four bytes and a control byte for each entry; the owner of the entries compares tuples. An idle
+//! connection therefore costs little beyond its PCB. An attacker that does not know the key cannot aim at one bucket.
 //!
-//! In front of the index stands a small direct-mapped cache, chosen by the hash that the device has made of the flow
-//! already: the keyed hash costs more than all the rest of a look-up. An attacker that knows the device's hash can make
-//! flows that drive each other out of that cache; they are then found by the index, as they would be without it.
+//! In front of the index is a small direct-mapped cache, indexed by the flow hash that the device has already computed:
+//! the keyed hash costs more than the rest of a look-up. An attacker that knows the device's hash can make flows that
+//! evict each other from that cache; the index then finds them, as it would without the cache.
 
 use hashbrown::HashTable;
 use wire::FourTuple;
 
 use crate::secrets::Secrets;
 
-/// The keyed hash of a tuple that was looked for and is not in the table: what putting it in needs. Good until the
-/// table's next change.
+/// The keyed hash of a tuple that was not found in the table, for its insertion. Valid until the table's next change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct VacantEntry(u32);
@@ -25,7 +24,7 @@ impl VacantEntry {
         self.0
     }
 
-    /// As the index wants it: it takes the bucket from the low bits and a control byte from the top seven.
+    /// Extended for the index, which takes the bucket from the low bits and a control byte from the top seven.
     #[inline]
     fn spread(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
@@ -38,9 +37,8 @@ const RECENT_PER_SLOT: usize = 4;
 /// Places at most: 64 KiB.
 const RECENT_MOST: usize = 1 << 14;
 
-/// Slots by the device's hash. Two places that lie side by side share what falls to them, the later first. (McKenney
-/// and Dove 1992 say when the one-behind cache of 4.3BSD pays and when it does not; with places for each connection it
-/// nearly always does.)
+/// Slots by the device's hash. Each bucket has two entries, the later first. (McKenney and Dove 1992 analyse when the
+/// one-behind cache of 4.3BSD pays; with entries for each connection it nearly always does.)
 struct Recent {
     places: Vec<[u32; 2]>,
 }
@@ -71,7 +69,7 @@ impl Recent {
         }
     }
 
-    /// Makes room for the cache of an index with `entries`. What it knew is found again by the index.
+    /// Resizes the cache for an index with `entries`. Its contents are lost; the index finds them again.
     fn fit(&mut self, entries: usize) {
         let wanted = (entries * RECENT_PER_SLOT).next_power_of_two().min(RECENT_MOST) / 2;
         if self.places.len() < wanted {
@@ -80,8 +78,8 @@ impl Recent {
     }
 }
 
-/// Slots by tuple. It does not know the entries: the caller says whether the one in a slot has the tuple, or what its
-/// keyed hash is. Exclusive use is the owner's business.
+/// Slots by tuple. It does not store the entries: the caller compares tuples and returns keyed hashes. The owner
+/// provides exclusive access.
 pub struct Index {
     slots: HashTable<u32>,
     secrets: Secrets,
@@ -125,7 +123,7 @@ impl Index {
         }
     }
 
-    /// The same, if it was found before and not since driven out of the cache.
+    /// The same, from the cache.
     #[inline(always)]
     fn recall(&self, flow_hash: u32, has: impl Fn(u32) -> bool) -> Option<u32> {
         let [latest, before] = self.recent.get(flow_hash);
@@ -158,7 +156,7 @@ impl Index {
         self.recent.note(flow_hash, slot);
     }
 
-    /// Takes a slot out.
+    /// Removes a slot.
     pub fn remove(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
         if let Ok(found) = self.slots.find_entry(hash.spread(), |other| *other == slot) {
             found.remove();

@@ -1,5 +1,5 @@
-//! What is sent that is no segment of a connection: datagrams, fragments, ICMP errors, resets of what belongs to no
-//! connection.
+//! Transmission of packets that are not segments of a connection: datagrams, fragments, ICMP errors, resets for
+//! unmatched segments.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ impl<P: Platform> Egress<P> {
     }
 
     /// Sends an IP packet to a next hop on an interface, in fragments if it exceeds the MTU there. All of them leave by
-    /// the device queue that `hash` names, at once or when the neighbour has answered: none overtakes another.
+    /// the device queue of `hash`, at once or when the neighbour has answered, so none overtakes another.
     fn send_along(
         &self,
         (interface, next_hop): (usize, IpAddr),
@@ -71,8 +71,8 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// Sends a datagram that a socket made. `hash` is that of its flow. `known` is what is remembered of the way to its
-    /// destination: where that is good, no table is looked at; else it is what was found now.
+    /// Sends a datagram of a socket. `hash` is that of its flow. `known` is the cached route to its destination: if
+    /// valid, no table is read; otherwise it is updated.
     pub(crate) fn send_datagram(
         &self,
         datagram: udp::Outgoing,
@@ -81,7 +81,7 @@ impl<P: Platform> Egress<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        // Read before the tables: a change in between makes what is found stale at once, not for ever.
+        // Read before the tables, so that a change in between makes the result stale.
         let generation = self.routes.generation();
         let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
         if let Some(interface) = known.leaves_by(generation).and_then(|port| self.links.interface_of(port))
@@ -95,7 +95,7 @@ impl<P: Platform> Egress<P> {
         }
         let Some(route) = self.routes.lookup(&self.links, dst) else { return counters.drop(DropReason::NoRoute) };
         match (src, dst) {
-            // It will be cut, and then gets its identification from `fragment`.
+            // It will be fragmented, and gets its identification from `fragment`.
             (IpAddr::V4(src), IpAddr::V4(dst)) if buf.len() + wire::ipv4::HEADER_LEN > self.links.view(route.0).mtu => {
                 let cut = Fragmentation::Allowed { ident: 0 };
                 ip::output::ipv4_header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl, cut);
@@ -106,8 +106,7 @@ impl<P: Platform> Egress<P> {
         *known = self.way(route, dst, (hash, generation), deferred);
     }
 
-    /// What a sender may remember of the way to `destination`, which was looked up when the routes were of this
-    /// generation.
+    /// The cacheable route to `destination`, looked up when the routes were of this generation.
     fn way(
         &self,
         (interface, next_hop): (usize, IpAddr),
@@ -128,8 +127,8 @@ impl<P: Platform> Egress<P> {
         }
     }
 
-    /// For a TCP segment that routers may cut. The parts that a device makes of a super-segment count on from its
-    /// identification (RFC 6864 section 4.3).
+    /// The identification of a TCP segment that routers may fragment. A device that segments a super-segment increments
+    /// it for each part (RFC 6864 section 4.3).
     pub(crate) fn cuttable(&self, segment: &PktBuf, source: IpAddr, destination: IpAddr) -> Fragmentation {
         let parts = match usize::from(segment.meta().segment_size) {
             0 => 1,
@@ -144,7 +143,7 @@ impl<P: Platform> Egress<P> {
         Fragmentation::Allowed { ident }
     }
 
-    /// Sends the ICMP error that is owed for a packet, if the rules and the rate limit allow one.
+    /// Sends the ICMP error for a packet, if the rules and the rate limit allow one.
     pub(crate) fn refuse(
         &self,
         cause: &ip::Datagram,
@@ -174,7 +173,7 @@ impl<P: Platform> Egress<P> {
         self.reset_limits[worker].lock().allow(now, flow.tuple.remote_addr)
     }
 
-    /// Answers a segment of no connection with a reset, if it deserves one and the worker's limits allow it.
+    /// Answers a segment of no connection with a reset, if the RFC requires one and the worker's limits allow it.
     pub(crate) fn reset(
         &self,
         control: &Control<P>,

@@ -1,6 +1,6 @@
-//! What one connection tells somebody else of another (T3, CVE-2016-5696): nothing. A stranger counts the challenges on
-//! connections of his own while he guesses at another's numbers; their number and their times are the same whether a
-//! guess was near or not, for no count is shared.
+//! One connection reveals nothing about another (T3, CVE-2016-5696). An attacker counts the challenge ACKs on its own
+//! connections while it guesses sequence numbers of others. Their number and times do not depend on the guesses,
+//! because no counter is shared.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use wire::tcp::TcpFlags;
 
 use super::peers::{PORT, answer, routed, turn};
 
-/// Connections of the stranger's own, which he watches.
+/// The attacker's own connections, which it observes.
 const WATCHED: u16 = 5;
 /// Connections of others.
 const VICTIMS: u16 = 40;
@@ -27,14 +27,14 @@ fn open(node: &mut Node<Real>, from: (Ipv4Addr, u16)) {
     node.answers(&Segment::data((from.1, PORT), 0, first, &[]).frame_from(from.0));
 }
 
-/// A reset or a SYN near enough to be challenged, but not exact.
+/// A reset or SYN in the window, so that it is challenged, but not exact.
 fn guess(from: (Ipv4Addr, u16), round: u32) -> Vec<u8> {
     let near = ISS.wrapping_add(2 + round % 1000);
     let flags = if round.is_multiple_of(2) { TcpFlags::RST } else { TcpFlags::SYN };
     Segment { flags, ..Segment::ack((from.1, PORT), near, 0) }.frame_from(from.0)
 }
 
-/// What the stranger sees: which of his connections was challenged when. And all challenges there were.
+/// What the attacker observes: which of its connections was challenged when. And the total of challenges.
 fn watch(arch: Architecture, guessed: bool) -> (Vec<(Time, u16)>, u64) {
     let mut node = routed(arch, |_| {});
     let listener = node.listen(PORT, 128);
@@ -75,7 +75,7 @@ fn challenges_on_one_connection_tell_nothing_of_another(arch: Architecture) {
     for port in 3000..3000 + WATCHED {
         assert!((2 * SECONDS - 1..=2 * SECONDS).contains(&each(port)), "{} challenges of {port}", each(port));
     }
-    // The guesses at others were near enough, or nothing was tested: each victim had its own share.
+    // The guesses were in the window, or nothing was tested: each victim had its own share.
     let share = |connections: u16| u64::from(connections) * u64::from(2 * SECONDS);
     assert!(few <= share(WATCHED), "{few}");
     assert!(many - few >= share(VICTIMS) - u64::from(VICTIMS) && many <= share(WATCHED + VICTIMS), "{many}");

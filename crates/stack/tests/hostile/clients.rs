@@ -1,5 +1,5 @@
-//! Honest clients: each opens a connection, asks, reads the answer, closes, and begins again. What they get done in a
-//! span of virtual time is what an attack is measured by.
+//! Honest clients: each opens a connection, sends a request, reads the answer, closes, and begins again. Their
+//! throughput in virtual time measures the effect of an attack.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use wire::tcp::TcpFlags;
 
 use super::peers::{PORT, answer};
 
-/// What a client asks.
+/// The request of a client.
 const REQUEST: &[u8] = b"the page, please";
 /// Bytes of an answer: three segments.
 pub const ANSWER: usize = 1400;
@@ -25,9 +25,9 @@ const REPEAT_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Idle,
-    /// A SYN is on its way.
+    /// A SYN was sent.
     Opening,
-    /// The request is on its way; the next byte that is expected.
+    /// The request was sent; the next byte that is expected.
     Asking(u32),
 }
 
@@ -39,11 +39,11 @@ struct Client {
     got: usize,
 }
 
-/// Clients and the server that they talk to.
+/// Clients and their server.
 pub struct Clients {
     clients: Vec<Client>,
     children: Vec<Arc<TcpSocket<Real>>>,
-    /// Answers that were read to their end.
+    /// Answers that were read completely.
     pub answered: usize,
     /// Bytes of answers.
     pub bytes: usize,
@@ -61,7 +61,7 @@ impl Clients {
         Clients { clients, children: Vec::new(), answered: 0, bytes: 0, repeated: 0, refused: 0 }
     }
 
-    /// Whoever is idle begins; whoever has waited too long repeats itself.
+    /// Idle clients begin; clients that have waited too long retransmit.
     pub fn act(&mut self, node: &mut Node<Real>) {
         let now = node.clock.now();
         for client in &mut self.clients {
@@ -85,7 +85,7 @@ impl Clients {
         }
     }
 
-    /// The server answers whoever has asked, and closes.
+    /// The server answers each request, and closes.
     pub fn serve(&mut self, node: &Node<Real>, listener: &ListenerShared<Real>) {
         while let Some(child) = listener.accept() {
             self.children.push(child);
@@ -101,7 +101,7 @@ impl Clients {
         });
     }
 
-    /// Frames of the stack: what concerns a client is answered.
+    /// Processes frames of the stack: clients answer those for them.
     pub fn hear(&mut self, node: &mut Node<Real>, sent: &[Vec<u8>]) {
         for frame in sent {
             let Some((to, header, data)) = answer(frame) else { continue };

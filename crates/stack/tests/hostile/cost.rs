@@ -1,8 +1,8 @@
-//! What work costs, in processor time of the calling thread: other programs on the machine do not count.
+//! The cost of work, in processor time of the calling thread: other programs on the machine do not count.
 
 use std::fs;
 
-/// Nanoseconds that this thread has had a processor. Linux only, as the product's tests are.
+/// Processor time of this thread, in nanoseconds. Linux only, like all tests here.
 fn processor_time() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel keeps account of threads");
     let first = text.split_whitespace().next().expect("a number");

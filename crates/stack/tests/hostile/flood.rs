@@ -1,4 +1,4 @@
-//! SYN floods from addresses that nobody has, while honest clients come and go (RFC 4987).
+//! SYN floods from addresses that no host has, beside honest clients (RFC 4987).
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn run(arch: Architecture, flood: usize) -> Outcome {
     let mut node = routed(arch, |terms| {
         terms.tcp.syn_backlog = PLACES;
         terms.tcp.syn_cookies = SynCookies::WhenFull;
-        // What honest clients leave behind is not what is measured.
+        // Connections of honest clients in TIME-WAIT would distort the measurement.
         terms.tcp.max_time_wait = 0;
     });
     let listener = node.listen(PORT, 64);
@@ -64,8 +64,8 @@ fn run(arch: Architecture, flood: usize) -> Outcome {
     Outcome { clients, bytes: halves[1].0, buffers: halves[1].1, early: halves[0], cookies }
 }
 
-/// 20,000 SYNs a second at fifty for each honest one: nobody honest fails or waits, and memory stands still once the
-/// places are taken.
+/// 20,000 SYNs a second at fifty for each honest one: no honest client fails or waits, and memory stops growing once
+/// the places are taken.
 #[every_arch]
 fn a_flood_of_syns_costs_honest_clients_nothing(arch: Architecture) {
     let _turn = turn();

@@ -1,4 +1,5 @@
-//! Connections of many clients who mean no good, what honest clients get beside them, and that nothing is left of them.
+//! Connections of many hostile clients, the service that honest clients get beside them, and a check that nothing is
+//! left of them.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub const BUFFER: u32 = 8 << 10;
 pub struct Held {
     pub socket: Arc<TcpSocket<Real>>,
     pub from: (Ipv4Addr, u16),
-    /// What the stack sends next that the client has not acknowledged.
+    /// The next sequence number that the client has not acknowledged.
     pub next: u32,
     /// Bytes that the client has sent.
     pub sent: u32,
@@ -63,7 +64,7 @@ pub fn close(node: &Node<Real>, held: &[Held]) {
     }
 }
 
-/// How many answers honest clients get in a second beside whoever is there.
+/// How many answers honest clients get in a second.
 fn goodput(node: &mut Node<Real>) -> usize {
     let listener = node.listen(PORT, 64);
     let mut clients = Clients::new(10, node.clock.now());
@@ -84,7 +85,7 @@ fn goodput(node: &mut Node<Real>) -> usize {
     clients.answered
 }
 
-/// What there was before the attack.
+/// The state before the attack.
 pub struct Before {
     /// Packet buffers.
     pub buffers: usize,
@@ -95,20 +96,20 @@ pub struct Before {
 }
 
 impl Before {
-    /// Measured on a stack that has no connection yet.
+    /// Measures a stack that has no connection yet.
     pub fn measure(node: &mut Node<Real>) -> Before {
         let buffers = pktbuf::live();
         let alone = goodput(node);
         Before { buffers, tables: node.stack.stats().bytes, alone }
     }
 
-    /// Honest clients get nine tenths of that still.
+    /// Honest clients still get nine tenths of that.
     pub fn honest_notice_nothing(&self, node: &mut Node<Real>) {
         let (beside, alone) = (goodput(node), self.alone);
         assert!(beside * 10 >= alone * 9, "{beside} answers beside the attack, {alone} without");
     }
 
-    /// Bytes of tables and packet buffers above what there was.
+    /// Bytes of tables and packet buffers above those before the attack.
     pub fn pinned(&self, node: &Node<Real>) -> usize {
         node.stack.stats().bytes.saturating_sub(self.tables) + pktbuf::live().saturating_sub(self.buffers) * 2048
     }

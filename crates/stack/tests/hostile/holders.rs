@@ -13,7 +13,7 @@ use wire::tcp::TcpFlags;
 use super::held::{BUFFER, Before, Held, close, host, open, small};
 use super::peers::{PORT, answer, routed, turn};
 
-/// Lets `seconds` pass; who holds a connection answers each probe that the window is closed still.
+/// Lets `seconds` pass; clients answer each window probe with a closed window.
 fn hold(node: &mut Node<Real>, seconds: u32) -> usize {
     let mut probes = 0;
     for _ in 0..seconds * 4 {
@@ -32,22 +32,22 @@ fn hold(node: &mut Node<Real>, seconds: u32) -> usize {
     probes
 }
 
-/// Peers with closed windows: what they pin is what their send buffers hold, honest clients notice nothing, and two
-/// minutes after their users have let go nothing is left of them, though each says again and again that it lives.
+/// Peers with closed windows: they pin only the contents of their send buffers, honest clients are not affected, and
+/// two minutes after their users have closed them nothing is left of them, although each answers every probe.
 fn zero_windows(arch: Architecture, count: usize) {
     let _turn = turn();
     let mut node = small(arch);
     let before = Before::measure(&mut node);
     let held = open(&mut node, count, 0);
     for Held { socket, .. } in &held {
-        // More than is taken: a writer would block here.
+        // More than the buffer accepts: a writer would block here.
         node.call(socket, send(&[9; 4 * BUFFER as usize]));
     }
     before.honest_notice_nothing(&mut node);
     hold(&mut node, 10);
     let pinned = before.pinned(&node);
-    // PCB, places in tables, and what is larger in a packet buffer than its data. Where few connections are spread over
-    // many groups, each has tables of its own.
+    // PCB, places in tables, and the overhead of packet buffers over their data. Where few connections are spread over
+    // many groups, each has its own tables.
     assert!(pinned <= count * (BUFFER as usize + 6144), "{} bytes are pinned by each", pinned / count);
     assert!(node.stack.stats().connections >= count);
     close(&node, &held);
@@ -65,7 +65,7 @@ fn closed_windows_pin_their_buffers_and_go(arch: Architecture) {
     zero_windows(arch, 60);
 }
 
-/// Peers that never close their half (FIN-WAIT-2), and orphans beyond what is allowed: both end.
+/// Peers that never close their half (FIN-WAIT-2), and orphans beyond the limit: both end.
 #[every_arch]
 fn peers_that_never_close_are_not_waited_for(arch: Architecture) {
     let _turn = turn();
@@ -86,7 +86,7 @@ fn peers_that_never_close_are_not_waited_for(arch: Architecture) {
     assert_eq!(node.stack.stats().connections, 0, "a minute of FIN-WAIT-2 is enough");
 }
 
-/// More closes than TIME-WAIT may hold, and handshakes that nobody ends.
+/// More closes than TIME-WAIT may hold, and handshakes that are never completed.
 #[every_arch]
 fn time_wait_and_half_open_connections_have_their_bounds(arch: Architecture) {
     let _turn = turn();
@@ -102,7 +102,7 @@ fn time_wait_and_half_open_connections_have_their_bounds(arch: Architecture) {
             &Segment::data((from.1, PORT), 0, next.wrapping_add(1), &[]).and(TcpFlags::FIN).frame_from(from.0),
         );
     }
-    // What is not kept goes with the next tick.
+    // The excess is removed at the next tick.
     node.pass(Duration::from_millis(100), Duration::from_millis(10));
     let waiting = node.stack.stats().connections;
     assert!((25..=31).contains(&waiting), "{waiting} in TIME-WAIT");

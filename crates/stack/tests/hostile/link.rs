@@ -1,5 +1,5 @@
-//! Floods of ARP and neighbour discovery (R7) beside honest clients: their router is known before, and nobody who
-//! claims to be somebody displaces it, whoever asks, answers or is made up as a destination.
+//! Floods of ARP and neighbour discovery (R7) beside honest clients: their router is known before, and neither forged
+//! claims, requests, answers nor invented destinations displace it.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -22,11 +22,10 @@ use super::peers::{Draw, PORT, routed, turn};
 const STEPS: usize = 60;
 const STEP: Duration = Duration::from_millis(10);
 const HONEST: u8 = 10;
-/// Strangers in each step: ten thousand a second of each kind.
+/// Attack packets in each step: ten thousand a second of each kind.
 const STRANGERS: usize = 100;
 
-/// One stranger after the other: asks, tells what nobody asked, wants a connection from an address where nobody is, and
-/// claims to be the router.
+/// Each attacker sends a request, an unsolicited answer and a SYN from an unused address, and claims to be the router.
 fn strangers(node: &mut Node<Real>, draw: &mut Draw) {
     for _ in 0..STRANGERS {
         let bits = draw.next();
@@ -58,7 +57,7 @@ struct Outcome {
     neighbours: usize,
     bytes: usize,
     buffers: usize,
-    /// How often everybody was asked who the router is.
+    /// How often the router was solicited by broadcast.
     lost: usize,
     turned_away: u64,
 }
@@ -74,7 +73,7 @@ fn run(arch: Architecture, flooded: bool) -> Outcome {
     let mut clients = Clients::new(HONEST, node.clock.now());
     let mut draw = Draw(11);
     let (mut neighbours, mut bytes, mut buffers, mut lost) = (0, 0, 0, 0);
-    // Before the flood the router proves that it is there, as one whose connections are established has.
+    // Before the flood the router's reachability is confirmed, as with established connections.
     for step in 0..2 * STEPS {
         clients.act(&mut node);
         if step >= STEPS && flooded {
@@ -121,7 +120,8 @@ fn floods_of_neighbours_cost_established_ones_nothing(arch: Architecture) {
     assert!(flooded.neighbours > CAPACITY / 2, "{} neighbours: the flood is one", flooded.neighbours);
     assert!(flooded.neighbours <= CAPACITY, "{} neighbours", flooded.neighbours);
     assert!(flooded.turned_away > 0, "the table was full of those whom we asked for");
-    // What waits for neighbours pins at most its share, in blocks of a kilobyte at least; the rest is the ring's.
+    // Packets that wait for neighbours pin at most their share, in blocks of at least a kilobyte; the rest is in the
+    // ring.
     let most = calm.buffers + MAX_PENDING_BYTES / 256 + 64;
     assert!(flooded.buffers <= most, "{} buffers, {most} at most", flooded.buffers);
     let cap = calm.bytes + 256 * if arch.properties().groups { 2400 } else { 160 };

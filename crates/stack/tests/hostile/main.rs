@@ -1,5 +1,5 @@
-//! Attacks that wear a whole stack out: floods, clients that hold on to memory, segments made to be expensive. Each
-//! test says what honest clients still get, and what the attack may cost at most. All in virtual time.
+//! Resource-exhaustion attacks on a whole stack: floods, clients that pin memory, segments made to be expensive. Each
+//! test states the service that honest clients still get, and a bound on the cost of the attack. All in virtual time.
 
 mod channel;
 mod clients;

@@ -12,27 +12,27 @@ use wire::{ethernet, ipv4, tcp};
 /// The port that listens.
 pub const PORT: u16 = 80;
 
-/// Held while a test counts buffers or processor time, which are the process's.
+/// Held while a test measures buffers or processor time, which are per process.
 pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A stack whose default router is the peer, so that every address is one it can answer.
+/// A stack with the peer as its default router, so that it can answer every address.
 pub fn routed(arch: Architecture, change: impl FnOnce(&mut NodeConfig)) -> Node<Real> {
     let mut terms = NodeConfig { gateways: vec![PEER.into()], ring_frames: 4096, ..NodeConfig::new(arch) };
     change(&mut terms);
     Node::introduced(terms)
 }
 
-/// To whom the stack sent `frame`, if it is a segment; its header and its data.
+/// The destination, header and data of `frame`, if it is a segment.
 pub fn answer(frame: &[u8]) -> Option<((Ipv4Addr, u16), tcp::Header, &[u8])> {
     let (header, data) = testbed::frames::tcp_of(frame)?;
     let ip = ipv4::parse(frame.get(ethernet::HEADER_LEN..)?).ok()?;
     Some(((ip.dst, header.dst_port), header, data))
 }
 
-/// A generator for what attackers draw (SplitMix64; Steele, Lea, Flood 2014).
+/// A generator of attackers' choices (SplitMix64; Steele, Lea, Flood 2014).
 pub struct Draw(pub u64);
 
 impl Draw {
@@ -43,7 +43,7 @@ impl Draw {
         z ^ (z >> 31)
     }
 
-    /// A host that exists nowhere, and one of its ports.
+    /// A host that does not exist, and one of its ports.
     pub fn stranger(&mut self) -> (Ipv4Addr, u16) {
         let bits = self.next();
         let [a, b, c, d] = (bits as u32).to_be_bytes();

@@ -1,6 +1,5 @@
-//! Segments of one peer that are made to be expensive: single bytes out of order (CVE-2018-5390), the least segments
-//! with selective acknowledgements (CVE-2019-11477 to 11479), acknowledgements split and invented (Savage and others
-//! 1999).
+//! Segments of one peer that are made to be expensive: single bytes out of order (CVE-2018-5390), minimal segments with
+//! selective acknowledgements (CVE-2019-11477 to 11479), divided and forged acknowledgements (Savage and others 1999).
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ const HOST: (Ipv4Addr, u16) = (PEER, 2000);
 /// Receive and send buffer.
 const BUFFER: u32 = 256 << 10;
 
-/// A connection whose SYN had these options, and what the stack sends first.
+/// A connection opened by a SYN with these options, and the stack's first sequence number.
 fn connected(node: &mut Node<Real>, options: Options) -> (Arc<TcpSocket<Real>>, u32) {
     let listener = node.listen(PORT, 8);
     let answers = node.answers(&Segment::syn(HOST.1, PORT).options(options).frame_from(HOST.0));
@@ -66,14 +65,14 @@ fn feed(node: &mut Node<Real>, frames: &[Vec<u8>]) {
     }
 }
 
-/// The bytes that a hostile sender chooses: every second one, so that none touches another.
+/// The bytes that a hostile sender sends: every second one, so that no two are adjacent.
 fn holes(reverse: bool, count: u32) -> Box<dyn Iterator<Item = u32>> {
-    // As many as the window has, and round again.
+    // As many as the window has, then again from the start.
     let places = (0..count).map(move |n| 1 + 2 * (n % 30_000));
     if reverse { Box::new(places.map(|at| 60_002 - at)) } else { Box::new(places) }
 }
 
-/// Bytes in so many holes: the queue holds its bound, and its memory is what the receive buffer allows.
+/// Bytes in `count` holes: the queue keeps its bound, and its memory stays within the receive buffer.
 fn segment_smack(arch: Architecture, reverse: bool, count: u32) {
     let _turn = turn();
     let live = pktbuf::live();
@@ -86,10 +85,10 @@ fn segment_smack(arch: Architecture, reverse: bool, count: u32) {
     let status = status(&node, &socket);
     assert!(status.out_of_order as usize <= MAX_RUNS, "{} bytes are queued", status.out_of_order);
     assert!(node.stack.stats().counters.dropped(DropReason::TcpReassemblyFull) >= u64::from(count / 2));
-    // Each hole may hold a block of its own.
+    // Each hole may need its own block.
     let held = pktbuf::live() - live;
     assert!(held <= MAX_RUNS + 64, "{held} buffers are held");
-    // Whoever sends what is missing is heard.
+    // The missing data is still accepted.
     let rest: Vec<u8> = vec![b'x'; 1000];
     node.answers(&Segment::data((HOST.1, PORT), 20_000, ack, &rest).frame_from(HOST.0));
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
@@ -100,8 +99,8 @@ fn segment_smack(arch: Architecture, reverse: bool, count: u32) {
     assert_eq!(pktbuf::live(), live, "a reset gives all of it back");
 }
 
-/// A byte in a hole costs no more than three times what one in order does, in the middle one of many comparisons: each
-/// part of either goes to its connection right after one of the other, so that both meet the same machine.
+/// A byte in a hole costs at most three times as much as one in order, in the median of many comparisons. Parts of both
+/// kinds alternate, so that both see the same machine load.
 fn holes_are_cheap(reverse: bool) {
     let _turn = turn();
     let [mut usual, mut hostile] = [fixed(Architecture::named("up")), fixed(Architecture::named("up"))];
@@ -128,8 +127,7 @@ fn bytes_out_of_order_cost_little_more_backwards() {
     holes_are_cheap(true);
 }
 
-/// Data in order that nobody reads, in segments of the least favourable lengths: it pins three times the buffer at
-/// most.
+/// Unread data in order, in segments of the least favourable lengths, pins at most three times the buffer.
 #[every_arch]
 fn small_segments_in_order_pin_no_more_than_their_window(arch: Architecture) {
     let _turn = turn();
@@ -177,8 +175,8 @@ fn bytes_out_of_order_are_bounded(arch: Architecture) {
     segment_smack(arch, true, 4000);
 }
 
-/// A client that can take eight bytes at a time gets no such segments, and its selective acknowledgements of every
-/// second segment cost what plain ones do, in memory that the send buffer bounds.
+/// A client with an MSS of eight bytes gets no such segments, and its selective acknowledgements of every second
+/// segment cost as much as plain ones, in memory bounded by the send buffer.
 #[every_arch]
 fn the_least_segments_and_alternating_selective_acknowledgements(arch: Architecture) {
     let _turn = turn();
@@ -207,18 +205,18 @@ fn the_least_segments_and_alternating_selective_acknowledgements(arch: Architect
     }
     sent.extend(node.settle());
     assert!(sent.iter().filter_map(|frame| answer(frame)).all(|(_, _, data)| data.len() <= mss as usize));
-    // The queue of the ring is in the figure, the segments on their way are, too.
+    // The figure includes the queue of the ring and the segments in flight.
     let bound = 2 * (BUFFER as usize / 1024) + 256 + 2 * 64;
     assert!(most <= bound, "{most} buffers, {bound} at most");
-    // It can be acknowledged to the end as if nothing had happened.
+    // The connection then ends normally.
     let _ = node.call(&socket, Call::Abort(tcp::Abort));
     node.settle();
     drop((socket, sent));
     assert_eq!(pktbuf::live(), live);
 }
 
-/// Data that was never sent cannot be acknowledged, and one acknowledgement in a thousand pieces opens the window no
-/// more than whole ones (RFC 3465).
+/// Data that was never sent cannot be acknowledged, and an acknowledgement divided into a thousand opens the window no
+/// further than whole ones (RFC 3465).
 #[every_arch]
 fn invented_and_divided_acknowledgements_open_nothing(arch: Architecture) {
     let _turn = turn();
@@ -234,7 +232,7 @@ fn invented_and_divided_acknowledgements_open_nothing(arch: Architecture) {
             node.settle();
         }
         let honest = status(&node, &socket).cwnd;
-        // Somebody who has not received it yet acknowledges all that the buffer holds.
+        // The peer acknowledges the whole buffer before receiving it.
         let ahead = first.wrapping_add(BUFFER);
         for _ in 0..100 {
             node.put(&Segment::data((HOST.1, PORT), 0, ahead, &[]).frame_from(HOST.0));

@@ -1,6 +1,6 @@
-//! Clients that are slow on purpose: they read a byte at a time, send the beginning of a request and no more
-//! (slowloris), or fill a buffer that nobody empties. What they hold is bounded for each and, where a limit is set, for
-//! all together; honest clients notice nothing; time-outs of the user, keep-alives and the rules for orphans end them.
+//! Deliberately slow clients: they read a byte at a time, send only the beginning of a request (slowloris), or fill a
+//! buffer that the application does not read. Their memory is bounded for each and, if a limit is set, for all
+//! together; honest clients are not affected; user timeouts, keep-alives and the rules for orphans end them.
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ use wire::tcp::TcpFlags;
 use super::held::{BUFFER, Before, Held, open, small};
 use super::peers::{PORT, answer, routed, turn};
 
-/// What one connection may pin beside its data: PCB, places in tables, and what is larger in a packet buffer than its
-/// data. Where few connections are spread over many groups, each has tables of its own.
+/// The memory that one connection may pin beside its data: PCB, places in tables, and the overhead of packet buffers
+/// over their data. Where few connections are spread over many groups, each has its own tables.
 fn overhead(arch: Architecture) -> usize {
     if arch.properties().groups { 16 << 10 } else { 6 << 10 }
 }
 
-/// Lets `seconds` pass in quarters. `heard` says what the peer of a connection sends when it hears a segment.
+/// Lets `seconds` pass in quarters. `heard` returns a peer's answer to a segment.
 fn pass(node: &mut Node<Real>, held: &mut [Held], seconds: u32, heard: impl Fn(&mut Held, u32, usize) -> Vec<u8>) {
     for _ in 0..seconds * 4 {
         node.clock.advance(Duration::from_millis(250));
@@ -45,7 +45,7 @@ fn pass(node: &mut Node<Real>, held: &mut [Held], seconds: u32, heard: impl Fn(&
     }
 }
 
-/// One byte is taken of what is offered, and the window stays as small as that.
+/// Accepts one byte of those offered, and keeps the window that small.
 fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
     if len > 0 && seq == peer.next {
         peer.next = peer.next.wrapping_add(1);
@@ -53,8 +53,8 @@ fn sip(peer: &mut Held, seq: u32, len: usize) -> Vec<u8> {
     Segment::data((peer.from.1, PORT), peer.sent, peer.next, &[]).window(1).frame_from(peer.from.0)
 }
 
-/// Slow readers: what they pin is what their send buffers hold. A byte now and then is progress, so no time-out ends
-/// them; the application does, and then all is given back at once.
+/// Slow readers pin only the contents of their send buffers. An occasional byte is progress, so no time-out ends them;
+/// the application does, and then all memory is released at once.
 fn slow_readers(arch: Architecture, count: usize) {
     let _turn = turn();
     let mut node = small(arch);
@@ -86,7 +86,7 @@ fn slow_readers_pin_their_buffers(arch: Architecture) {
     slow_readers(arch, 40);
 }
 
-/// A user who has set a time-out is not held up by peers whose windows stay closed, though they answer every probe.
+/// A user timeout also ends connections to peers with closed windows that answer every probe.
 #[every_arch]
 fn a_user_timeout_ends_peers_whose_windows_stay_closed(arch: Architecture) {
     let _turn = turn();
@@ -112,7 +112,7 @@ fn a_user_timeout_ends_peers_whose_windows_stay_closed(arch: Architecture) {
     before.nothing_is_left(&node, held);
 }
 
-/// The beginning of a request, and then nothing for ever.
+/// The beginning of a request, and then silence.
 fn mute(node: &mut Node<Real>, held: &mut [Held]) {
     const BEGINNING: &[u8] = b"GET / HTTP/1.1\r\nX-a: ";
     for peer in held {
@@ -122,8 +122,8 @@ fn mute(node: &mut Node<Real>, held: &mut [Held]) {
     }
 }
 
-/// Connections that never send: each holds a PCB and one packet buffer; honest clients notice nothing; when the
-/// application lets go, peers that do not answer are gone after the retransmissions of an orphan.
+/// Connections that never send: each holds a PCB and one packet buffer; honest clients are not affected; after the
+/// application closes, connections to silent peers end after the retransmissions of an orphan.
 fn slowloris(arch: Architecture, count: usize) {
     let _turn = turn();
     let mut node = small(arch);
@@ -155,7 +155,7 @@ fn connections_that_never_send_are_small_and_end(arch: Architecture) {
     slowloris(arch, 40);
 }
 
-/// An application that probes idle peers need not close those who have vanished.
+/// Keep-alive probes end connections to peers that have vanished.
 #[every_arch]
 fn keep_alives_end_those_who_have_vanished(arch: Architecture) {
     let _turn = turn();
@@ -176,13 +176,13 @@ fn keep_alives_end_those_who_have_vanished(arch: Architecture) {
     }
 }
 
-/// Memory for all of them together: peers that fill receive buffers which nobody empties stop at the limit, whatever
-/// their windows were.
+/// Memory for all of them together: peers that fill unread receive buffers stop at the limit, whatever their windows
+/// were.
 #[every_arch]
 fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(arch: Architecture) {
     const LIMIT: u64 = 3 << 20;
     const WINDOW: u32 = 256 << 10;
-    // The least buffer of each connection, the segment that goes beyond it, and what blocks are larger than their data.
+    // The minimum buffer of each connection, the segment that exceeds it, and the overhead of blocks over their data.
     const SLACK: u64 = 60 * 2 * (4096 + 1400);
     let _turn = turn();
     let live = pktbuf::live();
@@ -196,7 +196,7 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(arch: Architecture) 
     for round in 0..100u32 {
         for peer in &mut held {
             data[0] = round as u8;
-            // As honest about the window as not: it sends on whatever was announced.
+            // Ignores the window: it keeps sending whatever was advertised.
             node.put(&Segment::data((peer.from.1, PORT), peer.sent, peer.next, &data).frame_from(peer.from.0));
             peer.sent += data.len() as u32;
         }
@@ -218,13 +218,13 @@ fn full_buffers_that_nobody_reads_stop_at_the_limit_for_all(arch: Architecture) 
     assert_eq!(pktbuf::live(), live);
 }
 
-/// Memory that the application shares with the stack counts as well. Beyond the limit send buffers take no more than
-/// the least, and no connection that a peer opens is let in; open ones stay, and when memory is given back all goes on.
+/// Memory that the application shares with the stack counts as well. Beyond the limit send buffers accept only the
+/// minimum, and passive opens are refused; open connections stay, and all continues when memory is released.
 #[every_arch]
 fn memory_shared_with_the_application_stops_at_the_limit_for_all(arch: Architecture) {
     const LIMIT: u64 = 1 << 20;
     const WINDOW: u32 = 256 << 10;
-    // The least buffer of each, and a call that began below the limit.
+    // The minimum buffer of each, and a call that began below the limit.
     const SLACK: u64 = 40 * 4096 + (128 << 10);
     let _turn = turn();
     let mut node = routed(arch, |terms| {

@@ -1,6 +1,6 @@
-//! Two ends that somebody has desynchronised: each has been given data that the other never sent, so each finds the
-//! other's acknowledgements impossible and says so. Without a limit they would do that for ever, as fast as the link
-//! is.
+//! Two desynchronised ends (an ACK storm): each has accepted data that the other never sent, so each finds the other's
+//! acknowledgements unacceptable and answers them. Without a limit they would do that for ever, at the speed of the
+//! link.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use wire::{ethernet, ipv4};
 
 use super::peers::{PORT, turn};
 
-/// Two stacks whose link the test is.
+/// Two stacks; the test is their link.
 struct Ends {
     a: Node<Real>,
     b: Node<Real>,
@@ -32,7 +32,7 @@ impl Ends {
         Ends { a, b: Node::new(terms), last: [Vec::new(), Vec::new()], crossed: 0 }
     }
 
-    /// What each has sent goes to the other, until none has anything to say.
+    /// Delivers each stack's frames to the other, until none sends any more.
     fn settle(&mut self) {
         let mut rounds = 0;
         loop {
@@ -54,7 +54,7 @@ impl Ends {
         }
     }
 
-    /// Both clocks move on together.
+    /// Advances both clocks together.
     fn pass(&mut self, span: Duration) {
         let end = self.a.clock.now() + span;
         while self.a.clock.now() < end {
@@ -65,7 +65,7 @@ impl Ends {
     }
 }
 
-/// A segment with `data` behind what was sent last, from whom `last` is from.
+/// A forged segment with `data` after `last`, from the sender of `last`.
 fn forged(last: &[u8], data: &[u8]) -> Vec<u8> {
     let (header, sent) = tcp_of(last).expect("a segment");
     let options = Options { sack: SackBlocks::EMPTY, ..header.options };
@@ -90,7 +90,7 @@ fn ends_that_were_desynchronised_do_not_storm(arch: Architecture) {
     ends.settle();
     ends.a.call(&server, send(b"well met"));
     ends.pass(Duration::from_secs(1));
-    // Somebody on the path puts in a word, both ways.
+    // An attacker on the path injects data in both directions.
     let (to_b, to_a) = (forged(&ends.last[0], &[b'x'; 100]), forged(&ends.last[1], &[b'y'; 100]));
     ends.a.put(&to_a);
     ends.b.put(&to_b);

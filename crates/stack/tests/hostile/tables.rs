@@ -1,5 +1,5 @@
-//! Tuples chosen to meet in one bucket (Crosby and Wallach 2003): by somebody who knows the hash of another stack, and
-//! by somebody who has found a pair that meets in this one.
+//! Tuples chosen to share one bucket (Crosby and Wallach 2003): by an attacker that knows the hash of another stack,
+//! and by one that has found a colliding pair in this one.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,7 +17,7 @@ fn tuple(host: u32, port: u16) -> FourTuple {
     FourTuple { local_addr: "10.0.0.1".parse().expect("an address"), remote_addr, local_port: 80, remote_port: port }
 }
 
-/// Tuples of chance.
+/// Random tuples.
 fn random() -> Vec<FourTuple> {
     let mut draw = Draw(3);
     (0..MANY).map(|_| draw.next()).map(|bits| tuple(bits as u32, (bits >> 32) as u16)).collect()
@@ -29,11 +29,11 @@ fn buckets(count: usize) -> usize {
     (count * 8 / 7).next_power_of_two()
 }
 
-/// What a table under `secrets` makes of `tuples`: tuples looked at in a lookup of each, on an average, and how many
-/// lie in the fullest group of sixteen places that lookups read at once.
+/// Statistics of a table of `tuples` under `secrets`: the average number of tuples compared in a lookup, and the number
+/// in the fullest group of sixteen places that lookups read at once.
 fn weigh(secrets: &Secrets, tuples: &[FourTuple]) -> (f64, usize) {
     let mut index = Index::new(secrets);
-    // The worst that an attacker can do to the cache in front of the index: all in one place.
+    // The worst case for the cache in front of the index: all in one place.
     const FLOW_HASH: u32 = 0;
     let looked_at = Cell::new(0u64);
     let is = |slot: u32, tuple: &FourTuple| {
@@ -65,8 +65,8 @@ fn no_worse_than_chance(secrets: &Secrets, tuples: &[FourTuple], whose: &str) {
     assert!(fullest <= 2 * full, "{whose}: {fullest} in one group, {full} by chance");
 }
 
-/// A table without a key, as stacks of old had: sum or exclusive or of address and ports. And one with the key of
-/// another stack.
+/// A table without a key, as in old stacks: sum or exclusive or of address and ports. And one with the key of another
+/// stack.
 #[test]
 fn tuples_that_collide_elsewhere_are_like_any_others() {
     let here = Secrets::from_seed(5);
@@ -83,8 +83,8 @@ fn tuples_that_collide_elsewhere_are_like_any_others() {
     no_worse_than_chance(&here, &chosen, "another stack's key");
 }
 
-/// Who finds by its timing two tuples that share a bucket learns of those two: tuples at the same distance from each
-/// other do not meet, as they would under a hash that is linear in its words.
+/// Timing that reveals two tuples in one bucket reveals only those two: tuples at the same distance from each other do
+/// not collide, as they would under a linear hash.
 #[test]
 fn a_collision_that_was_found_leads_to_no_other() {
     let secrets = Secrets::from_seed(5);

@@ -12,7 +12,7 @@ use crate::scene::TEST;
 
 const CALLER: &str = "caller";
 
-/// The thread of the architecture's own that serves this cell.
+/// The architecture's own thread that serves this cell.
 fn own(arch: Architecture, cell: usize) -> String {
     let name = arch.to_string();
     format!("heddle-{}{cell}", if name.starts_with("squeue") { "sq" } else { "pt" })
@@ -84,8 +84,7 @@ fn a_call_is_run_by_the_thread_that_the_architecture_says(arch: Architecture) {
     }
 }
 
-/// Under `up` the thread that polls owns the stack, also if another thread has used it before: that one gives it up
-/// again.
+/// Under `up` the polling thread owns the stack, even if another thread has used it before: that one released it.
 #[every_arch(only(up))]
 fn the_thread_that_polls_owns_the_stack(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -102,8 +101,8 @@ fn the_thread_that_polls_owns_the_stack(arch: Architecture) {
     }
 }
 
-/// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It is run
-/// once the shard is free, without any further event: by the thread that leaves the shard in mode `process`, else by
+/// A shard is in use when a segment arrives: the segment is queued, and the receive thread does not wait. It runs once
+/// the shard is free, without any further event: by the thread that leaves the shard in mode `process`, otherwise by
 /// the worker.
 #[every_arch(only(squeue_fill, squeue_nodrain, squeue_process))]
 fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(arch: Architecture) {
@@ -119,7 +118,7 @@ fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(arch: Arch
         let frame = fin(&mut two);
         bench.put(&frame);
         bench.driver.poll();
-        // Behind the segment in the queue, and behind nothing else.
+        // Queued directly behind the segment.
         let caller = bench.calls(CALLER, &two, send(b"text"));
         drop(bench.scene.until(|state| state.sleeps(CALLER, &[])));
         assert!(bench.scene.state().sent.is_empty(), "nobody else is let in meanwhile");
@@ -136,7 +135,7 @@ fn a_queued_segment_is_run_by_the_thread_that_leaves_or_by_the_worker(arch: Arch
 #[every_arch(only(squeue_process))]
 fn a_caller_does_not_drain_without_end(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        /// Batches of 64 segments, each of which is acknowledged once: four are as much as a caller drains.
+        /// Batches of 64 segments, each acknowledged once: a caller drains at most four.
         const BATCHES: usize = 6;
         let mut bench = Bench::with_threads(arch, ends);
         let (first, second) = bench.ports(1024, 5, 5);
@@ -159,8 +158,8 @@ fn a_caller_does_not_drain_without_end(arch: Architecture) {
     }
 }
 
-/// A call that the owner of a connection makes itself has performed its effects when it returns: the device is told of
-/// the segment, and a poll set of the socket's state.
+/// A call by the owner of a connection has performed its effects when it returns: the device is notified of the
+/// segment, and a poll set of the readiness.
 #[every_arch]
 fn a_call_on_the_owners_thread_performs_its_effects(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

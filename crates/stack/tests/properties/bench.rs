@@ -1,4 +1,4 @@
-//! A stack under observation, with a device at which its threads can be stopped, and a peer that the test plays.
+//! A stack under observation, with a device at which its threads can be stopped, and a peer controlled by the test.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct Connection {
     pub socket: Arc<TcpSocket<Observed>>,
     /// Bytes that the peer has sent.
     sent: u32,
-    /// What the peer acknowledges.
+    /// The peer's acknowledgement number.
     pub acknowledged: u32,
 }
 
@@ -89,11 +89,11 @@ impl Connection {
     }
 }
 
-/// See the head of this file. The thread that made it is its receive thread.
+/// See the head of this file. The thread that creates it is its receive thread.
 pub struct Bench {
-    /// What its threads do.
+    /// The state of its threads.
     pub scene: Arc<Scene>,
-    /// Open for business.
+    /// An open listener.
     pub listener: Arc<ListenerShared<Observed>>,
     /// From the peer to the stack.
     pub ends: Ends,
@@ -114,7 +114,7 @@ impl DerefMut for Bench {
 }
 
 impl Bench {
-    /// A stack all of whose work is done by the calling thread.
+    /// A stack with all work done by the calling thread.
     pub fn on_one_thread(arch: Architecture, ends: Ends) -> Bench {
         Bench::new(arch, ends, false)
     }
@@ -136,14 +136,14 @@ impl Bench {
         Bench { scene, listener, ends, node }
     }
 
-    /// Takes what the stack has sent off the link, without running anything.
+    /// Removes the stack's frames from the link, without running anything.
     pub fn collect(&mut self) -> usize {
         let mut sent = Vec::new();
         self.node.collect(&mut sent);
         sent.len()
     }
 
-    /// A connection from the peer's port, on which nothing is under way.
+    /// An idle connection from the peer's port.
     pub fn connect(&mut self, port: u16) -> Connection {
         let ends = self.ends;
         self.put(&Segment::syn(port, PORT).frame_over(ends));
@@ -156,7 +156,7 @@ impl Bench {
         self.settle();
         let socket = self.listener.accept().expect("the handshake is complete");
         let mut connection = Connection { ends, port, socket, sent: 0, acknowledged: next };
-        // What is done once only, such as to look up a route or to send the first acknowledgements at once, is over.
+        // One-time work, such as the look-up of a route or quick acknowledgements at the start, is done before.
         for _ in 0..40 {
             let data = connection.data(&[7; 1000]);
             self.put(&data);
@@ -172,19 +172,19 @@ impl Bench {
         connection
     }
 
-    /// Ports of peers whose flows lie in cells `a` and `b` of `n`.
+    /// Ports of peers with flows in cells `a` and `b` of `n`.
     pub fn ports(&self, n: usize, a: usize, b: usize) -> (u16, u16) {
         let first = self.port_from(n, a, 2000);
         (first, self.port_from(n, b, first + 1))
     }
 
-    /// The first port of a peer from `from` on whose flow lies in cell `cell` of `n`.
+    /// The first port of a peer, from `from` on, with its flow in cell `cell` of `n`.
     pub fn port_from(&self, n: usize, cell: usize, from: u16) -> u16 {
         let index = |port: u16| self.stack.flow((self.ends.dst, PORT).into(), (self.ends.src, port).into()).index(n);
         (from..).find(|port| index(*port) == cell).expect("a port")
     }
 
-    /// What the user of a connection asks.
+    /// A call by the user of a connection.
     pub fn call(&self, connection: &Connection, call: Call<Observed>) -> Reply {
         self.stack.call(&connection.socket.target(), call)
     }
@@ -195,8 +195,8 @@ impl Bench {
         self.scene.spawn(name, move || drop(stack.call(&target, call)))
     }
 
-    /// A thread of this name writes on the connection and is stopped in the device with all that it holds; or whichever
-    /// thread sends the data for it.
+    /// A thread of this name writes on the connection; the thread that sends the data is stopped in the device with all
+    /// its locks.
     pub fn stop_in_a_write(&self, name: &str, connection: &Connection) -> Thread {
         self.scene.close(connection.port);
         let thread = self.calls(name, connection, testbed::node::send(b"busy"));
@@ -224,7 +224,7 @@ impl Bench {
         self.node.pass(span, Duration::from_millis(1));
     }
 
-    /// What the receive thread does with one batch.
+    /// The receive thread's walk for one batch.
     pub fn walk(&mut self, frames: &[Vec<u8>]) -> Vec<Step> {
         frames.iter().for_each(|frame| self.put(frame));
         record(|| self.driver.poll()).1

@@ -19,7 +19,7 @@ fn read() -> Call<Observed> {
     Call::Receive(tcp::Receive { max: 10 })
 }
 
-/// How far a thread comes: it ends, or it sleeps with these locks.
+/// How far a thread gets: it ends, or it sleeps with these locks.
 #[derive(Debug, PartialEq, Eq)]
 enum Comes {
     Through,
@@ -33,12 +33,12 @@ fn comes(bench: &Bench, thread: &str) -> Comes {
 }
 
 /// Two connections, of cells `a` and `b` out of 1024. A thread is stopped while it sends for the first; another reads
-/// from the second. `judge` looks at that thread while the first is still stopped.
+/// from the second. `judge` examines that thread while the first is still stopped.
 fn second_connection(arch: Architecture, ends: Ends, (a, b): (usize, usize), judge: impl FnOnce(&Bench)) {
     let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, a, b);
     let (one, two) = (bench.connect(first), bench.connect(second));
-    // Under `up` the thread that polls owns the stack; it gives it up here, so that callers may enter.
+    // Under `up` the thread that polls owns the stack; it releases it here, so that callers may enter.
     bench.driver.rest();
     let opens = bench.scene.opens();
     let writer = bench.stop_in_a_write(WRITER, &one);
@@ -101,7 +101,7 @@ fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {
 }
 
 /// Willmann, 3.1: MsgP permits threads "to process messages independently": a connection is a cell of its own, whatever
-/// its hash is. With `+coupled` also, as long as nobody waits for the busy connection.
+/// its hash is. With `+coupled` too, as long as no thread waits for the busy connection.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn a_busy_connection_does_not_block_other_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -110,7 +110,7 @@ fn a_busy_connection_does_not_block_other_connections(arch: Architecture) {
 }
 
 /// Three threads: one is stopped while it sends for a connection, one wants the same connection, and one another
-/// connection. How far the second and the third come.
+/// connection. How far the second and the third get.
 fn a_second_for_the_same(arch: Architecture, ends: Ends) -> [Comes; 2] {
     let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, 0, 1);
@@ -144,8 +144,8 @@ fn a_thread_that_waits_for_a_connection_holds_the_table(arch: Architecture) {
 }
 
 /// "Usually between the kernel's inbound protocol thread and an application's sending thread": a segment of the busy
-/// connection arrives, and a third thread wants another connection. What the receive thread holds while it waits, and
-/// how far the third comes.
+/// connection arrives, and a third thread wants another connection. The locks of the receive thread while it waits, and
+/// how far the third gets.
 fn a_segment_for_the_same(arch: Architecture, ends: Ends) -> (Vec<LockClass>, Comes) {
     let mut bench = Bench::with_threads(arch, ends);
     let (first, second) = bench.ports(1024, 0, 1);
@@ -155,7 +155,7 @@ fn a_segment_for_the_same(arch: Architecture, ends: Ends) -> (Vec<LockClass>, Co
     bench.put(&frame);
     let (scene, stack, target) = (bench.scene.clone(), bench.stack.clone(), two.socket.target());
     let (tell, told) = std::sync::mpsc::channel();
-    // The thread of the test is the receive thread and will wait, so another thread looks.
+    // The thread of the test is the receive thread and will wait, so another thread observes.
     let looks = bench.scene.spawn("looks", move || {
         let _opens = scene.opens();
         let held = scene.until(|state| state.asleep.contains_key(TEST)).asleep[TEST].clone();
@@ -188,7 +188,7 @@ fn a_segment_that_waits_for_its_connection_holds_the_table(arch: Architecture) {
     }
 }
 
-/// One connection: a thread is stopped while it sends, and another reads. How far that one comes.
+/// One connection: a thread is stopped while it sends, and another reads. How far the reader gets.
 fn reader_beside_a_writer(arch: Architecture, ends: Ends) -> Comes {
     let mut bench = Bench::with_threads(arch, ends);
     let port = bench.ports(2, 0, 1).0;

@@ -14,7 +14,7 @@ use crate::bench::Bench;
 
 const PORT: u16 = 53;
 
-/// The locks that a walk takes, but for those of IP and of the device.
+/// The locks that a walk takes, except those of IP and of the device.
 fn locks(steps: &[Step]) -> Vec<LockClass> {
     let of_ip = |class: &LockClass| matches!(class, Routes | Neighbours | DeviceTx);
     let taken = steps.iter().filter_map(|step| match step {
@@ -24,8 +24,7 @@ fn locks(steps: &[Step]) -> Vec<LockClass> {
     taken.filter(|class| !of_ip(class)).collect()
 }
 
-/// The locks that a datagram takes which arrives, those of a call that receives it, and those of one that sends
-/// another.
+/// The locks taken by an arriving datagram, by a call that receives it, and by a call that sends another.
 fn walks(arch: Architecture, ends: Ends) -> [Vec<LockClass>; 3] {
     let mut bench = Bench::on_one_thread(arch, ends);
     let socket = bench.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
@@ -56,14 +55,14 @@ fn a_cell_with_a_lock_has_no_other_for_its_datagram_sockets(arch: Architecture) 
 
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn msgp_has_a_table_and_a_lock_for_each_datagram_socket(arch: Architecture) {
-    // The socket is looked at under the table's lock to see how well it suits the datagram.
+    // The socket's match with the datagram is evaluated under the table's lock.
     let (arrival, call) = (vec![ConnTable, SocketBuffer, SocketBuffer], vec![ConnTable, SocketBuffer]);
     for ends in Ends::BOTH_FAMILIES {
         assert_eq!(walks(arch, ends), [arrival.clone(), call.clone(), call.clone()]);
     }
 }
 
-/// Whatever flows they are of: a queue has one end, and replicas in several cells would bring them there in any order.
+/// For datagrams of all flows: a queue has one consuming end, and replicas in several cells would fill it in any order.
 #[every_arch]
 fn datagrams_of_all_flows_reach_their_socket_in_the_order_of_arrival(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

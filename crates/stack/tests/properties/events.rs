@@ -16,7 +16,7 @@ use crate::walk::{Moment, What, count, moments};
 /// How many segments a batch has: two connections have one each, and the first another.
 pub const SEGMENTS: usize = 3;
 
-/// What was recorded.
+/// The recorded data.
 pub struct Walks {
     /// Three segments with payload, in order, of two connections; none is answered at once.
     pub data: Vec<Moment>,
@@ -38,7 +38,7 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// All that are events of data on an open connection.
+    /// The walks of data events on an open connection.
     pub fn of_data(&self) -> [&[Moment]; 5] {
         [&self.data, &self.answered, &self.ack, &self.read, &self.write]
     }
@@ -49,8 +49,7 @@ impl Walks {
     }
 }
 
-/// Records the walks under `arch`. That each has its event in it is seen here; how a read goes is the cell's own
-/// affair.
+/// Records the walks under `arch`. Asserts that each contains its event; how a read proceeds depends on the cell.
 pub fn walks(arch: Architecture, ends: Ends) -> Walks {
     let mut bench = Bench::on_one_thread(arch, ends);
     let (first, second) = bench.ports(2, 0, 1);

@@ -1,4 +1,4 @@
-//! Which locks each architecture takes for an event, and what it holds while the event runs.
+//! The locks that each architecture takes for an event, and those held while the event runs.
 
 use every_arch::every_arch;
 use stack::Architecture;
@@ -9,7 +9,7 @@ use crate::events::{SEGMENTS, walks};
 use crate::scene::TEST;
 use crate::walk::{Moment, What, connection_locks, count, held_by_events, taken};
 
-/// Willmann's UP: one thread has the stack, and needs no lock for anything.
+/// Willmann's UP: one thread has the stack, and needs no lock.
 #[every_arch(only(up))]
 fn up_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -22,7 +22,7 @@ fn up_takes_no_lock(arch: Architecture) {
     }
 }
 
-/// One lock around the stack: every event runs under it, and each takes it once and gives it back.
+/// One lock around the stack: every event takes it once, runs under it and releases it.
 #[every_arch(only(giant))]
 fn giant_runs_each_event_under_one_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -39,7 +39,7 @@ fn giant_runs_each_event_under_one_lock(arch: Architecture) {
     }
 }
 
-/// How many acquisitions of a group's lock have an event between them and the release.
+/// How many acquisitions of a group's lock are followed by an event before the release.
 fn acquisitions_with_events(walk: &[Moment]) -> usize {
     let spans = walk.split(|moment| moment.what == What::Takes(Group));
     spans.filter(|span| count(span, What::Runs) > 0).count()
@@ -81,8 +81,7 @@ fn connp_t_runs_events_without_a_lock(arch: Architecture) {
 }
 
 /// 3.2.1: "At each entry point into the TCP/IP protocol stack, a request for service is enqueued for the appropriate
-/// protocol thread." A thread that asks itself runs the request at once (DragonFly): it would wait for its own answer
-/// otherwise.
+/// protocol thread." A thread runs a request to itself at once (DragonFly): otherwise it would wait for its own answer.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn connp_t_enqueues_each_segment_and_runs_an_owners_call_at_once(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -98,7 +97,7 @@ fn connp_t_enqueues_each_segment_and_runs_an_owners_call_at_once(arch: Architect
     }
 }
 
-/// A ring takes no lock, so a segment meets none between the device and the connection.
+/// A ring takes no lock, so a segment takes none between the device and the connection.
 #[every_arch(only(connp_t_spsc))]
 fn connp_t_with_rings_takes_no_lock_for_a_segment(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -151,7 +150,7 @@ fn is_coupled(arch: Architecture) -> bool {
 }
 
 /// Nahum et al.: one lock, two locks ("send-side state, receive-side state"), six locks "for connection state": the
-/// classes that a connection's events take, and what is held where a segment goes to the device.
+/// classes that a connection's events take, and the locks held when a segment is given to the device.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -172,7 +171,7 @@ fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     }
 }
 
-/// With two locks or six a read needs the receive side alone, and a write the send side alone.
+/// With two or six locks a read needs only the receive side, and a write only the send side.
 #[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -181,7 +180,7 @@ fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
         let (receiver, sender): (&[LockClass], &[LockClass]) = match layout.len() {
             1 => (layout, layout),
             2 => (&layout[..1], &layout[1..]),
-            // Headers of arriving segments are the receive path's, and a read has none.
+            // Header processing belongs to the receive path, and a read has none.
             _ => (&layout[1..3], &layout[3..]),
         };
         assert_eq!(classes(&walks.read), receiver);
@@ -206,8 +205,8 @@ fn msgp_finds_each_connection_under_the_one_table_lock(arch: Architecture) {
     }
 }
 
-/// Without `+coupled` the table lock is let go once the connection is found: nothing of a connection is waited for, and
-/// nothing is sent, while it is held.
+/// Without `+coupled` the table lock is released once the connection is found: no thread waits for a connection's lock
+/// or sends while it holds it.
 #[every_arch(only(msgp_1, msgp_2, msgp_6))]
 fn msgp_drops_the_table_lock_before_it_takes_a_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -223,8 +222,8 @@ fn msgp_drops_the_table_lock_before_it_takes_a_connections(arch: Architecture) {
 }
 
 /// Willmann, figure 4: acquire the connection hashtable's lock, look the connection up, acquire the connection's lock,
-/// release the hashtable's, output. So the first lock of the connection is taken hand over hand by every event, and
-/// what a write or an acknowledgement sends leaves without the table lock.
+/// release the hashtable's, output. So every event takes the first lock of the connection hand over hand, and segments
+/// sent by a write or an acknowledgement leave without the table lock.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn coupled_takes_the_connection_hand_over_hand(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -240,8 +239,8 @@ fn coupled_takes_the_connection_hand_over_hand(arch: Architecture) {
     }
 }
 
-/// FreeBSD's tcp_input keeps both locks through state and acknowledgement processing, and to the end for what ends a
-/// connection.
+/// FreeBSD's tcp_input keeps both locks through state and acknowledgement processing, and to the end for events that
+/// end a connection.
 #[every_arch(only(msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
 fn coupled_keeps_the_table_lock_through_acknowledgement_processing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -1,8 +1,8 @@
-//! The defining property of each process architecture, seen from outside: which locks are held while an event runs,
-//! which thread runs it, which threads wait for which, and which are woken. Each test is derived from the paper or the
+//! The defining property of each process architecture, observed from outside: which locks are held while an event runs,
+//! which thread runs it, which threads wait for which, and which are woken. Each test is derived from the paper or
 //! system that the architecture is from (Willmann, Rixner and Cox 2006; Nahum et al. 1994; Solaris' squeues; DragonFly
-//! BSD), and looks at nothing that is private to an architecture: at recorded walks, at what reaches the device, and at
-//! the threads that sleep. Each is looked at over IPv4 and over IPv6.
+//! BSD). It uses nothing private to an architecture, only recorded walks, frames that reach the device, and threads
+//! that sleep. Each runs over IPv4 and over IPv6.
 
 mod agents;
 mod bench;

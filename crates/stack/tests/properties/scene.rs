@@ -1,10 +1,10 @@
-//! What is known of every thread of a test while it runs: whether it sleeps, which locks it holds then, what it has
-//! given to the device, and whether it has ended.
+//! The state of every thread of a running test: whether it sleeps, which locks it holds then, which frames it has given
+//! to the device, and whether it has ended.
 //!
-//! [`Observed`] is the real machine, and it reports to the scene of the test: each thread that the stack or the test
-//! starts joins the scene of its parent under the name that it is started with. So a test can wait until a thread
-//! sleeps, and see for which locks others would wait meanwhile. No sleep of an observed thread ends by itself: a
-//! wake-up that is lost leaves its thread asleep, and [`Scene::until`] says so.
+//! [`Observed`] is the real platform, which reports to the scene of the test. Each thread that the stack or the test
+//! starts joins its parent's scene under its own name. So a test can wait until a thread sleeps, and see which locks
+//! others would wait for meanwhile. No sleep of an observed thread ends by itself: a lost wake-up leaves its thread
+//! asleep, and [`Scene::until`] reports that.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ use testbed::limit::HANG;
 
 /// The thread that runs the test, which is also the receive thread of its stack.
 pub const TEST: &str = "test";
-/// What the walk of a thread shows when it wakes a sleeper.
+/// The step that a thread's walk shows when it wakes a sleeper.
 pub const WAKES: &str = "wakes a thread that sleeps";
 
 thread_local! {
@@ -38,7 +38,7 @@ pub struct Sent {
     pub held: Vec<LockClass>,
 }
 
-/// What is known.
+/// The recorded state.
 #[derive(Default)]
 pub struct State {
     /// Threads that sleep or wait for a lock, with the locks that they hold.
@@ -47,9 +47,9 @@ pub struct State {
     pub done: BTreeSet<String>,
     /// Threads that are stopped in the device.
     pub stopped: BTreeSet<String>,
-    /// What went to the device, oldest first.
+    /// Frames given to the device, oldest first.
     pub sent: Vec<Sent>,
-    /// The device has frames and has not been told of them since.
+    /// The device has frames of which it has not been notified.
     pub unflushed: bool,
     /// Segments to this port stop in the device.
     closed: Option<u16>,
@@ -92,9 +92,9 @@ impl Scene {
         scene
     }
 
-    /// What is known now.
+    /// The current state.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        // A test that fails with the state in hand leaves it whole.
+        // A test that panics with the lock held leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ impl Scene {
     /// Waits until `what` holds.
     ///
     /// # Panics
-    /// With what is known, if nothing changes for [`HANG`].
+    /// With the recorded state, if nothing changes for [`HANG`].
     pub fn until(&self, what: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let mut state = self.state();
         while !what(&state) {
@@ -122,7 +122,7 @@ impl Scene {
         self.change(|state| state.closed = Some(port));
     }
 
-    /// Threads that are stopped in the device go on.
+    /// Threads that are stopped in the device continue.
     pub fn open(&self) {
         self.change(|state| state.closed = None);
     }
@@ -152,7 +152,7 @@ impl Drop for Opens {
     }
 }
 
-/// A thread of a test, which ends well.
+/// A thread of a test, which must not panic.
 pub struct Thread {
     handle: <Real as Platform>::JoinHandle,
     scene: Arc<Scene>,
@@ -170,7 +170,7 @@ impl Thread {
     }
 }
 
-/// Reports that its thread has ended, also when that panics.
+/// Reports that its thread has ended, also on panic.
 struct Ends;
 
 impl Drop for Ends {
@@ -192,7 +192,7 @@ fn held() -> Vec<LockClass> {
     classes
 }
 
-/// The calling thread gives a segment to the device, and stops there while its way is closed.
+/// The calling thread gives a segment to the device, and stops there while the port is closed.
 pub fn send(to: u16, len: usize) {
     let held: Vec<_> = held().into_iter().filter(|class| *class != LockClass::DeviceTx).collect();
     report(|state, by| {
@@ -207,12 +207,12 @@ pub fn send(to: u16, len: usize) {
     }
 }
 
-/// The calling thread tells the device that its queue has frames.
+/// The calling thread notifies the device that its queue has frames.
 pub fn flush() {
     report(|state, _| state.unflushed = false);
 }
 
-/// The real machine under observation: see the head of this file.
+/// The real platform under observation: see the head of this file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observed;
 

@@ -34,8 +34,7 @@ fn wakes_and_messages(walk: &[Moment]) -> Vec<What> {
     walk.iter().map(|moment| moment.what).filter(|what| matches!(what, What::Wakes | What::HandsOver)).collect()
 }
 
-/// Rings: wakes are held back to the end of a batch, and then each thread that was sent something is woken, and woken
-/// once.
+/// Rings: wake-ups are deferred to the end of a batch, and then each thread that was sent a message is woken once.
 #[every_arch(only(connp_t_spsc))]
 fn each_sleeper_is_woken_once_at_the_end_of_a_batch(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -51,14 +50,15 @@ fn a_message_wakes_its_sleeper_at_once(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walk = batch_for_two_sleepers(arch, ends);
         use What::{HandsOver, Wakes};
-        // A message is counted once it is in the queue and its thread is told.
+        // A message is recorded after it was queued and its thread was notified.
         assert_eq!(wakes_and_messages(&walk)[..4], [Wakes, HandsOver, Wakes, HandsOver]);
         assert_eq!(count(&walk, HandsOver), 3);
         assert!(walk.iter().all(|moment| moment.what != Wakes || moment.held.is_empty()), "no lock is held: {walk:?}");
     }
 }
 
-/// One batch makes sockets ready that belong to different poll sets, and one on which a thread sleeps: each is told.
+/// One batch makes sockets ready that belong to different poll sets, and one on which a thread sleeps: each waiter is
+/// notified.
 #[every_arch]
 fn a_batch_wakes_every_poller_that_it_concerns(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -99,7 +99,7 @@ fn a_batch_wakes_every_poller_that_it_concerns(arch: Architecture) {
     }
 }
 
-/// When its connection becomes readable it makes calls on two others, on the thread that runs it.
+/// When its connection becomes readable, makes calls on two others, on the notifying thread.
 struct Reacts {
     stack: Stack<Observed>,
     writes: stack::flow::Target,
@@ -118,7 +118,8 @@ impl Watch for Reacts {
 }
 
 /// A watch makes calls on connections of the same cell, on the thread that owns them where threads own cells. The calls
-/// return, the device is told of the segments, and a thread that sleeps on a connection wakes when the call closes it.
+/// return, the device is notified of the segments, and a thread that sleeps on a connection wakes when the call closes
+/// it.
 #[every_arch]
 fn a_call_from_a_watch_performs_its_effects(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {

@@ -6,7 +6,7 @@ use sync::walk::Step;
 
 use crate::scene::WAKES;
 
-/// Something on a walk that a test asks for.
+/// A kind of step in a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// A lock is taken.
@@ -29,8 +29,8 @@ pub struct Moment {
     pub held: Vec<LockClass>,
 }
 
-/// The locks of the architecture are those of the stack's tables and connections and those of its queues. What a device
-/// or a socket's user has is not the architecture's.
+/// The locks of the architecture are those of the stack's tables, connections and queues. Locks of devices and of
+/// sockets' users are not.
 fn counts(class: LockClass) -> bool {
     !matches!(class, LockClass::DeviceTx | LockClass::SocketBuffer | LockClass::AcceptQueue)
 }

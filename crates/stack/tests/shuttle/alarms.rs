@@ -1,6 +1,6 @@
-//! A receive thread that is about to sleep, and callers that make something due before it would look. See `alarm.rs`.
+//! A receive thread that is about to sleep, and callers that announce earlier work. See `alarm.rs`.
 //!
-//! Generic over the platform: shuttle runs this here, and loom, which knows weak memory, in `tests/loom.rs`.
+//! Generic over the platform: shuttle runs this here, and loom, which models weak memory, in `tests/loom.rs`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use observe::Time;
 use stack::alarm::Alarms;
 use sync::{Atomic, Ordering, Parker, Platform, ThreadClass};
 
-/// When something is due, in nanoseconds.
+/// When the work is due, in nanoseconds.
 const DUE: u64 = 5;
 
 /// Where a thread sleeps.
@@ -21,18 +21,17 @@ impl<P: Platform> Wake for Bed<P> {
     }
 }
 
-/// Whom the caller calls.
+/// The thread that the caller notifies.
 #[derive(Clone, Copy)]
 pub enum Calls {
-    /// Any thread that can do it.
+    /// Any thread that can do the work.
     Any,
-    /// The one thread that can.
+    /// The only thread that can.
     One,
 }
 
-/// `threads` receive threads work out how long they may sleep while a caller makes something due: not all of them, and
-/// not the one that is called, sleep past it. A sleep here ends by a wake-up and by nothing else, so that one that is
-/// lost is a deadlock.
+/// `threads` receive threads compute how long they may sleep while a caller announces work: not all of them sleep past
+/// it, nor does a thread that is called by name. A sleep here ends only by a wake-up, so a lost wake-up is a deadlock.
 pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
     let alarms = Arc::new(Alarms::<P>::new(threads));
     let deadline = Arc::new(P::AtomicU64::new(u64::MAX));
@@ -64,9 +63,9 @@ pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
         Calls::Any => alarms.due(DUE),
         Calls::One => alarms.due_at(0, DUE),
     }
-    // Whoever was called, or looked in time, has seen what is due.
+    // The thread that was called, or that checked in time, has seen the work.
     seen.park(None);
-    // The others may sleep on.
+    // The others may stay asleep.
     alarms.wake_all();
     for (bed, handle) in sleepers {
         bed.wake();

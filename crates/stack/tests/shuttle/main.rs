@@ -1,10 +1,10 @@
 //! Whole stacks under the randomised checker: every architecture, a receive thread, callers, the architecture's own
-//! threads, and a peer made of hand-made segments.
+//! threads, and a peer of hand-made segments.
 //!
 //! Every lock, atomic, queue and sleep of the stack, of its device and of its driver is a scheduling point, and each
 //! test tries many schedules: at random, and by priorities that change a few times (PCT: Burckhardt et al., ASPLOS
-//! 2010). A wake-up that is lost shows as a deadlock, because on [`Patient`] no sleep ends by itself. The cells of the
-//! platform refuse a second thread (G1), the lock order and the sleeps are checked as in every debug build (G2, G4).
+//! 2010). A lost wake-up shows as a deadlock, because on [`Patient`] no sleep ends by itself. The cells of the platform
+//! refuse a second thread (G1), the lock order and the sleeps are checked as in every debug build (G2, G4).
 //!
 //! # When a schedule fails
 //! Shuttle prints `failing schedule:` with a string. Run the test that failed again with that string, and the same

@@ -1,9 +1,8 @@
-//! What each kind of architecture rests on, and the one mistake that it excludes. The mistake is planted under the code
-//! that ships, and must turn a model red that is green without it (`main.rs` runs all models without).
+//! For each kind of architecture, the mistake that its mechanism excludes. The mistake is injected under the shipped
+//! code, and must make a model fail that passes without it (`main.rs` runs all models without).
 //!
-//! The platform makes the mistakes: a wake that threads of one kind do not give to those of another, a sleep without a
-//! last look, an update in two steps. Which one is chosen while the test runs, so that the stack is compiled once for
-//! all of them.
+//! The platform injects the mistakes: threads of one kind do not wake those of another, a sleep without a last check,
+//! an update in two steps. The mistake is chosen at run time, so that the stack is compiled once for all of them.
 
 use std::cell::Cell;
 
@@ -17,24 +16,24 @@ use super::patient::Patient;
 use super::planted::{Fault, Planted, outcome};
 use super::readiness::ready_while_lying_down;
 
-/// Schedules in which a planted mistake must show: the search ends with the first that does, which is mostly one of the
-/// first ten. They are the same in every run, so that it is no matter of luck.
+/// Schedules in which an injected mistake must show: the search ends with the first that does, usually one of the first
+/// ten. They are the same in every run, so the result is deterministic.
 const HUNT: usize = 20_000;
 const HUNT_FROM: u64 = 1;
 
-/// What the platform does wrong. Threads are named by the beginning of their names.
+/// The mistake of the platform. Threads are identified by the beginning of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mistake {
     Nothing,
     /// A thread of the first kind does not wake those of the second.
     NoWake(&'static str, &'static str),
-    /// A thread of this kind sleeps without a last look.
+    /// A thread of this kind sleeps without a last check.
     BlindSleep(&'static str),
     /// Updates are two steps.
     TornUpdate,
 }
 
-/// The threads of a model. The architectures name their own.
+/// The threads of a model. Architectures name their own threads.
 const CALLER: &str = "caller";
 const RECEIVER: &str = "receiver";
 const WORKER: &str = "heddle-sq";
@@ -42,7 +41,7 @@ const OWNER: &str = "heddle-pt";
 const ANY: &str = "";
 
 thread_local! {
-    /// A model's threads are one thread of the machine.
+    /// All threads of a model run on one thread of the machine.
     static MISTAKE: Cell<Mistake> = const { Cell::new(Mistake::Nothing) };
 }
 
@@ -68,10 +67,10 @@ impl Fault for Chosen {
     }
 }
 
-/// The platform of all models: sound, until a mistake is chosen.
+/// The platform of all models: correct until a mistake is chosen.
 pub type Checked = Planted<Patient, Chosen>;
 
-/// The model fails with this mistake; what it says.
+/// The model fails with this mistake; returns the message.
 fn fails_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static) -> String {
     let hunt = move || {
         MISTAKE.set(mistake);
@@ -95,14 +94,14 @@ fn hangs_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
     assert!(said.contains("deadlock"), "found, but as: {said}");
 }
 
-/// The models can fail: on a machine that loses wakes, or sleeps without a last look, they do.
+/// The models can fail: they do on a platform that loses wake-ups or sleeps without a last check.
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn a_machine_that_loses_wakes_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(ANY, ANY), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(ANY), move || crowd::<Checked>(arch));
 }
 
-/// So can those of the alarms.
+/// The models of the alarms can fail too.
 #[test]
 fn an_alarm_that_wakes_nobody_is_found() {
     for calls in [Calls::Any, Calls::One] {
@@ -110,7 +109,7 @@ fn an_alarm_that_wakes_nobody_is_found() {
     }
 }
 
-/// And that of the readiness word: a thread sleeps on the word in which it saw nothing, and on no other.
+/// The model of the readiness word too: a thread sleeps only on the word value in which it saw nothing.
 #[test]
 fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
     for writers in [Writers::One, Writers::Many] {
@@ -118,16 +117,15 @@ fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
     }
 }
 
-/// `up`: mail that is left for the thread that polls, or for the thread that uses the cell meanwhile, finds a reader;
-/// and its sender hears of the answer.
+/// `up`: mail for the polling thread, or for the thread that uses the cell meanwhile, is read; and its sender is woken
+/// for the answer.
 #[every_arch(only(up))]
 fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// `connp-t`: the protocol thread hears of every request and of every segment, and its answer reaches the caller that
-/// sleeps for it.
+/// `connp-t`: the protocol thread is woken for every request and segment, and its answer wakes the sleeping caller.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, OWNER), move || crowd::<Checked>(arch));
@@ -135,14 +133,14 @@ fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// `connp-t`: a protocol thread that found its queue empty looks again before it sleeps.
+/// `connp-t`: a protocol thread that found its queue empty checks again before it sleeps.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn an_owner_that_sleeps_without_a_last_look_is_found(arch: Architecture) {
     hangs_with(Mistake::BlindSleep(OWNER), move || crowd::<Checked>(arch));
 }
 
 /// `squeue:fill` and `squeue:nodrain`: a thread that leaves the shard with work in its queue wakes the worker, and the
-/// worker looks again before it sleeps.
+/// worker checks again before it sleeps.
 #[every_arch(only(squeue_fill, squeue_nodrain))]
 fn a_shard_that_is_left_with_work_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
@@ -155,8 +153,8 @@ fn a_segment_that_no_worker_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(RECEIVER, WORKER), move || connection::<Checked>(arch));
 }
 
-/// `squeue:process`: a thread that leaves the shard drains it. So nothing is lost where callers never wake the worker,
-/// as long as none leaves more than its share.
+/// `squeue:process`: a thread that leaves the shard drains it. So nothing is lost if callers never wake the worker, as
+/// long as none leaves work beyond its bound.
 #[every_arch(only(squeue_process))]
 fn a_shard_that_is_drained_needs_no_worker(arch: Architecture) {
     holds_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
@@ -168,22 +166,22 @@ fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
 }
 
-/// All: one thread at a time is in a cell, and a flag, a lock or an owner is taken in one step. Of a connection the
-/// threads take turns; where all do the same it shows soon.
+/// All: one thread at a time is in a cell, and a flag, a lock or an owner is taken in one atomic step. With all threads
+/// doing the same a mistake shows soon.
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn a_cell_that_is_entered_in_two_steps_is_found(arch: Architecture) {
     fails_with(Mistake::TornUpdate, move || crowd::<Checked>(arch));
 }
 
-/// A child is in the accept queue before that is drained, or is reset: whether the listener is closed, and what waits
-/// in its queue, is one decision.
+/// A child is in the accept queue before that is drained, or is reset: closing the listener and draining its queue is
+/// one atomic step.
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn a_listener_that_closes_in_two_steps_is_found(arch: Architecture) {
     fails_with(Mistake::TornUpdate, move || listener_closes::<Checked>(arch));
 }
 
-/// Callers that meet within a squeue's lock are owed replies, and the flag and the lock are on their way back while the
-/// panic unwinds. None of that may panic again, which would end the process: what is said is what was found first.
+/// Callers inside a squeue's lock must get replies, and the flag and the lock are released while the panic unwinds.
+/// None of that may panic again, which would abort the process: the first finding is reported.
 #[test]
 fn what_is_found_in_a_squeue_is_what_is_said() {
     let arch = "squeue:process".parse().expect("a plan");

@@ -1,4 +1,4 @@
-//! What happens to a stack in one execution. Each model starts the threads of a running stack, and ends with all
+//! The models: scenarios for a stack in one execution. Each starts the threads of a running stack, and ends with all
 //! joined.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use testbed::frames::{ISS, STACK, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, send};
 
 pub(super) const PORT: u16 = 80;
-/// How often each of a crowd opens a socket.
+/// How often each thread of a crowd opens a socket.
 const CALLS: usize = 3;
 
 /// A stack with its receive thread, and the peer's end of its link.
@@ -36,7 +36,7 @@ impl Peer {
         self.put_all(&[segment.frame()]);
     }
 
-    /// Puts frames on the link that the stack may take as one batch, and wakes it once.
+    /// Puts frames on the link, which the stack may take as one batch, and wakes it once.
     pub(super) fn put_all(&mut self, frames: &[Vec<u8>]) {
         for frame in frames {
             let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
@@ -45,7 +45,7 @@ impl Peer {
         self.far.tx.flush();
     }
 
-    /// Sleeps until the stack has sent a segment like that; what came before it is of no interest.
+    /// Sleeps until the stack has sent a matching segment; ignores earlier ones.
     pub(super) fn expect<R>(&mut self, like: impl Fn(&Header, &[u8]) -> Option<R>) -> R {
         loop {
             while !self.batch.is_empty() {
@@ -81,7 +81,7 @@ impl<P: Platform> Running<P> {
         Self::start_on(arch, 1)
     }
 
-    /// With so many cells where there is one for each processor.
+    /// With `cpus` cells in architectures with one for each processor.
     pub(super) fn start_on(arch: Architecture, cpus: usize) -> (Running<P>, Arc<ListenerShared<P>>) {
         let mut node =
             Node::<P>::introduced(NodeConfig { cpus, own_threads: true, ring_frames: 128, ..NodeConfig::new(arch) });
@@ -102,7 +102,7 @@ impl<P: Platform> Running<P> {
 
     pub(super) fn end(self) {
         self.stop.store(true, Ordering::Release);
-        // The wakers of the stack are its own: a frame that means nothing ends the sleep as well.
+        // The wakers belong to the stack; a meaningless frame ends the sleep as well.
         let mut peer = self.peer;
         peer.put(Segment { flags: TcpFlags::RST, ..Segment::syn(9, 9) });
         P::join(self.receiver).expect("the receive thread ends well");
@@ -139,7 +139,7 @@ fn write<P: Platform>(stack: &Stack<P>, socket: &TcpSocket<P>, data: &[u8]) {
     }
 }
 
-/// Handshake, a question, an answer, close; a caller sleeps for each.
+/// Handshake, a request, an answer, close; a caller sleeps for each.
 pub fn connection<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);
     let stack = running.stack.clone();
@@ -158,12 +158,12 @@ pub fn connection<P: Platform>(arch: Architecture) {
     running.end();
 }
 
-/// A listener closes while a peer is in the middle of its handshake: the peer is reset, whichever comes first.
+/// A listener closes during a peer's handshake: the peer is reset, in either order.
 pub fn listener_closes<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);
     let (stack, closing) = (running.stack.clone(), listener.clone());
     let caller = P::spawn("caller", None, ThreadClass::Application, move || stack.unlisten(&closing));
-    // Another caller at the same time, who may find the cell in use.
+    // Another caller at the same time, which may find the cell in use.
     let stack = running.stack.clone();
     let other = P::spawn("other", None, ThreadClass::Application, move || {
         let address = std::net::SocketAddr::new(STACK.into(), 53);
@@ -181,9 +181,8 @@ pub fn listener_closes<P: Platform>(arch: Architecture) {
     running.end();
 }
 
-/// Callers at the same time and nothing else: each opens and closes datagram sockets. Whatever guards the cells, and
-/// whatever hands calls over and brings replies back, changes hands all the time, so that a single step of it that is
-/// not one shows soon.
+/// Only concurrent callers: each opens and closes datagram sockets. Exclusion, hand-over and replies are exercised all
+/// the time, so that a step that is not atomic shows soon.
 pub fn crowd<P: Platform>(arch: Architecture) {
     let (running, listener) = Running::<P>::start(arch);
     let callers = [53, 54].map(|port| {

@@ -1,4 +1,4 @@
-//! Several cells, and calls from where events are told: batches for more than one owner, calls made on the owner's own
+//! Several cells, and calls from event notifications: batches for more than one owner, calls made on the owner's own
 //! thread, several pollers.
 
 use std::net::SocketAddr;
@@ -24,8 +24,8 @@ fn ports<P: Platform>(stack: &Stack<P>, to: u16, from: u16) -> [u16; CELLS] {
     [0, 1].map(|wanted| (from..).find(|port| cell(*port) == wanted).expect("a port"))
 }
 
-/// A batch with a SYN for each of two cells: both are answered, whichever thread has the cell, though nothing follows
-/// that would wake anybody.
+/// A batch with a SYN for each of two cells: both are answered, whichever thread has the cell, although no later event
+/// wakes a thread.
 pub fn several_owners<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start_on(arch, CELLS);
     let ports = ports(&running.stack, PORT, 2000);
@@ -39,7 +39,7 @@ pub fn several_owners<P: Platform>(arch: Architecture) {
     running.end();
 }
 
-/// Told of a listener's child, it resets it from there.
+/// Notified of a listener's child, resets it from the notification.
 struct Resets<P: Platform> {
     stack: Stack<P>,
     listener: Arc<ListenerShared<P>>,
@@ -54,8 +54,8 @@ impl<P: Platform> Watch for Resets<P> {
     }
 }
 
-/// A call that is made where an event is told, on the thread that owns the connection where threads do: the segment
-/// that comes of it reaches a peer that sleeps.
+/// A call from an event notification, on the thread that owns the connection if there is one: the resulting segment
+/// reaches a sleeping peer.
 pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start_on(arch, 1);
     listener.ready.watch(Arc::new(Resets { stack: running.stack.clone(), listener: listener.clone() }));
@@ -69,7 +69,7 @@ pub fn call_on_the_owners_thread<P: Platform>(arch: Architecture) {
     running.peer.put(last);
     running.peer.expect(|header, _| header.flags.contains(TcpFlags::RST).then_some(()));
     running.stack.unlisten(&listener);
-    // A watch and its listener keep each other alive otherwise.
+    // Otherwise a watch and its listener would keep each other alive.
     listener.ready.watch(Arc::new(Deaf));
     running.end();
 }
@@ -80,8 +80,8 @@ impl Watch for Deaf {
     fn ready(&self, _: Readiness, _level: Readiness) {}
 }
 
-/// A batch with a datagram for each of two sockets in two cells, each watched by a thread that sleeps in a set of its
-/// own: both wake.
+/// A batch with a datagram for each of two sockets in two cells, each watched by a thread that sleeps in its own poll
+/// set: both wake.
 pub fn several_pollers<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start_on(arch, CELLS);
     let pollers = [53, 54].map(|port| {

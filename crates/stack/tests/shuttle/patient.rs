@@ -1,5 +1,5 @@
-//! Shuttle's platform without time-outs: a thread that sleeps is woken by another thread or never, so a wake-up that is
-//! lost shows.
+//! Shuttle's platform without time-outs: a sleeping thread is woken by another thread or never, so a lost wake-up
+//! shows.
 
 use sync::shuttle::Shuttle;
 use testbed::over::{Manner, Over};

@@ -1,7 +1,7 @@
 //! A caller that is about to sleep on a socket's readiness word, or registers with a poll set, while another thread
-//! raises what it waits for.
+//! sets the bit that it waits for.
 //!
-//! Generic over the platform: shuttle runs this here, and loom, which knows weak memory, in `tests/loom.rs`.
+//! Generic over the platform: shuttle runs this here, and loom, which models weak memory, in `tests/loom.rs`.
 
 use std::sync::Arc;
 
@@ -9,9 +9,8 @@ use stack::socket::readiness::ReadyState;
 use stack::socket::{PollSet, Pollable, Readiness};
 use sync::{Platform, ThreadClass, Writers};
 
-/// A sleep here ends by a wake-up and by nothing else, so that one that is lost is a deadlock. The bit is set once
-/// before, as by segments that came earlier, and used up: with [`Writers::One`] it is the second edge that takes plain
-/// stores.
+/// A sleep here ends only by a wake-up, so a lost one is a deadlock. The bit is set and cleared once before, as by
+/// earlier segments: with [`Writers::One`] only the second edge uses plain stores.
 pub fn ready_while_lying_down<P: Platform>(writers: Writers) {
     let word = Arc::new(ReadyState::<P>::default());
     word.raise_as(Readiness::READABLE, writers);
@@ -32,7 +31,7 @@ impl<P: Platform> Pollable<P> for Socket<P> {
     }
 }
 
-/// The set hears of an edge that comes while the socket registers.
+/// The set gets an edge that occurs while the socket registers.
 pub fn ready_while_registering<P: Platform>(writers: Writers) {
     let socket = Arc::new(Socket(ReadyState::<P>::default()));
     socket.0.raise_as(Readiness::READABLE, writers);

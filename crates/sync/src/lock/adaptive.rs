@@ -1,7 +1,7 @@
-//! A lock whose waiters spin while its holder has a processor, and sleep while it has none: the mutexes of Solaris and
-//! of FreeBSD.
+//! A lock with waiters that spin while its holder is running and otherwise sleep: the adaptive mutex of Solaris and
+//! FreeBSD.
 //!
-//! The word names the holder, so that a waiter can ask the platform whether that thread runs ([`Platform::runs`]):
+//! The word identifies the holder, so that a waiter can query whether that thread is running ([`Platform::runs`]):
 //!
 //! | word | meaning | unlock |
 //! |---|---|---|
@@ -10,14 +10,15 @@
 //! | the same with bit 31, `SLEEPERS` | there may be sleepers | store 0, wake one |
 //!
 //! A thread that has slept takes the lock with `SLEEPERS` set, because it cannot know whether it was the last sleeper.
-//! Newcomers may overtake sleepers, and spinners too: whoever comes when the word is free has it.
+//! Newcomers may overtake sleepers and spinners: a thread that finds the word free takes it.
 //!
-//! Where the platform cannot tell who runs, as on a real machine without a system call, waiters spin for a bounded time
-//! and then sleep: as [`SpinPark`](super::spin_park::SpinPark), but that sleepers keep no newcomer from spinning.
+//! If the platform cannot tell whether a thread is running, as on a real machine without a system call, waiters spin
+//! for a bounded time and then sleep, as in [`SpinPark`](super::spin_park::SpinPark), except that newcomers spin even
+//! if there are sleepers.
 //!
 //! **Priorities.** With `LENDS`, a waiter that goes to sleep lends its priority to the holder until the holder unlocks
-//! ([`Platform::lend`]), so that a thread of middling priority cannot keep both from running (Sha, Rajkumar and
-//! Lehoczky 1990, "Priority inheritance protocols"; turnstiles do this in both systems).
+//! ([`Platform::lend`]), so that a thread of medium priority cannot block both (Sha, Rajkumar and Lehoczky 1990,
+//! "Priority inheritance protocols"; turnstiles do this in both systems).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -32,30 +33,30 @@ pub struct Adaptive<P: Platform = Real, const LENDS: bool = false> {
 const FREE: u32 = 0;
 const SLEEPERS: u32 = 1 << 31;
 
-/// Turns before sleeping where nobody knows whether the holder runs: as [`SpinPark`](super::spin_park::SpinPark).
+/// Turns before sleeping if it is unknown whether the holder is running: as [`SpinPark`](super::spin_park::SpinPark).
 const SPINS: u32 = 300;
 
 /// The word of a lock that the calling thread holds.
 #[inline(always)]
 fn mine<P: Platform>() -> u32 {
-    // A thread without a number, at the end of its life, is named by what fits.
+    // A thread without a number, at the end of its life, gets a truncated value.
     (P::thread_index() as u32 & (SLEEPERS / 2 - 1)) + 1
 }
 
-/// The thread that a word names; the word is not free.
+/// The thread that a word identifies; the word is not free.
 fn holder(word: u32) -> usize {
     (word & !SLEEPERS) as usize - 1
 }
 
 impl<P: Platform, const LENDS: bool> Adaptive<P, LENDS> {
-    /// Whether a waiter that has spun for `spins` turns goes on, while `word` names the holder.
+    /// Whether a waiter that has spun for `spins` turns continues, with the holder in `word`.
     fn spins_on(word: u32, spins: u32) -> bool {
-        // A model checker is to explore the sleep: after one turn of spinning, loom would let the holder go first.
+        // A model checker must explore the sleep: after one turn of spinning, loom would run the holder first.
         let bound = if P::EXPLORED { 0 } else { SPINS };
         P::runs(holder(word)).unwrap_or(spins < bound)
     }
 
-    /// Sleeps until the thread that `word` names unlocks, if the lock is still as `word` says.
+    /// Sleeps until the holder in `word` unlocks, if the lock's word is still `word`.
     fn sleep(&self, word: u32) {
         let marked = word | SLEEPERS;
         if word != marked && self.word.compare_exchange(word, marked, Relaxed, Relaxed).is_err() {

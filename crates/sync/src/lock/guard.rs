@@ -1,4 +1,4 @@
-//! The guard: proof that its thread holds the lock, and the way to the value.
+//! The guard: proof that its thread holds the lock, and access to the value.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! The names of the exclusion algorithms.
+//! The exclusion algorithms, by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// How a [`Lock`](crate::Lock) excludes. Chosen when the lock is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LockKind {
-    /// No waiting: the structure around the lock makes contention impossible, and the lock checks that it does.
+    /// No waiting: the surrounding structure excludes contention, and the lock checks that.
     Null,
     /// Test-and-set: waiters keep writing the word. Random grant, heavy traffic. Nahum et al.'s default lock.
     Tas,
@@ -22,12 +22,12 @@ pub enum LockKind {
     SpinPark,
     /// Sleeps at once. Newcomers may overtake sleepers.
     Blocking,
-    /// Sleeps at once; but a thread that is the only one to use the lock for a while takes it with plain stores.
+    /// Sleeps at once; but a thread that has been the only user for a while takes the lock with plain stores.
     Reserved,
-    /// Spins while the holder has a processor, else sleeps: Solaris' and FreeBSD's mutexes. Where the platform cannot
-    /// tell, as on a real machine, as `SpinPark`.
+    /// Spins while the holder is running, otherwise sleeps: Solaris's and FreeBSD's mutexes. If the platform cannot
+    /// tell, as on a real machine, like `SpinPark`.
     Adaptive,
-    /// As `Adaptive`; a waiter that sleeps lends the holder its priority, where the platform has priorities.
+    /// As `Adaptive`, with priority inheritance by the holder from sleeping waiters, if the platform has priorities.
     AdaptiveLending,
 }
 

@@ -1,9 +1,9 @@
 //! Queue lock: first come, first served, each waiter watching a word of its own.
 //!
 //! Mellor-Crummey and Scott's lock in the form of the K42 operating system (described by Scott, "Shared-Memory
-//! Synchronization", 2013, section 4.3.1): a waiter's node lives on its stack *only while it waits*. When it gets the
-//! lock it moves what the node knew, its successor, into the lock itself. So a lock is two words, nothing is
-//! allocated, the guard carries no node, and no thread has to be known in advance.
+//! Synchronization", 2013, section 4.3.1): a waiter's node is on its stack *only while it waits*. When it gets the lock
+//! it moves its successor from the node into the lock itself. So a lock is two words, nothing is allocated, the guard
+//! carries no node, and threads need not be registered.
 //!
 //! ```text
 //! tail == FREE     free
@@ -39,7 +39,7 @@ struct Node<P: Platform> {
     waiting: P::AtomicU32,
 }
 
-/// Turns a waiter spins on its own word before it yields between looks.
+/// Turns that a waiter spins on its own word before it yields between checks.
 const SPINS: u32 = 200;
 
 fn pause<P: Platform>(spins: &mut u32) {
@@ -58,7 +58,7 @@ impl<P: Platform> Mcs<P> {
         (tail > HELD).then_some(tail)
     }
 
-    /// The word in which the successor of `tail` announces itself.
+    /// The word in which the successor of `tail` registers itself.
     ///
     /// # Safety
     /// `tail` is [`HELD`], or the node that the caller has just replaced as the last of the queue.

@@ -5,7 +5,7 @@
 //!
 //! The fast path is: try; on success add one to this thread's counter. A thread whose first try fails is counted and
 //! then waits as the kind prescribes. What may never happen: a guard sent to another thread, a wait that the lock order
-//! does not allow (debug builds refuse it), or an acquisition that is not counted.
+//! forbids (debug builds refuse it), or an acquisition that is not counted.
 
 mod adaptive;
 mod blocking;
@@ -215,14 +215,14 @@ impl<T, P: Platform, C> Lock<T, P, C> {
     ///
     /// # Panics
     /// In debug builds, when the lock order does not allow this class here. In all builds, when the kind is
-    /// [`LockKind::Null`] and the lock is held: the structure that was to make contention impossible does not.
+    /// [`LockKind::Null`] and the lock is held: the surrounding structure failed to exclude contention.
     #[inline]
     pub fn lock(&self) -> Guard<'_, T, P, C> {
         self.acquire(None)
     }
 
-    /// As [`lock`](Self::lock), where other locks of the class may be held: those with a lower `index`, a number
-    /// that the caller gives each lock of the class once and for all.
+    /// As [`lock`](Self::lock), where other locks of the class may be held: those with a lower `index`, a fixed number
+    /// that the caller assigns to each lock of the class.
     ///
     /// # Panics
     /// As [`lock`](Self::lock).

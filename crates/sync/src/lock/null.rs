@@ -1,7 +1,7 @@
-//! The null lock: excludes no thread, and checks that none had to be excluded.
+//! The null lock: never waits, and checks that no thread would have to.
 //!
-//! For cells that structure already keeps to one thread at a time. It costs an uncontended test-and-set, because the
-//! alternative to a check that cannot race is undefined behaviour.
+//! For cells that the structure already limits to one thread at a time. It costs an uncontended test-and-set, because
+//! without an atomic check an error would be undefined behaviour.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

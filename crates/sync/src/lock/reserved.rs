@@ -1,22 +1,21 @@
 //! A lock reserved for the one thread that uses it (Kawachiya, Koseki and Onodera 2002, "Lock reservation").
 //!
-//! For what may be used by any thread, and as a rule is used by one: a stream's leftovers, the transmit queue of a
-//! stack that one thread drives. After some acquisitions in a row the thread that made them has the lock *reserved*:
-//! from then on it says that it holds the lock with a plain store, and looks whether the reservation still stands; no
-//! instruction locks the bus. Another thread takes the word behind, which it always could, ends the reservation with a
-//! heavy fence, and waits until its former owner is out. So owner and newcomer are the two sides of
-//! [`Platform::light_fence`].
+//! For data that any thread may use, but usually one thread does: a stream's leftovers, the transmit queue of a stack
+//! that one thread drives. After some acquisitions in a row the lock is *reserved* for the thread that made them. From
+//! then on it takes the lock by a plain store and a check that the reservation is still valid, without a locked
+//! instruction. Another thread takes the underlying word, ends the reservation with a heavy fence, and waits until the
+//! former owner has left. So owner and newcomer are the two sides of [`Platform::light_fence`].
 //!
 //! | thread | takes | must find |
 //! |---|---|---|
-//! | the owner | `held`, by a store | the reservation standing, after a light fence |
+//! | the owner | `held`, by a store | the reservation valid, after a light fence |
 //! | any other | `word` | the reservation ended, after a heavy fence, and `held` clear |
 //!
-//! Each ending doubles the acquisitions that it takes to reserve again: two threads that share soon have a plain lock.
-//! What may never happen: a thread that goes in by the word while `held` was not seen clear after the reservation
-//! ended; a second thread that writes `held`. A former owner may have read the reservation and not have stored yet,
-//! however long ago that was; it would then clear the `held` of the other. So a lock is only ever reserved for the
-//! first thread it was reserved for.
+//! Each ending doubles the acquisitions needed for the next reservation: two threads that share soon have a plain lock.
+//! What may never happen: a thread enters by the word without having seen `held` clear after the reservation ended; a
+//! second thread writes `held`. A former owner may have read the reservation and be interrupted before its store for
+//! any length of time; its store would then clear the `held` of a second owner. So a lock is only ever reserved for the
+//! first thread that it was reserved for.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -26,38 +25,37 @@ use crate::{Atomic, Platform, Real};
 
 /// Instead of an owner's index: the lock is not reserved.
 const NOBODY: u32 = u32::MAX;
-/// Acquisitions in a row by one thread after which it is the owner, as a power of two, at first. One under a checker:
-/// it explores what follows.
+/// Initial number of acquisitions in a row by one thread after which it becomes the owner, as a power of two. One under
+/// a checker, which explores the states that follow.
 const FIRST_STREAK: u32 = 6;
-/// The upper bound of the same.
+/// The upper bound of that number.
 const MOST_STREAK: u32 = 20;
 
 /// See the head of this file.
 pub struct Reserved<P: Platform = Real> {
-    /// Index of the thread that need not take the word.
+    /// Index of the thread that the lock is reserved for.
     owner: P::AtomicU32,
-    /// The owner is in, or was about to be when the reservation ended.
+    /// The owner is inside, or was about to enter when the reservation ended.
     held: P::AtomicBool,
     word: Blocking<P>,
     /// The holder acquired through the word. Written by the holder, as are the fields below.
     by_word: P::AtomicBool,
-    /// The last thread that acquired through the word; from the first reservation on, the thread that it and all later
-    /// ones are for.
+    /// The last thread that acquired through the word; from the first reservation on, the only thread of all
+    /// reservations.
     heir: P::AtomicU32,
-    /// How many times in a row the heir came, how many it takes as a power of two, and whether the heir is settled.
+    /// Acquisitions in a row by the heir, the number needed as a power of two, and whether the heir is settled.
     streak: P::AtomicU32,
 }
 
-/// Where the patience stands in [`Reserved::streak`].
+/// Position of the exponent in [`Reserved::streak`].
 const SHIFT: u32 = 24;
-/// Where the count of acquisitions stands in it.
+/// Mask of the count of acquisitions in it.
 const COUNT: u32 = (1 << SHIFT) - 1;
 /// The heir is settled.
 const SETTLED: u32 = 1 << 31;
 
 impl<P: Platform> Reserved<P> {
-    /// The owner's way in. False: the lock is not reserved for the calling thread any more, or was not, or it is in
-    /// already.
+    /// The owner's fast path. False: the lock is not reserved for the calling thread, or that thread is already inside.
     #[inline(always)]
     fn enter_as_owner(&self) -> bool {
         let me = P::known_thread_index();
@@ -73,7 +71,7 @@ impl<P: Platform> Reserved<P> {
         false
     }
 
-    /// The word has been taken: ends a reservation. Whether its owner is out.
+    /// Ends a reservation, with the word taken. Returns whether its owner is outside.
     fn end_reservation(&self) -> bool {
         if self.owner.load(Relaxed) != NOBODY {
             self.owner.store(NOBODY, Relaxed);
@@ -84,14 +82,14 @@ impl<P: Platform> Reserved<P> {
         !self.held.load(Acquire)
     }
 
-    /// The calling thread is in, by the word.
+    /// The calling thread has entered by the word.
     fn entered(&self) {
         self.by_word.store(true, Relaxed);
         let me = P::thread_index() as u32;
         let streak = self.streak.load(Relaxed);
         let (count, rest) = (streak & COUNT, streak & !COUNT);
         let count = if self.heir.load(Relaxed) == me {
-            // More than the patience only where the owner's way was missed: `held` was not clear for a moment.
+            // Exceeds the number needed only if the owner's fast path failed because `held` was set for a moment.
             (count + 1).min(COUNT)
         } else if rest & SETTLED != 0 {
             0
@@ -150,7 +148,7 @@ impl<P: Platform> RawLock for Reserved<P> {
         self.word.lock();
         let mut spins = 0;
         while !self.end_reservation() {
-            // The former owner is in: it took no word to sleep on, and what it does is short.
+            // The former owner is inside: it holds no word to sleep on, and its critical sections are short.
             P::relax(spins);
             spins = spins.saturating_add(1);
         }

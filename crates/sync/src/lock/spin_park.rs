@@ -1,4 +1,4 @@
-//! A lock whose waiters spin for about as long as a sleep would cost them, then sleep.
+//! A lock with waiters that spin for about the cost of a sleep, then sleep.
 
 use super::RawLock;
 use super::blocking::Blocking;
@@ -22,7 +22,7 @@ impl<P: Platform> RawLock for SpinPark<P> {
     }
 
     fn lock(&self) {
-        // On a checked platform each turn is a scheduling point: one look before sleeping explores the same races.
+        // On a checked platform each turn is a scheduling point: one check before sleeping explores the same races.
         self.0.spin_then_sleep(if P::EXPLORED { 1 } else { SPINS });
     }
 

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::RawLock;
 use crate::{Atomic, Platform, Real};
 
-/// Waiters test-and-set until they win, taking the line from the holder each time: the lock whose unfairness and
-/// traffic Nahum et al. measured, so it does not back off. On [`Real`] a long spin yields (see [`Platform::relax`]).
+/// Waiters test-and-set until they succeed, taking the cache line from the holder each time. Nahum et al. measured the
+/// unfairness and traffic of this lock, so it does not back off. On [`Real`] a long spin yields (see
+/// [`Platform::relax`]).
 pub struct Tas<P: Platform = Real> {
     held: P::AtomicU32,
 }

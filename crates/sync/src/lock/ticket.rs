@@ -12,8 +12,8 @@ pub struct Ticket<P: Platform = Real> {
     serving: P::AtomicU32,
 }
 
-/// Turns a waiter spins while it is next in line. Those behind it yield at once: with fewer processors than
-/// threads, a spinning queue would keep the very thread from running that has to be served.
+/// Turns that a waiter spins while it is next in line. Those behind it yield at once: with fewer processors than
+/// threads, a spinning queue could keep the next thread from running.
 const SPINS_WHEN_NEXT: u32 = 400;
 
 impl<P: Platform> Ticket<P> {
@@ -32,8 +32,8 @@ impl<P: Platform> RawLock for Ticket<P> {
     #[inline(always)]
     fn try_lock(&self) -> bool {
         let serving = self.serving.load(Acquire);
-        // Succeeds only if no thread has drawn a ticket since: no waiter is overtaken. The Acquire above is the one
-        // that sees the last holder's work; a ticket as such carries none.
+        // Succeeds only if no thread has drawn a ticket since: no waiter is overtaken. The Acquire above synchronises
+        // with the last holder; drawing a ticket does not.
         self.next.compare_exchange(serving, serving.wrapping_add(1), Relaxed, Relaxed).is_ok()
     }
 

@@ -1,26 +1,26 @@
-//! The monotonic clock, read through the processor's cycle counter where that is what the kernel reads, too.
+//! The monotonic clock, read through the processor's cycle counter if the kernel uses that too.
 //!
-//! `clock_gettime` costs several times what the counter costs, and the stack reads the time once for each call of a
-//! user. So a thread asks the kernel once, remembers counter and time, and for a fraction of a millisecond goes on from
-//! there by the counter alone. The rate between the two is measured against the kernel over tens of milliseconds; until
-//! it is known, and on machines whose kernel does not trust the counter, every reading is the kernel's.
+//! `clock_gettime` costs several times as much as the counter, and the stack reads the time once for each user call. So
+//! a thread reads the kernel's clock once, stores counter and time, and extrapolates from the counter for a fraction of
+//! a millisecond. The rate is measured against the kernel over tens of milliseconds. Until it is known, and where the
+//! kernel does not trust the counter, every reading is the kernel's.
 //!
-//! What may never happen: a time that goes backwards on one thread. Between threads readings agree as well as the
-//! kernel steers its clock within one horizon (at most 500 parts per million: 0.2 microseconds).
+//! What may never happen: a time that goes backwards on one thread. Between threads, readings differ by at most the
+//! kernel's clock adjustment within one horizon (500 parts per million: 0.2 microseconds).
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long a thread goes on without the kernel, in cycles: 0.3 milliseconds at 3 GHz.
+/// How long a thread extrapolates, in cycles: 0.3 milliseconds at 3 GHz.
 const HORIZON: u64 = 1 << 20;
-/// The rate is measured over at least so many nanoseconds.
+/// The rate is measured over at least this many nanoseconds.
 const BASELINE: u64 = 20_000_000;
 
-/// Counter and kernel read within so many cycles count as read at once: 0.3 microseconds at 3 GHz.
+/// Counter and kernel's clock read within this many cycles count as simultaneous: 0.3 microseconds at 3 GHz.
 const CLOSE: u64 = 1_000;
 
-/// Nanoseconds a cycle, in units of 2^-32; 0: not known, or not to be used.
+/// Nanoseconds per cycle, in units of 2^-32; 0: unknown, or not to be used.
 static RATE: AtomicU64 = AtomicU64::new(0);
 /// The first reading, if the counter can be trusted.
 static FIRST: OnceLock<Option<Reading>> = OnceLock::new();
@@ -44,7 +44,7 @@ pub(super) fn now() -> u64 {
         return without_rate();
     }
     let (latest, cycles) = (LATEST.get(), counter());
-    // A counter that went back, as after a migration of the machine, is far beyond the horizon.
+    // A counter that went back, as after a migration of the virtual machine, appears far beyond the horizon.
     let passed = cycles.wrapping_sub(latest.cycles);
     if passed < HORIZON { latest.nanos + ((passed * rate) >> 32) } else { ask_again(latest, rate) }
 }
@@ -59,7 +59,7 @@ fn ask_again(latest: Reading, rate: u64) -> u64 {
             LATEST.set(Reading { nanos, ..both });
             nanos
         }
-        // Remembered as old: the next call reads the kernel's clock again, and never returns less than this reading.
+        // Stored as expired: the next call reads the kernel's clock again, and never returns less than this reading.
         Err(nanos) => {
             let nanos = nanos.max(told_at_most);
             LATEST.set(Reading { nanos: nanos.saturating_sub((HORIZON * rate) >> 32), ..latest });
@@ -68,7 +68,7 @@ fn ask_again(latest: Reading, rate: u64) -> u64 {
     }
 }
 
-/// The kernel's time; on the way the rate, once enough time has passed since the first reading.
+/// The kernel's time; also computes the rate, once enough time has passed since the first reading.
 #[cold]
 fn without_rate() -> u64 {
     let first = FIRST.get_or_init(|| if trusted() { (0..8).find_map(|_| both().ok()) } else { None });
@@ -77,7 +77,7 @@ fn without_rate() -> u64 {
     let cycles = here.cycles.wrapping_sub(first.cycles);
     if passed >= BASELINE
         && let Ok(rate) = u64::try_from((u128::from(passed) << 32) / u128::from(cycles.max(1)))
-        // Slower than 0.25 GHz it is not the counter that this file is about, and products with it could overflow.
+        // Below 0.25 GHz it is not a cycle counter, and products with it could overflow.
         && rate < 1 << 34
     {
         RATE.store(rate, Ordering::Relaxed);
@@ -85,7 +85,7 @@ fn without_rate() -> u64 {
     here.nanos
 }
 
-/// Counter and kernel's clock at one moment; the kernel's alone where the thread was held up between the two.
+/// Counter and kernel's clock at one moment; only the kernel's if the thread was interrupted between the two.
 fn both() -> Result<Reading, u64> {
     let before = counter();
     let nanos = kernel();
@@ -125,8 +125,8 @@ fn kernel() -> u64 {
 mod tests {
     use super::*;
 
-    /// Reads the clock for as long as it takes to know the rate, against the kernel. Of a machine that is busy it may
-    /// take a few calls more, for none counts in which this thread was held up.
+    /// Compares the clock with the kernel's until the rate is known. On a busy machine this takes more calls, because
+    /// calls in which the thread was interrupted do not count.
     #[test]
     fn it_never_goes_back_and_stays_with_the_kernels() {
         let start = kernel();

@@ -1,4 +1,4 @@
-//! A doorbell that `poll`, `epoll` and `select` can hear: an eventfd.
+//! A doorbell for `poll`, `epoll` and `select`: an eventfd.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -25,7 +25,7 @@ impl Doorbell {
             let text = format!("cannot make a doorbell (eventfd): {reason}; raise the descriptor limit (ulimit -n)");
             return Err(io::Error::new(reason.kind(), text));
         }
-        // SAFETY: the kernel has just returned this descriptor; no other code knows it.
+        // SAFETY: the kernel has just returned this descriptor; no other code has it.
         Ok(Self { armed: Armed::new(), event: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
@@ -47,12 +47,12 @@ impl Doorbell {
         unsafe { libc::write(self.event.as_raw_fd(), (&raw const one).cast(), size_of_val(&one)) };
     }
 
-    /// Says that the reader is about to sleep. Look for work once more after this, before sleeping.
+    /// Announces that the reader is about to sleep. Check for work once more after this, before sleeping.
     pub fn arm(&self) {
         self.armed.arm();
     }
 
-    /// Says that the reader is awake, and forgets rings so far. Look for work after this.
+    /// Announces that the reader is awake, and clears rings so far. Check for work after this.
     pub fn drain(&self) {
         self.armed.disarm();
         let mut count = 0u64;

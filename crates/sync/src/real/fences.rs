@@ -1,9 +1,9 @@
-//! Two fences that order each other, one nearly free and one dear.
+//! Two fences that order each other, one nearly free and one expensive.
 //!
-//! A sender that stores and then looks whether the receiver sleeps, against a receiver that says so and then looks once
-//! more, needs a full fence on each side. The sender does it for every message, the receiver only before it sleeps.
-//! Where the kernel offers membarrier(2), the receiver has it execute the fence on *all* processors that run this
-//! process, and the sender need only keep its compiler from reordering.
+//! A sender stores and then checks whether the receiver sleeps; the receiver announces its sleep and then checks once
+//! more. Each side needs a full fence between its two steps: the sender for every message, the receiver only before it
+//! sleeps. Where the kernel offers membarrier(2), the receiver has it execute the fence on *all* processors that run
+//! this process, and the sender needs only a compiler fence.
 
 use std::sync::atomic::{AtomicU8, Ordering, compiler_fence, fence};
 
@@ -33,22 +33,21 @@ fn light_by_itself() {
     fence(Ordering::SeqCst);
 }
 
-/// The heavy side always knows the way: a light side that saw `ASYMMETRIC` was not the only one to.
+/// The heavy side always has the decision: it sees `ASYMMETRIC` if a light side did.
 pub(super) fn heavy() {
     fence(Ordering::SeqCst);
     if WAY.load(Ordering::Relaxed) == UNKNOWN {
         decide();
     }
     if WAY.load(Ordering::SeqCst) == ASYMMETRIC && !membarrier(PRIVATE_EXPEDITED) {
-        // A child of fork(2) has to register anew.
+        // A child of fork(2) must register again.
         let again = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
         assert!(again, "membarrier worked before and does not now: allow the system call (seccomp), or never");
     }
 }
 
 /// The first fence of either kind decides for the process: before it, no thread can have seen `ASYMMETRIC`. If two
-/// threads come first at once, one of them decides, and a light side that has not seen the decision yet executes a full
-/// fence.
+/// threads are first at once, one decides, and a light side that has not seen the decision executes a full fence.
 #[cold]
 fn decide() {
     let way = if membarrier(REGISTER_PRIVATE_EXPEDITED) { ASYMMETRIC } else { SYMMETRIC };

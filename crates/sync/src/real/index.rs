@@ -1,8 +1,8 @@
-//! Which thread is this: a small dense number, and with it the thread's block of counters.
+//! The number of the calling thread, small and dense, and its block of counters.
 //!
-//! The number is taken from a free list on first use and put back when the thread ends. "Ends" means after every
-//! Rust thread-local destructor, for those may still take locks and count; so it is put back by the destructor of a
-//! POSIX thread key, which glibc runs later. What may never happen: two live threads with one number.
+//! The number is taken from a free list on first use and returned when the thread ends: after every Rust thread-local
+//! destructor, because those may still take locks and count. So the destructor of a POSIX thread key, which glibc runs
+//! later, returns it. What may never happen: two live threads with one number.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -14,11 +14,11 @@ use std::sync::{Mutex, OnceLock};
 use super::PROFILE;
 use crate::profile::ThreadCounters;
 
-/// What a thread knows about itself.
+/// The cached data of a thread.
 #[derive(Clone, Copy)]
 struct Current {
     index: usize,
-    /// `None` only in the constant that stands for "not asked yet".
+    /// `None` only in the constant for "not initialised yet".
     counters: Option<&'static ThreadCounters>,
 }
 

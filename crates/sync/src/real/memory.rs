@@ -2,8 +2,7 @@
 
 use std::{fs, mem};
 
-/// The machine's memory in bytes, or less where the process's address space (`ulimit -v`) or its control group is
-/// limited.
+/// The machine's memory in bytes, or less if the process's address space (`ulimit -v`) or its control group is limited.
 pub(super) fn limit() -> Option<u64> {
     [machine(), address_space(), control_group()].into_iter().flatten().min()
 }
@@ -22,7 +21,7 @@ fn address_space() -> Option<u64> {
     (!refused && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Of version 2, as a container sees its own.
+/// Control group version 2, as seen from inside a container.
 fn control_group() -> Option<u64> {
     fs::read_to_string("/sys/fs/cgroup/memory.max").ok()?.trim().parse().ok()
 }

@@ -1,7 +1,7 @@
 //! The real machine: the hardware's atomics, the kernel's threads, futexes and clock.
 //!
-//! The seam is free here: each function is the instruction or the system call it stands for, inlined. The system calls
-//! of the crate are all in this directory.
+//! The seam costs nothing here: each function is one instruction or system call, inlined. The system calls of the crate
+//! are all in this directory.
 
 mod atomics;
 mod clock;
@@ -60,26 +60,26 @@ impl Real {
         Ok(())
     }
 
-    /// As [`Platform::spawn`], for a caller that can do without the thread.
+    /// As [`Platform::spawn`], for a caller that can work without the thread.
     ///
     /// # Errors
-    /// The machine refuses another thread: there is no memory for its stack, or the process may not have so many.
+    /// The system refuses another thread: there is no memory for its stack, or the process has reached its limit.
     pub fn try_spawn(
         name: &str,
         cpu: Option<usize>,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<thread::JoinHandle<()>> {
         let pinned = move || {
-            // A CPU that may not be used is a matter of speed: a caller that must know calls `Real::pin` itself.
+            // A CPU that may not be used only costs speed: a caller that must know calls `Real::pin` itself.
             let _ = cpu.map(Real::pin);
             body();
         };
         thread::Builder::new().name(name.to_owned()).spawn(pinned)
     }
 
-    /// Has all threads allocate from one heap. Otherwise the C library (glibc) sets 64 MiB of address space aside for
-    /// each thread as long as it gets them, which leaves nothing for the others where address space is limited (`ulimit
-    /// -v`). Allocations of several threads then wait for each other. To be called before threads are started.
+    /// Has all threads allocate from one heap. Otherwise glibc reserves 64 MiB of address space for each thread while
+    /// it can, which leaves none for other threads if address space is limited (`ulimit -v`). With one heap,
+    /// allocations of several threads wait for each other. Call it before threads are started.
     pub fn allocate_from_one_heap() {
         #[cfg(target_env = "gnu")]
         // SAFETY: takes plain integers, and changes nothing about memory that is allocated already.
@@ -193,7 +193,7 @@ impl Platform for Real {
 
     #[inline]
     fn with_held(look: impl FnOnce(&HeldLocks)) {
-        // A thread that is already tearing down its thread locals goes unchecked.
+        // A thread that is already destroying its thread-locals is not checked.
         let _ = HELD.try_with(look);
     }
 }

@@ -12,7 +12,7 @@ thread_local! {
 pub(super) fn next() -> u64 {
     let (mut batch, left) = DRAWN.get();
     let left = if left == 0 { refill(&mut batch) } else { left } - 1;
-    // A number once given is erased, so that it cannot be read back.
+    // A returned number is erased, so that it cannot be read back.
     let number = std::mem::take(&mut batch[left]);
     DRAWN.set((batch, left));
     number

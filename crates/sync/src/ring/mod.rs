@@ -1,7 +1,7 @@
 //! Bounded queues between threads: [`spsc`] for one producer and one consumer, [`Mpsc`] for many producers.
 //!
 //! Both hold a power of two of elements, keep producer's and consumer's words on separate cache lines, never allocate
-//! after they are made, give a refused value back ([`Full`]), and drop what is left in them.
+//! after construction, return a refused value ([`Full`]), and drop remaining values.
 
 mod mpsc;
 pub mod spsc;
@@ -10,7 +10,7 @@ pub use mpsc::{Consuming, Mpsc, MpscReceiver, MpscSender};
 
 use std::fmt;
 
-/// The ring has no room; the value comes back.
+/// The ring has no room; contains the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Full<T>(pub T);
 
@@ -31,7 +31,7 @@ impl<T> std::error::Error for Full<T> {}
 /// The number of slots for a ring asked to hold `capacity` elements.
 ///
 /// # Panics
-/// If `capacity` is 0, or so large that no power of two above it exists.
+/// If `capacity` is 0, or too large to be rounded up to a power of two.
 fn slots(capacity: usize) -> usize {
     assert!(capacity > 0, "a ring of capacity 0 passes nothing; ask for at least 1");
     match capacity.checked_next_power_of_two() {

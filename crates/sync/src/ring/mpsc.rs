@@ -1,6 +1,6 @@
 //! Many producers, one consumer at a time.
 //!
-//! Vyukov's bounded queue: each slot carries a sequence number that tells which side may use it next.
+//! Vyukov's bounded queue: each slot has a sequence number that shows which side may use it next.
 //!
 //! | slot's number, for position `p` | the slot |
 //! |---|---|
@@ -9,11 +9,11 @@
 //! | `p + slots` | is free for the next round |
 //!
 //! Producers draw positions from `tail` with a compare-exchange and then publish by the slot's number, so a producer
-//! that is interrupted between the two holds up the consumer at its slot but no other producer. Values of one producer
-//! come out in the order in which it pushed them; the order of all is the order of the draws.
+//! that is interrupted between the two delays the consumer at its slot but no other producer. Values of one producer
+//! are popped in the order in which it pushed them; the order of all values is that of the draws.
 //!
-//! The consumer's role is a flag: [`Mpsc::consumer`] takes it for a batch, [`Mpsc::channel`] for good. What may never
-//! happen: two consumers at once, in any build; the second is refused.
+//! The consumer's role is a flag: [`Mpsc::consumer`] takes it for a batch, [`Mpsc::channel`] permanently. What may
+//! never happen: two consumers at once, in any build; the second is refused.
 
 use std::mem::MaybeUninit;
 use std::ops::Deref;
@@ -117,7 +117,7 @@ impl<T, P: Platform> Mpsc<T, P> {
     #[inline]
     pub fn consumer(&self) -> Option<Consuming<'_, T, P>> {
         let claim = self.consumer.claimed.compare_exchange(false, true, Acquire, Relaxed);
-        // Not `and`: a role made before the verdict would be dropped on refusal, and end another's.
+        // Not `and`: its argument would be built first and, dropped on failure, would end another consumer's role.
         claim.is_ok().then(|| Consuming { queue: self })
     }
 
@@ -279,7 +279,7 @@ impl<T, P: Platform> MpscReceiver<T, P> {
         self.queue.len_hint()
     }
 
-    /// Whether every sender has gone. What they pushed can still be popped.
+    /// Whether every sender has been dropped. Pushed values can still be popped.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.queue) == 1
     }

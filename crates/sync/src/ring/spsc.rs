@@ -6,10 +6,10 @@
 //! ---[#][#][#][#][#][#][#]--[ ][ ][ ]---          full when tail - head == number of slots
 //! ```
 //!
-//! Each side keeps a private copy of its own position and of the last position it saw of the other, and looks at the
-//! other's word only when the copy says "full" or "empty": at a steady load the two words change hands once per
-//! batch, not once per element. What may never happen: a slot touched by both sides at once. The producer's Release of
-//! `tail` gives a slot to the consumer, the consumer's Release of `head` gives it back.
+//! Each side keeps a private copy of its own position and of the last position it saw of the other, and reads the
+//! other's word only when the copy shows "full" or "empty": under steady load the two cache lines are transferred once
+//! per batch, not once per element. What may never happen: a slot touched by both sides at once. The producer's Release
+//! of `tail` gives a slot to the consumer, the consumer's Release of `head` returns it.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ unsafe impl<T: Send, P: Platform> Send for Shared<T, P> {}
 pub struct Producer<T, P: Platform = Real> {
     ring: Arc<Shared<T, P>>,
     tail: usize,
-    /// Where the consumer was when last looked at: at or behind where it is.
+    /// The consumer's position at the last read: at or behind the current one.
     head_seen: usize,
 }
 
@@ -44,7 +44,7 @@ pub struct Producer<T, P: Platform = Real> {
 pub struct Consumer<T, P: Platform = Real> {
     ring: Arc<Shared<T, P>>,
     head: usize,
-    /// Where the producer was when last looked at: at or behind where it is.
+    /// The producer's position at the last read: at or behind the current one.
     tail_seen: usize,
 }
 
@@ -69,7 +69,7 @@ impl<T, P: Platform> Shared<T, P> {
     }
 
     fn len(&self) -> usize {
-        // The head first: it only moves towards the tail, so the difference cannot come out negative.
+        // The head first: it only moves towards the tail, so the difference cannot be negative.
         let head = self.head.load(Acquire);
         self.tail.load(Acquire).wrapping_sub(head).min(self.capacity())
     }
@@ -90,8 +90,8 @@ impl<T, P: Platform> Producer<T, P> {
         Ok(())
     }
 
-    /// Appends values until the ring is full or `values` ends; returns how many. Takes no value it cannot place, and
-    /// shows them to the consumer together.
+    /// Appends values until the ring is full or `values` ends; returns how many. Takes no value without room for it,
+    /// and publishes all of them together.
     pub fn push_batch(&mut self, values: impl IntoIterator<Item = T>) -> usize {
         let room = self.room(usize::MAX);
         let publish = Publish { from: self.tail, producer: self };
@@ -113,7 +113,7 @@ impl<T, P: Platform> Producer<T, P> {
         capacity - self.tail.wrapping_sub(self.head_seen)
     }
 
-    /// Fills the next slot, which the caller knows to be free, without showing it yet.
+    /// Fills the next slot, which the caller knows to be free, without publishing it yet.
     #[inline]
     fn write(&mut self, value: T) {
         let slot = &self.ring.slots[self.tail & self.ring.mask];
@@ -143,7 +143,7 @@ impl<T, P: Platform> Producer<T, P> {
     }
 }
 
-/// Shows a batch to the consumer when it ends, also if the iterator panics half-way.
+/// Publishes a batch to the consumer at its end, also if the iterator panics.
 struct Publish<'a, T, P: Platform> {
     from: usize,
     producer: &'a mut Producer<T, P>,
@@ -193,7 +193,7 @@ impl<T, P: Platform> Consumer<T, P> {
         self.tail_seen.wrapping_sub(self.head)
     }
 
-    /// Empties the next slot, which the caller knows to be full, without giving it back yet.
+    /// Empties the next slot, which the caller knows to be full, without returning it yet.
     #[inline]
     fn read(&mut self) -> T {
         let slot = &self.ring.slots[self.head & self.ring.mask];
@@ -219,7 +219,7 @@ impl<T, P: Platform> Consumer<T, P> {
         self.ring.capacity()
     }
 
-    /// Whether the producer has gone. What it pushed can still be popped.
+    /// Whether the producer has been dropped. Pushed values can still be popped.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.ring) == 1
     }

@@ -1,5 +1,5 @@
-//! Small programs, one per primitive, for any platform. Each asserts what the primitive promises; the checkers vary the
-//! schedule. The work is as small as shows the promise: two threads, one operation each.
+//! Small programs, one per primitive, for any platform. Each asserts the guarantees of the primitive; the checkers vary
+//! the schedule. The work is minimal: two threads, one operation each.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -17,7 +17,7 @@ fn join<P: Platform>(handle: P::JoinHandle) {
     }
 }
 
-/// A cell that the model says is shared soundly; the checker says whether it is.
+/// A cell that the model claims is shared soundly; the checker verifies that.
 struct Shared<P: Platform, T>(P::Cell<T>);
 // SAFETY: the claim under test. Both checkers run every model thread on one thread of the kernel.
 unsafe impl<P: Platform, T> Sync for Shared<P, T> {}
@@ -44,7 +44,7 @@ pub fn exclusion<P: Platform>(kind: LockKind) {
     assert_eq!(*lock.lock(), 2, "an increment was lost");
 }
 
-/// The lock is reserved for the thread that made it, which uses it while another comes, for so many turns.
+/// The lock is reserved for the thread that made it, which uses it for `turns` turns while another thread takes it.
 pub fn reservation<P: Platform>(turns: usize) {
     let lock: Arc<Lock<usize, P>> = Arc::new(Lock::new(LockKind::Reserved, LockClass::Group, 0));
     *lock.lock() += 1;
@@ -55,7 +55,7 @@ pub fn reservation<P: Platform>(turns: usize) {
     assert_eq!(*lock.lock(), 2 + turns, "an increment was lost");
 }
 
-/// A thread claims a value, uses it and gives it up, while another comes by the lock.
+/// A thread claims a value, uses it and releases it, while another uses the lock.
 pub fn claim<P: Platform>() {
     let value: Arc<ClaimLock<usize, P>> = Arc::new(ClaimLock::new(LockKind::Blocking, LockClass::Group, 0));
     let entered = Arc::new(P::AtomicUsize::new(0));
@@ -73,7 +73,7 @@ pub fn claim<P: Platform>() {
     assert_eq!(*value.enter().expect("nobody's"), 1 + entered.load(Relaxed), "an increment was lost");
 }
 
-/// The waiting path alone: no first try, so that a queue lock queues.
+/// The waiting path only: no first try, so that a queue lock queues.
 pub fn raw_exclusion<P: Platform, L: RawLock + 'static>(threads: usize) {
     let lock = Arc::new((L::new(), Shared::<P, usize>(P::Cell::new(0))));
     let add = |(lock, count): &(L, Shared<P, usize>)| {
@@ -155,7 +155,7 @@ pub fn mpsc_reuses_slots<P: Platform>() {
     join::<P>(thread);
 }
 
-/// Two threads that both pop: one at a time inside, the other refused; each value comes out once.
+/// Two threads that both pop: one at a time inside, the other refused; each value is popped once.
 pub fn mpsc_one_consumer_at_a_time<P: Platform>() {
     let queue: Arc<Mpsc<u32, P>> = Arc::new(Mpsc::new(4));
     (0..4).for_each(|value| queue.push(value).expect("there is room"));
@@ -196,7 +196,7 @@ pub fn condvar_wakes<P: Platform>(kind: LockKind) {
     join::<P>(thread);
 }
 
-/// The reader's `poll` is a futex here; the question is whether it is always woken.
+/// The reader's `poll` is a futex here; the model checks that it is always woken.
 pub fn doorbell_wakes<P: Platform>() {
     let shared = Arc::new((Armed::<P>::new(), P::AtomicU32::new(0), P::AtomicU32::new(0)));
     let other = shared.clone();
@@ -222,8 +222,8 @@ pub fn doorbell_wakes<P: Platform>() {
     join::<P>(thread);
 }
 
-/// Two places and a word that says which of them readers use. The writer moves the word, waits for a grace period, and
-/// then uses the old place again: a read of it that is not over, or not ordered before, is a race. `away` takes the
+/// Two places and a word that selects the one that readers use. The writer changes the word, waits for a grace period,
+/// and then writes the old place: a read that has not ended, or is not ordered before, is a race. `away` takes the
 /// reader offline between its reads instead of letting it pass a quiescent state.
 pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
     let place = |value| Shared::<P, usize>(P::Cell::new(value));
@@ -290,7 +290,7 @@ pub fn a_unique_holder_may_write<P: Platform>() {
     join::<P>(thread);
 }
 
-/// Two threads take a place and give it back; each writes what it has.
+/// Two threads take a place, write it and return it.
 pub fn a_place_has_one_holder<P: Platform>() {
     let place = || Shared::<P, usize>(P::Cell::new(0));
     let shared = Arc::new((IndexStack::<P>::new(2), [place(), place()]));
@@ -316,12 +316,12 @@ pub fn a_place_has_one_holder<P: Platform>() {
     assert_eq!(shared.1.iter().map(Shared::get).sum::<usize>(), 3);
 }
 
-/// Uses and a closing thread: whichever ends last frees, once, and no use begins afterwards.
+/// Uses and a closing thread: the last to end frees, once, and no use begins afterwards.
 pub fn a_closed_thing_is_freed_once<P: Platform>() {
     let shared = Arc::new((UseCount::<P>::closed(), Shared::<P, usize>(P::Cell::new(7)), P::AtomicUsize::new(0)));
     let generation = shared.0.open().expect("it was closed");
     let free = |(count, value, freed): &(UseCount<P>, Shared<P, usize>, P::AtomicUsize)| {
-        // As a registry does under its lock: the news may come twice.
+        // As a registry does under its lock: it may be reported twice.
         if count.is_over() && freed.swap(1, AcqRel) == 0 {
             value.set(0);
         }
@@ -363,8 +363,8 @@ pub fn owner_moves<P: Platform>() {
     assert_eq!(cell.with(|value| *value), Ok(3));
 }
 
-/// A value changes its owner behind a lock while both owners put values in and take them out: each is used by one
-/// thread at a time, and what one frees the other may take.
+/// A value changes its owner behind a lock while both owners insert and remove values: each is used by one thread at a
+/// time, and one owner may reuse an entry that the other freed.
 pub fn slab_values_change_owners<P: Platform>() {
     let slab = Slab::<Box<usize>, P>::new(LockClass::ConnSlab);
     let mut mine = slab.owner();

@@ -1,9 +1,8 @@
-//! A platform with one fault, so that the code which ships can be run with a bug that a checker has to find.
+//! A platform with one injected fault, to run the shipped code with a bug that a checker must find.
 //!
-//! Each fault stands for a mistake in a primitive: an ordering that is too weak, a wake-up left out, a sleep that does
-//! not look again first, a fence left out, a read-modify-write in two steps. A fault may be that of some threads alone.
-//! A model that passes on the sound platform and also on a faulty one proves nothing; the tests assert that it fails
-//! there.
+//! Each fault models a mistake in a primitive: an ordering that is too weak, a missing wake-up, a sleep without a last
+//! check, a missing fence, a read-modify-write in two steps. A fault may be limited to some threads. A model that
+//! passes on the correct platform and also on a faulty one proves nothing; the tests assert that it fails there.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,18 +16,17 @@ use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
 use sync::{Atomic, Platform, RawLock, Silent, ThreadClass};
 
-/// Which fault. Asked at every step, so that one type can stand for several, one after the other.
+/// The fault. Read at every step, so that one type can represent several, one after the other.
 pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
-    /// What was published with Release is published with Relaxed.
+    /// Release stores become Relaxed.
     fn weak_release() -> bool {
         false
     }
-    /// Nobody is woken: not by threads whose name begins with the first text, and not those whose name begins with the
-    /// second.
+    /// Threads with names that begin with the first string do not wake threads with names that begin with the second.
     fn no_wake() -> Option<(&'static str, &'static str)> {
         None
     }
-    /// A sleeper whose name begins so does not compare the word before it sleeps.
+    /// Sleepers with names that begin like this do not compare the word before they sleep.
     fn blind_sleep() -> Option<&'static str> {
         None
     }
@@ -36,7 +34,7 @@ pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
     fn no_fence() -> bool {
         false
     }
-    /// Whether a thread runs is answered at random, where nobody can know it.
+    /// The platform answers at random whether a thread is running.
     fn guesses() -> bool {
         false
     }
@@ -71,7 +69,7 @@ faults! {
 pub struct Sound;
 impl Fault for Sound {}
 
-/// Turns that threads of planted platforms have spent waiting. Outside the checkers' sight.
+/// Turns that threads of faulty platforms have spent waiting. Not tracked by the checkers.
 pub static WAITS: AtomicUsize = AtomicUsize::new(0);
 
 /// Platform `P` with fault `F`.
@@ -101,7 +99,7 @@ fn torn<P: Platform, T: Copy + PartialEq>(word: &impl Atomic<T>, step: impl FnOn
     }
 }
 
-/// What `change` makes of a word that nobody else knows.
+/// The result of `change` on a word that no other thread uses.
 fn applied<T: Copy + PartialEq, A: Atomic<T>>(word: &A, change: impl FnOnce(&A) -> T) -> T {
     change(word);
     word.load(Acquire)
@@ -149,9 +147,9 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
 }
 
 thread_local! {
-    /// Names of a model's threads, which share one thread of the machine, by their index.
+    /// Names of a model's threads, all run by one thread of the machine, by index.
     static NAMES: RefCell<HashMap<usize, String>> = RefCell::default();
-    /// Where which of them sleeps, or is about to.
+    /// The addresses at which threads sleep, or are about to.
     static ASLEEP: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -239,7 +237,8 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     }
 }
 
-/// A lock whose waiters sleep, with a mistake: a thread that has slept takes the lock as if it had been the only sleeper.
+/// A lock with sleeping waiters and a mistake: a thread that has slept takes the lock as if it had been the only
+/// sleeper.
 pub struct Forgetful<P: Platform>(P::AtomicU32);
 
 impl<P: Platform> RawLock for Forgetful<P> {

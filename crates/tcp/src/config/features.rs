@@ -1,7 +1,7 @@
 //! Knobs of the handshake: SYN cookies, explicit congestion notification, Fast Open. Numbers are those of Linux's
 //! sysctls.
 
-/// When a listener answers SYNs without remembering them (`tcp_syncookies`, RFC 4987 section 3.6).
+/// When a listener answers SYNs without keeping state (`tcp_syncookies`, RFC 4987 section 3.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SynCookies {
     /// 0: never; a SYN that finds the queue full is dropped.
@@ -35,7 +35,7 @@ pub enum Ecn {
     /// 2: classic, accepted when the peer requests it.
     #[default]
     Accept,
-    /// 3: accurate (RFC 9768), requested and accepted, with classic as what is fallen back to.
+    /// 3: accurate (RFC 9768), requested and accepted, with classic as the fallback.
     Accurate,
     /// 4: accurate is accepted, classic is requested.
     AccurateAcceptRequest,
@@ -57,22 +57,22 @@ impl Ecn {
         }
     }
 
-    /// Does an active open ask for ECN of any kind?
+    /// Whether an active open requests ECN of any kind.
     pub const fn requests(self) -> bool {
         matches!(self, Self::Request | Self::Accurate | Self::AccurateAcceptRequest)
     }
 
-    /// Does an active open ask for accurate ECN?
+    /// Whether an active open requests accurate ECN.
     pub const fn requests_accurate(self) -> bool {
         matches!(self, Self::Accurate)
     }
 
-    /// Is a request for ECN of any kind granted?
+    /// Whether a request for ECN of any kind is granted.
     pub const fn accepts(self) -> bool {
         !matches!(self, Self::Off)
     }
 
-    /// Is a request for accurate ECN granted?
+    /// Whether a request for accurate ECN is granted.
     pub const fn accepts_accurate(self) -> bool {
         matches!(self, Self::Accurate | Self::AccurateAcceptRequest | Self::AccurateAccept)
     }
@@ -81,7 +81,7 @@ impl Ecn {
 /// When the option with the counters of accurate ECN is sent (`tcp_ecn_option`, RFC 9768 section 3.2.3.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EcnOption {
-    /// 0: never; the three bits of the header must do.
+    /// 0: never; only the three bits of the header are sent.
     Never,
     /// 1: when a counter has changed.
     Sparing,
@@ -115,10 +115,10 @@ impl FastOpenMode {
     pub const CLIENT_WITHOUT_COOKIE: u32 = 0x4;
     /// Listeners take data in a SYN that has no cookie.
     pub const SERVER_WITHOUT_COOKIE: u32 = 0x200;
-    /// All listeners use it, asked for or not.
+    /// All listeners use it, whether they request it or not.
     pub const ALL_LISTENERS: u32 = 0x400;
 
-    /// Are all of these bits set?
+    /// Whether all of these bits are set.
     pub const fn has(self, bits: u32) -> bool {
         self.0 & bits == bits
     }

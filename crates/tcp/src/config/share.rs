@@ -1,10 +1,10 @@
 //! How `tcp_rmem` counts: bytes of memory, of which a share is for data.
 
 /// The part of a receive buffer's memory that is for data, as `tcp_adv_win_scale` of Linux states it: for n above 0 all
-/// but the part 1/2^n, else the part 1/2^-n. From -31 to 31; what lies outside counts as the nearest of these.
+/// but the part 1/2^n, else the part 1/2^-n. Values are clamped to -31..=31.
 ///
-/// Memory is what the knob `tcp_rmem` sets and what `SO_RCVBUF` answers; [`super::BufferSizes`] are bytes of data, as
-/// are the sizes that connections ask for.
+/// The knob `tcp_rmem` and `SO_RCVBUF` are in bytes of memory; [`super::BufferSizes`] and the sizes that connections
+/// set are in bytes of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DataShare(pub i8);
 
@@ -23,8 +23,8 @@ impl DataShare {
         if data == 0 { 1 } else { data }
     }
 
-    /// The memory in bytes of which `data` bytes are the share: [`DataShare::data`] of it is `data` again, unless it
-    /// were more than 2^32 - 1, which is the most. Of two such amounts it is the larger, which is the rounder one.
+    /// The memory in bytes of which `data` bytes are the share: [`DataShare::data`] of it is `data` again, unless it is
+    /// capped at 2^32 - 1. Of two such amounts it is the larger, rounder one.
     pub const fn memory(self, data: u32) -> u32 {
         let data = data as u64;
         let memory = match self.bounded() {

@@ -1,12 +1,12 @@
 //! CUBIC's congestion avoidance: RFC 9438 sections 4.1 to 4.8, in integers.
 //!
 //! After a cut the window follows W(t) = C * (t - K)^3 + W_max, where t is the time in congestion avoidance and K the
-//! time after which the curve regains W_max; where an ideal Reno flow would be faster, the window follows that one
+//! time after which the curve regains W_max; where an ideal Reno flow would be faster, the window follows that flow
 //! instead (the Reno-friendly region). Called by [`Controller`](super::Controller) only.
 //!
 //! Times are milliseconds in 32 bits, windows bytes; the curve is computed in 64 bits, and fractions of a byte are
 //! carried from one acknowledgement to the next, so that small acknowledgements of a large window do not vanish. What
-//! may never happen: growth beyond the bytes acknowledged, or time counted in which the window was not used.
+//! may never happen: growth beyond the bytes acknowledged, or counting time in which the window was not used.
 
 use core::time::Duration;
 
@@ -15,10 +15,10 @@ use observe::Time;
 use super::hystart::HyStart;
 use super::{Acked, Window};
 
-/// beta_cubic = 7/10: what a loss leaves of the flight (section 4.6).
+/// beta_cubic = 7/10: the share of the flight kept after a loss (section 4.6).
 const BETA: (u64, u64) = (7, 10);
 
-/// (1 + beta_cubic) / 2 = 17/20: what fast convergence leaves of W_max (section 4.7).
+/// (1 + beta_cubic) / 2 = 17/20: the share of W_max kept by fast convergence (section 4.7).
 const FAST_CONVERGENCE: (u64, u64) = (17, 20);
 
 /// alpha_cubic = 3 * (1 - beta) / (1 + beta) = 9/17 (section 4.3), as numerator over [`ALPHA_UNIT`].
@@ -30,7 +30,7 @@ const ALPHA_UNIT: u64 = 17;
 /// The curve is not followed further than this from its plateau, ms (17 minutes); the cube then fits 64 bits.
 const MAX_OFFSET_MS: u64 = 1 << 20;
 
-/// What CUBIC remembers: 64 bytes.
+/// CUBIC's state: 64 bytes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cubic {
     /// Remainder of `w_est`, in units of 1 / (17 * cwnd) bytes.
@@ -74,7 +74,7 @@ impl Cubic {
     }
 
     /// An acknowledgement arrived: time counts only while the window was the limit (section 5.8), and a silence counts
-    /// as two round trips at most, because what follows it was not probed.
+    /// as two round trips at most, because the window was not probed during it.
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.2
     //# The elapsed time _t_ in Figure 1 MUST NOT include periods during which _cwnd_ has not been updated due to
     //# application-limited behavior (see Section 5.8).
@@ -136,7 +136,7 @@ impl Cubic {
     fn grow_estimate(&mut self, window: &Window, acked: u32) {
         let alpha = if self.w_est >= self.cwnd_prior { ALPHA_UNIT } else { ALPHA };
         let unit = ALPHA_UNIT * u64::from(window.cwnd);
-        // An acknowledgement of more than a window, which slow start leaves over at times, counts as one.
+        // An acknowledgement of more than a window, which slow start can leave, counts as one window.
         let earned = u64::from(acked.min(window.cwnd)) * u64::from(window.mss()) * alpha + self.w_est_rest;
         self.w_est = self.w_est.saturating_add((earned / unit) as u32);
         self.w_est_rest = earned % unit;
@@ -226,7 +226,7 @@ mod tests {
     }
 
     /// Runs controller and reference side by side for `seconds` after a cut at `segments`, on a path of `rtt_us`;
-    /// returns the largest relative difference between the windows, and how far the window came, in segments.
+    /// returns the largest relative difference between the windows, and the final window in segments.
     fn compare(segments: u32, rtt_us: u64, seconds: u64) -> (f64, f64) {
         let rtt = Duration::from_micros(rtt_us);
         let start = Time::from_secs(5);

@@ -2,8 +2,8 @@
 //!
 //! Round trips are counted by sequence number; when the least round-trip time of a round exceeds that of the round
 //! before by more than a threshold, a queue is building up, and slow start becomes *conservative* (CSS): it grows at a
-//! quarter of the pace. If the delay falls back below what it was then, the rise was noise and slow start resumes;
-//! after five rounds the window that was reached becomes the threshold. Called by [`Controller`](super::Controller)
+//! quarter of the pace. If the delay falls back below its value at that point, the rise was noise and slow start
+//! resumes; after five rounds the current window becomes the threshold. Called by [`Controller`](super::Controller)
 //! only, from a window of [`LEAST_WINDOW`] segments on. Times are microseconds.
 //!
 //! What may never happen: a threshold set by fewer than [`SAMPLES`] samples of a round.
@@ -20,10 +20,10 @@ const SAMPLES: u8 = 8;
 pub(super) const CSS_GROWTH_DIVISOR: u32 = 4;
 /// CSS_ROUNDS.
 const CSS_ROUNDS: u8 = 5;
-/// Segments of congestion window below which no queue is worth watching: a round could not yield enough samples.
+/// Congestion window in segments below which delay is not watched: a round could not yield enough samples.
 pub(super) const LEAST_WINDOW: u32 = 16;
 
-/// What follows from a sample.
+/// The conclusion from a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Slow start at full pace.
@@ -51,8 +51,8 @@ pub(super) struct HyStart {
 
 impl HyStart {
     /// A round-trip time of `rtt` was measured by the acknowledgement of everything below `una`, while everything below
-    /// `nxt` is sent. The acknowledgement that ends a round is its last sample: what it acknowledges left in that
-    /// round, and counted in the next it would hide there that the delay has risen.
+    /// `nxt` is sent. The acknowledgement that ends a round is its last sample: the data it acknowledges left in that
+    /// round, and in the next round it would hide a rise of the delay.
     pub(super) fn sample(&mut self, rtt: u32, una: SeqNumber, nxt: SeqNumber) -> Verdict {
         let end = *self.end.get_or_insert(nxt);
         let rtt = rtt.max(1);

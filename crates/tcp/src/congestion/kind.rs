@@ -1,4 +1,4 @@
-//! The algorithms by name: what configuration and options call them.
+//! The names of the algorithms in configuration and options.
 
 use core::fmt;
 use core::str::FromStr;
@@ -32,7 +32,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A name that is no congestion control.
+/// A name that is not a congestion control algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownKind(String);
 
@@ -47,7 +47,7 @@ impl std::error::Error for UnknownKind {}
 impl FromStr for Kind {
     type Err = UnknownKind;
 
-    /// Reads a name, in any case; `reno` is taken for `newreno`.
+    /// Parses a name, ignoring case; `reno` means `newreno`.
     fn from_str(name: &str) -> Result<Kind, UnknownKind> {
         let lower = name.to_ascii_lowercase();
         let wanted = if lower == "reno" { "newreno" } else { &lower };

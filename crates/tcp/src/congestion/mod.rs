@@ -3,14 +3,14 @@
 //!
 //! The send side owns a [`Controller`] and reports what happened to it: acknowledgements, entry into and exit from loss
 //! recovery, retransmission time-outs, idle periods. It reads [`Controller::cwnd`] before it sends. Which segments are
-//! lost, and how much is in the network, is decided elsewhere (`pcb/loss.rs`, `rack.rs`); during recovery the window is
-//! what Proportional Rate Reduction says (`prr.rs`), or stands still at the threshold without SACK, and the caller
-//! keeps the pipe below it, so no window is ever inflated.
+//! lost, and how much is in the network, is decided elsewhere (`pcb/loss.rs`, `rack.rs`); during recovery Proportional
+//! Rate Reduction sets the window (`prr.rs`), or without SACK it stays at the threshold, and the caller keeps the pipe
+//! below it, so no window is ever inflated.
 //!
-//! Everything is in bytes, all arithmetic is on integers, and a controller is 24 bytes. What may never happen: a
-//! window below one segment or above [`MAX_WINDOW`], or growth that no acknowledgement paid for.
+//! Everything is in bytes, all arithmetic is on integers, and a controller is 24 bytes. What may never happen: a window
+//! below one segment or above [`MAX_WINDOW`], or growth without an acknowledgement.
 //!
-//! An algorithm is one variant of [`Kind`] and one file; it answers how far to cut, and how to grow.
+//! An algorithm is one variant of [`Kind`] and one file; it decides how far to cut, and how to grow.
 
 mod cubic;
 mod hystart;
@@ -45,7 +45,7 @@ const BURST: u32 = 10;
 #[derive(Clone, Debug)]
 pub struct Controller {
     window: Window,
-    /// What CUBIC remembers, once there is something: many connections never leave slow start.
+    /// CUBIC's state, allocated when first needed: many connections never leave slow start.
     curve: Option<Box<Cubic>>,
 }
 
@@ -109,8 +109,8 @@ impl Controller {
     /// not the pipe).
     ///
     /// `cwnd_limited`: the window, not the application or the peer, limited what was in flight; a window that was not
-    /// used says nothing about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8), but in slow
-    /// start to twice what was. During fast recovery nothing grows either.
+    /// used says nothing about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8), except in
+    /// slow start up to twice the flight. During fast recovery nothing grows either.
     #[inline]
     pub fn on_ack(&mut self, acked: u32, flight_before: u32, srtt: Option<Duration>, now: Time, cwnd_limited: bool) {
         let window = &mut self.window;
@@ -151,7 +151,7 @@ impl Controller {
         }
     }
 
-    /// Does the first slow start watch the round-trip time (RFC 9406)? Then [`Controller::on_round_trip`] wants a
+    /// Whether the first slow start watches the round-trip time (RFC 9406). Then [`Controller::on_round_trip`] needs a
     /// sample of every acknowledgement.
     #[inline]
     pub(crate) fn watches_round_trips(&self) -> bool {
@@ -177,13 +177,13 @@ impl Controller {
         };
     }
 
-    /// The state, to take a cut back later.
+    /// The state, to undo a cut later.
     pub(crate) fn save(&self) -> Saved {
         Saved { window: self.window.clone(), curve: self.curve.clone() }
     }
 
-    /// The cut since `saved` was without cause: window, threshold and curve are again what they were (RFC 4015 section
-    /// 3.2, RFC 9438 section 4.9), unless they have outgrown that.
+    /// The cut since `saved` was spurious: window, threshold and curve are restored (RFC 4015 section 3.2, RFC 9438
+    /// section 4.9), unless they have grown beyond that.
     pub(crate) fn restore(&mut self, saved: Saved) {
         let (cwnd, ssthresh) =
             (self.window.cwnd.max(saved.window.cwnd), self.window.ssthresh.max(saved.window.ssthresh));
@@ -197,7 +197,7 @@ impl Controller {
         self.window = Window { cwnd, ssthresh, mss, kind, phase: Phase::Open, credit: 0 };
     }
 
-    /// During fast recovery the window is what Proportional Rate Reduction says.
+    /// Sets the window during fast recovery, as Proportional Rate Reduction computes it.
     pub(crate) fn set_recovery_window(&mut self, bytes: u32) {
         debug_assert_eq!(self.window.phase, Phase::Recovery);
         self.window.set_cwnd(bytes);
@@ -219,10 +219,10 @@ impl Controller {
         self.window.ssthresh
     }
 
-    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2): leaves the threshold a share of
-    /// `outstanding` bytes, as for a loss, and the window no more than that, down to one segment (RFC 9438 section
-    /// 4.6), nor than the `flight` that met the mark: what was not used is not let out at once, but in slow start. The
-    /// caller sees to it that this happens once per window.
+    /// Congestion was marked and nothing was lost (RFC 3168 section 6.1.2): sets the threshold to a share of
+    /// `outstanding` bytes, as for a loss. The window is at most that, down to one segment (RFC 9438 section 4.6), and
+    /// at most the `flight` that met the mark: an unused part of the window is not sent at once, but in slow start. The
+    /// caller must call it at most once per window.
     //= https://www.rfc-editor.org/rfc/rfc9438#section-4.6
     //# Note that CUBIC MUST continue to reduce _cwnd_ in response to congestion events detected by ECN-Echo ACKs until it
     //# reaches a value of 1 SMSS.
@@ -238,7 +238,7 @@ impl Controller {
     /// Returns what it would be without that bound.
     fn cut(&mut self, flight: u32) -> u32 {
         let window = &mut self.window;
-        // What limited transmit sent beyond the window does not count (RFC 5681 section 3.2, step 2).
+        // Bytes that limited transmit sent beyond the window do not count (RFC 5681 section 3.2, step 2).
         let flight = flight.min(window.cwnd.max(2 * window.mss()));
         let target = match window.kind {
             Kind::NewReno => newreno::threshold(flight),
@@ -255,9 +255,8 @@ impl Controller {
     /// Call [`Controller::on_ack`] for that acknowledgement first: it may cover bytes that left the network long ago,
     /// and must not count as growth.
     ///
-    /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement), but lets no
-    /// more than ten segments out at once: slow start does the rest. After a time-out slow start goes on,
-    /// unrestricted.
+    /// After fast recovery the window is the threshold (RFC 6582 section 3.2 step 3, full acknowledgement), but allows
+    /// no more than ten segments at once: slow start does the rest. After a time-out slow start goes on, unrestricted.
     pub fn on_recovery_exit(&mut self, pipe: u32, _now: Time) {
         if self.window.phase == Phase::Recovery {
             let conserved = pipe.saturating_add(BURST * self.window.mss());
@@ -281,7 +280,7 @@ impl Controller {
     }
 
     /// Sending resumes after an idle time of more than one RTO: the window falls to the initial window `iw`, bytes (RFC
-    /// 5681 section 4.1). The threshold remembers three quarters of the window that was reached (RFC 2861 section 3.1).
+    /// 5681 section 4.1). The threshold keeps three quarters of the window that was reached (RFC 2861 section 3.1).
     pub fn on_idle_restart(&mut self, iw: u32) {
         let window = &mut self.window;
         if window.cwnd > iw {

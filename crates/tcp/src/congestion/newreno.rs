@@ -1,7 +1,7 @@
 //! NewReno's congestion avoidance: RFC 5681 section 3.1, with the byte counting of RFC 3465 section 2.1.
 //!
-//! One segment more for every window of bytes acknowledged, half of the flight after a loss. Called by
-//! [`Controller`](super::Controller) only; the recovery procedure of RFC 6582 is the send side's.
+//! The window grows by one segment for every window of bytes acknowledged, and is half of the flight after a loss.
+//! Called by [`Controller`](super::Controller) only; the recovery procedure of RFC 6582 is the send side's.
 
 use super::Window;
 

@@ -1,17 +1,17 @@
 //! Proportional Rate Reduction (RFC 9937): how much may be sent per acknowledgement in fast recovery, so that the
-//! flight comes down to the threshold evenly, and at the end of recovery is as close to it as the losses allow.
+//! flight falls to the threshold evenly, and at the end of recovery is as close to it as the losses allow.
 //!
-//! While the pipe is above the threshold, ssthresh / RecoverFS bytes leave per byte delivered. Once losses have brought
-//! it below, PRR-CRB conserves packets (as much leaves as was delivered), and PRR-SSRB opens the window by one segment
-//! more for every *safe* acknowledgement: one that advances SND.UNA and shows no further loss.
+//! While the pipe is above the threshold, ssthresh / RecoverFS bytes are sent per byte delivered. Once losses have
+//! brought it below, PRR-CRB conserves packets (as many bytes are sent as were delivered), and PRR-SSRB opens the
+//! window by one segment more for every *safe* acknowledgement: one that advances SND.UNA and shows no further loss.
 //!
-//! Begun by the acknowledgement step when recovery begins, fed with every acknowledgement in it, and informed by
-//! `output` what left. What may never happen: a window above the threshold that no delivery paid for.
+//! Begun by the acknowledgement step when recovery begins, fed with every acknowledgement in it, and notified by
+//! `output` of every byte sent. What may never happen: a window above the threshold without a delivery.
 
 /// The state of one recovery; all in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Prr {
-    /// What was in flight when recovery began, without what the peer held already; at least 1 once begun.
+    /// Bytes in flight when recovery began, without those the peer had SACKed; at least 1 once begun.
     recover_fs: u32,
     /// Delivered since.
     delivered: u32,
@@ -20,8 +20,8 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// Recovery begins with `recover_fs` bytes that are neither acknowledged nor SACKed, what the present
-    /// acknowledgement delivered included (RFC 9937 section 6.1).
+    /// Recovery begins with `recover_fs` bytes that are neither acknowledged nor SACKed, including those that the
+    /// present acknowledgement delivered (RFC 9937 section 6.1).
     pub(crate) fn begin(recover_fs: u32) -> Prr {
         Prr { recover_fs: recover_fs.max(1), delivered: 0, out: 0 }
     }
@@ -50,14 +50,14 @@ impl Prr {
         Some(pipe.saturating_add(self.at_least_the_first(allowed, mss)))
     }
 
-    /// The same when loss was found by a timer, without an acknowledgement: what was delivered before and not yet spent
-    /// may leave, and one segment in any case.
+    /// The same when loss was found by a timer, without an acknowledgement: bytes delivered before and not yet used may
+    /// be sent, and one segment in any case.
     pub(crate) fn window_after_timer(&self, pipe: u32, ssthresh: u32, mss: u32) -> u32 {
         let unspent = self.delivered.saturating_sub(self.out).min(ssthresh.saturating_sub(pipe));
         pipe.saturating_add(unspent.max(mss))
     }
 
-    /// Fast retransmit: the first segment leaves regardless of the sums.
+    /// Fast retransmit: the first segment is sent whatever the counters allow.
     fn at_least_the_first(&self, allowed: u32, mss: u32) -> u32 {
         if self.out == 0 { allowed.max(mss) } else { allowed }
     }

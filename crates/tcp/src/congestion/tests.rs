@@ -48,7 +48,7 @@ fn slow_start_ends_at_the_threshold_and_the_rest_counts_for_avoidance() {
     assert_eq!(c.cwnd(), 11 * MSS, "3 of the 5 segments were left over");
 }
 
-/// What is in flight at once is remembered until all of it is acknowledged.
+/// The largest flight is remembered until all of it is acknowledged.
 #[test]
 fn slow_start_makes_room_for_twice_what_was_in_flight() {
     let mut c = start(Kind::Cubic);

@@ -1,17 +1,17 @@
-//! The window that all algorithms share, and slow start, which is the same under each of them. What congestion
-//! avoidance makes of what slow start leaves over is the algorithm's.
+//! The window that all algorithms share, and slow start, which is the same under each of them. The bytes that slow
+//! start leaves over go to the algorithm's congestion avoidance.
 
 use super::hystart::CSS_GROWTH_DIVISOR;
 use super::{Kind, MAX_WINDOW};
 
-/// Where the connection stands.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Slow start or congestion avoidance.
     Open,
     /// Slow start at a quarter of its pace (RFC 9406).
     Conservative,
-    /// Fast recovery: the window stands still.
+    /// Fast recovery: acknowledgements do not open the window.
     Recovery,
     /// After a time-out, until an acknowledgement arrives.
     Silence,
@@ -26,8 +26,8 @@ pub(super) struct Window {
     pub cwnd: u32,
     /// Slow-start threshold, bytes.
     pub ssthresh: u32,
-    /// In congestion avoidance bytes acknowledged that have not yet paid for growth, in the algorithm's unit. In slow
-    /// start the most that was in flight while the window was not the limit.
+    /// In congestion avoidance the acknowledged bytes not yet turned into growth, in the algorithm's unit. In slow
+    /// start the largest flight while the window was not the limit.
     pub credit: u32,
     /// Sender maximum segment size, bytes.
     pub mss: u16,
@@ -45,23 +45,23 @@ impl Window {
         self.cwnd = bytes.clamp(self.mss(), MAX_WINDOW);
     }
 
-    /// Was at least half of the window in flight, in slow start? Then it grows although it was not the limit, up to
-    /// twice what was in flight: a user that writes a little more than before finds room for it (as Linux does since
-    /// version 3.16).
+    /// Whether at least half of the window was in flight in slow start. Then it grows although it was not the limit, up
+    /// to twice the flight, so that a user that writes a little more than before finds room (as on Linux since version
+    /// 3.16).
     #[inline]
     pub fn half_used(&mut self, acked: u32, flight_before: u32) -> bool {
         if self.cwnd >= self.ssthresh || self.phase == Phase::Recovery {
             return false;
         }
         let most = self.credit.max(flight_before);
-        // When nothing is left in flight, what follows is judged by itself.
+        // When nothing is left in flight, the measurement starts again.
         self.credit = if acked == flight_before { 0 } else { most };
         self.cwnd < most.saturating_mul(2)
     }
 
     /// Slow start for `acked` bytes; returns those left for congestion avoidance.
     ///
-    /// Every byte acknowledged opens the window by one (RFC 3465 with L unlimited, as its peers do now: a receiver
+    /// Every byte acknowledged opens the window by one (RFC 3465 with L unlimited, as other stacks do now: a receiver
     /// that coalesces segments acknowledges dozens at once). After a time-out an acknowledgement may cover bytes that
     /// left the network long ago, and counts for one segment at most (RFC 3465 section 2.3).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2

@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::state::State;
 
-/// End the connection at once with a reset, drop all data, and let the user go.
+/// End the connection at once with a reset, drop all data, and release the user.
 #[derive(Clone, Copy, Debug)]
 pub struct Abort;
 
-/// The interface that the connection goes by has vanished, or its local address is no longer ours (Linux lets such a
-/// connection time out; what RFC 5227 section 2.4 would have, a reset, has no way left): the connection ends with
-/// [`Error::NetworkDown`], and says nothing, because no device could carry it. Not an event of RFC 9293; what BSD and
+/// The connection's interface has been removed, or its local address is no longer ours (Linux lets such a connection
+/// time out; the reset of RFC 5227 section 2.4 cannot be sent any more): the connection ends with
+/// [`Error::NetworkDown`] and sends nothing, because no device could carry it. Not an event of RFC 9293; what BSD and
 /// Linux call ENETDOWN.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkDown;

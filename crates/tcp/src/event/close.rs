@@ -10,20 +10,20 @@ use crate::output;
 use crate::pcb::{Ack, Reading};
 use crate::state::{Cause, State};
 
-/// The user is done with the connection: send what is queued, then a FIN, and keep the connection until that is
-/// acknowledged. With unread data, or with linger time zero, it is reset instead (RFC 9293 section 3.6.1). After this
-/// the connection removes itself (`TableChange::Remove`).
+/// The user closes the connection: send the queue, then a FIN, and keep the connection until that is acknowledged. With
+/// unread data, or with linger time zero, it is reset instead (RFC 9293 section 3.6.1). After this the connection
+/// removes itself (`TableChange::Remove`).
 ///
 /// A user that took buffers and did not read them uses [`super::Abort`] instead.
 #[derive(Clone, Copy, Debug)]
 pub struct Close;
 
-/// The user is done with one direction.
+/// The user closes one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
     /// Data that arrives from now on is acknowledged and discarded.
     Read,
-    /// What is queued is sent, then a FIN.
+    /// The queue is sent, then a FIN.
     Write,
 }
 
@@ -55,7 +55,7 @@ impl Event for Close {
     }
 }
 
-/// More connections without a user than the configuration allows: this one would be another.
+/// Whether this connection would exceed the configured number of connections without a user.
 fn one_too_many(parts: &PcbMut<'_>, out: &Outbox<'_>) -> bool {
     let many = parts.header_in.is_orphan() && out.scarcity.no_more_orphans();
     out.count(Counter::OrphansReset, many.into());
@@ -90,7 +90,7 @@ fn discard(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     rw.urgent_valid = false;
 }
 
-/// End the connection at once, and let the peer know if there is one.
+/// Ends the connection at once, with a reset to the peer if there is one.
 pub(super) fn reset(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let state = parts.header_in.state;
     if state == State::Closed {
@@ -107,7 +107,7 @@ pub(super) fn reset(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.enter(Cause::Reset, out, now);
 }
 
-/// No more data from the user: the FIN follows what is queued.
+/// No more data from the user: the FIN follows the queue.
 fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     match parts.header_in.state {
         State::SynSent => parts.enter(Cause::Close, out, now),
@@ -125,7 +125,7 @@ fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// Leave the states in which the user sends, once its close is queued.
+/// Leaves the states in which the user may send, once its close is queued.
 pub(super) fn continue_close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if parts.send_window.fin_queued && matches!(parts.header_in.state, State::Established | State::CloseWait) {
         parts.enter(Cause::Close, out, now);

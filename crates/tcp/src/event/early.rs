@@ -1,7 +1,7 @@
 //! A connection that is open early (RFC 7413). It is in SYN-RECEIVED, but its window parts are those of an established
-//! connection: their copies of the state say so, and SND.UNA stands behind the SYN as if that were acknowledged. All
-//! that the handshake still needs goes by the state in the header-in part, which is the authority. [`crate::handshake`]
-//! makes such a connection.
+//! connection: their copies of the state say so, and SND.UNA is past the SYN as if that were acknowledged. The rest of
+//! the handshake uses the state in the header-in part, which is authoritative. [`crate::handshake`] makes such a
+//! connection.
 
 use observe::Time;
 use wire::SeqNumber;
@@ -13,7 +13,7 @@ use crate::outbox::Outbox;
 use crate::pcb::{Loss, SendWindow};
 use crate::tick::Tick;
 
-/// Does `ack` acknowledge the SYN of a connection that is open early?
+/// Whether `ack` acknowledges the SYN of a connection that is open early.
 pub(crate) fn covers(sw: &SendWindow, ack: SeqNumber) -> bool {
     ack.ge(sw.una) && ack.le(sw.nxt)
 }
@@ -24,7 +24,7 @@ pub(crate) fn complete(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbox
     sw.progress = Tick::of(now);
     sw.unanswered = 0;
     if sw.rtt.backoff_count() > 0 {
-        // As for any lost SYN-ACK; nothing of the data was sent again meanwhile, and its timer begins now.
+        // As for any lost SYN-ACK; no data was retransmitted meanwhile, and its timer begins now.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
         let (una, retries) = (sw.una, sw.rtt.backoff_count() as u8);

@@ -1,5 +1,5 @@
-//! An active open with Fast Open (RFC 7413): a SYN with a cookie and payload, or with the request for a cookie; what
-//! its answer teaches; and what is done when there is none.
+//! An active open with Fast Open (RFC 7413): a SYN with a cookie and payload, or with the request for a cookie; what is
+//! learnt from the answer; and the fallback without one.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -14,22 +14,22 @@ use crate::pcb::{HeaderIn, Loss, Timer};
 use crate::segment::Segment;
 use crate::user_timeout;
 
-/// What an active open with data needs beside [`crate::OpenParams`].
+/// Parameters of an active open with data, in addition to [`crate::OpenParams`].
 pub struct Start {
     /// What the SYN may carry.
     pub offer: Offer,
-    /// Data to send, no more than the send buffer holds: what does not fit the SYN follows after the handshake.
+    /// Data to send, no more than the send buffer holds: data that does not fit the SYN follows after the handshake.
     pub data: Chunks,
     /// The user sends more as soon as the connection is open: the acknowledgement of the SYN-ACK may wait for that.
     pub more: bool,
 }
 
-/// Why Fast Open took no data to the peer, as far as is known.
+/// Why Fast Open delivered no data to the peer, as far as is known.
 pub(crate) fn failure(header_in: &HeaderIn) -> Option<FastOpenFailure> {
     header_in.settings.as_deref()?.fast_open?.failure
 }
 
-/// Bytes from `una` on that left with the SYN already.
+/// Bytes from `una` on that were already sent with the SYN.
 pub(crate) fn sent_again(header_in: &HeaderIn, una: SeqNumber) -> u32 {
     let again = header_in.settings.as_deref().and_then(|settings| settings.fast_open?.again);
     again.map_or(0, |end| (end - una).max(0) as u32)
@@ -78,7 +78,7 @@ impl PcbMut<'_> {
     }
 }
 
-/// The SYN-ACK has come: note what it says of our offer, before anything of it is processed.
+/// The SYN-ACK has arrived: note its answer to our offer, before it is processed.
 pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outbox<'_>) {
     let Some(settings) = parts.header_in.settings.as_deref_mut() else { return };
     let Some(asked) = settings.fast_open.as_mut() else { return };
@@ -104,13 +104,13 @@ pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outb
     }
 }
 
-/// Does the user wait to send more?
+/// Whether the user is about to send more.
 pub(crate) fn user_waits(parts: &PcbMut<'_>) -> bool {
     let asked = parts.header_in.settings.as_deref().and_then(|settings| settings.fast_open.as_ref());
     asked.is_some_and(|asked| asked.more)
 }
 
-/// The path does not carry the SYN that had data: it leaves again at once, without.
+/// The path does not carry the SYN with data: it is sent again at once, without data.
 pub(crate) fn too_large(parts: &mut PcbMut<'_>, mss: u16, out: &mut Outbox<'_>, now: Time) {
     parts.header_out.announce_mss = parts.header_out.announce_mss.min(mss);
     parts.send_window.rtt.cancel();
@@ -119,7 +119,7 @@ pub(crate) fn too_large(parts: &mut PcbMut<'_>, mss: u16, out: &mut Outbox<'_>, 
     output::syn(parts.send_window, &rare, parts.header_out, out, now);
 }
 
-/// The SYN with our offer was not answered in time; it is sent again without (RFC 7413 section 4.1.3).
+/// The SYN with our offer was not answered in time; it is sent again without the offer (RFC 7413 section 4.1.3).
 pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let first = parts.send_window.unanswered == 1;
     let settings = parts.header_in.settings.as_deref_mut().filter(|_| first);
@@ -129,9 +129,9 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     out.table = TableChange::News;
 }
 
-/// Our SYN, which had data, is acknowledged up to `ack`: the rest of the data counts as never sent, for the peer has
-/// not kept it (RFC 7413 section 4.2.2), and leaves again at once. It stays a segment of its own, pushed however often
-/// it leaves, as in Linux.
+/// Our SYN, which had data, is acknowledged up to `ack`: the rest of the data counts as never sent, because the peer
+/// has not kept it (RFC 7413 section 4.2.2), and is sent again at once. It stays a segment of its own, always with PSH,
+/// as on Linux.
 #[cold]
 pub(crate) fn settle_data(parts: &mut PcbMut<'_>, ack: SeqNumber, out: &mut Outbox<'_>) {
     let (sw, rq) = (&mut *parts.send_window, &mut *parts.retransmit_queue);

@@ -1,7 +1,7 @@
-//! What the network says about a connection (RFC 9293 section 3.9.2.2, RFC 5927, RFC 1191, RFC 8201).
+//! ICMP messages about a connection (RFC 9293 section 3.9.2.2, RFC 5927, RFC 1191, RFC 8201).
 //!
 //! Anyone can forge an ICMP error. It counts only if the sequence number that it quotes is in flight, and on an
-//! established connection none is fatal unless [`Config::hard_errors_abort`](crate::Config::hard_errors_abort) says so:
+//! established connection none is fatal unless [`Config::hard_errors_abort`](crate::Config::hard_errors_abort) is set:
 //! retransmission decides.
 
 use observe::{Counter, Time};
@@ -26,14 +26,14 @@ pub enum IcmpKind {
     HostUnreachable,
     /// Network unreachable.
     NetworkUnreachable,
-    /// Time exceeded, parameter problem, and all that says nothing final.
+    /// Time exceeded, parameter problem, and all other soft errors.
     Transient,
 }
 
 /// An ICMP error quotes a segment of this connection.
 #[derive(Clone, Copy, Debug)]
 pub struct IcmpError {
-    /// What it says.
+    /// The class of the error.
     pub kind: IcmpKind,
     /// The sequence number of the quoted segment.
     pub seq: SeqNumber,
@@ -45,11 +45,11 @@ pub struct IcmpError {
 pub struct PathMtu {
     /// Bytes behind the fixed 20 bytes of the TCP header: path MTU - IP header - 20.
     pub mss: u16,
-    /// The sequence number of the quoted segment; `None` if the stack knows the path MTU otherwise.
+    /// The sequence number of the quoted segment; `None` if the stack learnt the path MTU in another way.
     pub seq: Option<SeqNumber>,
 }
 
-/// Is `seq` in flight (RFC 5927 section 4.1)?
+/// Whether `seq` is in flight (RFC 5927 section 4.1).
 fn in_flight(sw: &SendWindow, seq: SeqNumber) -> bool {
     seq.ge(sw.una) && seq.lt(sw.nxt)
 }
@@ -103,10 +103,10 @@ impl Event for PathMtu {
     }
 }
 
-/// Retransmissions go unanswered and reach R1 (RFC 9293 section 3.8.3): perhaps a router drops what is too large, and
-/// its ICMP errors are lost (RFC 2923 section 2.1). Go on with segments that pass nearly everywhere, if the stack looks
-/// for black holes, and search from there; if that is done already, with segments of half the size. The time-out that
-/// brought us here sends again.
+/// Retransmissions go unanswered and reach R1 (RFC 9293 section 3.8.3): perhaps a router drops packets that are too
+/// large, and its ICMP errors are lost (RFC 2923 section 2.1). If black-hole detection is on, continue with segments
+/// that pass nearly everywhere and search from there; if that was done already, halve the segment size. The time-out
+/// that led here retransmits.
 pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let config = out.config;
     let sw = &mut *parts.send_window;
@@ -127,8 +127,8 @@ pub(super) fn suspect_black_hole(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, n
     }
 }
 
-/// Use a smaller MSS, and send again at once what was too large (RFC 1191 section 6.4: without touching the congestion
-/// window, for this is no sign of congestion).
+/// Use a smaller MSS, and retransmit at once the segments that were too large (RFC 1191 section 6.4: the congestion
+/// window stays, because this is no sign of congestion).
 fn lower_mss(path: PathMtu, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let before = parts.send_window.mss;
     if !shrink(path.mss.max(out.config.min_mss), parts, out) {
@@ -138,7 +138,7 @@ fn lower_mss(path: PathMtu, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: T
     true
 }
 
-/// Segments carry at most `size` bytes of data and options from now on. Whether they carried more.
+/// Segments carry at most `size` bytes of data and options from now on. Returns whether they carried more.
 pub(super) fn shrink(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) -> bool {
     let sw = &mut *parts.send_window;
     let mss = size.saturating_sub(sw.option_bytes()).max(1);
@@ -151,8 +151,8 @@ pub(super) fn shrink(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) -> boo
     true
 }
 
-/// What is in flight was too large to arrive. Send it again from the beginning, paced by the acknowledgements, with the
-/// window as it is.
+/// The flight was too large to arrive. Retransmit it from the beginning, paced by the acknowledgements, with the window
+/// unchanged.
 pub(super) fn send_all_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if of_open_early(parts, out, now) {
         return;
@@ -167,8 +167,8 @@ pub(super) fn send_all_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: 
     }
 }
 
-/// Some of what is in flight, made with an MSS of `before`, is too large to arrive: that, and no more, is sent again.
-/// `quoted`: where a segment begins that a router has refused.
+/// Some segments in flight, made with an MSS of `before`, are too large to arrive: only those are retransmitted.
+/// `quoted`: the beginning of a segment that a router has dropped.
 fn send_larger_again(
     parts: &mut PcbMut<'_>,
     (before, quoted): (u16, Option<SeqNumber>),
@@ -197,7 +197,7 @@ fn send_larger_again(
     }
 }
 
-/// A SYN that has data leaves again without. True if that is what is in flight.
+/// Retransmits a SYN that had data without it. True if such a SYN is in flight.
 fn of_open_early(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let early = parts.header_in.state == State::SynSent && parts.send_window.flight() > 1;
     if early {
@@ -206,7 +206,7 @@ fn of_open_early(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> boo
     early
 }
 
-/// Send again what is lost, which says nothing of congestion.
+/// Retransmit the lost segments; the loss is no sign of congestion.
 fn repair(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     sw.mode = Mode::Loss;

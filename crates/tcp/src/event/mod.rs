@@ -1,7 +1,7 @@
 //! Everything that can happen to a connection, as values (RFC 9293 section 3.10).
 //!
 //! An event can be run here and now, queued, sent to another thread, replayed or scripted: it is only data until
-//! [`Event::run`] is given a connection. Opening is not an event because there is no connection yet: see
+//! [`Event::run`] is called with a connection. Opening is not an event because there is no connection yet: see
 //! [`crate::Pcb::open_active`] and [`crate::handshake`].
 
 mod abort;
@@ -47,10 +47,10 @@ use crate::outbox::Outbox;
 
 /// Something that happens to a connection.
 pub trait Event {
-    /// What the caller of `run` learns.
+    /// The result of `run`.
     type Reply;
 
-    /// Let it happen at time `now`. Time never runs backwards between two events of one connection by more than the
+    /// Runs the event at time `now`. Time never runs backwards between two events of one connection by more than the
     /// time a segment may wait in a queue.
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply;
 }

@@ -1,4 +1,4 @@
-//! OPEN (RFC 9293 section 3.10.1): make a PCB and send its SYN; and what both sides' SYNs agree upon.
+//! OPEN (RFC 9293 section 3.10.1): make a PCB and send its SYN; and the negotiation of options by the SYNs.
 
 use observe::{Counter, Time};
 use wire::tcp::{Header, Options};
@@ -20,7 +20,7 @@ use crate::pcb::{
 use crate::state::{Cause, State};
 use crate::user_timeout;
 
-/// What a SYN says, and what we make of it.
+/// The contents of a SYN, reduced to the features that are in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Negotiation {
     pub(crate) peer_mss: u16,
@@ -31,7 +31,7 @@ pub(crate) struct Negotiation {
 }
 
 impl Negotiation {
-    /// Read a received SYN, which came by IPv6 or IPv4, under the features that `config` allows.
+    /// Reads a SYN received over IPv6 or IPv4, under the features that `config` allows.
     pub(crate) fn read(header: &Header, ipv6: bool, config: &Config) -> Self {
         let Options { mss, window_scale, sack_permitted, timestamps, .. } = header.options;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
@@ -52,8 +52,7 @@ impl Negotiation {
     }
 }
 
-/// The active OPEN of a PCB that is not open: it sends its SYN, with data that goes along with it if there is some
-/// (Fast Open).
+/// The active OPEN of a PCB that is not open: it sends its SYN, with data if there is any (Fast Open).
 pub struct Open(pub Option<Box<Start>>);
 
 impl Event for Open {
@@ -102,7 +101,7 @@ impl Pcb {
         config: &Config,
         now: Time,
     ) -> Pcb {
-        // The floor limits what users and peers ask for; no segment can be larger than the route carries.
+        // The floor limits the values that users and peers set; no segment can be larger than the route carries.
         let largest = options.max_segment.unwrap_or(u16::MAX).max(config.min_mss);
         let own_mss = largest.min(route_mss).max(1);
         let mut send_window = SendWindow::new(isn.iss, own_mss, options, config, now);
@@ -138,7 +137,7 @@ impl crate::access::PcbMut<'_> {
         self.header_in.arm(out);
     }
 
-    /// Take over what the peer's SYN says: its sequence number and the options that both sides want.
+    /// Adopts the sequence number of the peer's SYN and the options that both sides offer.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.2
     //# A Window Scale option in a segment without a SYN bit MUST be ignored.
     pub(crate) fn synchronise(&mut self, header: &Header, out: &Outbox<'_>, now: Time) {
@@ -146,7 +145,7 @@ impl crate::access::PcbMut<'_> {
         self.agree(header.seq, header.window, &agreed, out.config, now);
     }
 
-    /// The peer's SYN had sequence number `irs` and `window`, and what it asked for is `agreed`.
+    /// The peer's SYN had sequence number `irs` and `window`; `agreed` is the result of the negotiation.
     pub(crate) fn agree(&mut self, irs: SeqNumber, window: u16, agreed: &Negotiation, config: &Config, now: Time) {
         let rw = &mut *self.receive_window;
         //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3

@@ -1,4 +1,4 @@
-//! What the options of a connection are now: the other half of [`super::SetOption`].
+//! Reading the options of a connection: the counterpart of [`super::SetOption`].
 
 use core::time::Duration;
 

@@ -14,44 +14,45 @@ use crate::scarcity::of_buffer;
 use crate::state::State;
 
 /// Take about `max` bytes of data: whole buffers, at least one if there is any, so it may be more. The caller copies
-/// out of them after the guards have dropped, and keeps what its user did not want yet.
+/// out of them after the guards have dropped, and keeps the rest that its user did not want yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
     /// Bytes wanted.
     pub max: usize,
 }
 
-/// What a [`Receive`] hands out.
+/// The result of a [`Receive`].
 #[derive(Debug, Default)]
 pub struct Received {
-    /// The data, in order. Room for two inline: a larger answer would be dearer to move than a long one is to allocate.
+    /// The data, in order. Room for two inline: a larger value would cost more to move than a long one costs to
+    /// allocate.
     pub data: SmallVec<[PktBuf; 2]>,
     /// More data is queued.
     pub more: bool,
-    /// The peer may soon have nothing left of our window, and data beyond `max` was handed out, which counts as unread:
-    /// say with [`Keep`] how far the user has come in it. Else it is enough to ask for more when all of it is read.
+    /// The peer may soon exhaust our window, and data beyond `max` was handed out, which counts as unread: report with
+    /// [`Keep`] how much of it the user has read. Otherwise the next `Receive`, when all of it is read, is enough.
     pub window_clamped: bool,
     /// The end of the stream follows `data`: the peer closed.
     pub end: bool,
-    /// Bytes of memory that the connection's buffers have shrunk by: those of `data`.
+    /// Bytes of memory by which the connection's buffers have shrunk: those of `data`.
     pub memory: u32,
-    /// Where the urgent mark falls, if it does: bytes from the beginning of `data` to the byte after the urgent one
-    /// (RFC 6093 section 3.1). It may lie behind `data`.
+    /// Position of the urgent mark, if there is one: bytes from the beginning of `data` to the byte after the urgent
+    /// one (RFC 6093 section 3.1). It may lie behind `data`.
     pub urgent: Option<usize>,
 }
 
-/// Copy about what a [`Receive`] of `max` bytes would hand out, and leave it where it is: nothing counts as read, and
-/// the window stays as it is.
+/// Copies about what a [`Receive`] of `max` bytes would hand out, without taking it: nothing counts as read, and the
+/// window stays as it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Peek {
     /// Bytes wanted.
     pub max: usize,
-    /// The caller has data that comes before this, and returns it if there is no more: why the connection ended is left
+    /// The caller holds earlier data, and returns it if there is no more: the reason why the connection ended is kept
     /// for the call that would return nothing.
     pub follows_data: bool,
 }
 
-/// What a [`Peek`] shows.
+/// The result of a [`Peek`].
 #[derive(Debug, Default)]
 pub struct Peeked {
     /// The first bytes that were not handed out yet, `max` at most.
@@ -62,16 +63,16 @@ pub struct Peeked {
     pub urgent: Option<usize>,
 }
 
-/// Say how much is left of what the last [`Receive`] handed out: so much counts as received and not read, and takes
-/// room from the window. Until then it is what was handed out beyond the bytes that were asked for. The next
-/// [`Receive`] says that all is read.
+/// Reports how many bytes of the last [`Receive`] are still unread: they count as received and not read, and take room
+/// from the window. Until then the bytes handed out beyond those requested count. The next [`Receive`] implies that all
+/// is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
-    /// Bytes not read yet; more than 65 535 count as so many.
+    /// Bytes not read yet; more than 65 535 count as 65 535.
     pub bytes: usize,
 }
 
-/// What taking data left to be done: there is a window to tell of, or no data.
+/// The work left after taking data: a window update to send, or there was no data.
 #[derive(Debug)]
 pub struct ReceiveRest {
     /// Nothing was taken, neither data nor the end of the stream.
@@ -81,17 +82,17 @@ pub struct ReceiveRest {
 }
 
 impl Receive {
-    /// The first half of the event, which needs no outbox; mostly it is all. The data is put into `received`, which is
-    /// empty before: an answer is too large to be moved from hand to hand.
+    /// The first half of the event, which needs no outbox and is usually all. The data is put into `received`, which
+    /// must be empty: a `Received` is too large to be returned by value cheaply.
     ///
     /// # Errors
-    /// There is a second half: run it. If that fails, nothing was taken.
+    /// An error holds the second half of the event: run it. If that fails, nothing was taken.
     #[inline]
     pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRest> {
         pcb.receive_side(|rw, ra| {
             let kept = rw.kept;
             take(rw, self.max, received);
-            // A call that got nothing made no room, even if the buffer's limit has grown meanwhile.
+            // A call that took nothing made no room, even if the buffer's limit has grown meanwhile.
             let empty = received.data.is_empty();
             let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
             if empty || update.is_some() {
@@ -150,7 +151,7 @@ impl Event for Peek {
     }
 }
 
-/// Why there is neither data nor the end of the stream. A failure of the connection is reported once.
+/// The reason why there is neither data nor the end of the stream. A failure of the connection is reported once.
 fn why_nothing<A: PcbAccess>(state: State, pcb: &mut A) -> Error {
     match state {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6
@@ -231,12 +232,12 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     if rw.urgent_valid {
         let mark = rw.urgent - first;
         received.urgent = usize::try_from(mark).ok();
-        // Past the mark the mode ends.
+        // Urgent mode ends past the mark.
         rw.urgent_valid = mark > taken as i32;
     }
 }
 
-/// Reading made room: is it enough to tell the peer?
+/// Reading made room: decides whether it is enough for a window update.
 #[inline]
 fn window_update(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> Option<RecvSnapshot> {
     if !rw.state.accepts_data() {

@@ -1,8 +1,8 @@
 //! An active open takes over the tuple of a connection in TIME-WAIT (`tcp_tw_reuse`).
 //!
-//! What TIME-WAIT protects from is a segment of the old connection that the new one takes for its own. Timestamps tell
-//! them apart once the clock has moved on (RFC 6191, section 2, seen from the accepting end), and sequence numbers that
-//! begin beyond a whole window behind the old ones keep even a peer apart that has forgotten the timestamps.
+//! TIME-WAIT protects from segments of the old connection that the new one would accept. Timestamps distinguish them
+//! once the clock has advanced (RFC 6191, section 2, seen from the accepting end). An initial sequence number more than
+//! a window beyond the old ones protects even if the peer has lost the timestamps.
 
 use core::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 use crate::state::{Cause, State};
 
-/// The clock of timestamps has moved for certain, and what was under way has mostly arrived.
+/// By then the timestamp clock has advanced, and most segments in the network have arrived.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// So far behind the last sequence number of the old connection begins the new one: the largest window that is not
-/// scaled, SYN and FIN.
+/// Distance of the new initial sequence number from the last one of the old connection: the largest unscaled window,
+/// SYN and FIN.
 const DISTANCE: u32 = 65_535 + 2;
 
-/// An active open wants the tuple of this connection. If the connection is in TIME-WAIT, both sides have used
+/// An active open requests the tuple of this connection. If the connection is in TIME-WAIT, both sides have used
 /// timestamps, no user holds it and no segment has arrived for a second, it ends (`out.table` says to remove it).
 #[derive(Clone, Copy, Debug)]
 pub struct Reclaim;

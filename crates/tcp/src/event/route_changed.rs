@@ -1,10 +1,10 @@
 //! Routes have changed under an open connection: the path to its peer may have become narrower or wider, or there is
 //! none.
 //!
-//! Run by the stack after the first emission under the changed table, or when a connection asks because it searches for
-//! its path's MTU; which next hop that took is none of TCP's business. Only the MTU of a path is looked at again: the
-//! other attributes of a route (advertised MSS, initial windows) apply when a connection opens. What may never happen:
-//! segments larger than the peer's MSS, however wide the path.
+//! Run by the stack after the first emission under the changed table, or at the request of a connection that searches
+//! for its path's MTU; the next hop is not TCP's concern. Only the path's MTU is applied again: the other attributes of
+//! a route (advertised MSS, initial windows) apply when a connection opens. What may never happen: segments larger than
+//! the peer's MSS, however wide the path.
 
 use observe::{Counter, Time};
 
@@ -50,15 +50,15 @@ impl RouteChanged {
         if !shrink(size, parts, out) {
             widen(size, parts, out);
         }
-        // No sign of congestion, as where a router says so (RFC 1191 section 6.4). Whatever was being repaired is: all
-        // is sent again.
+        // Not a sign of congestion, like a router's report (RFC 1191 section 6.4). Any recovery under way ends:
+        // everything is sent again.
         if self.lost {
             send_all_again(parts, out, now);
         }
     }
 }
 
-/// Data that has waited for this may leave.
+/// Sends data that was waiting for this.
 fn send(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
     if let Some((nxt, edge)) = told {
@@ -66,7 +66,7 @@ fn send(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// Segments may carry `size` bytes of data and options: at once, unless the path is searched for what passes.
+/// Segments may carry `size` bytes of data and options: at once, unless path MTU discovery by probes is on.
 fn widen(size: u16, parts: &mut PcbMut<'_>, out: &Outbox<'_>) {
     let sw = &mut *parts.send_window;
     let mss = size.saturating_sub(sw.option_bytes()).max(1);

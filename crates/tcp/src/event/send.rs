@@ -11,8 +11,8 @@ use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
 use crate::pcb::{Ack, Awaited, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
 
-/// Data to send, in order. Room for one inline, which is what nearly every call gives: calls and their answers are
-/// moved several times.
+/// Data to send, in order. Room for one inline, enough for nearly every call: calls and their replies are moved several
+/// times.
 pub type Chunks = SmallVec<[Chunk; 1]>;
 
 /// Append data to the send queue, as far as there is space, and send what may be sent.
@@ -22,18 +22,18 @@ pub struct Send {
     pub chunks: Chunks,
 }
 
-/// What became of a [`Send`].
+/// The result of a [`Send`].
 #[derive(Default)]
 pub struct Sent {
     /// Bytes taken.
     pub accepted: usize,
-    /// What was not taken, for lack of space: wait for `WRITABLE` and send it again.
+    /// The data not taken for lack of space: wait for `WRITABLE` and send it again.
     pub rest: Chunks,
 }
 
 impl Event for Send {
     /// # Errors
-    /// As where it stands; the chunks are dropped then.
+    /// As for `&mut Send`; the chunks are dropped then.
     type Reply = Result<Sent, Error>;
 
     #[inline]
@@ -43,7 +43,7 @@ impl Event for Send {
     }
 }
 
-/// The event taken from where it stands, since it is large: what was not taken, for lack of space, is left in it.
+/// The event by reference, since it is large: data not taken for lack of space is left in it.
 impl Event for &mut Send {
     /// Bytes taken.
     ///
@@ -58,9 +58,9 @@ impl Event for &mut Send {
     }
 }
 
-/// Append data behind which more will follow (`MSG_MORE`): what fills no segment is not sent by this call, and what
-/// leaves last carries no PSH. It waits for the next send without this, for an acknowledgement that lets it leave, or
-/// for the end of a cork's time.
+/// Append data that more will follow (`MSG_MORE`): a partial segment is not sent by this call, and the last segment
+/// carries no PSH. The rest waits for the next send without this, for an acknowledgement that allows it, or for
+/// `Config::cork_timeout`.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# A TCP endpoint MAY implement PUSH flags on SEND calls (MAY-15).
 pub struct SendMore(pub Send);
@@ -75,7 +75,7 @@ impl Event for SendMore {
     }
 }
 
-/// Take what there is space for out of `chunks`; bytes taken.
+/// Takes as much of `chunks` as there is space for; returns the bytes taken.
 #[inline]
 fn send<A: PcbAccess>(
     chunks: &mut Chunks,
@@ -104,7 +104,7 @@ fn send<A: PcbAccess>(
     });
     if let Ok(Some((nxt, edge))) = told {
         pcb.receive_side(|rw, _| {
-            // Data carried the acknowledgement: this is a dialogue, and delaying pays.
+            // Data carried the acknowledgement: this is a dialogue, and delaying acknowledgements is worth it.
             rw.quick = 0;
             rw.acked(nxt, edge);
         });
@@ -129,7 +129,7 @@ impl Event for SendUrgent {
         pcb.send_side(|sw, rq| {
             let fits = len > 0 && len <= sw.space(rq, out.config, out.scarcity) as usize && may_send(sw).is_ok();
             if fits {
-                // Before the data is queued, or the segments that it leaves in would not know.
+                // Before the data is queued, or its segments would be made without the mark.
                 let end = sw.una + rq.len + len as u32;
                 sw.shaping(out.config).urgent = Some(end);
             }
@@ -138,8 +138,8 @@ impl Event for SendUrgent {
     }
 }
 
-/// Append data that ends a record (`MSG_EOR`), and send what may be sent: no segment carries data from both sides of
-/// the end, sent for the first time or again, and the end of a record does not wait for data that cannot join it.
+/// Append data that ends a record (`MSG_EOR`), and send what may be sent: no segment, not even a retransmission,
+/// carries data from both sides of the end, and the end of a record does not wait for data that cannot join it.
 pub struct SendRecord(pub Send);
 
 impl Event for SendRecord {
@@ -150,7 +150,7 @@ impl Event for SendRecord {
         let len: usize = self.0.chunks.iter().map(Chunk::len).sum();
         pcb.send_side(|sw, rq| {
             if len > 0 && len <= sw.space(rq, out.config, out.scarcity) as usize && may_send(sw).is_ok() {
-                // Before the data is queued, or the segments that it leaves in would not know.
+                // Before the data is queued, or its segments would be made without the mark.
                 let end = sw.una + rq.len + len as u32;
                 sw.shaping(out.config).records.push_back(end);
             }
@@ -170,8 +170,8 @@ fn may_send(sw: &SendWindow) -> Result<(), Error> {
     Ok(())
 }
 
-/// Queue as much of `chunks` as there is space for, leave the rest, and send what may leave: also in the middle, for
-/// what has left makes room for more. The bytes queued.
+/// Queues as much of `chunks` as there is space for, leaves the rest, and sends what may be sent, also half-way,
+/// because sending makes room for more. Returns the bytes queued.
 fn append(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -190,7 +190,7 @@ fn append(
         {
             accepted += portion;
             enqueue(rq, head, out, now);
-            // A reader wants to see something before half of its window is full.
+            // The reader should get data before half of its window is full.
             let much = accepted - seen > sw.max_wnd as usize / 2;
             if much {
                 seen = accepted;
@@ -217,8 +217,7 @@ fn append(
     (accepted, told)
 }
 
-/// Bytes to take now of `len` that are wanted, or more. A buffer that is too small for the beginning of a connection
-/// grows first.
+/// Bytes to take now of `len`, or more. A buffer that is too small for the beginning of a connection grows first.
 fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> usize {
     if sw.space(rq, out.config, out.scarcity) == 0 {
         sw.grow_to_begin(out.config, out.scarcity);

@@ -14,7 +14,7 @@ use crate::output;
 use crate::pcb::{Ack, Awaited, Reading, UserSettings};
 use crate::user_timeout;
 
-/// Largest buffer that can be set, in bytes: what a window can say (RFC 7323 section 2.3).
+/// Largest buffer that can be set, in bytes: the largest window (RFC 7323 section 2.3).
 const LARGEST_BUFFER: u32 = 1 << 30;
 
 /// Set one option.
@@ -40,16 +40,16 @@ pub enum SocketOption {
     KeepCount(u8),
     /// Size of the send buffer in bytes, 1 to 2^30; it no longer grows.
     SendBuffer(u32),
-    /// Size of the receive buffer in bytes, 1 to 2^30; it no longer grows. A window that was announced is honoured.
+    /// Size of the receive buffer in bytes, 1 to 2^30; it no longer grows. A window already announced is never shrunk.
     ReceiveBuffer(u32),
     /// Congestion control.
     Congestion(Kind),
-    /// What close does with data not yet sent; time zero resets.
+    /// How long close waits for unsent data; time zero resets.
     Linger(Option<Duration>),
-    /// Give up after this long without progress (`TCP_USER_TIMEOUT`). A peer's wish no longer counts, until this is
-    /// `None`.
+    /// Give up after this long without progress (`TCP_USER_TIMEOUT`). The peer's advertised value is ignored until this
+    /// is `None`.
     UserTimeout(Option<Duration>),
-    /// Tell the peer this user time-out, 1 s to 32 767 min, at once, and heed the peer's (RFC 5482); `None`: no longer.
+    /// Advertise this user time-out, 1 s to 32 767 min, at once, and adopt the peer's (RFC 5482); `None`: stop.
     AnnouncedUserTimeout(Option<Duration>),
     /// Largest window to announce, in bytes.
     WindowClamp(u32),
@@ -81,8 +81,8 @@ pub enum SocketOption {
     /// Raises [`Readiness::WRITABLE`] when the send buffer next has room, at once if it has some now, although no send
     /// was refused: for a poller that found the connection not writable.
     TellOfRoom,
-    /// Raises [`Readiness::ACKNOWLEDGED`] once, when SND.UNA next moves: for a user that reports what has become of its
-    /// sends.
+    /// Raises [`Readiness::ACKNOWLEDGED`] once, when SND.UNA next moves: for a user that reports when its sends are
+    /// acknowledged.
     TellOfAcknowledgement,
 }
 
@@ -104,7 +104,7 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         //# (MUST-17).
         SocketOption::NoDelay(on) => {
             sw.no_delay = on;
-            // What a cork holds back leaves as well; what is written from now on is corked again.
+            // Corked data is sent as well; data written from now on is corked again.
             let cork = sw.hold.cork();
             sw.hold.set_cork(cork && !on);
             release_held(&mut parts, on, out, now);
@@ -152,7 +152,7 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             let limit = time.map_or(0, crate::pcb::milliseconds);
             parts.header_in.settings(out.config).exchange.set_fixed(time.is_some());
             user_timeout::adopt(limit, parts.header_in, sw, out.config);
-            // If something waits already, its time may be over sooner than any other timer.
+            // If data waits already, its deadline may be earlier than any other timer.
             out.wake_by(now);
         }
         SocketOption::AnnouncedUserTimeout(time) => user_timeout::announce(time, &mut parts, out, now)?,
@@ -231,7 +231,7 @@ fn in_range(bytes: u32) -> Result<u32, Error> {
     if (1..=LARGEST_BUFFER).contains(&bytes) { Ok(bytes) } else { Err(Error::InvalidOption) }
 }
 
-/// Data that a cork or Nagle's rule held back may go now.
+/// Sends data that a cork or Nagle's rule held back.
 fn release_held(parts: &mut PcbMut<'_>, may_go: bool, out: &mut Outbox<'_>, now: Time) {
     if may_go {
         let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));

@@ -1,4 +1,4 @@
-//! STATUS (RFC 9293 section 3.10.6): a picture of the connection, all parts at one moment.
+//! STATUS (RFC 9293 section 3.10.6): a consistent snapshot of all parts of the connection.
 
 use core::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct StatusReport {
     pub error: Option<Error>,
     /// A soft error (RFC 9293 section 3.9.1.8), if one was noted since the last segment arrived.
     pub soft_error: Option<Error>,
-    /// Data of ours that is queued, sent or not.
+    /// Our data that is queued, sent or not.
     pub send_queue: u32,
     /// Of that, bytes sent and not acknowledged.
     pub unacknowledged: u32,
@@ -40,12 +40,12 @@ pub struct StatusReport {
     pub send_buffer: u32,
     /// Data of the peer that the user has not read.
     pub receive_queue: u32,
-    /// Data of the peer that waits for data before it.
+    /// The peer's data that is queued out of order.
     pub out_of_order: u32,
     /// Size of the receive buffer, bytes of data.
     pub receive_buffer: u32,
-    /// The receiver's estimate of the round trip, by which its buffer is sized: the shortest time in which a window
-    /// passed; zero before one has.
+    /// The receiver's estimate of the round trip, by which its buffer is sized: the shortest time in which a window was
+    /// received; zero before the first.
     pub receive_rtt: Duration,
     /// The most that the user read within such a time; before that is known, ten segments.
     pub receive_space: u32,
@@ -65,7 +65,7 @@ pub struct StatusReport {
     pub ssthresh: u32,
     /// The sender is recovering from a loss.
     pub recovering: bool,
-    /// What the sender believes about loss.
+    /// The sender's recovery state.
     pub recovery: RecoveryState,
     /// Bytes SACKed by the peer.
     pub sacked: u32,
@@ -73,7 +73,7 @@ pub struct StatusReport {
     pub lost: u32,
     /// Bytes that are lost, sent again since or not.
     pub lost_in_all: u32,
-    /// Bytes sent again that are under way.
+    /// Retransmitted bytes in flight.
     pub resent: u32,
     /// Bytes believed to be in the network.
     pub pipe: u32,
@@ -83,22 +83,22 @@ pub struct StatusReport {
     pub duplicates_reported: u32,
     /// Times that reordering was seen.
     pub reorderings_seen: u32,
-    /// How many segments a late one was behind at most, but no less than DupThresh and no more than 300. For
-    /// information only: loss is decided by time (RFC 8985).
+    /// The largest distance in segments by which one was late, between DupThresh and 300. For information only: loss is
+    /// decided by time (RFC 8985).
     pub reordering: u32,
-    /// Least round-trip time of late.
+    /// Recent minimum of the round-trip time.
     pub min_rtt: Option<Duration>,
     /// Smoothed round-trip time.
     pub srtt: Option<Duration>,
     /// Retransmission time-out, back-off included.
     pub rto: Duration,
-    /// What both ends speak of explicit congestion notification.
+    /// The mode of explicit congestion notification.
     pub ecn: EcnMode,
-    /// What was counted of marks.
+    /// The ECN counters.
     pub marks: EcnCounts,
     /// Data of the SYN has reached the other side, in either direction (Fast Open).
     pub data_on_syn: bool,
-    /// Why Fast Open took no data to the peer, if it was tried.
+    /// Why Fast Open delivered no data to the peer, if it was tried.
     pub fast_open_failure: Option<FastOpenFailure>,
     /// Both sides use timestamps.
     pub timestamps: bool,
@@ -112,7 +112,7 @@ pub struct StatusReport {
     pub window_scaling: bool,
     /// MSS that we announced.
     pub announced_mss: u16,
-    /// What the path carries as far as the connection knows: MSS, options and headers.
+    /// The path MTU as far as the connection knows: MSS, options and headers.
     pub path_mtu: u32,
     /// Largest data seen in a segment of the peer.
     pub peer_segment: u16,
@@ -130,18 +130,18 @@ pub struct StatusReport {
     pub pacing_rate: Option<u64>,
     /// The most that the user allows.
     pub max_pacing_rate: Option<u64>,
-    /// What went to and fro.
+    /// Traffic counters.
     pub traffic: Traffic,
     /// What limited the sender; zero unless [`crate::Config::measure_limits`] is set.
     pub limited: Limited,
-    /// Where the urgent mark falls in what the user has not taken: bytes up to and with the urgent one.
+    /// Position of the urgent mark in the data not yet taken: bytes up to and including the urgent one.
     pub urgent: Option<u32>,
     /// Options in effect.
     pub options: OptionValues,
 }
 
-/// What went to and fro on a connection since it began. Segments are counted modulo 2^32; a super-segment counts as
-/// one, but as those that the device makes of it among the segments with data that were sent.
+/// Traffic of a connection since it began. Segments are counted modulo 2^32; a super-segment counts as one, except that
+/// `data_segments_out` counts the segments that the device makes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Segments received.
@@ -152,12 +152,12 @@ pub struct Traffic {
     pub data_segments_in: u32,
     /// Segments sent with data or FIN that was new.
     pub data_segments_out: u32,
-    /// Segments that arrived at the peer, SACKed or acknowledged, the SYN among them. What is in flight counts as full
+    /// Segments that arrived at the peer, SACKed or acknowledged, the SYN among them. The flight counts as full
     /// segments.
     pub segments_delivered: u32,
     /// Bytes of data acknowledged.
     pub bytes_acked: u64,
-    /// Bytes of data sent, all that was sent again included.
+    /// Bytes of data sent, including retransmissions.
     pub bytes_sent: u64,
     /// Bytes of data sent again.
     pub bytes_again: u64,
@@ -181,14 +181,14 @@ pub struct Traffic {
     pub since_heard: Duration,
 }
 
-/// What the sender believes about loss; the names are those of Linux's `tcpi_ca_state`.
+/// The sender's recovery state; the names are those of Linux's `tcpi_ca_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryState {
     /// Nothing is wrong.
     Open,
     /// Something is SACKed, or duplicate acknowledgements come in.
     Disorder,
-    /// The window was cut because congestion was marked, and what was in flight then is not all acknowledged (CWR).
+    /// The window was cut because of a congestion mark, and the flight of that time is not all acknowledged (CWR).
     Reduced,
     /// Fast recovery.
     Recovery,
@@ -285,7 +285,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
     }
 }
 
-/// MTU that the MSS in use stands for.
+/// MTU that corresponds to the MSS in use.
 fn path_mtu(parts: &PcbMut<'_>) -> u32 {
     let ip = if parts.header_in.is_ipv6() { 40 } else { 20 };
     let options = parts.send_window.option_bytes();
@@ -326,8 +326,8 @@ fn delivered(parts: &PcbMut<'_>) -> u32 {
     let data = sw.sent_data().saturating_sub(sw.sacked());
     let fin_alone = data == 0 && sw.flight() > sw.sent_data();
     let in_flight = data.div_ceil(sw.mss.into()) + u32::from(fin_alone);
-    // Counted in the segments of today, what is in flight may be more of them than have left.
-    // Of a connection that is open early the SYN is not acknowledged.
+    // Counted in segments of the present MSS, the flight may be more segments than were sent. The SYN of a connection
+    // that is open early is not acknowledged.
     sw.data_segments_out
         .saturating_sub(in_flight)
         .saturating_add(u32::from(parts.header_in.state != State::SynReceived))

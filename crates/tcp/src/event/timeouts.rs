@@ -1,8 +1,8 @@
 //! Time-outs (RFC 9293 section 3.10.8, RFC 6298, RFC 1122 section 4.2).
 //!
-//! Deadlines live in the parts; the stack only knows one time for the whole connection, the earliest that was asked
-//! for. When that comes, this event looks at every deadline, acts on those that are due, and asks for the next. A wake
-//! that finds nothing due is normal: deadlines that move later are not taken back (invariant G8).
+//! Deadlines are kept in the parts; the stack only has one time for the whole connection, the earliest requested. At
+//! that time this event checks every deadline, acts on those that are due, and requests the next. A wake that finds
+//! nothing due is normal: deadlines that move later are not cancelled (invariant G8).
 
 use core::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::user_timeout;
 /// Time-outs and window probes, answered or not, after the user has closed the connection: 51 s at the least RTO.
 const ORPHAN_RETRIES: u8 = 8;
 
-/// By how much the recorded time of the last arrival may be wrong.
+/// Largest error of the recorded time of the last arrival.
 const TOLERANCE: Duration = Duration::from_nanos(1 << 20);
 
 /// Run every timer that is due.
@@ -34,12 +34,12 @@ const TOLERANCE: Duration = Duration::from_nanos(1 << 20);
 pub struct Timeouts;
 
 impl Event for Timeouts {
-    /// When to run it again; the same as `out.deadline` asks for.
+    /// When to run it again; the same as `out.deadline`.
     type Reply = Option<Time>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<Time> {
         pcb.whole(out, |mut parts, out| {
-            // The wake that brought us here is used up: everything must be asked for again.
+            // The wake that led here is used up: every deadline must be requested again.
             parts.receive_window.armed = Time::MAX;
             parts.send_window.armed = Time::MAX;
             if now >= parts.header_in.state_deadline {
@@ -93,7 +93,7 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
             parts.send_window.stop_timer();
             push(parts, out, now);
             if parts.send_window.flight() == 0 {
-                // Nothing left: the data has waited for as long as before.
+                // Nothing was sent: the data has waited for as long as before.
                 parts.send_window.progress = progress;
             }
         }
@@ -119,15 +119,15 @@ fn pace(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// Send held-back data although it does not fill a segment. True if anything left.
+/// Sends held-back data although it does not fill a segment. True if anything was sent.
 fn push(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
     let before = out.segments.len();
     parts.transmit(out, |sw, rq, ho, out| output::send_data(sw, rq, ho, out, now, true));
     out.segments.len() > before
 }
 
-/// The peer's window is closed: probe it, for ever as long as it answers (RFC 9293 section 3.8.6.1). What is sent is
-/// data if the window has any room; else a segment without data just before SND.UNA, which the peer must answer.
+/// The peer's window is closed: probe it as long as the peer answers (RFC 9293 section 3.8.6.1). A probe is data if the
+/// window has any room; else a segment without data just before SND.UNA, which the peer must answer.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
 //# If the window shrinks to zero, the TCP implementation MUST probe it in the standard way (described below) (MUST-35).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
@@ -153,8 +153,8 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// When a probe is due, when the newest segment left, and when the retransmission time-out of the oldest comes, if a
-/// probe may not be later.
+/// When a probe is due, when the newest segment was sent, and the retransmission time-out of the oldest if a probe must
+/// not be later.
 fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time) -> (Time, Time, Time) {
     let clock = now.as_micros() as u32;
     let recovers = sw.mode.recovers();
@@ -163,7 +163,7 @@ fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time
     let oldest = now - Duration::from_micros(u64::from(since(clock, rq.log.time_of(sw.una))));
     let limit = if recovers { Time::MAX } else { sw.rtt.deadline(oldest) };
     let due = sw.rtt.probe_deadline(newest, sw.ack_delay(config)).min(limit);
-    // A thread that runs the timer late has also received or sent late: that gets its round trips first.
+    // A thread that runs the timer late has also received or sent late: those segments get their round trips first.
     let late = now - sw.timer > TIMER_SLACK;
     let again = sw.rtt.probe_deadline(now, TIMER_SLACK);
     let due = if late && again < sw.rtt.deadline(oldest) { due.max(again) } else { due };
@@ -171,8 +171,8 @@ fn probe_times(sw: &SendWindow, rq: &RetransmitQueue, config: &Config, now: Time
 }
 
 /// No acknowledgement for two round trips: send one segment more; its acknowledgement shows what is lost (RFC 8985
-/// section 7.3). What left since the timer was set has its own two round trips, but not beyond the retransmission
-/// time-out of the oldest.
+/// section 7.3). Segments sent since the timer was set have their own two round trips, but not beyond the
+/// retransmission time-out of the oldest.
 fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let (sw, rq) = (&mut *parts.send_window, &*parts.retransmit_queue);
     if sw.flight() == 0 {
@@ -197,7 +197,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     let alone = sw.mode == Mode::Open || sw.loss.as_ref().is_none_or(|loss| loss.probe.is_none());
     if !(recovers || alone && sw.rtt.is_current()) {
-        // At least a microsecond: a deadline that is over would be looked at again at once.
+        // At least a microsecond: a deadline in the past would expire again at once.
         sw.set_timer(Timer::Retransmit, limit.max(now + Duration::from_micros(1)));
         return;
     }
@@ -215,7 +215,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     if recovers {
         // At least the slack from now: without new data the next probe runs from the same segment, and a thread that is
-        // late now must look at what has arrived meanwhile.
+        // late now must first process what has arrived meanwhile.
         sw.guard_flight(out.config, if probed { now } else { newest });
         sw.timer = sw.timer.max(now + TIMER_SLACK);
     } else {
@@ -223,7 +223,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// What was given time to arrive out of order, and has not, is lost (RFC 8985 section 6.3).
+/// Segments that have not arrived within the reordering window are lost (RFC 8985 section 6.3).
 fn reordering_settled(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.send_side(|sw, rq| disorder::reordering_settled(sw, rq, out, now));
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
@@ -280,9 +280,9 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
 }
 
-/// All that is out and not SACKed counts as lost. The peer's SACK information is kept: if the peer reneged (RFC 2018
-/// section 8), the acknowledgement of the first segment will show that. If the time-out repeats itself, it is not
-/// relied upon any more.
+/// All outstanding data that is not SACKed counts as lost. The peer's SACK information is kept: if the peer reneged
+/// (RFC 2018 section 8), the acknowledgement of the first segment will show that. If the time-out repeats, SACK
+/// information is no longer relied upon.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
 //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
 //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
@@ -315,8 +315,8 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.mode = Mode::Loss;
 }
 
-/// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and to the user that there is
-/// trouble, unless a router has reported the cause already.
+/// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and a soft error to the user, unless
+/// a router has reported the cause already.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
 //# The following procedure MUST be used to handle excessive retransmissions of data segments (MUST-20):
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3
@@ -335,7 +335,7 @@ fn orphan_retries(config: &Config) -> u8 {
     if config.orphan_retries == 0 { ORPHAN_RETRIES } else { config.orphan_retries }
 }
 
-/// R2 is reached: the connection fails. True if it did. 255 `retries` are as many as it takes.
+/// R2 is reached: the connection fails. True if it did. 255 `retries` mean no limit.
 fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time) -> bool {
     let over = retries != u8::MAX && parts.send_window.unanswered >= retries;
     if over {
@@ -345,8 +345,8 @@ fn gives_up(parts: &mut PcbMut<'_>, retries: u8, out: &mut Outbox<'_>, now: Time
 }
 
 fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    // It explains why an open fails. An established connection ends because answers are missing, not because of a
-    // router's report.
+    // The soft error explains why an open fails. An established connection ends because answers are missing, not
+    // because of a router's report.
     let synchronised = parts.header_in.state.is_synchronised();
     let soft = parts.header_in.soft_error().filter(|error| !synchronised && *error != Error::Unanswered);
     let error = soft.unwrap_or(Error::TimedOut);
@@ -358,7 +358,8 @@ fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 }
 
 /// The user time-out (RFC 9293 section 3.9.1, RFC 5482): data or a FIN has waited for so long, sent and not
-/// acknowledged or never sent, regardless of the cause: the network, the peer's window, or a device that takes nothing.
+/// acknowledged or never sent, regardless of the cause: the network, the peer's window, or a device that accepts no
+/// frames.
 fn user_timeout(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = parts.header_in.user_timeout();
     let sw = &*parts.send_window;
@@ -389,7 +390,7 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let synchronised = parts.header_in.state.is_synchronised();
     let limit = parts.header_in.user_timeout();
     let Some(settings) = parts.header_in.settings.as_mut().filter(|settings| now >= settings.deadline) else { return };
-    // A segment has arrived since the last look, or retransmission is under way, which has its own limit.
+    // A segment has arrived since the last check, or retransmission is under way, which has its own limit.
     let quiet = silence + TOLERANCE >= settings.idle();
     let busy = !synchronised || parts.send_window.flight() > 0 || parts.retransmit_queue.len > 0;
     if !quiet || busy {
@@ -397,9 +398,8 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         settings.restart(if quiet { now } else { now - silence });
         return;
     }
-    // Where probes are further apart than the idle time is long, an answer does not shorten the silence. It arrived
-    // later than what came before the first probe, and by more than the note is inexact, for that came an idle time
-    // earlier.
+    // If the probe interval exceeds the idle time, an answer does not make the connection count as not idle. An answer
+    // is recognised because it arrived after the last segment before the first probe, by more than the tolerance.
     let heard = now - silence;
     if settings.sent > 0 && heard > settings.probed + TOLERANCE {
         settings.sent = 0;
@@ -425,7 +425,7 @@ fn keep_alive(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     output::probe(parts.send_window, parts.header_out, out, now);
 }
 
-/// Give back the memory of queues that have run empty; look again later at those that have not.
+/// Frees the memory of empty queues; checks the others again later.
 fn shrink(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     parts.receive_window.queue.shrink();
     parts.retransmit_queue.shrink();

@@ -1,4 +1,4 @@
-//! The continuation of a transmission that the device held up.
+//! Continues a transmission that the device blocked.
 
 use observe::Time;
 
@@ -8,7 +8,7 @@ use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 use crate::state::State;
 
-/// The device (or the buffer pool) takes segments again: go on where [`Outbox::tx_blocked`] was set.
+/// The device (or the buffer pool) takes segments again: continue where [`Outbox::tx_blocked`] was set.
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitReady;
 

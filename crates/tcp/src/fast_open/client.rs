@@ -1,4 +1,4 @@
-//! The active side, as values: what a SYN may carry, and what its answer teaches.
+//! The active side, as values: what a SYN may carry, and what is learnt from its answer.
 
 use wire::SeqNumber;
 use wire::tcp::FastOpen;
@@ -8,34 +8,34 @@ use wire::tcp::FastOpen;
 pub struct Offer {
     /// A cookie that the peer gave before, or the request for one.
     pub option: Option<FastOpen>,
-    /// Bytes of data on the SYN at most; 0 unless there is a cookie, or the peer is known to want none.
+    /// Most bytes of data on the SYN; 0 unless there is a cookie, or the peer is known to require none.
     pub max_data: u16,
 }
 
 /// How a peer has dealt with an [`Offer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It took data of the SYN.
+    /// It accepted data of the SYN.
     Taken,
-    /// It answered, and took none, or there was none.
+    /// It answered, and accepted no data, or there was none.
     Answered,
-    /// It answered the first SYN, which asked for a cookie, and gave none.
+    /// It answered the first SYN, which requested a cookie, and gave none.
     Ignored {
-        /// The SYN asked in the experimental form.
+        /// The request had the experimental form.
         experimental: bool,
     },
     /// It did not answer in time: perhaps a device on the path drops such SYNs (RFC 7413 section 7.1).
     Silent,
 }
 
-/// What an active open has learnt of its destination.
+/// What an active open has learnt about its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct News {
     /// The cookie to show next time.
     pub cookie: Option<FastOpen>,
     /// The MSS that the peer announced; `None` if it has not answered.
     pub mss: Option<u16>,
-    /// What became of the offer.
+    /// The result of the offer.
     pub outcome: Outcome,
 }
 
@@ -43,7 +43,7 @@ pub struct News {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FastOpenFailure {
-    /// There was no cookie to show, so that the SYN only asked for one.
+    /// There was no cookie, so the SYN only requested one.
     NoCookie = 1,
     /// The peer acknowledged the SYN without its data.
     NotTaken = 2,
@@ -51,13 +51,13 @@ pub enum FastOpenFailure {
     SentAgain = 3,
 }
 
-/// What a connection remembers of its offer.
+/// What a connection keeps about its offer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) option: Option<FastOpen>,
     pub(crate) more: bool,
     pub(crate) news: Option<News>,
     pub(crate) failure: Option<FastOpenFailure>,
-    /// Where the data ends that left with the SYN and must leave again.
+    /// End of the data that was sent with the SYN and must be sent again.
     pub(crate) again: Option<SeqNumber>,
 }

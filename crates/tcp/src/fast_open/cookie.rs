@@ -1,6 +1,6 @@
-//! The cookies of a server (RFC 7413 section 4.1.2), and what a SYN that shows one, or asks for one, deserves.
+//! The cookies of a server (RFC 7413 section 4.1.2), and the answer to a SYN with a cookie or a request for one.
 //!
-//! A cookie is a keyed hash of both addresses; nothing is remembered of clients.
+//! A cookie is a keyed hash of both addresses; no state is kept per client.
 
 use core::hash::Hasher;
 use core::net::IpAddr;
@@ -19,24 +19,24 @@ pub struct CookieKeys {
     backup: Option<[u8; 16]>,
 }
 
-/// What a SYN deserves.
+/// The decision about a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A SYN like any other.
     Regular,
-    /// The client gets this cookie, and its payload is not taken.
+    /// The client gets this cookie, and its payload is not accepted.
     Cookie(FastOpen),
     /// The connection opens at once, and the client perhaps gets a new cookie.
     Open(Option<FastOpen>),
 }
 
 impl CookieKeys {
-    /// The keys that were `set`; `drawn` where no primary one was.
+    /// The configured keys `set`, with `drawn` as the primary one if none is set.
     pub fn new(set: FastOpenKeys, drawn: &[u8; 16]) -> Self {
         CookieKeys { primary: set.primary.unwrap_or(*drawn), backup: set.backup }
     }
 
-    /// What `syn` deserves. A cookie that the backup key has made is good, and replaced.
+    /// Decides about `syn`. A cookie made with the backup key is accepted, and replaced.
     pub(crate) fn classify(&self, syn: &Segment, mode: FastOpenMode) -> Verdict {
         if mode.has(FastOpenMode::SERVER_WITHOUT_COOKIE) && !syn.data.is_empty() {
             return Verdict::Open(None);
@@ -55,8 +55,8 @@ impl CookieKeys {
 }
 
 /// The cookie of the client at the other end of `tuple`. Both addresses count, so that no other server's cookies are
-/// good here; ports do not. It is the one that Linux makes of the same key, so that servers of both kinds behind one
-/// address understand each other's.
+/// valid here; ports do not. Linux makes the same cookie of the same key, so servers of both kinds can share one
+/// address.
 fn cookie_of(tuple: &FourTuple, key: &[u8; 16]) -> Cookie {
     let mut hasher = SipHasher24::new_with_key(key);
     for address in [tuple.remote_addr, tuple.local_addr] {
@@ -72,7 +72,7 @@ fn cookie_of(tuple: &FourTuple, key: &[u8; 16]) -> Cookie {
 mod tests {
     use super::*;
 
-    /// Made by Linux 6 of the same keys and addresses.
+    /// Made by Linux 6 with the same keys and addresses.
     #[test]
     fn cookies_are_those_of_linux() {
         let tuple = |remote: &str, local: &str| FourTuple {

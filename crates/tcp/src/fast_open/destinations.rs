@@ -1,5 +1,5 @@
-//! What a client remembers of servers (RFC 7413 section 4.1.3): their cookies, their MSS, and whether SYNs with payload
-//! seem to vanish on the way to them.
+//! What a client keeps about servers (RFC 7413 section 4.1.3): their cookies, their MSS, and whether the path seems to
+//! drop SYNs with payload.
 //!
 //! What may never happen: memory that grows with the number of destinations.
 
@@ -14,11 +14,11 @@ use super::{News, Offer, Outcome};
 use crate::config::FastOpenMode;
 use crate::mss;
 
-/// Destinations remembered; the one that was learnt first makes way.
+/// Most destinations kept; the oldest is replaced first.
 const DESTINATIONS: usize = 1024;
-/// Bytes of options on a SYN at most: the payload has what remains.
+/// Most bytes of options on a SYN: the payload has the rest.
 const OPTIONS: u16 = 40;
-/// The black-hole time-out doubles so often at most.
+/// Limit of the doublings of the black-hole time-out.
 const DOUBLINGS: u8 = 6;
 
 #[derive(Clone, Copy, Default)]
@@ -27,24 +27,24 @@ struct Destination {
     mss: Option<u16>,
     /// Offers in a row that went unanswered.
     unanswered: u8,
-    /// The path is taken for a black hole until then: no offer before.
+    /// The path counts as a black hole until then: no offer before.
     black_hole_until: Time,
     form: Form,
 }
 
-/// In which form a destination without a cookie is asked for one.
+/// The form in which a cookie is requested from a destination.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Form {
     /// That of RFC 7413.
     #[default]
     Standard,
-    /// It did not understand that one: the experimental form, once.
+    /// It ignored that one: the experimental form, once.
     Experimental,
-    /// It understood neither: the standard one from now on.
+    /// It ignored both: the standard form from now on.
     Settled,
 }
 
-/// What is remembered of servers. The caller must have exclusive use.
+/// The cache of servers. The caller must have exclusive use.
 #[derive(Default)]
 pub struct Destinations {
     known: HashMap<IpAddr, Destination>,
@@ -66,7 +66,7 @@ impl Destinations {
         match known.cookie {
             // RFC 7413 section 4.1.3: without a cached MSS, that of RFC 9293.
             Some(_) => Offer { option: known.cookie, max_data: payload(mss::default_for(remote)) },
-            // A user that wants no cookies knows the servers and the paths to them.
+            // A user that disables cookies knows the servers and the paths to them.
             None if mode.has(FastOpenMode::CLIENT_WITHOUT_COOKIE) => {
                 Offer { option: None, max_data: payload(route_mss) }
             }
@@ -77,8 +77,8 @@ impl Destinations {
         }
     }
 
-    /// A connection has learnt something of `remote`. Where an offer went unanswered, none is made for
-    /// `black_hole_timeout`, and for twice as long each further time (RFC 7413 section 4.1.3.1).
+    /// A connection has learnt something about `remote`. After an unanswered offer none is made for
+    /// `black_hole_timeout`, which doubles each further time (RFC 7413 section 4.1.3.1).
     pub fn learn(&mut self, remote: IpAddr, news: &News, black_hole_timeout: Duration, now: Time) {
         let entry = self.entry(remote);
         entry.cookie = news.cookie.or(entry.cookie);
@@ -97,7 +97,7 @@ impl Destinations {
         }
     }
 
-    /// What is known of `remote`, for which the oldest destination makes way if it is new.
+    /// The entry of `remote`; a new one replaces the oldest destination if the table is full.
     fn entry(&mut self, remote: IpAddr) -> &mut Destination {
         if !self.known.contains_key(&remote) {
             if self.order.len() >= DESTINATIONS
@@ -110,7 +110,7 @@ impl Destinations {
         self.known.entry(remote).or_default()
     }
 
-    /// Destinations remembered.
+    /// Number of destinations kept.
     pub fn len(&self) -> usize {
         self.order.len()
     }

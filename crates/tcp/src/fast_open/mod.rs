@@ -1,14 +1,14 @@
-//! TCP Fast Open (RFC 7413): data in the SYN, for a peer that shows a cookie which it got before.
+//! TCP Fast Open (RFC 7413): data in the SYN, for a peer that presents a cookie obtained before.
 //!
 //! | file | content |
 //! |---|---|
 //! | `client.rs` | what an active open may put on its SYN, and what it learns; the events are in `event/fast_open.rs` |
-//! | `destinations.rs` ([`Destinations`]) | what a client remembers of servers |
+//! | `destinations.rs` ([`Destinations`]) | a client's cache of servers |
 //! | `cookie.rs` ([`CookieKeys`]) | the cookies of a server |
 //! | `pending.rs` ([`PendingRequests`]) | how many connections may be open early |
 //!
-//! Where destinations and pending requests are kept, and behind which lock, is the `stack`'s business. What may never
-//! happen: payload of a SYN that reaches the user without a good cookie or a configuration that wants none, or twice.
+//! The `stack` decides where destinations and pending requests are kept, and under which lock. What may never happen:
+//! payload of a SYN that reaches the user twice, or without a valid cookie or a configuration that requires none.
 
 mod client;
 mod cookie;

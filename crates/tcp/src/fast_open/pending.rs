@@ -6,21 +6,20 @@ use std::collections::VecDeque;
 
 use observe::Time;
 
-/// A request that was reset goes on counting for so long.
+/// Time for which a request that was reset still counts.
 const RESET_COUNTS: Duration = Duration::from_secs(60);
 
 /// Pending requests, counted.
 #[derive(Clone, Debug, Default)]
 pub struct PendingRequests {
     count: usize,
-    /// Until when each request counts that was reset, earliest first.
+    /// Until when each reset request counts, earliest first.
     resets: VecDeque<Time>,
 }
 
 impl PendingRequests {
-    /// Takes one more request, unless `limit` are pending. Those that were reset give their places back after a while
-    /// and not at once, or resets that forged SYNs provoke would make room for ever more of them (RFC 7413 section
-    /// 5.1).
+    /// Takes one more request, unless `limit` are pending. Reset requests free their places only after a while, or the
+    /// resets provoked by forged SYNs would make room for ever more of them (RFC 7413 section 5.1).
     pub fn admit(&mut self, limit: usize, now: Time) -> bool {
         if self.count >= limit && self.resets.front().is_some_and(|until| *until <= now) {
             self.resets.pop_front();

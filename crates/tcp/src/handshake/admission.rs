@@ -1,10 +1,8 @@
-//! How a listener answers a SYN, as a function of values: how full its queues are, what the configuration allows, and
-//! what the SYN shows.
+//! How a listener answers a SYN, as a function of the occupancy of its queues, the configuration, and the SYN.
 //!
-//! A full accept queue drops the SYN; the peer sends it again. A full SYN cache is answered with cookies (RFC 4987
-//! section 3.6), if the configuration has them. A SYN with a good Fast Open cookie opens its connection at once (RFC
-//! 7413 section 4.2), but never where the SYN cache is full: a cookie of Fast Open opens no door that SYN cookies have
-//! shut.
+//! A full accept queue drops the SYN; the peer sends it again. With a full SYN cache the answer is a cookie (RFC 4987
+//! section 3.6), if the configuration enables them. A SYN with a valid Fast Open cookie opens its connection at once
+//! (RFC 7413 section 4.2), but never while the SYN cache is full.
 
 use observe::DropReason;
 use wire::tcp::FastOpen;
@@ -14,7 +12,7 @@ use crate::fast_open::{CookieKeys, Verdict};
 use crate::scarcity::Scarcity;
 use crate::segment::Segment;
 
-/// SYN-ACKs are sent again at most this often while a listener is crowded.
+/// Retransmissions of a SYN-ACK while a listener is crowded.
 const RETRIES_WHEN_CROWDED: u8 = 2;
 
 /// How full a bounded queue is.
@@ -54,10 +52,11 @@ impl Backlog {
         if self.is_crowded() { limit.min(RETRIES_WHEN_CROWDED) } else { limit }
     }
 
-    /// Whether a handshake of which nothing was remembered may be completed: its cookie has come back.
+    /// Whether a handshake without stored state may be completed: its cookie has come back.
     ///
     /// # Errors
-    /// Why it is turned away. The peer takes the connection for established; its next segment brings the cookie again.
+    /// The reason for which it is refused. The peer considers the connection established; its next segment brings the
+    /// cookie again.
     pub fn admit_cookie(&self) -> Result<(), DropReason> {
         if self.accept_queue.is_full() { Err(DropReason::AcceptQueueFull) } else { Ok(()) }
     }
@@ -66,13 +65,12 @@ impl Backlog {
 /// What a listener answers to a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A SYN-ACK, with this Fast Open cookie if there is one; the handshake is remembered and counts as one in
-    /// progress.
+    /// A SYN-ACK, with this Fast Open cookie if there is one; the handshake is stored and counts as one in progress.
     HalfOpen {
-        /// For the client to show next time.
+        /// For the client to present next time.
         cookie: Option<FastOpen>,
     },
-    /// A SYN-ACK that is a SYN cookie; nothing is remembered.
+    /// A SYN-ACK that is a SYN cookie; no state is kept.
     SynCookie,
     /// A SYN-ACK that acknowledges the SYN's payload: the connection is open at once. It counts as a handshake in
     /// progress and as a pending Fast Open request.
@@ -83,7 +81,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The answer where no more Fast Open requests may be pending: as to a SYN without the option (RFC 7413 section
+    /// The answer when no more Fast Open requests may be pending: as to a SYN without the option (RFC 7413 section
     /// 5.1).
     pub fn without_fast_open(self) -> Answer {
         match self {
@@ -109,7 +107,7 @@ pub fn admit(
     (config, scarcity): (&Config, Scarcity),
 ) -> Result<Answer, DropReason> {
     if scarcity.is_severe() {
-        // Open connections come first; the peer asks again.
+        // Open connections come first; the peer retransmits.
         return Err(DropReason::MemoryShort);
     }
     if backlog.accept_queue.is_full() {
@@ -186,8 +184,8 @@ mod tests {
         assert_eq!((cookie(3), cookie(4)), (Ok(()), Err(DropReason::AcceptQueueFull)));
     }
 
-    /// The payload of a SYN is taken where the configuration asks for no cookie; not where the SYN cache is full, or so
-    /// many requests are pending that there is no place for one more.
+    /// The payload of a SYN is accepted where the configuration requires no cookie, unless the SYN cache is full or the
+    /// limit of pending requests is reached.
     #[test]
     fn fast_open_opens_no_door_that_is_shut() {
         let fast_open = FastOpenMode(FastOpenMode::SERVER | FastOpenMode::SERVER_WITHOUT_COOKIE);

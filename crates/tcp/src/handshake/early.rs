@@ -1,5 +1,5 @@
 //! A connection that opens with its SYN (RFC 7413 section 4.2.2): it takes the SYN's payload, and may send before the
-//! handshake is complete. How the handshake then ends is in [`crate::fast_open`].
+//! handshake is complete. The end of the handshake is in [`crate::fast_open`].
 
 use observe::{DropReason, Time};
 use wire::tcp::{FastOpen, RareOptions};
@@ -21,8 +21,7 @@ use super::listen;
 /// may answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` says that the
 /// connection may enter the accept queue; it says so again when the handshake is complete.
 ///
-/// Such a connection speaks no ECN: the bits of its SYN-ACK and those of the data behind it would mean different
-/// things.
+/// Such a connection has no ECN: the bits of its SYN-ACK and those of the data after it would have different meanings.
 ///
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
@@ -62,7 +61,8 @@ impl PcbMut<'_> {
             self.header_in.note_data_on_syn();
             let _ = take_data(&mut Some(rest), self, out, now);
         }
-        // The window of a SYN-ACK is not scaled: no more than it says is open before more data comes, or some is read.
+        // The window of a SYN-ACK is not scaled: no more than its value is open before more data arrives, or some is
+        // read.
         let rw = &mut *self.receive_window;
         rw.edge = rw.nxt + ((rw.edge - rw.nxt).max(0) as u32).min(first);
         self.header_out.edge = rw.edge;

@@ -1,10 +1,10 @@
-//! A half-open connection: what a listener remembers between its SYN-ACK and the peer's acknowledgement (the SYN cache
-//! of RFC 4987 section 3.5).
+//! A half-open connection: the state that a listener keeps between its SYN-ACK and the peer's acknowledgement (the SYN
+//! cache of RFC 4987 section 3.5).
 //!
-//! 72 bytes instead of a PCB of 480: enough to send the SYN-ACK again, and to make the PCB when the acknowledgement
-//! comes. The rules of SYN-RECEIVED are not written twice: a segment is given to the PCB that the half-open connection
-//! would be, and only if that has become more than SYN-RECEIVED is it kept. What may never happen: a SYN-ACK that is
-//! sent again with other numbers or options than the first.
+//! It has 72 bytes instead of a PCB of 480: enough to retransmit the SYN-ACK, and to make the PCB when the
+//! acknowledgement arrives. The rules of SYN-RECEIVED are not written twice: a segment is run on a temporary PCB made
+//! from the half-open connection, which is kept only if it leaves SYN-RECEIVED. What may never happen: a retransmitted
+//! SYN-ACK with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags, UserTimeout};
@@ -25,12 +25,12 @@ use crate::tick::Tick;
 /// The peer does not scale its window.
 const NO_SHIFT: u8 = u8::MAX;
 
-/// Units of 2^27 ns, an eighth of a second, in which it is remembered when the peer was last answered.
+/// Units of 2^27 ns, an eighth of a second, of the time at which the peer was last answered.
 const ANSWER_SHIFT: u32 = 27;
 /// Least time between two answers to one half-open connection beyond its own timer, in those units: half a second.
 const ANSWER_INTERVAL: u8 = 4;
 
-/// A SYN-ACK grants ECN when it is sent again this often (RFC 9768 section 3.1.4.2); later ones do without.
+/// Retransmissions of a SYN-ACK that still grant ECN (RFC 9768 section 3.1.4.2); later ones do not.
 const ECN_RETRIES: u8 = 1;
 
 /// See [`HalfOpen::features`].
@@ -38,9 +38,9 @@ mod feature {
     pub(super) const TIMESTAMPS: u8 = 1;
     pub(super) const SACK: u8 = 2;
     pub(super) const HASHED: u8 = 4;
-    /// When the SYN-ACK left is not known, for it was a cookie.
+    /// The time of the SYN-ACK is not known, because it was a cookie.
     pub(super) const UNTIMED: u8 = 8;
-    /// `answered` means something.
+    /// `answered` is valid.
     pub(super) const ANSWERED: u8 = 16;
     pub(super) const CLASSIC_ECN: u8 = 32;
     pub(super) const ACCURATE_ECN: u8 = 64;
@@ -52,7 +52,7 @@ mod feature {
 #[derive(Clone, Debug)]
 pub struct HalfOpen {
     tuple: FourTuple,
-    /// The most that we would send in a segment, in bytes.
+    /// Largest data of our segments, in bytes.
     mss: u16,
     peer_mss: u16,
     /// The peer's window shift, or [`NO_SHIFT`].
@@ -60,7 +60,7 @@ pub struct HalfOpen {
     features: u8,
     /// SYN-ACKs sent again because the timer ran out.
     retries: u8,
-    /// When the peer was last sent something beyond the timer's SYN-ACKs.
+    /// When the peer was last sent something other than the timer's SYN-ACKs.
     answered: u8,
     /// ECN field of the IP header that the peer's SYN came with.
     mark: u8,
@@ -69,15 +69,15 @@ pub struct HalfOpen {
     ts_recent: u32,
     ts_offset: u32,
     flow_hash: u32,
-    /// When the SYN-ACK last left for its timer's sake, in microseconds: none waits for an hour.
+    /// When the timer last sent the SYN-ACK, in microseconds: none waits for an hour.
     sent: u32,
 }
 
-/// What a segment made of a half-open connection.
+/// The result of a segment for a half-open connection.
 #[derive(Debug)]
 #[must_use]
 pub enum Progress {
-    /// It is what it was.
+    /// Unchanged.
     Waiting,
     /// It is over: the peer has reset it.
     Ended,
@@ -86,7 +86,8 @@ pub enum Progress {
 }
 
 impl HalfOpen {
-    /// The peer's SYN had sequence number `irs` and asked for what is `agreed`; our SYN-ACK leaves at `now`.
+    /// The peer's SYN had sequence number `irs`, `agreed` is the result of the negotiation; our SYN-ACK is sent at
+    /// `now`.
     pub(crate) fn new(
         tuple: FourTuple,
         irs: SeqNumber,
@@ -118,7 +119,7 @@ impl HalfOpen {
         }
     }
 
-    /// The same, with ECN; `mark`: what the SYN came with.
+    /// The same, with ECN; `mark`: the mark of the SYN.
     pub(crate) fn with_ecn(mut self, mode: EcnMode, mark: u8) -> HalfOpen {
         self.features |= match mode {
             EcnMode::Off => 0,
@@ -139,7 +140,7 @@ impl HalfOpen {
         }
     }
 
-    /// The same, from a cookie: it is unknown when its SYN-ACK left.
+    /// The same, from a cookie: the time of its SYN-ACK is unknown.
     pub(crate) fn untimed(mut self) -> HalfOpen {
         self.features |= feature::UNTIMED;
         self
@@ -178,8 +179,8 @@ impl HalfOpen {
         }
     }
 
-    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a SYN cookie that hides options in it;
-    /// `cookie`: one for Fast Open, which a SYN-ACK has that is sent for the first time.
+    /// Send the SYN-ACK. `stamp`: the timestamp that it must carry, for a SYN cookie that encodes options in it;
+    /// `cookie`: one for Fast Open, in the first SYN-ACK only.
     pub(crate) fn send(
         &self,
         params: &ListenParams<'_>,
@@ -198,7 +199,7 @@ impl HalfOpen {
         ho.set_features(self.shift != NO_SHIFT, self.has(feature::TIMESTAMPS));
         ho.ts_recent = self.ts_recent;
         ho.marks.set_echo(ecn::syn_ack_flags(self.ecn(), self.mark));
-        // The option may be what a path does not let pass.
+        // The path may drop segments with this option.
         let counters = ecn::syn_ack_option(self.ecn(), out.config).filter(|_| self.retries == 0);
         // There is no room for both.
         let user_timeout =
@@ -214,34 +215,34 @@ impl HalfOpen {
         first_window(params.options, config, announced.saturating_sub(stamps))
     }
 
-    /// When the SYN-ACK left, seen from `now`.
+    /// When the SYN-ACK was sent, seen from `now`.
     fn sent(&self, now: Time) -> Time {
         let elapsed = (now.as_micros() as u32).wrapping_sub(self.sent);
-        // A thread with an older batch may look back from before it.
+        // A thread with an older batch may have a `now` before it.
         let elapsed = if elapsed > u32::MAX / 2 { 0 } else { u64::from(elapsed) };
         Time::from_nanos(now.as_nanos().saturating_sub(elapsed * 1000))
     }
 
-    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on. Seen from `now`, which
-    /// lies less than half an hour behind the last time that it was sent.
+    /// When the SYN-ACK must be sent again: RFC 6298 section 5.5 from the initial time-out on. Seen from `now`, less
+    /// than half an hour after its last transmission.
     pub fn deadline(&self, config: &Config, now: Time) -> Time {
         let doubled = config.rto.initial_rto.saturating_mul(1 << self.retries.min(16));
         self.sent(now) + doubled.min(config.rto.max_rto)
     }
 
-    /// Does an ICMP error quote our SYN-ACK (RFC 5927 section 4.1)? One that does not is forged, or about another time.
+    /// Whether an ICMP error quotes our SYN-ACK (RFC 5927 section 4.1). Otherwise it is forged, or outdated.
     pub fn is_quoted(&self, error: &IcmpError) -> bool {
         error.seq == self.iss
     }
 
-    /// Does an ICMP error that quotes our SYN-ACK end the handshake? Only one that reports a missing service. A host or
-    /// a network out of reach, our own neighbour that does not answer among them, may be so for a moment only, and the
-    /// peer may take the connection for established by now: the timer tries again (RFC 9293, MUST-56; Linux gives up).
+    /// Whether an ICMP error that quotes our SYN-ACK ends the handshake: only one that reports a missing service. A
+    /// host, network or neighbour may be unreachable for a moment only, and the peer may consider the connection
+    /// established by now: the timer tries again (RFC 9293, MUST-56; Linux gives up).
     pub fn is_ended_by(&self, error: &IcmpError) -> bool {
         self.is_quoted(error) && error.kind == IcmpKind::PortUnreachable
     }
 
-    /// The deadline has come: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
+    /// The deadline has passed: send the SYN-ACK again, unless that was done `limit` times. False: it is given up.
     ///
     /// Nothing is sent to a peer that has acknowledged while the listener waits for its data, except at the end: its
     /// answer then opens the connection without data (`TCP_DEFER_ACCEPT`).
@@ -282,7 +283,7 @@ impl HalfOpen {
             return Progress::Waiting;
         }
         if self.defers(params, segment) {
-            // The round trip ends here, and what is timed would end with the data.
+            // The round trip ends here; a timing would end with the data.
             self.features |= feature::DEFERRED | feature::UNTIMED;
             out.count(Counter::SegmentsIn, 1);
             out.dropped(DropReason::TcpDeferred);
@@ -304,7 +305,7 @@ impl HalfOpen {
         }
     }
 
-    /// Is `segment` the bare acknowledgement of our SYN-ACK, for a listener that still waits for data with it?
+    /// Whether `segment` is the bare acknowledgement of our SYN-ACK, for a listener that waits for data.
     fn defers(&self, params: &ListenParams<'_>, segment: &Segment) -> bool {
         let header = &segment.header;
         params.defer_accept > self.retries
@@ -315,7 +316,7 @@ impl HalfOpen {
             && segment.checksum_holds()
     }
 
-    /// The peer repeats its SYN: it has not received our answer. If it repeats too often, the answer comes from the
+    /// The peer repeats its SYN: it has not received our answer. If it repeats too often, the answer is left to the
     /// timer.
     fn syn_again(&mut self, params: &ListenParams<'_>, out: &mut Outbox<'_>, now: Time) {
         out.count(Counter::SegmentsIn, 1);
@@ -338,7 +339,7 @@ impl HalfOpen {
         self.answered = (now.as_nanos() >> ANSWER_SHIFT) as u8;
     }
 
-    /// The PCB in SYN-RECEIVED that this stands for.
+    /// The PCB in SYN-RECEIVED that corresponds to this.
     pub(crate) fn revive(&self, params: &ListenParams<'_>, config: &Config, now: Time) -> Box<Pcb> {
         // Boxed first: a PCB is large, and the caller passes it on.
         let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, params.options, config, now));
@@ -351,13 +352,13 @@ impl HalfOpen {
         let sw = &mut *parts.send_window;
         sw.nxt = sw.una + 1;
         sw.timed = sw.nxt;
-        // A SYN-ACK that left again for a repeated SYN is not timed (RFC 6298 section 3); nor is one after a challenge,
-        // which is remembered as the same thing.
+        // A SYN-ACK sent again for a repeated SYN is not timed (RFC 6298 section 3); nor is one after a challenge,
+        // which sets the same flag.
         if self.retries == 0 && !self.has(feature::UNTIMED) && !self.has(feature::ANSWERED) {
             sw.rtt.start();
             parts.retransmit_queue.log.sent(sw.una, sw.una, self.sent(now).as_micros() as u32, 0);
         }
-        // Time-outs of a listener that waits for data say nothing of the path.
+        // Time-outs of a listener that waits for data say nothing about the path.
         let unanswered = if self.has(feature::DEFERRED) { 0 } else { self.retries };
         (0..unanswered).for_each(|_| sw.rtt.backoff());
         for state in [&mut pcb.header_in.state, &mut pcb.receive_window.state, &mut pcb.send_window.state] {
@@ -368,14 +369,14 @@ impl HalfOpen {
 }
 
 impl ListenParams<'_> {
-    /// The most that a child would send in a segment.
+    /// Largest segment that a child would send.
     fn own_mss(&self, config: &Config) -> u16 {
-        // The floor limits what users and peers ask for; no segment can be larger than the route carries.
+        // The floor limits the values that users and peers set; no segment can be larger than the route carries.
         self.options.max_segment.unwrap_or(u16::MAX).max(config.min_mss).min(self.mss).max(1)
     }
 }
 
-/// What a listener makes of the SYN with this header.
+/// The negotiation of a listener with the SYN of this header.
 pub(crate) fn agreement(header: &Header, tuple: &FourTuple, config: &Config) -> Negotiation {
     Negotiation::read(header, tuple.remote_addr.is_ipv6(), config)
 }

@@ -1,7 +1,7 @@
 //! SEGMENT ARRIVES in LISTEN (RFC 9293 section 3.10.7.2): a SYN makes a half-open connection.
 //!
-//! A listener is no PCB: it is a [`ListenParams`], which any number of threads may read at once. Which listener a
-//! segment belongs to, and how many children it may have, is the `stack`'s business.
+//! A listener is not a PCB: it is a [`ListenParams`], which any number of threads may read at once. The `stack` decides
+//! which listener a segment belongs to, and how many children it may have.
 
 use observe::{Counter, DropReason, Time};
 use wire::tcp::{FastOpen, TcpFlags};
@@ -16,7 +16,8 @@ use crate::segment::Segment;
 use super::half_open::{HalfOpen, agreement};
 
 /// A segment for a listener has arrived that belongs to no connection. A SYN makes a half-open connection, with its
-/// SYN-ACK in `out`, which carries `cookie` if there is one (RFC 7413 section 4.2.1); the SYN's payload is not taken.
+/// SYN-ACK in `out`, which carries `cookie` if there is one (RFC 7413 section 4.2.1); the SYN's payload is not
+/// accepted.
 ///
 /// # Errors
 /// The reason for which none was made, counted already; a reset may be in `out`.
@@ -40,7 +41,7 @@ pub fn syn_arrives(
     Ok(half_open)
 }
 
-/// What a listener may want of a segment that belongs to no connection.
+/// How a listener handles a segment that belongs to no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The listener takes the segment ([`syn_arrives`]): it is a SYN, or it has neither SYN nor ACK and is dropped.
@@ -52,8 +53,8 @@ pub enum Claim {
     Nothing,
 }
 
-/// What a listener may want of `segment`, which belongs to no connection (RFC 9293 section 3.10.7.2: first RST, second
-/// ACK, third SYN).
+/// How a listener handles `segment`, which belongs to no connection (RFC 9293 section 3.10.7.2: first RST, second ACK,
+/// third SYN).
 #[inline]
 pub fn claim(segment: &Segment) -> Claim {
     let flags = segment.header.flags;
@@ -81,7 +82,7 @@ pub(crate) fn admit_syn(segment: &Segment, out: &mut Outbox<'_>) -> Result<(), D
         closed::deny(segment, out);
         return Err(out.dropped(DropReason::TcpListenNotSyn));
     }
-    // RFC 9293 section 3.10.7.2 would keep the FIN for later; no peer opens that way, and Linux drops it as well.
+    // RFC 9293 section 3.10.7.2 queues the FIN for later; no peer opens that way, and Linux drops it as well.
     if !flags.contains(TcpFlags::SYN) || flags.contains(TcpFlags::FIN) {
         return Err(out.dropped(DropReason::TcpBadFlags));
     }

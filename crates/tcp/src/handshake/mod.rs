@@ -1,4 +1,4 @@
-//! The handshake of a passive open, as values: what a listener answers to a SYN, and what it remembers until the peer
+//! The handshake of a passive open, as values: a listener's answer to a SYN, and the state it keeps until the peer
 //! acknowledges.
 //!
 //! | file | content |
@@ -7,13 +7,13 @@
 //! | `admission.rs` ([`admit`], [`Backlog`], [`Answer`]) | how a SYN is answered where queues fill up (RFC 4987) or a Fast Open cookie is shown (RFC 7413) |
 //! | `half_open.rs` ([`HalfOpen`]) | one half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED) |
 //! | `syn_cache.rs` ([`SynCache`]) | half-open connections by tuple, and the timer of their SYN-ACKs |
-//! | `syn_cookie.rs` ([`syn_cookie`]) | SYN cookies: nothing is remembered |
+//! | `syn_cookie.rs` ([`syn_cookie`]) | SYN cookies: no state is kept |
 //! | `early.rs` | a connection that opens with its SYN (Fast Open) |
 //! | `secrets.rs` ([`Secrets`]) | the keys of both kinds of cookies |
 //!
 //! The steps for a SYN: the caller passes the listener's load to [`admit`], and its [`Answer`] to [`syn_arrives`],
-//! which makes the half-open connection; the SYN-ACK is in the outbox. Where half-open connections are kept, under
-//! which lock the places of a listener are counted, and which listener a segment is for is the caller's business.
+//! which makes the half-open connection; the SYN-ACK is in the outbox. The caller decides where half-open connections
+//! are kept, under which lock the places of a listener are counted, and which listener a segment is for.
 
 mod admission;
 mod early;
@@ -37,20 +37,20 @@ use crate::outbox::Outbox;
 use crate::pcb::Pcb;
 use crate::segment::Segment;
 
-/// What a SYN has become.
+/// The result of a SYN.
 #[derive(Debug)]
 #[must_use]
 pub enum Opened {
-    /// A half-open connection, to be remembered ([`SynCache::insert`]).
+    /// A half-open connection, to be stored ([`SynCache::insert`]).
     HalfOpen(HalfOpen),
     /// A connection, which may enter the accept queue before its handshake is complete (Fast Open).
     Early(Box<Pcb>),
-    /// Nothing: a SYN cookie is on its way.
+    /// Nothing: a SYN cookie was sent.
     CookieSent,
 }
 
-/// Answers a SYN as [`admit`] has decided; the SYN-ACK is in `out`. `arrival` is taken only if the connection opens at
-/// once.
+/// Answers a SYN as [`admit`] has decided; the SYN-ACK is in `out`. `arrival` is consumed only if the connection opens
+/// at once.
 ///
 /// # Errors
 /// The reason for which the segment was dropped, counted already; a reset may be in `out`.

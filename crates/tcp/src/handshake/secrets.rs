@@ -9,9 +9,9 @@ use wire::{FourTuple, SeqNumber};
 /// Keys that a peer must not guess. Any number of threads may use them.
 #[derive(Clone)]
 pub struct Secrets {
-    /// Of SYN cookies (RFC 4987 section 3.6).
+    /// For SYN cookies (RFC 4987 section 3.6).
     pub syn_cookie: (u64, u64),
-    /// Of Fast Open cookies (RFC 7413 section 4.1.2), unless the configuration or the listener has one.
+    /// For Fast Open cookies (RFC 7413 section 4.1.2), unless the configuration or the listener has one.
     pub fast_open: [u8; 16],
 }
 

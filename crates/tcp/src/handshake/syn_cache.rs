@@ -1,10 +1,9 @@
-//! The SYN cache (RFC 4987 section 3.5): half-open connections, found by their tuples, each with what its keeper stores
-//! beside it.
+//! The SYN cache (RFC 4987 section 3.5): half-open connections by tuple, each with a value of the caller.
 //!
-//! All entries whose SYN-ACK left equally often wait equally long. So one list per number of retries, in the order of
+//! All entries with the same number of retries wait equally long. So one list per number of retries, in the order of
 //! sending, is a timer: its head is due first. The caller must have exclusive use.
 //!
-//! What may never happen: an entry in no list; a copy of the entries when there is one more than before.
+//! What may never happen: an entry in no list; copying the entries when the cache grows.
 
 use core::net::IpAddr;
 
@@ -16,7 +15,8 @@ use crate::config::Config;
 
 /// No slot.
 const NONE: u32 = u32::MAX;
-/// Lists: one per number of retries; those beyond share the last, in which heads may then wait for a later one.
+/// Lists, one per number of retries. Entries with more retries share the last list, where a head may delay an entry
+/// that is due earlier.
 const LISTS: usize = 8;
 /// Slots of a chunk, as a power of two. Chunks never move.
 const CHUNK_SHIFT: u32 = 4;
@@ -43,7 +43,7 @@ struct List {
     last: u32,
 }
 
-/// Half-open connections, with a `B` beside each; see the module documentation.
+/// Half-open connections, with a `B` for each; see the module documentation.
 pub struct SynCache<B> {
     chunks: Vec<Vec<Slot<B>>>,
     /// Slots of all chunks that have been used.
@@ -91,14 +91,14 @@ impl<B> SynCache<B> {
         chunks + self.buckets.capacity() * size_of::<u32>()
     }
 
-    /// When [`SynCache::due`] next has something to say, in nanoseconds; `u64::MAX` for never. One load.
+    /// When [`SynCache::due`] next returns an entry at the earliest, in nanoseconds; `u64::MAX` for never. One load.
     #[inline]
     pub fn cached_deadline(&self) -> u64 {
         self.earliest
     }
 
-    /// The slot of the half-open connection with this tuple. `hash`: of the tuple, with a key that no peer can know, or
-    /// they would aim at one bucket.
+    /// The slot of the half-open connection with this tuple. `hash`: of the tuple, with a secret key, or peers could
+    /// fill one bucket.
     #[inline]
     pub fn find(&self, tuple: &FourTuple, hash: u32) -> Option<u32> {
         if self.is_empty() { None } else { self.search(tuple, hash) }
@@ -115,14 +115,14 @@ impl<B> SynCache<B> {
         None
     }
 
-    /// The half-open connection in `slot`, and what stands beside it.
+    /// The half-open connection in `slot`, and its value.
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> Option<(&mut HalfOpen, &mut B)> {
         self.entry_mut(slot).map(|entry| (&mut entry.half_open, &mut entry.beside))
     }
 
-    /// Puts in a half-open connection that [`SynCache::find`] has not found by this `hash`, and whose SYN-ACK leaves at
-    /// `now`.
+    /// Inserts a half-open connection that [`SynCache::find`] has not found by this `hash`, and whose SYN-ACK is sent
+    /// at `now`.
     pub fn insert(&mut self, half_open: HalfOpen, beside: B, hash: u32, config: &Config, now: Time) {
         if self.len == self.buckets.len() {
             self.grow();
@@ -135,14 +135,14 @@ impl<B> SynCache<B> {
         self.append(slot, config, now);
     }
 
-    /// Takes one out: what stood beside it.
+    /// Removes an entry; returns its value.
     pub fn remove(&mut self, slot: u32) -> Option<B> {
         self.unlink(slot);
         self.discard(slot)
     }
 
-    /// Every half-open connection, with what stood beside it and its hash, for other caches: there they are put in by
-    /// [`SynCache::insert`], in the order of their deadlines.
+    /// Every half-open connection with its value and hash, in the order of their deadlines, for [`SynCache::insert`]
+    /// into other caches.
     pub fn into_entries(self) -> impl Iterator<Item = (HalfOpen, B, u32)> {
         self.chunks.into_iter().flatten().filter_map(|slot| match slot {
             Slot::Used(Entry { half_open, beside, hash, .. }) => Some((half_open, beside, hash)),
@@ -150,7 +150,7 @@ impl<B> SynCache<B> {
         })
     }
 
-    /// Takes out all that have this local address, and gives what stood beside them to `abandoned`.
+    /// Removes all entries with this local address, and passes their values to `abandoned`.
     #[cold]
     pub fn abandon(&mut self, address: IpAddr, mut abandoned: impl FnMut(B)) {
         let concerned =
@@ -159,7 +159,7 @@ impl<B> SynCache<B> {
         slots.into_iter().filter_map(|slot| self.remove(slot)).for_each(&mut abandoned);
     }
 
-    /// One whose SYN-ACK is to be sent again, or which is to be given up ([`SynCache::time_out`]).
+    /// An entry whose SYN-ACK is to be sent again, or which is to be given up ([`SynCache::time_out`]).
     pub fn due(&mut self, config: &Config, now: Time) -> Option<u32> {
         if self.earliest > now.as_nanos() {
             return None;
@@ -177,8 +177,8 @@ impl<B> SynCache<B> {
         None
     }
 
-    /// Runs the time-out of one that is [`SynCache::due`]: `run` calls [`HalfOpen::timed_out`] and returns whether it
-    /// is kept. What stood beside it, if it is not.
+    /// Runs the time-out of an entry that is [`SynCache::due`]: `run` calls [`HalfOpen::timed_out`] and returns whether
+    /// it is kept. Returns the entry's value if it is not.
     pub fn time_out(
         &mut self,
         slot: u32,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is in [`Secrets`], and
-//! with each epoch of 64 s it is as good as a new one: the one bit says which of the last two it is, and the hash
-//! refuses others. Options that find no room without timestamps are not granted then. What may never happen: a
-//! connection from an acknowledgement with a wrong hash, or with one older than two epochs.
+//! each epoch of 64 s acts as a new one: one bit selects one of the last two epochs, and the hash rejects others.
+//! Without timestamps the options that have no room are not granted. What may never happen: a connection from an
+//! acknowledgement with a wrong hash, or with one older than two epochs.
 
 use core::time::Duration;
 
@@ -29,12 +29,12 @@ use super::half_open::{HalfOpen, Progress, agreement};
 use super::listen;
 use super::secrets::Secrets;
 
-/// How long a cookie is good for at most.
+/// Longest validity of a cookie.
 pub const LIFE: Duration = Duration::from_secs(128);
 
 /// An epoch in nanoseconds.
 const EPOCH_NS: u64 = 64_000_000_000;
-/// What peers announce, in classes: what is used is the largest that is not above.
+/// Classes of the announced MSS: the largest class not above it is used.
 const MSS: [u16; 8] = [216, 536, 1220, 1300, 1400, 1440, 1460, 8940];
 
 /// Low bits of the timestamp that hold options.
@@ -63,7 +63,7 @@ fn decode((tuple, irs): (&FourTuple, SeqNumber), cookie: SeqNumber, secrets: &Se
     (expected == cookie.0 & MAC_BITS).then(|| MSS[class as usize])
 }
 
-/// Answers a SYN with a cookie and forgets it. The sequence number of `isn` is not used.
+/// Answers a SYN with a cookie, without keeping state. The sequence number of `isn` is not used.
 ///
 /// # Errors
 /// The reason for which there is no answer, counted already.
@@ -78,7 +78,7 @@ pub fn answer(
     listen::admit_syn(segment, out)?;
     let header = &segment.header;
     let mut agreed = agreement(header, &segment.tuple, out.config);
-    // Accurate ECN has more to remember; what asks for it takes classic.
+    // Accurate ECN needs more state; a request for it is granted classic ECN.
     let ecn = if out.config.ecn.accepts() { Ecn::Accept } else { Ecn::Off };
     let classic = ecn::grant(header.flags, segment.ecn(), ecn);
     let stamp = agreed.timestamps.map(|_| {
@@ -88,7 +88,7 @@ pub fn answer(
             | flag(classic == EcnMode::Classic, STAMP_ECN);
         let clock = (now.as_millis() as u32).wrapping_add(isn.ts_offset);
         let stamp = clock & !STAMP_BITS | options;
-        // The clock that the peer sees never runs ahead of itself.
+        // The timestamp must not be ahead of our clock.
         if stamp.wrapping_sub(clock) as i32 > 0 { stamp.wrapping_sub(STAMP_BITS + 1) } else { stamp }
     });
     if stamp.is_none() {
@@ -102,9 +102,9 @@ pub fn answer(
     Ok(())
 }
 
-/// An acknowledgement for a listener that belongs to no connection: the half-open connection that its cookie stands
-/// for, `None` where it brings back no cookie of ours. `isn`: offset and hash as they were for the SYN; its sequence
-/// number is not used.
+/// An acknowledgement for a listener that belongs to no connection: the half-open connection encoded in its cookie,
+/// `None` if it has no cookie of ours. `isn`: offset and hash as they were for the SYN; its sequence number is not
+/// used.
 pub fn accept(
     params: &ListenParams<'_>,
     segment: &Segment,
@@ -134,7 +134,7 @@ pub fn accept(
     Some(half_open.with_ecn(if classic { EcnMode::Classic } else { EcnMode::Off }, 0).untimed())
 }
 
-/// Completes the handshake of a half-open connection that [`accept`] has made, with the segment that it was made from.
+/// Completes the handshake of a half-open connection made by [`accept`], with the same segment.
 pub fn complete(
     mut half_open: HalfOpen,
     params: &ListenParams<'_>,
@@ -142,7 +142,7 @@ pub fn complete(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Option<Box<Pcb>> {
-    // Nothing is remembered that could wait for payload.
+    // Without stored state nothing can wait for payload.
     let params = ListenParams { defer_accept: 0, ..*params };
     match half_open.segment_arrives(&params, arrival, out, now) {
         Progress::Established(pcb) => {

@@ -1,4 +1,4 @@
-//! The table of knobs. One entry each; sorted by name. All are of `net.ipv4`, but `net.core.default_qdisc`.
+//! The table of knobs. One entry each; sorted by name. All are of `net.ipv4`, except `net.core.default_qdisc`.
 
 use core::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::config::{
 };
 use crate::congestion::Kind;
 
-/// Bytes of a page, in which `tcp_mem` counts.
+/// Bytes of a page, the unit of `tcp_mem`.
 const PAGE: u64 = 4096;
 const U32: i64 = u32::MAX as i64;
-/// Largest buffer: what a window can say.
+/// Largest buffer: the largest window.
 const BUFFER: i64 = 1 << 30;
 
 const PER_CONNECTION: &str = "the limit is one per connection (tcp_invalid_ratelimit): a shared one is a side channel";
@@ -58,7 +58,7 @@ fn to_sizes(values: [i64; 3]) -> BufferSizes {
     BufferSizes { min, initial, max }
 }
 
-/// Another share of the same memory.
+/// Changes the data share; the memory stays the same.
 fn set_share(config: &mut Config, scale: i64) {
     let (old, new) = (config.receive_share, DataShare(scale as i8));
     let memory = sizes(&config.receive_buffer).map(|text| old.memory(text as u32));
@@ -520,7 +520,7 @@ pub static KNOBS: &[Knob] = &[
         |c, v| c.syn_cookies = SynCookies::from_number(v as u8).unwrap_or_default(),
     ),
     idle("tcp_thin_linear_timeouts", "no back-off for thin streams", (0, 1), "0", "RFC 6298 wants the back-off"),
-    // Linux knows 2 (timestamps without a random offset) as well; the offset is what keeps the uptime secret.
+    // Linux also has 2 (timestamps without a random offset); the offset keeps the uptime secret.
     number(
         "tcp_timestamps",
         "offer and accept timestamps: 0 no, 1 and 2 yes, always with a random offset",

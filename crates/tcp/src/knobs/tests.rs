@@ -10,7 +10,7 @@ fn the_table_is_sorted_and_has_no_name_twice() {
     assert_eq!(names, sorted);
 }
 
-/// What a knob prints it also reads, in every profile, and reading it changes nothing.
+/// A knob parses its own output, in every profile, and that changes nothing.
 #[test]
 fn values_read_back() {
     for profile in Profile::ALL {
@@ -26,7 +26,7 @@ fn values_read_back() {
     }
 }
 
-/// Both ends of every range are taken and read back; one beyond is refused and leaves no trace.
+/// Both ends of every range are accepted and read back; one beyond is refused and changes nothing.
 #[test]
 fn ranges_are_kept() {
     for knob in KNOBS {

@@ -1,18 +1,18 @@
-//! The sending side of the search for the path's MTU: when a probe may leave, and what its arrival changes. The rules
-//! of the search itself are in `pcb/mtu_search.rs`.
+//! The sending side of the search for the path's MTU: when a probe may be sent, and the effect of its arrival. The
+//! rules of the search itself are in `pcb/mtu_search.rs`.
 //!
-//! Called for new data of connections that search. After a change of routes, nothing leaves before the stack has
-//! reported the path's MTU: it does so as the event ends ([`crate::RouteChanged`]). A probe leaves only where its loss
-//! will show at once: with as much data behind it as starts recovery without a time-out, in a window of at least
+//! Called for new data of connections that search. After a change of routes, nothing is sent before the stack has
+//! reported the path's MTU, at the end of the event ([`crate::RouteChanged`]). A probe is sent only where its loss is
+//! detected at once: with enough data behind it to start recovery without a time-out, in a window of at least
 //! [`LEAST_WINDOW`] segments.
 
 use super::*;
 use crate::sack::DUP_THRESH;
 
-/// Segments of congestion window without which nothing is probed (as Linux has it): a loss would be felt.
+/// Least congestion window in segments for a probe, as on Linux: in a smaller one a loss would cost too much.
 const LEAST_WINDOW: u32 = 11;
 
-/// Send a probe if it is time for one; its bytes of sequence space. `None`: a segment of the usual size may go.
+/// Sends a probe if one is due; returns its bytes of sequence space. `None`: a segment of the usual size may be sent.
 #[cold]
 pub(super) fn send_probe(
     sw: &mut SendWindow,
@@ -32,7 +32,7 @@ pub(super) fn send_probe(
     let small_end = sw.small_end;
     let sent = put_new(sw, rq, ho, out, now, NewData { len, fin: false, pushed: false, whole: true });
     if sent.is_ok() {
-        // Larger than the others, it is not what Nagle's rule calls small.
+        // Larger than the others, it is not small by Nagle's rule.
         sw.small_end = small_end;
         let size = len as u16 + sw.option_bytes();
         if let Some(search) = sw.mtu_search() {
@@ -43,7 +43,7 @@ pub(super) fn send_probe(
     Some(sent)
 }
 
-/// A probe that has arrived makes all segments as large. The window stays as it is in bytes.
+/// After a probe has arrived, all segments have its size. The window in bytes stays the same.
 fn take_result(sw: &mut SendWindow, out: &Outbox<'_>) {
     let (una, options) = (sw.una, sw.option_bytes());
     if let Some(size) = sw.mtu_search().and_then(|search| search.passed(una)) {

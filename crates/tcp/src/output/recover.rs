@@ -1,15 +1,15 @@
-//! Output in loss recovery: what is lost leaves again, in the order of its sequence numbers, then new data, as far as
-//! the congestion window has room above the pipe; and the tail loss probe (RFC 8985 section 7).
+//! Output in loss recovery: lost data is retransmitted in the order of its sequence numbers, then new data is sent, as
+//! far as the congestion window has room above the pipe; and the tail loss probe (RFC 8985 section 7).
 //!
-//! What is lost is decided elsewhere; every segment that leaves here is noted there. Without SACK, recovery sends one
-//! segment again per partial acknowledgement (RFC 6582). What may never happen: a byte sent again that the peer is
-//! known to hold.
+//! Losses are detected elsewhere, and every segment sent here is recorded there. Without SACK, recovery retransmits one
+//! segment per partial acknowledgement (RFC 6582). What may never happen: a retransmitted byte that the peer is known
+//! to hold.
 
 use super::*;
 use crate::pcb::{RECOVERY_PROBES, RECOVERY_SLACK};
 use crate::tick::not_before;
 
-/// Send again what is lost, and new data where the pipe has room.
+/// Retransmits lost data, and sends new data where the pipe has room.
 #[cold]
 pub(super) fn recover(
     sw: &mut SendWindow,
@@ -43,15 +43,15 @@ pub(super) fn recover(
     }
 }
 
-/// Is the next of what is lost less than a segment, and no more than `room`? It is small where records end, and its
-/// acknowledgement makes room for no more.
+/// Whether the next lost piece is less than a segment and fits into `room`. It is small where records end, and its
+/// acknowledgement makes no more room.
 fn small_hole_fits(sw: &SendWindow, room: u32) -> bool {
     let mss = u32::from(sw.mss);
     let Some(loss) = sw.loss.as_ref().filter(|_| sw.sack && room > 0) else { return false };
     loss.next_lost(sw.una, mss).is_some_and(|(left, right)| (within_record(sw, left, right) - left) as u32 <= room)
 }
 
-/// The first segment of the flight, if it must leave regardless of the window.
+/// Retransmits the first segment of the flight, if required regardless of the window.
 fn resend_first(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -80,8 +80,8 @@ fn within_record(sw: &SendWindow, left: SeqNumber, right: SeqNumber) -> SeqNumbe
     }
 }
 
-/// F-RTO (RFC 5682, step 2b): while the time-out is in doubt new data leaves; its acknowledgement will resolve the
-/// doubt, and nothing is sent again. `None`: there is no doubt, or no data to resolve it with.
+/// F-RTO (RFC 5682, step 2b): while the time-out is in doubt new data is sent and nothing is retransmitted; its
+/// acknowledgement will resolve the doubt. `None`: there is no doubt, or no data to resolve it with.
 fn doubt_time_out(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -99,7 +99,8 @@ fn doubt_time_out(
     Some(hold)
 }
 
-/// One segment of recovery; how much it adds to the pipe. New data that may not leave is not asked for again.
+/// Sends one segment of recovery; returns how much it adds to the pipe. New data that may not be sent is not tried
+/// again.
 //= https://www.rfc-editor.org/rfc/rfc6675#section-4
 //# NextSeg () MUST return the sequence number range of the next segment that is to be transmitted, per the following
 //# rules:
@@ -148,8 +149,8 @@ fn recover_one(
     Err(Hold::Empty)
 }
 
-/// A tail loss probe: new data if there is some that may leave, else the end of the flight again (RFC 8985 section
-/// 7.3). False if neither was possible.
+/// A tail loss probe: new data if it may be sent, else the end of the flight again (RFC 8985 section 7.3). False if
+/// neither was possible.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.3
 //# The sender MUST follow the RACK transmission procedures in the "Upon Transmitting a Data Segment" section upon
 //# sending either a retransmission or a new data loss probe.
@@ -168,7 +169,7 @@ pub(crate) fn probe_tail(
         sw.begin_disorder().probe_sent(range, clock, false);
         return true;
     }
-    // A FIN that left by itself comes again by itself.
+    // A FIN that was sent alone is retransmitted alone.
     let fin_alone = sw.fin_sent && sw.flight() > 1 && rq.log.time_of(from - 1) != rq.log.time_of(from - 2);
     let last = (if fin_alone { from - 1 } else { una.max(from - mss) }, from);
     if sw.flight() == 0 || !retransmit(sw, rq, ho, out, now, last) {
@@ -181,7 +182,7 @@ pub(crate) fn probe_tail(
     true
 }
 
-/// A segment of new data as a probe, regardless of the congestion window; its bytes.
+/// Sends a segment of new data as a probe, regardless of the congestion window; returns its bytes.
 fn probe_with_new(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -190,7 +191,7 @@ fn probe_with_new(
     now: Time,
 ) -> Option<u32> {
     let (from, room) = (sw.nxt, Room { congestion: u32::from(sw.mss), push: true });
-    // The next wake is one for the retransmission time-out, regardless of what leaves.
+    // The next wake is for the retransmission time-out, whatever is sent.
     let super_segments = core::mem::take(&mut out.prefer_super_segments);
     let sent = send_one_new(sw, rq, ho, out, now, room).ok();
     out.prefer_super_segments = super_segments;
@@ -200,10 +201,9 @@ fn probe_with_new(
     sent
 }
 
-/// A probe during recovery: new data, whose acknowledgement shows whether what was sent again is lost; if that changes
-/// nothing, the first segment of the flight once more, and at once where the time-out would come before both: a peer
-/// that keeps nothing more out of order has no answer to new data. Both go whatever the window says. False if nothing
-/// could leave.
+/// A probe during recovery: new data, whose acknowledgement shows whether the retransmissions are lost. If that changes
+/// nothing, or the time-out would be earlier, the first segment of the flight once more: a peer that drops further data
+/// out of order does not answer new data. Both ignore the window. False if nothing could be sent.
 pub(crate) fn probe_recovery(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
@@ -225,7 +225,7 @@ pub(crate) fn probe_recovery(
     resend_first(sw, rq, ho, out, now).is_none()
 }
 
-/// Send `[left, right)` of what is lost again, and note it. False if there is no credit or no buffer.
+/// Retransmits the lost bytes `[left, right)`, and records it. False if there is no credit or no buffer.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
 //# but SHOULD retransmit normally the old unacknowledged data between SND.UNA and SND.UNA+SND.WND (SHLD-16).
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
@@ -258,7 +258,7 @@ fn resend(
     true
 }
 
-/// Make the segment `[left, right)` again, which may end with the FIN. False if there is no credit or no buffer.
+/// Makes the segment `[left, right)` again, which may end with the FIN. False if there is no credit or no buffer.
 fn retransmit(
     sw: &mut SendWindow,
     rq: &RetransmitQueue,
@@ -286,7 +286,7 @@ fn retransmit(
     if !emit_data(ho, out, draft, |dst, sum| rq.copy_sent(offset, dst, sum)) {
         return false;
     }
-    // Karn: an acknowledgement of it says nothing about the round trip.
+    // Karn: its acknowledgement is no round-trip sample.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
     //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
     //# (MUST-18).

@@ -1,7 +1,7 @@
-//! The segments themselves: an acknowledgement, a SYN, a reset, one with data. Called by what decides that one leaves.
+//! Makes the segments: acknowledgements, SYNs, resets, data.
 //!
 //! Everything that a connection sends is made in [`make`]. What may never happen: a segment without a checksum, or one
-//! that carries another ACK number or window than the one recorded as advertised.
+//! whose ACK number or window differs from the one recorded as advertised.
 
 use observe::{Counter, Time};
 use pktbuf::{Checksum, PktBuf};
@@ -30,13 +30,13 @@ pub(super) struct Draft {
     pub(super) window: u16,
     /// The device cuts the data into pieces of this size; 0: one segment.
     pub(super) segment_size: u16,
-    /// The urgent pointer; means something if URG is set.
+    /// The urgent pointer; valid if URG is set.
     pub(super) urgent: u16,
     /// ECN field of the IP header.
     pub(super) class: u8,
 }
 
-/// Bytes of options beside the SACK blocks at most (timestamps, kind and length, padding), and of one block.
+/// Most bytes of options beside the SACK blocks (timestamps, kind and length, padding), and bytes of one block.
 const SACK_BESIDE: usize = 16;
 const SACK_BLOCK: usize = 8;
 
@@ -57,7 +57,7 @@ pub(crate) fn tell_user_timeout(
     acknowledge_at(sw.nxt, Some(user_timeout), ho, out, now);
 }
 
-/// A segment without data at an old sequence number: the peer must answer with what it expects and its window.
+/// A segment without data at an old sequence number: the peer must answer with its RCV.NXT and window.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.4
 //# An implementation SHOULD send a keep-alive segment with no data (SHLD-12);
 pub(crate) fn probe(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
@@ -115,7 +115,7 @@ fn acknowledge_at(
 //# and MAY send it always (MAY-3).
 pub(crate) fn syn(sw: &SendWindow, rare: &RareOptions, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     if sw.state != State::SynSent {
-        // Of a connection that is open early the SYN no longer counts in SND.UNA.
+        // On a connection that is open early, SND.UNA is past the SYN.
         let iss = if sw.state == State::SynReceived { sw.una } else { sw.una + u32::MAX };
         return syn_ack(iss, sw.sack, rare, ho, out, now);
     }
@@ -244,7 +244,7 @@ impl HeaderOut {
         self.ts_sent
     }
 
-    /// How far that clock is ahead of `now`, in milliseconds: another thread has shown a later time.
+    /// How far that clock is ahead of `now`, in milliseconds: another thread has sent a later time.
     pub(crate) fn ahead(&mut self, now: Time) -> u32 {
         self.clock(now).wrapping_sub((now.as_millis() as u32).wrapping_add(self.ts_offset))
     }
@@ -292,7 +292,7 @@ pub(super) fn data_draft(
     }
 }
 
-/// While urgent data is not acknowledged, every segment before its end points at the byte behind it (RFC 9293 section
+/// While urgent data is not acknowledged, every segment before its end points at the byte after it (RFC 9293 section
 /// 3.8.5, RFC 6093), or as far as a pointer reaches.
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
 //# The urgent pointer MUST point to the sequence number of the octet following the urgent data (MUST-62).
@@ -324,7 +324,7 @@ pub(super) fn emit_data(
     true
 }
 
-/// Bytes that the option with all counters of accurate ECN takes, padding included.
+/// Bytes of the option with all counters of accurate ECN, padding included.
 pub(super) const COUNTERS: u32 = 12;
 
 /// The same for the first data of a client with accurate ECN, which has the option (RFC 9768 section 3.2.3.2.1).
@@ -343,7 +343,7 @@ pub(super) fn emit_data_with_counters(
     true
 }
 
-/// Make the segment and put it into the outbox. `fill` writes the data, and sums it if asked to. False if there is no
+/// Make the segment and put it into the outbox. `fill` writes the data, and sums it on request. False if there is no
 /// buffer.
 #[inline]
 pub(super) fn emit(
@@ -355,7 +355,7 @@ pub(super) fn emit(
     make(ho, out, draft, None, fill)
 }
 
-/// [`emit`] with options that few segments carry; those that find no room are left out.
+/// [`emit`] with options that few segments carry; those without room are omitted.
 #[cold]
 fn emit_rare(
     ho: &mut HeaderOut,
@@ -370,7 +370,7 @@ fn emit_rare(
     make(ho, out, draft, fits.then_some(rare), fill)
 }
 
-/// Leave the checksum to the device: the field holds what it cannot know.
+/// Leaves the checksum to the device: the field holds the sum of the pseudo-header.
 fn leave_checksum(buf: &mut PktBuf, pseudo: Sum) {
     buf[CHECKSUM_OFFSET..CHECKSUM_OFFSET + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
     buf.meta_mut().checksum = Checksum::Partial { start: 0, offset: CHECKSUM_OFFSET as u16 };

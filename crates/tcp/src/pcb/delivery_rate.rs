@@ -1,10 +1,10 @@
-//! The rate at which data of ours is delivered (Cheng et al., "Delivery Rate Estimation",
+//! The rate at which our data is delivered (Cheng et al., "Delivery Rate Estimation",
 //! draft-cheng-iccrg-delivery-rate-estimation), as `tcpi_delivery_rate` reports it.
 //!
-//! What leaves at one moment has a mark: when it left, and how much had been delivered then. When it is acknowledged,
-//! what has been delivered since, over the time that this took or that sending took, whichever is longer, is a sample.
-//! Kept only for connections whose limits are measured, boxed with their account. What may never happen: a rate above
-//! that at which the data left, caused by acknowledgements that arrived in a burst.
+//! Bytes sent at one moment have a mark: the time, and the bytes delivered until then. When they are acknowledged, the
+//! bytes delivered since, divided by the longer of delivery time and sending time, are a sample. Kept only for
+//! connections whose limits are measured, boxed with their account. What may never happen: a rate above the sending
+//! rate, caused by acknowledgements that arrived in a burst.
 
 use std::collections::VecDeque;
 
@@ -12,15 +12,15 @@ use wire::SeqNumber;
 
 use crate::tick::since;
 
-/// Marks at most; what leaves while so many are not acknowledged gives no sample.
+/// Most marks; bytes sent while all are unacknowledged give no sample.
 const MARKS: usize = 32;
 
-/// Bytes that left at one moment. Times are microseconds modulo 2^32, bytes modulo 2^32.
+/// Bytes sent at one moment. Times are microseconds modulo 2^32, bytes modulo 2^32.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     end: SeqNumber,
     sent: u32,
-    /// When the segment that was delivered last had left.
+    /// When the last delivered segment was sent.
     first_sent: u32,
     delivered: u32,
     delivered_at: u32,
@@ -34,7 +34,7 @@ pub struct Rate {
     pub bytes: u32,
     /// In this time, in microseconds; 0 before the first sample.
     pub interval_us: u32,
-    /// The user, not the network, had limited it.
+    /// The user, not the network, limited it.
     pub limited: bool,
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct DeliveryRate {
     marks: VecDeque<Mark>,
     /// When something was last delivered, or began to be sent after an idle time.
     delivered_at: u32,
-    /// When that had left.
+    /// When that was sent.
     first_sent: u32,
-    /// What leaves until this is acknowledged is limited by the user.
+    /// Bytes sent until this is acknowledged are limited by the user.
     limited_until: Option<SeqNumber>,
     /// The user has sent before.
     began: bool,
@@ -65,7 +65,7 @@ pub(crate) struct DeliveryRate {
 }
 
 impl DeliveryRate {
-    /// Bytes `[from, nxt)` left at `now`, SND.UNA being `una` and `delivered` bytes having been delivered.
+    /// Bytes `[from, nxt)` were sent at `now`, with SND.UNA at `una` and `delivered` bytes delivered so far.
     pub(crate) fn sent(&mut self, una: SeqNumber, (from, nxt): (SeqNumber, SeqNumber), delivered: u32, now: u32) {
         if una == from {
             self.first_sent = now;
@@ -89,19 +89,19 @@ impl DeliveryRate {
         }
     }
 
-    /// The user has given no more to send than what ends at `nxt`, and the network would take more.
+    /// The user's data ends at `nxt`, and the network would take more.
     pub(crate) fn ran_dry(&mut self, nxt: SeqNumber) {
         self.began = true;
         self.limited_until = Some(nxt);
     }
 
-    /// Something else than the user limits.
+    /// The sender is not limited by the user.
     pub(crate) fn is_busy(&mut self) {
         self.began = true;
     }
 
-    /// The acknowledgement of everything below `una` has arrived, with which `delivered` bytes are delivered. What took
-    /// less than the least round trip is no measurement.
+    /// The acknowledgement of everything below `una` has arrived, with `delivered` bytes delivered in all. An interval
+    /// shorter than the least round trip gives no sample.
     pub(crate) fn acknowledged(&mut self, una: SeqNumber, delivered: u32, now: u32, min_rtt: u32) {
         let mut acked = None;
         while let Some(mark) = self.marks.front().copied().filter(|mark| mark.end.le(una)) {
@@ -117,13 +117,13 @@ impl DeliveryRate {
             return;
         }
         let sample = Rate { bytes: delivered.wrapping_sub(mark.delivered), interval_us, limited: mark.limited };
-        // What the user limited says only that the network can do no less.
+        // A sample limited by the user is only a lower bound for the network.
         if !sample.limited || sample.is_above(&self.rate) {
             self.rate = sample;
         }
     }
 
-    /// The latest sample that the network limited, or a higher one that the user did.
+    /// The latest sample limited by the network, or a higher one limited by the user.
     pub(crate) fn rate(&self) -> Rate {
         self.rate
     }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     /// Ten segments in a burst, acknowledged one by one in the time that the bottleneck needs: the rate is that of all
-    /// ten over a round trip, for the user gave no more.
+    /// ten over a round trip, because the user sent no more.
     #[test]
     fn a_burst_counts_as_one() {
         let mut rate = DeliveryRate::default();
@@ -185,7 +185,7 @@ mod tests {
             rate.sent(seq(1000), (seq(i * 1000), seq(i * 1000 + 1000)), 1000, 50_000 + i * 20_000);
         }
         rate.acknowledged(seq(5000), 5000, 180_000, 50_000);
-        // They left within 60 ms, but it took 110 ms since the first of them left.
+        // They were sent within 60 ms, but delivered 110 ms after the first was sent.
         assert_eq!(rate.rate(), Rate { bytes: 4000, interval_us: 110_000, limited: false });
         assert_eq!(Rate::default().per_second(), 0);
     }

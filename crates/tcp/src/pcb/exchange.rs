@@ -28,22 +28,22 @@ impl Exchange {
         self.told.is_some()
     }
 
-    /// Is the user time-out one that the two ends have found together?
+    /// Whether the user time-out was negotiated by the two ends.
     pub(crate) fn is_adopted(&self) -> bool {
         self.is_on() && self.heard.is_some() && !self.fixed
     }
 
-    /// What is advertised to the peer.
+    /// The value advertised to the peer.
     pub(crate) fn told(&self) -> Option<Duration> {
         self.told.map(UserTimeout::duration)
     }
 
-    /// What the peer advertised last.
+    /// The value that the peer advertised last.
     pub(crate) fn heard(&self) -> Option<Duration> {
         self.heard.map(UserTimeout::duration)
     }
 
-    /// The user has set a user time-out, or taken it back.
+    /// The user has set or cleared a user time-out.
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3
     //# If an application explicitly sets the USER_TIMEOUT, CHANGEABLE MUST become false in order to prevent UTO options
     //# (from the other end) from overriding local application requests.

@@ -1,21 +1,21 @@
 //! A queue that keeps its first element inline and holds no heap memory until a second one arrives.
 //!
-//! Most connections at most times hold nothing, or one buffer. The spilled part is kept when it runs empty, so that a
-//! busy connection does not allocate per segment; [`Fifo::shrink`], called from the time-outs event, gives it back.
+//! Most connections hold no buffer, or one, most of the time. The spilled part is kept when it runs empty, so that a
+//! busy connection does not allocate per segment; [`Fifo::shrink`], called from the time-outs event, frees it.
 
 use std::collections::VecDeque;
 
-/// What appending to a queue of a connection took.
+/// The cost of appending to a queue of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Appended {
-    /// Bytes of memory that the queue holds more than before.
+    /// Bytes of memory by which the queue has grown.
     pub(crate) memory: u32,
-    /// Heap memory was taken for the queue itself, which [`Fifo::shrink`] must give back one day.
+    /// The queue itself allocated heap memory, which [`Fifo::shrink`] must free later.
     pub(crate) spilled: bool,
 }
 
 impl Appended {
-    /// What was appended found room in memory that the queue held before.
+    /// The item fitted into memory that the queue already held.
     pub(crate) const NOTHING: Appended = Appended { memory: 0, spilled: false };
 }
 
@@ -33,7 +33,7 @@ impl<T> Fifo<T> {
         Fifo { first: None, rest: None }
     }
 
-    /// Append `item`. True if heap memory was taken, which [`Fifo::shrink`] must give back one day.
+    /// Append `item`. True if heap memory was allocated, which [`Fifo::shrink`] must free later.
     #[inline]
     pub(crate) fn push(&mut self, item: T) -> bool {
         if self.first.is_none() {
@@ -88,13 +88,13 @@ impl<T> Fifo<T> {
         *self = Fifo::new();
     }
 
-    /// Is heap memory held?
+    /// Whether heap memory is held.
     #[inline]
     pub(crate) fn is_spilled(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// Give heap memory back if it is not in use.
+    /// Frees heap memory that is not in use.
     pub(crate) fn shrink(&mut self) {
         if self.rest.as_ref().is_some_and(|rest| rest.is_empty()) {
             self.rest = None;

@@ -1,7 +1,6 @@
-//! The header-in part: in which state the connection is, and how an arriving header is judged before any window is
-//! looked at. It also keeps what belongs to the connection as a whole: its error, keep-alive and the timers of states.
-//! The four-tuple is not stored here: the connection table owns it. This part keeps only what protocol rules need of
-//! it.
+//! The header-in part: the state of the connection, and the classification of an arriving header before any window is
+//! examined. It also keeps the state of the connection as a whole: its error, keep-alive and the timers of states. The
+//! four-tuple is not stored here: the connection table owns it.
 
 use core::time::Duration;
 
@@ -21,21 +20,21 @@ use crate::tick::{Tick, ticks_of_2_20_ns};
 /// Bits of `HeaderIn::traits`.
 const PASSIVE: u8 = 1;
 const DATA_ON_SYN: u8 = 2;
-/// The user time-outs of both ends are exchanged.
+/// The user time-outs of both ends are advertised.
 const EXCHANGES: u8 = 4;
-/// The peer's address is one of IPv6.
+/// The peer has an IPv6 address.
 const IPV6: u8 = 8;
 /// A user will close or abort the connection; until then it stays even if it is finished.
 const HELD: u8 = 16;
-/// From here up: segments whose ECN field is at least this take the whole path.
+/// Shift of the least ECN field with which segments take the slow path.
 const NOTABLE_SHIFT: u32 = 6;
-/// Bytes of a header with timestamps alone.
+/// Bytes of a header with only timestamps.
 const USUAL_LEN: usize = HEADER_LEN + 12;
 
 /// See the module documentation.
 #[derive(Debug)]
 pub struct HeaderIn {
-    /// The authority for the connection's state.
+    /// The connection's state; the other parts have copies.
     pub(crate) state: State,
     /// Why the connection ended, until the error has been reported to the user.
     pub(crate) error: Option<Error>,
@@ -50,7 +49,7 @@ pub struct HeaderIn {
     pub(crate) challenged: Tick,
     /// End of TIME-WAIT, or of an orphaned FIN-WAIT-2.
     pub(crate) state_deadline: Time,
-    /// What few connections set for themselves.
+    /// Settings that few connections have.
     pub(crate) settings: Option<Box<UserSettings>>,
 }
 
@@ -59,17 +58,17 @@ pub(crate) fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)
 }
 
-/// Which way a segment takes.
+/// The path of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// Established, and nothing but ACK and PSH: hold-set by hold-set.
+    /// Established, with only ACK and PSH: hold-set by hold-set.
     Established,
     /// Everything else: all parts at once.
     Whole,
 }
 
 impl HeaderIn {
-    /// Of a connection in `state` with a peer whose address is one of IPv6 if `ipv6`, else of IPv4.
+    /// For a connection in `state`; `ipv6`: the peer has an IPv6 address.
     pub(crate) fn new(state: State, ipv6: bool, options: &ConnectionOptions, config: &Config, now: Time) -> Self {
         let settings = UserSettings::of(options, config, now);
         let exchanges = settings.as_ref().is_some_and(|settings| settings.exchange.is_on());
@@ -90,8 +89,8 @@ impl HeaderIn {
         self.state
     }
 
-    /// Since a segment of this connection last arrived, to about a millisecond and never more than in truth; wrong
-    /// after 52 days of silence.
+    /// Since a segment of this connection last arrived, to about a millisecond and never too long; wrong after 52 days
+    /// of silence.
     pub(crate) fn silence(&self, now: Time) -> Duration {
         Duration::from_nanos(u64::from(ticks_of_2_20_ns(now).wrapping_sub(self.last_heard)) << 20)
     }
@@ -101,8 +100,8 @@ impl HeaderIn {
         Duration::from_millis(self.settings.as_ref().map_or(0, |settings| settings.user_timeout.into()))
     }
 
-    /// A condition that may pass: note it, and report it to the user unless the user has disabled such reports (RFC
-    /// 9293 section 3.9.1.8).
+    /// A transient condition: record it, and report it to the user unless the user has disabled such reports (RFC 9293
+    /// section 3.9.1.8).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.8
     //# There MUST be a mechanism for reporting soft TCP error conditions to the application (MUST-47).
     #[cold]
@@ -134,12 +133,12 @@ impl HeaderIn {
         self.settings.as_ref().is_some_and(|settings| settings.linger == Some(Duration::ZERO))
     }
 
-    /// The place for what few connections set.
+    /// The settings that few connections have, allocated if necessary.
     pub(crate) fn settings(&mut self, config: &Config) -> &mut UserSettings {
         self.settings.get_or_insert_with(|| UserSettings::new(config))
     }
 
-    /// After a change of the state or of the connection's holder: how it counts against the stack's limits now.
+    /// After a change of the state or of the holder: reports how the connection counts against the stack's limits.
     pub(crate) fn recount(&self, out: &mut Outbox<'_>) {
         out.standing = Some(match self.state {
             State::TimeWait => Standing::TimeWait,
@@ -149,12 +148,12 @@ impl HeaderIn {
         });
     }
 
-    /// Is the peer's address one of IPv6?
+    /// Whether the peer has an IPv6 address.
     pub(crate) fn is_ipv6(&self) -> bool {
         self.traits & IPV6 != 0
     }
 
-    /// Will a user close or abort the connection? Until then it stays even if it is finished.
+    /// Whether a user will close or abort the connection. Until then it stays even if it is finished.
     pub(crate) fn is_held(&self) -> bool {
         self.traits & HELD != 0
     }
@@ -184,34 +183,34 @@ impl HeaderIn {
         self.traits |= DATA_ON_SYN;
     }
 
-    /// Accurate ECN: do the bits of every header count, so that all segments take the whole path?
+    /// Whether accurate ECN is in use: the bits of every header count, so all segments take the slow path.
     #[inline]
     pub(crate) fn is_accurate(&self) -> bool {
         self.traits >> NOTABLE_SHIFT == NOT_ECT
     }
 
-    /// Take the whole path with segments whose ECN field is at least `class`.
+    /// Sends segments with an ECN field of at least `class` to the slow path.
     pub(crate) fn notice(&mut self, class: u8) {
         self.traits = self.traits & ((1 << NOTABLE_SHIFT) - 1) | class << NOTABLE_SHIFT;
     }
 
-    /// Does the segment say more than its data and its acknowledgement?
+    /// Whether the segment carries more than data and an acknowledgement.
     #[cold]
     fn takes_whole(&self, segment: &Segment) -> bool {
         ![HEADER_LEN, USUAL_LEN].contains(&usize::from(segment.header.header_len))
     }
 
-    /// Are the user time-outs of both ends exchanged (ENABLED of RFC 5482)?
+    /// Whether the user time-outs of both ends are advertised (ENABLED of RFC 5482).
     pub(crate) fn exchanges(&self) -> bool {
         self.traits & EXCHANGES != 0
     }
 
-    /// Exchange them from now on, or no more.
+    /// Switches the exchange on or off.
     pub(crate) fn set_exchanges(&mut self, on: bool) {
         self.traits = self.traits & !EXCHANGES | if on { EXCHANGES } else { 0 };
     }
 
-    /// The first look at an arriving segment: choose its path, and note that the peer is alive.
+    /// The first step of an arriving segment: chooses its path, and records that the peer is alive.
     #[inline]
     pub(crate) fn classify(&mut self, segment: &Segment, now: Time) -> Path {
         self.last_heard = ticks_of_2_20_ns(now);
@@ -222,7 +221,7 @@ impl HeaderIn {
         if plain && usual && self.state == State::Established { Path::Established } else { Path::Whole }
     }
 
-    /// May a challenge acknowledgement be sent now? If so, the next one must wait (RFC 5961 section 7).
+    /// Whether a challenge acknowledgement may be sent now. If so, the next one must wait (RFC 5961 section 7).
     pub(crate) fn may_challenge(&mut self, now: Time, interval: Duration) -> bool {
         let may = self.challenged.elapsed(now) >= interval;
         if may {
@@ -231,7 +230,7 @@ impl HeaderIn {
         may
     }
 
-    /// Ask for a wake at the earliest of this part's deadlines. They change too rarely to remember what was asked for.
+    /// Requests a wake at the earliest of this part's deadlines. They change too rarely to store the last request.
     pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
         let keep_alive = self.settings.as_ref().map_or(Time::MAX, |settings| settings.deadline);
         let deadline = self.state_deadline.min(keep_alive);

@@ -1,8 +1,8 @@
 //! The header-out part: the template of every header that the connection sends, and the receive side's values that were
 //! last advertised to the peer.
 //!
-//! Only [`crate::output`] makes segments from it. Values of the receive side come in as snapshots and are merged so
-//! that they never move back: under a staged driver two threads may bring theirs in either order.
+//! Only [`crate::output`] makes segments from it. Values of the receive side arrive as snapshots and are merged so that
+//! they never move back: under a staged driver two threads may deliver theirs in either order.
 
 use core::net::IpAddr;
 
@@ -16,7 +16,7 @@ use crate::config::ConnectionOptions;
 use crate::ecn_state::{EcnState, Marks};
 use crate::isn::Isn;
 
-/// Bits of `HeaderOut::class` that are a class.
+/// Bits of `HeaderOut::class` that hold the class.
 const CLASS: u8 = !3;
 const SCALES: u8 = 1;
 const TIMESTAMPS: u8 = 2;
@@ -28,17 +28,17 @@ pub struct HeaderOut {
     pub(crate) nxt: SeqNumber,
     /// Right edge of our window as merged.
     pub(crate) edge: SeqNumber,
-    /// The acknowledgement number that left last.
+    /// The acknowledgement number sent last.
     pub(crate) acked: SeqNumber,
-    /// The right edge that left last.
+    /// The right edge sent last.
     pub(crate) advertised_edge: SeqNumber,
     pub(crate) ts_recent: u32,
     /// Offset of our timestamp clock, in ms.
     pub(crate) ts_offset: u32,
-    /// The timestamp that left last, or that of the PCB's birth: the clock that peers see never goes back, though two
-    /// threads with batches of different age may take turns here.
+    /// The timestamp sent last, initially that of the PCB's creation: the clock that peers see never goes back,
+    /// although two threads with batches of different age may alternate here.
     pub(crate) ts_sent: u32,
-    /// Segments that left, modulo 2^32.
+    /// Segments sent, modulo 2^32.
     pub(crate) segments_out: u32,
     /// 0: none.
     pub(crate) flow_hash: u32,
@@ -50,15 +50,15 @@ pub struct HeaderOut {
     pub(crate) announce_mss: u16,
     /// Our window shift, once both sides agreed to scale.
     pub(crate) shift: u8,
-    /// Differentiated Services field in its place, the high six bits, and in the low two [`SCALES`] and [`TIMESTAMPS`].
+    /// Differentiated Services field in the high six bits; [`SCALES`] and [`TIMESTAMPS`] in the low two.
     class: u8,
     /// Time to live or hop limit; 0: IP's default.
     pub(crate) hop_limit: u8,
-    /// What headers say of ECN.
+    /// The ECN bits of our headers.
     pub(crate) marks: Marks,
-    /// What is counted of marks, if both ends speak ECN.
+    /// The ECN counters, if both ends use ECN.
     pub(crate) ecn: Option<Box<EcnState>>,
-    /// Blocks of the last snapshot, while there are any.
+    /// Blocks of the last snapshot, if there are any.
     pub(crate) sack: Option<Box<SackBlocks>>,
 }
 
@@ -87,19 +87,19 @@ impl HeaderOut {
         }
     }
 
-    /// What `options` say of the IP header.
+    /// Sets the fields of the IP header from `options`.
     pub(crate) fn with_options(mut self, options: &ConnectionOptions) -> Self {
         self.set_class(options.traffic_class);
         self.hop_limit = options.hop_limit.unwrap_or(0);
         self
     }
 
-    /// Send under this Differentiated Services field. The two bits of ECN are not the user's (RFC 3168 section 5).
+    /// Sets the Differentiated Services field. The two bits of ECN are not the user's (RFC 3168 section 5).
     pub(crate) fn set_class(&mut self, class: u8) {
         self.class = class & CLASS | self.class & !CLASS;
     }
 
-    /// What [`HeaderOut::set_class`] set.
+    /// The value set by [`HeaderOut::set_class`].
     #[inline]
     pub(crate) fn class(&self) -> u8 {
         self.class & CLASS
@@ -110,12 +110,12 @@ impl HeaderOut {
         self.class = self.class() | if scales { SCALES } else { 0 } | if timestamps { TIMESTAMPS } else { 0 };
     }
 
-    /// Do both sides scale their windows, if only by 0?
+    /// Whether both sides scale their windows, if only by 0.
     pub(crate) fn scales(&self) -> bool {
         self.class & SCALES != 0
     }
 
-    /// Are timestamps on?
+    /// Whether timestamps are on.
     #[inline]
     pub(crate) fn timestamps(&self) -> bool {
         self.class & TIMESTAMPS != 0
@@ -134,8 +134,8 @@ impl HeaderOut {
     #[inline]
     pub(crate) fn merge(&mut self, snapshot: RecvSnapshot) {
         if snapshot.nxt.ge(self.nxt) {
-            // With new data the snapshot is the later one, even if the peer's clock went half around while it was
-            // silent.
+            // With new data the snapshot is the later one, even if the peer's clock advanced by half its range while it
+            // was silent.
             if snapshot.nxt != self.nxt || snapshot.ts_recent.wrapping_sub(self.ts_recent) as i32 > 0 {
                 self.ts_recent = snapshot.ts_recent;
             }
@@ -147,8 +147,8 @@ impl HeaderOut {
         }
     }
 
-    /// Merge the snapshot with which the peer's stream ends: nothing is behind a hole any more, so that of the blocks
-    /// only a duplicate stays that was not reported yet.
+    /// Merges the snapshot at the end of the peer's stream: there are no holes any more, so the only block that stays
+    /// is a duplicate not reported yet.
     #[cold]
     pub(crate) fn merge_last(&mut self, snapshot: RecvSnapshot) {
         let blocks = self.sack.take();
@@ -157,7 +157,7 @@ impl HeaderOut {
         self.sack = duplicate.map(|block| Box::new([block].into_iter().collect()));
     }
 
-    /// The timestamp to echo has become `value`, unless a later segment was faster.
+    /// The timestamp to echo is `value`, unless a later segment was merged before.
     #[inline]
     pub(crate) fn echo(&mut self, value: u32) {
         if value.wrapping_sub(self.ts_recent) as i32 > 0 {
@@ -165,8 +165,7 @@ impl HeaderOut {
         }
     }
 
-    /// The duplicate, if the blocks begin with one, has been reported; the peer would count it again (RFC 2883 section
-    /// 4).
+    /// Removes a leading duplicate block after it was reported; the peer would count it again (RFC 2883 section 4).
     #[cold]
     pub(crate) fn drop_dsack(&mut self) {
         let Some(blocks) = self.sack.as_deref_mut() else { return };
@@ -178,7 +177,8 @@ impl HeaderOut {
         }
     }
 
-    /// The window field: what is open beyond RCV.NXT, rounded up to a unit so that the edge never seems to move back.
+    /// The window field: the open window beyond RCV.NXT, rounded up to a unit so that the edge never seems to move
+    /// back.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
     //# The window field (SEG.WND) of every outgoing segment, with the exception of <SYN> segments, MUST be
     //# right-shifted by Rcv.Wind.Shift bits:
@@ -189,12 +189,12 @@ impl HeaderOut {
         ((open + unit - 1) >> self.shift).min(u32::from(u16::MAX)) as u16
     }
 
-    /// The peer's SYN-ACK wants an acknowledgement.
+    /// The peer's SYN-ACK needs an acknowledgement.
     pub(crate) fn owe_ack_of_syn(&mut self) {
         self.acked = self.nxt + u32::MAX;
     }
 
-    /// Is there something that has not been advertised?
+    /// Whether there is a value not advertised yet.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         self.acked != self.nxt || self.advertised_edge != self.edge

@@ -1,19 +1,19 @@
-//! What holds back data that fills no segment, by the user's wish: the cork, and the user's flags for the end of the
-//! newest data. One byte of the send window.
+//! The user's settings that hold back partial segments: the cork, and the flags for the end of the newest data. One
+//! byte of the send window.
 
 /// The user's flags for the end of the newest data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Push {
-    /// That is all for now: the segment with which the queue runs empty carries PSH.
+    /// The data is complete: the segment that empties the queue carries PSH.
     Asked,
-    /// More will follow, in another call (`MSG_MORE`): no PSH, but the data leaves as others do.
+    /// More will follow, in another call (`MSG_MORE`): no PSH, but the data is sent as usual.
     Open,
-    /// The call is not over: no PSH, and what fills no segment waits.
+    /// The call is not finished: no PSH, and a partial segment waits.
     Held,
 }
 
 impl Push {
-    /// What remains of it when the call is over.
+    /// The flag that remains at the end of the call.
     #[inline]
     pub(crate) fn after_call(self) -> Push {
         if self == Push::Asked { Push::Asked } else { Push::Open }
@@ -34,7 +34,7 @@ impl Hold {
         Hold(if cork { CORK } else { 0 })
     }
 
-    /// Is the cork in?
+    /// Whether the connection is corked.
     pub(crate) fn cork(self) -> bool {
         self.0 & CORK != 0
     }
@@ -43,7 +43,7 @@ impl Hold {
         self.0 = self.0 & !CORK | if cork { CORK } else { 0 };
     }
 
-    /// Does the user want the newest data to be seen?
+    /// Whether the user has pushed the newest data.
     #[inline]
     pub(crate) fn is_pushed(self) -> bool {
         self.0 & UNPUSHED == 0
@@ -59,7 +59,7 @@ impl Hold {
         self.0 = self.0 & CORK | bits;
     }
 
-    /// May nothing leave that fills no segment?
+    /// Whether partial segments are held back.
     #[inline]
     pub(crate) fn holds(self) -> bool {
         self.0 & (CORK | IN_CALL) != 0

@@ -1,15 +1,15 @@
-//! What a sender knows of losses: which bytes of the flight are lost, which of them were sent again and when, and what
-//! that leaves in the network.
+//! The sender's record of losses: which bytes of the flight are lost, which of them were retransmitted and when, and
+//! how many bytes are in the network.
 //!
 //! The flight, from SND.UNA to SND.NXT, has three regions. Above `lost_edge` every byte was sent once (its time is in
 //! the send log) and, unless it is SACKed, counts as under way: times of first transmission rise with the sequence
-//! number, so what RACK calls lost of them is all that lies below one edge. From `high_rxt` (RFC 6675's HighRxt) to
-//! that edge, what is not SACKed is lost and waits to be sent again. Below `high_rxt` everything not SACKed was sent
-//! again; each such run has its own time here, because a retransmission can be lost, too.
+//! number, so those that RACK declares lost lie below one edge. From `high_rxt` (RFC 6675's HighRxt) to that edge,
+//! bytes not SACKed are lost and wait for retransmission. Below `high_rxt` all bytes not SACKed were retransmitted;
+//! each such run has its own time here, because a retransmission can be lost, too.
 //!
 //! One box per connection, allocated when the first acknowledgement in disorder arrives or the first timer expires; the
-//! send side keeps it from then on. Bounded: the scoreboard has a limit, and runs that left together are one run, of
-//! which there are at most [`MAX_RESENT`].
+//! send side keeps it from then on. Bounded: the scoreboard has a limit, and runs sent together are one run, of which
+//! there are at most [`MAX_RESENT`].
 
 mod too_large;
 
@@ -27,18 +27,18 @@ use crate::undo::Undo;
 
 pub(crate) use too_large::{Flight, Sizes};
 
-/// The most runs of retransmitted bytes that are kept apart; no more are retransmitted until some have arrived.
+/// Most runs of retransmitted bytes that are distinguished; no more are retransmitted until some have arrived.
 pub(crate) const MAX_RESENT: usize = 512;
 
-/// Bytes `[left, right)` that were sent again, from `first` to `last`; as in the send log, what arrived of them counts
-/// as sent at the beginning, and what may be lost at the end.
+/// Bytes `[left, right)` that were sent again, from `first` to `last`; as in the send log, bytes that arrived count as
+/// sent at `first`, and bytes that may be lost as sent at `last`.
 #[derive(Clone, Copy, Debug)]
 struct Resent {
     left: SeqNumber,
     right: SeqNumber,
     first: u32,
     last: u32,
-    /// That was lost as well.
+    /// The retransmission was lost as well.
     lost: bool,
 }
 
@@ -72,34 +72,34 @@ pub(crate) struct Probe {
     pub(crate) again: bool,
 }
 
-/// Was the last time-out needed (F-RTO, RFC 5682)?
+/// Whether the last time-out was genuine (F-RTO, RFC 5682).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Doubt {
-    /// It was, or it does not matter.
+    /// No doubt: it was, or it does not matter.
     #[default]
     None,
     /// The first acknowledgement after it is awaited.
     FirstAck,
-    /// What was sent again has arrived: new data leaves next, and what is acknowledged after that decides.
+    /// The retransmission has arrived: new data is sent next, and the following acknowledgement decides.
     NewData,
 }
 
-/// What one acknowledgement delivered.
+/// The bytes delivered by one acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delivery {
     /// Bytes acknowledged or SACKed for the first time.
     pub(crate) bytes: u32,
-    /// The latest of them that was sent only once.
+    /// The latest of their transmissions that were the only one.
     pub(crate) first: Option<Sent>,
-    /// The latest of them that was sent again.
+    /// The latest of their transmissions that were retransmissions.
     pub(crate) again: Option<Sent>,
-    /// Where the lowest begins that arrived after something that was sent later, and was sent only once.
+    /// Start of the lowest bytes, sent only once, that arrived after bytes sent later.
     pub(crate) reordered: Option<SeqNumber>,
     /// Something arrived that was sent only once, and before recovery began.
     pub(crate) original: bool,
 }
 
-/// What [`Loss::detect`] found.
+/// The result of [`Loss::detect`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Detected {
     /// More is lost than was known.
@@ -117,11 +117,11 @@ pub(crate) struct Loss {
     pub(crate) undo: Undo,
     /// RecoveryPoint: SND.NXT when recovery began.
     pub(crate) recover: SeqNumber,
-    /// Below this, what is not SACKed was sent again.
+    /// Below this, bytes not SACKed were retransmitted.
     high_rxt: SeqNumber,
-    /// Below this, what is neither SACKed nor sent again is lost.
+    /// Below this, bytes neither SACKed nor retransmitted are lost.
     lost_edge: SeqNumber,
-    /// Below this, an acknowledgement may be that of any of several transmissions (Karn's rule).
+    /// Below this, an acknowledgement may belong to any of several transmissions (Karn's rule).
     ambiguous: SeqNumber,
     /// Sorted by sequence number, disjoint.
     resent: VecDeque<Resent>,
@@ -136,11 +136,11 @@ pub(crate) struct Loss {
     pub(crate) duplicates: u16,
     /// The first unacknowledged segment must be retransmitted regardless of the window.
     pub(crate) resend_first: bool,
-    /// How often recovery was probed since something arrived last.
+    /// Probes of recovery since the last arrival.
     pub(crate) probes: u8,
-    /// When something was last sent again.
+    /// Time of the last retransmission.
     pub(crate) last_resent: u32,
-    /// When it was first seen, while reordering is allowed for, that something was overtaken.
+    /// When an overtaken segment was first seen, while reordering is allowed for.
     pub(crate) overtaken: Option<u32>,
     pub(crate) doubt: Doubt,
 }
@@ -172,7 +172,7 @@ impl Loss {
         })
     }
 
-    /// After a time without disorder: everything that is kept as a sequence number begins anew at `una`.
+    /// After a time without disorder: all sequence numbers start again at `una`.
     pub(crate) fn begin(&mut self, una: SeqNumber) {
         self.high_rxt = una;
         self.lost_edge = una;
@@ -188,7 +188,7 @@ impl Loss {
         self.lost_again = 0;
     }
 
-    /// Estimate of the bytes in the network (pipe; RFC 6675 section 4 with RACK's idea of what is lost).
+    /// Estimate of the bytes in the network (pipe; RFC 6675 section 4 with losses as RACK detects them).
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# This routine traverses the sequence space from HighACK to HighData and MUST set the "pipe" variable to an
     //# estimate of the number of octets that are currently in transit between the TCP sender and the TCP receiver.
@@ -216,12 +216,12 @@ impl Loss {
         bytes(una, self.lost_edge).saturating_sub(self.board.sacked_below(self.lost_edge))
     }
 
-    /// Bytes sent again that are under way.
+    /// Retransmitted bytes in flight.
     pub(crate) fn resent_bytes(&self) -> u32 {
         self.under_way
     }
 
-    /// Is anything lost, sent again or not, that has not arrived?
+    /// Whether any lost byte, retransmitted or not, has not arrived.
     pub(crate) fn any_lost(&self, una: SeqNumber) -> bool {
         self.lost_edge.gt(una) && self.board.hole_from(una, self.lost_edge).is_some()
     }
@@ -238,7 +238,7 @@ impl Loss {
         Some((left, left + bytes(left, right).min(mss)))
     }
 
-    /// When the segment at `una` last left, if it was sent again or probed.
+    /// When the segment at `una` was last sent, if it was retransmitted or probed.
     pub(crate) fn first_left_again(&self, una: SeqNumber) -> Option<u32> {
         let resent = self.resent.front().filter(|run| run.left.le(una) && run.right.gt(una)).map(|run| run.last);
         let probed = self.probe.filter(|probe| probe.left.le(una) && probe.right.gt(una)).map(|probe| probe.at);
@@ -251,7 +251,7 @@ impl Loss {
         una + bytes(una, right).min(mss)
     }
 
-    /// When what leaves at `now` leaves: not before what was sent again last ([`not_before`]).
+    /// The transmission time recorded at `now`: not before that of the last retransmission ([`not_before`]).
     #[cold]
     pub(crate) fn leaves_at(&self, now: u32) -> u32 {
         if self.under_way > 0 { not_before(now, self.last_resent) } else { now }
@@ -280,7 +280,7 @@ impl Loss {
         }
     }
 
-    /// Forgets `[left, right)` of what was sent again; returns the latest transmission of any of it.
+    /// Removes `[left, right)` from the retransmitted runs; returns the latest transmission of any of it.
     fn take_resent(&mut self, left: SeqNumber, right: SeqNumber) -> Option<Sent> {
         let mut i = self.resent.partition_point(|run| run.right.le(left));
         let mut latest: Option<Sent> = None;
@@ -329,8 +329,8 @@ impl Loss {
         delivery.original |= first.lt(self.recover);
     }
 
-    /// The acknowledgement of everything below `ack` has arrived, while SND.UNA is still `una`: what is newly
-    /// acknowledged.
+    /// The acknowledgement of everything below `ack` has arrived, while SND.UNA is still `una`: returns the newly
+    /// delivered bytes.
     pub(crate) fn deliver_up_to(&mut self, log: &SendLog, una: SeqNumber, ack: SeqNumber) -> Delivery {
         let mut delivery = Delivery::default();
         let fack = self.board.highest();
@@ -339,7 +339,7 @@ impl Loss {
             self.deliver(log, (left, right), fack, &mut delivery);
             from = right;
         }
-        // What was below a SACKed range that is now passed.
+        // Runs below a SACKed range that is now acknowledged.
         self.take_resent(una, ack);
         delivery
     }
@@ -362,10 +362,10 @@ impl Loss {
         found
     }
 
-    /// The same for what was sent again.
+    /// The same for retransmitted bytes.
     fn detect_resent(&mut self, newest: Sent, window: u32, now: u32) -> Detected {
         let mut found = Detected::default();
-        // By age and not by time: what was sent again before a silence of an hour did leave before what leaves now.
+        // By age and not by time, because times wrap after an hour.
         if self.under_way == 0 || since(now, newest.at) > since(now, self.oldest) {
             return found;
         }
@@ -387,7 +387,7 @@ impl Loss {
         found
     }
 
-    /// All that is in flight is lost, and nothing of it was sent again.
+    /// The whole flight is lost, and nothing of it retransmitted.
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# If an RTO occurs during loss recovery as specified in this document, RecoveryPoint MUST be set to HighData.
     pub(crate) fn lose_everything(&mut self, una: SeqNumber, nxt: SeqNumber) {
@@ -404,18 +404,18 @@ impl Loss {
         self.resend_first = true;
     }
 
-    /// Is anything at or above `end` lost?
+    /// Whether any byte at or above `end` is lost.
     pub(crate) fn more_lost_than(&self, end: SeqNumber) -> bool {
         self.lost_edge.gt(end) && self.board.hole_from(end, self.lost_edge).is_some()
     }
 
-    /// Only `[una, end)` is lost, the beginning of what is in flight; recovery lasts until all of that has arrived.
+    /// Only `[una, end)` is lost, the beginning of the flight; recovery lasts until the whole flight has arrived.
     pub(crate) fn lose_first(&mut self, una: SeqNumber, end: SeqNumber, nxt: SeqNumber) {
         self.lose_everything(una, nxt);
         self.lost_edge = end;
     }
 
-    /// Nothing was lost after all: what seemed so is under way.
+    /// Nothing was lost after all: everything counts as under way.
     pub(crate) fn lose_nothing(&mut self, una: SeqNumber) {
         self.ambiguous = self.ambiguous.max(self.high_rxt);
         self.drop_resent();
@@ -425,8 +425,7 @@ impl Loss {
         self.rack.forget_deliveries();
     }
 
-    /// What the peer has SACKed is not relied upon any more. A repeated report of it does not mean that it has just
-    /// arrived.
+    /// SACK information is no longer relied upon. A repeated report does not mean that the bytes have just arrived.
     pub(crate) fn forget_board(&mut self) {
         if let Some(highest) = self.board.highest() {
             self.ambiguous = self.ambiguous.max(highest);
@@ -434,8 +433,7 @@ impl Loss {
         self.board.clear();
     }
 
-    /// The peer took back what it had SACKed (RFC 2018 section 8): all that was SACKed or sent again below the lost
-    /// edge must be sent once more.
+    /// The peer reneged (RFC 2018 section 8): all bytes SACKed or retransmitted below the lost edge must be sent again.
     pub(crate) fn renege(&mut self, una: SeqNumber) {
         self.forget_board();
         self.ambiguous = self.ambiguous.max(self.high_rxt);
@@ -443,12 +441,12 @@ impl Loss {
         self.high_rxt = una;
     }
 
-    /// `[left, right)` leaves as a tail loss probe: `again` if it is old data.
+    /// `[left, right)` is sent as a tail loss probe: `again` if it is old data.
     pub(crate) fn probe_sent(&mut self, (left, right): (SeqNumber, SeqNumber), now: u32, again: bool) {
         self.probe = Some(Probe { left, right, at: now, again });
     }
 
-    /// Give heap memory back that is not in use.
+    /// Frees heap memory that is not in use.
     pub(crate) fn shrink(&mut self) {
         self.board.shrink();
         if self.resent.is_empty() {

@@ -51,7 +51,7 @@ use crate::error::Error;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::state::{Cause, State};
 
-/// After this long a queue that took heap memory is looked at, and gives it back if it is empty.
+/// After this long a queue with heap memory is checked, and freed if it is empty.
 pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 /// One connection.
@@ -102,7 +102,7 @@ impl PcbMut<'_> {
     }
 }
 
-/// The parts of a connection by value, in the canonical order: what a staged driver puts under its locks.
+/// The parts of a connection by value, in the canonical order, for a staged driver to put under its locks.
 pub type Parts = (HeaderIn, ReceiveWindow, Reassembly, SendWindow, RetransmitQueue, HeaderOut);
 
 impl Pcb {
@@ -119,8 +119,8 @@ impl Pcb {
         }
     }
 
-    /// Bytes of memory that its buffers hold, sent and received: what the events of its life have left in
-    /// [`Outbox::memory`], added up. Walks its queues.
+    /// Bytes of memory that its buffers hold, sent and received: the sum of what its events have reported in
+    /// [`Outbox::memory`]. Walks its queues.
     pub fn memory(&self) -> i64 {
         i64::from(self.receive_window.memory() + self.reassembly.memory()) + self.retransmit_queue.memory()
     }
@@ -171,7 +171,7 @@ impl PcbMut<'_> {
         };
     }
 
-    /// TIME-WAIT keeps the header parts and nothing else: data that is not yet read stays, all other memory goes.
+    /// TIME-WAIT keeps the header parts and nothing else: unread data stays, all other memory is freed.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.6.1
     //# When a connection is closed actively, it MUST linger in the TIME-WAIT state for a time 2xMSL (Maximum Segment
     //# Lifetime) (MUST-13).
@@ -205,7 +205,7 @@ impl PcbMut<'_> {
         self.send_window.loss = None;
     }
 
-    /// A closed connection whose user is gone (or never had it) leaves the table now; else its user's close does that.
+    /// A closed connection without a user leaves the table now; otherwise its user's close removes it.
     pub(crate) fn release(&mut self, out: &mut Outbox<'_>) {
         if self.header_in.state == State::Closed && !self.header_in.is_held() {
             out.table = match out.table {
@@ -215,12 +215,12 @@ impl PcbMut<'_> {
         }
     }
 
-    /// Is it open although its handshake is not complete (Fast Open)?
+    /// Whether it is open although its handshake is not complete (Fast Open).
     pub(crate) fn is_early(&self) -> bool {
         self.header_in.state == State::SynReceived && self.send_window.state == State::Established
     }
 
-    /// The connection failed: remember why, and end it.
+    /// The connection failed: store the error, and end it.
     pub(crate) fn fail(&mut self, error: Error, out: &mut Outbox<'_>, now: Time) {
         if self.is_early() {
             out.table = TableChange::Unfinished { reset: error == Error::Reset, remove: false };

@@ -1,20 +1,21 @@
 //! The search for the largest segment that the path carries, without help from ICMP (RFC 4821, RFC 8899 section 5):
 //! what `tcp_mtu_probing` of Linux does.
 //!
-//! A probe is a segment of new data that is larger than the others: halfway between what is known to pass and what may.
-//! Once it is acknowledged all segments are as large. If it is lost, that is no sign of congestion: its data is sent
-//! again in segments of the usual size with the window as it is, and nothing as large is tried until the search begins
-//! anew. Kept among the limits that few connections have. `output` asks it before new data leaves; losses are reported
-//! to it by the acknowledgement step and of silence by the time-outs. Sizes are bytes of data and options.
+//! A probe is a segment of new data that is larger than the others: halfway between the largest size known to pass and
+//! the smallest known not to. Once it is acknowledged all segments have its size. Its loss is no sign of congestion:
+//! its data is sent again in segments of the usual size, the window stays, and nothing as large is tried until the
+//! search starts again. Kept among the limits that few connections have. `output` calls it before new data is sent; the
+//! acknowledgement step reports losses to it, and the time-outs report silence. Sizes are bytes of data and options.
 //!
-//! What may never happen: two probes in flight, or a size counted as passing of which no segment was acknowledged.
+//! What may never happen: two probes in flight, or a size counted as passing without an acknowledged segment of that
+//! size.
 
 use core::time::Duration;
 
 use observe::Time;
 use wire::SeqNumber;
 
-/// A segment larger than is known to pass.
+/// A segment larger than the largest known to pass.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     left: SeqNumber,
@@ -29,12 +30,13 @@ pub(crate) struct MtuSearch {
     low: u16,
     /// Nothing larger passes.
     high: u16,
-    /// What the peer and the first hop take, where the search begins anew.
+    /// The largest size of the peer and the first hop, from which the search starts again.
     limit: u16,
     probe: Option<Probe>,
     /// When the search began.
     began: Time,
-    /// The routes of which `limit` speaks ([`crate::Outbox::routes`]); 0: those of the time when the connection opened.
+    /// The generation of the routes that `limit` is from ([`crate::Outbox::routes`]); 0: of the time when the
+    /// connection opened.
     routes: u32,
 }
 
@@ -49,7 +51,7 @@ impl MtuSearch {
         self.low
     }
 
-    /// The probe, if everything below `una` has arrived and it with that: what passes now.
+    /// If everything below `una` has arrived, and the probe with it: the size that passes now.
     pub(crate) fn passed(&mut self, una: SeqNumber) -> Option<u16> {
         let probe = self.probe.take_if(|probe| una.ge(probe.right))?;
         self.low = self.low.max(probe.size);
@@ -57,8 +59,8 @@ impl MtuSearch {
         Some(self.low)
     }
 
-    /// The size to probe next, if there is one larger than what is `in_use`: sizes closer than `threshold` are not kept
-    /// apart, and every `interval` the path may have become another.
+    /// The size to probe next, if there is one larger than `in_use`: sizes closer than `threshold` are not
+    /// distinguished, and after each `interval` the search starts again.
     pub(crate) fn next(&mut self, in_use: u16, threshold: u16, interval: Duration, now: Time) -> Option<u16> {
         if self.probe.is_some() {
             return None;
@@ -71,13 +73,13 @@ impl MtuSearch {
             let gap = high.saturating_sub(low);
             (gap >= threshold.max(1)).then(|| high - gap / 2)
         };
-        // What began with what the route carries counts on that, until it is refuted.
+        // A search that began with the route's MTU relies on it until a loss refutes it.
         middle(self.low, self.high)
             .filter(|size| *size > in_use)
             .or_else(|| middle(self.low.max(in_use), self.high).filter(|size| *size > in_use))
     }
 
-    /// Have routes changed, to generation `number`, since the search last saw them?
+    /// Whether the routes have changed, to generation `routes`, since the search last saw them.
     pub(crate) fn is_behind(&self, routes: u32) -> bool {
         self.routes != routes
     }
@@ -87,7 +89,7 @@ impl MtuSearch {
         self.routes = routes;
     }
 
-    /// Is a probe in flight?
+    /// Whether a probe is in flight.
     pub(crate) fn is_probing(&self) -> bool {
         self.probe.is_some()
     }
@@ -97,14 +99,14 @@ impl MtuSearch {
         self.probe = Some(Probe { left, right, size });
     }
 
-    /// What begins at `una` is lost: where the probe ends, if it is that.
+    /// The segment at `una` is lost: returns the end of the probe, if it is the probe.
     pub(crate) fn lost(&mut self, una: SeqNumber) -> Option<SeqNumber> {
         let probe = self.probe.take_if(|probe| probe.left == una)?;
         self.high = self.high.min(probe.size.saturating_sub(1)).max(self.low);
         Some(probe.right)
     }
 
-    /// The fate of the probe says nothing: other segments are lost, too.
+    /// The loss of the probe is inconclusive: other segments are lost, too.
     pub(crate) fn inconclusive(&mut self) {
         self.probe = None;
     }
@@ -116,15 +118,15 @@ impl MtuSearch {
         self.low = self.low.min(size);
     }
 
-    /// The first hop takes `size` now: it may pass, if larger than what was thought to be possible.
+    /// The first hop carries `size` now: raises the limit of the search to it.
     pub(crate) fn may_pass(&mut self, size: u16) {
         if size > self.limit {
             (self.limit, self.high) = (size, size);
         }
     }
 
-    /// Not even the size `in_use` seems to pass: what does for certain, and if that is no less, half of it, but no more
-    /// than `base`, and no less than `floor`.
+    /// Even the size `in_use` seems not to pass: falls back to the size known to pass or, if that is no less, half of
+    /// it, within `floor..=base`.
     pub(crate) fn retreat(&mut self, in_use: u16, base: u16, floor: u16) -> u16 {
         if self.low >= in_use {
             self.low = (self.low / 2).min(base).max(floor).min(self.low);
@@ -198,7 +200,7 @@ mod tests {
         assert_eq!(s.retreat(100, 1024, 300), 100, "never upwards");
     }
 
-    /// What the accepting end of Linux's profile begins with.
+    /// The initial size of the accepting end in Linux's profile.
     #[test]
     fn what_is_in_use_is_neither_probed_nor_given_up_at_once() {
         let mut s = search();

@@ -1,15 +1,14 @@
 //! The out-of-order queue: segments that arrived before RCV.NXT reached them, and the SACK blocks that report them.
 //!
 //! The receive side calls [`Reassembly::insert`] with a segment that does not begin at RCV.NXT, drains
-//! [`Reassembly::pop_ready`] after RCV.NXT has advanced, and asks [`Reassembly::sack_blocks`] for the blocks of an
-//! acknowledgement. Data that arrives in order never passes through here.
+//! [`Reassembly::pop_ready`] after RCV.NXT has advanced, and gets the blocks of an acknowledgement from
+//! [`Reassembly::sack_blocks`]. Data that arrives in order never passes through here.
 //!
-//! Segments are kept as *runs*: a run is data without a hole, as the queue of the buffers that it came in. Runs are
+//! Segments are kept as *runs*: a run is contiguous data, as the queue of the buffers in which it arrived. Runs are
 //! disjoint, never adjacent, and sorted, so the runs are also the SACK ranges, a segment is placed by one binary
-//! search, and data that extends a run costs constant time however long the run is. Of bytes received twice the first
-//! copy stays.
+//! search, and extending a run costs constant time. Of bytes received twice the first copy stays.
 //!
-//! Memory is bounded in what buffers really occupy (a segment of one byte holds a whole block: CVE-2018-5390), and the
+//! Memory is bounded by what buffers really occupy (a segment of one byte holds a whole block: CVE-2018-5390), and the
 //! number of runs by [`MAX_RUNS`], so the work per segment is bounded too. What may never happen: data handed out
 //! twice, out of order or beyond a FIN; heap kept by an empty queue.
 
@@ -32,7 +31,7 @@ const MAX_BLOCKS: usize = SackBlocks::CAPACITY;
 /// No bytes.
 const NOTHING: (SeqNumber, SeqNumber) = (SeqNumber(0), SeqNumber(0));
 
-/// What became of a segment.
+/// The disposition of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Inserted {
@@ -47,11 +46,11 @@ pub enum Inserted {
 /// The out-of-order queue of a connection. No heap while it is empty.
 #[derive(Debug, Default)]
 pub struct Reassembly {
-    /// From the first segment out of order, or received twice, on.
+    /// Allocated by the first segment out of order, or received twice.
     record: Option<Box<Record>>,
 }
 
-/// The queue, and what is kept of disorder when it is empty again.
+/// The queue, and the records that stay when it is empty again.
 #[derive(Debug)]
 struct Record {
     queue: Option<Box<Queue>>,
@@ -78,7 +77,7 @@ impl Reassembly {
         self.queue().is_none()
     }
 
-    /// Whether [`Reassembly::sack_blocks`] has anything to say.
+    /// Whether [`Reassembly::sack_blocks`] would return a block.
     #[inline]
     pub fn has_blocks(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.queue.is_some() || record.dsack.0 != record.dsack.1)
@@ -102,7 +101,7 @@ impl Reassembly {
         self.queue().map_or(0, |q| q.runs.len())
     }
 
-    /// Segments that came out of order since the connection began, modulo 2^32.
+    /// Segments that arrived out of order since the connection began, modulo 2^32.
     pub fn out_of_order(&self) -> u32 {
         self.record.as_ref().map_or(0, |record| record.out_of_order)
     }
@@ -116,14 +115,14 @@ impl Reassembly {
         *self = Reassembly::new();
     }
 
-    /// The same, and says how much memory that gives back.
+    /// The same, and reports the memory that this frees.
     pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>) {
         out.memory -= i64::from(self.memory());
         self.clear();
     }
 
-    /// Remembers that the peer sent `[left, right)` although it was received before, for the next
-    /// [`Reassembly::sack_blocks`]; for segments that are found to be old before they get here.
+    /// Records `[left, right)` as a duplicate for the next [`Reassembly::sack_blocks`]; for segments that are found to
+    /// be old before they get here.
     #[inline]
     pub fn record_duplicate(&mut self, left: SeqNumber, right: SeqNumber) {
         if left.lt(right) {
@@ -131,8 +130,8 @@ impl Reassembly {
         }
     }
 
-    /// Data has arrived in order that ends before `right`: remembers the first part of it that is queued, all of which
-    /// lies behind that data's beginning, as [`Reassembly::record_duplicate`] does.
+    /// Data has arrived in order that ends before `right`: records the first part of it that is already queued, as
+    /// [`Reassembly::record_duplicate`] does.
     pub fn record_overlap(&mut self, right: SeqNumber) {
         let first = self.queue().and_then(|queue| queue.runs.front()).map(|run| (run.left, run.right));
         if let Some((from, to)) = first {
@@ -153,7 +152,7 @@ impl Reassembly {
 
     /// Queues the segment of `data` at `seq`, followed by a FIN if `fin`.
     ///
-    /// Bytes below `rcv_nxt`, from `window_end` (RCV.NXT + RCV.WND) on, beyond a FIN, or queued already are cut off. If
+    /// Bytes below `rcv_nxt`, from `window_end` (RCV.NXT + RCV.WND) on, beyond a FIN, or already queued are cut off. If
     /// the memory in use, see [`Reassembly::memory`], would exceed `limit_bytes`, nothing more is stored; a limit of
     /// about twice the receive buffer lets a sender of full segments fill its window.
     pub fn insert(
@@ -197,8 +196,8 @@ impl Reassembly {
         }
     }
 
-    /// Takes the next data in order if it begins at or below `rcv_nxt`, without the bytes below; true if the peer's
-    /// FIN follows it. The caller advances RCV.NXT over the data (and the FIN), and asks again. The data may be empty
+    /// Takes the next data in order if it begins at or below `rcv_nxt`, without the bytes below; true if the peer's FIN
+    /// follows it. The caller advances RCV.NXT over the data (and the FIN), and calls it again. The data may be empty
     /// only with a FIN.
     #[inline]
     pub fn pop_ready(&mut self, rcv_nxt: SeqNumber) -> Option<(PktBuf, bool)> {
@@ -448,7 +447,7 @@ mod tests {
         assert_eq!(r.sack_blocks(NXT), blocks(&[(600, 700), (2000, 2600), (500, 1500)]), "it waits for an ACK");
     }
 
-    /// RFC 2883 section 4.3: of a partial duplicate the duplicate part is reported.
+    /// RFC 2883 section 4.3: only the duplicate part of a partial duplicate is reported.
     #[test]
     fn a_partial_duplicate_is_reported() {
         let mut r = Reassembly::new();
@@ -459,7 +458,7 @@ mod tests {
         assert_eq!(r.sack_blocks(NXT), blocks(&[(1000, 1100), (900, 2000)]));
     }
 
-    /// RFC 2883 section 4.2: of data that arrived in order the first part is reported that is queued.
+    /// RFC 2883 section 4.2: if data in order overlaps queued data, the first queued part is reported.
     #[test]
     fn an_overlap_with_queued_data_is_reported() {
         let mut r = Reassembly::new();
@@ -552,7 +551,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of bytes to the copy that came first: what is stored, reported and handed out agrees.
+        /// Compared with a map of bytes to their first copy: what is stored, reported and handed out agrees.
         #[test]
         fn agrees_with_a_map_of_bytes(
             segments in proptest::collection::vec((0u32..600, 0u32..120, any::<u8>(), 0u32..40), 1..60),
@@ -571,7 +570,7 @@ mod tests {
                     Inserted::Duplicate(..) => prop_assert!(new.is_empty()),
                     Inserted::Dropped(_) => prop_assert!(wanted.is_empty() && left >= window_end),
                 }
-                // At most four holes are filled; what lies beyond is not stored.
+                // At most four holes are filled; the rest is not stored.
                 let (mut holes, mut previous) = (0, None);
                 for o in new {
                     holes += usize::from(o == 0 || previous != Some(o - 1));

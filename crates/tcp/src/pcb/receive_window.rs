@@ -1,4 +1,4 @@
-//! The receive-window part: what was received in order, how much more may arrive, and what must be advertised about it.
+//! The receive-window part: data received in order, how much more may arrive, and what must be advertised.
 //!
 //! Data is queued in the buffers it arrived in and handed to the user in the same buffers. The part decides *when* an
 //! acknowledgement is due; the segment itself is made under the header-out part, from a [`RecvSnapshot`], because the
@@ -21,15 +21,15 @@ use crate::state::State;
 use crate::window_rule::{Room, WindowRule};
 
 /// Data of up to this many bytes is copied into the buffer before it, if that has room, so that a peer that sends one
-/// byte at a time does not pin one buffer per byte. About half of what a block for one frame holds: whatever lengths a
-/// peer chooses, two blocks next to each other hold as much as one of them could, and unread data pins at most some
-/// three times its length.
+/// byte at a time does not pin one buffer per byte. About half of a block for one frame: whatever lengths a peer
+/// chooses, two adjacent blocks hold at least as much as one could, and unread data pins at most about three times its
+/// length.
 const COALESCE: usize = 1024;
 
 /// RFC 7323 section 5.5: a timestamp that was not confirmed for 24 days may have wrapped.
 const TS_RECENT_LIFE: u32 = ((24 * 86_400 * 1_000_000_000_u64) >> 30) as u32;
 
-/// `time` in units of 2^30 ns, about a second: a shift, where seconds would be a division per segment.
+/// `time` in units of 2^30 ns, about a second: a shift; seconds would need a division per segment.
 #[inline]
 fn ticks_of_2_30_ns(time: Time) -> u32 {
     (time.as_nanos() >> 30) as u32
@@ -41,7 +41,7 @@ fn ticks_of_2_18_ns(time: Time) -> u32 {
     (time.as_nanos() >> 18) as u32
 }
 
-/// Size of the receive buffer to begin with, in bytes.
+/// Initial size of the receive buffer, in bytes.
 fn buffer(options: &ConnectionOptions, config: &Config) -> u32 {
     options.receive_buffer.unwrap_or(config.receive_buffer.initial).clamp(1, 1 << 30)
 }
@@ -51,15 +51,15 @@ fn clamp(options: &ConnectionOptions) -> u32 {
     options.window_clamp.unwrap_or(1 << 30)
 }
 
-/// The window of our SYN: what an unscaled field can say of the buffer, and no more than is wished for with this MSS,
-/// of which what every segment has of options is taken off where that is known.
+/// The window of our SYN: the buffer as far as an unscaled field can express it, and no more than configured for this
+/// MSS, less the options of every segment where known.
 pub(crate) fn first_window(options: &ConnectionOptions, config: &Config, mss: u16) -> u32 {
     let wished = options.initial_receive_window.map_or(u32::MAX, |segments| u32::from(segments) * u32::from(mss));
     let space = config.window_rule.first(buffer(options, config).min(clamp(options)), mss);
     space.min(u32::from(u16::MAX)).min(wished)
 }
 
-/// What the receive side passes to the header-out part. Merged monotonically: a stale snapshot changes nothing.
+/// A snapshot of the receive side for the header-out part. Merged monotonically: a stale snapshot changes nothing.
 #[derive(Debug)]
 pub(crate) struct RecvSnapshot {
     pub(crate) nxt: SeqNumber,
@@ -74,7 +74,7 @@ pub(crate) struct RecvSnapshot {
 pub(crate) enum Ack {
     /// Not at all.
     None,
-    /// Within the delay; any segment that leaves anyway will do.
+    /// Within the delay, or with any segment sent before.
     Delayed,
     /// At once; a segment with data will do.
     Now,
@@ -82,7 +82,7 @@ pub(crate) enum Ack {
     Pure,
 }
 
-/// What becomes of data that arrives, and when the user is notified of it.
+/// How arriving data is treated, and when the user is notified of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     /// The user is notified when the low-water mark is reached.
@@ -117,7 +117,7 @@ pub struct ReceiveWindow {
     pub(crate) advertised_edge: SeqNumber,
     pub(crate) last_ack_sent: SeqNumber,
     pub(crate) ts_recent: u32,
-    /// Largest data seen in one segment: the peer's idea of a full segment.
+    /// Largest data seen in one segment: the peer's segment size.
     pub(crate) peer_segment: u16,
     /// Copy of `HeaderIn::state`.
     pub(crate) state: State,
@@ -129,11 +129,11 @@ pub struct ReceiveWindow {
     pub(crate) quick: u8,
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
-    /// The next thing in sequence is the peer's FIN; the whole path takes it.
+    /// The peer's FIN is next in sequence; the slow path takes it.
     pub(crate) fin_next: bool,
     /// The peer's FIN has been taken.
     pub(crate) finished: bool,
-    /// What becomes of data that arrives, and when its user is notified.
+    /// How arriving data is treated, and when the user is notified.
     pub(crate) reading: Reading,
     /// The buffer may grow.
     pub(crate) grows: bool,
@@ -144,12 +144,12 @@ pub struct ReceiveWindow {
     pub(crate) urgent: SeqNumber,
     /// Data bytes in `queue`.
     pub(crate) queued: u32,
-    /// Data bytes that were handed out beyond what was asked for and count as unread, 65 535 at most: the rest of a
-    /// buffer in which a read ended.
+    /// Data bytes handed out beyond the request, which count as unread, 65 535 at most: the rest of a buffer in which a
+    /// read ended.
     pub(crate) kept: u16,
     /// Size of the receive buffer.
     pub(crate) limit: u32,
-    /// Bytes of data from which on the socket is readable; at least 1.
+    /// Bytes of data that make the socket readable; at least 1.
     pub(crate) low_water: u32,
     /// Largest window that is ever announced.
     pub(crate) clamp: u32,
@@ -167,7 +167,7 @@ pub struct ReceiveWindow {
     last_data: u32,
     /// When a delayed acknowledgement is due.
     pub(crate) ack_deadline: Time,
-    /// Earliest wake asked for by this part that has not come yet.
+    /// Earliest wake requested by this part and still pending.
     pub(crate) armed: Time,
     pub(crate) queue: Fifo<PktBuf>,
 }
@@ -224,7 +224,7 @@ impl ReceiveWindow {
         self.edge = self.nxt + window;
     }
 
-    /// The peer's SYN arrived: RCV.NXT follows it, and the window is what our SYN says.
+    /// The peer's SYN arrived: RCV.NXT follows it, and the window is that of our SYN.
     pub(crate) fn synchronise(&mut self, irs: SeqNumber) {
         let window = (self.edge - self.nxt).max(0) as u32;
         self.nxt = irs + 1;
@@ -234,8 +234,8 @@ impl ReceiveWindow {
         self.round_end = self.nxt + opening(self.limit);
     }
 
-    /// Bytes that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use
-    /// up to one unit more than `edge` says.
+    /// Bytes that may still arrive beyond RCV.NXT. A scaled window is rounded up on the wire, so the peer may use up to
+    /// one unit beyond `edge`.
     //= https://www.rfc-editor.org/rfc/rfc7323#section-2.4
     //# The receiver MUST honor, as in window, any segment that would have been in window for any <ACK> sent by the
     //# receiver.
@@ -245,14 +245,13 @@ impl ReceiveWindow {
         open.max(0) as u32
     }
 
-    /// Right edge up to which data is taken.
+    /// Right edge up to which data is accepted.
     #[inline]
     pub(crate) fn accept_edge(&self) -> SeqNumber {
         self.nxt + self.window()
     }
 
-    /// RCV.NXT + RCV.WND as last advertised: with a window field that is not scaled in a SYN, and is rounded up to
-    /// a unit later.
+    /// RCV.NXT + RCV.WND as last advertised: the field is unscaled in a SYN, and rounded up to a unit later.
     #[inline]
     pub(crate) fn told_right_edge(&self) -> SeqNumber {
         let unit = if matches!(self.told, Advertised::Syn | Advertised::SynWithData) { 1 } else { 1 << self.shift };
@@ -268,7 +267,7 @@ impl ReceiveWindow {
         self.last_data = ticks_of_2_18_ns(now);
     }
 
-    /// Data may arrive from now on: before it does, it counts as having arrived just now.
+    /// Data may arrive from now on: until it does, `now` counts as its last arrival.
     pub(crate) fn begin_data(&mut self, now: Time) {
         self.last_data = ticks_of_2_18_ns(now);
     }
@@ -310,27 +309,25 @@ impl ReceiveWindow {
         (0..).map_while(|index| self.queue.get(index)).map(of_buffer).sum()
     }
 
-    /// Free space for data from RCV.NXT on, in bytes. Data out of order lies inside of it, and takes none away.
+    /// Free space for data from RCV.NXT on, in bytes. Data out of order lies inside it, and does not reduce it.
     #[inline]
     fn space(&self) -> u32 {
         if self.discards() { self.limit } else { self.limit.saturating_sub(self.unread()) }
     }
 
-    /// Bytes that the user has not read: those in the queue, and those of a buffer that it holds and has not come to
-    /// the end of.
+    /// Bytes that the user has not read: those in the queue, and the rest of a buffer that it holds.
     #[inline]
     pub(crate) fn unread(&self) -> u32 {
         self.queued + u32::from(self.kept)
     }
 
-    /// Does it matter how far the user has come in what it holds? Not while half of the buffer is still open to the
-    /// peer: what it sends will be asked for, and then is time to say.
+    /// Whether the user's progress in the buffer it holds matters. It does not while half of the receive buffer is open
+    /// to the peer: the next `Receive` reports it in time.
     pub(crate) fn is_pinched(&self) -> bool {
         ((self.advertised_edge - self.nxt).max(0) as u32) < self.limit / 2
     }
 
-    /// Move the right edge if that opens the window by a useful amount: how much that is, the rule says. It never moves
-    /// back.
+    /// Moves the right edge if that opens the window by a useful amount, as the rule defines it. It never moves back.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# A TCP receiver SHOULD NOT shrink the window, i.e., move the right window edge to the left (SHLD-14).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.2
@@ -340,7 +337,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn open_window(&mut self) {
         if self.rule == WindowRule::Linux && self.bytes_received == 0 {
-            // Data shows how large its segments are; until then the first window holds.
+            // The first data shows the size of its segments; until then the first window stays.
             return;
         }
         let most = u32::from(u16::MAX) << self.shift;
@@ -357,19 +354,19 @@ impl ReceiveWindow {
         if edge.gt(self.edge) {
             self.edge = edge;
         }
-        // What the peer saw is less than a unit beyond what was meant: mostly the edge has moved further than that.
+        // The advertised edge is less than a unit beyond the intended one: usually the edge has already moved further.
         if self.edge - self.advertised_edge < 1 << self.shift {
             self.keep_edge();
         }
     }
 
-    /// Move the edge to where the peer saw it last. The window field counts units from RCV.NXT and is rounded up. If
-    /// the edge stayed where it was meant to be while RCV.NXT moves by a part of a unit, the next field could be a unit
+    /// Moves the edge to the last advertised one. The window field counts units from RCV.NXT and is rounded up. If the
+    /// edge stayed at the intended place while RCV.NXT moves by a part of a unit, the next field could be a unit
     /// smaller, and the edge that the peer sees would move left.
     ///
-    /// The window reaches beyond the buffer that way, by a quarter of the buffer at most: small segments that the user
-    /// does not read would otherwise keep the window open for ever. From there on the edge that the peer sees does move
-    /// left, by less than a unit at a time, for which RFC 7323 section 2.4 makes allowance.
+    /// So the window reaches beyond the buffer, by a quarter of the buffer at most: otherwise small unread segments
+    /// would keep the window open for ever. Beyond that the edge that the peer sees does move left, by less than a unit
+    /// at a time, which RFC 7323 section 2.4 allows.
     #[inline]
     fn keep_edge(&mut self) {
         let told = self.told_right_edge();
@@ -382,22 +379,22 @@ impl ReceiveWindow {
         }
     }
 
-    /// Has the window opened far enough, since it was last advertised, for a window update?
+    /// Whether the window has opened far enough, since it was last advertised, for a window update.
     #[inline]
     pub(crate) fn update_due(&self) -> bool {
         if !self.edge.gt(self.advertised_edge) {
             return false;
         }
         let gain = self.edge - self.told_right_edge();
-        // While much of the advertised window is left, an update would be one more segment for nothing. The window of a
-        // SYN is limited by its field; the first acknowledgement of data advertises the rest of the buffer.
+        // While much of the advertised window is left, an update would be a needless segment. The window of a SYN is
+        // limited by its field; the first acknowledgement of data advertises the rest of the buffer.
         let much = if matches!(self.told, Advertised::Syn | Advertised::NoData) {
             (self.limit / 2).min(u32::from(u16::MAX) / 2)
         } else {
             self.limit / 2
         };
-        // A peer with less than half of the largest window left may wait until it has half, which whole segments may
-        // come to with less of a gain.
+        // A peer with less than half of the largest window left may wait until it has half, which can need a smaller
+        // gain in whole segments.
         let frees = || self.rule == WindowRule::Linux && (self.edge - self.nxt) as u32 >= self.limit / 2;
         // Rounding to the scale's unit may have put the advertised edge beyond the intended one; that part is no loss.
         let part = (1 << self.shift) - 1;
@@ -406,7 +403,7 @@ impl ReceiveWindow {
             && ((self.advertised_edge - self.nxt).max(0) as u32) < much
     }
 
-    /// What the header-out part needs to know.
+    /// The snapshot for the header-out part.
     #[inline]
     pub(crate) fn snapshot(&self, reassembly: &mut Reassembly) -> RecvSnapshot {
         let sack = if self.sack && reassembly.has_blocks() { self.blocks(reassembly) } else { None };
@@ -419,18 +416,18 @@ impl ReceiveWindow {
         (!blocks.is_empty()).then(|| Box::new(blocks))
     }
 
-    /// The peer's timestamp, just taken over, is as fresh as can be.
+    /// The peer's timestamp was stored just now.
     #[inline]
     pub(crate) fn confirm_timestamp(&mut self, now: Time) {
         self.ts_recent_at = ticks_of_2_30_ns(now);
     }
 
-    /// Was the peer's timestamp confirmed so lately that it cannot have wrapped since?
+    /// Whether the peer's timestamp was confirmed recently enough that it cannot have wrapped since.
     pub(crate) fn timestamp_is_fresh(&self, now: Time) -> bool {
         ticks_of_2_30_ns(now).saturating_sub(self.ts_recent_at) <= TS_RECENT_LIFE
     }
 
-    /// Note that a segment with this acknowledgement and window left.
+    /// Records that a segment with this acknowledgement and window was sent.
     #[inline]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
@@ -445,25 +442,25 @@ impl ReceiveWindow {
         }
     }
 
-    /// A segment that is no SYN left, among the first ones.
+    /// One of the first segments without SYN was sent.
     #[cold]
     fn first_told(&mut self, nxt: SeqNumber) {
         let data = nxt != self.last_ack_sent || self.told == Advertised::SynWithData;
         self.told = if data { Advertised::Data } else { Advertised::NoData };
     }
 
-    /// As [`ReceiveWindow::acked`], of a SYN-ACK.
+    /// As [`ReceiveWindow::acked`], for a SYN-ACK.
     pub(crate) fn acked_by_syn(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         let data = nxt != self.last_ack_sent;
         self.acked(nxt, edge);
         self.told = if data { Advertised::SynWithData } else { Advertised::Syn };
     }
 
-    /// Decide how urgent the acknowledgement of newly arrived in-order data is, and note the decision.
+    /// Decides how urgent the acknowledgement of newly arrived in-order data is, and records the decision.
     ///
-    /// Where more is right behind (`followed`), that brings the acknowledgement for both. It is not waited for by more
-    /// than a quarter of the buffer, lest the peer run out of window, and the delay begins to run all the same, for
-    /// what is behind may turn out to be damaged.
+    /// If more data follows at once (`followed`), its segment is acknowledged for both. At most a quarter of the buffer
+    /// is deferred this way, lest the peer run out of window, and the delay starts nevertheless, because the following
+    /// segment may be damaged.
     #[inline]
     pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
         let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
@@ -491,7 +488,7 @@ impl ReceiveWindow {
         Ack::Delayed
     }
 
-    /// Ask for a wake for the delayed acknowledgement, unless an earlier one is on its way.
+    /// Requests a wake for the delayed acknowledgement, unless an earlier one is pending.
     #[inline]
     pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
         if self.ack_deadline < self.armed {
@@ -500,7 +497,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// Bytes from the first that the user has not taken up to and with the urgent one, if it lies there or further on.
+    /// Bytes from the first not taken by the user up to and including the urgent one, unless that was taken.
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.5
     //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to
     //# be read from the connection, or at least to determine whether more urgent data remains to be read [19].
@@ -509,7 +506,7 @@ impl ReceiveWindow {
         u32::try_from(self.urgent - first).ok().filter(|ahead| self.urgent_valid && *ahead > 0)
     }
 
-    /// Is there something to receive, or is the end of the stream reached?
+    /// Whether there is data to receive, or the end of the stream is reached.
     pub(crate) fn is_readable(&self) -> bool {
         self.queued >= self.low_water || self.finished
     }
@@ -519,8 +516,7 @@ impl ReceiveWindow {
 mod tests {
     use super::*;
 
-    /// A peer that has less than half of the largest window waits, and nothing of it is under way that would be
-    /// answered.
+    /// A peer with less than half of the largest window waits, and no data that would be acknowledged is under way.
     #[test]
     fn who_may_wait_for_a_larger_window_is_told_when_all_has_been_read() {
         for rule in [WindowRule::Linux, WindowRule::FreeBsd, WindowRule::Rfc] {

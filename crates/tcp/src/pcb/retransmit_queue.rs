@@ -1,8 +1,8 @@
-//! The retransmit-queue part: all data from SND.UNA on, sent or not, and when the sent part left.
+//! The retransmit-queue part: all data from SND.UNA on, sent or not, and the times at which the sent part was sent.
 //!
-//! Data stays in the chunks in which the user gave it (pooled, shared or static memory) and is copied once per
-//! transmission, into the segment. A cursor remembers where SND.NXT falls, so that sending new data never walks the
-//! queue; only retransmission does.
+//! Data stays in the user's chunks (pooled, shared or static memory) and is copied once per transmission, into the
+//! segment. A cursor marks the position of SND.NXT, so that sending new data never walks the queue; only retransmission
+//! does.
 
 use pktbuf::{Chunk, copy_and_sum};
 use wire::checksum::Sum;
@@ -27,16 +27,16 @@ pub struct RetransmitQueue {
     pub(crate) log: SendLog,
     /// Bytes of data in the queue.
     pub(crate) len: u32,
-    /// The most bytes of data and options that a segment may carry, however wide the path: the peer's MSS, and what the
-    /// user allows. Here because this part has room for it.
+    /// Most bytes of data and options of a segment, whatever the path: the peer's MSS, and the user's limit. Kept here
+    /// because this part has room for it.
     pub(crate) largest: u16,
-    /// Where the first byte falls that was never sent.
+    /// Position of the first byte never sent.
     unsent: Cursor,
     chunks: Fifo<Chunk>,
 }
 
 impl RetransmitQueue {
-    /// Of a connection whose segments carry at most `largest` bytes of data and options.
+    /// For a connection whose segments carry at most `largest` bytes of data and options.
     pub(crate) const fn new(largest: u16) -> Self {
         let unsent = Cursor { chunk: 0, byte: 0 };
         RetransmitQueue { log: SendLog::new(), len: 0, largest, unsent, chunks: Fifo::new() }
@@ -61,7 +61,7 @@ impl RetransmitQueue {
         Appended { memory, spilled: self.chunks.push(chunk) }
     }
 
-    /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory that this has given back.
+    /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory freed.
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {
         let mut given_back = 0;
@@ -93,7 +93,7 @@ impl RetransmitQueue {
         given_back
     }
 
-    /// When the queue is empty, the cursor points before the data that is queued next.
+    /// In an empty queue the cursor points to the data that is queued next.
     #[inline]
     fn close_gap(&mut self) {
         if self.len == 0 {
@@ -101,10 +101,10 @@ impl RetransmitQueue {
         }
     }
 
-    /// Copy the next `dst.len()` unsent bytes, sum them if asked to, and move the cursor behind them.
+    /// Copies the next `dst.len()` unsent bytes, sums them on request, and advances the cursor.
     #[inline]
     pub(crate) fn copy_unsent(&mut self, dst: &mut [u8], summed: bool) -> Sum {
-        // Mostly one chunk has it all.
+        // Usually one chunk has all of it.
         if let Some(sum) = self.copy_whole(self.unsent, dst, summed) {
             self.unsent.byte += dst.len() as u32;
             return sum;
@@ -114,7 +114,7 @@ impl RetransmitQueue {
         sum
     }
 
-    /// Copy `dst.len()` bytes from `offset` bytes behind SND.UNA on, and sum them if asked to.
+    /// Copies `dst.len()` bytes from `offset` bytes after SND.UNA on, and sums them on request.
     pub(crate) fn copy_sent(&self, offset: u32, dst: &mut [u8], sum: bool) -> Sum {
         let mut cursor = Cursor { chunk: 0, byte: offset };
         while let Some(chunk) = self.chunks.get(cursor.chunk as usize) {
@@ -128,7 +128,7 @@ impl RetransmitQueue {
         self.copy_whole(cursor, dst, sum).unwrap_or_else(|| self.copy_pieces(cursor, dst, sum).0)
     }
 
-    /// Copy `dst.len()` bytes from `cursor` on if one chunk has them all, and sum them if asked to.
+    /// Copies `dst.len()` bytes from `cursor` on if one chunk has them all, and sums them on request.
     #[inline(always)]
     fn copy_whole(&self, cursor: Cursor, dst: &mut [u8], summed: bool) -> Option<Sum> {
         let chunk = self.chunks.get(cursor.chunk as usize)?;
@@ -140,7 +140,7 @@ impl RetransmitQueue {
         Some(Sum::zero())
     }
 
-    /// The same across chunks; the cursor behind them.
+    /// The same across chunks; also returns the cursor after them.
     fn copy_pieces(&self, mut cursor: Cursor, dst: &mut [u8], summed: bool) -> (Sum, Cursor) {
         let mut sum = Sum::zero();
         let mut done = 0;
@@ -170,7 +170,7 @@ impl RetransmitQueue {
         self.unsent = Cursor::default();
     }
 
-    /// Drop everything, memory included, and return the bytes of memory that this has given back.
+    /// Drops everything, memory included, and returns the bytes of memory freed.
     pub(crate) fn clear(&mut self) -> i64 {
         let given_back = self.memory();
         *self = RetransmitQueue::new(self.largest);
@@ -182,12 +182,12 @@ impl RetransmitQueue {
         (0..).map_while(|index| self.chunks.get(index)).map(|chunk| i64::from(of_chunk(chunk))).sum()
     }
 
-    /// Is heap memory held by the queue itself?
+    /// Whether the queue itself holds heap memory.
     pub(crate) fn is_spilled(&self) -> bool {
         self.chunks.is_spilled() || self.log.is_spilled()
     }
 
-    /// Give heap memory back if it is not in use.
+    /// Frees heap memory that is not in use.
     pub(crate) fn shrink(&mut self) {
         self.chunks.shrink();
         self.log.shrink();

@@ -1,25 +1,25 @@
-//! When the bytes in flight were first sent: what RACK (RFC 8985) and the round-trip samples of slow start need to know
-//! about segments, without a record for each of them.
+//! When the bytes in flight were first sent, for RACK (RFC 8985) and the round-trip samples of slow start, without a
+//! record for each segment.
 //!
-//! New bytes leave in the order of their sequence numbers, so the times of first transmission rise with them, and the
-//! flight falls into *slices* of bytes that left at nearly the same time: within 1/32 of the smoothed round-trip time,
-//! and a quarter of the least. (The smoothed one alone, after a minute without an answer, makes one slice of all that
-//! leaves in seconds, and what arrived of it then says nothing about the rest.) Where there are more than [`SLICES`],
-//! each two of them become one, so that recent transmissions are always distinguished. The newest slice is kept inline,
-//! the older ones on the heap: a sender with more than one slice in flight allocates once, and frees the memory when it
-//! is idle.
+//! New bytes are sent in the order of their sequence numbers, so the times of first transmission rise with them, and
+//! the flight consists of *slices* of bytes sent at nearly the same time: within 1/32 of the smoothed round-trip time,
+//! and a quarter of the least. (The smoothed one alone, after a minute without an answer, would make one slice of
+//! everything sent in seconds, and partial arrivals would say nothing about the rest.) If there are more than
+//! [`SLICES`], pairs of them are merged, so that recent transmissions are always distinguished. The newest slice is
+//! kept inline, the older ones on the heap: a sender with more than one slice in flight allocates once, and frees the
+//! memory when it is idle.
 //!
-//! Called by `output` when new bytes left and by the acknowledgement step when SND.UNA moved. A slice has two times:
-//! what of it arrived counts as sent at its beginning, and what may be lost as sent at its end. What may never happen:
-//! a byte that seems to have left earlier than it did when others decide whether it is lost.
+//! Called by `output` when new bytes were sent and by the acknowledgement step when SND.UNA moved. A slice has two
+//! times: bytes that arrived count as sent at its beginning, and bytes that may be lost as sent at its end. What may
+//! never happen: a byte that counts as sent earlier than it was when loss detection examines it.
 
 use crate::tick::{is_before, since};
 use wire::SeqNumber;
 
-/// The most older slices remembered.
+/// Most older slices kept.
 const SLICES: usize = 64;
 
-/// When bytes left, first and last of them; microseconds modulo 2^32.
+/// When the first and the last of some bytes were sent; microseconds modulo 2^32.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: u32,
@@ -60,7 +60,7 @@ impl Older {
         self.len += 1;
     }
 
-    /// Makes one of each two. What is newer lies further on, so each is read before its place is written.
+    /// Merges pairs. Newer slices lie further on, so each is read before its place is written.
     #[cold]
     fn compact(&mut self) {
         for i in 0..self.len / 2 {
@@ -77,7 +77,8 @@ impl Older {
         self.len -= 1;
     }
 
-    /// Number of slices, from the oldest on, for which `before` holds; it must not hold again after it failed once.
+    /// Number of slices, from the oldest on, for which `before` holds; it must be false for all slices after the first
+    /// for which it is.
     fn partition_point(&self, before: impl Fn(Slice) -> bool) -> u8 {
         let (mut low, mut high) = (0, self.len);
         while low < high {
@@ -91,7 +92,7 @@ impl Older {
 /// See the module documentation. Sixteen bytes inline.
 #[derive(Debug)]
 pub(crate) struct SendLog {
-    /// When the newest slice left.
+    /// When the newest slice was sent.
     newest: Span,
     older: Option<Box<Older>>,
 }
@@ -102,8 +103,8 @@ impl SendLog {
         SendLog { newest: Span { first: 0, last: 0 }, older: None }
     }
 
-    /// New bytes left at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
-    /// `width` microseconds are not distinguished. True if heap memory was taken.
+    /// New bytes were sent at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
+    /// `width` microseconds are not distinguished. True if heap memory was allocated.
     //= https://www.rfc-editor.org/rfc/rfc8985#section-4
     //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose
     //# granularity is finer than 1/4 of the minimum RTT of the connection.
@@ -135,7 +136,7 @@ impl SendLog {
         fresh
     }
 
-    /// SND.UNA has moved to `una`; when did the slice of the byte before it begin to leave?
+    /// SND.UNA has moved to `una`; returns the first transmission time of the slice of the byte before it.
     #[inline]
     pub(crate) fn acknowledge(&mut self, una: SeqNumber) -> u32 {
         let Some(older) = &mut self.older else { return self.newest.first };
@@ -152,19 +153,19 @@ impl SendLog {
         self.newest.first
     }
 
-    /// When did the slice of the byte `seq`, which is in flight, begin to leave?
+    /// The first transmission time of the slice of the byte `seq`, which is in flight.
     pub(crate) fn time_of(&self, seq: SeqNumber) -> u32 {
         let Some(older) = &self.older else { return self.newest.first };
         let i = older.partition_point(|slice| slice.right.le(seq));
         if i < older.len { older.get(i).left_at.first } else { self.newest.first }
     }
 
-    /// When did the newest bytes leave?
+    /// When the newest bytes were sent.
     pub(crate) fn newest(&self) -> u32 {
         self.newest.last
     }
 
-    /// The end of the bytes that left at or before `limit` for certain; at least `una`, at most `nxt`.
+    /// The end of the bytes certainly sent at or before `limit`; at least `una`, at most `nxt`.
     pub(crate) fn sent_by(&self, limit: u32, una: SeqNumber, nxt: SeqNumber) -> SeqNumber {
         if !is_before(limit, self.newest.last) {
             return nxt;
@@ -176,14 +177,14 @@ impl SendLog {
         }
     }
 
-    /// Where the slices between `una` and SND.NXT end, but the newest.
+    /// The ends of the slices between `una` and SND.NXT, except the newest.
     pub(crate) fn edges(&self, una: SeqNumber) -> impl Iterator<Item = SeqNumber> + '_ {
         let older = self.older.as_deref();
         let edges = (0..older.map_or(0, |older| older.len)).filter_map(move |i| older.map(|older| older.get(i).right));
         edges.filter(move |edge| edge.gt(una))
     }
 
-    /// When did the bytes up to `right`, all of one slice, begin and end to leave?
+    /// The first and the last transmission time of the bytes up to `right`, all of one slice.
     pub(crate) fn span_of(&self, right: SeqNumber) -> (u32, u32) {
         let older = self.older.as_deref();
         let slice = older.and_then(|older| {
@@ -194,12 +195,12 @@ impl SendLog {
         (span.first, span.last)
     }
 
-    /// Is heap memory held?
+    /// Whether heap memory is held.
     pub(crate) fn is_spilled(&self) -> bool {
         self.older.is_some()
     }
 
-    /// Give heap memory back if it is not in use.
+    /// Frees heap memory that is not in use.
     pub(crate) fn shrink(&mut self) {
         if self.older.as_ref().is_some_and(|older| older.len == 0) {
             self.older = None;
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(log.sent_by(199_000, UNA, at(2000)), at(2000));
     }
 
-    /// What is in flight, with a record for each byte beside the log.
+    /// The flight, with a record for each byte beside the log.
     struct Flight {
         log: SendLog,
         truth: Vec<u32>,
@@ -267,8 +268,8 @@ mod tests {
             Flight { log: SendLog::new(), truth: Vec::new(), una: 0, now: u32::MAX - 2000 }
         }
 
-        /// After `gap`, `len` bytes leave, and then so many are acknowledged: when the last of these left, and when the
-        /// log says so.
+        /// After `gap`, `len` bytes are sent, and then `acked` bytes acknowledged: the transmission time of the last of
+        /// these, and that by the log.
         fn step(&mut self, (len, gap, acked): (u32, u32, u32), width: u32) -> Option<(u32, u32)> {
             self.now = self.now.wrapping_add(gap);
             self.log.sent(at(self.una as u32), at(self.truth.len() as u32), self.now, width);
@@ -283,8 +284,8 @@ mod tests {
     }
 
     proptest! {
-        /// However much is in flight: nothing seems to have left later than it did when it arrives, nor earlier when it
-        /// may be lost, and the latest transmissions are distinguished.
+        /// For any flight: no byte counts as sent later than it was when it arrives, nor earlier when it may be lost,
+        /// and the latest transmissions are distinguished.
         #[test]
         fn a_full_log_errs_on_the_safe_side(
             steps in prop::collection::vec((1u32..50, 0u32..300, 0u32..30), 100..400),
@@ -305,8 +306,8 @@ mod tests {
             }
         }
 
-        /// Against a record per byte: what is delivered never seems later than it was, nor earlier by more than the
-        /// width; and nothing counts as sent by a time before it was.
+        /// Compared with a record per byte: delivered bytes never count as sent later than they were, nor earlier by
+        /// more than the width; and no byte counts as sent by a time before it was.
         //= https://www.rfc-editor.org/rfc/rfc8985#section-4
         //= type=test
         //# For each data segment sent, the sender MUST store its most recent transmission time with a timestamp whose

@@ -1,24 +1,24 @@
-//! How much more data the send buffer takes, when a writer that found no room is woken, and how the
-//! buffer grows. Asked at a write and by an acknowledgement that a writer waits for, never per segment.
+//! How much more data the send buffer takes, when a writer that found no room is woken, and how the buffer grows.
+//! Evaluated at a write and by an acknowledgement that a writer waits for, never per segment.
 //!
 //! Two ways of counting. With [`SendAccounting::Bytes`] the buffer holds so many bytes of data and no more. With
 //! [`SendAccounting::Runs`] it is a bound on memory, as programs written for Linux expect: data is kept in *runs* of
 //! several segments, each run costs an overhead beside its data, a new run is begun whenever less than the bound is in
-//! use, and what was begun may be filled. Linux's runs are its socket buffers; here they exist only in this reckoning,
-//! which takes what is in flight and what is unsent as as few runs as can hold them.
+//! use, and a run once begun may be filled. Linux's runs are its socket buffers; here they exist only in this
+//! calculation, which counts the flight and the unsent data as the fewest runs that can hold them.
 
 use super::{RetransmitQueue, SendWindow};
 use crate::config::{Config, SendAccounting};
 use crate::scarcity::{Pressure, Scarcity};
 
-/// The most data of a run: 65 535 less the longest headers that it can have to be sent with.
+/// Most data of a run: 65 535 less the longest headers.
 const LARGEST_RUN: u32 = 65_215;
 
 /// A peer whose largest window was no more than this gets runs as large as the window, others half of it.
 const SMALL_WINDOW: u32 = 536;
 
-/// Bytes of headers and of management that come to a segment's data, before the sum is rounded up to a power of two,
-/// and bytes that come to that: what a buffer must have for one segment in flight.
+/// Bytes of headers and of management beside a segment's data, before the sum is rounded up to a power of two, and
+/// bytes added to that: the buffer needed for one segment in flight.
 const BESIDE_SEGMENT: u32 = 640;
 const BESIDE_BLOCK: u32 = 256;
 
@@ -32,8 +32,8 @@ impl SendWindow {
         queue.len.saturating_sub(self.sent_data())
     }
 
-    /// Bytes that certainly fit into the send buffer. Where memory is short beyond what is allowed, the least buffer is
-    /// all that there is, whatever size the connection has set or grown to.
+    /// Bytes that certainly fit into the send buffer. If memory use exceeds the limit, only the least buffer is
+    /// available, whatever size the connection has set or grown to.
     #[inline]
     pub(crate) fn space(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> u32 {
         let space = match config.send_accounting {
@@ -43,8 +43,8 @@ impl SendWindow {
         if scarcity.is_severe() { space.min(config.send_buffer.min.saturating_sub(queue.len)) } else { space }
     }
 
-    /// Does data of `len` bytes fit without any reckoning? Runs are as long as a segment at least, so that with their
-    /// overhead data costs less than four times its length.
+    /// Whether data of `len` bytes certainly fits, without the full calculation. Runs are at least as long as a
+    /// segment, so with their overhead data costs less than four times its length.
     #[inline]
     pub(crate) fn fits_easily(&self, queue: &RetransmitQueue, len: usize, config: &Config) -> bool {
         match config.send_accounting {
@@ -55,9 +55,9 @@ impl SendWindow {
         }
     }
 
-    /// How many of the `space` bytes that fit are taken before anything is sent, even if the writer has more: what
-    /// leaves then makes room. While a full segment waits already, more data makes nothing leave, and all that fits is
-    /// taken at once.
+    /// How many of the `space` bytes that fit are taken before anything is sent, even if the writer has more: sending
+    /// makes room. While a full segment waits already, more data causes no transmission, and all that fits is taken at
+    /// once.
     pub(crate) fn portion(&self, queue: &RetransmitQueue, space: u32, config: &Config) -> u32 {
         let unsent = self.unsent(queue);
         let waits = unsent >= u32::from(self.mss);
@@ -87,7 +87,7 @@ impl SendWindow {
         queue.len.saturating_add(runs.saturating_mul(overhead))
     }
 
-    /// What fills the last run that was begun, and all that may be begun.
+    /// Bytes that fill the last run begun, and all runs that may be begun.
     fn acceptable(&self, queue: &RetransmitQueue, overhead: u32) -> u32 {
         let run = self.run();
         let unsent = self.unsent(queue);
@@ -119,9 +119,9 @@ impl SendWindow {
         }
     }
 
-    /// Is there enough space to wake a writer: a third of the buffer, and of what is unsent less than half of the mark
+    /// Is there enough space to wake a writer: a third of the buffer, and unsent data of less than half of the mark
     /// that the user has set.
-    // Of interest to a writer that waits, and to few others: not a part of the code of every segment.
+    // Needed only for a waiting writer: not inlined into the path of every segment.
     #[inline(never)]
     pub(crate) fn is_writable(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> bool {
         self.state.accepts_send()
@@ -130,8 +130,8 @@ impl SendWindow {
             && (!scarcity.is_severe() || queue.len < config.send_buffer.min)
     }
 
-    /// A writer waits, and something was acknowledged: let the user fill twice what the network takes, unless the
-    /// buffer is not what limits the sender.
+    /// A writer waits, and something was acknowledged: the buffer grows to twice the congestion window, unless it is
+    /// not the buffer that limits the sender.
     pub(crate) fn grow(&mut self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) {
         if !self.grows || scarcity.memory() != Pressure::None {
             return;
@@ -139,8 +139,9 @@ impl SendWindow {
         let (cwnd, mss) = (self.congestion.cwnd(), u32::from(self.mss));
         let wanted = match config.send_accounting {
             SendAccounting::Bytes => cwnd.saturating_mul(2),
-            // All was acknowledged, and what leaves now fills the congestion window: the buffer is large enough. (While
-            // something is in flight Linux gathers the end of a window, and takes the buffer for the limit meanwhile.)
+            // All was acknowledged, and the data sent now fills the congestion window: the buffer is large enough.
+            // (While something is in flight Linux coalesces the end of a window, and treats the buffer as the limit
+            // meanwhile.)
             SendAccounting::Runs { .. } if self.flight() == 0 && queue.len.min(self.wnd) > cwnd.saturating_sub(mss) => {
                 return;
             }
@@ -156,7 +157,7 @@ impl SendWindow {
         }
     }
 
-    /// Twice what `segments` cost one by one.
+    /// Twice the cost of `segments` single segments.
     fn room_for(&self, segments: u32) -> u32 {
         let segment = (u32::from(self.mss) + BESIDE_SEGMENT).next_power_of_two() + BESIDE_BLOCK;
         segments.max(LEAST_SEGMENTS).saturating_mul(2 * segment)

@@ -1,8 +1,8 @@
-//! The send-window part: how far we have sent, how far the peer lets us, how far the network lets us, and the one timer
-//! that all of this needs.
+//! The send-window part: how far we have sent, the limits of the peer and of the network, and the one timer for all of
+//! this.
 //!
-//! SND.NXT never moves back. What must be sent again is found from `mode` and `loss`, so that the order in which new
-//! bytes are assigned is never disturbed by loss recovery (invariant G7).
+//! SND.NXT never moves back. Retransmissions are found from `mode` and `loss`, so loss recovery never disturbs the
+//! order of new bytes (invariant G7).
 
 use core::time::Duration;
 
@@ -18,24 +18,24 @@ use crate::rtt::RttEstimator;
 use crate::state::State;
 use crate::tick::Tick;
 
-/// Bytes that a segment's timestamps take.
+/// Bytes of the timestamps option in a segment.
 pub(crate) const TIMESTAMPS_LEN: u16 = 12;
 
-/// Added to every probe time-out, against timers that tick at a millisecond and peers that gather segments; and to the
-/// reordering window on a path that reorders.
+/// Added to every probe time-out, for timers with a granularity of a millisecond and peers that coalesce segments; and
+/// to the reordering window on a path that reorders.
 pub(crate) const TIMER_SLACK: Duration = Duration::from_millis(2);
 
-/// The same for a probe of recovery that repeats data. Before it new data has left, and if nothing but an
-/// acknowledgement was lost, that data arrives alone and in order: its acknowledgement may be delayed (RFC 8985 section
-/// 7.2 waits for that where one segment is in flight), by 40 ms from Linux and FreeBSD, and by a busy host.
+/// The same for a probe of recovery that repeats data. New data was sent before it, and if only an acknowledgement was
+/// lost, that data arrives alone and in order: its acknowledgement may be delayed (RFC 8985 section 7.2 allows for that
+/// where one segment is in flight), by 40 ms on Linux and FreeBSD, and by a busy host.
 pub(crate) const RECOVERY_SLACK: Duration = Duration::from_millis(50);
-/// Probes of recovery before its retransmission time-out: new data, and what was sent again once more.
+/// Probes of recovery before its retransmission time-out: new data, and then the retransmission again.
 pub(crate) const RECOVERY_PROBES: u8 = 2;
 
-/// What the sender believes about loss.
+/// The sender's recovery state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Nothing is lost, and nothing looks like it.
+    /// No sign of loss.
     Open,
     /// Something is SACKed, duplicate acknowledgements are coming in, or a tail loss probe is out.
     Disorder,
@@ -46,14 +46,14 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Is something being sent again?
+    /// Whether data is being retransmitted.
     #[inline]
     pub(crate) fn recovers(self) -> bool {
         matches!(self, Mode::Recovery | Mode::Loss)
     }
 }
 
-/// What `SendWindow::timer` is for.
+/// The purpose of `SendWindow::timer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
     /// Nothing.
@@ -71,21 +71,21 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    /// Is it for what is in flight?
+    /// Whether it guards the flight.
     #[inline]
     pub(crate) fn guards_flight(self) -> bool {
         matches!(self, Timer::Retransmit | Timer::Probe | Timer::Reorder)
     }
 }
 
-/// What the user waits to be told of the sending side; a set.
+/// The notifications of the sending side that the user waits for; a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Awaited(u8);
 
 impl Awaited {
     /// Room: a send found none, or not enough.
     pub(crate) const ROOM: Awaited = Awaited(1);
-    /// The next acknowledgement of something new.
+    /// The next acknowledgement of new data.
     pub(crate) const ACKNOWLEDGEMENT: Awaited = Awaited(2);
 
     #[inline]
@@ -154,22 +154,22 @@ pub struct SendWindow {
     pub(crate) grows: bool,
     /// Size of the send buffer.
     pub(crate) limit: u32,
-    /// New segments that left with data or FIN, modulo 2^32.
+    /// New segments sent with data or FIN, modulo 2^32.
     pub(crate) data_segments_out: u32,
     /// Bytes of data that were acknowledged.
     pub(crate) bytes_acked: u64,
     pub(crate) rtt: RttEstimator,
     pub(crate) timer: Time,
-    /// Earliest wake asked for by this part that has not come yet.
+    /// Earliest wake requested by this part and still pending.
     pub(crate) armed: Time,
-    /// When something last moved forward (user time-out).
+    /// Time of the last progress (user time-out).
     pub(crate) progress: Tick,
-    /// When data or FIN last left (restart after idle).
+    /// When data or FIN was last sent (restart after idle).
     pub(crate) last_sent: Tick,
     pub(crate) congestion: Controller,
     /// Limits that few connections have.
     pub(crate) shaping: Option<Box<Shaping>>,
-    /// What is lost, from the first disorder on; it means something unless `mode` is `Open`.
+    /// The record of losses, from the first disorder on; valid unless `mode` is `Open`.
     pub(crate) loss: Option<Box<Loss>>,
 }
 
@@ -224,7 +224,7 @@ impl SendWindow {
         (self.nxt - self.una) as u32
     }
 
-    /// The bytes of which a loss leaves a share: what is in flight, or the window that was free to be in flight.
+    /// The bytes that a loss reduces: the flight, or the window that it could have filled.
     pub(crate) fn outstanding(&self, config: &Config) -> u32 {
         let whole = config.cubic_cuts_window && self.congestion.kind() == Kind::Cubic;
         if whole { self.flight().max(self.congestion.cwnd()) } else { self.flight() }
@@ -243,8 +243,8 @@ impl SendWindow {
         self.una + self.wnd
     }
 
-    /// Estimate of the bytes in the network ("pipe"; without SACK every duplicate acknowledgement stands for a segment
-    /// that left, which is RFC 6582's window inflation seen from the other side).
+    /// Estimate of the bytes in the network ("pipe"; without SACK every duplicate acknowledgement counts as a segment
+    /// that left the network, which is equivalent to RFC 6582's window inflation).
     #[inline]
     pub(crate) fn pipe(&self) -> u32 {
         if self.mode == Mode::Open { self.flight() } else { self.pipe_in_disorder() }
@@ -255,12 +255,12 @@ impl SendWindow {
         if self.sack || self.mode == Mode::Loss {
             return loss.pipe(self.una, self.nxt);
         }
-        // The first segment is lost, and under way again once it was sent again.
+        // The first segment is lost until it is retransmitted.
         let gone = u32::from(loss.duplicates) + u32::from(loss.resend_first);
         self.flight().saturating_sub(gone * u32::from(self.mss))
     }
 
-    /// The record of losses, which begins now if nothing was wrong before.
+    /// The record of losses, which begins now if there was no disorder before.
     pub(crate) fn begin_disorder(&mut self) -> &mut Loss {
         let una = self.una;
         let loss = self.loss.get_or_insert_with(|| Loss::new(una));
@@ -271,14 +271,14 @@ impl SendWindow {
         loss
     }
 
-    /// Transmissions that left within this many microseconds of each other are not distinguished: 1/32 of the round
-    /// trip, and a quarter of the least one (RFC 8985 section 4).
+    /// Transmissions within this many microseconds of each other are not distinguished: 1/32 of the round trip, and a
+    /// quarter of the least one (RFC 8985 section 4).
     #[inline]
     pub(crate) fn slice_width(&self) -> u32 {
         (self.rtt.srtt_us() >> 5).min(self.rtt.min_rtt_us() >> 2)
     }
 
-    /// Set the timer that guards what is in flight: a tail loss probe while nothing is wrong, else mostly the
+    /// Sets the timer that guards the flight: a tail loss probe while there is no disorder, else usually the
     /// retransmission time-out.
     #[inline]
     pub(crate) fn guard_flight(&mut self, config: &Config, now: Time) {
@@ -291,17 +291,17 @@ impl SendWindow {
         }
     }
 
-    /// Recovery is probed as well, if the peer holds something out of order: it acknowledges at once then (RFC 5681
-    /// section 4.2), and two silent round trips mean that what was sent again is lost, too. New data goes first, if
-    /// there is some: its acknowledgement shows the loss, and the transmission is never wasted. That goes beyond RFC
-    /// 8985, in the manner of RFC 9002 section 6.2; the window is not touched.
+    /// Whether to probe in recovery: if the peer holds data out of order it acknowledges at once (RFC 5681 section
+    /// 4.2), and two silent round trips mean that the retransmission is lost, too. New data is sent first, if there is
+    /// any: its acknowledgement shows the loss, and the transmission is never wasted. This goes beyond RFC 8985,
+    /// similar to RFC 9002 section 6.2; the window is not changed.
     fn may_probe_recovery(&self) -> bool {
         self.mode.recovers()
             && self.rtt.backoff_count() == 0
             && self.loss.as_ref().is_some_and(|loss| loss.probes < RECOVERY_PROBES && !loss.board.is_empty())
     }
 
-    /// How long the peer may hold back its acknowledgement: of one segment alone, as long as it delays any.
+    /// How long the peer may delay its acknowledgement: only that of a single segment is delayed.
     #[inline]
     pub(crate) fn ack_delay(&self, config: &Config) -> Duration {
         match self.mode {
@@ -314,21 +314,21 @@ impl SendWindow {
         }
     }
 
-    /// Set the timer; [`SendWindow::arm`] asks for the wake.
+    /// Sets the timer; [`SendWindow::arm`] requests the wake.
     #[inline]
     pub(crate) fn set_timer(&mut self, kind: Timer, at: Time) {
         self.timer_kind = kind;
         self.timer = at;
     }
 
-    /// Stop the timer. A wake that was asked for still comes, and does nothing.
+    /// Stops the timer. A wake already requested still comes, and does nothing.
     #[inline]
     pub(crate) fn stop_timer(&mut self) {
         self.set_timer(Timer::Off, Time::MAX);
     }
 
-    /// Ask for a wake for the timer, unless an earlier one is on its way. A timer that only moved later costs nothing:
-    /// the early wake finds it not due and asks again.
+    /// Requests a wake for the timer, unless an earlier one is pending. A timer that only moved later costs nothing:
+    /// the early wake finds it not due and requests another.
     #[inline]
     pub(crate) fn arm(&mut self, out: &mut Outbox<'_>) {
         if self.timer < self.armed {
@@ -337,8 +337,8 @@ impl SendWindow {
         }
     }
 
-    /// SND.UNA has moved, and `queued` bytes of data are left: for the measurement of the delivery rate, and the
-    /// account of what limits the sender, which stops when nothing waits any more.
+    /// SND.UNA has moved, and `queued` bytes of data are left: updates the delivery rate, and the account of what
+    /// limits the sender, which stops when nothing waits any more.
     #[cold]
     pub(crate) fn measure(&mut self, queued: u32, now: Time) {
         let (una, delivered, idle) = (self.una, self.delivered_bytes(), self.flight() == 0 && queued == 0);
@@ -362,13 +362,13 @@ impl SendWindow {
         self.loss.as_deref().filter(|_| self.mode != Mode::Open).map_or(0, |loss| loss.board.sacked_bytes())
     }
 
-    /// The place for limits that few connections have.
+    /// The limits that few connections have, allocated if necessary.
     pub(crate) fn shaping(&mut self, config: &Config) -> &mut Shaping {
         self.shaping.get_or_insert_with(|| Shaping::new(config))
     }
 
-    /// Bytes per second at which segments are to leave, if they are paced: so many per cent of the congestion window in
-    /// a smoothed round trip, but never more than the user allows.
+    /// The pacing rate in bytes per second, if segments are paced: the configured per cent of cwnd / SRTT, but never
+    /// more than the user allows.
     pub(crate) fn pacing_rate(&self, config: &Config) -> Option<u64> {
         let shaping = self.shaping.as_ref().filter(|shaping| shaping.paced)?;
         let cwnd = self.congestion.cwnd();
@@ -402,7 +402,7 @@ impl SendWindow {
         self.shaping.as_mut().and_then(|shaping| shaping.mtu_search.as_mut())
     }
 
-    /// Look for what passes between what does nearly everywhere and the size in use; the former, in bytes of data and
+    /// Starts a search between `Config::base_mss` and the size in use; returns the former, in bytes of data and
     /// options.
     #[cold]
     pub(crate) fn search_mtu(&mut self, config: &Config, now: Time) -> u16 {
@@ -419,7 +419,7 @@ impl SendWindow {
         let Some(timestamps) = header.options.timestamps else { return };
         let sent = timestamps.echo.wrapping_sub(self.ts_offset);
         let elapsed = (now.as_millis() as u32).wrapping_sub(sent);
-        // An echo from the future, or of an age that no round trip has, is no measurement.
+        // An echo from the future, or older than any round trip, is not a sample.
         if elapsed < 1 << 22 {
             let expected = self.flight() / (2 * u32::from(self.mss)) + 1;
             self.rtt.sample_one_of(Duration::from_millis(u64::from(elapsed)), expected, now, &out.config.rto);

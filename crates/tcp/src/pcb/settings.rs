@@ -20,25 +20,25 @@ pub(crate) struct UserSettings {
     pub(crate) sent: u8,
     /// When the last segment had arrived before the first of them was sent.
     pub(crate) probed: Time,
-    /// When to look whether the peer is silent; `MAX` unless `keeps_alive`.
+    /// When to check whether the peer is silent; `MAX` unless `keeps_alive`.
     pub(crate) deadline: Time,
-    /// What close does with data not yet sent; `Some(0)` resets.
+    /// How long close waits for unsent data; `Some(0)` resets.
     pub(crate) linger: Option<Duration>,
     /// Longest stay in FIN-WAIT-2; `None`: the stack's.
     pub(crate) fin_wait_2: Option<Duration>,
-    /// Give up after this long without progress, in ms; 0 for the retry limit alone.
+    /// Give up after this long without progress, in ms; 0: only the retry limit.
     pub(crate) user_timeout: u32,
-    /// What the two ends tell each other of it.
+    /// The user time-outs that the two ends advertise.
     pub(crate) exchange: Exchange,
     /// Retransmissions of the SYN; `None`: the stack's.
     pub(crate) syn_retries: Option<u8>,
     /// The user has disabled reports of soft errors.
     pub(crate) silent: bool,
-    /// What is wrong and may pass; see `HeaderIn::soft_error`.
+    /// The soft error; see `HeaderIn::soft_error`.
     pub(crate) soft_error: Option<Error>,
     /// When the last soft error was noted, in units of 2^20 ns modulo 2^32.
     pub(crate) soft_error_at: u32,
-    /// The SYN asked for Fast Open.
+    /// The offer of our SYN, if it used Fast Open.
     pub(crate) fast_open: Option<Asked>,
 }
 
@@ -65,7 +65,7 @@ impl UserSettings {
         })
     }
 
-    /// What `options` asks for; `None` if that is nothing.
+    /// The settings in `options`; `None` if there are none.
     pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<UserSettings>> {
         let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
         let timers = fin_wait_2.is_some() || syn_retries.is_some() || user_timeout.is_some();
@@ -88,7 +88,7 @@ impl UserSettings {
         self.restart(now);
     }
 
-    /// The peer has been silent since `heard`: look again when the time is over.
+    /// The peer has been silent since `heard`: check again when the idle time is over.
     pub(crate) fn restart(&mut self, heard: Time) {
         self.deadline = if self.keeps_alive { heard + self.idle() } else { Time::MAX };
     }

@@ -1,6 +1,6 @@
-//! Limits on sending that few connections have: pacing, a low-water mark of unsent data, urgent data, a user time-out
-//! to be exact about, the search for the path's MTU, and the account of what limited the sender. Boxed by the send
-//! window; a connection without any of it pays for one comparison with null per segment.
+//! Limits on sending that few connections have: pacing, a low-water mark of unsent data, urgent data, the user
+//! time-out, the search for the path's MTU, and the account of what limited the sender. Boxed by the send window; a
+//! connection without any of it pays for one comparison with null per segment.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -12,13 +12,13 @@ use super::MtuSearch;
 use super::delivery_rate::DeliveryRate;
 use crate::config::{Config, ConnectionOptions};
 
-/// The pacer forgives being late by up to this: timers and batches are coarser than the gaps between segments.
+/// The pacer tolerates lateness up to this: timers and batches are coarser than the gaps between segments.
 const CREDIT: Duration = Duration::from_millis(1);
 
-/// So many segments leave unpaced at the beginning of a connection: the initial window is one burst everywhere.
+/// Unpaced segments at the beginning of a connection: other stacks send the initial window in one burst as well.
 const UNPACED: u32 = 10;
 
-/// What keeps a sender from sending more, for the account.
+/// What limits a sender, for the account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Limit {
     /// Nothing is to be sent, or to be acknowledged.
@@ -32,7 +32,7 @@ pub(crate) enum Limit {
     Buffer,
 }
 
-/// How long a sender was busy, and what limited it meanwhile (`tcpi_busy_time` and its kin).
+/// How long a sender was busy, and what limited it meanwhile (`tcpi_busy_time` and related fields).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
     limit: Limit,
@@ -76,15 +76,15 @@ impl Account {
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Shaping {
-    /// Unsent data from which on the writer is blocked.
+    /// Unsent data at which the writer is blocked.
     pub(crate) not_sent_low_water: u32,
     /// Upper bound of the pacing rate in bytes per second; `u64::MAX` for none.
     pub(crate) max_rate: u64,
     /// Segments are paced.
     pub(crate) paced: bool,
-    /// The pacer lets no segment go before.
+    /// The pacer allows no segment before.
     next: Time,
-    /// Congestion lets no segment go before, paced or not.
+    /// Congestion allows no new segment before, paced or not.
     held_until: Time,
     /// Something waits for `next` or `held_until`.
     pub(crate) waiting: bool,
@@ -92,11 +92,11 @@ pub(crate) struct Shaping {
     pub(crate) urgent: Option<SeqNumber>,
     /// Ends of records that are not acknowledged, the first in front.
     pub(crate) records: VecDeque<SeqNumber>,
-    /// The user time-out in ms; 0 for none. The authority is `HeaderIn`.
+    /// The user time-out in ms; 0 for none. A copy of that in `HeaderIn`.
     pub(crate) user_timeout: u32,
-    /// What limited the sender, if that is asked for.
+    /// The account of what limited the sender, if enabled.
     pub(crate) account: Option<Account>,
-    /// How fast its data is delivered, under the same condition.
+    /// The delivery rate, if enabled.
     pub(crate) rate: Option<DeliveryRate>,
     /// The search for the path's MTU.
     pub(crate) mtu_search: Option<MtuSearch>,
@@ -105,7 +105,7 @@ pub(crate) struct Shaping {
 }
 
 impl Shaping {
-    /// Nothing limited beyond what the stack wants.
+    /// The stack's limits only.
     pub(crate) fn new(config: &Config) -> Box<Shaping> {
         Box::new(Shaping {
             not_sent_low_water: config.not_sent_low_water,
@@ -124,7 +124,7 @@ impl Shaping {
         })
     }
 
-    /// What `options` and the stack ask for; `None` if that is nothing.
+    /// The limits set by `options` and the stack; `None` if there are none.
     pub(crate) fn of(options: &ConnectionOptions, config: &Config) -> Option<Box<Shaping>> {
         let own = options.not_sent_low_water.is_some()
             || options.max_pacing_rate.is_some()
@@ -147,7 +147,7 @@ impl Shaping {
         self.paced = true;
     }
 
-    /// Of `space` bytes in the buffer, those that may be filled while `unsent` wait.
+    /// The part of `space` bytes in the buffer that may be filled while `unsent` bytes wait.
     pub(crate) fn space(&self, space: u32, unsent: u32) -> u32 {
         space.min(self.not_sent_low_water.saturating_sub(unsent))
     }
@@ -159,17 +159,17 @@ impl Shaping {
         self.waiting.then_some(at)
     }
 
-    /// When the segment numbered `sent` may leave.
+    /// When the segment numbered `sent` may be sent.
     fn release(&self, sent: u32) -> Time {
         if self.paced && sent >= UNPACED { self.next.max(self.held_until) } else { self.held_until }
     }
 
-    /// Nothing new leaves before `until`: the network is congested although the window has its least size.
+    /// No new data is sent before `until`: the network is congested although the window has its least size.
     pub(crate) fn hold_back(&mut self, until: Time) {
         self.held_until = until;
     }
 
-    /// Note that `bytes` left at `now`, in the segment numbered `sent`, at `rate` bytes per second.
+    /// Records that `bytes` were sent at `now`, in the segment numbered `sent`, at `rate` bytes per second.
     pub(crate) fn sent(&mut self, bytes: u32, sent: u32, rate: Option<u64>, now: Time) {
         let Some(rate) = rate.filter(|_| self.paced && sent >= UNPACED) else { return };
         let gap = u64::from(bytes).saturating_mul(1_000_000_000) / rate.max(1);
@@ -184,13 +184,13 @@ impl Shaping {
         }
     }
 
-    /// Of `len` bytes from `seq` on, those of the first record.
+    /// The part of `len` bytes from `seq` on that belongs to the first record.
     pub(crate) fn record(&self, seq: SeqNumber, len: u32) -> u32 {
         let end = self.records.iter().find(|end| end.gt(seq));
         end.map_or(len, |end| len.min((*end - seq) as u32))
     }
 
-    /// When data may leave that waits, if some does; `sent` segments were sent before it.
+    /// When waiting data may be sent, if there is any, after `sent` segments.
     pub(crate) fn due(&self, sent: u32) -> Option<Time> {
         self.waiting.then(|| self.release(sent))
     }

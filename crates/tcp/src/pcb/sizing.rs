@@ -1,12 +1,12 @@
 //! How large the receive buffer must be: dynamic right-sizing (Fisk and Feng, 2001), measured round by round.
 //!
-//! A *round* begins where the window that the peer knows ends, so that the data by which it is over cannot have been
-//! sent before the peer heard from us again: a round takes a round trip or longer, and the shortest one is the
-//! receiver's estimate of the round trip, without timestamps and without data of its own. What the user read in a
-//! round, scaled to a round trip, is what the connection can use; the buffer has room for twice that, and for more
-//! while it still rises, for a sender in slow start is a round ahead of what was measured. Called for data that
-//! arrives, and by the report; boxed, because most connections never carry a round. What may never happen: a buffer
-//! that grows while its user does not read, or that is made smaller for anything but want of memory.
+//! A *round* ends when data beyond the presently advertised window arrives, which the peer cannot have sent before our
+//! next acknowledgement: a round takes a round trip or longer, and the shortest one is the receiver's estimate of the
+//! round trip, without timestamps and without data of its own. The bytes that the user read in a round, scaled to a
+//! round trip, are the connection's demand; the buffer has room for twice that, and for more while it still rises,
+//! because a sender in slow start is a round ahead of the measurement. Called for arriving data, and by the report;
+//! boxed, because most connections never complete a round. What may never happen: a buffer that grows while its user
+//! does not read, or that shrinks except under memory pressure.
 
 use core::time::Duration;
 
@@ -17,31 +17,31 @@ use super::ReceiveWindow;
 use crate::config::Config;
 use crate::scarcity::{Pressure, Scarcity};
 
-/// A shorter round trip counts as this long: then it is threads that are waited for, and not the path.
+/// A shorter round trip counts as this long: it then depends on threads, not on the path.
 const LEAST_RTT: Duration = Duration::from_millis(1);
 
-/// What the rounds have shown.
+/// The results of the rounds.
 #[derive(Debug)]
 pub(crate) struct Sizing {
     /// When this round began.
     since: Time,
-    /// The shortest round of late; zero before the first is over.
+    /// The shortest recent round; zero before the first is over.
     rtt: Duration,
-    /// The first byte that the user had not read then.
+    /// The first unread byte at that time.
     from: SeqNumber,
     /// The most that the user ever read within a round trip, in bytes.
     pub(crate) space: u32,
 }
 
 impl Sizing {
-    /// A round of `took` is over. The estimate follows a shorter one at once, and a longer one, which may only show
-    /// that the peer had nothing to send, by a sixteenth of itself.
+    /// A round of `took` is over. A shorter one replaces the estimate at once; a longer one, which may only mean that
+    /// the peer had nothing to send, raises it by a sixteenth.
     fn learn(&mut self, took: Duration) {
         self.rtt =
             if self.rtt.is_zero() || took < self.rtt { took } else { self.rtt + (took - self.rtt).min(self.rtt) / 16 };
     }
 
-    /// `bytes`, read in a round of `took`, for each round trip.
+    /// `bytes`, read in a round of `took`, scaled to a round trip.
     fn per_round_trip(&self, bytes: u32, took: Duration) -> u32 {
         let rtt = self.rtt.max(LEAST_RTT);
         if took <= rtt {
@@ -50,11 +50,11 @@ impl Sizing {
         (u128::from(bytes) * rtt.as_nanos() / took.as_nanos()) as u32
     }
 
-    /// The buffer that `read` bytes for each round trip need, where it was at most `self.space` before: twice as much
-    /// and some segments, and, as it rose, twice more of that for each part by which it did, four times in all at most.
+    /// The buffer for `read` bytes per round trip, of at most `self.space` before: twice as much and some segments,
+    /// enlarged by twice the relative rise, to four times at most.
     fn wanted(&self, read: u32, segment: u32) -> u32 {
         let twice = u64::from(read) * 2 + 16 * u64::from(segment);
-        // As much as there was counts at most: it is four times anyway then.
+        // The rise is capped at `self.space`: the result is then at its maximum.
         let rise = u64::from(read - self.space).min(u64::from(self.space.max(1)));
         let rise = twice * 2 * rise / u64::from(self.space.max(1));
         (twice + rise).min(twice * 2).min(1 << 30) as u32
@@ -62,7 +62,7 @@ impl Sizing {
 }
 
 impl ReceiveWindow {
-    /// Size the buffer anew if a round is over.
+    /// Resizes the buffer if a round is over.
     #[inline]
     pub(crate) fn grow(&mut self, config: &Config, scarcity: Scarcity, now: Time) {
         if self.nxt.ge(self.round_end) {
@@ -78,14 +78,14 @@ impl ReceiveWindow {
         let Some(sizing) = &mut self.sizing else {
             let fresh = Sizing { since: now, rtt: Duration::ZERO, from: read_to, space: first };
             self.sizing = Some(Box::new(fresh));
-            // Nothing is measured yet, but a sender in slow start that has come so far is a round trip from the
-            // window's end.
+            // Nothing is measured yet, but a sender in slow start at this point is one round trip from the window's
+            // end.
             let came = opening(self.limit) + (self.nxt - self.round_end).max(0) as u32;
             let keeps_up = self.unread() <= came / 2;
             self.resize(if keeps_up { self.limit.saturating_mul(2) } else { 0 }, config, scarcity);
             return self.begin_round();
         };
-        // A thread with an older batch may look back from before the beginning.
+        // A thread with an older batch may have a `now` before the beginning.
         let took = (now - sizing.since).max(Duration::from_nanos(1));
         sizing.learn(took);
         let read = sizing.per_round_trip((read_to - sizing.from).max(0) as u32, took);
@@ -101,21 +101,21 @@ impl ReceiveWindow {
         self.begin_round();
     }
 
-    /// The round that begins ends beyond all that was advertised, or is about to be. A scaled window is rounded up: so
-    /// much more may it know.
+    /// The new round ends beyond everything that was advertised, or is about to be. A scaled window is rounded up by
+    /// less than a unit.
     fn begin_round(&mut self) {
         self.open_window();
         self.round_end = self.edge + (1 << self.shift);
     }
 
-    /// `wanted`: the buffer that would be right, in bytes; 0: as it is.
+    /// `wanted`: the right size of the buffer in bytes; 0: unchanged.
     fn resize(&mut self, wanted: u32, config: &Config, scarcity: Scarcity) {
         if !self.grows {
             return;
         }
         match scarcity.memory() {
-            // The window that was announced stays; it is not opened again beyond the new limit. What was read with a
-            // larger one is forgotten, or the buffer would never grow again.
+            // The announced window stays; it is not opened again beyond the new limit. The measurement with a larger
+            // one is discarded, or the buffer would never grow again.
             Pressure::Severe => {
                 self.limit = (self.limit / 2).max(config.receive_buffer.min.min(self.limit));
                 self.sizing.iter_mut().for_each(|sizing| sizing.space = sizing.space.min(self.limit / 2));
@@ -145,7 +145,7 @@ pub(super) fn opening(limit: u32) -> u32 {
     limit.min(u32::from(u16::MAX)) / 4
 }
 
-/// A first flight (RFC 6928), or what a buffer that need not grow has room for.
+/// A first flight (RFC 6928), or the space of a buffer that need not grow.
 fn first_space(limit: u32, segment: u16) -> u32 {
     (10 * u32::from(segment)).min(limit / 2)
 }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(s.wanted(u32::MAX, u32::from(u16::MAX)), 1 << 30);
     }
 
-    /// Windows that pass every `rtt`, and that the user reads at once.
+    /// One window per `rtt`, which the user reads at once.
     fn rounds(rw: &mut ReceiveWindow, config: &Config, count: u32, rtt: Duration) {
         for round in 0..count {
             rw.bytes_received += u64::from((rw.round_end - rw.nxt) as u32);

@@ -1,5 +1,5 @@
-//! Totals of losses since the connection began, for status reports. Part of the record of
-//! losses, which a connection without any does not have.
+//! Totals of losses since the connection began, for status reports. Part of the record of losses, which a connection
+//! without losses does not have.
 
 use observe::Time;
 
@@ -19,7 +19,7 @@ pub(crate) struct Totals {
     pub(crate) duplicates: u32,
     /// Times that reordering was seen.
     pub(crate) reorderings: u32,
-    /// How many segments a late one was behind, at most; 0 before any was seen.
+    /// The largest distance in segments by which one was late; 0 before any was seen.
     pub(crate) reordering: u16,
     /// Retransmission time-outs.
     pub(crate) timeouts: u16,
@@ -27,7 +27,7 @@ pub(crate) struct Totals {
     pub(crate) timeout_recoveries: u16,
     /// Time in such recoveries that are over, in ms.
     timeout_ms: u32,
-    /// When the one under way began.
+    /// When the present one began.
     since: Option<Tick>,
 }
 
@@ -38,7 +38,8 @@ impl Totals {
         self.bytes_again += u64::from(bytes);
     }
 
-    /// `bytes` of data left with a SYN that was acknowledged without them, and leave again in so many segments.
+    /// `bytes` of data were sent with a SYN that was acknowledged without them, and are sent again in `segments`
+    /// segments.
     pub(crate) fn left_with_syn(&mut self, segments: u32, bytes: u32) {
         self.retransmits = self.retransmits.saturating_add(segments);
         self.bytes_again += u64::from(bytes);
@@ -59,7 +60,7 @@ impl Totals {
         }
     }
 
-    /// All that was out when the timer expired has arrived.
+    /// All data outstanding when the timer expired has arrived.
     pub(crate) fn recovered(&mut self, now: Time) {
         self.timeout_ms = self.in_timeouts(now);
         self.since = None;
@@ -73,7 +74,7 @@ impl Totals {
         self.timeout_ms = ms;
     }
 
-    /// Milliseconds in recoveries from time-outs, with the one under way.
+    /// Milliseconds in recoveries from time-outs, the present one included.
     pub(crate) fn in_timeouts(&self, now: Time) -> u32 {
         self.timeout_ms.saturating_add(self.since.map_or(0, |since| since.elapsed_ms(now)))
     }

@@ -1,4 +1,4 @@
-//! One end: a connection (or a listener that becomes one), its configuration, and what its outbox told the stack.
+//! One end: a connection (or a listener that becomes one), its configuration, and the effects of its outbox.
 
 use std::net::IpAddr;
 
@@ -21,11 +21,11 @@ pub enum Driver {
     Interleaved(Box<InterleavedPcb>),
 }
 
-/// What an endpoint starts from.
+/// Initial settings of an endpoint.
 #[derive(Clone)]
 pub struct Setup {
     pub config: Config,
-    /// What every event is told of the stack.
+    /// The scarcity passed to every event.
     pub scarcity: Scarcity,
     pub options: tcp::config::ConnectionOptions,
     pub tuple: FourTuple,
@@ -35,7 +35,7 @@ pub struct Setup {
     /// Interleave events, with this seed.
     pub interleave: Option<u64>,
     pub super_segments: usize,
-    /// Time-outs of a SYN-ACK for which a listener waits for data.
+    /// How many time-outs of the SYN-ACK a listener waits for data.
     pub defer_accept: u8,
 }
 
@@ -57,7 +57,7 @@ impl Setup {
 impl Default for Setup {
     fn default() -> Self {
         Setup {
-            // The bytes that are free, not what a profile rounds them to: its own tests say that.
+            // The free bytes exactly: the rounding of profiles has its own tests.
             config: Config { window_rule: WindowRule::Rfc, ..Config::default() },
             scarcity: Scarcity::NONE,
             options: Default::default(),
@@ -85,13 +85,13 @@ pub struct Endpoint {
     pub ready: Readiness,
     pub accepted: bool,
     pub removed: bool,
-    /// It failed while it was open early; whether by a reset.
+    /// It failed while it was open early: whether by a reset.
     pub unfinished: Option<bool>,
-    /// It has learnt of its destination.
+    /// It has learnt about its destination.
     pub news: bool,
     pub credit: u32,
     pub tx_blocked: bool,
-    /// How often IP was told that the path is in doubt.
+    /// How often the path was reported to IP as suspect.
     pub suspected: u32,
     pub received: Vec<u8>,
     pub end: bool,
@@ -182,7 +182,7 @@ impl Endpoint {
         }
     }
 
-    /// Several segments arrive at once; threads take them up as they like.
+    /// Several segments arrive at once; threads process them in any order.
     pub fn burst(&mut self, segments: Vec<PktBuf>, now: Time) {
         let (local, remote) = (self.setup.tuple.local_addr, self.setup.tuple.remote_addr);
         let parse = |buf| Segment::parse(local, remote, buf, Verify::Now).expect("a good segment");

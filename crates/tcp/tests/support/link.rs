@@ -34,7 +34,7 @@ impl Random {
     }
 }
 
-/// What the link does to segments, in both directions.
+/// Faults of the link, in both directions.
 #[derive(Clone, Debug)]
 pub struct Faults {
     pub delay: Duration,
@@ -64,7 +64,7 @@ pub struct World {
     free: [Time; 2],
     /// Segments that end `i` sent, before the link touched them.
     pub sent: [u64; 2],
-    /// All bytes that left both ends, in order, if kept.
+    /// All segments sent by both ends, in order, if kept.
     pub trace: Option<Vec<(Time, usize, Vec<u8>)>>,
 }
 
@@ -100,7 +100,7 @@ impl World {
         world
     }
 
-    /// Put what the ends sent onto the link.
+    /// Puts the segments sent by the ends onto the link.
     pub fn collect(&mut self) {
         for end in 0..2 {
             for segment in core::mem::take(&mut self.ends[end].sent) {
@@ -142,8 +142,7 @@ impl World {
         [arrival, self.ends[0].wake, self.ends[1].wake].into_iter().flatten().min().map(|at| at.max(self.now))
     }
 
-    /// Let the next thing happen, and `after` it whatever the users do. False when nothing is left, or `end` is
-    /// reached.
+    /// Runs the next thing to happen, and then `after` for the users. False when nothing is left, or `end` is reached.
     pub fn step(&mut self, end: Time, mut after: impl FnMut(&mut [Endpoint; 2], Time)) -> bool {
         self.collect();
         let Some(at) = self.next().filter(|&at| at <= end) else {

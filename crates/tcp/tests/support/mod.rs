@@ -1,5 +1,5 @@
-//! What the tests of TCP share: an endpoint that runs events on a connection under either driver, a scripted peer, and
-//! a simulated link between two endpoints. All time is virtual.
+//! Shared by the tests of TCP: an endpoint that runs events on a connection under either driver, a scripted peer, and a
+//! simulated link between two endpoints. All time is virtual.
 
 #![allow(dead_code, reason = "every test crate uses another part of it")]
 

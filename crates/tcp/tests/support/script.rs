@@ -1,4 +1,4 @@
-//! A scripted peer: the test writes what the peer sends, and reads what we answer as data.
+//! A scripted peer: the test gives the peer's segments, and reads our answers as text.
 //!
 //! Sequence numbers are relative: ours to our ISS, the peer's to its own. A line of ours reads
 //! `flags seq:end(len) ack N win N <options>`; `ack` and `win` are there if ACK is set, the window is scaled.
@@ -76,7 +76,7 @@ impl Peer {
         self.data = data.to_vec();
         self
     }
-    /// Data of `len` bytes that fits this segment's place in the peer's stream.
+    /// Data of `len` bytes for this segment's position in the peer's stream.
     pub fn len(mut self, len: usize) -> Self {
         let at = |i: usize| super::data(u64::from(self.seq.wrapping_add(i as u32)), 1)[0];
         self.data = (0..len).map(at).collect();
@@ -127,7 +127,7 @@ impl Script {
         Script { us: Endpoint::new(setup), now: Time::from_secs(1) }
     }
 
-    /// Actively opened; MSS 1000, no options but those asked for.
+    /// Actively opened; MSS 1000, only the options given.
     pub fn connected(setup: Setup, options: impl Fn(Peer) -> Peer) -> Script {
         let mut script = Script::new(setup);
         script.us.open(script.now);
@@ -148,7 +148,7 @@ impl Script {
         script
     }
 
-    /// The sequence ranges of what we sent since the last look, without the rest of the lines.
+    /// The sequence ranges of our segments since the last call, without the rest of the lines.
     pub fn ranges(&mut self) -> Vec<String> {
         let range = |line: String| line.split(' ').nth(1).unwrap().split('(').next().unwrap().to_owned();
         self.take().into_iter().map(range).collect()
@@ -174,7 +174,7 @@ impl Script {
         self.us.arrives(segment, self.now);
     }
 
-    /// The segment of the peer, parsed, for a test that looks at nothing but its arrival.
+    /// The segment of the peer, parsed, for a test of its arrival only.
     pub fn segment(&self, peer: &Peer) -> tcp::Segment {
         let tuple = self.us.setup.tuple;
         let buf = self.build(peer, tuple);
@@ -210,7 +210,7 @@ impl Script {
         buf
     }
 
-    /// What we sent since the last look, one line each.
+    /// The segments we sent since the last call, one line each.
     pub fn take(&mut self) -> Vec<String> {
         let iss = self.us.setup.iss;
         let tuple = self.us.setup.tuple;
@@ -262,7 +262,7 @@ impl Script {
     }
 }
 
-/// A segment that `tuple.local` sent, as data.
+/// A segment sent by `tuple.local`, as text.
 pub fn line(segment: &PktBuf, iss: u32, irs: u32, tuple: &FourTuple) -> String {
     let header = wire::tcp::parse(segment).expect("we send good segments");
     if segment.meta().checksum == pktbuf::Checksum::None {

@@ -1,5 +1,5 @@
 //! A staged driver for tests: every part in a cell of its own, taken and released hold-set by hold-set, as a driver
-//! with six locks would. Segments leave at the end of the hold-set that made them.
+//! with six locks would. Segments are emitted at the end of the hold-set that made them.
 
 use std::cell::RefCell;
 
@@ -91,7 +91,7 @@ impl PcbAccess for StagedPcb {
 /// arrived may be processed, wholly or up to a hold-set of their own.
 pub struct InterleavedPcb {
     pub staged: StagedPcb,
-    /// Segments that have arrived and are not yet taken up by a thread.
+    /// Segments that have arrived and are not yet processed by a thread.
     pub pending: Vec<Segment>,
     /// Effects of events that ran inside others.
     pub effects: Effects,
@@ -103,7 +103,7 @@ pub struct InterleavedPcb {
     depth: u32,
 }
 
-/// What the outbox of an inner event asked for.
+/// The effects in the outbox of an inner event.
 #[derive(Default)]
 pub struct Effects {
     pub ready: Readiness,
@@ -125,7 +125,7 @@ impl InterleavedPcb {
         }
     }
 
-    /// Let another thread take up a segment here, perhaps.
+    /// Lets another thread process a segment here, at random.
     fn interfere(&mut self) {
         while self.depth < 3 && !self.pending.is_empty() && self.random.chance(400) {
             let at = self.random.below(self.pending.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! The hint that a segment is followed by another; what is found is held to the parsers in `tests/headers.rs`.
+//! Tests of the hint that a segment is followed by another; `tests/headers.rs` compares offsets with the parsers.
 
 use std::vec::Vec;
 

@@ -1,7 +1,7 @@
 //! The bodies and options of neighbour discovery (RFC 4861 sections 4.1 to 4.6).
 //!
-//! Called by the parent with the eight bytes of the ICMPv6 header taken off. An option of unknown type is stepped over;
-//! of a kind that may stand once the last counts.
+//! Called by the parent without the eight bytes of the ICMPv6 header. Options of unknown type are skipped; if an option
+//! that may appear once is repeated, the last one counts.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -76,13 +76,13 @@ struct RedirectView {
 pub struct PrefixInfo {
     /// The prefix; its bits beyond `prefix_len` are to be ignored.
     pub prefix: Ipv6Addr,
-    /// Bits of it that count, 0 to 128.
+    /// Length of the prefix in bits, 0 to 128.
     pub prefix_len: u8,
     /// L: addresses in it are neighbours.
     pub on_link: bool,
     /// A: it may be used to make addresses (RFC 4862).
     pub autonomous: bool,
-    /// How long it holds, in seconds; all ones is for ever.
+    /// How long it is valid, in seconds; all ones is for ever.
     pub valid_lifetime: u32,
     /// How long addresses made from it are preferred, in seconds; all ones is for ever.
     pub preferred_lifetime: u32,
@@ -102,7 +102,7 @@ impl PrefixInfo {
 /// At most [`MAX_PREFIXES`] prefixes, in the order of the options.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefixes {
-    // Entries from `len` on stay `NONE`, so that equality of the whole is equality of the prefixes.
+    // Entries from `len` on stay `NONE`, so that `==` compares the prefixes.
     entries: [PrefixInfo; MAX_PREFIXES],
     len: u8,
 }
@@ -141,16 +141,16 @@ impl fmt::Debug for Prefixes {
     }
 }
 
-/// A router advertisement (RFC 4861 section 4.2). Zero in a field means that the router does not say.
+/// A router advertisement (RFC 4861 section 4.2). Zero in a field means unspecified by the router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RouterAdvert {
     /// Hop limit to send with.
     pub hop_limit: u8,
     /// M: addresses are given out by DHCPv6.
     pub managed: bool,
-    /// O: other settings are.
+    /// O: other configuration is available by DHCPv6.
     pub other_config: bool,
-    /// How long the sender is a default router, in seconds; here zero means that it is none.
+    /// How long the sender is a default router, in seconds; zero means that it is none.
     pub router_lifetime: u16,
     /// How long a neighbour counts as reachable after a confirmation, in milliseconds.
     pub reachable_time: u32,
@@ -178,7 +178,7 @@ impl RouterAdvert {
     }
 }
 
-/// What the options of one message say.
+/// The options of one message.
 #[derive(Default)]
 struct Found {
     source: Option<MacAddr>,
@@ -202,7 +202,7 @@ pub(super) fn parse(kind: u8, word: u32, body: &[u8], src: Ipv6Addr, dst: Ipv6Ad
     }
 }
 
-/// One rule for receivers: the message is dropped unless it holds.
+/// A validity rule: the message is dropped unless it holds.
 fn require(rule: bool) -> Result<(), ParseError> {
     if rule { Ok(()) } else { Err(ParseError::BadField) }
 }
@@ -225,8 +225,8 @@ fn parse_router_advert(word: u32, body: &[u8], src: Ipv6Addr) -> Result<Message,
     }))
 }
 
-/// RFC 4861 section 7.1.1: with an unspecified source it is a question about one's own address, asked of the
-/// solicited-node group and without a hardware address.
+/// RFC 4861 section 7.1.1: with an unspecified source it is duplicate address detection, sent to the solicited-node
+/// group and without a hardware address.
 fn parse_neighbour_solicit(body: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> Result<Message, ParseError> {
     let (target, found) = target_and_options(body)?;
     if src.is_unspecified() {
@@ -235,7 +235,7 @@ fn parse_neighbour_solicit(body: &[u8], src: Ipv6Addr, dst: Ipv6Addr) -> Result<
     Ok(Message::NeighbourSolicit { target, source: found.source })
 }
 
-/// RFC 4861 section 7.1.2: what goes to a group cannot answer a solicitation.
+/// RFC 4861 section 7.1.2: a multicast advertisement must not have the solicited flag.
 fn parse_neighbour_advert(word: u32, body: &[u8], dst: Ipv6Addr) -> Result<Message, ParseError> {
     let (target, found) = target_and_options(body)?;
     let solicited = word & 1 << 30 != 0;
@@ -273,7 +273,7 @@ fn is_solicited_node(addr: Ipv6Addr) -> bool {
     addr == crate::ipv6::solicited_node(Ipv6Addr::new(0, 0, 0, 0, 0, 0, a, b))
 }
 
-/// Walks the options. A length of zero or one that overruns condemns the message (RFC 4861 section 4.6).
+/// Walks the options. A length of zero, or one that overruns, makes the message invalid (RFC 4861 section 4.6).
 fn options(mut rest: &[u8]) -> Result<Found, ParseError> {
     let mut found = Found::default();
     while let &[kind, len8, ..] = rest {

@@ -1,9 +1,9 @@
 //! The chain of IPv6 extension headers (RFC 8200 section 4), walked once and bounded.
 //!
 //! The walk stops at the first header that is not an extension this stack reads, or at the fragment header of a real
-//! fragment, because what follows that is a slice of a packet and not a header. An atomic fragment (offset zero, no
-//! more to come) is walked through (RFC 6946). A header the specification makes the receiver complain about is not a
-//! parse error but a [`Problem`]: `ip` knows whether an ICMPv6 error may be sent for it.
+//! fragment, because a slice of a packet and not a header follows it. An atomic fragment (offset zero, no more
+//! fragments) is walked through (RFC 6946). A header that the receiver must answer with an error is not a parse error
+//! but a [`Problem`]: `ip` decides whether an ICMPv6 error may be sent for it.
 
 use zerocopy::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -16,9 +16,9 @@ use super::HEADER_LEN;
 pub const MAX_HEADERS: usize = 8;
 /// Most bytes of extension headers walked.
 pub const MAX_CHAIN_LEN: usize = 256;
-/// Most steps of a walk: each header, each option and each run of padding inside one is a step. A packet that fills the
-/// bytes allowed with the smallest options is dropped when they are spent, so that no packet costs much more than a
-/// plain one (RFC 8504 section 5.3 lets a host set such limits). Eight headers of three options each pass.
+/// The most steps of a walk: each header, each option and each run of padding inside one is a step. A packet that
+/// exceeds them with many small options is dropped, so that no packet costs much more than a plain one (RFC 8504
+/// section 5.3 lets a host set such limits). Eight headers of three options each are accepted.
 pub const MAX_STEPS: u16 = 32;
 /// Bytes of a fragment header.
 pub const FRAGMENT_HEADER_LEN: usize = 8;
@@ -26,7 +26,7 @@ pub const FRAGMENT_HEADER_LEN: usize = 8;
 /// Most bytes of Pad1 in a row.
 const MAX_PADDING: usize = 7;
 
-/// Where the next-header field stands in the fixed header.
+/// Offset of the next-header field in the fixed header.
 const FIXED_NEXT_HEADER_AT: u16 = 6;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -77,18 +77,18 @@ impl FragmentHeader {
         });
     }
 
-    /// The packet is whole in spite of the header (RFC 6946).
+    /// Whether the packet is whole in spite of the header (RFC 6946).
     pub const fn is_atomic(&self) -> bool {
         self.offset == 0 && !self.more
     }
 }
 
-/// What a receiver has to answer to a header it may not pass over.
+/// A receiver's reaction to a header that must not be skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// An option that asks to be discarded in silence (action bits 01).
+    /// An option that requires a silent discard (action bits 01).
     DiscardOption,
-    /// An option that asks for Parameter Problem code 2 (action bits 10).
+    /// An option that requires Parameter Problem code 2 (action bits 10).
     UnknownOption,
     /// The same, unless the packet went to a multicast group (action bits 11).
     UnknownOptionUnlessMulticast,
@@ -107,23 +107,23 @@ pub struct Problem {
     pub pointer: u16,
 }
 
-/// Where a chain of extension headers leads.
+/// The result of walking a chain of extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExtChain {
-    /// Type of what stands at `offset`: a transport protocol, an extension this stack does not read, or
+    /// Type of the header at `offset`: a transport protocol, an extension this stack does not read, or
     /// [`protocol::IPV6_NO_NEXT`].
     pub next_header: u8,
-    /// Bytes of extension headers walked: the offset of what `next_header` names, counted from the first byte after the
+    /// Bytes of extension headers walked: the offset of the header of type `next_header`, from the first byte after the
     /// fixed header.
     pub offset: usize,
     /// The byte that holds `next_header`, counted from the start of the IPv6 header: the pointer of a Parameter Problem
     /// code 1.
     pub next_header_pointer: u16,
-    /// The fragment header, of a real or an atomic fragment. For a real one the walk has stopped right behind it.
+    /// The fragment header, of a real or an atomic fragment. For a real one the walk has stopped directly after it.
     pub fragment: Option<FragmentHeader>,
     /// Set if the packet may not be delivered; the walk has stopped at the header before the faulty one.
     pub problem: Option<Problem>,
-    /// Headers, options and runs of padding that were looked at: the work of the walk, at most [`MAX_STEPS`].
+    /// Headers, options and runs of padding that were processed: the work of the walk, at most [`MAX_STEPS`].
     pub steps: u16,
 }
 
@@ -200,12 +200,12 @@ fn step(chain: &mut ExtChain, payload: &[u8]) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// `offset` behind the fixed header as a pointer from its start. The chain is bounded, so nothing is cut off.
+/// `offset` after the fixed header as a pointer from its start. The chain is bounded, so nothing is cut off.
 const fn pointer(offset: usize) -> u16 {
     (HEADER_LEN + offset) as u16
 }
 
-/// A routing header is stepped over only when no segment is left; then its type does not matter.
+/// A routing header is skipped only if no segment is left; then its type does not matter.
 fn routing_problem(header: &[u8], base: u16) -> Option<Problem> {
     match header {
         &[_, _, _, segments_left, ..] if segments_left != 0 => {
@@ -215,7 +215,7 @@ fn routing_problem(header: &[u8], base: u16) -> Option<Problem> {
     }
 }
 
-/// Looks for an option that may not be skipped: none but padding is known here (RFC 8200 section 4.2).
+/// Looks for an option that must not be skipped: only padding is known here (RFC 8200 section 4.2).
 fn option_problem(header: &[u8], base: u16, steps: &mut u16) -> Result<Option<Problem>, ParseError> {
     let mut at = 2;
     while let Some(&kind) = header.get(at) {
@@ -224,7 +224,7 @@ fn option_problem(header: &[u8], base: u16, steps: &mut u16) -> Result<Option<Pr
             return Err(ParseError::ChainTooLong);
         }
         if kind == 0 {
-            // Padding aligns: more than seven bytes in a row align nothing (RFC 8504 section 5.3).
+            // Padding is for alignment: more than seven bytes in a row serve no purpose (RFC 8504 section 5.3).
             let run = header.iter().skip(at).take(MAX_PADDING + 1).take_while(|byte| **byte == 0).count();
             if run > MAX_PADDING {
                 return Err(ParseError::ChainTooLong);

@@ -18,15 +18,15 @@ impl TcpFlags {
     pub const RST: Self = Self(0x04);
     /// Push: deliver what has arrived.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement field counts.
+    /// The acknowledgement field is significant.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer field is significant.
     pub const URG: Self = Self(0x20);
     /// ECN echo (RFC 3168).
     pub const ECE: Self = Self(0x40);
     /// Congestion window reduced (RFC 3168).
     pub const CWR: Self = Self(0x80);
-    /// Accurate ECN (RFC 9768), in its day the nonce sum: the lowest bit of the byte with the data offset.
+    /// Accurate ECN (RFC 9768), formerly the nonce sum: the lowest bit of the byte with the data offset.
     pub const AE: Self = Self(0x100);
 
     const NAMES: [&'static str; 9] = ["FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR", "AE"];

@@ -1,5 +1,5 @@
-//! TCP options: maximum segment size (RFC 9293), window scale and timestamps (RFC 7323), selective acknowledgement
-//! (RFC 2018). Others are stepped over.
+//! TCP options: maximum segment size (RFC 9293), window scale and timestamps (RFC 7323), selective acknowledgement (RFC
+//! 2018). Others are skipped.
 //!
 //! ```text
 //! usual data segment   01 01 08 0a vvvv eeee            NOP NOP TS
@@ -52,7 +52,7 @@ struct BlockView {
 pub struct Timestamps {
     /// TSval: the sender's clock.
     pub value: u32,
-    /// TSecr: the receiver's clock, echoed; means nothing without the ACK flag.
+    /// TSecr: the receiver's clock, echoed; valid only with the ACK flag.
     pub echo: u32,
 }
 
@@ -72,7 +72,7 @@ impl Timestamps {
 /// At most four ranges of received bytes, left edge included, right edge excluded (RFC 2018 section 3).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SackBlocks {
-    // Entries from `len` on stay zero, so that equality of the whole is equality of the blocks.
+    // Entries from `len` on stay zero, so that `==` compares the blocks.
     blocks: [(SeqNumber, SeqNumber); Self::CAPACITY],
     len: u8,
 }
@@ -155,15 +155,14 @@ impl fmt::Debug for SackBlocks {
     }
 }
 
-/// The options of a segment. Of one that appears twice the last counts.
+/// The options of a segment. If one appears twice, the last counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Options {
-    /// Largest segment the sender can receive, in bytes of text, never zero when parsed. Counts on a SYN only.
+    /// Largest segment the sender can receive, in bytes of data, never zero when parsed. Valid on a SYN only.
     pub mss: Option<u16>,
-    /// Shift of the sender's window, 0 to 14; larger ones are parsed as 14 (RFC 7323 section 2.3). Counts on a SYN
-    /// only.
+    /// Shift of the sender's window, 0 to 14; larger ones are parsed as 14 (RFC 7323 section 2.3). Valid on a SYN only.
     pub window_scale: Option<u8>,
-    /// The sender can use selective acknowledgements. Counts on a SYN only.
+    /// The sender can use selective acknowledgements. Valid on a SYN only.
     pub sack_permitted: bool,
     /// Timestamps.
     pub timestamps: Option<Timestamps>,
@@ -171,7 +170,7 @@ pub struct Options {
     pub sack: SackBlocks,
 }
 
-/// Which stack's order options are written in. All orders have the same length.
+/// The stack whose option order is used. All orders have the same length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OptionOrder {
     /// `mss,sackOK,TS,nop,wscale`; without timestamps `mss,nop,nop,sackOK,nop,wscale`.
@@ -187,7 +186,7 @@ impl Options {
         Self { mss: None, window_scale: None, sack_permitted: false, timestamps: None, sack: SackBlocks::EMPTY };
 
     /// Reads the option bytes of a header. A length of 0 or 1, or one that overruns, ends the walk; an option of a
-    /// known kind but another length than its own is stepped over.
+    /// known kind with a wrong length is skipped.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Self {
         match Timestamps::from_padded(bytes) {
@@ -231,7 +230,7 @@ impl Options {
 
     fn take(&mut self, kind: u8, body: &[u8]) {
         match (kind, body) {
-            // Linux, too, takes a maximum of zero for no option at all.
+            // Like Linux, treats a maximum of zero as no option.
             (MSS, &[high, low]) if (high, low) != (0, 0) => self.mss = Some(u16::from_be_bytes([high, low])),
             //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
             //# If a Window Scale option is received with a shift.cnt value larger than 14, the TCP SHOULD log the error
@@ -253,14 +252,14 @@ impl Options {
         }
     }
 
-    /// The timestamps, if there is nothing else: the usual data segment.
+    /// The timestamps, if they are the only option, as in the usual data segment.
     #[inline]
     pub(super) fn only_timestamps(&self) -> Option<Timestamps> {
         let others = self.mss.is_some() || self.window_scale.is_some() || self.sack_permitted || !self.sack.is_empty();
         if others { None } else { self.timestamps }
     }
 
-    /// How many SACK blocks find room behind the other options and `rare` bytes of rarer ones.
+    /// How many SACK blocks fit after the other options and `rare` bytes of rarer ones.
     #[inline]
     fn emitted_blocks(&self, rare: usize) -> usize {
         let room = MAX_OPTIONS_LEN.saturating_sub(self.len_before_sack() + rare);
@@ -285,7 +284,7 @@ impl Options {
         self.len_beside(0)
     }
 
-    /// As [`emitted_len`](Self::emitted_len), with rarer options: more than 40 if they find no room.
+    /// As [`emitted_len`](Self::emitted_len), with rarer options: more than 40 if they do not fit.
     pub(super) fn emitted_len_with(&self, rare: &RareOptions) -> usize {
         let len = rare.emitted_len();
         self.len_beside(len) + len
@@ -306,7 +305,7 @@ impl Options {
         if let (Some(timestamps), Ok(padded)) = (self.timestamps, PaddedTimestamps::mut_from_bytes(&mut *out))
             && !self.sack_permitted
         {
-            // 12 bytes with timestamps are timestamps and nothing else.
+            // 12 bytes with timestamps are only timestamps.
             *padded = padded_timestamps(timestamps);
         } else if !out.is_empty() {
             self.emit_any(order, &RareOptions::NONE, out);

@@ -1,9 +1,9 @@
 //! Options that few segments carry: the Fast Open cookie (RFC 7413 section 4.1.1, with its experimental form of RFC
 //! 6994), the counters of accurate ECN (RFC 9768 section 3.2.3), and the user time-out (RFC 5482 section 3.3).
 //!
-//! They stand apart from [`Options`](super::Options) so that the header of a data segment stays small: who wants them
-//! reads the option bytes a second time. What may never happen: a malformed option that is taken for a cookie or for
-//! counters.
+//! They are separate from [`Options`](super::Options) so that the header of a data segment stays small: callers that
+//! need them parse the option bytes a second time. What may never happen: a malformed option that is parsed as a cookie
+//! or counters.
 
 use core::time::Duration;
 
@@ -19,12 +19,12 @@ const EXPERIMENT: u8 = 254;
 /// The experiment identifier of Fast Open (RFC 7413 section 4.1.1, RFC 6994).
 const FAST_OPEN_EXPERIMENT: [u8; 2] = [0xf9, 0x89];
 
-/// A user time-out as the option tells it: 1 to 32 767 seconds or minutes.
+/// A user time-out as encoded in the option: 1 to 32 767 seconds or minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UserTimeout(u16);
 
 impl UserTimeout {
-    /// The bit that makes the number one of minutes.
+    /// The bit for a number of minutes.
     const MINUTES: u16 = 0x8000;
 
     /// The shortest time that the field can express and that is not shorter than `time`: in seconds up to nine hours,
@@ -74,7 +74,7 @@ impl Cookie {
     /// Asks the server for a cookie.
     pub const REQUEST: Cookie = Cookie { bytes: [0; Self::MAX_LEN], len: 0 };
 
-    /// A cookie of these bytes; `None` for a length that no cookie has.
+    /// A cookie of these bytes; `None` for an invalid length.
     pub fn new(bytes: &[u8]) -> Option<Cookie> {
         let fits = bytes.is_empty() || (4..=Self::MAX_LEN).contains(&bytes.len()) && bytes.len().is_multiple_of(2);
         let mut cookie = Cookie { len: bytes.len() as u8, ..Cookie::REQUEST };
@@ -87,7 +87,7 @@ impl Cookie {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
     }
 
-    /// Whether it asks for a cookie and is none.
+    /// Whether it is a request for a cookie.
     pub const fn is_request(&self) -> bool {
         self.len == 0
     }
@@ -98,7 +98,7 @@ impl Cookie {
 pub struct FastOpen {
     /// The cookie, or the request for one.
     pub cookie: Cookie,
-    /// It came, or goes, as experiment 0xF989 under kind 254; an answer takes the form of its question.
+    /// Received or sent as experiment 0xF989 under kind 254; an answer has the same form as its request.
     pub experimental: bool,
 }
 
@@ -127,17 +127,17 @@ impl EcnCounters {
         self.fields.get(index).copied().filter(|_| index < usize::from(self.len))
     }
 
-    /// Bytes of text that arrived marked ECT(0).
+    /// Bytes of data that arrived marked ECT(0).
     pub fn ect0(&self) -> Option<u32> {
         self.field(if self.ect1_first { 2 } else { 0 })
     }
 
-    /// Bytes of text that arrived marked CE.
+    /// Bytes of data that arrived marked CE.
     pub fn ce(&self) -> Option<u32> {
         self.field(1)
     }
 
-    /// Bytes of text that arrived marked ECT(1).
+    /// Bytes of data that arrived marked ECT(1).
     pub fn ect1(&self) -> Option<u32> {
         self.field(if self.ect1_first { 0 } else { 2 })
     }
@@ -147,7 +147,7 @@ impl EcnCounters {
         self.len as usize
     }
 
-    /// Whether the option is there without a counter: a sign that it passes the path.
+    /// Whether the option has no counter; it then only shows that it passes the path.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -160,7 +160,7 @@ pub struct RareOptions {
     pub fast_open: Option<FastOpen>,
     /// Accurate ECN.
     pub ecn: Option<EcnCounters>,
-    /// How long the sender bears with silence.
+    /// The sender's user time-out.
     pub user_timeout: Option<UserTimeout>,
 }
 
@@ -173,8 +173,8 @@ impl RareOptions {
     /// No such option.
     pub const NONE: RareOptions = RareOptions { fast_open: None, ecn: None, user_timeout: None };
 
-    /// Reads the option bytes of a header. Of one that appears twice the last counts; malformed ones are stepped over,
-    /// and a length that overruns ends the walk, as in [`Options::parse`](super::Options::parse).
+    /// Reads the option bytes of a header. If one appears twice, the last counts; malformed ones are skipped, and a
+    /// length that overruns ends the walk, as in [`Options::parse`](super::Options::parse).
     pub fn parse(mut rest: &[u8]) -> RareOptions {
         let mut options = RareOptions::NONE;
         loop {
@@ -231,7 +231,7 @@ impl RareOptions {
         ecn + fast_open + user_timeout
     }
 
-    /// Writes the user time-out to the front of `out`; what remains of it.
+    /// Writes the user time-out to the front of `out`; returns the rest of `out`.
     pub(super) fn put_user_timeout<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let Some(UserTimeout(field)) = self.user_timeout else { return out };
         //= https://www.rfc-editor.org/rfc/rfc5482#section-3.3
@@ -239,7 +239,7 @@ impl RareOptions {
         put([USER_TIMEOUT, 4].into_iter().chain(field.to_be_bytes()), 4, out)
     }
 
-    /// Writes the counters to the front of `out`; what remains of it.
+    /// Writes the counters to the front of `out`; returns the rest of `out`.
     pub(super) fn put_ecn<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let Some(counters) = self.ecn else { return out };
         let kind = if counters.ect1_first { ACCURATE_ECN_1 } else { ACCURATE_ECN_0 };
@@ -249,7 +249,7 @@ impl RareOptions {
         put([kind, len as u8].into_iter().chain(fields), len, out)
     }
 
-    /// Writes the cookie to the front of `out`; what remains of it.
+    /// Writes the cookie to the front of `out`; returns the rest of `out`.
     pub(super) fn put_fast_open<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let Some(option) = &self.fast_open else { return out };
         let experiment = if option.experimental { FAST_OPEN_EXPERIMENT.as_slice() } else { &[] };

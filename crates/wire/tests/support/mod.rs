@@ -1,4 +1,4 @@
-//! Generators of legal headers and addresses for the property tests.
+//! Generators of valid headers and addresses for the property tests.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -56,7 +56,7 @@ fn options() -> impl Strategy<Value = Options> {
     })
 }
 
-/// Headers whose options all find room, with the length they will be emitted with.
+/// Headers with options that all fit, with their emitted length.
 pub fn tcp_header() -> impl Strategy<Value = Header> {
     let fields = (any::<[u16; 4]>(), any::<[u32; 2]>(), 0..512u16, options());
     fields.prop_map(|([src_port, dst_port, window, urgent], [seq, ack], flags, options)| {

@@ -1,4 +1,4 @@
-//! The content of a response: text at hand, or a file read piece by piece into memory that the stack can share.
+//! The content of a response: text in memory, or a file read piece by piece into memory that the stack can share.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,13 +18,13 @@ const PIECE: u64 = 256 << 10;
 /// Pieces shorter than this are copied: sharing costs as much as copying some kilobytes.
 const SHARED_LEAST: usize = 8 << 10;
 
-/// What a response contains.
+/// The content of a response.
 pub type Body = Either<Full<Bytes>, FileBody>;
 
 /// Pieces of files on their way through hyper to the connection, oldest first.
 ///
-/// hyper passes on bytes, not their owner. The connection finds the owner here again by the address of the bytes, which
-/// is unmistakable as long as the piece is in the list.
+/// hyper passes on bytes, not their owner. The connection finds the owner here by the address of the bytes, which is
+/// unique as long as the piece is in the list.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPieces {
     pieces: Arc<Mutex<VecDeque<Arc<[u8]>>>>,
@@ -32,7 +32,7 @@ pub struct SharedPieces {
 
 impl SharedPieces {
     fn pieces(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<[u8]>>> {
-        // Nothing is ever half done under this lock.
+        // The data under this lock is always consistent.
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,7 +40,7 @@ impl SharedPieces {
         self.pieces().push_back(piece);
     }
 
-    /// The piece that `bytes` are part of, and where in it they start.
+    /// The piece that contains `bytes`, and their offset in it.
     pub fn find(&self, bytes: &[u8]) -> Option<(Arc<[u8]>, usize)> {
         let address = bytes.as_ptr() as usize;
         self.pieces().iter().find_map(|piece| {
@@ -49,7 +49,7 @@ impl SharedPieces {
         })
     }
 
-    /// `bytes` were sent. If they were the last of their piece, it and those before it are forgotten.
+    /// `bytes` were sent. If they were the last of their piece, it and those before it are removed.
     pub fn sent(&self, bytes: &[u8]) {
         let end = bytes.as_ptr_range().end;
         let mut pieces = self.pieces();
@@ -76,7 +76,7 @@ impl FileBody {
 
     fn read(&mut self) -> io::Result<Bytes> {
         let length = (self.end - self.at).min(PIECE) as usize;
-        // Made where it will stay: a vector would have to be copied into shared memory.
+        // Allocated in place: a vector would have to be copied into shared memory.
         let mut piece: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
         let bytes =
             Arc::get_mut(&mut piece).ok_or_else(|| io::Error::other("memory that is shared before it is filled"))?;

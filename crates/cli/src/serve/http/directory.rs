@@ -1,7 +1,7 @@
-//! A directory that requests cannot be led out of.
+//! A directory whose requests cannot leave it.
 //!
-//! The kernel itself refuses: every path is opened below the directory with `openat2` and `RESOLVE_BENEATH`, so neither
-//! `..`, nor a symbolic link, nor a directory that is moved meanwhile leads anywhere else.
+//! The kernel ensures this: every path is opened below the directory with `openat2` and `RESOLVE_BENEATH`, so neither
+//! `..`, nor a symbolic link, nor a directory moved meanwhile can leave it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ impl Directory {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// It is none, or may not be read.
+    /// It is not a directory, or cannot be read.
     pub fn open(path: &Path) -> Result<Directory, Failure> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
@@ -46,13 +46,13 @@ impl Directory {
         }
     }
 
-    /// Opens what lies at `path`, seen from the directory; `path` has no slash in front.
+    /// Opens the file at `path`, relative to the directory, without a leading slash.
     ///
     /// # Errors
     /// The kernel's; `EXDEV` if the path leads out of the directory.
     pub fn entry(&self, path: &[u8]) -> Result<File, Errno> {
         let path = if path.is_empty() { b"." } else { path };
-        // Non-blocking: to open a named pipe must not wait for a writer.
+        // Non-blocking: opening a named pipe must not wait for a writer.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         openat2(&self.fd, path, flags, Mode::empty(), BENEATH).map(File::from)
     }
@@ -62,7 +62,7 @@ impl Directory {
     /// # Errors
     /// The kernel's.
     pub fn create(&self, name: &str) -> Result<Provisional<'_>, Errno> {
-        // Two uploads of one name at a time each get a file of their own; the one that ends last remains.
+        // Simultaneous uploads of one name get separate files; the one that ends last remains.
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let provisional = format!(".heddle-{}-{number}", std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -73,7 +73,7 @@ impl Directory {
 
 static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// A file that vanishes unless it is kept.
+/// A file that is deleted unless it is kept.
 pub struct Provisional<'a> {
     directory: &'a Directory,
     file: File,
@@ -91,7 +91,7 @@ impl Provisional<'_> {
         self.file.write_all(bytes)
     }
 
-    /// Gives it its name, in the place of what had that name before.
+    /// Renames it to its name, replacing an existing file.
     ///
     /// # Errors
     /// The kernel's.

@@ -16,9 +16,9 @@ use super::directory::{self, Directory};
 use super::range::{self, Version, Wanted};
 use super::{plain, with_data};
 
-/// The page that stands for its directory.
+/// The index page of a directory.
 const INDEX: &[u8] = b"index.html";
-/// What must not stand in a path as it is: all but the unreserved characters of RFC 3986, section 2.3.
+/// Characters to be escaped in a path: all but the unreserved ones of RFC 3986, section 2.3.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Answers a GET or HEAD. (hyper leaves out the content for HEAD.)
@@ -86,7 +86,7 @@ fn serve<T>(request: &Request<T>, file: File, path: &[u8], pieces: &SharedPieces
     Ok(response)
 }
 
-/// To the same path with a slash behind it, without which the links of an index page lead elsewhere.
+/// Redirects to the same path with a trailing slash, without which relative links of an index page would be wrong.
 fn moved(path: &[u8]) -> Response<Body> {
     let parts: Vec<String> =
         path.split(|byte| *byte == b'/').map(|part| percent_encode(part, ESCAPED).to_string()).collect();
@@ -133,7 +133,7 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// A header's value. What we make holds visible ASCII only; anything else would be left empty.
+/// A header's value. Our values have visible ASCII only; any other would become empty.
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""))
 }

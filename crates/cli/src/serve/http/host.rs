@@ -1,11 +1,11 @@
-//! Whether a request says which host it is for, as HTTP wants it.
+//! Validation of the Host header.
 
 use std::net::Ipv6Addr;
 
 use hyper::Version;
 use hyper::header::{HOST, HeaderMap};
 
-/// Checks the Host header of a request. The error is what to tell the client, with status 400.
+/// Checks the Host header of a request. The error is the message to the client, with status 400.
 ///
 /// RFC 9112, section 3.2: a server answers 400 to any HTTP/1.1 request that lacks a Host header field, and to any
 /// request that has more than one or one with an invalid value.
@@ -24,7 +24,7 @@ pub fn check(version: Version, headers: &HeaderMap) -> Result<(), &'static str> 
 /// sends an empty value.
 fn is_valid(value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
-    // The colons of an IPv6 address stand in brackets; without brackets only a port has one.
+    // The colons of an IPv6 address are in brackets; without brackets a colon begins the port.
     let (host, port) = match value.rfind(']') {
         Some(end) => value.split_at(end + 1),
         None => value.split_at(value.find(':').unwrap_or(value.len())),
@@ -36,7 +36,7 @@ fn is_valid(value: &[u8]) -> bool {
     port_is_valid && if host.starts_with('[') { is_ip_literal(host) } else { is_reg_name(host.as_bytes()) }
 }
 
-/// An IPv6 address, or one of a version to come, in brackets.
+/// An IPv6 address, or one of a future version, in brackets.
 fn is_ip_literal(host: &str) -> bool {
     let Some(inside) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return false };
     if inside.parse::<Ipv6Addr>().is_ok() {

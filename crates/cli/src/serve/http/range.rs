@@ -1,10 +1,10 @@
-//! Which part of a file a request wants (RFC 9110, section 14), and whether it has it already (section 13).
+//! Range requests (RFC 9110, section 14) and conditional requests (section 13).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hyper::header::{HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, RANGE};
 
-/// What to answer.
+/// The kind of answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Everything: 200.
@@ -13,11 +13,11 @@ pub enum Wanted {
     Part(u64, u64),
     /// A part that does not exist: 416.
     Unsatisfiable,
-    /// The client has the file as it is now: 304.
+    /// The client's copy is current: 304.
     Nothing,
 }
 
-/// What distinguishes one state of a file from another.
+/// The validators of a file's version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Its entity tag.
@@ -35,7 +35,7 @@ impl Version {
     }
 }
 
-/// What a GET or HEAD with `headers` wants of a file of `length` bytes.
+/// The answer to a GET or HEAD with `headers` for a file of `length` bytes.
 pub fn wanted(headers: &HeaderMap, length: u64, version: &Version) -> Wanted {
     if is_current(headers, version) {
         return Wanted::Nothing;
@@ -64,7 +64,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// One range of bytes. Several at once, and what is no range, are ignored, as section 14.2 allows.
+/// One range of bytes. Multiple and invalid ranges are ignored, as section 14.2 allows.
 fn part(range: &str, length: u64) -> Wanted {
     let Some((first, last)) = range.strip_prefix("bytes=").and_then(|range| range.trim().split_once('-')) else {
         return Wanted::Whole;

@@ -1,4 +1,4 @@
-//! POST and PUT: what comes is counted and hashed, and stored if there is a place for it.
+//! POST and PUT: the content is counted and hashed, and stored if uploads are enabled.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -12,10 +12,10 @@ use super::body::Body;
 use super::directory::{Directory, Provisional};
 use super::{plain, with_data};
 
-/// The name of an upload whose path has none.
+/// The name of an upload without a name in its path.
 const NAMELESS: &str = "upload";
 
-/// Takes the content of a request and answers with its length and its SHA-256.
+/// Reads the content of a request and answers with its length and its SHA-256.
 pub async fn respond(store: Option<&Directory>, request: Request<Incoming>) -> Response<Body> {
     let Some(name) = name(request.uri().path()) else {
         return plain(StatusCode::BAD_REQUEST, "an upload's name is one that a file may have, and not hidden\n");
@@ -53,7 +53,7 @@ fn finish(file: Option<Provisional<'_>>, name: &str, bytes: u64, sha256: &str) -
     with_data(status, "application/json", format!("{answer}\n"))
 }
 
-/// The last part of a path, if a file may have that name here.
+/// The last part of a path, if it is an allowed file name.
 fn name(path: &str) -> Option<String> {
     let last = path.rsplit('/').next().unwrap_or_default();
     let name = percent_decode_str(last).decode_utf8().ok()?.into_owned();

@@ -1,4 +1,5 @@
-//! Between hyper and a connection: long pieces of files go to the stack as shared memory, everything else as a copy.
+//! Between hyper and a connection: long pieces of files are passed to the stack as shared memory, everything else is
+//! copied.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -21,8 +22,8 @@ impl HttpStream {
         HttpStream { stream, pieces }
     }
 
-    /// Sends `bytes`, part of a shared piece if `pieces` knows it, without copying them. `None`: there is no room now,
-    /// or they belong to no piece.
+    /// Sends `bytes` without a copy if they are part of a piece in `pieces`. `None`: there is no room now, or they
+    /// belong to no piece.
     fn send_shared(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
         let (piece, start) = self.pieces.find(bytes)?;
         match self.stream.get_ref().send_shared(&piece, start..start + bytes.len()) {
@@ -43,7 +44,7 @@ impl AsyncWrite for HttpStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let result = match self.send_shared(bytes) {
             Some(result) => Poll::Ready(result),
-            // It leaves the waker, or copies what room there has come meanwhile.
+            // It registers the waker, or copies into room that has become free meanwhile.
             None => Pin::new(&mut self.stream).poll_write(cx, bytes),
         };
         self.note(bytes, result)
@@ -54,7 +55,7 @@ impl AsyncWrite for HttpStream {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        // Headers and short texts go together, in one segment if they fit, up to the first shared piece.
+        // Headers and short texts are sent together, in one segment if they fit, up to the first shared piece.
         let small = parts.iter().take_while(|part| self.pieces.find(part).is_none()).count();
         match parts.get(small) {
             Some(piece) if small == 0 => self.poll_write(cx, piece),

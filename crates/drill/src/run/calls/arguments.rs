@@ -7,7 +7,7 @@ use crate::run::{Ran, Runner};
 use crate::script::{Expr, Field, Operator};
 use crate::symbols;
 
-/// A call that has not the arguments that it must have.
+/// A call that lacks required arguments.
 pub(super) fn missing(line: u32, call: &str) -> ScriptError {
     ScriptError::new(line, format!("{call}() has not the arguments that it needs"))
 }
@@ -45,7 +45,7 @@ impl Runner {
                 }
                 .ok_or_else(|| self.error("a number grows too large"))
             }
-            // Scripts have numbers as people write them, on every machine.
+            // Numbers in scripts are in host order, on every machine.
             Expr::Apply(name, args) if matches!(name.as_str(), "htons" | "htonl" | "ntohs" | "ntohl") => {
                 self.int_at(args, 0)
             }

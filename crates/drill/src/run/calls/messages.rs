@@ -12,19 +12,19 @@ use crate::script::{Call, Expr, Field};
 use super::arguments::{field, missing};
 use super::{Attempt, Done, Stored, immediate};
 
-/// Flags of sending that the stack below has.
+/// Supported flags of sending.
 const SEND_FLAGS: i64 =
     (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR | libc::MSG_OOB | libc::MSG_FASTOPEN)
         as i64
         | libc::MSG_ZEROCOPY as i64;
-/// The same of receiving.
+/// Supported flags of receiving.
 const RECEIVE_FLAGS: i64 = (libc::MSG_DONTWAIT | libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_TRUNC) as i64;
 
 /// `TCP_INQ`, which is not in every libc.
 const TCP_CM_INQ: i32 = 36;
 /// The fields of `struct sock_extended_err`.
 const ERROR_FIELDS: [&str; 6] = ["ee_errno", "ee_origin", "ee_type", "ee_code", "ee_info", "ee_data"];
-/// Where an error comes from, and what it says of the bytes (`linux/errqueue.h`).
+/// Origins of errors, and kinds of timestamps (`linux/errqueue.h`).
 const ORIGIN_TIMESTAMPING: i64 = 4;
 const ORIGIN_ZEROCOPY: i64 = 5;
 const ZEROCOPY_COPIED: i64 = 1;
@@ -40,7 +40,7 @@ enum Control {
 }
 
 impl Control {
-    /// What the script says against what there is. A time may be off by `slack`.
+    /// Compares the script's message with the actual one. A time may be off by `slack`.
     fn against(&self, got: &Control, slack: i64) -> Vec<Stored> {
         match (self, got) {
             (Control::Time(wanted), Control::Time(got)) => {
@@ -52,13 +52,13 @@ impl Control {
                 .zip(wanted.iter().zip(got))
                 .map(|(what, (wanted, got))| Stored { what, wanted: *wanted, got: *got })
                 .collect(),
-            // Another kind than the script has is wrong whatever it says.
+            // A kind other than the script's is wrong in any case.
             _ => vec![Stored { what: "the kind of a control message", wanted: 1, got: 0 }],
         }
     }
 }
 
-/// The control messages that tell of `report`.
+/// The control messages of `report`.
 fn controls(report: &ErrorQueueEntry) -> Vec<Control> {
     match *report {
         ErrorQueueEntry::ZeroCopy { first, last } => {
@@ -148,7 +148,7 @@ impl Runner {
         usize::try_from(length).map_err(|_| self.error("a length is negative"))
     }
 
-    /// A null pointer for the bytes: the call fails before anything happens.
+    /// A null pointer for the bytes: the call fails before any effect.
     fn faulty(&self, call: &Call) -> bool {
         matches!(call.args.get(1), Some(Expr::Word(word)) if word == "NULL") && call.args.get(2) != Some(&Expr::Int(0))
     }
@@ -184,7 +184,7 @@ impl Runner {
             sockets.try_receive(fd, max, flags, expired).map(|received| {
                 let ReceivedMessage { data, count, flags, waiting: got, .. } = received?;
                 let flags = stored_flags.map(|wanted| Stored { what: "msg_flags", wanted, got: flags.into() });
-                // Without the message -1, which no script expects.
+                // -1 without the message, which no script expects.
                 let got = got.map_or(-1, i64::from);
                 let waiting = waiting.map(|wanted| Stored { what: "TCP_CM_INQ", wanted, got });
                 let stored = flags.into_iter().chain(waiting).collect();

@@ -61,7 +61,7 @@ impl Runner {
                 (Some(OptionValue::Linger(on, seconds)), OptionValue::Linger(on_now, seconds_now)) => {
                     vec![(i64::from(*on), i64::from(*on_now)), (i64::from(*seconds), i64::from(*seconds_now))]
                 }
-                // Another kind of value than the script has is wrong whatever it says.
+                // A kind of value other than the script's is wrong in any case.
                 (Some(wanted), got) => vec![(1, i64::from(wanted == got))],
                 (None, _) => Vec::new(),
             };

@@ -1,4 +1,4 @@
-//! Groups that users join: what the link is told, in which version, and when.
+//! Groups that users join: the reports on the link, their version, and their times.
 
 use super::*;
 use wire::{igmp, ipv4};
@@ -37,7 +37,7 @@ impl Story {
     }
 }
 
-/// An IGMP message: where it goes, its type, and what it says of which groups.
+/// An IGMP message: destination, type, and records with their groups.
 type Told = (Ipv4Addr, u8, Vec<(u8, Ipv4Addr)>);
 
 /// The IGMP message of a frame.
@@ -109,7 +109,7 @@ fn queries_about_all_and_about_one_are_answered_within_their_time() {
 fn older_queriers_are_spoken_to_in_their_version_for_a_while() {
     let mut story = fixed();
     story.join(GROUP);
-    // What was to be said again in version 3 would not be understood.
+    // Pending repetitions in version 3 would not be understood.
     story.asked(Ipv4Addr::UNSPECIFIED, GroupVersion::Old);
     let answer = frames(story.pass(Duration::from_secs(11)));
     assert_eq!(said(&answer), [(GROUP, igmp::V2_REPORT, vec![(igmp::V2_REPORT, GROUP)])]);
@@ -161,7 +161,7 @@ fn an_interface_is_in_so_many_groups_and_no_more() {
     assert!(told >= MAX_GROUPS, "{told} in one answer");
 }
 
-/// A user in the group in which objections to an address come in, before, while and after that address is there.
+/// A user in the solicited-node group of an address, before, while and after that address is assigned.
 #[test]
 fn a_users_group_outlives_the_address_that_shares_it() {
     let target: Ipv6Addr = LINK_LOCAL.parse().unwrap();

@@ -1,4 +1,4 @@
-//! The declarations agree with themselves, and names mean what they always meant.
+//! The declarations are consistent, and names keep their meaning.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ fn every_family_has_variants_of_its_name_and_rows() {
     }
 }
 
-/// Every spelling that `usage` stands for: `a[:1|2][+b]` is `a`, `a:1`, `a:2`, `a+b`, `a:1+b`, `a:2+b`. Of a range, its
+/// Every spelling that `usage` allows: `a[:1|2][+b]` is `a`, `a:1`, `a:2`, `a+b`, `a:1+b`, `a:2+b`. For a range, its
 /// ends.
 fn spellings(usage: &str) -> Vec<String> {
     let Some((head, rest)) = usage.split_once('[') else { return vec![usage.to_owned()] };

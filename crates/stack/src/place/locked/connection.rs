@@ -29,14 +29,14 @@ pub struct Connection<P: Platform> {
     pub(super) socket: Arc<TcpSocket<P>>,
     /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
     pub(super) armed: P::AtomicU64,
-    /// What it has in the stack's account: bytes, in two's complement, and how it counts ([`Standing`] as a number).
+    /// Its share of the stack's account: bytes, in two's complement, and its [`Standing`] as a number.
     memory: P::AtomicU64,
     standing: P::AtomicU32,
 }
 
 impl<P: Platform> Connection<P> {
-    /// Enters what an event has left in its outbox into the stack's account. Two threads may do so at once: each enters
-    /// what it has changed.
+    /// Charges to the stack's account the amounts in an event's outbox. Two threads may do so at once: each records its
+    /// own change.
     #[inline]
     pub(super) fn charge(&self, shared: &Shared<P>, memory: i64, standing: Option<Standing>) {
         let (account, config) = (&shared.control().account(), shared.control().tcp());
@@ -50,7 +50,7 @@ impl<P: Platform> Connection<P> {
         }
     }
 
-    /// It is gone: what it has in the account is taken back.
+    /// The connection has ended: subtracts its share from the account.
     pub(super) fn discharge(&self, shared: &Shared<P>) {
         let memory = self.memory.swap(0, Ordering::Relaxed) as i64;
         let standing = standing_of(self.standing.swap(Standing::Free as u32, Ordering::Relaxed));
@@ -61,8 +61,8 @@ impl<P: Platform> Connection<P> {
         );
     }
 
-    /// Notes an entry in the wheel that fires at `nanos`. False: one fires earlier and is kept; it will find nothing
-    /// due and arm the later one.
+    /// Records an entry in the wheel that fires at `nanos`. False: an earlier entry exists and is kept; when it fires
+    /// it finds nothing due and arms the later one.
     pub(super) fn takes_entry(&self, nanos: u64) -> bool {
         loop {
             let armed = self.armed.load(Ordering::Acquire);
@@ -84,7 +84,7 @@ fn standing_of(number: u32) -> Standing {
 /// A connection in the slab, without locks.
 type Whole<P> = Detached<connection::Connection<P>, P>;
 
-/// All connections of the stack, by slot, key and tuple, and the slab in which they have their slots.
+/// All connections of the stack, by slot, key and tuple, and the slab with their slots.
 pub struct SharedTable<P: Platform> {
     slab: Arc<Connections<P>>,
     index: Index,
@@ -162,7 +162,7 @@ impl<P: Platform> SharedTable<P> {
         connection
     }
 
-    /// Takes a connection in that another table has given up.
+    /// Inserts a connection that another table has released.
     pub(super) fn adopt(&mut self, layout: LockPlan, kind: LockKind, connection: Whole<P>) -> Arc<Connection<P>> {
         let (key, hash, flow, socket) = (connection.key(), connection.hash, connection.flow, connection.socket.clone());
         let leaves_by = P::AtomicU32::new(connection.route.port().into());
@@ -181,17 +181,17 @@ impl<P: Platform> SharedTable<P> {
         connection
     }
 
-    /// Gives a connection up that no thread is inside. It lies where it lay, or is put together there.
+    /// Releases a connection that no thread is inside. It stays in its slot, or is reassembled there.
     pub(super) fn release(&mut self, slot: u32) -> Option<Whole<P>> {
         let Connection { hash, flow, pcb, socket, memory, standing, .. } = Arc::into_inner(self.remove(slot)?)?;
         let mut whole = pcb.into_whole(|pcb, route| connection::Connection::new(hash, flow, socket, route, pcb));
-        // What it has in the account stays there: only the place that remembers it changes.
+        // Its share of the account remains: only where it is stored changes.
         let memory = memory.load(Ordering::Relaxed) as i64;
         whole.charge = Charge { memory, standing: standing_of(standing.load(Ordering::Relaxed)) };
         Some(whole)
     }
 
-    /// Makes a connection found.
+    /// Makes a connection findable.
     fn enter(&mut self, connection: Arc<Connection<P>>) {
         let (slot, flow_hash, hash) = (connection.key.slot, connection.flow.hash, connection.hash);
         if self.connections.len() <= slot as usize {

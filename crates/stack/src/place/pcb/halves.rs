@@ -37,7 +37,7 @@ impl<P: Platform> Halves<P> {
 }
 
 impl<P: Platform> Halves<P> {
-    /// The whole PCB again; no other thread holds one of its locks.
+    /// Reassembles the PCB; no other thread holds one of its locks.
     pub fn into_pcb(self) -> (Pcb, RouteCache) {
         let ReceiveHalf { header_in, window, reassembly } = self.receive.into_inner();
         let SendHalf { window: send_window, queue, header_out, route } = self.send.into_inner();
@@ -51,7 +51,7 @@ pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
     pub pcb: &'a Halves<P>,
     /// Where its segments go.
     pub way: EmitContext<'w, P>,
-    /// What is let go once the send side has been dealt with.
+    /// Released once the send side has been processed.
     pub held: &'a mut H,
 }
 
@@ -81,7 +81,7 @@ impl<P: Platform, H: HeldBeside> PcbAccess for SplitGuard<'_, '_, P, H> {
         f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
     ) -> R {
         let mut guard = self.pcb.send.lock();
-        // Not before: the table lock, where it is kept, is kept while the connection is waited for.
+        // Not earlier: the table lock, if kept, is kept while waiting for the connection.
         self.held.release();
         let half = &mut *guard;
         let result = f(&mut half.window, &mut half.queue, &mut half.header_out, out);

@@ -1,11 +1,10 @@
 //! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
 //!
-//! A [`SharedPcb`] keeps the parts; a passage ([`halves::SplitGuard`], [`six::SplitGuard`]) is one thread's way through
-//! it, and implements what TCP asks for (`tcp::PcbAccess`). With one lock (TCP-1 of Nahum et al.) the guard lives as
-//! long as the passage: the *whole* driver. With two (TCP-2) or six (TCP-6) guards are taken as TCP asks for hold-sets,
-//! always in the one canonical order, and dropped when the hold-set ends: the *staged* driver. Segments made in a
-//! hold-set are given to the device before its guards drop, so their order on the wire is the order in which they were
-//! assigned (G7).
+//! A [`SharedPcb`] keeps the parts. A guard ([`halves::SplitGuard`], [`six::SplitGuard`]) is one thread's access to
+//! them, and implements `tcp::PcbAccess`. With one lock (TCP-1 of Nahum et al.) it is held for the whole event: the
+//! *whole* driver. With two (TCP-2) or six (TCP-6) each lock is taken when TCP requests a hold-set, always in the
+//! canonical order, and released when the hold-set ends: the *staged* driver. Segments made in a hold-set are given to
+//! the device before its guards drop, so their order on the wire is the order in which they were assigned (G7).
 
 pub mod halves;
 pub mod single;
@@ -39,16 +38,16 @@ pub enum LockPlan {
 
 /// The parts of one connection behind their locks.
 pub enum SharedPcb<P: Platform> {
-    /// One lock; the connection lies in the slab.
+    /// One lock; the connection is in the slab.
     Single(Single<P>),
-    /// Two locks. The parts have been moved out of the slab, where the connection's place is kept for its key.
+    /// Two locks. The parts have been moved out of the slab, where the connection's slot is reserved for its key.
     Halves(Box<Halves<P>>, Reserved<Connection<P>, P>),
     /// Six locks, the same.
     Six(Box<Six<P>>, Reserved<Connection<P>, P>),
 }
 
 impl<P: Platform> SharedPcb<P> {
-    /// Puts one lock before a connection.
+    /// Puts a connection behind one lock.
     pub fn whole(kind: LockKind, connection: Detached<Connection<P>, P>) -> Self {
         SharedPcb::Single(Single::new(kind, connection))
     }
@@ -69,7 +68,7 @@ impl<P: Platform> SharedPcb<P> {
 }
 
 impl<P: Platform> SharedPcb<P> {
-    /// The connection in its place in the slab, without locks. `whole` puts together what was apart.
+    /// The connection in its place in the slab, without locks. `whole` reassembles separated parts.
     pub fn into_whole(self, whole: impl FnOnce(Pcb, RouteCache) -> Connection<P>) -> Detached<Connection<P>, P> {
         let ((pcb, route), place) = match self {
             SharedPcb::Single(single) => return single.into_inner(),
@@ -82,7 +81,7 @@ impl<P: Platform> SharedPcb<P> {
 
 /// Where the segments of one event go: the emission path of one flow.
 pub struct EmitContext<'a, P: Platform> {
-    /// The stack's way out.
+    /// The stack's transmit path.
     pub egress: &'a Egress<P>,
     /// The connection's flow.
     pub flow: &'a Flow,
@@ -90,16 +89,16 @@ pub struct EmitContext<'a, P: Platform> {
     pub leaves_by: &'a P::AtomicU32,
     /// The port for which the event's outbox was made.
     pub made_for: u16,
-    /// What is left for when the guards are gone.
+    /// Effects to perform once the guards are dropped.
     pub deferred: &'a mut DeferredEffects<P>,
 }
 
 impl<P: Platform> EmitContext<'_, P> {
-    /// Gives the segments in `out` to the device. Phase *inside*: called with the guard that orders them.
+    /// Gives the segments in `out` to the device. Phase *inside*: called while the guard that orders them is held.
     #[inline]
     pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
         if route.port() != self.made_for {
-            // Another event has moved the route since: what was made for the other device is looked at again.
+            // Another event has changed the route since: segments made for the other device are checked again.
             route.outdate();
         }
         self.egress.emit(self.flow, route, out, self.deferred);
@@ -111,13 +110,13 @@ impl<P: Platform> EmitContext<'_, P> {
     }
 }
 
-/// Something that is held beside the connection and let go once the acknowledgement has been processed: the table lock
-/// of the hand-over-hand policy. `()` where nothing is.
+/// A lock that is held beside the connection and released once the acknowledgement has been processed: the table lock
+/// of the hand-over-hand policy. `()` if there is none.
 pub trait HeldBeside {
     /// Lets go.
     fn release(&mut self);
-    /// An active open is complete ([`TableChange::Opened`]), and the connection is held: nothing that was to wake it is
-    /// needed any more.
+    /// An active open is complete ([`TableChange::Opened`]), and the connection is held: its earlier wake-ups are no
+    /// longer needed.
     fn opened(&mut self) {}
 }
 
@@ -125,11 +124,11 @@ impl HeldBeside for () {
     fn release(&mut self) {}
 }
 
-/// A whole driver that lets go of something held beside it as soon as the send side has been dealt with.
+/// A whole driver that releases a second lock as soon as the send side has been processed.
 pub struct CoupledGuard<'a, 'p, H: HeldBeside> {
     /// The connection, exclusively held.
     pub parts: PcbMut<'p>,
-    /// What is let go.
+    /// The lock to be released.
     pub held: &'a mut H,
 }
 

@@ -5,7 +5,7 @@ use sync::{Guard, Lock, LockClass, LockKind, Platform};
 
 use super::super::connection::Connection;
 
-/// A connection under one lock. It stays where it lies in the slab; what the lock guards is the way to it.
+/// A connection under one lock. It stays in its place in the slab; the lock guards the access to it.
 pub struct Single<P: Platform>(Lock<Detached<Connection<P>, P>, P>);
 
 impl<P: Platform> Single<P> {

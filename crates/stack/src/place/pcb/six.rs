@@ -14,7 +14,7 @@ pub struct Six<P: Platform> {
     reassembly: Lock<Reassembly, P, class::PcbReassembly>,
     send_window: Lock<SendWindow, P, class::PcbSendWindow>,
     retransmit_queue: Lock<RetransmitQueue, P, class::PcbRetransmit>,
-    /// The route goes with the part that needs it.
+    /// The route is kept with the part that uses it.
     header_out: Lock<(HeaderOut, RouteCache), P, class::PcbHeaderOut>,
 }
 
@@ -34,7 +34,7 @@ impl<P: Platform> Six<P> {
 }
 
 impl<P: Platform> Six<P> {
-    /// The whole PCB again; no other thread holds one of its locks.
+    /// Reassembles the PCB; no other thread holds one of its locks.
     pub fn into_pcb(self) -> (Pcb, RouteCache) {
         let (header_out, route) = self.header_out.into_inner();
         let pcb = Pcb::from_parts((
@@ -55,7 +55,7 @@ pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
     pub pcb: &'a Six<P>,
     /// Where its segments go.
     pub way: EmitContext<'w, P>,
-    /// What is let go once the send side has been dealt with.
+    /// Released once the send side has been processed.
     pub held: &'a mut H,
 }
 
@@ -88,7 +88,7 @@ impl<P: Platform, H: HeldBeside> PcbAccess for SplitGuard<'_, '_, P, H> {
         let mut window = self.pcb.send_window.lock();
         let mut queue = self.pcb.retransmit_queue.lock_after(&window);
         let mut header_out = self.pcb.header_out.lock_after(&queue);
-        // Not before: the table lock, where it is kept, is kept while the connection is waited for.
+        // Not earlier: the table lock, if kept, is kept while waiting for the connection.
         self.held.release();
         let (header_out, route) = &mut *header_out;
         let result = f(&mut window, &mut queue, header_out, out);

@@ -1,8 +1,8 @@
-//! Fifth: check the ACK field (RFC 9293 section 3.10.7.4), with RFC 5961 section 5, and the send window. What duplicate
-//! acknowledgements and SACK blocks say is read in `disorder`.
+//! Fifth: check the ACK field (RFC 9293 section 3.10.7.4), with RFC 5961 section 5, and the send window. Duplicate
+//! acknowledgements and SACK blocks are evaluated in `disorder`.
 //!
-//! Written against the send side alone. What it learns about data to send is a hint for the caller: the transmission
-//! that follows decides again.
+//! Written against the send side alone. Its result about data to send is a hint for the caller: the transmission that
+//! follows decides again.
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
@@ -13,10 +13,10 @@ use crate::outbox::{Outbox, Readiness};
 use crate::pcb::{Awaited, Delivery, Mode, RetransmitQueue, SendWindow, Timer};
 use crate::tick::{Tick, since};
 
-/// What the ACK field meant.
+/// The result of checking the ACK field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acked {
-    /// It acknowledges what was never sent, or is impossibly old: challenge, and drop the segment.
+    /// It acknowledges unsent data, or is impossibly old: challenge, and drop the segment.
     Invalid,
     /// It is acceptable.
     Valid {
@@ -42,9 +42,9 @@ pub(crate) fn process(
     let advance = ack - sw.una;
     if advance < 0 {
         // RFC 5961 section 5: not older than the largest window that the peer ever had, nor than our SYN: nothing
-        // before that was ever sent, so that only a guess can acknowledge it. The ISS itself is acceptable, because the
-        // SYN was sent and SND.UNA was the ISS then; Linux, which counts the SYN in `bytes_acked` of an active open,
-        // takes it there.
+        // before that was ever sent, so only a guess can acknowledge it. The ISS itself is acceptable, because the SYN
+        // was sent and SND.UNA was the ISS then; so does Linux, which counts the SYN in `bytes_acked` of an active
+        // open.
         let age = advance.unsigned_abs();
         let sent = sw.bytes_acked + 1;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4
@@ -60,9 +60,9 @@ pub(crate) fn process(
     }
     let old_window = sw.wnd;
     let delivery = (sw.mode != Mode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
-    // The window counts from the acknowledgement that it comes with: one that fills a hole and moves SND.UNA brings its
-    // own, even if data behind the hole had arrived before, or the right edge would move with SND.UNA beyond what was
-    // granted.
+    // The window counts from the acknowledgement of the same segment: an acknowledgement that fills a hole and moves
+    // SND.UNA updates it, even if data behind the hole had arrived before, or the right edge would move with SND.UNA
+    // beyond the granted one.
     let update = advance > 0 || sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
         let known = delivery.as_ref().map_or(0, |delivery| disorder::known_before(sw, delivery, advance as u32));
@@ -85,7 +85,7 @@ pub(crate) fn process(
         }
         sw.wl2 = ack;
         if sw.timer_kind == Timer::Persist && sw.wnd > 0 {
-            // The back-off was that of the probes, and says nothing about the data that follows.
+            // The back-off was that of the probes, and does not apply to the data that follows.
             sw.rtt.reset_backoff();
         }
     }
@@ -122,7 +122,7 @@ fn overtaken(sw: &mut SendWindow, rq: &mut RetransmitQueue, header: &Header, out
     Acked::Valid { work: news && sw.has_work(rq), fin: false }
 }
 
-/// SND.UNA moves by `advance`, at least 1; of that, `known` bytes were known to have arrived.
+/// SND.UNA moves by `advance`, at least 1; `known` bytes of that were already known to have arrived.
 #[inline]
 fn acknowledge(
     sw: &mut SendWindow,
@@ -133,7 +133,7 @@ fn acknowledge(
     now: Time,
 ) {
     let flight = sw.flight();
-    // All of the queue before SND.NXT, so only the FIN exceeds it.
+    // The queue's part before SND.NXT: only the FIN exceeds it.
     let data = advance.min(sw.sent_data());
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# SACK information is advisory and therefore SACKed data MUST NOT be removed from the TCP's retransmission buffer
@@ -157,7 +157,7 @@ fn acknowledge(
     if sw.flight() == 0 {
         sw.stop_timer();
     } else {
-        // RFC 6298 section 5.3. Moved later it needs no new wake, but the sample may have made it earlier.
+        // RFC 6298 section 5.3. Moving the deadline later needs no new timer, but the sample may have made it earlier.
         //= https://www.rfc-editor.org/rfc/rfc6298#section-5
         //# An implementation MUST manage the retransmission timer(s) in such a way that a segment is never
         //# retransmitted too early, i.e., less than one RTO after the previous transmission of that segment.
@@ -169,7 +169,7 @@ fn acknowledge(
     }
 }
 
-/// The user waits for what it sent to be acknowledged, or for the room that this makes.
+/// Notifies a user that waits for its data to be acknowledged, or for room.
 #[cold]
 fn tell(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
     if sw.awaited.contains(Awaited::ACKNOWLEDGEMENT) {
@@ -203,7 +203,7 @@ fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header,
     }
 }
 
-/// Is `ack` within what the peer may acknowledge of an unacknowledged SYN?
+/// Whether `ack` acknowledges our unacknowledged SYN and nothing unsent.
 pub(crate) fn covers_syn(sw: &SendWindow, ack: SeqNumber) -> bool {
     ack.gt(sw.una) && ack.le(sw.nxt)
 }

@@ -1,4 +1,4 @@
-//! What became of a segment, and what it is answered with where it is not taken.
+//! The disposition of a segment, and the answers to segments that are not accepted.
 
 use observe::{Counter, DropReason, Time};
 
@@ -9,7 +9,7 @@ use crate::output;
 use crate::pcb::Ack;
 use crate::segment::Segment;
 
-/// What became of a segment.
+/// The disposition of a segment.
 #[derive(Debug)]
 #[must_use]
 pub enum Disposition {
@@ -22,7 +22,7 @@ pub enum Disposition {
     Recycled(Box<Segment>),
 }
 
-/// Tell the peer at once, in a segment of its own, what we expect.
+/// Sends a pure acknowledgement at once.
 pub(crate) fn answer<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     let snapshot = pcb.receive_side(|rw, ra| {
         let snapshot = rw.snapshot(ra);
@@ -35,7 +35,7 @@ pub(crate) fn answer<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
     });
 }
 
-/// The same, within the connection's own rate limit: the answer to what an attacker may have sent (RFC 5961 section 7).
+/// The same, within the connection's own rate limit: the answer to a possible attack (RFC 5961 section 7).
 #[cold]
 pub(crate) fn challenge<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
     let interval = out.config.challenge_ack_interval;
@@ -47,8 +47,8 @@ pub(crate) fn challenge<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Ti
     }
 }
 
-/// The answer to a segment outside the window: at once if it takes sequence space, for its sender may have lost our
-/// acknowledgement; else within the rate limit, or two confused ends would answer each other for ever.
+/// The answer to a segment outside the window: at once if it takes sequence space, because our acknowledgement may have
+/// been lost; else within the rate limit, or two desynchronised ends would answer each other for ever.
 #[cold]
 pub(crate) fn refuse<A: PcbAccess>(
     refused: sequence::Unacceptable,

@@ -8,14 +8,14 @@ use crate::outbox::{Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
 use crate::pcb::{Ack, IDLE_CHECK, Reading, Reassembly, ReceiveWindow, RecvSnapshot};
 
-/// What became of the data.
+/// The disposition of the data.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) ack: Ack,
     pub(crate) snapshot: RecvSnapshot,
     /// The peer's FIN is next in sequence.
     pub(crate) fin: bool,
-    /// Nothing of it was kept, for this reason; not counted yet.
+    /// The reason why none of it was kept; not counted yet.
     pub(crate) dropped: Option<DropReason>,
 }
 
@@ -54,8 +54,8 @@ pub(crate) fn accept(
     Taken { ack, snapshot, fin: rw.fin_next, dropped }
 }
 
-/// Memory is short beyond what is allowed, and this user leaves more unread than the least buffer holds: data is turned
-/// away until he reads or others give memory back, though the window had promised to take it. The peer sends it again.
+/// Memory use exceeds the limit, and this user leaves more unread than the least buffer holds: data is dropped until it
+/// reads or others free memory, although the window was advertised for it. The peer retransmits it.
 #[cold]
 fn over_memory_limit(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
     !rw.discards() && rw.queued >= out.config.receive_buffer.min
@@ -122,13 +122,13 @@ fn in_disorder(
         }
     }
     if out.config.dsack && !old {
-        // RFC 2883 section 4.2: of several parts that came before, the first is reported.
+        // RFC 2883 section 4.2: of several duplicate parts, the first is reported.
         ra.record_overlap(rw.nxt + (data.len() as u32 + u32::from(fin)));
     }
     (fill(rw, ra, (data, fin), out, now), None)
 }
 
-/// Data at RCV.NXT, in front of what is queued.
+/// Data at RCV.NXT, before queued data.
 fn fill(
     rw: &mut ReceiveWindow,
     ra: &mut Reassembly,
@@ -209,7 +209,7 @@ fn insert(
     (Ack::Pure, reason)
 }
 
-/// Put the segment into the queue, as far as memory allows.
+/// Puts the segment into the out-of-order queue, as far as memory allows.
 fn hold(
     rw: &ReceiveWindow,
     ra: &mut Reassembly,
@@ -221,8 +221,8 @@ fn hold(
     if out.scarcity.is_severe() {
         limit = out.config.receive_buffer.min.saturating_mul(2).min(limit);
         if ra.bytes() > out.config.receive_buffer.min {
-            // The peer must count on that (RFC 2018 section 8). It will send the data again, and as the whole queue is
-            // gone none of it is reported, neither as held nor, when it comes, as a duplicate.
+            // The peer must expect that (RFC 2018 section 8). It will retransmit the data, and as the whole queue is
+            // gone none of it is reported, neither by SACK nor later as a duplicate.
             ra.give_up(out);
             out.count(Counter::ReassemblyPruned, 1);
         }
@@ -233,7 +233,7 @@ fn hold(
     inserted
 }
 
-/// Move what has become contiguous into the receive queue.
+/// Moves data that has become contiguous into the receive queue.
 fn drain(rw: &mut ReceiveWindow, ra: &mut Reassembly, out: &mut Outbox<'_>, now: Time) {
     let before = ra.memory();
     while !rw.fin_next

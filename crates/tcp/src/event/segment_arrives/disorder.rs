@@ -1,10 +1,10 @@
-//! What an acknowledgement says about losses: duplicates (RFC 5681, 6582), SACK and D-SACK blocks (RFC 2018, 2883),
-//! what was delivered and what therefore is lost (RACK, RFC 8985), the beginning and end of recovery, the window in it
-//! (PRR, RFC 9937), and the reductions that turn out to have been without cause (RFC 3522, 4015).
+//! Loss detection by acknowledgements: duplicates (RFC 5681, 6582), SACK and D-SACK blocks (RFC 2018, 2883), deliveries
+//! and the losses that follow from them (RACK, RFC 8985), the beginning and end of recovery, the window in it (PRR, RFC
+//! 9937), and the undoing of spurious reductions (RFC 3522, 4015).
 //!
-//! Called by `acknowledgement` for every acknowledgement that is a duplicate, carries blocks, or arrives while
-//! something is wrong; and by the time-outs at the end of the reordering window. Written against the send side alone.
-//! What may never happen: more than one cut of the window for one window of data.
+//! Called by `acknowledgement` for every acknowledgement that is a duplicate, carries blocks, or arrives during
+//! recovery; and by the time-outs at the end of the reordering window. Written against the send side alone. What may
+//! never happen: more than one cut of the window for one window of data.
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW, Sent};
 use crate::sack::{DUP_THRESH, dsack};
 use crate::tick::{since, until};
 
-/// What is known of the acknowledgement so far.
+/// Facts about the acknowledgement so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// Bytes by which SND.UNA moved.
@@ -27,11 +27,11 @@ pub(super) struct Seen {
     pub(super) duplicate: bool,
     /// It reports something behind a hole for the first time.
     pub(super) sacked: bool,
-    /// What the cumulative part delivered.
+    /// The deliveries of the cumulative acknowledgement.
     pub(super) delivery: Delivery,
 }
 
-/// What the cumulative acknowledgement of `ack` delivers, before SND.UNA moves.
+/// The deliveries of the cumulative acknowledgement `ack`, before SND.UNA moves.
 #[cold]
 pub(super) fn deliver_up_to(sw: &mut SendWindow, rq: &RetransmitQueue, ack: SeqNumber) -> Delivery {
     let una = sw.una;
@@ -41,9 +41,9 @@ pub(super) fn deliver_up_to(sw: &mut SendWindow, rq: &RetransmitQueue, ack: SeqN
     }
 }
 
-/// Of the bytes by which SND.UNA moves, `advance`, how many had left the network before: what was SACKed, or stood for
-/// by duplicate acknowledgements. They open no window, as what arrives behind a hole lets limited transmit send already
-/// (RFC 3042), and would count twice.
+/// Of the `advance` bytes by which SND.UNA moves, the number that had left the network before: SACKed, or implied by
+/// duplicate acknowledgements. They do not open the window: limited transmit has already sent for them (RFC 3042), and
+/// they would count twice.
 #[cold]
 pub(super) fn known_before(sw: &SendWindow, delivery: &Delivery, advance: u32) -> u32 {
     if sw.sack {
@@ -93,7 +93,7 @@ fn conclude(
     let quiet = sw.mode == Mode::Open;
     let duplicate = duplicate_reported(sw, header, out);
     if quiet && header.options.sack.iter().all(|(_, right)| right.le(sw.una)) {
-        // Nothing but a D-SACK, or blocks of old.
+        // Only a D-SACK, or blocks that were known.
         if duplicate {
             take_back(sw, out);
         }
@@ -123,17 +123,16 @@ fn conclude(
     if sw.mode == Mode::Recovery {
         reduce(sw, seen.delivery.bytes, seen.advance > 0 && !more_lost);
     } else if seen.sacked && sw.mode == Mode::Disorder && sw.loss.as_ref().is_some_and(|loss| loss.rack.reordering) {
-        // Where reordering is nothing unusual, what is SACKed opens the window at once; else it never would.
+        // Where reordering is usual, SACKed bytes open the window at once; otherwise they never would.
         let (bytes, srtt, limited) = (seen.delivery.bytes - cumulative, sw.rtt.srtt(), sw.cwnd_limited);
         sw.congestion.on_ack(bytes, (sw.flight() + bytes).saturating_sub(sw.sacked()), srtt, now, limited);
     }
 }
 
-/// Something arrived: recovery may be probed again, and the silence after which it is begins anew. Not so the
-/// retransmission time-out, while SND.UNA stands: what arrives behind a hole does not tell that the repetition in it is
-/// under way still, and whatever keeps arriving must not keep it from being sent once more. Where what arrived had left
-/// before that repetition, the round trip is longer than it was taken for, and the repetition has the time-out from
-/// now.
+/// Something arrived: the probe time-out starts again. The retransmission time-out does not, while SND.UNA stays: data
+/// arriving behind a hole does not show that the retransmission into it is still under way, and must not delay sending
+/// it once more. If the arrived data had left before that retransmission, the round trip is longer than estimated, and
+/// the retransmission has the time-out from now.
 fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
     if !sw.mode.recovers() || seen.delivery.bytes == 0 || sw.flight() == 0 {
         return;
@@ -154,16 +153,17 @@ fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen, out: &
     sw.arm(out);
 }
 
-/// When the first segment of the flight left last.
+/// When the first segment of the flight was last sent.
 fn first_left(sw: &SendWindow, rq: &RetransmitQueue) -> u32 {
     sw.loss.as_ref().and_then(|loss| loss.first_left_again(sw.una)).unwrap_or(rq.log.time_of(sw.una))
 }
 
-/// The retransmission time-out of the first segment of the flight: it runs from when that left last, or SND.UNA moved.
+/// The retransmission time-out of the first segment of the flight: it runs from its last transmission, or from the last
+/// move of SND.UNA.
 fn first_deadline(sw: &SendWindow, rq: &RetransmitQueue, now: Time) -> Time {
     let left = since(now.as_micros() as u32, first_left(sw, rq));
     let age = Duration::from_micros(left.into()).min(sw.progress.elapsed(now));
-    // At least a microsecond: a deadline that is over would be looked at again at once.
+    // At least a microsecond: a deadline in the past would expire again at once.
     sw.rtt.deadline(now - age).max(now + Duration::from_micros(1))
 }
 
@@ -203,12 +203,12 @@ fn take_blocks(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, seen:
         loss.duplicates = loss.duplicates.saturating_add(1);
     }
     if began {
-        // From here on each delivery is timed; that of one segment would wait for the hole to be filled.
+        // From here on each delivery is timed; a single timed segment would wait for the hole to be filled.
         sw.rtt.cancel();
     }
 }
 
-/// Feed RACK and the round-trip estimate with what was delivered.
+/// Updates RACK and the round-trip estimate with the deliveries.
 fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
     let clock = now.as_micros() as u32;
     let min_rtt = sw.rtt.min_rtt_us();
@@ -226,21 +226,21 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
         loss.rack.delivered(sent, false, clock, min_rtt);
     }
     // An echo older than the retransmission is that of the original (the clock of timestamps ticks in ms). As long as
-    // SND.UNA stands, the echo does too, and says nothing (RFC 7323 section 4.3): then the least round trip must do, or
-    // no retransmission behind one that was lost again would ever count.
+    // SND.UNA stays, so does the echo, and it proves nothing (RFC 7323 section 4.3): then the least round trip is used,
+    // or no retransmission behind one that was lost again would ever count.
     let told = echo_age.filter(|_| seen.advance > 0);
     let again = delivery.again.filter(|sent| told.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
     if let Some(sent) = again {
         loss.rack.delivered(sent, true, clock, min_rtt);
     }
-    // What was sent again because something later had arrived, and was not lost, was overtaken. RFC 8985 (section 6.2,
-    // step 3) takes for reordering only what was sent once, and would go on without patience as long as recovery lasts.
-    // Half of the least round trip is no retransmission's, even where a queue has stood for as long as that is
-    // remembered.
+    // A segment that was retransmitted and was not lost was overtaken. RFC 8985 (section 6.2, step 3) counts only
+    // segments sent once as reordered, and would keep a zero reordering window for the whole recovery. A delivery
+    // within half of the least round trip cannot be a retransmission's, even if a queue has stood for as long as the
+    // minimum is remembered.
     let original = delivery.again.is_some_and(|sent| again.is_none() || since(clock, sent.at) < min_rtt / 2);
     loss.rack.reordering |= original && sw.mode == Mode::Recovery;
-    // Karn: an acknowledgement that a retransmission drew, needless or not, says nothing about what was sent once, and
-    // of the retransmission itself only if its own timestamp comes back.
+    // Karn: an acknowledgement caused by a retransmission, spurious or not, gives no sample for segments sent once, and
+    // one for the retransmission itself only if its own timestamp is echoed.
     let drawn = delivery.again.is_some() || dsack(&header.options.sack, header.ack).is_some();
     if let Some(sent) = delivery.first.filter(|_| !drawn) {
         let expected = sw.flight() / (2 * u32::from(sw.mss)) + 1;
@@ -252,7 +252,7 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     }
 }
 
-/// How long ago the timestamp was sent that `header` echoes, in microseconds.
+/// Age of the timestamp that `header` echoes, in microseconds.
 fn echo_age_us(sw: &SendWindow, header: &Header, now: Time) -> Option<u32> {
     let timestamps = header.options.timestamps.filter(|_| sw.timestamps)?;
     let sent = timestamps.echo.wrapping_sub(sw.ts_offset);
@@ -267,29 +267,30 @@ fn judge_by_echo(sw: &mut SendWindow, header: &Header) -> bool {
     sw.loss.as_mut().is_some_and(|loss| loss.undo.first_advance(echo) && recovers)
 }
 
-/// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): was the time-out needless? It was if data arrives that left
-/// before it and was not sent again since. If instead a hole shows, something is lost.
+/// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): whether the time-out was spurious. It was if data is
+/// acknowledged that was sent before it and not retransmitted. If instead a hole appears, something is lost.
 fn judge_time_out(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> bool {
     let (una, wnd_end, unsent) = (sw.una, sw.right_edge(), rq.len > sw.sent_data());
     let (nxt, sack) = (sw.nxt, sw.sack);
     let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == Mode::Loss && loss.doubt != Doubt::None) else {
         return false;
     };
-    // Without SACK the first acknowledgement covers what had arrived behind the loss before the time-out.
+    // Without SACK the first acknowledgement covers data that had arrived behind the loss before the time-out.
     let decides = sack || loss.doubt == Doubt::NewData;
     if seen.delivery.original && decides {
         return true;
     }
     let first = loss.doubt == Doubt::FirstAck && seen.advance > 0 && una.lt(loss.recover);
     let may_go_on = first && !seen.sacked && unsent && wnd_end.gt(nxt);
-    // Without SACK it is unknown whether what left in the meantime has arrived: room is made for one segment (step 3a).
+    // Without SACK it is unknown whether segments sent in the meantime have arrived: room is made for one segment (step
+    // 3a).
     loss.resend_first |= !sack && loss.doubt == Doubt::NewData;
     loss.doubt = if may_go_on { Doubt::NewData } else { Doubt::None };
     false
 }
 
-/// A D-SACK block, if there is one, widens the reordering window. True if now every retransmission since the last cut
-/// is known to have been needless.
+/// A D-SACK block, if there is one, widens the reordering window. True if every retransmission since the last cut is
+/// now known to have been spurious.
 fn duplicate_reported(sw: &mut SendWindow, header: &Header, out: &mut Outbox<'_>) -> bool {
     let Some((left, right)) = dsack(&header.options.sack, header.ack) else { return false };
     out.count(Counter::DsacksIn, 1);
@@ -309,14 +310,14 @@ fn duplicate_reported(sw: &mut SendWindow, header: &Header, out: &mut Outbox<'_>
     loss.undo.duplicate((right - left) as u32)
 }
 
-/// The last cut was without cause: take it back, and go on as if nothing had been lost.
+/// The last cut was spurious: undo it, and continue as if nothing had been lost.
 fn take_back(sw: &mut SendWindow, out: &mut Outbox<'_>) {
     let una = sw.una;
     let Some(loss) = &mut sw.loss else { return };
     let Some(saved) = loss.undo.take() else { return };
     sw.congestion.restore(saved);
     out.count(Counter::UndoneReductions, 1);
-    // What looked lost was only late; RACK finds out about the rest with a window wide enough.
+    // The segments were only late; RACK decides about the rest with a wider reordering window.
     loss.rack.reordering |= sw.mode != Mode::Loss;
     if sw.mode.recovers() {
         loss.lose_nothing(una);
@@ -324,7 +325,7 @@ fn take_back(sw: &mut SendWindow, out: &mut Outbox<'_>) {
     }
 }
 
-/// TLP_process_ack (RFC 8985 section 7.4.2): what became of a tail loss probe.
+/// TLP_process_ack (RFC 8985 section 7.4.2): the result of a tail loss probe.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
 //# If the TLP sender does not receive such an indication, then it MUST assume that the original data segment, the TLP
 //# retransmission, or a corresponding ACK was lost for congestion control purposes.
@@ -338,7 +339,7 @@ fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outb
     if !probe.again || reported || answered_twice {
         loss.probe = None;
     } else if ack.gt(probe.right) {
-        // The probe repaired a loss that nothing else has shown: the window pays for it all the same.
+        // The probe repaired a loss that nothing else has shown: the window is reduced nevertheless.
         loss.probe = None;
         if !recovers {
             out.count(Counter::CongestionEvents, 1);
@@ -349,8 +350,8 @@ fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outb
     }
 }
 
-/// Look for losses, begin recovery if there are any, and arm the timer for what may be lost later. True if more is
-/// lost than was known.
+/// Detects losses, begins recovery if there are any, and arms the timer for segments that may be lost later. True if
+/// new losses were found.
 //= https://www.rfc-editor.org/rfc/rfc8985#section-9.2
 //# Therefore, the algorithm [RFC6675] MUST NOT be used with RACK-TLP; instead, a modified recovery algorithm that
 //# carefully addresses such a case is needed.
@@ -371,7 +372,7 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
             (found, found.waiting.then(|| loss.rack.settles_in(window, clock)))
         }
     };
-    // Where segments overtake each other acknowledgements do, too, and the next may bring what this one lacks.
+    // Where segments are reordered, acknowledgements are too, and the next one may report the missing segments.
     let slack = if loss.rack.reordering { TIMER_SLACK.min(Duration::from_micros(srtt.into())) } else { Duration::ZERO };
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# a new recovery phase (as described in Section 5) MUST NOT be initiated until HighACK is greater than or equal to
@@ -380,7 +381,7 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
         enter_recovery(sw, delivered, out, now);
     }
     if let Some(us) = settles {
-        // At least a microsecond: a deadline that is over would be looked at again at once.
+        // At least a microsecond: a deadline in the past would expire again at once.
         let at = now + Duration::from_micros(u64::from(us).max(1)) + slack;
         let limit = if recovers { first_deadline(sw, rq, now) } else { sw.rtt.deadline(now) };
         if at < limit {
@@ -397,9 +398,9 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     found.newly
 }
 
-/// On a path that reorders, what left long before its successor may still be overtaken by it, and arrive right behind.
-/// RFC 8985 counts from when it left, and calls it lost at once; here it has the window from when that was first seen.
-/// How much of that is left, in microseconds; `None`: the RFC's rule holds.
+/// On a path that reorders, a segment sent long before its successor may still be overtaken by it and arrive right
+/// after it. RFC 8985 counts from its transmission, and declares it lost at once; here the reordering window begins
+/// when the overtaking is first seen. Returns the rest of the window in microseconds; `None`: the RFC's rule applies.
 fn patience(
     loss: &mut Loss,
     rq: &RetransmitQueue,
@@ -416,9 +417,9 @@ fn patience(
     Some(until(seen.wrapping_add(window), clock)).filter(|left| *left > 0)
 }
 
-/// The reordering window has had the timer of the flight, which takes it over again. The retransmission time-out runs
-/// from when the first segment left last, or something was last acknowledged, not from now: else windows that follow
-/// each other would put it off for ever (RFC 6298 section 5.3).
+/// The timer that served the reordering window guards the flight again. The retransmission time-out runs from the first
+/// segment's last transmission, or from the last acknowledgement, not from now: else successive reordering windows
+/// would postpone it for ever (RFC 6298 section 5.3).
 fn guard_again(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: Time) {
     if sw.flight() == 0 {
         sw.stop_timer();
@@ -431,7 +432,7 @@ fn guard_again(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now:
     }
 }
 
-/// The end of the reordering window has come (RFC 8985 section 6.3): what has not arrived is lost.
+/// The reordering window has ended (RFC 8985 section 6.3): segments that have not arrived are lost.
 pub(crate) fn reordering_settled(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>, now: Time) {
     guard_again(sw, rq, out, now);
     if sw.mode == Mode::Open {
@@ -470,8 +471,8 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     out.count(Counter::CongestionEvents, 1);
 }
 
-/// All that is lost is a probe for the path's MTU: its data is sent again in segments that pass, and the window stays
-/// as it is (RFC 4821 section 7.4, RFC 8899 section 3). True if so.
+/// If only a path MTU probe is lost, its data is sent again in smaller segments, and the window stays as it is (RFC
+/// 4821 section 7.4, RFC 8899 section 3). True in that case.
 fn mtu_probe_lost(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> bool {
     let (una, nxt) = (sw.una, sw.nxt);
     let Some(end) = sw.mtu_search().and_then(|search| search.lost(una)) else { return false };
@@ -498,7 +499,7 @@ fn reduce(sw: &mut SendWindow, delivered: u32, safe: bool) {
     }
 }
 
-/// End recovery when all that was out at its beginning has arrived, and disorder when nothing is SACKed any more.
+/// Ends recovery when all data outstanding at its beginning has arrived, and disorder when nothing is SACKed any more.
 fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     let (una, pipe, flight) = (sw.una, sw.pipe(), sw.flight());
     let Some(loss) = &mut sw.loss else { return };
@@ -513,7 +514,7 @@ fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
         sw.mode = Mode::Disorder;
         loss.duplicates = 0;
         if loss.any_lost(una) {
-            // What was sent during recovery is lost, too: a new window of data, a new cut.
+            // Segments sent during recovery are lost, too: a new window of data, a new cut.
             enter_recovery(sw, 0, out, now);
             return;
         }
@@ -561,8 +562,8 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
         loss.duplicates = 0;
         loss.resend_first = false;
     } else if sw.mode == Mode::Recovery {
-        // A partial acknowledgement (RFC 6582 section 3.2): the next segment is lost as well. The segments that were
-        // acknowledged now and had been counted as arrived are no longer part of the flight.
+        // A partial acknowledgement (RFC 6582 section 3.2): the next segment is lost as well. Segments acknowledged now
+        // that were already counted as arrived have left the flight.
         let arrived = (advance / mss).saturating_sub(1).min(loss.duplicates.into());
         loss.duplicates -= arrived as u16;
         loss.resend_first = true;
@@ -579,9 +580,8 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
     let (una, nxt, mss, flight) = (sw.una, sw.nxt, u32::from(sw.mss), sw.flight());
     let recovers = sw.mode == Mode::Recovery;
     let loss = sw.begin_disorder();
-    // An attacker that invents duplicates must not be able to claim more arrivals than there are segments; in recovery,
-    // than there were at its beginning, or each would let another segment go, which could be claimed as well (RFC 5681
-    // section 3.2).
+    // Forged duplicates must not claim more arrivals than there are segments; in recovery, than there were at its
+    // beginning, or each would release another segment, which could be claimed as well (RFC 5681 section 3.2).
     let outstanding = if recovers { (loss.recover - una).max(0) as u32 } else { flight };
     let before = loss.duplicates;
     loss.duplicates = before.saturating_add(1).min((outstanding / mss).clamp(1, u32::from(u16::MAX)) as u16);
@@ -592,7 +592,7 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
         }
         return;
     }
-    // RFC 6582 section 3.2 step 2: duplicates of the recovery point may be answers to what was sent again without need.
+    // RFC 6582 section 3.2 step 2: duplicates of the recovery point may be caused by spurious retransmissions.
     if duplicates < DUP_THRESH || una == recover || sw.mode != Mode::Disorder {
         return;
     }

@@ -1,11 +1,10 @@
 //! The established path: plain data and acknowledgements, hold-set by hold-set.
 //!
-//! This is where a connection spends its life, and the only path that the staged drivers run in stages. Between two
-//! hold-sets another event of the same connection may run, so each step looks at what it holds and assumes nothing:
-//! the receive side is asked about the sequence number first, then the send side about the acknowledgement (no data is
-//! taken from a segment whose acknowledgement is impossible, RFC 5961 section 5), then the receive side again takes the
-//! data, and the transmission merges what it learnt into the header template. Nothing here allocates for a segment in
-//! order.
+//! The most frequent path, and the only one that the staged drivers run in stages. Between two hold-sets another event
+//! of the same connection may run, so each step checks the state again: first the receive side checks the sequence
+//! number, then the send side the acknowledgement (no data is accepted from a segment with an impossible
+//! acknowledgement, RFC 5961 section 5), then the receive side takes the data, and the transmission merges the results
+//! into the header template. Nothing here allocates for a segment in order.
 
 use observe::{Counter, DropReason, Time};
 
@@ -19,10 +18,10 @@ use crate::output;
 use crate::pcb::Ack;
 use crate::segment::Segment;
 
-/// Process the header of a segment with nothing but ACK and PSH that arrived in ESTABLISHED. `None`: it has data, for
+/// Processes the header of a segment with only ACK and PSH that arrived in ESTABLISHED. `None`: it has data, for
 /// [`take_data`].
 ///
-/// In two steps, so that only the handle of the data is moved and the header stays where it was parsed.
+/// There are two steps so that only the handle of the data is moved, and the header stays where it was parsed.
 #[inline]
 pub(crate) fn take_header<A: PcbAccess>(
     segment: &Segment,
@@ -82,8 +81,8 @@ pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     }
 }
 
-/// Send what an acknowledgement made room for. A segment that leaves carries a delayed acknowledgement with it, and
-/// from now on the timestamp `echo`.
+/// Sends the data that an acknowledgement made room for. Each segment carries any delayed acknowledgement, and from now
+/// on the timestamp `echo`.
 #[inline]
 pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Option<u32>, now: Time) {
     let told = pcb.transmit(out, |sw, rq, ho, out| {
@@ -94,7 +93,7 @@ pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Op
     });
     if let Some((nxt, edge)) = told {
         pcb.receive_side(|rw, _| {
-            // The user answers at once: no need to acknowledge quickly.
+            // The user replies at once: quick acknowledgements are not needed.
             rw.quick = 0;
             rw.acked(nxt, edge);
         });

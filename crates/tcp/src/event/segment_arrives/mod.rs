@@ -7,12 +7,12 @@
 //! | SYN-SENT | `syn_sent` |
 //! | otherwise | `otherwise`: the order of the steps, RST, SYN, FIN |
 //! | first: sequence number | `sequence` |
-//! | fifth: ACK | `acknowledgement`; `disorder` for what it says about losses |
+//! | fifth: ACK | `acknowledgement`; `disorder` for loss detection |
 //! | sixth: URG | `urgent` in `otherwise` |
 //! | seventh: data | `data` |
 //!
-//! The steps are taken in the RFC's order for every combination of control bits; no combination is judged before them.
-//! Only LISTEN drops a SYN with FIN.
+//! The steps are taken in the RFC's order for every combination of control bits; no combination is rejected before
+//! them. Only LISTEN drops a SYN with FIN.
 //!
 //! The steps `sequence`, `acknowledgement` and `data` are written against one side of the connection each, so that the
 //! established path (`fast_path.rs`) can take them hold-set by hold-set. Every other segment takes all parts at once.
@@ -40,8 +40,8 @@ use crate::state::State;
 pub use answers::Disposition;
 pub(crate) use otherwise::take_data;
 
-/// A segment of this connection has arrived. It is taken from where it was parsed, piece by piece: a segment is the
-/// largest of the values that go through the stack, and to move it costs as much as a step of processing it.
+/// A segment of this connection has arrived. It is consumed in place, piece by piece: a segment is the largest value
+/// that passes through the stack, and moving it costs as much as a step of processing it.
 #[derive(Debug)]
 pub struct SegmentArrives<'s>(pub &'s mut Option<Segment>);
 
@@ -56,7 +56,7 @@ impl Event for SegmentArrives<'_> {
         };
         out.count(Counter::SegmentsIn, 1);
         let judged = pcb.header_in(|header_in| {
-            // Inside the hold-set, if that is where the configuration puts the work.
+            // Inside the hold-set, if the configuration places the check there.
             if segment.checksum_holds() {
                 Ok(header_in.classify(segment, now))
             } else {

@@ -1,4 +1,4 @@
-//! SEGMENT ARRIVES in every state behind SYN-SENT (RFC 9293 section 3.10.7.4): the order of the steps, and those that
+//! SEGMENT ARRIVES in every state after SYN-SENT (RFC 9293 section 3.10.7.4): the order of the steps, and those that
 //! change the state. All parts are held.
 
 use observe::{Counter, DropReason, Time};
@@ -33,7 +33,7 @@ pub(super) fn arrives(
                 our_syn::syn_again(&mut parts, out, now);
                 return Disposition::Done;
             }
-            // A simultaneous open: the SYN was taken before, the ACK counts.
+            // A simultaneous open: the SYN was processed before, the ACK counts.
             segment.pass_syn();
         }
         _ => {}
@@ -85,7 +85,7 @@ pub(super) fn arrives(
     after_acknowledgement(arrival, least, parts, out, now)
 }
 
-/// What a SYN brought that arrived in SYN-SENT, if anything: the connection is established now.
+/// Delivers data of a SYN that arrived in SYN-SENT: the connection is established now.
 fn deliver_syn_data(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     if !parts.header_in.state.accepts_data() {
         return Ack::None;
@@ -113,7 +113,8 @@ pub(super) fn urgent(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox
     }
 }
 
-/// RFC 6093: the byte stays in line, only the mark is kept; the pointer is the one past it. True if the mark has moved.
+/// RFC 6093: the byte stays in the stream, only the mark is kept; the urgent pointer is one past it. True if the mark
+/// has moved.
 pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     if !segment.header.flags.contains(TcpFlags::URG) {
         return false;
@@ -127,7 +128,8 @@ pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     news
 }
 
-/// Process data and FIN, then send all that may be sent, with an acknowledgement that is at least as urgent as `least`.
+/// Processes data and FIN, then sends all that may be sent, with an acknowledgement that is at least as urgent as
+/// `least`.
 fn after_acknowledgement(
     arrival: &mut Option<Segment>,
     least: Ack,
@@ -146,7 +148,7 @@ fn after_acknowledgement(
         //# data is received after CLOSE is called, its TCP implementation SHOULD send a RST to show that data was lost
         //# (SHLD-3).
         if data_after_close(segment, &parts) {
-            // With the number that the peer expects, regardless of what is in flight.
+            // With the number that the peer expects, regardless of the flight.
             output::reset_at(segment.header.ack, parts.header_out, out);
             parts.fail(Error::Aborted, out, now);
             parts.release(out);
@@ -198,7 +200,7 @@ pub(crate) fn take_data(
     (ack, taken.dropped)
 }
 
-/// Data or FIN in a state that expects none: the peer's FIN came again, or it breaks the rules.
+/// Data or FIN in a state that expects none: the peer's FIN was retransmitted, or the peer violates the protocol.
 fn beyond_the_stream(
     segment: &Segment,
     fin: bool,
@@ -249,7 +251,7 @@ pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
     });
 }
 
-/// A segment that left carried the newest acknowledgement and window.
+/// A segment was sent that carried the newest acknowledgement and window.
 pub(super) fn note_told(parts: &mut PcbMut<'_>, told: Advertised) {
     if let Some((nxt, edge)) = told {
         parts.receive_window.acked(nxt, edge);
@@ -355,7 +357,7 @@ fn reset(segment: &Segment, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Ti
     }
     out.count(Counter::ResetsIn, 1);
     let error = match parts.header_in.state {
-        // A connection that Fast Open opened early, and that may have been accepted, was not refused.
+        // A connection that Fast Open opened early may have been accepted already, and so was not refused.
         State::SynReceived if !parts.is_early() => Error::Refused,
         // The peer had finished sending, and now does not receive either: a broken pipe, as on Linux.
         State::CloseWait => Error::Shutdown,
@@ -387,7 +389,7 @@ fn refused_segment(
     }
 }
 
-/// Is it the SYN that we are answering, again? A listener answers no SYN with FIN, and a peer that answers a
+/// Whether it repeats the SYN that we are answering. A listener answers no SYN with FIN, and a peer that answers a
 /// listener does not acknowledge with a SYN.
 fn repeats_syn(segment: &Segment, parts: &PcbMut<'_>) -> bool {
     let flags = segment.header.flags;
@@ -411,8 +413,8 @@ fn reopens(segment: &Segment, parts: &PcbMut<'_>, config: &Config) -> bool {
     if parts.header_in.is_held() || !flags.contains(TcpFlags::SYN) || flags.intersects(others) {
         return false;
     }
-    // RFC 6191 section 2. The last number of the old connection is that of its FIN, right before RCV.NXT. The new one
-    // has timestamps if the SYN does and our SYN-ACK would.
+    // RFC 6191 section 2. The last sequence number of the old connection is that of its FIN, right before RCV.NXT. The
+    // new one has timestamps if the SYN has them and our SYN-ACK would.
     let rw = &parts.receive_window;
     let larger = segment.header.seq.ge(rw.nxt);
     match segment.header.options.timestamps.filter(|_| config.timestamps) {

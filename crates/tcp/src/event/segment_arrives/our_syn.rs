@@ -1,4 +1,4 @@
-//! What happens to our SYN in SYN-SENT and SYN-RECEIVED alike: it is acknowledged, or sent again.
+//! Our SYN, common to SYN-SENT and SYN-RECEIVED: it is acknowledged, or sent again.
 
 use observe::Time;
 use wire::tcp::Header;
@@ -37,7 +37,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbo
             sw.sample_echo(header, out, now);
         }
     } else {
-        // RFC 5681 section 3.1: a lost SYN, of either side, speaks of congestion; begin with one segment.
+        // RFC 5681 section 3.1: a lost SYN, of either side, is a sign of congestion; begin with one segment.
         let mss = u32::from(sw.mss);
         sw.congestion = Controller::new(sw.congestion.kind(), mss, mss);
         opened_late(parts, lost, out.config, now);
@@ -55,13 +55,13 @@ fn opened_late(parts: &mut PcbMut<'_>, retries: u8, config: &Config, now: Time) 
     let (sw, first) = (&mut *parts.send_window, parts.retransmit_queue.log.newest());
     let una = sw.una;
     let waited = since(now.as_micros() as u32, first) / 1000;
-    // A half-open connection remembers when its SYN-ACK last left, and its revival does not say even that.
+    // A half-open connection only keeps the time of its last SYN-ACK, which the revived PCB does not have.
     let patience = config.rto.initial_rto.as_millis() as u32;
     let late = if parts.header_in.is_passive() { 0 } else { waited.saturating_sub(patience) };
     sw.loss.get_or_insert_with(|| Loss::new(una)).totals.opened_late(retries, late);
 }
 
-/// Answer the peer's SYN with ours, which left before.
+/// Answers the peer's SYN with ours, which was sent before.
 //= https://www.rfc-editor.org/rfc/rfc6298#section-3
 //# TCP MUST use Karn's algorithm [KP87] for taking RTT samples.
 pub(super) fn syn_again(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {

@@ -15,16 +15,16 @@ pub(crate) enum Answer {
     Limited,
 }
 
-/// A segment that goes no further.
+/// A segment that is dropped here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unacceptable {
     pub(crate) reason: DropReason,
     pub(crate) answer: Answer,
 }
 
-/// Check timestamps and sequence number. The timestamp to echo is returned if it is new, for [`take_timestamp`] once
-/// the acknowledgement has been found possible: else one forged segment could move TS.Recent ahead, and PAWS would
-/// refuse the peer's own from then on.
+/// Check timestamps and sequence number. A new timestamp to echo is returned, for [`take_timestamp`] once the
+/// acknowledgement is found acceptable: else one forged segment could advance TS.Recent, and PAWS would then refuse the
+/// peer's own segments.
 #[inline]
 pub(crate) fn check(
     rw: &mut ReceiveWindow,
@@ -55,8 +55,8 @@ pub(crate) fn check(
     Ok(news(rw, header))
 }
 
-/// Does the segment, of `len` bytes of sequence space, lie where the connection expects one? The only place that
-/// decides this, for acknowledgements, for data and for resets, and not alike:
+/// Whether the segment, of `len` bytes of sequence space, is acceptable. The only place that decides this; the rule
+/// differs for resets, acknowledgements and data:
 ///
 /// * A reset must lie in the advertised window, from RCV.NXT on, regardless of what else it carries (RFC 5961 section
 ///   3.2). The caller resets the connection if it is at RCV.NXT and challenges it elsewhere.
@@ -85,8 +85,8 @@ fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
     }
 }
 
-/// RFC 7323 section 4.3: only a segment that covers the left edge of what was acknowledged may set TS.Recent, so that a
-/// delayed acknowledgement echoes the older timestamp.
+/// RFC 7323 section 4.3: only a segment that covers Last.ACK.sent may set TS.Recent, so that a delayed acknowledgement
+/// echoes the older timestamp.
 //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
 //# Thus, the timestamp from the latest segment (which filled the hole) MUST be echoed.
 #[inline]
@@ -96,7 +96,7 @@ fn news(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
     (sets && timestamps.value != rw.ts_recent).then_some(timestamps.value)
 }
 
-/// Take over the timestamp of a segment whose acknowledgement was possible, if it is one to echo.
+/// Stores the timestamp of a segment with an acceptable acknowledgement, if it is one to echo.
 //= https://www.rfc-editor.org/rfc/rfc7323#section-5.2
 //# The choice of incoming timestamps to be saved for this comparison MUST guarantee a value that is monotonically
 //# non-decreasing.
@@ -117,7 +117,8 @@ pub(crate) fn take_timestamp(rw: &mut ReceiveWindow, header: &Header, now: Time)
 //# SEG.TSval, and information from the Timestamps option MUST NOT be used to update connection state information.
 #[inline]
 fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Result<(), Unacceptable> {
-    // RFC 7323 section 5.2: a reset is never dropped for its timestamp, or a peer that restarted could not speak.
+    // RFC 7323 section 5.2: a reset is never dropped for its timestamp, or a restarted peer could not reset the
+    // connection.
     if segment.header.flags.contains(TcpFlags::RST) {
         return Ok(());
     }
@@ -138,9 +139,8 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
 }
 
 /// Whether a segment is too old whose timestamp is `age` ticks (a negative number) from TS.Recent. One tick does not
-/// prove a wrapped sequence number, which takes 2^31 bytes; but a retransmission that fills a hole overtakes data that
-/// left just before it now and then, and RFC 7323 (section 5.3) would have that sent again, too. Linux takes it as
-/// well.
+/// prove a wrapped sequence number, which takes 2^31 bytes; but a retransmission that fills a hole sometimes overtakes
+/// data sent just before it, and by RFC 7323 (section 5.3) that would be dropped. Linux accepts it as well.
 #[cold]
 fn is_old(age: i32, config: &Config) -> bool {
     age < -i32::from(config.paws_window)
@@ -151,8 +151,8 @@ fn old_timestamp(segment: &Segment) -> Unacceptable {
     Unacceptable { reason: DropReason::TcpPaws, answer: urgency(segment) }
 }
 
-/// Data or FIN is answered at once, because its sender may have lost our acknowledgement. The rest could be part of a
-/// loop of two confused ends, or an attacker's guesses.
+/// Data or FIN is answered at once, because our acknowledgement may have been lost. Other segments could belong to a
+/// loop of two desynchronised ends, or to an attacker's guesses.
 fn urgency(segment: &Segment) -> Answer {
     let guess = segment.seq_len() == 0 || segment.header.flags.contains(TcpFlags::SYN);
     if guess { Answer::Limited } else { Answer::AtOnce }

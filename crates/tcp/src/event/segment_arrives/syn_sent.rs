@@ -60,10 +60,10 @@ pub(super) fn arrives(
     connected(arrival, parts, out, now)
 }
 
-/// Does the answer echo a timestamp that one of our SYNs had? If not, it is the answer to another connection's.
+/// Whether the answer echoes a timestamp of one of our SYNs. If not, it answers another connection's SYN.
 ///
-/// It may come in a batch that began before another thread sent a SYN: the connection's clock is then ahead of the
-/// batch's, and what our SYNs showed goes as far.
+/// It may be part of a batch that began before another thread sent a SYN: the connection's clock is then ahead of the
+/// batch's, and so are the timestamps of our SYNs.
 fn echoes_ours(segment: &Segment, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> bool {
     let Some(timestamps) = segment.header.options.timestamps else { return true };
     if !out.config.timestamps || timestamps.echo == 0 {
@@ -87,7 +87,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
     user_timeout::hear(segment, &mut parts, out, now);
-    // An answer to our SYN may have data and other controls (RFC 9293 section 3.10.7.3), which begin behind it.
+    // An answer to our SYN may have data and other controls (RFC 9293 section 3.10.7.3), which follow the SYN.
     segment.pass_syn();
     otherwise::urgent(segment, &mut parts, out);
     if segment.seq_len() > 0 {
@@ -110,13 +110,13 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     };
     let pending = super::super::send::flush_pending(&mut parts, out, now, ack);
     if ack == Ack::Delayed && pending.is_none() {
-        // A dialogue begins: further acknowledgements wait for its data as well.
+        // A dialogue begins: later acknowledgements wait for our data as well.
         parts.receive_window.quick = 0;
         parts.receive_window.ack_deadline = now + out.config.delayed_ack;
         parts.receive_window.arm(out);
     }
     if with_data {
-        // What left again had its size from the SYN; it is not what Nagle's rule waits for.
+        // The segment sent again had its size from the SYN; Nagle's rule does not wait for it.
         parts.send_window.small_end = parts.send_window.una;
     }
     otherwise::note_told(&mut parts, pending);
@@ -130,7 +130,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
 fn simultaneous(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Disposition {
     let Some(mut segment) = arrival.take() else { return Disposition::Done };
     parts.synchronise(&segment.header, out, now);
-    // What we asked for counts for both, if the peer asks as well.
+    // The mode that we requested applies to both, if the peer requests it as well.
     let asked = parts.header_out.marks.echo() != TcpFlags::NONE;
     let mode = ecn::grant(segment.header.flags, segment.ecn(), out.config.ecn);
     parts.header_out.set_ecn(if asked { mode } else { EcnMode::Off }, segment.ecn());
@@ -144,8 +144,7 @@ fn simultaneous(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut 
 }
 
 /// "If there are other controls or data in the segment, queue them for processing after the ESTABLISHED state has been
-/// reached" (RFC 9293 section 3.10.7.3). What does not fit the window comes again, as nothing of it is acknowledged
-/// yet.
+/// reached" (RFC 9293 section 3.10.7.3). Data beyond the window is retransmitted, as none of it is acknowledged yet.
 fn store_syn_data(segment: Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) -> Option<DropReason> {
     otherwise::note_urgent(&segment, parts.receive_window);
     if segment.seq_len() == 0 {

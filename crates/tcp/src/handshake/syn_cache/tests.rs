@@ -20,14 +20,14 @@ fn half_open(port: u16, config: &Config, now: Time) -> HalfOpen {
     HalfOpen::new(tuple(port), SeqNumber(100), isn, &params, &agreed, (config, now))
 }
 
-/// What a flood takes for each SYN, beside its share of the buckets: 4 to 8 bytes.
+/// Memory per SYN of a flood, beside its share of the buckets: 4 to 8 bytes.
 #[test]
 fn an_entry_is_small() {
     assert!(size_of::<Slot<[Box<u64>; 5]>>() <= 128, "{} bytes", size_of::<Slot<[Box<u64>; 5]>>());
 }
 
-/// The cache beside a map, through insertions and removals in an order drawn from a seed. Eight hashes for all tuples,
-/// so that the chains of buckets are long.
+/// The cache compared with a map, through random insertions and removals. Eight hashes for all tuples, so that the
+/// chains of buckets are long.
 #[test]
 fn what_was_put_in_is_found_until_it_is_taken_out() {
     let (config, mut cache, mut model) = (Config::default(), SynCache::default(), HashMap::new());
@@ -75,7 +75,7 @@ fn memory_of_the_entries_that_left_is_used_again() {
     assert_eq!(cache.cached_deadline(), u64::MAX, "nothing is due when there is nothing");
 }
 
-/// Each entry is due when its own time has come, whatever became of those before it.
+/// Each entry is due at its own time, regardless of the entries before it.
 #[test]
 fn time_outs_come_in_the_order_of_their_deadlines() {
     let config = Config::default();

@@ -1,34 +1,33 @@
-//! The path has become narrower than some of what is in flight: which of it cannot arrive (RFC 1191 section 6.4), as
-//! `tcp_simple_retransmit` of Linux decides it. What is no larger than the path carries was not refused, and is left
-//! under way.
+//! The path MTU has fallen below some segments in flight: finds those that cannot arrive (RFC 1191 section 6.4), as
+//! `tcp_simple_retransmit` of Linux does. Segments that fit the path were not dropped, and stay under way.
 //!
-//! Asked by the event that lowers the MSS, once for each time it does. No segment has a record of its own, so their
-//! sizes are found from what is known of where they end: slices of the send log, SACKed ranges, what was sent again,
-//! the last that was not full, the one that a router quotes. Between two such places stand full segments and at most
-//! one that is not. What may never happen: a byte that the peer is known to hold counted as lost.
+//! Called by the event that lowers the MSS, once each time. Segments have no records of their own, so their sizes
+//! follow from known boundaries: slices of the send log, SACKed ranges, retransmissions, the last partial segment, the
+//! one that a router quotes. Between two boundaries there are full segments and at most one partial one. What may never
+//! happen: a byte that the peer is known to hold counted as lost.
 
 use wire::SeqNumber;
 
 use super::{Loss, Resent, SendLog, bytes};
 
-/// How large segments were, and what the path carries now, in bytes of data.
+/// Segment sizes before and now, in bytes of data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// Of a full segment.
     pub(crate) before: u32,
-    /// Of the largest that passes, less than `before`.
+    /// Of the largest segment that passes, less than `before`.
     pub(crate) now: u32,
 }
 
 impl Sizes {
-    /// How much of `data` bytes, which left as full segments and the rest, is too large.
+    /// How many of `data` bytes, sent as full segments and a rest, are in segments that are too large.
     fn too_large(self, data: u32) -> u32 {
         let rest = data % self.before.max(1);
         if rest > self.now { data } else { data - rest }
     }
 }
 
-/// What is in flight.
+/// The flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     /// SND.UNA.
@@ -40,14 +39,14 @@ pub(crate) struct Flight {
 }
 
 impl Loss {
-    /// Counts as lost what is larger than `sizes.now`, and nothing of it as sent again; `ends`: where segments begin or
-    /// end, beside what is known here. False if nothing is too large.
+    /// Marks segments larger than `sizes.now` as lost and not retransmitted; `ends`: further segment boundaries. False
+    /// if nothing is too large.
     pub(crate) fn lose_larger(&mut self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> bool {
         let mut runs = self.classify(log, flight, sizes, ends);
         if !runs.iter().any(|run| run.lost) {
             return false;
         }
-        // What lies behind and left only once is under way by the send log.
+        // Later bytes sent only once are under way by the send log.
         let again = self.high_rxt;
         runs.truncate(runs.iter().rposition(|run| run.lost || run.right.le(again)).map_or(0, |last| last + 1));
         self.lose_everything(flight.una, flight.nxt);
@@ -61,13 +60,13 @@ impl Loss {
         for run in &runs {
             *if run.lost { &mut self.lost_again } else { &mut self.under_way } += run.len();
         }
-        // No run under way is older: RACK looks at each of them, once.
+        // No run under way is older, so RACK examines each of them once.
         self.oldest = runs.iter().find(|run| !run.lost).map_or(self.oldest, |run| run.first);
         self.resent = runs.into();
         true
     }
 
-    /// All that is neither acknowledged nor SACKed, in order: what is lost, and what is not.
+    /// All bytes neither acknowledged nor SACKed, in order: lost runs and others.
     fn classify(&self, log: &SendLog, flight: Flight, sizes: Sizes, ends: &[SeqNumber]) -> Vec<Resent> {
         let Flight { una, nxt, .. } = flight;
         let again = self.resent.iter().flat_map(|run| [run.left, run.right]);
@@ -89,7 +88,7 @@ impl Loss {
         runs
     }
 
-    /// `[left, right)` left as full segments, and one that may not be full.
+    /// `[left, right)` was sent as full segments and at most one partial one.
     fn judge_piece(
         &self,
         log: &SendLog,
@@ -116,7 +115,7 @@ impl Loss {
     }
 }
 
-/// Adds a run behind the others. Runs that are lost are one, for when they left matters no more.
+/// Appends a run. Adjacent lost runs are merged, because their times no longer matter.
 fn add(runs: &mut Vec<Resent>, run: Resent) {
     match runs.last_mut().filter(|last| last.lost && run.lost && last.right == run.left) {
         Some(last) => last.right = run.right,
@@ -141,7 +140,7 @@ mod tests {
         Flight { una: UNA, nxt: at(len), fin: false }
     }
 
-    /// What leaves again, in segments of the new size, and what counts as under way.
+    /// The retransmissions, in segments of the new size, and the bytes that count as under way.
     fn again(loss: &mut Loss, flight: Flight) -> (Vec<(u32, u32)>, u32) {
         let pipe = loss.pipe(flight.una, flight.nxt);
         let mut sent = Vec::new();
@@ -222,7 +221,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte is SACKed, lost or under way, before and after; none that is SACKed leaves again, and none twice.
+        /// Every byte is SACKed, lost or under way, before and after; no SACKed byte is retransmitted, and none twice.
         #[test]
         fn every_byte_is_somewhere(
             cuts in prop::collection::vec(1u32..1500, 1..12),

@@ -12,8 +12,8 @@ use wire::SeqNumber;
 
 use super::{MAX_BLOCKS, MAX_RUNS};
 
-/// The most pieces that one segment is stored in when it bridges runs; each but one costs an allocation and a copy.
-/// What is left over counts as lost, and its sender sends it again.
+/// Most pieces in which a segment that bridges runs is stored; each but one costs an allocation and a copy. The rest
+/// counts as lost, and is retransmitted.
 pub(super) const MAX_PIECES: usize = 4;
 
 /// Charged for a run beside its buffers: its place in the queue, and its own queue of buffers.
@@ -34,7 +34,7 @@ pub(super) struct Run {
     payloads: VecDeque<PktBuf>,
 }
 
-/// A segment on its way in, cut to the bytes that can be wanted.
+/// A segment to be inserted, cut to the acceptable bytes.
 pub(super) struct Incoming {
     pub(super) left: SeqNumber,
     pub(super) right: SeqNumber,
@@ -42,7 +42,7 @@ pub(super) struct Incoming {
     pub(super) fin: bool,
 }
 
-/// What is on the heap while anything is queued.
+/// The heap part, present while anything is queued.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) runs: VecDeque<Run>,
@@ -52,8 +52,8 @@ pub(super) struct Queue {
     pub(super) memory: u32,
     /// Sequence number of the peer's FIN once a queued segment carried it.
     fin: Option<SeqNumber>,
-    /// Edges of the runs touched lately, the last touched first, no run twice. A run does not change without being
-    /// touched, but that its left edge moves up to RCV.NXT.
+    /// Edges of the runs touched lately, the last touched first, no run twice. A run changes only when touched, except
+    /// that its left edge moves up to RCV.NXT.
     recent: [(SeqNumber, SeqNumber); MAX_BLOCKS],
     recent_len: u8,
 }
@@ -137,7 +137,7 @@ impl Queue {
         Ok(stored)
     }
 
-    /// Makes the segment agree with what is known about the end of the stream; false if all of it lies beyond a FIN.
+    /// Cuts the segment at the known end of the stream; false if all of it lies beyond a FIN.
     ///
     /// The first FIN received counts, and only if no data beyond it is queued.
     fn reconcile_fin(&mut self, incoming: &mut Incoming) -> bool {
@@ -161,7 +161,7 @@ impl Queue {
         true
     }
 
-    /// Drops the bytes in front that are queued already; returns the index of the first run behind the rest.
+    /// Drops leading bytes that are already queued; returns the index of the first run after the rest.
     fn skip_duplicate(&mut self, incoming: &mut Incoming, duplicate: &mut Option<(SeqNumber, SeqNumber)>) -> usize {
         let i = self.index_after(incoming.left);
         let Some(run) = self.runs.get(i).filter(|r| r.left.le(incoming.left)) else { return i };
@@ -174,8 +174,8 @@ impl Queue {
         i + 1
     }
 
-    /// Stores the bytes up to run `next`, and returns what reaches beyond that run. The segment begins in the hole
-    /// before that run.
+    /// Stores the bytes up to run `next`, and returns the part beyond that run. The segment begins in the hole before
+    /// that run.
     fn fill_hole(
         &mut self,
         next: usize,
@@ -210,7 +210,7 @@ impl Queue {
         let extends = next > 0 && self.runs[next - 1].right == left;
         let precedes = self.runs.get(next).is_some_and(|r| r.left == right);
         if extends && data.is_empty() {
-            // A FIN alone needs no buffer behind data.
+            // A FIN alone needs no buffer after data.
             self.runs[next - 1].right = right;
             self.touch(next - 1);
             return Ok(());
@@ -266,7 +266,7 @@ impl Queue {
         self.recent_len = n as u8;
     }
 
-    /// Run 0 is gone, all of it below `rcv_nxt`: nothing may remember it when the sequence numbers come round again.
+    /// Run 0 is gone, all of it below `rcv_nxt`: no record of it may remain when the sequence numbers wrap.
     fn forget_recent(&mut self, rcv_nxt: SeqNumber) {
         let mut n = 0;
         for i in 0..usize::from(self.recent_len) {
@@ -321,13 +321,13 @@ fn capacity(data: &PktBuf) -> usize {
     data.headroom() + data.len() + data.tailroom()
 }
 
-/// What `data` is charged with.
+/// The memory charged for `data`.
 #[inline]
 fn charge(data: &PktBuf) -> u32 {
     capacity(data) as u32 + BUFFER_COST
 }
 
-/// The same data in a smaller block, if it wastes its own: a device may receive small frames in 64 KiB blocks.
+/// The same data in a smaller block, if it wastes most of its own: a device may receive small frames in 64 KiB blocks.
 pub(super) fn fitted(data: PktBuf) -> PktBuf {
     if capacity(&data) > COPY_ABOVE && data.len() * 4 < capacity(&data) {
         return PktBuf::from_slice(&data).unwrap_or(data);
