@@ -43,7 +43,7 @@ pub fn check() -> Result<(), String> {
     for directory in DIRECTORIES {
         let graph = graph_of(directory)?;
         let pairs: Vec<&Pair> = allowed.keys().filter(|(place, ..)| place == directory).collect();
-        wrong.extend(judge(directory, graph, &pairs));
+        wrong.extend(check_directory(directory, graph, &pairs));
     }
     let elsewhere = allowed.keys().filter(|(place, ..)| !DIRECTORIES.contains(&place.as_str()));
     wrong.extend(elsewhere.map(|(place, ..)| format!("{LIST}: {place} is not searched")));
@@ -63,7 +63,7 @@ fn graph_of(directory: &str) -> Result<Graph, String> {
 }
 
 /// The faults in one directory: cycles without the allowed pairs, and pairs that no cycle needs.
-fn judge(directory: &str, graph: Graph, allowed: &[&Pair]) -> Vec<String> {
+fn check_directory(directory: &str, graph: Graph, allowed: &[&Pair]) -> Vec<String> {
     let mut rest = graph.clone();
     for (_, from, to) in allowed {
         rest.remove(from, to);

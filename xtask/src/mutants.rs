@@ -102,7 +102,7 @@ pub fn run(words: &[&str]) -> Result<(), String> {
         }
         let survivors = survivors(scope, &wanted)?;
         let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none();
-        complaints.extend(judge(scope, &list.accepted, &survivors, whole)?);
+        complaints.extend(check_survivors(scope, &list.accepted, &survivors, whole)?);
     }
     match complaints.len() {
         0 => Ok(()),
@@ -256,7 +256,12 @@ fn source(file: &str) -> Result<Vec<String>, String> {
 
 /// The faults of a scope's survivors: those not in the list; entries whose line is not in the file; if the `whole`
 /// scope was run, entries that did not survive.
-fn judge(scope: &Scope, accepted: &[Accepted], survivors: &[Mutant], whole: bool) -> Result<Vec<String>, String> {
+fn check_survivors(
+    scope: &Scope,
+    accepted: &[Accepted],
+    survivors: &[Mutant],
+    whole: bool,
+) -> Result<Vec<String>, String> {
     let of_scope = |entry: &&Accepted| scope.files.iter().any(|files| matches(files, &entry.file));
     let entries: Vec<&Accepted> = accepted.iter().filter(of_scope).collect();
     let files: BTreeSet<&str> =

@@ -115,7 +115,7 @@ fn directories() -> Result<Vec<PathBuf>, String> {
 }
 
 /// The faults of one file; removes the exceptions that it uses from `unused`.
-fn judge(
+fn check_file(
     path: &str,
     source: &str,
     (families, rules): (&BTreeSet<String>, &Rules),
@@ -145,7 +145,7 @@ pub fn check() -> Result<(), String> {
     for file in &files {
         let source = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let path = file.strip_prefix(metadata::root()).unwrap_or(file).to_string_lossy().into_owned();
-        wrong.extend(judge(&path, &source, (&families, &rules), &mut unused));
+        wrong.extend(check_file(&path, &source, (&families, &rules), &mut unused));
     }
     wrong.extend(unused.iter().map(|(path, word)| format!("{LIST} allows {word} in {path}, which does not name it")));
     let other = rules.counted.iter().filter(|architecture| !families.contains(family(architecture)));

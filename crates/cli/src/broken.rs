@@ -31,7 +31,7 @@ pub fn network(args: &NetworkArgs) -> (Network, Breaker) {
 
 impl Breaker {
     /// Makes the device panic at every use, and causes a use.
-    pub fn strike(&self) {
+    pub fn panic_now(&self) {
         self.plant.always.store(u32::MAX, Ordering::SeqCst);
         let socket = UdpSocket::bind(&self.peer, "10.0.0.9:0").expect("a port");
         let nobody: SocketAddr = "10.0.0.200:9".parse().expect("an address");

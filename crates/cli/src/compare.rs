@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use heddle::device::fault::FaultPlan;
 use heddle::{Architecture, LockKind};
 use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
-use lab::compare::{self, Options, Standing};
+use lab::compare::{self, ComparisonProgress, Options};
 use lab::result::{Results, Workload};
 use lab::workload::SendMode;
 
@@ -205,7 +205,7 @@ fn progress_bar() -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, standing: &Standing) {
+fn show(bar: &ProgressBar, standing: &ComparisonProgress) {
     bar.set_position((standing.done * 1000.0) as u64);
     bar.set_message(format!(
         "load {} of {}: {}, {} connections; {} left",

@@ -22,7 +22,7 @@ const START: usize = 32 * MIB;
 /// Upper bound for the start of one thread: a stack of 2 MiB with its guard, and a stack for signals.
 const THREAD: usize = 4 * MIB;
 /// Memory freed before an error message is built.
-const CUSHION: usize = 256 << 10;
+const RESERVE: usize = 256 << 10;
 /// Address space of the program itself, with its libraries; about a third of it is used.
 const PROGRAM: usize = 64 * MIB;
 
@@ -38,7 +38,7 @@ pub fn prepare() {
 /// # Errors
 /// The system does not provide them.
 pub fn check(threads: usize) -> Result<(), Failure> {
-    let cushion = reserve(CUSHION);
+    let cushion = reserve(RESERVE);
     let had = cushion.is_some() && try_out(threads);
     drop(cushion);
     if had { Ok(()) } else { Err(Failure::Failed(sentence(threads))) }

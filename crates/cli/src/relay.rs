@@ -9,8 +9,8 @@
 //! buffer while both its ends keep up, and at most one piece in each direction.
 
 mod carry;
-mod complaints;
 mod end;
+mod rate_limited_log;
 mod totals;
 
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::ping::seconds;
 use crate::runtime::{self, Stop};
 use crate::serve::totals::Ending;
 
-use self::complaints::Complaints;
-use self::end::{Door, Place};
+use self::end::{Listener, Place};
+use self::rate_limited_log::RateLimitedLog;
 use self::totals::Totals;
 
 /// Time for open connections after a signal before they are reset.
@@ -88,7 +88,7 @@ pub struct Relay {
     verbose: bool,
     slots: Arc<Semaphore>,
     totals: Totals,
-    complaints: Complaints,
+    log: RateLimitedLog,
 }
 
 /// Runs the command.
@@ -173,7 +173,7 @@ impl Relay {
             verbose: args.verbose,
             slots: Arc::new(Semaphore::new(args.max_connections as usize)),
             totals: Totals::default(),
-            complaints: Complaints::default(),
+            log: RateLimitedLog::default(),
         }
     }
 
@@ -184,9 +184,9 @@ impl Relay {
         let mut accepting = JoinSet::new();
         let mut places = Vec::new();
         for (listen, to) in routes {
-            let door = Door::open(*listen, &self.network.stack).await.map_err(Failure::Failed)?;
-            places.push((door.address(listen.is_kernel())?, *to));
-            accepting.spawn(self.clone().accept(door, *to));
+            let listener = Listener::open(*listen, &self.network.stack).await.map_err(Failure::Failed)?;
+            places.push((listener.address(listen.is_kernel())?, *to));
+            accepting.spawn(self.clone().accept(listener, *to));
         }
         self.announce(&places, json);
         let ending = tokio::select! {
@@ -207,12 +207,12 @@ impl Relay {
     }
 
     /// Accepts at one listener for ever. Its connections end with it.
-    async fn accept(self: Arc<Self>, door: Door, to: Place) {
+    async fn accept(self: Arc<Self>, listener: Listener, to: Place) {
         let mut tasks = JoinSet::new();
         loop {
             // It is never closed.
             let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
-            match door.accept().await {
+            match listener.accept().await {
                 Ok(accepted) => {
                     let relay = self.clone();
                     tasks.spawn(async move {
@@ -221,7 +221,7 @@ impl Relay {
                     });
                 }
                 Err(problem) => {
-                    self.complaints.say(&problem);
+                    self.log.print(&problem);
                     // A resource that is exhausted, above all descriptors, may be available again when a connection has
                     // ended.
                     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -297,7 +297,7 @@ mod tests {
             let (network, breaker) = broken::network(&args.network);
             let relay = Arc::new(Relay::new(network, &args));
             let routes = routes(&args).expect("a route");
-            let broken = async { breaker.strike() };
+            let broken = async { breaker.panic_now() };
             let ran = async { tokio::join!(relay.clone().run(&routes, true), broken).0 };
             let failure = runtime::new().expect("threads").block_on(ran).expect_err("the device is given up");
             let Failure::Failed(sentence) = &failure else { panic!("{arch}: {failure:?}") };

@@ -35,15 +35,15 @@ fn has_descriptors(count: usize) -> io::Result<()> {
 }
 
 /// The signal that requests a report from a service.
-pub struct Asked(Signal);
+pub struct ReportSignal(Signal);
 
-impl Asked {
+impl ReportSignal {
     /// Starts to handle SIGUSR1, which would otherwise end the process. Must be called inside the runtime.
     ///
     /// # Errors
     /// The system has no room for another signal handler.
-    pub fn listen() -> Result<Asked, Failure> {
-        register(SignalKind::user_defined1()).map(Asked)
+    pub fn listen() -> Result<ReportSignal, Failure> {
+        register(SignalKind::user_defined1()).map(ReportSignal)
     }
 
     /// Waits for the next one.

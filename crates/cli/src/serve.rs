@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 use crate::network::{DeviceName, Network, NetworkArgs};
-use crate::runtime::{self, Asked, Stop};
+use crate::runtime::{self, ReportSignal, Stop};
 
 use self::clients::{Clients, Limits};
 use self::http::Site;
@@ -195,7 +195,7 @@ impl Offer {
 /// Serves until a signal arrives or the device is removed.
 async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Arc<Totals>) -> Result<(), Failure> {
     let started = Instant::now();
-    let (mut stop, mut asked) = (Stop::listen()?, Asked::listen()?);
+    let (mut stop, mut asked) = (Stop::listen()?, ReportSignal::listen()?);
     let port = args.port.unwrap_or(offer.port());
     let (quit, quitting) = watch::channel(());
     let mut tasks = JoinSet::new();
@@ -362,7 +362,7 @@ mod tests {
             let Words { args } = Words::parse_from(["serve", "--json", "--addr", "10.0.0.1/24", "--arch", arch]);
             let (network, breaker) = broken::network(&args.network);
             let (offer, totals) = (Offer::Simple(simple::Protocol::Echo), Arc::new(Totals::default()));
-            let broken = async { breaker.strike() };
+            let broken = async { breaker.panic_now() };
             let served = async { tokio::join!(serve(&network, &offer, &args, &totals), broken).0 };
             let failure = runtime::new().expect("threads").block_on(served).expect_err("the device is given up");
             let Failure::Failed(sentence) = &failure else { panic!("{arch}: {failure:?}") };

@@ -177,7 +177,7 @@ impl TapRx {
 
     /// Moves a frame to a smaller buffer if one is enough, so that the large one can be used again.
     fn unload(&mut self, mut buffer: PktBuf) -> Option<PktBuf> {
-        if !buffer.is_roomy() {
+        if !buffer.is_oversized() {
             return Some(buffer);
         }
         let frame = PktBuf::from_slice(&buffer);

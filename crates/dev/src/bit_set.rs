@@ -66,7 +66,7 @@ impl BitSet {
 
     /// Whether it has no memory of its own, so that dropping it does nothing.
     #[inline]
-    pub fn is_plain(&self) -> bool {
+    pub fn is_inline(&self) -> bool {
         self.high.is_none()
     }
 
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn small_numbers_need_no_memory() {
         let mut small = set(&[0, 63]);
-        assert!(small.is_plain() && !set(&[64]).is_plain());
+        assert!(small.is_inline() && !set(&[64]).is_inline());
         small.clear();
         assert_eq!(small, BitSet::new());
         let mut large = set(&[3, 64]);

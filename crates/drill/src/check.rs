@@ -45,7 +45,7 @@ impl Fault {
 /// first fault.
 pub fn check(data: &str, architectures: &[Architecture], options: &Options, defines: &[(String, String)]) -> Checked {
     let mut checked = Checked { traces: Vec::new(), fault: None };
-    let family = options.family.with(Family::said_in(data));
+    let family = options.family.with(Family::declared_in(data));
     let usual = usual_names(family).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let names: Vec<_> = usual.chain(defines.iter().cloned()).collect();
     let script = match parse::parse_with(data, &names) {

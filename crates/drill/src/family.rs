@@ -26,7 +26,7 @@ impl Family {
     }
 
     /// The family that the script `text` declares with `--ip_version`; the last one counts.
-    pub fn said_in(text: &str) -> Option<Family> {
+    pub fn declared_in(text: &str) -> Option<Family> {
         let settings = parse::settings_of(text);
         settings.iter().rev().find(|setting| setting.name == "ip_version")?.value.parse().ok()
     }
@@ -43,7 +43,7 @@ impl Family {
 
     /// The families in which the script `text` runs if `asked` are requested: each once.
     pub fn of_script(text: &str, asked: &[Family]) -> Vec<Family> {
-        let said = Family::said_in(text);
+        let said = Family::declared_in(text);
         let mut families = Vec::new();
         for family in asked.iter().map(|family| family.with(said)) {
             if !families.contains(&family) {

@@ -15,7 +15,7 @@ use sync::Real;
 use wire::ethernet::{self, EtherType, MacAddr};
 use wire::{arp, icmpv6, ipv6, protocol};
 
-use crate::link::{FarEnd, link};
+use crate::link::{ScriptEnd, link};
 
 /// Start of virtual time: late enough that no limit per second reaches back before zero.
 pub const START: Time = Time::from_nanos(1_000_000_000_000);
@@ -100,13 +100,13 @@ pub struct Host {
     pub stack: Stack<Real>,
     driver: Driver<Real>,
     clock: Arc<VirtualClock<Real>>,
-    far: FarEnd,
+    far: ScriptEnd,
     /// Frames sent by the stack and not taken yet, without ARP and neighbour discovery.
     pub sent: VecDeque<(Time, Vec<u8>)>,
     /// Every frame that crossed the link since the list was last taken.
     pub trace: Vec<Crossing>,
     /// The link drops the frames of the stack.
-    pub swallow: bool,
+    pub drop_output: bool,
     pub(crate) macs: (MacAddr, MacAddr),
     local: IpAddr,
     /// The clock has moved, and the stack has not run since.
@@ -139,8 +139,8 @@ impl Host {
         let (stack, mut drivers) = Stack::build(config, vec![interface])?;
         let driver = drivers.pop().ok_or_else(|| BuildError::NoQueues("drill".into()))?;
         let (sent, trace) = (VecDeque::new(), Vec::new());
-        let (swallow, clock_moved, by_timer) = (false, false, false);
-        Ok(Host { stack, driver, clock, far, sent, trace, swallow, macs: MACS, local, clock_moved, by_timer })
+        let (drop_output, clock_moved, by_timer) = (false, false, false);
+        Ok(Host { stack, driver, clock, far, sent, trace, drop_output, macs: MACS, local, clock_moved, by_timer })
     }
 
     /// Virtual time.
@@ -228,7 +228,7 @@ impl Host {
             any = true;
             let frame = buffer.to_vec();
             self.record(true, frame.clone());
-            if self.swallow {
+            if self.drop_output {
                 continue;
             }
             match self.neighbour(&frame) {

@@ -30,12 +30,12 @@ pub(crate) struct Link {
 }
 
 /// The script's end.
-pub(crate) struct FarEnd {
+pub(crate) struct ScriptEnd {
     to_stack: Frames,
     from_stack: Frames,
 }
 
-impl FarEnd {
+impl ScriptEnd {
     /// Puts a frame on the link; it must not be longer than a packet can be.
     pub(crate) fn put(&self, frame: PktBuf) {
         lock(&self.to_stack).push_back(frame);
@@ -51,7 +51,7 @@ impl FarEnd {
 const LARGEST: usize = 65_535;
 
 /// A link whose stack side has the address `mac`, and takes super-segments if `super_segments`.
-pub(crate) fn link(mtu: usize, mac: MacAddr, super_segments: bool) -> (Link, FarEnd) {
+pub(crate) fn link(mtu: usize, mac: MacAddr, super_segments: bool) -> (Link, ScriptEnd) {
     let (to_stack, from_stack) = (Frames::default(), Frames::default());
     let capabilities = Capabilities {
         framing: dev::Framing::Ethernet,
@@ -66,7 +66,7 @@ pub(crate) fn link(mtu: usize, mac: MacAddr, super_segments: bool) -> (Link, Far
         region: None,
     };
     let queues = QueuePair { rx: Box::new(Rx(to_stack.clone())), tx: Box::new(Tx(from_stack.clone())) };
-    (Link { capabilities, queues: Some(queues) }, FarEnd { to_stack, from_stack })
+    (Link { capabilities, queues: Some(queues) }, ScriptEnd { to_stack, from_stack })
 }
 
 impl Device for Link {
@@ -86,9 +86,9 @@ impl Device for Link {
 struct Rx(Frames);
 
 /// No thread sleeps on this link.
-struct Nobody;
+struct NoWaker;
 
-impl Wake for Nobody {
+impl Wake for NoWaker {
     fn wake(&self) {}
 }
 
@@ -105,7 +105,7 @@ impl RxQueue for Rx {
     }
 
     fn waker(&self) -> Arc<dyn Wake> {
-        Arc::new(Nobody)
+        Arc::new(NoWaker)
     }
 }
 

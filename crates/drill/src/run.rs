@@ -247,7 +247,7 @@ impl Runner {
                 self.host.stack.shared().control().set_knob(&name, &value).map_err(|error| knob_error(line, &error))?;
             }
             Effect::Knob(..) => {}
-            Effect::Swallow(on) => self.host.swallow = on,
+            Effect::Swallow(on) => self.host.drop_output = on,
             Effect::File(path, len) => self.sockets.make_file(&path, len),
             Effect::Forget => self.host.stack.shared().destinations.forget(),
             Effect::Route(route) => self.host.stack.shared().routes().state(&route, 0),
@@ -265,7 +265,7 @@ impl Runner {
         loop {
             let busy = self.host.settle();
             self.sockets.update_reports();
-            let finished = self.poke();
+            let finished = self.retry_pending();
             if !busy && !finished {
                 return;
             }
@@ -293,7 +293,7 @@ impl Runner {
     }
 
     /// Attempts the blocked call again, if there is one.
-    fn poke(&mut self) -> bool {
+    fn retry_pending(&mut self) -> bool {
         let Some(mut pending) = self.pending.take() else { return false };
         if pending.outcome.is_some() {
             self.pending = Some(pending);

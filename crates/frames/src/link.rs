@@ -46,13 +46,13 @@ pub struct Frame<'a> {
     /// Zeros after the payload, up to this length of the frame.
     pub padded_to: usize,
     /// The maximum length of the frame.
-    pub cut_to: usize,
+    pub truncate_to: usize,
 }
 
 impl<'a> Frame<'a> {
     /// A frame without a tag.
     pub fn new(src: MacAddr, dst: MacAddr, body: impl Into<Body<'a>>) -> Frame<'a> {
-        Frame { src, dst, tags: &[], ethertype: None, body: body.into(), padded_to: 0, cut_to: usize::MAX }
+        Frame { src, dst, tags: &[], ethertype: None, body: body.into(), padded_to: 0, truncate_to: usize::MAX }
     }
 
     /// The frame as on the wire, without preamble and frame check sequence.
@@ -72,7 +72,7 @@ impl<'a> Frame<'a> {
         out.extend(u16::from(self.ethertype.unwrap_or(ethertype)).to_be_bytes());
         out.extend(body);
         out.resize(out.len().max(self.padded_to), 0);
-        out.truncate(self.cut_to);
+        out.truncate(self.truncate_to);
         out
     }
 }

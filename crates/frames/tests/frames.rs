@@ -122,7 +122,7 @@ fn what_is_stated_stands_in_the_frame() {
         assert_eq!((bytes.len(), &bytes[12..14], bytes[14] >> 4), (100, &[0x88, 0xb5][..], 5));
         let (len, protocol) = if v6 { (18, 20) } else { (16, 23) };
         assert_eq!((&bytes[len..len + 2], bytes[protocol]), (&4000u16.to_be_bytes()[..], 99));
-        frame.cut_to = 17;
+        frame.truncate_to = 17;
         assert_eq!(frame.bytes().len(), 17);
     }
     let mut packet = Ends::PEER_TO_STACK.packet(Segment::syn(1, 2));

@@ -7,8 +7,8 @@
 mod cell;
 #[path = "../tests/matrix/flow.rs"]
 mod flow;
-#[path = "../tests/matrix/luck.rs"]
-mod luck;
+#[path = "../tests/matrix/probability.rs"]
+mod probability;
 #[path = "../tests/matrix/run.rs"]
 mod run;
 #[path = "../tests/world/mod.rs"]

@@ -233,7 +233,7 @@ impl Stack {
     /// The layer below, of the crate `heddle-stack`: not part of the API and without any stability guarantee. The tests
     /// of this crate use it to inspect internal state, such as secrets, groups and memory pressure.
     #[doc(hidden)]
-    pub fn below(&self) -> &stack::Stack<Real> {
+    pub fn inner_stack(&self) -> &stack::Stack<Real> {
         &self.inner.stack
     }
 }
@@ -328,11 +328,11 @@ impl Builder {
         self
     }
 
-    /// Calls `told` when the devices have vanished (for example because the interface was deleted) or have been given
-    /// up after too many panics (see [`Stack::failures`]), once per receive thread and on that thread. It must not
-    /// block. A polled stack has no such thread and refuses this: use [`Polled::gone`].
-    pub fn on_device_gone(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
-        self.device_gone = Some(Arc::new(told));
+    /// Calls `on_gone` when the devices have vanished (for example because the interface was deleted) or have been
+    /// given up after too many panics (see [`Stack::failures`]), once per receive thread and on that thread. It must
+    /// not block. A polled stack has no such thread and refuses this: use [`Polled::gone`].
+    pub fn on_device_gone(mut self, on_gone: impl Fn() + Send + Sync + 'static) -> Self {
+        self.device_gone = Some(Arc::new(on_gone));
         self
     }
 
@@ -392,10 +392,10 @@ impl Builder {
 fn spawn_driver(
     mut driver: Driver<Real>,
     stop: Arc<<Real as Platform>::AtomicBool>,
-    told: Option<DeviceGone>,
+    on_gone: Option<DeviceGone>,
 ) -> io::Result<<Real as Platform>::JoinHandle> {
     let index = driver.index();
     Real::try_spawn(&format!("heddle-rx{index}"), None, move || {
-        driver.serve(&stop, || told.iter().for_each(|told| told()))
+        driver.serve(&stop, || on_gone.iter().for_each(|on_gone| on_gone()))
     })
 }

@@ -17,7 +17,7 @@ const TELL: usize = 32 << 10;
 #[derive(Default)]
 pub(crate) struct Leftover {
     /// Allocated when there first is data.
-    rest: Option<Box<Rest>>,
+    inner: Option<Box<Rest>>,
 }
 
 #[derive(Default)]
@@ -34,54 +34,54 @@ impl Leftover {
     /// Whether there is unread data.
     #[inline]
     pub(crate) fn has_data(&self) -> bool {
-        self.rest.as_ref().is_some_and(|rest| !rest.buffers.is_empty())
+        self.inner.as_ref().is_some_and(|rest| !rest.buffers.is_empty())
     }
 
     /// Bytes before the urgent one, if there is one.
     #[inline]
     pub(crate) fn mark(&self) -> Option<usize> {
-        self.rest.as_ref().and_then(|rest| rest.mark)
+        self.inner.as_ref().and_then(|rest| rest.mark)
     }
 
     /// Bytes that were not read.
     pub(crate) fn bytes(&self) -> usize {
-        self.rest.as_ref().map_or(0, |rest| rest.bytes())
+        self.inner.as_ref().map_or(0, |rest| rest.bytes())
     }
 
     /// Takes the unread buffers.
     pub(crate) fn take_buffers(&mut self) -> VecDeque<PktBuf> {
-        self.rest.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
+        self.inner.as_mut().map(|rest| std::mem::take(&mut rest.buffers)).unwrap_or_default()
     }
 
     /// Keeps the last `bytes` of these buffers, which were not read; there are no others. `window_clamped`: the
     /// connection requested to be notified when they have been read.
     #[cold]
     pub(crate) fn keep(&mut self, buffers: impl IntoIterator<Item = PktBuf>, bytes: usize, window_clamped: bool) {
-        let rest = self.rest.get_or_insert_default();
+        let rest = self.inner.get_or_insert_default();
         rest.keep(buffers, bytes);
         rest.counted = if window_clamped { bytes } else { 0 };
     }
 
     /// Stores what the connection returned to a receive of `max` bytes.
     pub(crate) fn refill(&mut self, received: tcp::Received, max: usize) {
-        self.rest.get_or_insert_default().refill(received, max);
+        self.inner.get_or_insert_default().refill(received, max);
     }
 
     /// The number of bytes that the connection should count as unread from now on, if it must be notified.
     #[inline]
-    pub(crate) fn news(&mut self) -> Option<usize> {
-        self.rest.as_mut().filter(|rest| rest.counted > 0)?.news()
+    pub(crate) fn unread_update(&mut self) -> Option<usize> {
+        self.inner.as_mut().filter(|rest| rest.counted > 0)?.unread_update()
     }
 
     /// Bytes that one read of `max` may take, here and from the connection: it stops before the urgent byte.
     pub(crate) fn bound(&self, max: usize) -> usize {
-        self.rest.as_ref().map_or(max, |rest| rest.bound(max))
+        self.inner.as_ref().map_or(max, |rest| rest.bound(max))
     }
 
     /// Passes the first `max` bytes to `copy` and keeps them.
     pub(crate) fn peek(&self, max: usize, mut copy: impl FnMut(&[u8])) {
         let mut left = max;
-        for buffer in self.rest.iter().flat_map(|rest| &rest.buffers) {
+        for buffer in self.inner.iter().flat_map(|rest| &rest.buffers) {
             let count = buffer.len().min(left);
             copy(&buffer[..count]);
             left -= count;
@@ -90,10 +90,10 @@ impl Leftover {
 
     /// Passes data to `copy`, up to the urgent byte; returns how much.
     pub(crate) fn read(&mut self, max: usize, copy: impl FnMut(&[u8])) -> usize {
-        let Some(rest) = &mut self.rest else { return 0 };
+        let Some(rest) = &mut self.inner else { return 0 };
         let bound = rest.bound(max);
         let copied = copy_out(&mut rest.buffers, bound, copy);
-        rest.passed(copied);
+        rest.consumed(copied);
         copied
     }
 }
@@ -108,7 +108,7 @@ impl Rest {
         self.buffers.iter().map(|buffer| buffer.len()).sum()
     }
 
-    fn news(&mut self) -> Option<usize> {
+    fn unread_update(&mut self) -> Option<usize> {
         let left = self.bytes();
         let tell = left == 0 || left + TELL <= self.counted;
         tell.then(|| {
@@ -118,7 +118,7 @@ impl Rest {
     }
 
     /// Records that `bytes` were read.
-    fn passed(&mut self, bytes: usize) {
+    fn consumed(&mut self, bytes: usize) {
         self.mark = self.mark.and_then(|before| before.checked_sub(bytes));
     }
 

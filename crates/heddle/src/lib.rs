@@ -292,7 +292,8 @@ pub mod device {
     #[cfg(feature = "fault")]
     pub mod fault {
         pub use dev::fault::{
-            Burst, Clock, Cycle, FaultPlan, Faults, GRAMMAR, ParsePlanError, Pcg, Ppm, Rule, Timing, Trouble, Unplug,
+            Burst, Clock, Cycle, DeviceFaults, FaultPlan, Faults, GRAMMAR, ParsePlanError, Pcg, Ppm, Rule, Timing,
+            Unplug,
         };
 
         /// A device with faults.

@@ -91,7 +91,7 @@ impl Inner {
     }
 
     /// One of the times in [`Timeouts`]; 0 if it was never set.
-    fn waits(&self, which: impl Fn(&Timeouts) -> &<Real as Platform>::AtomicU64) -> u64 {
+    fn timeout(&self, which: impl Fn(&Timeouts) -> &<Real as Platform>::AtomicU64) -> u64 {
         self.patience.get().map_or(0, |patience| which(patience).load(Ordering::Relaxed))
     }
 }
@@ -104,7 +104,7 @@ impl Drop for Inner {
         let unread = self.leftover.get_mut().has_data();
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
         self.stack.raw().call(&self.socket.target(), call);
-        let linger = Duration::from_nanos(self.waits(|patience| &patience.linger));
+        let linger = Duration::from_nanos(self.timeout(|patience| &patience.linger));
         if !unread && !linger.is_zero() && !self.nonblocking.load(Ordering::Relaxed) {
             let over = Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR;
             self.socket.ready.wait(over, Some(linger));
@@ -248,7 +248,7 @@ impl TcpStream {
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(said(self.inner.waits(|patience| &patience.read)))
+        Ok(from_nanos(self.inner.timeout(|patience| &patience.read)))
     }
 
     /// The value of [`TcpStream::set_write_timeout`].
@@ -256,7 +256,7 @@ impl TcpStream {
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(said(self.inner.waits(|patience| &patience.write)))
+        Ok(from_nanos(self.inner.timeout(|patience| &patience.write)))
     }
 
     /// Sends with this time to live or hop limit from now on, 1 to 255.
@@ -416,7 +416,7 @@ pub(crate) fn nanos(timeout: Option<Duration>) -> io::Result<u64> {
 }
 
 /// The opposite of [`nanos`].
-pub(crate) fn said(nanos: u64) -> Option<Duration> {
+pub(crate) fn from_nanos(nanos: u64) -> Option<Duration> {
     (nanos != 0).then(|| Duration::from_nanos(nanos))
 }
 

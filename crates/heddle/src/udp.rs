@@ -15,7 +15,7 @@ use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real}
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::BindError;
-use crate::stream::{hop_limit, nanos, said};
+use crate::stream::{from_nanos, hop_limit, nanos};
 
 /// Sends and receives datagrams, like [`std::net::UdpSocket`]. Any number of threads may use it at once.
 ///
@@ -292,7 +292,7 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(said(self.inner.read_timeout.load(Ordering::Relaxed)))
+        Ok(from_nanos(self.inner.read_timeout.load(Ordering::Relaxed)))
     }
 
     /// How long sending waits. It never does: a datagram without room is lost, as in the network.
@@ -309,7 +309,7 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(said(self.inner.write_timeout.load(Ordering::Relaxed)))
+        Ok(from_nanos(self.inner.write_timeout.load(Ordering::Relaxed)))
     }
 
     /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`); off by default.

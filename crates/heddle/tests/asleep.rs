@@ -28,7 +28,7 @@ fn sleep_and(world: &mut World, act: impl FnOnce(&Stack)) -> WaitOutcome {
     let driver = world.drivers().last_mut().expect("b has a driver");
     thread::scope(|scope| {
         let sleeper = scope.spawn(|| driver.wait(None));
-        while !stack.below().shared().links().alarms().sleeps(0) {
+        while !stack.inner_stack().shared().links().alarms().sleeps(0) {
             thread::yield_now();
         }
         act(&stack);

@@ -40,7 +40,7 @@ fn until_error(world: &mut World, stream: &TcpStream) -> Duration {
 fn data_that_nobody_acknowledges_times_out(arch: Architecture) {
     let mut world = World::new(arch);
     let (client, mut server, listener) = connected(&mut world);
-    world.lose_b();
+    world.disconnect_b();
     server.write_all(b"is anybody there?").expect("room");
     let took = until_error(&mut world, &server);
     // 200 ms doubled ten times and then two minutes each: about 15 minutes, as Linux's tcp_retries2 says.
@@ -60,7 +60,7 @@ fn an_idle_connection_is_found_dead_by_its_probes(arch: Architecture) {
     let (_client, mut server, _listener) = connected(&mut world);
     let timing = KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 3 };
     server.set_keepalive(Some(timing)).expect("alive");
-    world.lose_b();
+    world.disconnect_b();
     let took = until_error(&mut world, &server);
     assert!((Duration::from_secs(85)..Duration::from_secs(95)).contains(&took), "{took:?}");
     assert_eq!(server.read(&mut [0; 10]).expect_err("an error").kind(), ErrorKind::TimedOut);
@@ -72,7 +72,7 @@ fn opening_towards_a_dead_host_fails(arch: Architecture) {
     let mut world = World::new(arch);
     // The neighbour is known: the host fails after its link address was resolved.
     let known = connected(&mut world);
-    world.lose_b();
+    world.disconnect_b();
     let stream = Connect::new().start(&world.a, "10.0.0.2:99").expect("a route");
     let took = until_error(&mut world, &stream);
     assert!(took > Duration::from_secs(10), "{took:?}");

@@ -237,7 +237,7 @@ fn silence_is_suspected(arch: Architecture) {
     let listener = listen(&world, SERVER, 16);
     exchange(&mut world, &listener, SERVER, b"hello");
     let offer = |world: &World| {
-        let shared = world.b.below().shared().clone();
+        let shared = world.b.inner_stack().shared().clone();
         shared.destinations.offer(
             "10.0.0.1".parse().unwrap(),
             1460,
@@ -248,7 +248,7 @@ fn silence_is_suspected(arch: Architecture) {
     assert!(offer(&world).max_data > 0);
     let client = open(&world, "10.0.0.77:80", b"request");
     world.pass(Duration::from_secs(2));
-    let shared = world.b.below().shared().clone();
+    let shared = world.b.inner_stack().shared().clone();
     let silent = shared.destinations.offer(
         "10.0.0.77".parse().unwrap(),
         1460,

@@ -40,14 +40,14 @@ fn connections_that_were_opened_together_are_not_woken_together(arch: Architectu
     for address in ["10.0.0.1:80", "[fd00::1]:80"] {
         let mut world = World::new(arch);
         let (mut clients, mut servers, _listener) = opened(&mut world, address);
-        let (before, armed) = (fired(&world), world.b.below().stats().timers);
+        let (before, armed) = (fired(&world), world.b.inner_stack().stats().timers);
         assert_eq!(armed, 0, "{address}: nothing is waited for");
         world.pass(Duration::from_secs(10));
         assert_eq!(fired(&world) - before, 0, "{address}: timers that found nothing to do");
         // Later timers work although the entry of the SYN is gone.
         clients[0].write_all(b"x").expect("room");
         world.settle();
-        assert_eq!(world.b.below().stats().timers, 1, "{address}: a time-out");
+        assert_eq!(world.b.inner_stack().stats().timers, 1, "{address}: a time-out");
         world.pass(Duration::from_secs(10));
         assert!(fired(&world) > before);
         assert_eq!(servers[0].read(&mut [0; 2]).expect("a byte"), 1);
@@ -64,9 +64,9 @@ fn data_that_waited_for_the_handshake_has_its_time_out(arch: Architecture) {
         client.set_nonblocking(true).expect("a mode");
         client.write_all(b"early").expect("room");
         world.settle();
-        assert_eq!(world.b.below().stats().timers, 1, "{address}: data is out");
+        assert_eq!(world.b.inner_stack().stats().timers, 1, "{address}: data is out");
         world.pass(Duration::from_secs(10));
-        assert_eq!(world.b.below().stats().timers, 0, "{address}: and acknowledged");
+        assert_eq!(world.b.inner_stack().stats().timers, 0, "{address}: and acknowledged");
         drop(listener);
     }
 }

@@ -107,8 +107,8 @@ fn routes_are_given_to_an_interface_and_changed_while_the_stack_runs() {
     let interface = interface.route("192.0.2.0/24 via 10.0.0.2 mtu 1280").expect("a route");
     let stack = build_on(interface, |builder| builder).expect("it builds");
     let mss = |address: &str| {
-        stack.below().shared().routes().mss(
-            stack.below().shared().links(),
+        stack.inner_stack().shared().routes().mss(
+            stack.inner_stack().shared().links(),
             address.parse().expect("one"),
             observe::Time::ZERO,
         )
@@ -185,7 +185,7 @@ fn a_connection_opens_when_memory_is_short(arch: Architecture) {
     world.b.set_knob("tcp_mem", "1 1 1").expect("a knob");
     let mut hog = connect(&mut world, &listener);
     let (_unread, _) = listener.accept().expect("it is established");
-    let severe = |world: &World| world.b.below().shared().control().scarcity().is_severe();
+    let severe = |world: &World| world.b.inner_stack().shared().control().scarcity().is_severe();
     let mut sent = 0;
     while !severe(&world) {
         match hog.write(&[7; 4096]) {
@@ -223,7 +223,7 @@ fn a_transfer_goes_through_when_all_memory_is_short(arch: Architecture) {
         let left = (500_000 - sent).min(buffer.len());
         sent += client.write(&buffer[..left]).unwrap_or(0);
         world.pass(std::time::Duration::from_millis(1));
-        severe += u32::from(world.a.below().shared().control().scarcity().is_severe());
+        severe += u32::from(world.a.inner_stack().shared().control().scarcity().is_severe());
         received += server.read(&mut buffer).unwrap_or(0);
     }
     assert!(severe > 0, "the limit was felt");

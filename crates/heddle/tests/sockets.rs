@@ -344,7 +344,7 @@ fn datagrams_to_groups_reach_their_members(arch: Architecture) {
     assert_eq!(tell(&mut world, "239.1.2.3:5353"), (None, None));
     assert_eq!(tell(&mut world, "239.1.2.3:5354"), (None, Some(10)), "the other is still in it");
     drop(stranger);
-    assert!(world.a.below().shared().links().view(0).groups().is_empty(), "an end is a leave");
+    assert!(world.a.inner_stack().shared().links().view(0).groups().is_empty(), "an end is a leave");
     assert_eq!(sender.multicast_ttl_v4().unwrap(), 1);
 }
 

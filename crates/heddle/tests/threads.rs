@@ -179,7 +179,7 @@ fn come_to_rest(stack: &Stack, name: &str) -> Result<(), String> {
     let start = Instant::now();
     loop {
         let stats = stack.stats();
-        if (stats.connections, stats.timers) == (0, 0) && stack.below().is_quiescent() {
+        if (stats.connections, stats.timers) == (0, 0) && stack.inner_stack().is_quiescent() {
             break;
         }
         if start.elapsed() > HANG {

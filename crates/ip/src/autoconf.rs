@@ -123,7 +123,7 @@ impl RouteChange {
         match self {
             RouteChange::Insert(route) => drop(routes.insert(route)),
             RouteChange::Remove(network, prefix_len) => drop(routes.remove(network, prefix_len)),
-            RouteChange::Divert(route) => drop(routes.insert_detour(route)),
+            RouteChange::Divert(route) => drop(routes.insert_redirect(route)),
             RouteChange::EndDetour(network, prefix_len) => drop(routes.remove_detour(network, prefix_len)),
         }
     }
@@ -309,7 +309,7 @@ impl Autoconf {
     pub fn router_advert(&mut self, now: Time, from: Ipv6Addr, advert: &RouterAdvert, counters: &Counters) -> Changes {
         let mut step = Step::new(now, counters);
         if self.settings.from_routers {
-            self.hear_router(from, advert, &mut step);
+            self.on_router_advert(from, advert, &mut step);
         } else {
             counters.drop(observe::DropReason::RouterAdvertIgnored);
         }

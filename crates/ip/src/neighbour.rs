@@ -136,9 +136,9 @@ pub struct NeighbourTable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Creator {
     /// We send there.
-    Us,
+    Local,
     /// A request to us.
-    Stranger,
+    Remote,
 }
 
 impl NeighbourTable {
@@ -167,7 +167,7 @@ impl NeighbourTable {
         mac: MacAddr,
         counters: &Counters,
     ) -> bool {
-        let Some(slot) = self.find_or_create(Time::MAX, address, interface, Creator::Us, counters) else {
+        let Some(slot) = self.find_or_create(Time::MAX, address, interface, Creator::Local, counters) else {
             return false;
         };
         let entry = self.entry(slot);
@@ -255,7 +255,7 @@ impl NeighbourTable {
     /// Evicts the least valuable entry, the one longest unused among equals. A full table means an attack or a very
     /// large link; the scan of 512 entries is then paid per *new* neighbour, never per packet.
     fn make_room(&mut self, now: Time, creator: Creator, counters: &Counters) -> Option<()> {
-        let most = if creator == Creator::Us { entry::VALUE_STALE } else { entry::VALUE_STRANGER };
+        let most = if creator == Creator::Local { entry::VALUE_STALE } else { entry::VALUE_UNSOLICITED };
         let candidates = self.slots.iter().enumerate().filter_map(|(slot, e)| Some((slot, e.as_ref()?)));
         let least = candidates.map(|(slot, e)| (e.value(now), e.used, slot)).min()?;
         let (value, _, slot) = least;
@@ -296,7 +296,7 @@ impl NeighbourTable {
         Ok(())
     }
 
-    fn ask_first(&mut self, now: Time, slot: u32, counters: &Counters) -> Option<PktBuf> {
+    fn start_resolution(&mut self, now: Time, slot: u32, counters: &Counters) -> Option<PktBuf> {
         let address = self.entry(slot).address;
         let deadline = now + self.timing(address).retrans;
         let entry = self.entry(slot);
@@ -374,7 +374,7 @@ impl NeighbourTable {
             return Resolution::Ready(mac, packet);
         }
         let known = self.by_address.contains_key(&next_hop);
-        let Some(slot) = self.find_or_create(now, next_hop, interface, Creator::Us, counters) else {
+        let Some(slot) = self.find_or_create(now, next_hop, interface, Creator::Local, counters) else {
             let full = interface.source_for(next_hop).is_some();
             let reason = if full { DropReason::NeighbourTableFull } else { DropReason::NoSourceAddress };
             return Resolution::Dropped(reason);
@@ -395,7 +395,7 @@ impl NeighbourTable {
             }
             return Resolution::Dropped(reason);
         }
-        let solicit = if known { None } else { self.ask_first(now, slot, counters) };
+        let solicit = if known { None } else { self.start_resolution(now, slot, counters) };
         Resolution::Queued { solicit }
     }
 

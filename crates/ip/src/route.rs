@@ -59,7 +59,7 @@ struct Row<W> {
     gateway: Option<W>,
     interface: u16,
     /// Of a redirect: it has no attributes.
-    detour: bool,
+    redirect_route: bool,
     attributes: RouteAttributes,
 }
 
@@ -89,7 +89,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
             }
         };
         let leads = |row: &Row<W>| (row.gateway, row.interface);
-        if !row.detour && replaced.as_ref().map(leads) != Some(leads(&row)) {
+        if !row.redirect_route && replaced.as_ref().map(leads) != Some(leads(&row)) {
             self.end_detours(&row, &mask);
         }
         self.rebuild(mask);
@@ -99,13 +99,13 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
     /// Removes the detours from `route`, which has changed or is removed.
     fn end_detours(&mut self, route: &Row<W>, mask: impl Fn(u8) -> W) {
         let mask = mask(route.prefix_len);
-        self.rows.retain(|row| !row.detour || row.network & mask != route.network);
+        self.rows.retain(|row| !row.redirect_route || row.network & mask != route.network);
     }
 
     fn remove(&mut self, network: W, prefix_len: u8, mask: impl Fn(u8) -> W) -> Option<Row<W>> {
         let at = self.position(network, prefix_len).ok()?;
         let row = self.rows.remove(at);
-        if !row.detour {
+        if !row.redirect_route {
             self.end_detours(&row, &mask);
         }
         self.rebuild(mask);
@@ -139,7 +139,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
 
     /// The attributes of the path to `destination`.
     fn attributes(&self, destination: W) -> RouteAttributes {
-        self.matches(destination).find(|row| !row.detour).map_or(RouteAttributes::NONE, |row| row.attributes)
+        self.matches(destination).find(|row| !row.redirect_route).map_or(RouteAttributes::NONE, |row| row.attributes)
     }
 
     fn exact(&self, network: W, prefix_len: u8) -> Option<&Row<W>> {
@@ -159,13 +159,13 @@ pub struct RouteTable {
 
 /// The attributes of a row once it is in the table.
 #[derive(Clone, Copy)]
-enum Said {
+enum RowAttributes {
     /// Those of the row that it replaces.
     AsBefore,
     /// This.
     New(RouteAttributes),
     /// None of its own: it is a detour.
-    Detour,
+    Redirect,
 }
 
 impl Default for RouteTable {
@@ -187,34 +187,34 @@ impl RouteTable {
     /// When the prefix is longer than the family allows or the gateway is of the other family: a configuration that
     /// the control plane must have refused.
     pub fn insert(&mut self, route: RouteEntry) -> Option<RouteEntry> {
-        self.put(route, Said::AsBefore)
+        self.put(route, RowAttributes::AsBefore)
     }
 
     /// Adds a route through `interface` with its attributes, or replaces it.
     pub fn state(&mut self, stated: &Route, interface: u16) {
         let (network, prefix_len) = (stated.network().address(), stated.network().prefix_len());
         let row = RouteEntry { network, prefix_len, gateway: stated.gateway(), interface };
-        self.put(row, Said::New(stated.attributes()));
+        self.put(row, RowAttributes::New(stated.attributes()));
     }
 
     /// Adds or changes the host route of a redirect; see the module for its attributes.
     ///
     /// # Panics
     /// As [`RouteTable::insert`].
-    pub fn insert_detour(&mut self, route: RouteEntry) -> Option<RouteEntry> {
-        self.put(route, Said::Detour)
+    pub fn insert_redirect(&mut self, route: RouteEntry) -> Option<RouteEntry> {
+        self.put(route, RowAttributes::Redirect)
     }
 
-    fn put(&mut self, route: RouteEntry, said: Said) -> Option<RouteEntry> {
+    fn put(&mut self, route: RouteEntry, said: RowAttributes) -> Option<RouteEntry> {
         self.generation += 1;
         let RouteEntry { prefix_len, interface, .. } = route;
         let before = self.said_at(route.network, prefix_len).unwrap_or_default();
         let attributes = match said {
-            Said::AsBefore => before,
-            Said::New(attributes) => attributes,
-            Said::Detour => RouteAttributes::NONE,
+            RowAttributes::AsBefore => before,
+            RowAttributes::New(attributes) => attributes,
+            RowAttributes::Redirect => RouteAttributes::NONE,
         };
-        let detour = matches!(said, Said::Detour);
+        let redirect_route = matches!(said, RowAttributes::Redirect);
         self.described += usize::from(attributes != RouteAttributes::NONE);
         self.described -= usize::from(before != RouteAttributes::NONE);
         match (route.network, route.gateway) {
@@ -222,14 +222,14 @@ impl RouteTable {
                 assert!(prefix_len <= 32, "route {network}/{prefix_len}: the prefix is too long");
                 let gateway = route.gateway.map(v4_bits);
                 let network = network.to_bits() & mask_v4(prefix_len);
-                let row = Row { network, prefix_len, gateway, interface, detour, attributes };
+                let row = Row { network, prefix_len, gateway, interface, redirect_route, attributes };
                 self.v4.insert(row, mask_v4).map(Row::<u32>::stated)
             }
             (IpAddr::V6(network), None | Some(IpAddr::V6(_))) => {
                 assert!(prefix_len <= 128, "route {network}/{prefix_len}: the prefix is too long");
                 let gateway = route.gateway.map(v6_bits);
                 let network = network.to_bits() & mask_v6(prefix_len);
-                let row = Row { network, prefix_len, gateway, interface, detour, attributes };
+                let row = Row { network, prefix_len, gateway, interface, redirect_route, attributes };
                 self.v6.insert(row, mask_v6).map(Row::<u128>::stated)
             }
             (network, Some(gateway)) => panic!("route {network}: gateway {gateway} is of the other family"),
@@ -256,18 +256,18 @@ impl RouteTable {
 
     /// Whether the row with exactly this network and prefix length is a detour; `None` when there is no such row.
     pub fn is_detour(&self, network: IpAddr, prefix_len: u8) -> Option<bool> {
-        self.exact(network, prefix_len).map(|(_, detour, _)| detour)
+        self.exact(network, prefix_len).map(|(_, redirect_route, _)| redirect_route)
     }
 
     fn exact(&self, network: IpAddr, prefix_len: u8) -> Option<(RouteEntry, bool, RouteAttributes)> {
         match network {
             IpAddr::V4(n) if prefix_len <= 32 => {
                 let row = self.v4.exact(n.to_bits() & mask_v4(prefix_len), prefix_len)?;
-                Some((row.stated(), row.detour, row.attributes))
+                Some((row.stated(), row.redirect_route, row.attributes))
             }
             IpAddr::V6(n) if prefix_len <= 128 => {
                 let row = self.v6.exact(n.to_bits() & mask_v6(prefix_len), prefix_len)?;
-                Some((row.stated(), row.detour, row.attributes))
+                Some((row.stated(), row.redirect_route, row.attributes))
             }
             _ => None,
         }
@@ -292,8 +292,8 @@ impl RouteTable {
     /// Removes the route of this name; `None`: there is none. Detours have no names.
     pub fn remove_named(&mut self, named: &RouteName) -> Option<RouteEntry> {
         let (network, prefix_len, gateway) = (named.network.address(), named.network.prefix_len(), named.gateway);
-        let (route, detour, _) = self.exact(network, prefix_len)?;
-        let meant = !detour && (gateway.is_none() || gateway == route.gateway);
+        let (route, redirect_route, _) = self.exact(network, prefix_len)?;
+        let meant = !redirect_route && (gateway.is_none() || gateway == route.gateway);
         if meant { self.remove(network, prefix_len) } else { None }
     }
 
@@ -476,7 +476,7 @@ mod tests {
         let state = |table: &mut RouteTable, text: &str| table.state(&text.parse().unwrap(), 0);
         state(&mut table, "192.0.2.0/24 via 10.0.0.1 mtu 1400 initcwnd 4");
         let far = ip("192.0.2.7");
-        table.insert_detour(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
+        table.insert_redirect(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
         assert_eq!((table.lookup(far).unwrap().address, table.attributes(far).mtu), (ip("10.0.0.9"), Some(1400)));
         state(&mut table, "192.0.2.0/24 via 10.0.0.1 mtu 1300");
         assert_eq!((table.attributes(far).mtu, table.attributes(far).initial_window), (Some(1300), None));
@@ -487,7 +487,7 @@ mod tests {
         let named = |text: &str| text.parse().unwrap();
         assert_eq!(table.remove_named(&named("192.0.2.7 via 10.0.0.3")), None, "by another router");
         assert!(table.remove_named(&named("192.0.2.7 via 10.0.0.2")).is_some());
-        table.insert_detour(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
+        table.insert_redirect(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
         assert_eq!(table.remove_named(&named("192.0.2.7")), None, "nobody stated it");
         assert_eq!(table.is_detour(ip("192.0.2.8"), 32), None);
     }
@@ -504,8 +504,8 @@ mod tests {
             let mut table = RouteTable::new();
             table.insert_default(ip("10.0.0.3"), 0);
             table.insert(route("192.0.2.0", 24, Some("10.0.0.1"), 0));
-            table.insert_detour(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
-            table.insert_detour(route("198.51.100.7", 32, Some("10.0.0.9"), 0));
+            table.insert_redirect(route("192.0.2.7", 32, Some("10.0.0.9"), 0));
+            table.insert_redirect(route("198.51.100.7", 32, Some("10.0.0.9"), 0));
             table.insert(route("192.0.2.0", 24, Some("10.0.0.1"), 0));
             assert_eq!(table.lookup(ip("192.0.2.7")).unwrap().address, ip("10.0.0.9"), "nothing has changed");
             change(&mut table);
@@ -529,7 +529,7 @@ mod tests {
             match third % 3 {
                 0 => drop(table.remove(IpAddr::from([10, 0, third, 0]), 24)),
                 1 => state(&mut table, &format!("10.0.{third}.0/24 via 10.9.9.9")),
-                _ => drop(table.insert_detour(RouteEntry {
+                _ => drop(table.insert_redirect(RouteEntry {
                     network: IpAddr::from([10, 0, third, 0]),
                     ..route("10.0.0.0", 24, None, 0)
                 })),

@@ -166,7 +166,7 @@ impl Options {
 
 /// Progress of a comparison.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct ComparisonProgress {
     /// The present step, such as "opening" with the name of an architecture, or "measuring".
     pub doing: String,
     /// Connections of the load.
@@ -187,7 +187,7 @@ pub struct Comparison<'a> {
     rows: Vec<Row>,
     remarks: Vec<String>,
     started: Instant,
-    progress: &'a mut dyn FnMut(Standing),
+    progress: &'a mut dyn FnMut(ComparisonProgress),
 }
 
 /// A contender with the key of its row.
@@ -199,7 +199,7 @@ struct Entry {
 }
 
 /// Runs the comparison that `options` describe. Calls `progress` with its state.
-pub fn run(options: &Options, progress: &mut dyn FnMut(Standing)) -> Results {
+pub fn run(options: &Options, progress: &mut dyn FnMut(ComparisonProgress)) -> Results {
     let mut comparison = Comparison {
         options,
         probe: Some(Probe::start()),
@@ -247,7 +247,7 @@ impl Comparison<'_> {
         let spent = self.started.elapsed();
         let planned = self.options.schedule.total(self.contenders()) * loads as u32;
         let left = if done < 0.02 { planned } else { spent.mul_f64((1.0 - done) / done) };
-        (self.progress)(Standing {
+        (self.progress)(ComparisonProgress {
             doing,
             connections: self.options.connections[load],
             load: (load + 1, loads),

@@ -25,15 +25,15 @@ pub(crate) struct Sample {
 
 /// One thread's share of a workload.
 pub(crate) trait Work: Send {
-    /// Works until `deadline`, to within a batch of events, and adds to `tally`.
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()>;
+    /// Works until `deadline`, to within a batch of events, and adds to `sample`.
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()>;
 }
 
 type Answer = io::Result<(Sample, Usage)>;
 
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
-    hands: Vec<Worker>,
+    workers: Vec<Worker>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl WorkerPool {
     /// One pinned thread for each piece of work.
     pub(crate) fn start(name: &str, work: Vec<Box<dyn Work>>) -> io::Result<WorkerPool> {
         let cpus = allowed_cpus();
-        let mut worker_pool = WorkerPool { hands: Vec::with_capacity(work.len()) };
+        let mut worker_pool = WorkerPool { workers: Vec::with_capacity(work.len()) };
         for (index, work) in work.into_iter().enumerate() {
             let (deadlines, orders) = channel();
             let (reply, answers) = channel();
@@ -56,7 +56,7 @@ impl WorkerPool {
             let thread = thread::Builder::new()
                 .name(format!("{name}-{index}"))
                 .spawn(move || serve(work, cpu, &orders, &reply))?;
-            worker_pool.hands.push(Worker { deadlines: Some(deadlines), answers, thread: Some(thread) });
+            worker_pool.workers.push(Worker { deadlines: Some(deadlines), answers, thread: Some(thread) });
         }
         Ok(worker_pool)
     }
@@ -64,18 +64,18 @@ impl WorkerPool {
     /// Runs every thread until `duration` from now and adds up their results. Waits for all, even when one failed.
     pub(crate) fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
         let started = Instant::now();
-        for hand in &self.hands {
+        for worker in &self.workers {
             // A thread that has ended does not reply, which is detected below.
-            let _ = hand.deadlines.as_ref().map(|deadlines| deadlines.send(started + duration));
+            let _ = worker.deadlines.as_ref().map(|deadlines| deadlines.send(started + duration));
         }
         let gone = || io::Error::other("a benchmark thread has ended: open the benchmark again");
         let answers: Vec<Answer> =
-            self.hands.iter().map(|hand| hand.answers.recv().unwrap_or_else(|_| Err(gone()))).collect();
+            self.workers.iter().map(|worker| worker.answers.recv().unwrap_or_else(|_| Err(gone()))).collect();
         let mut slice = Slice { wall: started.elapsed(), ..Slice::default() };
         for answer in answers {
-            let (tally, usage) = answer?;
-            slice.bytes += tally.bytes;
-            slice.operations += tally.operations;
+            let (sample, usage) = answer?;
+            slice.bytes += sample.bytes;
+            slice.operations += sample.operations;
             slice.cpu += usage.cpu;
             slice.switches += usage.switches;
         }
@@ -85,12 +85,12 @@ impl WorkerPool {
 
 impl Drop for WorkerPool {
     fn drop(&mut self) {
-        for hand in &mut self.hands {
-            hand.deadlines = None;
+        for worker in &mut self.workers {
+            worker.deadlines = None;
         }
-        for hand in &mut self.hands {
+        for worker in &mut self.workers {
             // A thread that panicked has reported it on standard error; there is nothing left to close.
-            let _ = hand.thread.take().map(JoinHandle::join);
+            let _ = worker.thread.take().map(JoinHandle::join);
         }
     }
 }
@@ -111,9 +111,9 @@ fn serve(mut work: Box<dyn Work>, cpu: Option<usize>, orders: &Receiver<Instant>
 
 fn slice(work: &mut dyn Work, deadline: Instant) -> Answer {
     let before = Usage::of_thread()?;
-    let mut tally = Sample::default();
-    work.run(deadline, &mut tally)?;
-    Ok((tally, Usage::of_thread()? - before))
+    let mut sample = Sample::default();
+    work.run(deadline, &mut sample)?;
+    Ok((sample, Usage::of_thread()? - before))
 }
 
 /// Processors this process may run on; empty if unknown.
@@ -130,10 +130,10 @@ mod tests {
 
     struct Counting(u64);
     impl Work for Counting {
-        fn run(&mut self, _: Instant, tally: &mut Sample) -> io::Result<()> {
+        fn run(&mut self, _: Instant, sample: &mut Sample) -> io::Result<()> {
             self.0 -= 1;
-            tally.bytes += 10;
-            tally.operations += 1;
+            sample.bytes += 10;
+            sample.operations += 1;
             if self.0 == 0 { Err(io::Error::other("spent")) } else { Ok(()) }
         }
     }

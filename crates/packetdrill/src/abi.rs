@@ -14,7 +14,7 @@ use libc::{
 };
 
 use crate::calls::{clock, life, messages, options, poll};
-use crate::plug::Plug;
+use crate::plug::MachineHandle;
 
 /// The first argument of every function: the machine.
 pub type UserData = *mut c_void;
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interf
         // SAFETY: the caller promises a C string if it is not null.
         false => unsafe { CStr::from_ptr(flags) }.to_string_lossy(),
     };
-    let plug = Plug::new(&flags).unwrap_or_else(|error| {
+    let plug = MachineHandle::new(&flags).unwrap_or_else(|error| {
         eprintln!("heddle: --so_flags={flags}: {error}");
         process::exit(1)
     });
@@ -158,6 +158,6 @@ fn table(userdata: UserData) -> PacketdrillInterface {
 /// The script is over: no other function is called with this machine any more.
 unsafe extern "C" fn free(userdata: UserData) {
     // SAFETY: `userdata` came from `Arc::into_raw` and is released once.
-    let plug = unsafe { Arc::from_raw(userdata.cast_const().cast::<Plug>()) };
+    let plug = unsafe { Arc::from_raw(userdata.cast_const().cast::<MachineHandle>()) };
     plug.forget();
 }

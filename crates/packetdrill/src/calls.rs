@@ -11,13 +11,13 @@ pub(crate) mod options;
 pub(crate) mod poll;
 
 use crate::abi::UserData;
-use crate::plug::Plug;
+use crate::plug::MachineHandle;
 
 /// The machine behind `userdata`.
 ///
 /// # Safety
 /// `userdata` is the table's, and `free` was not called.
-unsafe fn plug<'a>(userdata: UserData) -> &'a Plug {
+unsafe fn plug<'a>(userdata: UserData) -> &'a MachineHandle {
     // SAFETY: the pointer is from `Arc::into_raw`, and its reference is released in `free` only.
-    unsafe { &*userdata.cast_const().cast::<Plug>() }
+    unsafe { &*userdata.cast_const().cast::<MachineHandle>() }
 }

@@ -84,7 +84,7 @@ impl Machine {
             self.host.settle();
             self.host.trace.clear();
             self.sockets.update_reports();
-            let finished = self.poke();
+            let finished = self.retry_pending();
             // An attempt that still waits may have sent something, as `connect` does.
             if !self.host.settle() && !finished {
                 return;
@@ -93,7 +93,7 @@ impl Machine {
     }
 
     /// Attempts every blocked call; returns whether one has finished.
-    fn poke(&mut self) -> bool {
+    fn retry_pending(&mut self) -> bool {
         let now = self.host.now();
         let (before, mut waiters) = (self.waiters.len(), std::mem::take(&mut self.waiters));
         waiters.retain_mut(|waiter| {

@@ -24,7 +24,7 @@ use crate::sysctls::Sysctls;
 /// A request to the machine.
 type Work = Box<dyn FnOnce(&mut Machine) + Send>;
 
-pub(crate) struct Plug {
+pub(crate) struct MachineHandle {
     work: Sender<Work>,
     sysctls: Sysctls,
     /// The thread that runs the script.
@@ -32,36 +32,36 @@ pub(crate) struct Plug {
 }
 
 /// The machine of the script that is running, for the preloaded symbols.
-static CURRENT: Mutex<Option<Arc<Plug>>> = Mutex::new(None);
+static CURRENT: Mutex<Option<Arc<MachineHandle>>> = Mutex::new(None);
 
-fn current() -> MutexGuard<'static, Option<Arc<Plug>>> {
+fn current() -> MutexGuard<'static, Option<Arc<MachineHandle>>> {
     // No thread can leave it in an inconsistent state.
     CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Plug {
+impl MachineHandle {
     /// A machine configured by `flags`; the calling thread runs the script.
-    pub(crate) fn new(flags: &str) -> Result<Arc<Plug>, String> {
+    pub(crate) fn new(flags: &str) -> Result<Arc<MachineHandle>, String> {
         let mut flags = Flags::read(flags)?;
         let sysctls = Sysctls::new(flags.sysctls.take());
         let (work, orders) = mpsc::channel::<Work>();
-        let (say, hear) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let serve = move || match Machine::new(flags) {
             Ok(mut machine) => {
                 // The creator of the thread waits for this.
-                let _ = say.send(Ok(()));
+                let _ = tx.send(Ok(()));
                 orders.iter().for_each(|work| work(&mut machine));
             }
-            Err(error) => drop(say.send(Err(error))),
+            Err(error) => drop(tx.send(Err(error))),
         };
         thread::Builder::new().name("machine".into()).spawn(serve).map_err(|error| error.to_string())?;
-        hear.recv().unwrap_or_else(|_| gone())?;
-        let plug = Arc::new(Plug { work, sysctls, script: thread::current().id() });
+        rx.recv().unwrap_or_else(|_| gone())?;
+        let plug = Arc::new(MachineHandle { work, sysctls, script: thread::current().id() });
         *current() = Some(plug.clone());
         Ok(plug)
     }
 
-    pub(crate) fn current() -> Option<Arc<Plug>> {
+    pub(crate) fn current() -> Option<Arc<MachineHandle>> {
         current().clone()
     }
 
@@ -82,10 +82,10 @@ impl Plug {
 
     /// Runs `work` on the machine and returns its result.
     pub(crate) fn with<R: Send + 'static>(&self, work: impl FnOnce(&mut Machine) -> R + Send + 'static) -> R {
-        let (say, hear) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         // The caller waits for the reply.
-        self.order(move |machine| drop(say.send(work(machine))));
-        hear.recv().unwrap_or_else(|_| gone())
+        self.order(move |machine| drop(tx.send(work(machine))));
+        rx.recv().unwrap_or_else(|_| gone())
     }
 
     /// Sets the knobs whose files have changed, before the next request.
@@ -132,10 +132,10 @@ impl Plug {
         self.read_sysctls();
         let thread = thread::current().id();
         let drives = thread == self.script;
-        let (say, hear) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let attempt = Box::new(move |sockets: &Sockets<Real>, expired: bool| match attempt(sockets, expired) {
             // The caller waits until it is finished.
-            Poll::Ready(done) => say.send(done).is_ok(),
+            Poll::Ready(done) => tx.send(done).is_ok(),
             Poll::Pending => false,
         });
         self.order(move |machine| {
@@ -145,7 +145,7 @@ impl Plug {
             }
         });
         // When the call is given up, the attempt is dropped, and its sender with it.
-        hear.recv().unwrap_or(Err(Errno::ETIMEDOUT))
+        rx.recv().unwrap_or(Err(Errno::ETIMEDOUT))
     }
 }
 

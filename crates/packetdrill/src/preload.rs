@@ -15,15 +15,15 @@ use crate::calls::messages::send_bytes;
 use crate::calls::options::get_option;
 use crate::marshal::answer;
 use crate::numbers::{close_real, is_ours};
-use crate::plug::Plug;
+use crate::plug::MachineHandle;
 
 /// Most bytes of a file that one `sendfile` reads.
 const MOST: usize = 1 << 24;
 
 /// The machine, if the descriptor is one of ours.
-fn machine_of(fd: c_int) -> Option<Arc<Plug>> {
+fn machine_of(fd: c_int) -> Option<Arc<MachineHandle>> {
     // Without a lock, so that a thread that holds one may close a file.
-    if is_ours(fd) { Plug::current() } else { None }
+    if is_ours(fd) { MachineHandle::current() } else { None }
 }
 
 /// `close(2)`.
@@ -74,7 +74,13 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, co
 
 /// # Safety
 /// `offset` is null or readable and writable.
-unsafe fn send_file(plug: &Plug, to: c_int, from: c_int, offset: *mut off_t, count: usize) -> Result<i64, Errno> {
+unsafe fn send_file(
+    plug: &MachineHandle,
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> Result<i64, Errno> {
     let mut bytes = vec![0_u8; count.min(MOST)];
     // SAFETY: not null where it is read; a relative seek by 0 only returns the position.
     let start = unsafe { if offset.is_null() { libc::lseek(from, 0, libc::SEEK_CUR) } else { *offset } };

@@ -41,8 +41,8 @@ impl Dirty {
 
     /// Whether it has no memory of its own, so that dropping it does nothing.
     #[inline]
-    pub fn is_plain(&self) -> bool {
-        self.queues.is_plain() & self.receivers.is_plain()
+    pub fn is_inline(&self) -> bool {
+        self.queues.is_inline() & self.receivers.is_inline()
     }
 
     /// Takes out a queue, with the receivers to notify through it by

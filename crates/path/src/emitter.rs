@@ -69,7 +69,7 @@ impl<P: Platform, W> Ports<P, W> {
         while let Some((number, receivers)) = dirty.next_queue() {
             let Some((index, queue)) = self.transmit_queue(number) else { continue };
             queue.notify(receivers);
-            if queue.may_wait() {
+            if queue.may_have_waiters() {
                 waiting(index, queue.has_mail());
             }
         }

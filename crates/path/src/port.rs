@@ -106,8 +106,8 @@ impl<P: Platform, W> Ports<P, W> {
     }
 
     /// Ends the calling thread's claims, if it has any.
-    pub fn give_up(&self) {
-        self.queues().for_each(TransmitQueue::give_up);
+    pub fn release_claims(&self) {
+        self.queues().for_each(TransmitQueue::release_claim);
     }
 
     fn queues(&self) -> impl Iterator<Item = &TransmitQueue<P, W>> {

@@ -3,10 +3,10 @@
 //! # Waiting for room
 //! A sender first reads the [credit](TransmitQueue::credit): how many frames it may send now. Without credit it leaves
 //! a value `W` that names it ([`TransmitQueue::wait_for_room`]). When there is room again, senders are named
-//! ([`TransmitQueue::next_with_room`]), longest waiting first. That keeps rings short. A sender is queued once, however
-//! often it finds no credit meanwhile. It is named when there is room for several frames, because one turn for each
-//! free frame would cost more than the frames. Frames that are sent without credit, because several threads spend the
-//! same credit at once or ignore it, wait here, ahead of all later ones, up to a limit.
+//! ([`TransmitQueue::pop_ready_sender`]), longest waiting first. That keeps rings short. A sender is queued once,
+//! however often it finds no credit meanwhile. It is named when there is room for several frames, because one turn for
+//! each free frame would cost more than the frames. Frames that are sent without credit, because several threads spend
+//! the same credit at once or ignore it, wait here, ahead of all later ones, up to a limit.
 //!
 //! # Order
 //! Frames of one thread reach the device in the order of its calls, and frames of different threads in the order of the
@@ -36,11 +36,11 @@ use crate::Dirty;
 const RESERVE: usize = 48;
 /// A waiting sender is named when there is room for this many frames, or for a quarter of a smaller queue's usable
 /// room.
-const TURN: usize = 32;
+const MIN_ROOM: usize = 32;
 /// It is named with less room after this many checks: the device may be slow, or others may send.
-const PATIENCE: u32 = 8;
+const MAX_SKIPS: u32 = 8;
 /// Memory for more senders than this is released when none waits any more.
-const FEW: usize = 64;
+const SHRINK_ABOVE: usize = 64;
 /// Frames that may wait for room in a device beyond its own ring.
 const MOST_WAITING: usize = 4096;
 
@@ -92,14 +92,14 @@ impl<W> Blocked<W> {
         if room == 0 {
             return None;
         }
-        if room < wanted && self.passed_over < PATIENCE {
+        if room < wanted && self.passed_over < MAX_SKIPS {
             self.passed_over += 1;
             return None;
         }
         self.passed_over = 0;
         let (number, sender) = self.queue.pop_front()?;
         self.numbers.remove(&number);
-        if self.queue.is_empty() && self.queue.capacity() > FEW {
+        if self.queue.is_empty() && self.queue.capacity() > SHRINK_ABOVE {
             *self = Blocked::default();
         }
         Some(sender)
@@ -189,7 +189,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
             has_mail: P::AtomicBool::new(false),
             credit: P::AtomicUsize::new(credit),
             reserve,
-            turn: TURN.min((credit - reserve) / 4).max(1),
+            turn: MIN_ROOM.min((credit - reserve) / 4).max(1),
             blocked: P::AtomicUsize::new(0),
             notifier,
             number,
@@ -246,8 +246,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     }
 
     /// Ends the calling thread's claim, if it has one. The mail goes to the device.
-    pub fn give_up(&self) {
-        if self.state.give_up() {
+    pub fn release_claim(&self) {
+        if self.state.release_claim() {
             // A thread that leaves mail checks for a claim after its own fence: at least one of the two sees the other.
             P::fence(Ordering::SeqCst);
             if self.take_mail(|_| ()) {
@@ -258,8 +258,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
 
     /// Whether the calling thread has claimed the queue.
     #[inline]
-    pub fn is_mine(&self) -> bool {
-        self.state.is_mine()
+    pub fn is_claimed_here(&self) -> bool {
+        self.state.is_claimed_here()
     }
 
     /// Whether there is mail for the thread that has claimed the queue, which must be woken if it sleeps.
@@ -326,7 +326,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         notifier.notify(&receivers);
     }
 
-    /// Queues a sender without credit, to be named by [`TransmitQueue::next_with_room`]. `number` identifies it: a
+    /// Queues a sender without credit, to be named by [`TransmitQueue::pop_ready_sender`]. `number` identifies it: a
     /// sender that already waits is not queued again.
     pub fn wait_for_room(&self, number: u64, sender: W) {
         match self.state.enter() {
@@ -352,14 +352,14 @@ impl<P: Platform, W> TransmitQueue<P, W> {
 
     /// Whether senders or frames may be waiting for room: no event signals room, so a thread must check.
     #[inline]
-    pub fn may_wait(&self) -> bool {
+    pub fn may_have_waiters(&self) -> bool {
         self.has_blocked() || self.credit.load(Ordering::Relaxed) == 0 || self.has_mail()
     }
 
     /// Takes the sender that has waited longest, if the device has room again and no other thread has claimed the
     /// queue. `before` senders were named in the same pass; they may not have sent yet, so their share of the room is
     /// subtracted.
-    pub fn next_with_room(&self, before: usize) -> Option<W> {
+    pub fn pop_ready_sender(&self, before: usize) -> Option<W> {
         let mut state = self.state.enter().ok()?;
         state.drain();
         let credit = state.credit();

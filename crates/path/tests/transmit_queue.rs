@@ -53,14 +53,14 @@ fn a_batch_arrives_in_order_and_so_does_what_had_to_wait_for_room() {
     queue.transmit((0..all - 2).map(frame), &counters, &mut dirty);
     queue.transmit_one(frame(all - 2), &counters, &mut dirty);
     queue.transmit([frame(all - 1)], &counters, &mut dirty);
-    assert_eq!((queue.credit(), queue.may_wait()), (0, true), "what waits has the room");
+    assert_eq!((queue.credit(), queue.may_have_waiters()), (0, true), "what waits has the room");
     let mut seen = received(&mut **far);
     assert_eq!(seen.len(), RING, "the ring is full, the rest waits");
     while queue.drain() {
         seen.extend(received(&mut **far));
     }
     assert_eq!(seen, (0..all).collect::<Vec<_>>());
-    assert!(queue.credit() > 0 && !queue.may_wait());
+    assert!(queue.credit() > 0 && !queue.may_have_waiters());
     assert_eq!(counters.snapshot().dropped(DropReason::TxRingFull), 0);
 }
 
@@ -88,9 +88,9 @@ fn senders_get_their_turn_longest_waiting_first_and_not_before_there_is_room() {
     queue.transmit((0..RING as u16).map(frame), &counters, &mut dirty);
     assert_eq!(queue.credit(), 0);
     (1..=3).for_each(|sender| queue.wait_for_room(sender.into(), sender));
-    assert!(queue.has_blocked() && queue.next_with_room(0).is_none());
+    assert!(queue.has_blocked() && queue.pop_ready_sender(0).is_none());
     received(&mut *bench.far[0].rx);
-    assert_eq!([(); 4].map(|()| queue.next_with_room(0)), [Some(1), Some(2), Some(3), None]);
+    assert_eq!([(); 4].map(|()| queue.pop_ready_sender(0)), [Some(1), Some(2), Some(3), None]);
     assert!(!queue.has_blocked());
 }
 
@@ -106,7 +106,7 @@ fn a_sender_that_waits_waits_once() {
         }
         assert_eq!(queue.blocked(), 3);
         assert_eq!(received(&mut *bench.far[0].rx).len(), RING);
-        assert_eq!([(); 4].map(|()| queue.next_with_room(0)), [Some(1), Some(2), Some(3), None]);
+        assert_eq!([(); 4].map(|()| queue.pop_ready_sender(0)), [Some(1), Some(2), Some(3), None]);
     }
     assert!(queue.claim());
     elsewhere(|| [5, 5, 6, 5].into_iter().for_each(|sender| queue.wait_for_room(sender.into(), sender)));
@@ -128,16 +128,16 @@ fn a_turn_is_for_several_frames_but_does_not_wait_for_ever() {
     full();
     (1..=2).for_each(|sender| queue.wait_for_room(sender.into(), sender));
     take(16);
-    assert!((0..20).all(|_| queue.next_with_room(0).is_none()), "what is kept free is for others");
+    assert!((0..20).all(|_| queue.pop_ready_sender(0).is_none()), "what is kept free is for others");
     take(11);
-    assert!((0..8).all(|_| queue.next_with_room(0).is_none()));
-    assert_eq!((queue.next_with_room(0), queue.next_with_room(0)), (Some(1), None), "patience begins anew");
+    assert!((0..8).all(|_| queue.pop_ready_sender(0).is_none()));
+    assert_eq!((queue.pop_ready_sender(0), queue.pop_ready_sender(0)), (Some(1), None), "patience begins anew");
     take(1);
-    assert_eq!(queue.next_with_room(0), Some(2), "room for twelve");
+    assert_eq!(queue.pop_ready_sender(0), Some(2), "room for twelve");
     (3..=6).for_each(|sender| queue.wait_for_room(sender.into(), sender));
     take(20);
     // Room for 32, and no sender has sent yet: the third would find 8.
-    assert_eq!([0, 1, 2].map(|before| queue.next_with_room(before)), [Some(3), Some(4), None]);
+    assert_eq!([0, 1, 2].map(|before| queue.pop_ready_sender(before)), [Some(3), Some(4), None]);
     assert_eq!(queue.blocked(), 2);
 }
 
@@ -208,24 +208,24 @@ fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
     let mut bench = bench(1, 0);
     let (counters, mut dirty) = (Counters::new(), Dirty::new());
     let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
-    assert!(queue.claim() && queue.is_mine());
+    assert!(queue.claim() && queue.is_claimed_here());
     queue.transmit_one(frame(1), &counters, &mut dirty);
     elsewhere(|| {
         let (counters, mut dirty) = (Counters::new(), Dirty::new());
-        assert!(!queue.is_mine() && !queue.claim(), "one thread at a time has the claim");
+        assert!(!queue.is_claimed_here() && !queue.claim(), "one thread at a time has the claim");
         queue.transmit_one(frame(2), &counters, &mut dirty);
         queue.transmit([frame(3), frame(4)], &counters, &mut dirty);
         queue.wait_for_room(7, 7);
         assert!(!dirty.is_empty(), "whoever notifies finds the mail");
-        assert_eq!((queue.drain(), queue.next_with_room(0)), (false, None), "neither is this thread's");
-        queue.give_up();
+        assert_eq!((queue.drain(), queue.pop_ready_sender(0)), (false, None), "neither is this thread's");
+        queue.release_claim();
     });
-    assert!(queue.is_mine(), "only the claimant ends the claim");
-    assert!(queue.has_mail() && queue.may_wait(), "the claimant does not sleep before it has looked");
+    assert!(queue.is_claimed_here(), "only the claimant ends the claim");
+    assert!(queue.has_mail() && queue.may_have_waiters(), "the claimant does not sleep before it has looked");
     assert_eq!(received(&mut **far), [1]);
     assert!(queue.drain());
     assert_eq!(received(&mut **far), [2, 3, 4]);
-    assert_eq!((queue.next_with_room(0), queue.has_mail()), (Some(7), false));
+    assert_eq!((queue.pop_ready_sender(0), queue.has_mail()), (Some(7), false));
     assert!(!queue.drain(), "once");
 }
 
@@ -237,7 +237,7 @@ fn what_was_left_for_a_thread_that_gives_the_queue_up_is_sent() {
     let send = |n| move || queue.transmit_one(frame(n), &Counters::new(), &mut Dirty::new());
     elsewhere(send(1));
     assert_eq!(received(&mut **far), []);
-    queue.give_up();
+    queue.release_claim();
     assert_eq!(received(&mut **far), [1]);
     elsewhere(send(2));
     assert_eq!(received(&mut **far), [2], "any thread sends by the lock again");
@@ -281,7 +281,7 @@ fn no_frame_stays_with_a_claim_that_ends() {
         while !senders.iter().all(|sender| sender.is_finished()) {
             assert!(queue.claim());
             queue.drain();
-            queue.give_up();
+            queue.release_claim();
             seen.extend(received(&mut **far));
         }
     });

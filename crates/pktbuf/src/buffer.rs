@@ -202,7 +202,7 @@ impl PktBuf {
 
     /// Whether a copy of the packet would take a smaller block than this one: code that keeps the packet for long
     /// should make one.
-    pub fn is_roomy(&self) -> bool {
+    pub fn is_oversized(&self) -> bool {
         let fitting = Class::fitting(HEADROOM, self.len());
         fitting.is_some_and(|class| class.data_len() < self.block.header().data_len as usize)
     }

@@ -15,7 +15,7 @@ use sync::{LockKind, PerThread, Platform, Writers};
 
 use crate::block::{Block, CLASSES, Class};
 use crate::depot::{Depots, Magazine, Pair};
-use crate::pool::{self, Elsewhere};
+use crate::pool::{self, AlternateHeap};
 
 /// The pool as threads of the platform `P` see it.
 ///
@@ -71,7 +71,7 @@ impl<P: Platform> PlatformHeap<P> {
     }
 }
 
-impl<P: Platform> Elsewhere for PlatformHeap<P> {
+impl<P: Platform> AlternateHeap for PlatformHeap<P> {
     fn allocate(&self, class: Class) -> Option<Block> {
         self.with_pair(class, |pair| pair.take(class, &self.depots))
     }

@@ -67,7 +67,7 @@ fn lease_live_cell() -> &'static LiveCell {
 }
 
 /// The heap of a platform with threads that run on this kernel thread; see [`crate::PlatformHeap`].
-pub(crate) trait Elsewhere {
+pub(crate) trait AlternateHeap {
     /// As [`allocate`], without counting.
     fn allocate(&self, class: Class) -> Option<Block>;
     /// As [`release`], without counting.
@@ -98,7 +98,7 @@ thread_local! {
     };
 
     /// Set during [`enter`]; null otherwise.
-    static ELSEWHERE: Cell<Option<*const dyn Elsewhere>> = const { Cell::new(None) };
+    static ENTERED_HEAP: Cell<Option<*const dyn AlternateHeap>> = const { Cell::new(None) };
 }
 
 impl Cache {
@@ -132,7 +132,7 @@ impl Cache {
         if ptr::eq(self.live, &ORPHANS) {
             self.live = lease_live_cell();
         }
-        if self.pairs[0].rounds == 0 && elsewhere().is_none() {
+        if self.pairs[0].rounds == 0 && entered_heap().is_none() {
             for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
                 *pair = Pair::of(class);
             }
@@ -218,7 +218,7 @@ fn allocate_slowly(cache: &UnsafeCell<Cache>, class: Class) -> Option<Block> {
             return None;
         }
     }
-    if let Some(heap) = elsewhere() {
+    if let Some(heap) = entered_heap() {
         return heap.allocate(class);
     }
     // SAFETY: as in `allocate`: the depots' locks are the real machine's, so no other thread runs here meanwhile.
@@ -231,7 +231,7 @@ fn release_slowly(cache: &UnsafeCell<Cache>, home: Home, block: Block) {
     // SAFETY: as in `allocate`; the borrow ends at once.
     unsafe { &mut *cache.get() }.register();
     let Some(class) = home.class() else { return region::release(block) };
-    if let Some(heap) = elsewhere() {
+    if let Some(heap) = entered_heap() {
         return heap.release(class, block);
     }
     // SAFETY: as in `allocate_slowly`.
@@ -271,18 +271,18 @@ pub(crate) fn count(change: i64) {
 }
 
 /// The heap that this kernel thread's allocations go to instead of its own cache.
-fn elsewhere<'a>() -> Option<&'a dyn Elsewhere> {
-    let heap = ELSEWHERE.try_with(Cell::get).ok().flatten()?;
+fn entered_heap<'a>() -> Option<&'a dyn AlternateHeap> {
+    let heap = ENTERED_HEAP.try_with(Cell::get).ok().flatten()?;
     // SAFETY: `enter` clears the pointer before its borrow of the heap ends, and no caller here keeps the reference.
     Some(unsafe { &*heap })
 }
 
 /// Runs `work`, during which this kernel thread allocates from `heap` and releases to it.
-pub(crate) fn enter<R>(heap: &dyn Elsewhere, work: impl FnOnce() -> R) -> R {
-    struct Back(Option<*const dyn Elsewhere>);
+pub(crate) fn enter<R>(heap: &dyn AlternateHeap, work: impl FnOnce() -> R) -> R {
+    struct Back(Option<*const dyn AlternateHeap>);
     impl Drop for Back {
         fn drop(&mut self) {
-            ELSEWHERE.set(self.0);
+            ENTERED_HEAP.set(self.0);
         }
     }
     CACHE.with(|cache| {
@@ -292,8 +292,9 @@ pub(crate) fn enter<R>(heap: &dyn Elsewhere, work: impl FnOnce() -> R) -> R {
         cache.pairs = [const { Pair::NONE }; HOMES];
     });
     // SAFETY: only the lifetime changes; `Back` clears the pointer before the borrow ends.
-    let heap: &'static dyn Elsewhere = unsafe { core::mem::transmute::<&dyn Elsewhere, &'static dyn Elsewhere>(heap) };
-    let _back = Back(ELSEWHERE.replace(Some(heap)));
+    let heap: &'static dyn AlternateHeap =
+        unsafe { core::mem::transmute::<&dyn AlternateHeap, &'static dyn AlternateHeap>(heap) };
+    let _back = Back(ENTERED_HEAP.replace(Some(heap)));
     work()
 }
 
@@ -372,7 +373,7 @@ pub fn refusals_left() -> u64 {
 /// Bytes of the blocks that hold packets or are in a thread's cache: [`footprint`] minus the free blocks in the depots.
 /// Takes a lock for each size class.
 pub fn in_use() -> usize {
-    let theirs = elsewhere().map_or(0, |heap| heap.free_bytes());
+    let theirs = entered_heap().map_or(0, |heap| heap.free_bytes());
     footprint().saturating_sub(DEPOTS.free_bytes() + theirs)
 }
 

@@ -10,17 +10,17 @@ use pktbuf::{PktBuf, PlatformHeap, balance, in_use};
 use sync::profile::{Table, ThreadCounters};
 use sync::shuttle::Shuttle;
 use sync::{LockClass, LockKind, Platform, ThreadClass};
-use testbed::over::{Manner, Over};
+use testbed::over::{Variant, Variation};
 
 /// Shuttle's platform with a lock profile.
-type Profiled = Over<Shuttle, Profile>;
+type Profiled = Variation<Shuttle, Profile>;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Profile;
 
 static PROFILE: Table<Profiled> = Table::new();
 
-impl Manner for Profile {
+impl Variant for Profile {
     fn lock_counters() -> Option<&'static ThreadCounters> {
         Some(PROFILE.slot(Profiled::thread_index()))
     }

@@ -19,20 +19,20 @@ use crate::wait_queue::{Ticket, WaitQueue, Waiter};
 use crate::{Answer, Errno};
 
 /// A thread's entries in some queues, removed when this is dropped.
-pub(crate) struct Seats<P: Platform> {
+pub(crate) struct WaitEntries<P: Platform> {
     parker: Arc<Parker<P>>,
-    seats: Vec<(Arc<WaitQueue<P>>, Ticket)>,
+    entries: Vec<(Arc<WaitQueue<P>>, Ticket)>,
 }
 
-impl<P: Platform> Seats<P> {
+impl<P: Platform> WaitEntries<P> {
     pub(crate) fn new() -> Self {
-        Seats { parker: Arc::new(Parker::new()), seats: Vec::new() }
+        WaitEntries { parker: Arc::new(Parker::new()), entries: Vec::new() }
     }
 
     /// From now on wakes the thread on any of `bits`.
     pub(crate) fn join(&mut self, queue: &Arc<WaitQueue<P>>, bits: u32) {
         let ticket = queue.join(bits, Waiter::Thread(self.parker.clone()));
-        self.seats.push((queue.clone(), ticket));
+        self.entries.push((queue.clone(), ticket));
     }
 
     /// Sleeps until woken, or until `limit` has passed. False: it has passed.
@@ -45,9 +45,9 @@ impl<P: Platform> Seats<P> {
     }
 }
 
-impl<P: Platform> Drop for Seats<P> {
+impl<P: Platform> Drop for WaitEntries<P> {
     fn drop(&mut self) {
-        for (queue, ticket) in self.seats.drain(..) {
+        for (queue, ticket) in self.entries.drain(..) {
             queue.leave(ticket);
         }
     }
@@ -83,13 +83,13 @@ pub(crate) fn block<P: Platform, T>(
         return done;
     }
     let limit = Limit::new::<P>(time);
-    let mut seats = Seats::new();
-    seats.join(&file.waiters, bits);
+    let mut entries = WaitEntries::new();
+    entries.join(&file.waiters, bits);
     loop {
         if let Poll::Ready(done) = attempt(false) {
             return done;
         }
-        if !seats.sleep(&limit) {
+        if !entries.sleep(&limit) {
             return match attempt(true) {
                 Poll::Ready(done) => done,
                 Poll::Pending => Err(Errno::EAGAIN),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sync::Platform;
 
 use crate::description::{Description, Object};
-use crate::life::end;
+use crate::lifecycle::end;
 use crate::tcp_socket::Stage;
 use crate::{Errno, Sockets, as_seen, unspecified};
 

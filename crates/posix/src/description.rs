@@ -17,7 +17,7 @@ use crate::pipe::PipeEnd;
 use crate::tcp_socket::TcpSocket;
 use crate::udp_socket::UdpSocket;
 use crate::wait_queue::{WaitQueue, Waiter, bits};
-use crate::zeros::Zeros;
+use crate::zero_file::Zeros;
 
 pub(crate) enum Object<P: Platform> {
     Tcp(TcpSocket<P>),

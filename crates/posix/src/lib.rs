@@ -15,9 +15,9 @@
 //! |---|---|
 //! | `descriptors.rs` | numbers, and the open file description that each refers to |
 //! | `description.rs` | open file descriptions, shared by descriptors; when a socket closes |
-//! | `life.rs`, `messages.rs`, `control.rs`, `options.rs`, `splice.rs`, `poll.rs`, `epoll/` | the calls |
+//! | `lifecycle.rs`, `messages.rs`, `control.rs`, `options.rs`, `splice.rs`, `poll.rs`, `epoll/` | the calls |
 //! | `tcp_socket.rs` (with `stream.rs`, `receive.rs`, `settings.rs`, `reports.rs`, `fast_open.rs`, `info.rs`), `udp_socket.rs` | sockets |
-//! | `pipe.rs`, `zeros.rs` | other kinds of files, for `splice` and `sendfile` |
+//! | `pipe.rs`, `zero_file.rs` | other kinds of files, for `splice` and `sendfile` |
 //! | `wait_queue.rs`, `blocking.rs` | the waiters of a description, and blocking calls |
 //! | `errno.rs`, `transfer.rs` | error numbers; the bytes of a write |
 //!
@@ -38,7 +38,7 @@ mod epoll;
 mod errno;
 mod fast_open;
 mod info;
-mod life;
+mod lifecycle;
 mod messages;
 mod options;
 mod pipe;
@@ -52,7 +52,7 @@ mod tcp_socket;
 mod transfer;
 mod udp_socket;
 mod wait_queue;
-mod zeros;
+mod zero_file;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

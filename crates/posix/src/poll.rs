@@ -5,7 +5,7 @@ use std::time::Duration;
 use sync::Platform;
 
 use crate::Sockets;
-use crate::blocking::{Limit, Seats};
+use crate::blocking::{Limit, WaitEntries};
 use crate::wait_queue::bits;
 
 /// One entry of `poll`.
@@ -53,15 +53,15 @@ impl<P: Platform> Sockets<P> {
             return ready;
         }
         let limit = Limit::new::<P>(timeout);
-        let mut seats = Seats::<P>::new();
+        let mut entries = WaitEntries::<P>::new();
         // The call holds its descriptions, as Linux does.
         let files: Vec<_> = fds.iter().filter_map(|entry| Some((self.file(entry.fd).ok()?, entry.wanted()))).collect();
         for (file, wanted) in &files {
-            seats.join(&file.waiters, *wanted);
+            entries.join(&file.waiters, *wanted);
         }
         loop {
             let ready = self.try_poll(fds);
-            if ready > 0 || !seats.sleep(&limit) {
+            if ready > 0 || !entries.sleep(&limit) {
                 return ready;
             }
         }

@@ -65,7 +65,7 @@ impl<P: Platform> Stream<P> {
         self.unread_bytes.store(unread.len(), Ordering::Release);
         // Linux frees exactly the bytes read.
         if before > 0 {
-            ask(stack, &self.socket, Call::Keep(tcp::Keep { bytes: unread.len() }));
+            ask(stack, &self.socket, Call::ReportUnread(tcp::ReportUnread { bytes: unread.len() }));
         }
         now(Ok(data))
     }
@@ -108,7 +108,7 @@ impl<P: Platform> Stream<P> {
             Error::WouldBlock => Some(Poll::Pending),
             Error::NotConnected => None,
             // The connection ended with an error, which is reported once; then the stream has ended.
-            _ if self.told.swap(true, Ordering::AcqRel) => None,
+            _ if self.error_reported.swap(true, Ordering::AcqRel) => None,
             error => Some(now(Err(error.into()))),
         }
     }

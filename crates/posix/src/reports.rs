@@ -158,7 +158,7 @@ impl<P: Platform> TcpSocketState<P> {
             && self.reports.waits()
         {
             // A connection that has ended has notified all waiters.
-            let _ = stream.set(stack, SocketOption::TellOfAcknowledgement);
+            let _ = stream.set(stack, SocketOption::NotifyAcknowledged);
         }
     }
 

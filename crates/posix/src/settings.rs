@@ -169,8 +169,8 @@ impl SocketSettings {
                 | SocketOption::QuickAck(_)
                 | SocketOption::ErrorReports(_)
                 | SocketOption::EveryArrival(_)
-                | SocketOption::TellOfRoom
-                | SocketOption::TellOfAcknowledgement => {}
+                | SocketOption::NotifyWritable
+                | SocketOption::NotifyAcknowledged => {}
             }
         }
         options.keep_alive = keeps_alive.then_some(KeepAlive { ..timing });

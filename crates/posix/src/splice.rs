@@ -8,7 +8,7 @@ use crate::description::{Description, Object};
 use crate::pipe::pipe;
 use crate::transfer::Transfer;
 use crate::wait_queue::WaitQueue;
-use crate::zeros::Zeros;
+use crate::zero_file::Zeros;
 use crate::{Answer, Errno, Sockets, now};
 
 impl<P: Platform> Sockets<P> {

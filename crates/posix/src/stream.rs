@@ -31,7 +31,7 @@ pub(crate) struct Stream<P: Platform> {
     /// `connect` has not yet reported that it is established.
     opening: P::AtomicBool,
     /// The error with which the connection ended has been reported.
-    pub(crate) told: P::AtomicBool,
+    pub(crate) error_reported: P::AtomicBool,
     pub(crate) shut_read: P::AtomicBool,
     shut_write: P::AtomicBool,
 }
@@ -50,7 +50,7 @@ impl<P: Platform> Stream<P> {
             unread_bytes: P::AtomicUsize::new(0),
             ended: P::AtomicBool::new(false),
             opening: P::AtomicBool::new(opening),
-            told: P::AtomicBool::new(false),
+            error_reported: P::AtomicBool::new(false),
             shut_read: P::AtomicBool::new(false),
             shut_write: P::AtomicBool::new(false),
         }
@@ -81,13 +81,13 @@ impl<P: Platform> Stream<P> {
 
     /// Why the connection ended, if that was not reported yet.
     fn error(&self, stack: &Stack<P>) -> Option<Errno> {
-        if self.told.load(Ordering::Acquire) { None } else { self.status(stack)?.error.map(Errno::from) }
+        if self.error_reported.load(Ordering::Acquire) { None } else { self.status(stack)?.error.map(Errno::from) }
     }
 
     /// As [`Stream::error`], and marks it as reported.
     pub(crate) fn take_error(&self, stack: &Stack<P>) -> Option<Errno> {
         match ask(stack, &self.socket, Call::TakeError(tcp::TakeError)) {
-            Reply::Failure(Some(error)) if !self.told.swap(true, Ordering::AcqRel) => Some(error.into()),
+            Reply::Failure(Some(error)) if !self.error_reported.swap(true, Ordering::AcqRel) => Some(error.into()),
             _ => None,
         }
     }
@@ -153,7 +153,7 @@ impl<P: Platform> Stream<P> {
         // The error is reported once; after that, and after a shutdown, reads return the end of the stream.
         let failed = |transfer: &Transfer| match (transfer.done(), self.error(stack)) {
             (done, _) if done > 0 && !opening => now(Ok(done)),
-            (_, Some(error)) if !self.told.swap(true, Ordering::AcqRel) => now(Err(error)),
+            (_, Some(error)) if !self.error_reported.swap(true, Ordering::AcqRel) => now(Err(error)),
             _ => now(Err(Errno::EPIPE)),
         };
         if self.shut_write.load(Ordering::Acquire) || self.error(stack).is_some() {
@@ -226,7 +226,7 @@ impl<P: Platform> Stream<P> {
         // An opening connection notifies of its room when it is established.
         if wanted & bits::OUT & !events != 0 && status.state.is_synchronised() {
             // One that has ended meanwhile has notified all waiters.
-            let _ = self.set(stack, SocketOption::TellOfRoom);
+            let _ = self.set(stack, SocketOption::NotifyWritable);
         }
         events
     }
@@ -256,7 +256,7 @@ impl<P: Platform> Stream<P> {
         if ready.contains(Readiness::URGENT) {
             events |= bits::PRI;
         }
-        if status.error.is_some() && !flag(&self.told) {
+        if status.error.is_some() && !flag(&self.error_reported) {
             events |= bits::ERR;
         }
         events

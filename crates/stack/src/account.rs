@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use observe::Time;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, PerThread, Platform, Writers};
-use tcp::{Pressure, Scarcity, Standing};
+use tcp::{LimitClass, Pressure, Scarcity};
 
 /// A resource that the account tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,11 @@ const RESOURCES: [Resource; 3] = [Resource::Memory, Resource::Orphans, Resource:
 
 impl Resource {
     /// The resource that a connection of this standing uses.
-    fn of(standing: Standing) -> Option<Resource> {
+    fn of(standing: LimitClass) -> Option<Resource> {
         match standing {
-            Standing::Free => None,
-            Standing::Orphan => Some(Resource::Orphans),
-            Standing::TimeWait => Some(Resource::TimeWaits),
+            LimitClass::Free => None,
+            LimitClass::Orphan => Some(Resource::Orphans),
+            LimitClass::TimeWait => Some(Resource::TimeWaits),
         }
     }
 }
@@ -107,7 +107,7 @@ pub(crate) struct Charge {
     /// Bytes.
     pub(crate) memory: i64,
     /// How it counts.
-    pub(crate) standing: Standing,
+    pub(crate) standing: LimitClass,
 }
 
 impl<P: Platform> Account<P> {
@@ -215,7 +215,7 @@ impl<P: Platform> Account<P> {
     }
 
     /// Records the new standing of the connection with `charge`.
-    pub(crate) fn count(&self, entry: &Entry<P>, charge: &mut Charge, standing: Standing, config: &tcp::Config) {
+    pub(crate) fn count(&self, entry: &Entry<P>, charge: &mut Charge, standing: LimitClass, config: &tcp::Config) {
         let before = std::mem::replace(&mut charge.standing, standing);
         if before != standing {
             Resource::of(before).into_iter().for_each(|resource| self.enter(entry, resource, -1, config));
@@ -225,7 +225,7 @@ impl<P: Platform> Account<P> {
 
     /// The connection that has this charge is gone.
     pub(crate) fn discharge(&self, entry: &Entry<P>, mut charge: Charge, config: &tcp::Config) {
-        self.count(entry, &mut charge, Standing::Free, config);
+        self.count(entry, &mut charge, LimitClass::Free, config);
         if charge.memory != 0 {
             self.enter(entry, Resource::Memory, -charge.memory, config);
         }
@@ -371,8 +371,8 @@ mod tests {
 
     fn enter(account: &Account<Real>, entry: &Entry<Real>, count: i64, config: &tcp::Config) {
         let (before, after) = match count {
-            0.. => (Standing::Free, Standing::TimeWait),
-            _ => (Standing::TimeWait, Standing::Free),
+            0.. => (LimitClass::Free, LimitClass::TimeWait),
+            _ => (LimitClass::TimeWait, LimitClass::Free),
         };
         for _ in 0..count.abs() {
             account.count(entry, &mut Charge { memory: 0, standing: before }, after, config);

@@ -28,13 +28,13 @@ const AWAKE: u64 = 0;
 /// The thread has ended.
 const GONE: u64 = u64::MAX;
 /// The index of no thread. It differs from the value that stands for a thread without an index.
-const NOBODY: usize = usize::MAX - 1;
+const NO_THREAD: usize = usize::MAX - 1;
 
 /// One receive thread.
-struct Nap<P: Platform> {
+struct SleepState<P: Platform> {
     /// When it wakes, in nanoseconds; or [`AWAKE`] or [`GONE`].
     until: P::AtomicU64,
-    /// Index of the kernel's or the platform's thread that does its work; [`NOBODY`] at first.
+    /// Index of the kernel's or the platform's thread that does its work; [`NO_THREAD`] at first.
     runner: P::AtomicUsize,
     /// Ends its sleep, wherever it sleeps.
     wakers: Lock<Vec<Arc<dyn Wake>>, P>,
@@ -42,7 +42,7 @@ struct Nap<P: Platform> {
 
 /// The sleep of all receive threads of a stack. Any thread.
 pub struct Alarms<P: Platform> {
-    naps: Box<[CachePadded<Nap<P>>]>,
+    sleep_states: Box<[CachePadded<SleepState<P>>]>,
     /// Announcements of earlier work so far.
     count: CachePadded<P::AtomicU64>,
     /// Other threads run the timers of connections, and wake up for them by themselves.
@@ -52,15 +52,15 @@ pub struct Alarms<P: Platform> {
 impl<P: Platform> Alarms<P> {
     /// For `threads` receive threads, which count as awake until they first sleep.
     pub fn new(threads: usize) -> Self {
-        let nap = |_| {
-            CachePadded::new(Nap {
+        let sleep_state = |_| {
+            CachePadded::new(SleepState {
                 until: P::AtomicU64::new(AWAKE),
-                runner: P::AtomicUsize::new(NOBODY),
+                runner: P::AtomicUsize::new(NO_THREAD),
                 wakers: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
             })
         };
         Alarms {
-            naps: (0..threads).map(nap).collect(),
+            sleep_states: (0..threads).map(sleep_state).collect(),
             count: CachePadded::new(P::AtomicU64::new(0)),
             elsewhere: P::AtomicBool::new(false),
         }
@@ -68,7 +68,7 @@ impl<P: Platform> Alarms<P> {
 
     /// How receive thread `thread` is woken.
     pub fn add_wakers(&self, thread: usize, wakers: impl Iterator<Item = Arc<dyn Wake>>) {
-        self.naps[thread].wakers.lock().extend(wakers);
+        self.sleep_states[thread].wakers.lock().extend(wakers);
     }
 
     /// Whether connections' timers are run by threads of the architecture's own.
@@ -85,7 +85,7 @@ impl<P: Platform> Alarms<P> {
     /// The calling thread does the work of receive thread `thread` from now on.
     #[inline]
     pub fn run_here(&self, thread: usize) {
-        let (runner, me) = (&self.naps[thread].runner, P::thread_index());
+        let (runner, me) = (&self.sleep_states[thread].runner, P::thread_index());
         if runner.load(Ordering::Relaxed) != me {
             runner.store(me, Ordering::Relaxed);
         }
@@ -94,8 +94,9 @@ impl<P: Platform> Alarms<P> {
     /// Whether the calling thread does the work of an awake receive thread: it checks for work before it sleeps and
     /// needs no wake-up.
     #[inline]
-    fn looks_itself(nap: &Nap<P>) -> bool {
-        nap.runner.load(Ordering::Relaxed) == P::known_thread_index() && nap.until.load(Ordering::Relaxed) == AWAKE
+    fn is_own_thread_awake(sleep_state: &SleepState<P>) -> bool {
+        sleep_state.runner.load(Ordering::Relaxed) == P::known_thread_index()
+            && sleep_state.until.load(Ordering::Relaxed) == AWAKE
     }
 
     /// Thread `thread` is about to sleep until the time that `earliest` returns ([`Time::MAX`]: until woken). The
@@ -104,7 +105,7 @@ impl<P: Platform> Alarms<P> {
         let mut seen = self.count.load(Ordering::Acquire);
         loop {
             let until = earliest();
-            self.naps[thread].until.store(until.as_nanos().clamp(AWAKE + 1, GONE - 1), Ordering::Release);
+            self.sleep_states[thread].until.store(until.as_nanos().clamp(AWAKE + 1, GONE - 1), Ordering::Release);
             P::fence(Ordering::SeqCst);
             let now = self.count.load(Ordering::Acquire);
             if now == seen {
@@ -116,29 +117,29 @@ impl<P: Platform> Alarms<P> {
 
     /// Thread `thread` has woken.
     pub fn unpark(&self, thread: usize) {
-        self.naps[thread].until.store(AWAKE, Ordering::Relaxed);
+        self.sleep_states[thread].until.store(AWAKE, Ordering::Relaxed);
     }
 
     /// Thread `thread` has ended and runs no more work.
     pub fn leave(&self, thread: usize) {
-        self.naps[thread].until.store(GONE, Ordering::Relaxed);
+        self.sleep_states[thread].until.store(GONE, Ordering::Relaxed);
     }
 
     /// Whether thread `thread` sleeps, or is about to. For tests.
     pub fn sleeps(&self, thread: usize) -> bool {
-        !matches!(self.naps[thread].until.load(Ordering::Acquire), AWAKE | GONE)
+        !matches!(self.sleep_states[thread].until.load(Ordering::Acquire), AWAKE | GONE)
     }
 
     /// Announces work at `nanos` that any receive thread can do, and wakes a sleeping thread if none would wake by
     /// then. The caller has published the work and holds no guard.
     pub fn due(&self, nanos: u64) {
-        if self.naps.iter().any(|nap| Self::looks_itself(nap)) {
+        if self.sleep_states.iter().any(|sleep_state| Self::is_own_thread_awake(sleep_state)) {
             return;
         }
         self.announce();
         let mut sleeper = None;
-        for (thread, nap) in self.naps.iter().enumerate() {
-            match nap.until.load(Ordering::Relaxed) {
+        for (thread, sleep_state) in self.sleep_states.iter().enumerate() {
+            match sleep_state.until.load(Ordering::Relaxed) {
                 until if until <= nanos => return,
                 GONE => {}
                 _ => sleeper = sleeper.or(Some(thread)),
@@ -152,12 +153,12 @@ impl<P: Platform> Alarms<P> {
     /// As [`Alarms::due`], for work that only thread `thread` can do.
     #[cold]
     pub fn due_at(&self, thread: usize, nanos: u64) {
-        if self.naps.get(thread).is_some_and(|nap| Self::looks_itself(nap)) {
+        if self.sleep_states.get(thread).is_some_and(|sleep_state| Self::is_own_thread_awake(sleep_state)) {
             return;
         }
         self.announce();
-        if let Some(nap) = self.naps.get(thread)
-            && !(AWAKE..=nanos).contains(&nap.until.load(Ordering::Relaxed))
+        if let Some(sleep_state) = self.sleep_states.get(thread)
+            && !(AWAKE..=nanos).contains(&sleep_state.until.load(Ordering::Relaxed))
         {
             self.wake(thread);
         }
@@ -171,12 +172,12 @@ impl<P: Platform> Alarms<P> {
 
     /// Wakes all receive threads.
     pub fn wake_all(&self) {
-        (0..self.naps.len()).for_each(|thread| self.wake(thread));
+        (0..self.sleep_states.len()).for_each(|thread| self.wake(thread));
     }
 
     #[cold]
     fn wake(&self, thread: usize) {
-        let wakers = self.naps[thread].wakers.lock().clone();
+        let wakers = self.sleep_states[thread].wakers.lock().clone();
         wakers.iter().for_each(|waker| waker.wake());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use observe::Time;
 use smallvec::SmallVec;
 use sync::Platform;
-use tcp::listen::{self, Claim};
+use tcp::listen::{self, ListenMatch};
 use wire::FourTuple;
 
 use crate::call::ControlRequest;
@@ -71,11 +71,11 @@ impl<P: Platform> BoundSockets<P> {
     /// The receiver of `segment`, which belongs to no connection.
     pub fn unmatched(&self, segment: &tcp::Segment, now: Time) -> Unmatched<P> {
         let claim = listen::claim(segment);
-        if claim == Claim::Nothing {
+        if claim == ListenMatch::Nothing {
             return Unmatched::Nobody;
         }
         match self.listener(&segment.tuple) {
-            Some(listener) if claim == Claim::Listener => Unmatched::Listener(listener),
+            Some(listener) if claim == ListenMatch::Listener => Unmatched::Listener(listener),
             Some(listener) if listener.awaits_cookie(now) => Unmatched::Cookie(listener),
             _ => Unmatched::Nobody,
         }

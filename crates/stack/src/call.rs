@@ -7,8 +7,8 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Event, Keep, Outbox, PcbAccess, Peek, Receive, Send, SendMore, SendRecord, SendUrgent, SetOption,
-    Shutdown, Status, TakeError,
+    Abort, Close, Event, Outbox, PcbAccess, Peek, Receive, ReportUnread, Send, SendMore, SendRecord, SendUrgent,
+    SetOption, Shutdown, Status, TakeError,
 };
 
 use wire::rss::Toeplitz;
@@ -29,7 +29,7 @@ pub enum Call<P: Platform> {
     /// Copy in-order data and leave it queued.
     Peek(Peek),
     /// Report how much of the delivered payload has not been read yet.
-    Keep(Keep),
+    ReportUnread(ReportUnread),
     /// No more data in one or both directions.
     Shutdown(Shutdown),
     /// Graceful close (3.10.4); the user releases the connection.
@@ -53,7 +53,7 @@ pub enum Call<P: Platform> {
 impl<P: Platform> OpenRequest<P> {
     /// The flow that the request opens.
     pub(crate) fn flow(&self) -> Flow {
-        Flow { tuple: self.params.tuple, hash: self.socket.ready.note() }
+        Flow { tuple: self.params.tuple, hash: self.socket.ready.owner_word() }
     }
 }
 
@@ -101,7 +101,7 @@ pub enum Reply {
     OptionSet(<SetOption as Event>::Reply),
     /// To `TakeError`.
     Failure(<TakeError as Event>::Reply),
-    /// To `Keep`, `Close` and `Abort`, and to a change of replicas.
+    /// To `ReportUnread`, `Close` and `Abort`, and to a change of replicas.
     Done,
     /// To a call on a datagram socket that was sent to its home.
     Udp(Box<UdpReply>),
@@ -129,7 +129,7 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         Call::Send(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::Receive(event) => Reply::Received(event.run(pcb, out, now)),
         Call::Peek(event) => Reply::Peeked(event.run(pcb, out, now)),
-        Call::Keep(event) => {
+        Call::ReportUnread(event) => {
             event.run(pcb, out, now);
             Reply::Done
         }

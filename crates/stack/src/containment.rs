@@ -91,16 +91,16 @@ type Owed<P> = (usize, Arc<TcpSocket<P>>);
 pub struct Failures<P: Platform> {
     contains: bool,
     kept: Lock<VecDeque<Failure>, P>,
-    owed: Lock<Vec<Owed<P>>, P>,
-    owes: P::AtomicBool,
+    pending: Lock<Vec<Owed<P>>, P>,
+    has_pending: P::AtomicBool,
 }
 
 impl<P: Platform> Failures<P> {
     /// No failures yet. Without `contains` a caught panic is resumed.
     pub fn new(contains: bool) -> Self {
         let kept = Lock::new(LockKind::Blocking, LockClass::Failures, VecDeque::new());
-        let owed = Lock::new(LockKind::Blocking, LockClass::Failures, Vec::new());
-        Failures { contains: contains && !P::EXPLORED, kept, owed, owes: P::AtomicBool::new(false) }
+        let pending = Lock::new(LockKind::Blocking, LockClass::Failures, Vec::new());
+        Failures { contains: contains && !P::EXPLORED, kept, pending, has_pending: P::AtomicBool::new(false) }
     }
 
     /// Whether panics are contained.
@@ -109,30 +109,30 @@ impl<P: Platform> Failures<P> {
     }
 
     /// Records a connection ended by a panic that still unwinds.
-    pub(crate) fn owe(&self, socket: Arc<TcpSocket<P>>) {
-        self.owed.lock().push((P::thread_index(), socket));
-        self.owes.store(true, Ordering::Release);
+    pub(crate) fn defer_notification(&self, socket: Arc<TcpSocket<P>>) {
+        self.pending.lock().push((P::thread_index(), socket));
+        self.has_pending.store(true, Ordering::Release);
     }
 
     /// Notifies the users of connections that were ended while a panic unwound. The caller holds no guard.
     #[inline]
-    pub(crate) fn settle(&self) {
-        if self.owes.load(Ordering::Relaxed) {
-            self.tell();
+    pub(crate) fn notify_pending(&self) {
+        if self.has_pending.load(Ordering::Relaxed) {
+            self.notify();
         }
     }
 
     #[cold]
-    fn tell(&self) {
-        self.owes.store(false, Ordering::Release);
-        let owed = std::mem::take(&mut *self.owed.lock());
-        owed.into_iter().for_each(|(_, socket)| socket.ready.raise(CONDEMNED));
+    fn notify(&self) {
+        self.has_pending.store(false, Ordering::Release);
+        let pending = std::mem::take(&mut *self.pending.lock());
+        pending.into_iter().for_each(|(_, socket)| socket.ready.raise(CONDEMNED));
     }
 
     /// The connection that the calling thread's panic has ended, if any.
     fn victim(&self) -> Option<FourTuple> {
-        let owed = self.owed.lock();
-        let own = owed.iter().rev().find(|(thread, _)| *thread == P::thread_index());
+        let pending = self.pending.lock();
+        let own = pending.iter().rev().find(|(thread, _)| *thread == P::thread_index());
         own.map(|(_, socket)| socket.tuple())
     }
 
@@ -158,7 +158,7 @@ impl<P: Platform> Failures<P> {
         }
         counters.add(Counter::PanicsContained, 1);
         let scope = self.victim().map_or(scope, FaultScope::Connection);
-        let failure = Failure { thread: P::thread_name(), cause: sentence(&*panic), scope };
+        let failure = Failure { thread: P::thread_name(), cause: message(&*panic), scope };
         let mut kept = self.kept.lock();
         if kept.len() == KEPT {
             kept.pop_front();
@@ -176,7 +176,7 @@ impl<P: Platform> Failures<P> {
             Ok(result) => Some(result),
             Err(panic) => {
                 self.note(panic, FaultScope::Work, counters);
-                self.settle();
+                self.notify_pending();
                 None
             }
         }
@@ -184,7 +184,7 @@ impl<P: Platform> Failures<P> {
 }
 
 /// The message of a panic: nearly always a string.
-fn sentence(panic: &(dyn Any + Send)) -> String {
+fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -13,7 +13,7 @@ use sync::{Platform, Writers};
 
 use crate::links::Links;
 use crate::socket::poll::Number;
-use crate::socket::readiness::Audience;
+use crate::socket::readiness::Waiter;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
 
 /// Effects to perform once the guard is dropped. Make one for each guard, or for each batch of events under one guard.
@@ -83,12 +83,12 @@ impl<P: Platform> DeferredEffects<P> {
     #[inline]
     fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
         let (set, number) = match socket.rise(bits, writers) {
-            Audience::Nobody => {
+            Waiter::None => {
                 sync::walk::note(file!(), "the socket's user finds it ready: nobody sleeps on it");
                 return true;
             }
-            Audience::Member(set, number) => (set, number),
-            Audience::Others => {
+            Waiter::Member(set, number) => (set, number),
+            Waiter::Other => {
                 self.used = true;
                 return false;
             }
@@ -125,7 +125,7 @@ impl<P: Platform> DeferredEffects<P> {
     #[inline]
     pub fn announce(&mut self, cell: usize) {
         self.unannounced.insert(cell);
-        self.used |= !self.unannounced.is_plain();
+        self.used |= !self.unannounced.is_inline();
     }
 
     /// Takes a cell whose thread is to be notified.
@@ -150,7 +150,7 @@ impl<P: Platform> DeferredEffects<P> {
         if self.set.is_some() || !self.others.is_empty() {
             self.tell();
         }
-        let plain = self.dirty.is_plain() & self.unannounced.is_plain();
+        let plain = self.dirty.is_inline() & self.unannounced.is_inline();
         self.used = self.members.spilled() | self.others.spilled() | !plain;
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use observe::Time;
 use sync::{Lock, LockClass, LockKind, Platform};
 use tcp::config::FastOpenMode;
-use tcp::fast_open::{News, Offer};
+use tcp::fast_open::{DestinationUpdate, Offer};
 
 /// The cache of servers.
 pub struct Destinations<P: Platform> {
@@ -29,8 +29,8 @@ impl<P: Platform> Destinations<P> {
     }
 
     /// A connection has learnt something of `remote`; see [`tcp::fast_open::Destinations::learn`].
-    pub fn learn(&self, remote: IpAddr, news: &News, black_hole_timeout: Duration, now: Time) {
-        self.known.lock().learn(remote, news, black_hole_timeout, now);
+    pub fn learn(&self, remote: IpAddr, update: &DestinationUpdate, black_hole_timeout: Duration, now: Time) {
+        self.known.lock().learn(remote, update, black_hole_timeout, now);
     }
 
     /// Forgets everything.

@@ -328,7 +328,7 @@ pub(crate) fn cookie_arrives<P: Platform>(
         admission.abandon();
         return None;
     }
-    let mut route = RouteCache::as_of(shared.routes().generation());
+    let mut route = RouteCache::at_generation(shared.routes().generation());
     let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
     let pcb = syn_cookie::complete(half_open, &params, arrival, &mut out, now);
     shared.egress().emit(&flow, &mut route, &mut out, deferred);

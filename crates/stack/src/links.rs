@@ -125,14 +125,14 @@ impl<P: Platform> Links<P> {
     /// Notifies the devices that were given frames. The caller holds no guard.
     #[inline]
     pub(crate) fn notify(&self, dirty: &mut Dirty) {
-        self.ports.notify(dirty, |index, mail| self.look_for_room(index, mail));
+        self.ports.notify(dirty, |index, mail| self.check_room(index, mail));
     }
 
     /// The driver of this index must check for room in its queue, and may be asleep. With `mail`, the thread that has
     /// claimed the queue must check, whichever driver it runs.
     #[cold]
     #[inline(never)]
-    fn look_for_room(&self, index: usize, mail: bool) {
+    fn check_room(&self, index: usize, mail: bool) {
         if mail {
             self.wake_drivers();
         }

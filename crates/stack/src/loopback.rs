@@ -110,7 +110,7 @@ pub struct Receiver<P: Platform> {
 impl<P: Platform> Receiver<P> {
     /// Whether frames may have arrived since [`Receiver::begin`].
     #[inline]
-    pub fn is_raised(&self) -> bool {
+    pub fn has_frames(&self) -> bool {
         self.flags.raised[self.index].load(Ordering::Relaxed)
     }
 
@@ -120,7 +120,7 @@ impl<P: Platform> Receiver<P> {
     }
 
     /// The driver has left frames in the queue.
-    pub fn leave_some(&self) {
+    pub fn keep_raised(&self) {
         self.flags.raised[self.index].swap(true, Ordering::AcqRel);
     }
 }
@@ -207,7 +207,7 @@ impl<P: Platform> Links<P> {
     }
 
     /// The interface that has `address`, including the loopback interface: for packets of the stack to itself.
-    pub(crate) fn owner_among_all(&self, address: IpAddr) -> Option<usize> {
+    pub(crate) fn owner_including_loopback(&self, address: IpAddr) -> Option<usize> {
         self.interfaces().iter().position(|interface| interface.view.get().is_local(address))
     }
 }

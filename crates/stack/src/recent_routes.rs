@@ -24,7 +24,7 @@ impl RecentRoutes {
     #[inline]
     pub fn recall(&self, destination: IpAddr, generation: u32) -> RouteCache {
         let known = self.find(destination).filter(|route| route.generation == generation);
-        known.copied().unwrap_or_else(|| RouteCache::as_of(generation))
+        known.copied().unwrap_or_else(|| RouteCache::at_generation(generation))
     }
 
     #[inline]

@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<RouteCache>() == 24);
 
 impl RouteCache {
     /// No route yet; the path is known as of this generation of the routes.
-    pub fn as_of(generation: u32) -> RouteCache {
+    pub fn at_generation(generation: u32) -> RouteCache {
         RouteCache { generation: generation ^ 1, ..RouteCache::default() }
     }
 
@@ -36,13 +36,13 @@ impl RouteCache {
 
     /// A route of which only the port is known.
     #[inline]
-    pub fn by(port: u16) -> RouteCache {
+    pub fn via_port(port: u16) -> RouteCache {
         RouteCache { port, ..RouteCache::default() }
     }
 
     /// Forces a new look-up, as if routes had changed.
     #[cold]
-    pub fn outdate(&mut self) {
+    pub fn invalidate(&mut self) {
         if self.generation != 0 {
             self.generation = self.generation.wrapping_sub(2) | 1;
         }

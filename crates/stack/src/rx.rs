@@ -178,13 +178,13 @@ impl<P: Platform> Driver<P> {
     }
 
     /// The loop of a receive thread: batches while there are frames, sleep when there are none, until `stop` is set and
-    /// the thread woken. It outlives its devices: timers and, under `up`, callers still need it. Calls `told` once,
+    /// the thread woken. It outlives its devices: timers and, under `up`, callers still need it. Calls `on_gone` once,
     /// when every device has vanished or been given up.
     ///
     /// A panic loses the work in progress. After repeated panics without progress in between, the device that they come
     /// from is given up, as if unplugged; if they come from no device, the thread is given up with all its devices.
-    pub fn serve(&mut self, stop: &P::AtomicBool, told: impl FnOnce()) {
-        let mut told = Some(told);
+    pub fn serve(&mut self, stop: &P::AtomicBool, on_gone: impl FnOnce()) {
+        let mut on_gone = Some(on_gone);
         while !stop.load(Ordering::Acquire) && self.panics <= PANICS_IN_A_ROW {
             match self.contained(Self::turn) {
                 Some(0) => {}
@@ -195,16 +195,16 @@ impl<P: Platform> Driver<P> {
                 None => continue,
             }
             if self.gone()
-                && let Some(told) = told.take()
+                && let Some(on_gone) = on_gone.take()
             {
-                self.contained(|_, _| told());
+                self.contained(|_, _| on_gone());
             }
             if self.contained(|driver, _| driver.wait(None)).is_some() {
                 self.panics = 0;
             }
         }
-        if let Some(told) = told.filter(|_| self.panics > PANICS_IN_A_ROW) {
-            told();
+        if let Some(on_gone) = on_gone.filter(|_| self.panics > PANICS_IN_A_ROW) {
+            on_gone();
         }
     }
 
@@ -232,7 +232,7 @@ impl<P: Platform> Driver<P> {
         Counters::drop_many(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
         // The effects of the events before it must still be performed.
         let rest = attempt(|| {
-            self.shared.failures.settle();
+            self.shared.failures.notify_pending();
             deferred.flush(self.shared.links());
             self.active.end_of_batch(deferred);
         });
@@ -334,7 +334,7 @@ impl<P: Platform> Driver<P> {
             self.catch_up(&mut taken, deferred);
         }
         if taken.frames == 0 {
-            self.look_for_devices();
+            self.check_devices();
         }
         self.housekeeping(taken.now, deferred);
         taken.frames.max(usize::from(self.has_looped()))
@@ -343,7 +343,7 @@ impl<P: Platform> Driver<P> {
     /// Whether there are loopback packets for this driver.
     #[inline]
     fn has_looped(&self) -> bool {
-        self.loopback.as_ref().is_some_and(Receiver::is_raised)
+        self.loopback.as_ref().is_some_and(Receiver::has_frames)
     }
 
     /// A queue returned a full batch, and may hold frames that arrived before a deadline that has passed since. They
@@ -397,7 +397,7 @@ impl<P: Platform> Driver<P> {
         }
         self.at = self.sources.len();
         if self.has_looped() {
-            self.take_looped(&mut taken, deferred);
+            self.take_loopback(&mut taken, deferred);
         }
         deferred.flush(self.shared.links());
         self.active.end_of_batch(deferred);
@@ -407,13 +407,13 @@ impl<P: Platform> Driver<P> {
     /// Takes one batch of loopback packets.
     #[cold]
     #[inline(never)]
-    fn take_looped(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
+    fn take_loopback(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
         let Some(receiver) = &mut self.loopback else { return };
         let mut vector = std::mem::take(&mut self.vector);
         receiver.begin();
         let count = vector.receive(receiver.queue.as_mut(), Framing::Packet, self.keeps_batches);
         if count == vector.most() {
-            receiver.leave_some();
+            receiver.keep_raised();
         }
         if count != 0 {
             self.counters.add(Counter::FramesIn, count as u64);
@@ -432,7 +432,8 @@ impl<P: Platform> Driver<P> {
     /// A loopback packet: it arrives at the interface that has its destination.
     fn looped(&mut self, packet: PktBuf, followed: bool, now: Time, deferred: &mut DeferredEffects<P>) {
         let destination = ip::input::destination(&packet);
-        let Some(owner) = destination.and_then(|destination| self.shared.links().owner_among_all(destination)) else {
+        let Some(owner) = destination.and_then(|destination| self.shared.links().owner_including_loopback(destination))
+        else {
             // The address was given up meanwhile.
             return Counters::drop(&self.counters, DropReason::NotForUs);
         };
@@ -442,7 +443,7 @@ impl<P: Platform> Driver<P> {
     }
 
     /// The connections of a vanished device end, and none can be opened through it until it is back.
-    fn look_for_devices(&mut self) {
+    fn check_devices(&mut self) {
         for Source { port, interface, queue, .. } in &self.sources {
             let (gone, known) = (queue.gone(), self.lost.contains(port));
             if gone && !known {
@@ -460,7 +461,7 @@ impl<P: Platform> Driver<P> {
 
     fn housekeeping(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
         self.active.tick(now);
-        self.shared.failures.settle();
+        self.shared.failures.notify_pending();
         self.shared.control().weigh_memory(now);
         if self.shared.internet().deadline() <= now {
             let ways = (self.shared.egress(), self.shared.control());
@@ -484,12 +485,12 @@ impl<P: Platform> Driver<P> {
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.
     fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
-        for queue in self.looked_after(&self.shared.links().ports()[port]) {
+        for queue in self.served_queues(&self.shared.links().ports()[port]) {
             if queue.drain() {
                 queue.flush();
             }
             for before in 0..queue.blocked().min(ROOM_TURNS) {
-                let Some(target) = queue.next_with_room(before) else { break };
+                let Some(target) = queue.pop_ready_sender(before) else { break };
                 self.counters.add(Counter::RoomTurns, 1);
                 self.active.post(&mut Ingress::TransmitReady(target), now, deferred);
             }
@@ -514,7 +515,7 @@ impl<P: Platform> Driver<P> {
     pub fn wait(&mut self, limit: Option<Duration>) -> WaitOutcome {
         self.find_architecture();
         let now = self.shared.clock().now();
-        let until = self.shared.links().alarms().park(self.index, || self.looks_again(now));
+        let until = self.shared.links().alarms().park(self.index, || self.wake_deadline(now));
         let timeout = limit.into_iter().chain((until != Time::MAX).then(|| until - now)).min();
         let outcome = if self.has_looped() { WaitOutcome::Ready } else { self.sleep(timeout) };
         self.shared.links().alarms().unpark(self.index);
@@ -522,7 +523,7 @@ impl<P: Platform> Driver<P> {
     }
 
     /// The latest time at which it must check for work.
-    fn looks_again(&self, now: Time) -> Time {
+    fn wake_deadline(&self, now: Time) -> Time {
         if self.has_looped() {
             return now;
         }
@@ -551,20 +552,20 @@ impl<P: Platform> Driver<P> {
 
     /// Whether connections or frames wait for room in a device queue of this driver.
     fn waits_for_room(&self) -> bool {
-        self.transmit_queues().any(|queue| queue.may_wait())
+        self.transmit_queues().any(|queue| queue.may_have_waiters())
     }
 
     /// The transmit queues that this driver serves.
     fn transmit_queues(&self) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
-        self.shared.links().ports().iter().flat_map(|port| self.looked_after(port))
+        self.shared.links().ports().iter().flat_map(|port| self.served_queues(port))
     }
 
     /// Those of one port: the queue of this driver, and all that the calling thread has claimed.
     #[inline]
-    fn looked_after<'a>(&self, port: &'a Port<P>) -> impl Iterator<Item = &'a TransmitQueue<P, Target>> + use<'a, P> {
+    fn served_queues<'a>(&self, port: &'a Port<P>) -> impl Iterator<Item = &'a TransmitQueue<P, Target>> + use<'a, P> {
         let own = self.index;
         let queues = port.queues().iter().enumerate();
-        queues.filter(move |(index, queue)| *index == own || queue.is_mine()).map(|(_, queue)| queue)
+        queues.filter(move |(index, queue)| *index == own || queue.is_claimed_here()).map(|(_, queue)| queue)
     }
 
     /// Whether every device has vanished.

@@ -83,7 +83,7 @@ impl Wheel {
     }
 
     /// The time that the wheel has reached.
-    pub fn turned(&self) -> Time {
+    pub fn wheel_time(&self) -> Time {
         Time::from_nanos(self.tick << TICK_SHIFT)
     }
 

@@ -5,7 +5,7 @@
 //! link header of its next hop with the generation of the routes and neighbours; while that has not changed, a segment
 //! needs no table but the connection's own. The first emission after a change looks the route up again: it takes the
 //! new next hop, drops segments that are too large for the new path, and reports that in the outbox, so that the
-//! connection sends the data again in segments that fit (`Egress::path_news`).
+//! connection sends the data again in segments that fit (`Egress::path_update`).
 //!
 //! `tx/packets.rs` sends packets that are not segments of a connection: datagrams, fragments, ICMP errors, resets.
 
@@ -358,14 +358,14 @@ impl<P: Platform> Egress<P> {
     /// Records in IP what a connection has learnt about its path to `remote` ([`PathUpdate`]). Returns the event for
     /// the connection that follows, if any.
     #[cold]
-    pub(crate) fn path_news(
+    pub(crate) fn path_update(
         &self,
         remote: IpAddr,
-        news: PathUpdate,
+        update: PathUpdate,
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<RouteChanged> {
-        let (suspect, lost) = match news {
+        let (suspect, lost) = match update {
             PathUpdate::None => (false, None),
             PathUpdate::Suspect => (true, None),
             PathUpdate::Changed { lost, suspect } => (suspect, Some(lost)),

@@ -90,10 +90,10 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
     let asked =
         sent.iter().filter_map(|frame| discovered(frame)).any(|(_, m)| matches!(m, Message::RouterSolicit { .. }));
     assert!(asked, "routers are asked");
-    assert!(node.answers(&syn(FAR, formed())).is_empty(), "not an address yet");
+    assert!(node.exchange(&syn(FAR, formed())).is_empty(), "not an address yet");
     node.put(&advert(1800));
     node.settle();
-    assert!(node.answers(&syn(FAR, formed())).is_empty(), "under test");
+    assert!(node.exchange(&syn(FAR, formed())).is_empty(), "under test");
     let sent = listen(&mut node, Duration::from_secs(3));
     let group = ipv6::solicited_node(formed());
     let test = Message::NeighbourSolicit { target: formed(), source: None };
@@ -102,7 +102,7 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
     assert!(events.contains(&AddressEvent::Assigned(formed().into())), "{events:?}");
 
     // The answer to the far peer first resolves the router's link address, and then leaves through it.
-    let sent = node.answers(&syn(FAR, formed()));
+    let sent = node.exchange(&syn(FAR, formed()));
     let (_, question) = sent.iter().find_map(|frame| discovered(frame)).expect("a solicitation");
     assert!(matches!(question, Message::NeighbourSolicit { target, .. } if target == ROUTER), "{question:?}");
     let reply = Message::NeighbourAdvert {
@@ -113,7 +113,7 @@ fn an_interface_without_addresses_gets_them_from_its_router() {
         override_flag: true,
     };
     let own = ip::interface::link_local_from(STACK_MAC);
-    let sent = node.answers(&neighbour_discovery(ROUTER, own, &reply));
+    let sent = node.exchange(&neighbour_discovery(ROUTER, own, &reply));
     let (header, _) = sent.iter().find_map(|frame| tcp_of(frame)).expect("the SYN-ACK");
     assert!(header.flags.contains(TcpFlags::SYN | TcpFlags::ACK));
     assert_eq!(node.stack.stats().counters.get(Counter::RouterAdvertsIn), 0, "the driver counts what it hears");
@@ -125,11 +125,11 @@ fn a_configured_address_is_used_when_it_was_found_free() {
     let checked = || Addressing { checked: true, ..Addressing::default() };
     let mut node = node(vec![(STACK.into(), 24)], checked());
     let _listener = node.listen(80, 8);
-    assert!(node.answers(&Segment::syn(3000, 80).frame()).iter().all(|frame| tcp_of(frame).is_none()), "under test");
+    assert!(node.exchange(&Segment::syn(3000, 80).frame()).iter().all(|frame| tcp_of(frame).is_none()), "under test");
     let sent = listen(&mut node, Duration::from_secs(9));
     assert_eq!(sent.iter().filter(|frame| is_arp(frame)).count(), 5, "three probes, two announcements");
     node.put(&testbed::frames::arp_request());
-    let answers = node.answers(&Segment::syn(3000, 80).frame());
+    let answers = node.exchange(&Segment::syn(3000, 80).frame());
     assert!(answers.iter().any(|frame| tcp_of(frame).is_some()));
 
     // Another host claims it: defended once, then given up.
@@ -141,7 +141,7 @@ fn a_configured_address_is_used_when_it_was_found_free() {
     let events: Vec<_> = node.stack.shared().addresses().take_events().into_iter().map(|(_, e)| e).collect();
     let lost = AddressEvent::Conflict { address: STACK.into(), by: Some(other), lost: true };
     assert_eq!(events.last(), Some(&lost));
-    assert!(node.answers(&Segment::syn(3001, 80).frame()).is_empty(), "no longer ours");
+    assert!(node.exchange(&Segment::syn(3001, 80).frame()).is_empty(), "no longer ours");
 }
 
 #[test]
@@ -159,8 +159,11 @@ fn redirects_lead_along_the_link_and_ipv4_ones_only_where_wanted() {
     for redirects_v4 in [false, true] {
         let addressing = Addressing { redirects_v4, ..Addressing::default() };
         let gateways = vec![IpAddr::V4(PEER), IpAddr::V6(ROUTER)];
-        let mut node =
-            Node::<Real>::introduced(NodeConfig { addressing, gateways, ..NodeConfig::new(Architecture::named("up")) });
+        let mut node = Node::<Real>::with_known_peer(NodeConfig {
+            addressing,
+            gateways,
+            ..NodeConfig::new(Architecture::named("up"))
+        });
         let hop = |node: &Node<Real>, to: IpAddr| {
             node.stack.shared().routes().lookup(node.stack.shared().links(), to).map(|(_, hop)| hop)
         };
@@ -201,7 +204,7 @@ fn redirect_v4(better: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
 #[test]
 fn connections_from_an_address_that_is_given_up_end() {
     for arch in ["up", "connp-l:4", "msgp:2"].map(|name| name.parse::<Architecture>().expect("a plan")) {
-        let mut node = Node::<Real>::introduced(NodeConfig {
+        let mut node = Node::<Real>::with_known_peer(NodeConfig {
             addresses: vec![(STACK.into(), 24)],
             addressing: Addressing { checked: true, ..Addressing::default() },
             ..NodeConfig::new(arch)
@@ -211,12 +214,12 @@ fn connections_from_an_address_that_is_given_up_end() {
         node.put(&testbed::frames::arp_request());
         node.settle();
         let syn = Segment::syn(3000, 80);
-        let (answer, _) = node.answers(&syn.frame()).iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
+        let (answer, _) = node.exchange(&syn.frame()).iter().find_map(|frame| tcp_of(frame)).expect("a SYN-ACK");
         let ack = Segment { flags: TcpFlags::ACK, seq: answer.ack.0, ack: answer.seq.0.wrapping_add(1), ..syn };
         node.put(&ack.frame());
         node.settle();
         // One more handshake, which is never completed.
-        node.answers(&Segment::syn(3001, 80).frame());
+        node.exchange(&Segment::syn(3001, 80).frame());
         assert_eq!(node.stack.stats().connections, 2, "{arch:?}");
         let other = MacAddr([2, 0, 0, 0, 0, 0x77]);
         node.put(&claim(other, STACK));

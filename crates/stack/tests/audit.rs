@@ -32,14 +32,14 @@ fn syn(port: u16) -> Segment<'static> {
 /// A stack with an address of each family, which knows the peer by both, and listens at port 80.
 fn node(arch: Architecture) -> Node<Real> {
     let addresses = vec![(STACK.into(), 24), (STACK6.into(), 64)];
-    let mut node = Node::introduced(NodeConfig { ring_frames: 4096, addresses, ..NodeConfig::new(arch) });
-    assert_eq!(node.answers(&neighbour_solicitation()).len(), 1, "the stack tells its link address");
+    let mut node = Node::with_known_peer(NodeConfig { ring_frames: 4096, addresses, ..NodeConfig::new(arch) });
+    assert_eq!(node.exchange(&neighbour_solicitation()).len(), 1, "the stack tells its link address");
     node
 }
 
 /// The TCP segment that the stack sends after `frame`.
 fn answer(node: &mut Node<Real>, frame: &[u8]) -> Option<Header> {
-    let answers = node.answers(frame);
+    let answers = node.exchange(frame);
     assert!(answers.len() <= 1, "{} answers", answers.len());
     answers.first().map(|frame| tcp_of(frame).expect("TCP and nothing else").0)
 }
@@ -72,7 +72,7 @@ fn a_syn_to_many_is_met_with_silence(arch: Architecture) {
                 for flags in [TcpFlags::SYN, TcpFlags::ACK] {
                     port += 1;
                     let segment = Segment { flags, ..syn(port) };
-                    let answers = node.answers(&segment.frame_over(ends.to_mac(link)));
+                    let answers = node.exchange(&segment.frame_over(ends.to_mac(link)));
                     assert!(answers.is_empty(), "to {dst} in {link:?}, flags {flags:?}");
                 }
             }
@@ -99,7 +99,7 @@ fn a_syn_from_nobody_is_met_with_silence(arch: Architecture) {
             for flags in [TcpFlags::SYN, TcpFlags::ACK] {
                 port += 1;
                 let segment = Segment { flags, ..syn(port) };
-                let answers = node.answers(&segment.frame_over(ends(v6).from(src)));
+                let answers = node.exchange(&segment.frame_over(ends(v6).from(src)));
                 assert!(answers.is_empty(), "from {src}, flags {flags:?}");
             }
         }
@@ -117,7 +117,7 @@ fn a_wrong_checksum_is_met_with_silence(arch: Architecture) {
     for v6 in [false, true] {
         for (port, spoilt_by) in (2000..).zip([1, 0x80, 0x100, 0x8000, 0xfffe]) {
             let spoilt = Segment { checksum: Checksum::OffBy(spoilt_by), ..syn(port) };
-            assert!(node.answers(&spoilt.frame_over(ends(v6))).is_empty(), "IPv6 {v6}, off by {spoilt_by}");
+            assert!(node.exchange(&spoilt.frame_over(ends(v6))).is_empty(), "IPv6 {v6}, off by {spoilt_by}");
             assert!(is_syn_ack(answer(&mut node, &syn(port).frame_over(ends(v6)))), "the control");
         }
     }
@@ -223,7 +223,7 @@ fn connected(node: &mut Node<Real>, dst: Ipv6Addr) -> Arc<TcpSocket<Real>> {
     let listener = node.listen(80, 8);
     let ends = ends(true).to(dst);
     let ack = answer(node, &syn(2000).frame_over(ends)).expect("a SYN-ACK").seq.0.wrapping_add(1);
-    node.answers(&Segment::data((2000, 80), 0, ack, b"").frame_over(ends));
+    node.exchange(&Segment::data((2000, 80), 0, ack, b"").frame_over(ends));
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     socket
@@ -299,8 +299,8 @@ fn ip_chooses_the_address_of_an_open_over_ipv6(arch: Architecture) {
     let far: Ipv6Addr = "fd01::1".parse().expect("an address");
     let mut addresses: Vec<(IpAddr, u8)> = [STACK6, second, far].map(|address| (address.into(), 64)).to_vec();
     addresses.push((STACK.into(), 24));
-    let mut node = Node::introduced(NodeConfig { addresses, ..NodeConfig::new(arch) });
-    node.answers(&neighbour_solicitation());
+    let mut node = Node::with_known_peer(NodeConfig { addresses, ..NodeConfig::new(arch) });
+    node.exchange(&neighbour_solicitation());
     for (remote, ours) in [(PEER6, [STACK6, second]), ("fd01::9".parse().expect("an address"), [far, far])] {
         let remote = SocketAddr::new(remote.into(), 80);
         let socket = node.stack.connect(None, remote, &Default::default()).expect("there is a route");

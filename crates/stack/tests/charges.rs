@@ -16,12 +16,12 @@ const PORT: u16 = 80;
 
 /// A stack with one open connection without received data, and the peer's next acknowledgement number.
 fn connected(arch: Architecture, ends: Ends) -> (Node<Counting>, Arc<TcpSocket<Counting>>, u32) {
-    let mut node = Node::<Counting>::introduced(NodeConfig::new(arch));
-    node.answers(&frames::neighbour_solicitation());
+    let mut node = Node::<Counting>::with_known_peer(NodeConfig::new(arch));
+    node.exchange(&frames::neighbour_solicitation());
     let listener = node.listen(PORT, 8);
-    let answers = node.answers(&Segment::syn(2000, PORT).frame_over(ends));
+    let answers = node.exchange(&Segment::syn(2000, PORT).frame_over(ends));
     let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&Segment::ack((2000, PORT), ISS.wrapping_add(1), ack).frame_over(ends));
+    node.exchange(&Segment::ack((2000, PORT), ISS.wrapping_add(1), ack).frame_over(ends));
     (node, listener.accept().expect("a child waits"), ack)
 }
 
@@ -56,7 +56,7 @@ fn a_segment_that_arrives_is_a_frame_and_an_event(arch: Architecture) {
 fn a_call_is_charged_with_the_data_that_it_moves(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (mut node, socket, ack) = connected(arch, ends);
-        node.answers(&data(0, ack, b"question").frame_over(ends));
+        node.exchange(&data(0, ack, b"question").frame_over(ends));
         let receive = Call::Receive(tcp::Receive { max: 100 });
         let (reply, read) = charged(|| node.call(&socket, receive));
         assert_eq!(received(reply).expect("data").0, b"question");
@@ -70,7 +70,7 @@ fn what_a_call_sends_is_counted_by_segments(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (mut node, socket, ack) = connected(arch, ends);
         // The peer receives the data in one batch.
-        node.answers(&data(0, ack, b"x").frame_over(ends));
+        node.exchange(&data(0, ack, b"x").frame_over(ends));
         let (reply, wrote) = charged(|| node.call(&socket, send(&[7; 4000])));
         assert!(matches!(reply, Reply::Sent(Ok(_))));
         let sent = node.settle();

@@ -1,6 +1,6 @@
-//! What waits in the receive queues of datagram sockets, and in pieces for the rest of a packet, is in the one account of a stack's memory: with the limit for
-//! all (`tcp_mem`) reached, these queues grow no further and no connection is let in, and a socket with an empty queue
-//! still gets its datagram.
+//! What waits in the receive queues of datagram sockets, and in pieces for the rest of a packet, is in the one account
+//! of a stack's memory: with the limit for all (`tcp_mem`) reached, these queues grow no further and no connection is
+//! let in, and a socket with an empty queue still gets its datagram.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ const LEAST: u64 = udp::LEAST_RECEIVE_LIMIT as u64 + BLOCK;
 fn node(arch: Architecture, limit: u64) -> Node<Real> {
     let mut config = NodeConfig::new(arch);
     config.tcp.memory = Some(MemoryLimits { low: limit / 2, pressure: limit * 3 / 4, high: limit });
-    let mut node = Node::introduced(config);
-    node.answers(&frames::neighbour_solicitation());
+    let mut node = Node::with_known_peer(config);
+    node.exchange(&frames::neighbour_solicitation());
     node
 }
 
@@ -64,7 +64,7 @@ fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Archit
         let most = LIMIT + LIMIT / 16 + u64::from(SOCKETS) * LEAST;
         assert!((LIMIT..=most).contains(&memory(&node)), "{} bytes, {LIMIT} are the limit", memory(&node));
         assert!(node.stack.stats().counters.dropped(DropReason::UdpMemoryShort) > 0);
-        assert!(node.answers(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
+        assert!(node.exchange(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
         node.put(&Datagram::new(99, PORT + SOCKETS, b"question").frame_over(ends));
         node.settle();
         assert_eq!(take_all(&node, &quiet), 1, "a socket with room gets its datagram");
@@ -75,7 +75,7 @@ fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Archit
         assert_eq!(memory(&node), 0, "read or closed: all of it is given back");
         node.clock.advance(std::time::Duration::from_millis(2));
         node.settle();
-        assert_eq!(node.answers(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
+        assert_eq!(node.exchange(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
         drop(listener);
     }
 }
@@ -99,11 +99,11 @@ fn fragments_count_until_they_are_given_up(arch: Architecture) {
         }
         node.settle();
         assert!(memory(&node) > limit, "{} bytes", memory(&node));
-        assert!(node.answers(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
+        assert!(node.exchange(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
         node.clock.advance(ip::reassembly::LIFETIME_V6);
         node.settle();
         assert_eq!(memory(&node), 0, "all of it is given back");
-        assert_eq!(node.answers(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
+        assert_eq!(node.exchange(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
         drop(listener);
     }
 }

@@ -53,9 +53,9 @@ fn segments_are_made_where_the_device_wants_them(arch: Architecture) {
     node.put(&frames::arp_request());
     node.settle();
     let listener = node.listen(80, 8);
-    let answers = node.answers(&Segment::syn(2000, 80).frame());
+    let answers = node.exchange(&Segment::syn(2000, 80).frame());
     let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&Segment::ack((2000, 80), frames::ISS + 1, theirs).frame());
+    node.exchange(&Segment::ack((2000, 80), frames::ISS + 1, theirs).frame());
     let socket = listener.accept().expect("a child waits");
     assert_eq!(region.counts().home, 6, "all frames were dropped and are home");
 

@@ -14,7 +14,7 @@ const L3: usize = ethernet::HEADER_LEN;
 #[test]
 fn junk_fragments_leave_room_for_a_ping_in_pieces() {
     let mut node =
-        Node::<Real>::introduced(NodeConfig { ring_frames: 4096, ..NodeConfig::new(Architecture::named("up")) });
+        Node::<Real>::with_known_peer(NodeConfig { ring_frames: 4096, ..NodeConfig::new(Architecture::named("up")) });
     let (ends, before) = (Ends::PEER_TO_STACK, pktbuf::live());
     for n in 0..60_000u32 {
         // More fragments, each at its own offset: no packet is ever complete.
@@ -24,7 +24,7 @@ fn junk_fragments_leave_room_for_a_ping_in_pieces() {
         if n % 1000 == 0 {
             assert!(node.settle().is_empty());
             node.clock.advance(Duration::from_millis(50));
-            let answers: Vec<_> = ping_in_pieces(n as u16).iter().flat_map(|piece| node.answers(piece)).collect();
+            let answers: Vec<_> = ping_in_pieces(n as u16).iter().flat_map(|piece| node.exchange(piece)).collect();
             let whole: usize = answers.iter().map(|frame| frame.len() - L3 - 20).sum();
             assert_eq!((answers.len(), whole), (3, 4008), "the reply is cut as the request was");
         } else if n % 100 == 0 {

@@ -53,9 +53,9 @@ fn node(arch: Architecture) -> Node<Real> {
 }
 
 fn open(node: &mut Node<Real>, listener: &ListenerShared<Real>, ends: Ends, from: u16) -> Arc<TcpSocket<Real>> {
-    let answers = node.answers(&Segment::syn(from, PORT).frame_over(ends));
+    let answers = node.exchange(&Segment::syn(from, PORT).frame_over(ends));
     let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&Segment::ack((from, PORT), ISS.wrapping_add(1), next).frame_over(ends));
+    node.exchange(&Segment::ack((from, PORT), ISS.wrapping_add(1), next).frame_over(ends));
     listener.accept().expect("a child waits")
 }
 

@@ -20,7 +20,7 @@ use wire::{icmpv4, ipv4};
 const L3: usize = ethernet::HEADER_LEN;
 
 fn node(arch: Architecture) -> Node<Real> {
-    Node::introduced(NodeConfig { ring_frames: 4096, ..NodeConfig::new(arch) })
+    Node::with_known_peer(NodeConfig { ring_frames: 4096, ..NodeConfig::new(arch) })
 }
 
 /// P6 with transports behind the Internet layer: no SYN-ACK, no reset, no error.
@@ -59,11 +59,11 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(arch: Archit
         let open = Payload::from(Segment::syn(port, 80));
         let closed = Segment { flags: TcpFlags::ACK, ..Segment::syn(port, 81) }.into();
         for payload in [open, closed, Datagram::new(port, 99, b"nobody there").into()] {
-            let answers = node.answers(&ends.bytes(payload));
+            let answers = node.exchange(&ends.bytes(payload));
             assert!(answers.is_empty(), "{name}: {} answers to {payload:?}", answers.len());
         }
     }
-    assert_eq!(node.answers(&Segment::syn(3000, 80).frame()).len(), 1, "the control");
+    assert_eq!(node.exchange(&Segment::syn(3000, 80).frame()).len(), 1, "the control");
 }
 
 /// T8: neither ICMP errors nor a worker's resets beyond a thousand a second, no more than a quarter of either to one,
@@ -71,7 +71,7 @@ fn impossible_senders_and_misdirected_segments_are_met_with_silence(arch: Archit
 #[test]
 fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
     let gateways = vec![PEER.into()];
-    let mut node = Node::<Real>::introduced(NodeConfig {
+    let mut node = Node::<Real>::with_known_peer(NodeConfig {
         ring_frames: 4096,
         gateways,
         ..NodeConfig::new(Architecture::named("up"))
@@ -110,9 +110,9 @@ fn errors_and_resets_are_limited_and_never_longer_than_their_cause() {
 
 fn connected(node: &mut Node<Real>, port: u16) -> (std::sync::Arc<stack::socket::TcpSocket<Real>>, u32) {
     let listener = node.listen(80, 8);
-    let answers = node.answers(&Segment::syn(port, 80).frame());
+    let answers = node.exchange(&Segment::syn(port, 80).frame());
     let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&data(port, 0, theirs, b"").frame());
+    node.exchange(&data(port, 0, theirs, b"").frame());
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     (socket, theirs)
@@ -145,20 +145,20 @@ fn icmp_errors_are_believed_only_of_what_is_in_flight(arch: Architecture) {
     let before = next.wrapping_sub(1_000_000).to_be_bytes();
     old[L3 + 24..L3 + 28].copy_from_slice(&before);
     for lie in [too_big(600), icmpv4::Message::Unreachable { code: icmpv4::unreachable::PORT, mtu: 0 }] {
-        assert!(node.answers(&frames::icmp_error(lie, &old)).is_empty());
+        assert!(node.exchange(&frames::icmp_error(lie, &old)).is_empty());
     }
     let known = |node: &Node<Real>| {
         let now = node.clock.now();
         node.stack.shared().routes().reported_mtu(PEER.into(), now)
     };
     assert_eq!(known(&node), None, "the path is as wide as before");
-    node.answers(&frames::icmp_error(
+    node.exchange(&frames::icmp_error(
         icmpv4::Message::Unreachable { code: icmpv4::unreachable::PORT, mtu: 0 },
         &segment,
     ));
-    node.answers(&frames::icmp_error(too_big(68), &segment));
+    node.exchange(&frames::icmp_error(too_big(68), &segment));
     assert_eq!(known(&node), Some(552), "68 is not taken");
-    node.answers(&data(2000, 0, next.wrapping_add(400), b"still here").frame());
+    node.exchange(&data(2000, 0, next.wrapping_add(400), b"still here").frame());
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
     assert_eq!(testbed::node::received(got).map(|(data, _)| data), Some(b"still here".to_vec()));
 }
@@ -182,9 +182,9 @@ fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(arch: Ar
         node.call(&socket, send(&[5; 536]));
         let segment = node.settle().into_iter().find(|frame| tcp_of(frame).is_some()).expect("the data");
         let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: reported };
-        let again = node.answers(&frames::icmp_error(too_big, &segment));
+        let again = node.exchange(&frames::icmp_error(too_big, &segment));
         assert_eq!(tcp_of(&again[0]).map(|(_, data)| data.len()), Some(least), "{reported}");
-        node.answers(&data(2000, 0, next.wrapping_add(536), b"").frame());
+        node.exchange(&data(2000, 0, next.wrapping_add(536), b"").frame());
         node.call(&socket, send(&[5; 1000]));
         let later = node.settle();
         assert_eq!(tcp_of(&later[0]).map(|(_, data)| data.len()), Some(least), "{reported}");
@@ -192,9 +192,9 @@ fn segments_may_be_fragmented_on_a_path_below_the_floor_and_on_no_other(arch: Ar
             let header = ipv4::parse(&frame[L3..]).expect("IPv4");
             assert_eq!(header.dont_fragment, whole, "{reported}");
         }
-        node.answers(&data(2000, 0, next.wrapping_add(1536), b"").frame());
+        node.exchange(&data(2000, 0, next.wrapping_add(1536), b"").frame());
         node.pass(Duration::from_secs(700), Duration::from_secs(10));
-        node.answers(&data(2000, 0, next.wrapping_add(1536), b"!").frame());
+        node.exchange(&data(2000, 0, next.wrapping_add(1536), b"!").frame());
         node.pass(Duration::from_secs(1), Duration::from_millis(100));
         node.call(&socket, send(&[5; 536]));
         let later = node.settle();
@@ -220,7 +220,7 @@ fn a_udp_socket_is_told_no_less_than_the_floor(arch: Architecture) {
         send(&node).expect("sent");
         let sent = node.settle();
         let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: reported };
-        assert!(node.answers(&frames::icmp_error(too_big, &sent[0])).is_empty());
+        assert!(node.exchange(&frames::icmp_error(too_big, &sent[0])).is_empty());
         assert_eq!(send(&node), Err(udp::SendError::PathTooNarrow { mtu: told }), "{reported}");
         let known = node.stack.shared().routes().reported_mtu(PEER.into(), node.clock.now());
         assert_eq!(known, None, "{reported}");

@@ -22,9 +22,9 @@ const PORT: u16 = 80;
 /// A connection to the peer at `peer`: its socket, and the stack's next sequence number.
 fn open(node: &mut Node<Real>, peer: u16) -> (Arc<TcpSocket<Real>>, u32) {
     let listener = node.listen(PORT, 8);
-    let answers = node.answers(&Segment::syn(peer, PORT).frame());
+    let answers = node.exchange(&Segment::syn(peer, PORT).frame());
     let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&segment(peer, 0, theirs, b"").frame());
+    node.exchange(&segment(peer, 0, theirs, b"").frame());
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     (socket, theirs)
@@ -39,12 +39,12 @@ fn segment(peer: u16, at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
 /// The retransmission timer of data that has been acknowledged is still in the wheel. It fires and finds nothing due.
 #[every_arch]
 fn a_timer_that_was_overtaken_has_no_effect(arch: Architecture) {
-    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
     let (socket, next) = open(&mut node, 2000);
     node.call(&socket, send(b"text"));
     assert_eq!(node.settle().len(), 1);
     assert_eq!(node.stack.stats().timers, 1, "the retransmission timer");
-    assert!(node.answers(&segment(2000, 0, next.wrapping_add(4), b"").frame()).is_empty());
+    assert!(node.exchange(&segment(2000, 0, next.wrapping_add(4), b"").frame()).is_empty());
     assert_eq!(node.stack.stats().timers, 1, "its entry is left where it is");
     let before = node.stack.stats().counters;
     assert!(node.pass(Duration::from_secs(10), Duration::from_millis(1)).is_empty(), "nothing is sent");
@@ -57,7 +57,7 @@ fn a_timer_that_was_overtaken_has_no_effect(arch: Architecture) {
 /// A connection dies with a timer pending, and another takes its slot before that fires.
 #[every_arch]
 fn a_timer_does_not_outlive_its_connection(arch: Architecture) {
-    let mut node = Node::<Real>::introduced(NodeConfig { cpus: 1, ..NodeConfig::new(arch) });
+    let mut node = Node::<Real>::with_known_peer(NodeConfig { cpus: 1, ..NodeConfig::new(arch) });
     let (first, _) = open(&mut node, 2000);
     node.call(&first, send(b"never acknowledged"));
     node.call(&first, Call::Abort(tcp::Abort));
@@ -115,13 +115,13 @@ fn reader(node: &Node<Real>, socket: &Arc<TcpSocket<Real>>) -> (Arc<Reader>, mps
 #[every_arch]
 fn a_call_to_oneself_does_not_deadlock(arch: Architecture) {
     within(move || {
-        let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
         let (socket, next) = open(&mut node, 2000);
         let (reader, _) = reader(&node, &socket);
         socket.ready.watch(reader.clone());
-        let echoed = node.answers(&segment(2000, 0, next, b"one ").frame());
+        let echoed = node.exchange(&segment(2000, 0, next, b"one ").frame());
         assert!(echoed.iter().filter_map(|frame| tcp_of(frame)).any(|(_, data)| data == b"one "));
-        node.answers(&segment(2000, 4, next.wrapping_add(4), b"two").frame());
+        node.exchange(&segment(2000, 4, next.wrapping_add(4), b"two").frame());
         assert_eq!(*reader.data.lock().unwrap(), b"one two");
         assert!(reader.told.load(Ordering::Relaxed) >= 2);
         socket.ready.deregister();
@@ -132,7 +132,7 @@ fn a_call_to_oneself_does_not_deadlock(arch: Architecture) {
 #[every_arch]
 fn a_call_from_within_a_call_does_not_deadlock(arch: Architecture) {
     within(move || {
-        let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
         let (socket, _) = open(&mut node, 2000);
         let (reader, _) = reader(&node, &socket);
         socket.ready.watch(reader.clone());
@@ -154,7 +154,7 @@ fn a_call_from_within_a_call_does_not_deadlock(arch: Architecture) {
 #[every_arch]
 fn a_protocol_thread_may_call_itself(arch: Architecture) {
     within(move || {
-        let mut node = Node::<Real>::introduced(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
+        let mut node = Node::<Real>::with_known_peer(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
         let listener = node.listen(PORT, 8);
         node.put(&Segment::syn(2000, PORT).frame());
         let next = expect(&mut node, |header, _| header.flags.contains(TcpFlags::SYN)).wrapping_add(1);

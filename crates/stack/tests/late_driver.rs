@@ -20,12 +20,12 @@ fn counters(node: &Node<Real>) -> CounterSnapshot {
 
 /// A connection with unacknowledged data, and the acknowledgement for it.
 fn waits_for_an_acknowledgement(arch: Architecture) -> (Node<Real>, Vec<u8>) {
-    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
     let listener = node.listen(PORTS.1, 4);
-    let answers = node.answers(&Segment::syn(PORTS.0, PORTS.1).frame());
+    let answers = node.exchange(&Segment::syn(PORTS.0, PORTS.1).frame());
     let iss = tcp_of(&answers[0]).expect("a SYN,ACK").0.seq.0;
     let ack = |ack: u32| Segment::ack(PORTS, ISS.wrapping_add(1), ack).frame();
-    node.answers(&ack(iss.wrapping_add(1)));
+    node.exchange(&ack(iss.wrapping_add(1)));
     let socket = listener.accept().expect("the handshake is complete");
     node.call(&socket, send(b"text"));
     assert_eq!(node.settle().len(), 1, "the data leaves");

@@ -22,12 +22,12 @@ const PORT: u16 = 80;
 const PEERS: std::ops::Range<u16> = 2000..2064;
 
 fn node(arch: Architecture) -> Node<Real> {
-    Node::introduced(NodeConfig::new(arch))
+    Node::with_known_peer(NodeConfig::new(arch))
 }
 
 /// The flags of the one segment that answers `frame`.
 fn answer(node: &mut Node<Real>, frame: &[u8]) -> (TcpFlags, u32) {
-    let answers = node.answers(frame);
+    let answers = node.exchange(frame);
     assert_eq!(answers.len(), 1, "one segment answers");
     let (header, _) = tcp_of(&answers[0]).expect("the answer is TCP");
     (header.flags, header.seq.0)
@@ -48,7 +48,7 @@ fn ack(port: u16, theirs: u32) -> Segment<'static> {
 /// The peer at `port` completes a handshake; the stack's sequence number.
 fn open(node: &mut Node<Real>, port: u16) -> u32 {
     let seq = half_open(node, port);
-    assert!(node.answers(&ack(port, seq).frame()).is_empty(), "an acknowledgement is not answered");
+    assert!(node.exchange(&ack(port, seq).frame()).is_empty(), "an acknowledgement is not answered");
     seq
 }
 
@@ -138,7 +138,7 @@ fn an_accepted_child_outlives_its_listener(arch: Architecture) {
     assert!(node.settle().is_empty(), "nobody is told");
     at_rest(&node, &listener, 1);
     let data = Segment { data: b"still here?", flags: TcpFlags::ACK | TcpFlags::PSH, ..ack(2000, seq) };
-    node.answers(&data.frame());
+    node.exchange(&data.frame());
     let reply = node.call(&child, Call::Receive(tcp::Receive { max: 100 }));
     assert_eq!(received(reply), Some((b"still here?".to_vec(), false)));
     node.call(&child, send(b"yes"));
@@ -215,7 +215,7 @@ fn a_reset_during_the_handshake_frees_the_place(arch: Architecture) {
     for peer in PEERS {
         half_open(&mut node, peer);
         let reset = Segment { flags: TcpFlags::RST, seq: ISS.wrapping_add(1), ..Segment::syn(peer, PORT) };
-        assert!(node.answers(&reset.frame()).is_empty());
+        assert!(node.exchange(&reset.frame()).is_empty());
     }
     at_rest(&node, &listener, 0);
 }
@@ -227,11 +227,11 @@ fn a_flood_fills_the_syn_queue_and_no_more(arch: Architecture) {
     let mut terms = NodeConfig::new(arch);
     terms.tcp.syn_cookies = tcp::config::SynCookies::Never;
     terms.tcp.syn_backlog = LIMIT as u32;
-    let mut node = Node::<Real>::introduced(terms);
+    let mut node = Node::<Real>::with_known_peer(terms);
     let listener = node.listen(PORT, 16);
     let mut bytes = 0;
     for n in 0..4 * LIMIT as u16 {
-        let answers = node.answers(&Segment::syn(10_000 + n, PORT).frame());
+        let answers = node.exchange(&Segment::syn(10_000 + n, PORT).frame());
         assert_eq!(answers.len(), usize::from(usize::from(n) < LIMIT), "SYN number {n}");
         if usize::from(n) == LIMIT {
             bytes = node.stack.stats().bytes;
@@ -258,7 +258,7 @@ fn the_accept_queue_is_bounded(arch: Architecture) {
     open(&mut node, 2000);
     open(&mut node, 2001);
     for _ in 0..2 {
-        assert!(node.answers(&Segment::syn(2002, PORT).frame()).is_empty(), "the SYN is dropped: the peer repeats it");
+        assert!(node.exchange(&Segment::syn(2002, PORT).frame()).is_empty(), "the SYN is dropped: the peer repeats it");
     }
     assert_eq!(node.stack.stats().counters.dropped(DropReason::AcceptQueueFull), 2);
     let first = listener.accept().expect("a child waits");

@@ -33,9 +33,9 @@ struct Connection {
 
 impl Connection {
     fn open(arch: Architecture) -> Connection {
-        let mut node = Node::introduced(NodeConfig::new(arch));
+        let mut node = Node::with_known_peer(NodeConfig::new(arch));
         let listener = node.listen(PORT, 8);
-        let answers = node.answers(&Segment::syn(2000, PORT).frame());
+        let answers = node.exchange(&Segment::syn(2000, PORT).frame());
         let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
         let mut connection = Connection {
             socket: TcpSocket::new(node.stack.flow(([0; 4], 0).into(), ([0; 4], 0).into())),
@@ -54,7 +54,7 @@ impl Connection {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
         let segment = Segment { data, ..Segment::ack((2000, PORT), seq, self.next) };
         self.sent += data.len() as u32;
-        self.node.answers(&segment.frame());
+        self.node.exchange(&segment.frame());
     }
 }
 

@@ -188,7 +188,7 @@ fn unspecified(address: IpAddr) -> IpAddr {
 /// with one is dropped and counted, even if a listener and a socket accept every address.
 #[every_arch]
 fn what_comes_by_a_link_with_a_loopback_address_is_dropped_and_counted(arch: Architecture) {
-    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
     let listener = node.listen(PORT, 8);
     let socket = node.stack.bind_udp(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 7)).expect("a free port");
     let (v4, v6) = (Ends::PEER_TO_STACK, Ends::PEER_TO_STACK_V6.to(OWN6));
@@ -208,7 +208,7 @@ fn what_comes_by_a_link_with_a_loopback_address_is_dropped_and_counted(arch: Arc
         let payloads = [Payload::from(Segment::syn(5000, PORT)), Datagram::new(5000, 7, b"from elsewhere").into()];
         for payload in payloads {
             let before = node.driver.counters().dropped(reason);
-            assert!(node.answers(&ends.bytes(payload)).is_empty(), "{} to {}", ends.src, ends.dst);
+            assert!(node.exchange(&ends.bytes(payload)).is_empty(), "{} to {}", ends.src, ends.dst);
             assert_eq!(node.driver.counters().dropped(reason), before + 1, "{} to {}", ends.src, ends.dst);
         }
     }
@@ -220,7 +220,7 @@ fn what_comes_by_a_link_with_a_loopback_address_is_dropped_and_counted(arch: Arc
 #[every_arch]
 fn nothing_leaves_with_a_loopback_address(arch: Architecture) {
     let gateways = vec![PEER.into(), PEER6.into()];
-    let mut node = Node::<Real>::introduced(NodeConfig { gateways, ..NodeConfig::new(arch) });
+    let mut node = Node::<Real>::with_known_peer(NodeConfig { gateways, ..NodeConfig::new(arch) });
     for routes in ["127.0.0.0/8 via 10.0.0.2", "127.0.0.1/32 via 10.0.0.2", "10.0.0.1/32 via 10.0.0.2"] {
         node.stack.shared().routes().state(&routes.parse().expect("a route"), 0);
     }
@@ -336,7 +336,8 @@ fn both_ends_close_at_once(arch: Architecture) {
 fn connections_with_an_address_that_is_given_up_end_and_nothing_of_them_leaves(arch: Architecture) {
     let addressing = Addressing { checked: true, ..Addressing::default() };
     let (addresses, gateways) = (vec![(STACK.into(), 24), (ip("10.0.0.9"), 24)], vec![PEER.into()]);
-    let mut node = Node::<Real>::introduced(NodeConfig { addresses, gateways, addressing, ..NodeConfig::new(arch) });
+    let mut node =
+        Node::<Real>::with_known_peer(NodeConfig { addresses, gateways, addressing, ..NodeConfig::new(arch) });
     node.pass(Duration::from_secs(9), Duration::from_millis(50));
     let listener = node.listen(PORT, 8);
     let both = open(&mut node, &listener, STACK.into());

@@ -27,8 +27,8 @@ const ROUNDS: u32 = 8;
 
 /// A node whose peer is known.
 fn node(arch: Architecture) -> Node<Counting> {
-    let mut node = Node::<Counting>::introduced(NodeConfig::new(arch));
-    node.answers(&frames::neighbour_solicitation());
+    let mut node = Node::<Counting>::with_known_peer(NodeConfig::new(arch));
+    node.exchange(&frames::neighbour_solicitation());
     node
 }
 
@@ -44,11 +44,11 @@ struct Echo {
 impl Echo {
     fn open(node: &mut Node<Counting>, ends: Ends) -> Echo {
         let listener = node.listen(PORT, 8);
-        let answers = node.answers(&Segment::syn(2000, PORT).frame_over(ends));
+        let answers = node.exchange(&Segment::syn(2000, PORT).frame_over(ends));
         let acknowledged = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
         let mut segment = Echo::segment(ends, 0, acknowledged, b"");
         segment.flags = TcpFlags::ACK;
-        node.answers(&segment.frame_over(ends));
+        node.exchange(&segment.frame_over(ends));
         Echo { ends, socket: listener.accept().expect("a child waits"), sent: 0, acknowledged }
     }
 
@@ -133,10 +133,10 @@ fn to_accept_where_no_connection_waits_takes_no_lock(arch: Architecture) {
         nothing(&listener);
         for round in 0..2 {
             let from = 2000 + round;
-            let answers = node.answers(&Segment::syn(from, PORT).frame_over(ends));
+            let answers = node.exchange(&Segment::syn(from, PORT).frame_over(ends));
             nothing(&listener);
             let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-            node.answers(&Segment::ack((from, PORT), ISS.wrapping_add(1), next).frame_over(ends));
+            node.exchange(&Segment::ack((from, PORT), ISS.wrapping_add(1), next).frame_over(ends));
             assert!(listener.ready.get().contains(Readiness::ACCEPTABLE));
             let (accepted, spent) = spent(|| listener.accept());
             assert!(accepted.is_some());

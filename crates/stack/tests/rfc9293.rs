@@ -29,10 +29,10 @@ fn status(node: &Node<Real>, socket: &TcpSocket<Real>) -> StatusReport {
 /// A connection that the peer opened from this port.
 fn connected(node: &mut Node<Real>, port: u16) -> Arc<TcpSocket<Real>> {
     let listener = node.listen(80, 8);
-    let answers = node.answers(&Segment::syn(port, 80).frame());
+    let answers = node.exchange(&Segment::syn(port, 80).frame());
     let ack = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
     let seq = frames::ISS.wrapping_add(1);
-    node.answers(&Segment::ack((port, 80), seq, ack).frame());
+    node.exchange(&Segment::ack((port, 80), seq, ack).frame());
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     socket
@@ -47,7 +47,7 @@ fn waiting(node: &mut Node<Real>) -> (Arc<TcpSocket<Real>>, Vec<u8>) {
 }
 
 fn introduced(arch: Architecture) -> Node<Real> {
-    Node::introduced(NodeConfig::new(arch))
+    Node::with_known_peer(NodeConfig::new(arch))
 }
 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.9
@@ -113,7 +113,7 @@ fn soft_errors_reach_the_user_and_end_nothing(arch: Architecture) {
         let mut node = introduced(arch);
         let (socket, segment) = waiting(&mut node);
         assert_eq!(status(&node, &socket).soft_error, None);
-        node.answers(&frames::icmp_error(message, &segment));
+        node.exchange(&frames::icmp_error(message, &segment));
         let report = status(&node, &socket);
         assert_eq!((report.state, report.error), (State::Established, None), "{message:?}");
         assert_eq!(report.soft_error, Some(error), "{message:?}");
@@ -148,7 +148,7 @@ fn a_neighbour_that_is_silent_for_a_while_ends_no_handshake(arch: Architecture) 
     assert_eq!(syn_ack.flags, TcpFlags::SYN | TcpFlags::ACK);
     let (seq, ack) = (frames::ISS.wrapping_add(1), syn_ack.seq.0.wrapping_add(1));
     let segment = Segment::ack((4000, 80), seq, ack);
-    assert!(node.answers(&segment.frame()).is_empty());
+    assert!(node.exchange(&segment.frame()).is_empty());
     assert!(listener.accept().is_some(), "the connection is established");
 }
 
@@ -161,7 +161,7 @@ fn a_source_quench_is_dropped_without_a_word(arch: Architecture) {
     let (socket, segment) = waiting(&mut node);
     let before = status(&node, &socket);
     let quench = icmpv4::Message::Other { kind: 4, code: 0, rest: 0 };
-    assert!(node.answers(&frames::icmp_error(quench, &segment)).is_empty());
+    assert!(node.exchange(&frames::icmp_error(quench, &segment)).is_empty());
     let deferred = status(&node, &socket);
     assert_eq!((deferred.cwnd, deferred.ssthresh, deferred.soft_error), (before.cwnd, before.ssthresh, None));
     assert_eq!(node.driver.counters().dropped(DropReason::IcmpUnknownType), 1);
@@ -227,7 +227,7 @@ fn the_mss_that_is_announced_follows_what_the_path_carries(arch: Architecture) {
     let mut node = introduced(arch);
     let announced = |node: &mut Node<Real>, port| {
         let listener = node.listen(80, 8);
-        let answers = node.answers(&Segment::syn(port, 80).frame());
+        let answers = node.exchange(&Segment::syn(port, 80).frame());
         node.stack.unlisten(&listener);
         node.settle();
         tcp_of(&answers[0]).expect("a SYN-ACK").0.options.mss
@@ -235,7 +235,7 @@ fn the_mss_that_is_announced_follows_what_the_path_carries(arch: Architecture) {
     assert_eq!(announced(&mut node, 3000), Some(1460), "the interface takes 1500 bytes");
     let (_socket, segment) = waiting(&mut node);
     let too_big = icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu: 560 };
-    node.answers(&frames::icmp_error(too_big, &segment));
+    node.exchange(&frames::icmp_error(too_big, &segment));
     assert_eq!(announced(&mut node, 3001), Some(520));
 }
 
@@ -268,12 +268,12 @@ fn a_port_can_be_listened_on_while_a_connection_is_opened_from_it(arch: Architec
         let opening = node.stack.connect(Some(ours), theirs, &Default::default()).expect("it is free");
         if answered {
             // Both open at once.
-            node.answers(&Segment::syn(9, 80).frame());
+            node.exchange(&Segment::syn(9, 80).frame());
         }
         let state = if answered { State::SynReceived } else { State::SynSent };
         assert_eq!(status(&node, &opening).state, state);
         let listener = node.listen(80, 8);
-        let answers = node.answers(&Segment::syn(3000, 80).frame());
+        let answers = node.exchange(&Segment::syn(3000, 80).frame());
         let flags = answers.iter().filter_map(|frame| tcp_of(frame)).find(|(header, _)| header.dst_port == 3000);
         assert_eq!(flags.map(|(header, _)| header.flags), Some(TcpFlags::SYN | TcpFlags::ACK));
         assert_eq!(status(&node, &opening).state, state, "the one that is being opened is what it was");
@@ -300,7 +300,7 @@ fn ip_chooses_the_address_of_an_open_and_a_connection_keeps_its_own(arch: Archit
     let far = Ipv4Addr::new(10, 1, 0, 1);
     let addresses: [IpAddr; 3] = [other.into(), STACK.into(), far.into()];
     let terms = NodeConfig { addresses: addresses.map(|address| (address, 24)).to_vec(), ..NodeConfig::new(arch) };
-    let mut node = Node::introduced(terms);
+    let mut node = Node::with_known_peer(terms);
     for (remote, expected) in [(PEER, other), (Ipv4Addr::new(10, 1, 0, 9), far)] {
         let remote = SocketAddr::new(remote.into(), 80);
         let socket = node.stack.connect(None, remote, &Default::default()).expect("there is a route");

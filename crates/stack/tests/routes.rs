@@ -35,11 +35,11 @@ struct Line {
 
 impl Line {
     fn new(arch: Architecture) -> Line {
-        let mut node = Node::introduced(NodeConfig::new(arch));
+        let mut node = Node::with_known_peer(NodeConfig::new(arch));
         node.put(&introduction());
         node.settle();
         let (listener, theirs) = half_open(&mut node);
-        node.answers(&acknowledgement(theirs).frame());
+        node.exchange(&acknowledgement(theirs).frame());
         let socket = listener.accept().expect("a child waits");
         Line { node, socket, theirs, ours: frames::ISS + 1 }
     }
@@ -72,7 +72,7 @@ impl Line {
                 sizes.push(data.len());
             }
             let ack = Segment { seq: self.ours, ..acknowledgement(self.theirs) };
-            left = self.node.answers(&ack.frame());
+            left = self.node.exchange(&ack.frame());
         }
         sizes
     }
@@ -90,7 +90,7 @@ impl Line {
         let frames = self.send(10);
         let [frame] = &frames[..] else { panic!("{} frames", frames.len()) };
         self.theirs = self.theirs.wrapping_add(10);
-        self.node.answers(&Segment { seq: self.ours, ..acknowledgement(self.theirs) }.frame());
+        self.node.exchange(&Segment { seq: self.ours, ..acknowledgement(self.theirs) }.frame());
         MacAddr(*frame.first_chunk().expect("a link header"))
     }
 
@@ -117,7 +117,7 @@ fn introduction() -> Vec<u8> {
 
 fn half_open(node: &mut Node<Real>) -> (Arc<stack::socket::ListenerShared<Real>>, u32) {
     let listener = node.listen(80, 8);
-    let answers = node.answers(&Segment::syn(2000, 80).frame());
+    let answers = node.exchange(&Segment::syn(2000, 80).frame());
     let theirs = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
     (listener, theirs)
 }
@@ -177,12 +177,12 @@ fn without_a_route_a_connection_goes_on_and_says_so(arch: Architecture) {
 
 #[every_arch]
 fn a_route_that_changes_during_the_handshake_is_not_missed(arch: Architecture) {
-    let mut node = Node::introduced(NodeConfig::new(arch));
+    let mut node = Node::with_known_peer(NodeConfig::new(arch));
     let (listener, theirs) = half_open(&mut node);
     node.stack.shared().routes().state(&"10.0.0.0/24 mtu 300".parse().expect("a route"), 0);
     let again = node.pass(Duration::from_millis(1500), Duration::from_millis(100));
     assert!(tcp_of(&again[0]).is_some_and(|(header, _)| header.flags.contains(TcpFlags::SYN)), "the SYN-ACK, again");
-    node.answers(&acknowledgement(theirs).frame());
+    node.exchange(&acknowledgement(theirs).frame());
     let socket = listener.accept().expect("a child waits");
     let mut line = Line { node, socket, theirs, ours: frames::ISS + 1 };
     // Segments cut for the old path keep their boundaries; later ones have the new size.
@@ -197,7 +197,7 @@ fn what_a_router_said_of_the_path_is_forgotten_in_time(arch: Architecture) {
     let mut line = Line::new(arch);
     let first = line.send(PEER_MSS);
     let narrow = Message::Unreachable { code: 4, mtu: 560 };
-    let again = line.node.answers(&frames::icmp_error(narrow, &first[0]));
+    let again = line.node.exchange(&frames::icmp_error(narrow, &first[0]));
     assert_eq!(tcp_of(&again[0]).map(|(_, data)| data.len()), Some(520));
     line.theirs = line.theirs.wrapping_add(PEER_MSS as u32);
     line.hear();

@@ -281,8 +281,8 @@ fn next(node: &Node<Real>, socket: &UdpShared<Real>) -> Result<(Vec<u8>, u16), u
 /// Two datagram sockets with all kinds of state, used under one architecture and then under the other.
 fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     let what = format!("{from} to {to}, {}", ends.dst);
-    let mut node = Node::<Real>::introduced(NodeConfig::new(from));
-    node.answers(&frames::neighbour_solicitation());
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(from));
+    node.exchange(&frames::neighbour_solicitation());
     let v6 = ends.dst.is_ipv6();
     let group: IpAddr = if v6 { "ff15::77".parse().expect("a group") } else { [239, 1, 2, 3].into() };
     let (stack, peer) = (node.stack.clone(), SocketAddr::new(ends.src, ECHO));
@@ -295,19 +295,19 @@ fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     stack.set_checksum_free(&connected, true, false);
     node.settle();
     for (from, data) in [(2000, "first"), (2001, "second")] {
-        node.answers(&Datagram::new(from, BOUND, data.as_bytes()).frame_over(ends));
+        node.exchange(&Datagram::new(from, BOUND, data.as_bytes()).frame_over(ends));
     }
-    node.answers(&Datagram::new(ECHO, CONNECTED, b"of the peer").frame_over(ends));
+    node.exchange(&Datagram::new(ECHO, CONNECTED, b"of the peer").frame_over(ends));
     let payload = |data: &[u8]| PktBuf::from_slice(data).expect("a packet buffer");
     stack.send_udp(&connected, payload(b"refused"), None).expect("it is connected");
     let sent = node.settle();
-    node.answers(&port_unreachable(ends, &sent[0]));
+    node.exchange(&port_unreachable(ends, &sent[0]));
 
     stack.switch(to).unwrap_or_else(|refused| panic!("{what}: {refused}"));
 
     // Queued datagrams, in order; then new ones.
     assert_eq!(next(&node, &bound), Ok((b"first".to_vec(), 2000)), "{what}");
-    node.answers(&Datagram::new(2002, BOUND, b"third").frame_over(ends));
+    node.exchange(&Datagram::new(2002, BOUND, b"third").frame_over(ends));
     assert_eq!(next(&node, &bound), Ok((b"second".to_vec(), 2001)), "{what}");
     assert_eq!(next(&node, &bound), Ok((b"third".to_vec(), 2002)), "{what}");
     assert_eq!(next(&node, &bound), Err(udp::ReceiveError::WouldBlock), "{what}");
@@ -315,7 +315,7 @@ fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     // The error, the peer, its datagram, and no other peer's datagram.
     assert_eq!(stack.udp_remote(&connected), Some(peer), "{what}");
     assert_eq!(next(&node, &connected), Err(udp::ReceiveError::Refused), "{what}");
-    node.answers(&Datagram::new(ECHO + 1, CONNECTED, b"of another").frame_over(ends));
+    node.exchange(&Datagram::new(ECHO + 1, CONNECTED, b"of another").frame_over(ends));
     assert_eq!(next(&node, &connected), Ok((b"of the peer".to_vec(), ECHO)), "{what}");
     assert_eq!(next(&node, &connected), Err(udp::ReceiveError::WouldBlock), "{what}");
     // Options: no checksum is sent; the group, and the hops that its datagrams may take.
@@ -323,11 +323,11 @@ fn datagram_sockets_go_along(from: Architecture, to: Architecture, ends: Ends) {
     let ports = [CONNECTED.to_be_bytes(), ECHO.to_be_bytes(), 12_u16.to_be_bytes(), [0; 2]].concat();
     assert_eq!(udp_of(&node.settle(), v6), ports, "{what}");
     assert_eq!(stack.group_ttl(&joined), 9, "{what}");
-    node.answers(&Datagram::new(2000, BOUND, b"to all").frame_over(ends.to(group)));
+    node.exchange(&Datagram::new(2000, BOUND, b"to all").frame_over(ends.to(group)));
     assert_eq!(next(&node, &joined), Ok((b"to all".to_vec(), 2000)), "{what}");
     stack.leave_group(&joined, group, None).unwrap_or_else(|refused| panic!("{what}: {refused:?}"));
     // Then both are unbound, with their queues.
-    node.answers(&Datagram::new(2000, BOUND, b"never read").frame_over(ends));
+    node.exchange(&Datagram::new(2000, BOUND, b"never read").frame_over(ends));
     for socket in [&bound, &connected, &joined] {
         stack.unbind_udp(socket);
         assert_eq!(stack.udp_remote(socket), None, "{what}");
@@ -345,9 +345,9 @@ fn datagram_sockets_go_on_under_every_other_architecture(arch: Architecture) {
 /// A connection over a node's link; and the stack's next sequence number.
 fn open(node: &mut Node<Real>) -> (Arc<stack::socket::TcpSocket<Real>>, u32) {
     let listener = node.listen(PORT, 8);
-    let answers = node.answers(&Segment::syn(2000, PORT).frame());
+    let answers = node.exchange(&Segment::syn(2000, PORT).frame());
     let next = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
-    node.answers(&segment(0, next, b"").frame());
+    node.exchange(&segment(0, next, b"").frame());
     (listener.accept().expect("a child waits"), next)
 }
 
@@ -359,12 +359,12 @@ fn segment(at: u32, ack: u32, data: &[u8]) -> Segment<'_> {
 /// Architectures with threads of their own end them and start them.
 #[every_arch]
 fn threads_end_and_begin_with_their_architecture(arch: Architecture) {
-    let mut node = Node::<Real>::introduced(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
+    let mut node = Node::<Real>::with_known_peer(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
     let (socket, mut next) = open(&mut node);
     let mut at = 0;
     for to in Architecture::all().filter(|to| to.properties().own_threads).chain([arch]) {
         node.stack.switch(to).unwrap_or_else(|refused| panic!("{arch} to {to}: {refused}"));
-        assert!(!node.answers(&segment(at, next, b"text").frame()).is_empty() || node.stack.is_quiescent());
+        assert!(!node.exchange(&segment(at, next, b"text").frame()).is_empty() || node.stack.is_quiescent());
         at += 4;
         let (data, _) = received(node.call(&socket, Call::Receive(tcp::Receive { max: 100 }))).expect("text");
         assert_eq!(data, b"text", "{arch} to {to}");
@@ -372,7 +372,7 @@ fn threads_end_and_begin_with_their_architecture(arch: Architecture) {
         let sent = node.settle();
         assert_eq!(sent.iter().filter_map(|frame| tcp_of(frame)).next_back().expect("a segment").1, b"back");
         next = next.wrapping_add(4);
-        node.answers(&segment(at, next, b"").frame());
+        node.exchange(&segment(at, next, b"").frame());
     }
 }
 
@@ -380,11 +380,11 @@ fn threads_end_and_begin_with_their_architecture(arch: Architecture) {
 /// entries only for the cells of the current architecture and for threads, however often the stack was switched.
 #[every_arch]
 fn the_account_of_memory_does_not_grow_with_switches(arch: Architecture) {
-    let mut node = Node::<Real>::introduced(NodeConfig::new(arch));
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
     let (socket, next) = open(&mut node);
     let mut first = None;
     for round in 0..12 {
-        node.answers(&segment(4 * round, next, b"data").frame());
+        node.exchange(&segment(4 * round, next, b"data").frame());
         for to in Architecture::all().filter(|to| *to != arch) {
             node.stack.switch(to).unwrap_or_else(|refused| panic!("{arch} to {to}: {refused}"));
         }
@@ -401,7 +401,7 @@ fn the_account_of_memory_does_not_grow_with_switches(arch: Architecture) {
 /// The polling thread, which owns the one cell of the reference architecture, has not rested.
 #[test]
 fn a_stack_whose_driver_has_not_rested_is_not_switched() {
-    let Node { stack, mut driver, .. } = Node::<Real>::introduced(NodeConfig::new(Architecture::reference()));
+    let Node { stack, mut driver, .. } = Node::<Real>::with_known_peer(NodeConfig::new(Architecture::reference()));
     driver.rest();
     let (to_poller, orders) = mpsc::channel::<bool>();
     let (done, reports) = mpsc::channel();

@@ -20,12 +20,12 @@ fn node(arch: Architecture, cookies: SynCookies) -> Node<Real> {
     let mut terms = NodeConfig::new(arch);
     terms.tcp.syn_cookies = cookies;
     terms.tcp.syn_backlog = u32::from(LIMIT);
-    Node::introduced(terms)
+    Node::with_known_peer(terms)
 }
 
 /// The SYN of the peer at `port`; the sequence number of the SYN-ACK, if there is one.
 fn syn(node: &mut Node<Real>, port: u16) -> Option<u32> {
-    let answers = node.answers(&Segment::syn(port, PORT).frame());
+    let answers = node.exchange(&Segment::syn(port, PORT).frame());
     let (header, _) = tcp_of(answers.first()?).expect("the answer is TCP");
     assert_eq!(header.flags, TcpFlags::SYN | TcpFlags::ACK);
     Some(header.seq.0)
@@ -53,7 +53,7 @@ fn honest_clients_get_in_while_the_queue_is_full(arch: Architecture) {
         let bytes = node.stack.stats().bytes;
         let theirs = syn(&mut node, port).expect("a cookie");
         assert_eq!(node.stack.stats().bytes, bytes, "a cookie takes no memory");
-        assert!(node.answers(&ack(port, theirs)).is_empty());
+        assert!(node.exchange(&ack(port, theirs)).is_empty());
     }
     assert_eq!(listener.occupancy(), (usize::from(LIMIT), 32));
     let counters = node.stack.stats().counters - before.counters;
@@ -73,7 +73,7 @@ fn acknowledgements_without_a_valid_cookie_are_reset(arch: Architecture) {
     let mut node = node(arch, SynCookies::WhenFull);
     let listener = node.listen(PORT, 64);
     let reset = |node: &mut Node<Real>, port, theirs| {
-        let answers = node.answers(&ack(port, theirs));
+        let answers = node.exchange(&ack(port, theirs));
         tcp_of(answers.first().expect("an answer")).expect("TCP").0.flags.contains(TcpFlags::RST)
     };
     // No cookie was sent: none is checked.
@@ -95,7 +95,7 @@ fn cookies_can_be_had_always(arch: Architecture) {
     let listener = node.listen(PORT, 1);
     let theirs = syn(&mut node, 2000).expect("a cookie");
     assert_eq!((listener.occupancy(), node.stack.stats().connections), ((0, 0), 0));
-    node.answers(&ack(2000, theirs));
+    node.exchange(&ack(2000, theirs));
     assert_eq!(listener.occupancy(), (0, 1));
     assert!(syn(&mut node, 2001).is_none(), "the accept queue is full");
 }
@@ -106,7 +106,7 @@ fn a_small_backlog_alone_is_no_reason_for_cookies(arch: Architecture) {
     let listener = node.listen(PORT, 1);
     let theirs = syn(&mut node, 2000).expect("a SYN-ACK");
     assert_eq!(listener.occupancy(), (1, 0), "it is remembered");
-    node.answers(&ack(2000, theirs));
+    node.exchange(&ack(2000, theirs));
     assert_eq!(node.stack.stats().counters.get(Counter::SynCookiesOut), 0);
 }
 

@@ -42,15 +42,15 @@ fn the_stack_sees_what_the_rule_leaves_to_it_and_captures_see_all(arch: Architec
     let ends = Ends::PEER_TO_STACK;
     let (to_stack, to_bridge) = (Segment::syn(2000, 80).frame_over(ends), Segment::syn(2000, 81).frame_over(ends));
     let dropped = Datagram::new(2000, 80, b"datagram").frame_over(ends);
-    let answers = node.answers(&to_stack);
+    let answers = node.exchange(&to_stack);
     assert!(tcp_of(&answers[0]).is_some_and(|(header, _)| header.flags.contains(wire::tcp::TcpFlags::ACK)));
-    let back = node.answers(&to_bridge);
+    let back = node.exchange(&to_bridge);
     assert_eq!(
         back.iter().map(|frame| frame.to_vec()).collect::<Vec<_>>(),
         std::slice::from_ref(&to_bridge),
         "mirrored, not answered"
     );
-    assert!(node.answers(&dropped).is_empty());
+    assert!(node.exchange(&dropped).is_empty());
     let counted = node.driver.counters().dropped(DropReason::IpUnknownProtocol);
     assert_eq!(counted, 1, "dropped for the reason that the rule gave");
     let seen: Vec<Vec<u8>> = std::iter::from_fn(|| captured.take()).map(|one| one.frame.to_vec()).collect();

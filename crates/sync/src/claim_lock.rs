@@ -24,11 +24,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::{Atomic, CellLike, Guard, Lock, LockClass, LockKind, Platform, Real};
 
 /// The index of no thread. It differs from the value that stands for a thread without an index.
-const NOBODY: usize = usize::MAX - 1;
+const NO_THREAD: usize = usize::MAX - 1;
 
 /// See the head of this file.
 pub struct ClaimLock<T, P: Platform = Real> {
-    /// The claimant's index, or [`NOBODY`]. Becomes an index under the lock, and [`NOBODY`] by the claimant.
+    /// The claimant's index, or [`NO_THREAD`]. Becomes an index under the lock, and [`NO_THREAD`] by the claimant.
     claimant: P::AtomicUsize,
     /// The claimant is using the value. Read and written by the claimant only.
     busy: Cell<bool>,
@@ -86,7 +86,7 @@ impl<T, P: Platform> ClaimLock<T, P> {
     /// An unclaimed value.
     pub fn new(kind: LockKind, class: LockClass, value: T) -> Self {
         ClaimLock {
-            claimant: P::AtomicUsize::new(NOBODY),
+            claimant: P::AtomicUsize::new(NO_THREAD),
             busy: Cell::new(false),
             lock: Lock::new(kind, class, ()),
             value: P::Cell::new(value),
@@ -103,9 +103,9 @@ impl<T, P: Platform> ClaimLock<T, P> {
     #[inline]
     pub fn enter(&self) -> Result<ClaimGuard<'_, T, P>, Claimed> {
         let by_lock = match self.claimant.load(Relaxed) {
-            NOBODY => {
+            NO_THREAD => {
                 let guard = self.lock.lock();
-                if self.claimant.load(Acquire) != NOBODY {
+                if self.claimant.load(Acquire) != NO_THREAD {
                     return Err(Claimed);
                 }
                 Some(guard)
@@ -122,7 +122,7 @@ impl<T, P: Platform> ClaimLock<T, P> {
         let me = P::thread_index();
         let guard = self.lock.lock();
         match self.claimant.load(Acquire) {
-            NOBODY => self.claimant.store(me, Release),
+            NO_THREAD => self.claimant.store(me, Release),
             claimant => return claimant == me,
         }
         drop(guard);
@@ -130,17 +130,17 @@ impl<T, P: Platform> ClaimLock<T, P> {
     }
 
     /// Ends the calling thread's claim. False: it had none, or is using the value.
-    pub fn give_up(&self) -> bool {
-        let mine = self.is_mine() && !self.busy.get();
+    pub fn release_claim(&self) -> bool {
+        let mine = self.is_claimed_here() && !self.busy.get();
         if mine {
-            self.claimant.store(NOBODY, Release);
+            self.claimant.store(NO_THREAD, Release);
         }
         mine
     }
 
     /// Whether the calling thread has the claim.
     #[inline]
-    pub fn is_mine(&self) -> bool {
+    pub fn is_claimed_here(&self) -> bool {
         self.claimant.load(Relaxed) == P::known_thread_index()
     }
 }

@@ -70,9 +70,9 @@ impl<P: Platform> Default for Armed<P> {
 }
 
 /// The doorbell of a platform without descriptors: it keeps the protocol and wakes no reader.
-pub struct Silent<P: Platform>(Armed<P>);
+pub struct NoDoorbell<P: Platform>(Armed<P>);
 
-impl<P: Platform> DoorbellLike for Silent<P> {
+impl<P: Platform> DoorbellLike for NoDoorbell<P> {
     fn new() -> io::Result<Self> {
         Ok(Self(Armed::new()))
     }

@@ -61,7 +61,7 @@ pub use cache_padded::CachePadded;
 pub use charge::{Object, Step, ThreadClass};
 pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
-pub use doorbell::{Armed, DoorbellLike, Silent};
+pub use doorbell::{Armed, DoorbellLike, NoDoorbell};
 pub use index_stack::IndexStack;
 pub use lock::{Guard, Lock, LockKind, RawLock, UnknownLockKind, raw};
 pub use lock_class::{Before, Class, LockClass, class};

@@ -15,7 +15,7 @@ use ::loom::thread;
 
 use crate::forward_atomic::forward_atomic;
 use crate::lock_order::HeldLocks;
-use crate::{Atomic, CellLike, Ordering, Platform, Silent, ThreadClass};
+use crate::{Atomic, CellLike, NoDoorbell, Ordering, Platform, ThreadClass};
 
 /// Threads, memory and scheduling by loom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Platform for Loom {
     type AtomicBool = AtomicBool;
     type Cell<T> = Cell<T>;
     type JoinHandle = thread::JoinHandle<()>;
-    type Doorbell = Silent<Loom>;
+    type Doorbell = NoDoorbell<Loom>;
 
     fn spawn(
         name: &str,

@@ -14,7 +14,7 @@ use ::shuttle::{current, rand, thread};
 
 use crate::forward_atomic::forward_atomic;
 use crate::lock_order::HeldLocks;
-use crate::{Atomic, CellLike, Ordering, Platform, Silent, ThreadClass};
+use crate::{Atomic, CellLike, NoDoorbell, Ordering, Platform, ThreadClass};
 
 /// Threads, memory and scheduling by shuttle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Platform for Shuttle {
     type AtomicBool = AtomicBool;
     type Cell<T> = Cell<T>;
     type JoinHandle = thread::JoinHandle<()>;
-    type Doorbell = Silent<Shuttle>;
+    type Doorbell = NoDoorbell<Shuttle>;
 
     fn spawn(
         name: &str,

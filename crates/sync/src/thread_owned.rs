@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::{Atomic, CellLike, Platform, Real};
 
 /// The index of no thread. It differs from the value that stands for a thread without an index.
-const NOBODY: usize = usize::MAX - 1;
+const NO_THREAD: usize = usize::MAX - 1;
 
 /// See the head of this file.
 pub struct ThreadOwned<T, P: Platform = Real> {
-    /// The owner's index, or [`NOBODY`].
+    /// The owner's index, or [`NO_THREAD`].
     owner: P::AtomicUsize,
     /// Read and written by the owner only.
     busy: Cell<bool>,
@@ -98,7 +98,7 @@ impl<T, P: Platform> DerefMut for OwnerGuard<'_, T, P> {
 impl<T, P: Platform> ThreadOwned<T, P> {
     /// A cell without an owner.
     pub fn new(value: T) -> Self {
-        Self { owner: P::AtomicUsize::new(NOBODY), busy: Cell::new(false), value: P::Cell::new(value) }
+        Self { owner: P::AtomicUsize::new(NO_THREAD), busy: Cell::new(false), value: P::Cell::new(value) }
     }
 
     /// Uses the value, becoming its owner if there is none.
@@ -137,13 +137,13 @@ impl<T, P: Platform> ThreadOwned<T, P> {
     /// [`NotOwner`] if the caller does not own the cell, or is using it.
     pub fn release(&self) -> Result<(), NotOwner> {
         drop(self.enter()?);
-        self.owner.store(NOBODY, Release);
+        self.owner.store(NO_THREAD, Release);
         Ok(())
     }
 
     /// The owner's thread index, if there is an owner.
     pub fn owner(&self) -> Option<usize> {
-        Some(self.owner.load(Relaxed)).filter(|owner| *owner != NOBODY)
+        Some(self.owner.load(Relaxed)).filter(|owner| *owner != NO_THREAD)
     }
 
     /// The value, without a check: the exclusive borrow proves that there is no other user.
@@ -175,7 +175,7 @@ impl<T, P: Platform> ThreadOwned<T, P> {
     #[cold]
     fn claim(&self, caller: usize) -> Result<(), NotOwner> {
         // Acquire: sees what the thread that released the cell did with it.
-        match self.owner.compare_exchange(NOBODY, caller, Acquire, Relaxed) {
+        match self.owner.compare_exchange(NO_THREAD, caller, Acquire, Relaxed) {
             Ok(_) => Ok(()),
             Err(owner) => Err(NotOwner::Foreign { owner, caller }),
         }

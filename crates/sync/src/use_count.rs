@@ -68,7 +68,7 @@ impl<P: Platform> UseCount<P> {
     }
 
     /// Whether the word is closed and unused; all uses have happened before.
-    pub fn is_over(&self) -> bool {
+    pub fn is_drained(&self) -> bool {
         self.0.load(Acquire) & (OPEN | USES) == 0
     }
 

@@ -140,12 +140,12 @@ fn six_hundred_live_threads_count_exactly() {
 fn a_claimed_value_is_its_claimants_until_that_gives_it_up() {
     let value: ClaimLock<u32> = ClaimLock::new(LockKind::Blocking, LockClass::Group, 0);
     *value.enter().expect("nobody's") += 1;
-    assert!(!value.is_mine() && !value.give_up());
-    assert!(value.claim() && value.claim() && value.is_mine());
+    assert!(!value.is_claimed_here() && !value.release_claim());
+    assert!(value.claim() && value.claim() && value.is_claimed_here());
     let refused = |value: &ClaimLock<u32>| {
         thread::scope(|scope| {
             let other = scope.spawn(|| {
-                assert!(!value.give_up(), "only the claimant ends a claim");
+                assert!(!value.release_claim(), "only the claimant ends a claim");
                 (value.enter().err(), value.claim())
             });
             other.join().expect("no panic")
@@ -156,9 +156,9 @@ fn a_claimed_value_is_its_claimants_until_that_gives_it_up() {
         let mut inside = value.enter().expect("mine");
         *inside += 1;
         assert_eq!(value.enter().err(), Some(Claimed), "one reference at a time, also on one thread");
-        assert!(!value.give_up(), "not while it is in use");
+        assert!(!value.release_claim(), "not while it is in use");
     }
-    assert!(value.give_up());
+    assert!(value.release_claim());
     assert_eq!(refused(&value), (None, true), "anybody's, and then the other thread's, which has ended");
 }
 
@@ -182,7 +182,7 @@ fn a_claim_excludes() {
         for _ in 0..COUNT {
             assert!(value.claim());
             *value.enter().expect("mine") += 1;
-            assert!(value.give_up());
+            assert!(value.release_claim());
         }
     });
     assert_eq!(*value.enter().expect("nobody's"), COUNT + entered.into_inner());

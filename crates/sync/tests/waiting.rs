@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use sync::ring::Mpsc;
-use sync::{Doorbell, DoorbellLike, Parker, Platform, Real, Silent, ThreadClass};
+use sync::{Doorbell, DoorbellLike, NoDoorbell, Parker, Platform, Real, ThreadClass};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -101,7 +101,7 @@ fn a_polling_reader_misses_nothing() {
 
 #[test]
 fn a_silent_doorbell_keeps_the_protocol() {
-    let bell = Silent::<Real>::new().expect("needs nothing");
+    let bell = NoDoorbell::<Real>::new().expect("needs nothing");
     assert!(!bell.ring());
     bell.arm();
     assert!(bell.ring() && !bell.ring());

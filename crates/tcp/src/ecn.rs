@@ -15,7 +15,7 @@
 
 use observe::{Counter, Time};
 use wire::SeqNumber;
-use wire::tcp::{EcnCounters, RareOptions, TcpFlags};
+use wire::tcp::{EcnCounters, ExtraOptions, TcpFlags};
 
 use crate::access::PcbMut;
 use crate::config::{Config, Ecn, EcnOption};
@@ -83,7 +83,7 @@ fn granted(asked: TcpFlags, flags: TcpFlags) -> EcnMode {
 }
 
 /// The bits that report the mark of a received SYN or SYN-ACK (RFC 9768 tables 2 and 3).
-fn told(mark: u8) -> TcpFlags {
+fn mark_bits(mark: u8) -> TcpFlags {
     match mark {
         ECT_1 => TcpFlags::CWR.union(TcpFlags::ECE),
         ECT_0 => TcpFlags::AE,
@@ -97,7 +97,7 @@ pub(crate) fn syn_ack_flags(mode: EcnMode, mark: u8) -> TcpFlags {
     match mode {
         EcnMode::Off => TcpFlags::NONE,
         EcnMode::Classic => TcpFlags::ECE,
-        EcnMode::Accurate => told(mark),
+        EcnMode::Accurate => mark_bits(mark),
     }
 }
 
@@ -130,7 +130,7 @@ impl HeaderOut {
     pub(crate) fn first_ecn_option(&mut self, config: &Config) -> Option<EcnCounters> {
         self.marks.0 &= !Marks::OPTION;
         if let Some(ecn) = self.ecn.as_deref_mut() {
-            ecn.news = true;
+            ecn.counters_changed = true;
         }
         self.ecn_option(config)
     }
@@ -141,12 +141,12 @@ impl HeaderOut {
         let ecn = self.ecn.as_deref_mut().filter(|ecn| ecn.mode == EcnMode::Accurate && ecn.option)?;
         let due = match config.ecn_option {
             EcnOption::Never => false,
-            EcnOption::Sparing => ecn.news,
+            EcnOption::Sparing => ecn.counters_changed,
             EcnOption::Always => true,
         };
         let [ect0, ce, ect1] = ecn.bytes_in;
         due.then(|| {
-            ecn.news = false;
+            ecn.counters_changed = false;
             EcnCounters::new(ect0, ce, ect1, 3, true)
         })
     }
@@ -164,7 +164,7 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
     // We send SYNs without a mark: any mark that the server saw was set by the path. The combination that is not
     // assigned yet counts as unchanged.
     let heard = flags.intersection(ACE);
-    let unchanged = heard == told(NOT_ECT) || heard == TcpFlags::AE.union(TcpFlags::ECE);
+    let unchanged = heard == mark_bits(NOT_ECT) || heard == TcpFlags::AE.union(TcpFlags::ECE);
     ecn.capable = unchanged || !out.config.ecn_fallback;
     ecn.option = rare(segment).ecn.is_some() && out.config.ecn_option != EcnOption::Never;
     if segment.ecn() == CE {
@@ -172,13 +172,13 @@ pub(crate) fn connected(parts: &mut PcbMut<'_>, segment: &Segment, out: &Outbox<
     }
     let (capable, option) = (ecn.capable, ecn.option);
     parts.header_out.marks.set_capable(capable);
-    parts.header_out.marks.set_echo(told(segment.ecn()));
+    parts.header_out.marks.set_echo(mark_bits(segment.ecn()));
     if option {
         // RFC 9768 section 3.2.3.2.1: the acknowledgement of the SYN-ACK has the option and may be lost, so the first
         // data has it as well.
         parts.header_out.marks.0 |= Marks::OPTION;
     }
-    if heard == told(CE) {
+    if heard == mark_bits(CE) {
         // RFC 9768 section 3.2.2.2: our SYN met congestion, which reduces the window and is not counted in s.cep.
         cut_first_window(parts.send_window, out, now);
     }
@@ -223,12 +223,12 @@ fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &
     if heard == TcpFlags::NONE {
         // RFC 9768 section 3.2.2.4: the path clears the bits, and would hide marks.
         ecn.capable = false;
-        ecn.deaf = true;
+        ecn.reports_ignored = true;
     } else if handshake {
         // Our SYN-ACK had no mark.
-        let changed = heard == told(ECT_0) || heard == told(ECT_1) || heard == told(CE);
+        let changed = heard == mark_bits(ECT_0) || heard == mark_bits(ECT_1) || heard == mark_bits(CE);
         ecn.capable = !changed || !config.ecn_fallback;
-        ecn.marks_out = if heard == told(CE) { FIRST_COUNT + 1 } else { FIRST_COUNT };
+        ecn.marks_out = if heard == mark_bits(CE) { FIRST_COUNT + 1 } else { FIRST_COUNT };
     }
     if passive {
         ecn.option = rare(segment).ecn.is_some() && config.ecn_option != EcnOption::Never;
@@ -236,7 +236,7 @@ fn first_segment(ecn: &mut EcnState, segment: &Segment, passive: bool, config: &
     handshake
 }
 
-fn rare(segment: &Segment) -> RareOptions {
+fn rare(segment: &Segment) -> ExtraOptions {
     segment.rare_options()
 }
 
@@ -359,8 +359,8 @@ fn accurate(segment: &Segment, progress: Progress, parts: &mut PcbMut<'_>, out: 
     let marked = count_arrival(ecn, segment, out);
     // It must not be taken for a duplicate acknowledgement, which has SACK blocks where SACK is agreed on.
     let distinct = sack && ho.sack.is_none();
-    let pure = marked && segment.seq_len() == 0 && ecn.owes_answer(segments_out) && distinct;
-    let told = if handshake { ecn.marks_out != FIRST_COUNT } else { heard(ecn, segment, progress, mss) };
+    let pure = marked && segment.seq_len() == 0 && ecn.needs_ack(segments_out) && distinct;
+    let told = if handshake { ecn.marks_out != FIRST_COUNT } else { read_marks(ecn, segment, progress, mss) };
     ho.marks.set_capable(ecn.capable);
     ho.marks.set_echo(ace_flags(ecn.marks_in));
     if told {
@@ -377,7 +377,7 @@ fn accurate(segment: &Segment, progress: Progress, parts: &mut PcbMut<'_>, out: 
 impl EcnState {
     /// A segment without data has arrived with a mark. RFC 9768 section 3.2.2.5.1: the third since we last sent
     /// anything must be answered, though it acknowledges nothing.
-    fn owes_answer(&mut self, segments_out: u32) -> bool {
+    fn needs_ack(&mut self, segments_out: u32) -> bool {
         let (sent, marks) = self.unanswered;
         let marks = if sent == segments_out { marks + 1 } else { 1 };
         self.unanswered = (segments_out, marks);
@@ -423,7 +423,7 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
     };
     *bytes = bytes.wrapping_add(len) & 0x00ff_ffff;
     ecn.seen = true;
-    ecn.news |= len > 0;
+    ecn.counters_changed |= len > 0;
     let marked = segment.ecn() == CE;
     if marked {
         out.count(Counter::EcnMarksIn, 1);
@@ -433,16 +433,16 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
 }
 
 /// Reads the peer's report of our marks. True if there were new ones.
-fn heard(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) -> bool {
+fn read_marks(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) -> bool {
     // Without an earlier option there is no difference that shows what has met congestion since.
     let known = ecn.option;
     let counters = rare(segment).ecn;
     ecn.option |= counters.is_some_and(|counters| counters.ce().is_some());
     // An acknowledgement that was overtaken would seem to count backwards, that is, far ahead.
-    if ecn.deaf || progress.may_be_old() {
+    if ecn.reports_ignored || progress.may_be_old() {
         return false;
     }
-    let told = counters.and_then(|counters| heard_bytes(ecn, &counters));
+    let told = counters.and_then(|counters| read_byte_counters(ecn, &counters));
     let packets = progress.delivered.div_ceil(mss.max(1));
     ecn.note_ack(packets);
     let marks = ace_count(segment.header.flags).wrapping_sub(ecn.marks_out) % CIRCLE;
@@ -452,7 +452,7 @@ fn heard(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) ->
 }
 
 /// Reads the option's counters of our bytes; returns how many more have met congestion, if it reports that.
-fn heard_bytes(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
+fn read_byte_counters(ecn: &mut EcnState, counters: &EcnCounters) -> Option<u32> {
     let mut marked = None;
     for (index, told) in [counters.ect0(), counters.ce(), counters.ect1()].into_iter().enumerate() {
         let Some(told) = told else { continue };

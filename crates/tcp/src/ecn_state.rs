@@ -56,7 +56,7 @@ impl Marks {
     }
 
     /// Whether the next new data must have the option of accurate ECN.
-    pub(crate) fn tells_counters(self) -> bool {
+    pub(crate) fn needs_option(self) -> bool {
         self.0 & Self::OPTION != 0
     }
 
@@ -73,17 +73,17 @@ impl Marks {
 
     /// Whether the next new data carries any ECN signal beyond that of all data.
     #[inline]
-    pub(crate) fn tells_news(self) -> bool {
+    pub(crate) fn has_signal(self) -> bool {
         self.0 & (Self::REDUCED | Self::OPTION) != 0
     }
 
     /// Whether the next new data must have CWR.
-    pub(crate) fn tells_reduction(self) -> bool {
+    pub(crate) fn needs_cwr(self) -> bool {
         self.0 & Self::REDUCED != 0
     }
 
     /// New data has left.
-    pub(crate) fn reduction_told(&mut self) {
+    pub(crate) fn cwr_sent(&mut self) {
         self.0 &= !Self::REDUCED;
     }
 }
@@ -111,11 +111,11 @@ pub(crate) struct EcnState {
     /// The peer's option was seen, so that ours will arrive.
     pub(crate) option: bool,
     /// Something was counted since the option left last.
-    pub(crate) news: bool,
+    pub(crate) counters_changed: bool,
     /// A segment of the peer was capable of ECN, or marked.
     pub(crate) seen: bool,
     /// The peer's reports of marks are ignored: the path clears the bits (RFC 9768 sections 3.2.2.1 and 3.2.2.4).
-    pub(crate) deaf: bool,
+    pub(crate) reports_ignored: bool,
     /// Segments that an acknowledgement covers, in sixteenths: a moving average, 0 before the first.
     pub(crate) usual_ack: u32,
     /// Segments that we had sent when the last mark arrived, and how many marks have arrived since the last of them.
@@ -140,9 +140,9 @@ impl EcnState {
             capable: true,
             first: true,
             option: false,
-            news: true,
+            counters_changed: true,
             seen: false,
-            deaf: false,
+            reports_ignored: false,
             usual_ack: 0,
             unanswered: (0, 0),
             cut_until: None,

@@ -72,10 +72,10 @@ pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, Keep, LinkDown, Open, OptionValues, PathMtu, Peek,
-    Peeked, Receive, ReceiveRest, Received, Reclaim, RecoveryState, RouteChanged, SegmentArrives, Send, SendMore,
-    SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Start, Status, StatusReport, TakeError, TakeNews,
-    Timeouts, Traffic, TransmitReady,
+    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, LinkDown, Open, OptionValues, PathMtu, Peek, Peeked,
+    Receive, ReceiveRemainder, Received, Reclaim, RecoveryState, ReportUnread, RouteChanged, SegmentArrives, Send,
+    SendMore, SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Start, Status, StatusReport,
+    TakeDestinationUpdate, TakeError, Timeouts, Traffic, TransmitReady,
 };
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;
@@ -85,6 +85,6 @@ pub use pcb::Pcb;
 pub use pcb::Rate;
 pub use pcb::shaping::Limited;
 pub use profile::Profile;
-pub use scarcity::{Pressure, Scarcity, Standing};
+pub use scarcity::{LimitClass, Pressure, Scarcity};
 pub use segment::{Checked, Segment, Verify};
 pub use state::State;

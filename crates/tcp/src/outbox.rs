@@ -10,7 +10,7 @@ use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 
 use crate::config::Config;
-use crate::scarcity::{Scarcity, Standing};
+use crate::scarcity::{LimitClass, Scarcity};
 
 /// Readiness of a socket as a set of bits. In [`Outbox::ready`]: bits that rose during the event. In a status report:
 /// the level.
@@ -38,7 +38,7 @@ impl Readiness {
     pub const URGENT: Readiness = Readiness(128);
     /// The peer has acknowledged our FIN, and so all that was ever sent.
     pub const FLUSHED: Readiness = Readiness(512);
-    /// SND.UNA has moved: raised once, after [`crate::SocketOption::TellOfAcknowledgement`] has requested it.
+    /// SND.UNA has moved: raised once, after [`crate::SocketOption::NotifyAcknowledged`] has requested it.
     pub const ACKNOWLEDGED: Readiness = Readiness(1024);
     /// A transient problem, which the status reports ([`crate::StatusReport::soft_error`]).
     pub const SOFT_ERROR: Readiness = Readiness(256);
@@ -94,13 +94,13 @@ pub enum TableChange {
         /// As [`TableChange::Remove`]; otherwise its user will close it.
         remove: bool,
     },
-    /// An active open has learnt about its destination: run [`crate::TakeNews`].
-    News,
+    /// An active open has learnt about its destination: run [`crate::TakeDestinationUpdate`].
+    DestinationLearnt,
     /// An active open is complete. All that the connection waits for now is in [`Outbox::deadline`]: a wake that it
     /// asked for before, above all for its SYN, can be taken back. It would only find nothing due.
     Opened {
-        /// As [`TableChange::News`].
-        news: bool,
+        /// As [`TableChange::DestinationLearnt`].
+        learnt: bool,
     },
 }
 
@@ -158,7 +158,7 @@ pub struct Outbox<'c> {
     /// Phase AFTER: bytes of memory by which the connection's buffers, sent and received, have grown; negative: shrunk.
     pub memory: i64,
     /// Phase AFTER: how the connection counts from now on, if that may have changed.
-    pub standing: Option<Standing>,
+    pub standing: Option<LimitClass>,
 }
 
 impl<'c> Outbox<'c> {

@@ -18,12 +18,12 @@ use wire::tcp::TcpFlags;
 
 use crate::config::Config;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, Awaited, Doubt, HeaderOut, IDLE_CHECK, Limit, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::pcb::{Ack, Awaited, FrtoState, HeaderOut, IDLE_CHECK, Limit, Mode, RetransmitQueue, SendWindow, Timer};
 use crate::tick::Tick;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
 use segments::{COUNTERS, Draft, data_draft, emit_data, emit_data_with_counters};
-pub(crate) use segments::{fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack, tell_user_timeout};
+pub(crate) use segments::{advertise_user_timeout, fast_syn, probe, pure_ack, reset, reset_at, syn, syn_ack};
 
 /// Largest data of a super-segment: 65 535 less the longest IP and TCP headers.
 const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
@@ -55,7 +55,7 @@ pub(crate) fn transmit_inlined(
     now: Time,
     ack: Ack,
 ) -> Advertised {
-    let news = ho.has_news();
+    let news = ho.has_unadvertised();
     let before = out.segments.len();
     if ack == Ack::Pure {
         pure_ack(sw, ho, out, now);
@@ -312,7 +312,7 @@ fn put_new(
     }
     if len > 0 {
         draft.class = ho.marks.class();
-        if ho.marks.tells_news() {
+        if ho.marks.has_signal() {
             return put_news(sw, rq, ho, out, now, (draft, fin));
         }
     }
@@ -333,10 +333,10 @@ fn put_news(
     now: Time,
     (mut draft, mut fin): (Draft, bool),
 ) -> Result<u32, Hold> {
-    if ho.marks.tells_reduction() {
+    if ho.marks.needs_cwr() {
         draft.flags.insert(TcpFlags::CWR);
     }
-    let counters = ho.marks.tells_counters();
+    let counters = ho.marks.needs_option();
     let most = u32::from(sw.mss).saturating_sub(COUNTERS).max(1);
     let cut = counters && draft.len > most;
     if cut {
@@ -349,7 +349,7 @@ fn put_news(
     if !sent {
         return Err(Hold::Starved);
     }
-    ho.marks.reduction_told();
+    ho.marks.cwr_sent();
     let bytes = note_new(sw, out, (len, fin), now);
     if cut {
         // The option made it small, not the user: Nagle's rule does not wait for it.

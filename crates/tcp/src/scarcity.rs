@@ -21,7 +21,7 @@ pub enum Pressure {
 
 /// How a connection counts against the limits on connections without a user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Standing {
+pub enum LimitClass {
     /// Against none of them.
     #[default]
     Free,

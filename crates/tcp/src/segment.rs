@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use wire::checksum::{Sum, pseudo_header};
-use wire::tcp::{HEADER_LEN, Header, RareOptions, TcpFlags};
+use wire::tcp::{ExtraOptions, HEADER_LEN, Header, TcpFlags};
 use wire::{FourTuple, ParseError, SeqNumber};
 
 /// IP protocol number of TCP.
@@ -113,9 +113,9 @@ impl Segment {
 
     /// The options that few segments carry, read from the header's bytes; none once these are gone.
     #[cold]
-    pub fn rare_options(&self) -> RareOptions {
+    pub fn rare_options(&self) -> ExtraOptions {
         let options = usize::from(self.header.header_len).saturating_sub(HEADER_LEN);
-        self.data.before(options).map_or(RareOptions::NONE, RareOptions::parse)
+        self.data.before(options).map_or(ExtraOptions::NONE, ExtraOptions::parse)
     }
 
     /// SEG.LEN: bytes of sequence space, SYN and FIN included.

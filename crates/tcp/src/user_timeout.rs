@@ -1,39 +1,39 @@
 //! The user time-out as the two ends advertise it to each other (RFC 5482): the option on our SYN, on the first segment
 //! after it and whenever the user changes the value; and the use of the peer's.
 //!
-//! The RFC's variables: ADV_UTO is [`Exchange::told`], ENABLED is true if there is one, CHANGEABLE if the user has not
-//! set a user time-out, and USER_TIMEOUT is `UserSettings::user_timeout`. The option is advisory, and may be lost:
-//! nothing waits for it. What may never happen: a peer that changes a time-out set by our user, or exceeds the limits
-//! of the configuration.
+//! The RFC's variables: ADV_UTO is [`AdvertisedTimeouts::advertised`], ENABLED is true if there is one, CHANGEABLE if
+//! the user has not set a user time-out, and USER_TIMEOUT is `UserSettings::user_timeout`. The option is advisory, and
+//! may be lost: nothing waits for it. What may never happen: a peer that changes a time-out set by our user, or exceeds
+//! the limits of the configuration.
 
 use core::time::Duration;
 
 use observe::Time;
-use wire::tcp::{RareOptions, UserTimeout};
+use wire::tcp::{ExtraOptions, UserTimeout};
 
 use crate::access::PcbMut;
 use crate::config::Config;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Exchange, HeaderIn, SendWindow, milliseconds};
+use crate::pcb::{AdvertisedTimeouts, HeaderIn, SendWindow, milliseconds};
 use crate::segment::Segment;
 
-fn told(header_in: &HeaderIn) -> Option<UserTimeout> {
-    header_in.settings.as_ref().and_then(|settings| settings.exchange.told)
+fn advertised(header_in: &HeaderIn) -> Option<UserTimeout> {
+    header_in.settings.as_ref().and_then(|settings| settings.exchange.advertised)
 }
 
 /// The option of our SYN.
-pub(crate) fn of_syn(header_in: &HeaderIn) -> RareOptions {
-    RareOptions { user_timeout: told(header_in), ..RareOptions::NONE }
+pub(crate) fn of_syn(header_in: &HeaderIn) -> ExtraOptions {
+    ExtraOptions { user_timeout: advertised(header_in), ..ExtraOptions::NONE }
 }
 
 /// Advertises it in a separate acknowledgement, if it has changed. The option is not sent reliably.
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.2
 //# Consequently, implementations MUST NOT assume that UTO options are transmitted reliably.
-pub(crate) fn tell(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
-    let Some(user_timeout) = told(parts.header_in) else { return false };
-    output::tell_user_timeout(parts.send_window, user_timeout, parts.header_out, out, now);
+pub(crate) fn advertise(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> bool {
+    let Some(user_timeout) = advertised(parts.header_in) else { return false };
+    output::advertise_user_timeout(parts.send_window, user_timeout, parts.header_out, out, now);
     true
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn announce(
         Some(time) => Some(UserTimeout::new(time).ok_or(Error::InvalidOption)?),
         None => None,
     };
-    parts.header_in.settings(out.config).exchange.told = told;
+    parts.header_in.settings(out.config).exchange.advertised = told;
     parts.header_in.set_exchanges(told.is_some());
     if parts.header_in.state.is_synchronised() {
-        tell(parts, out, now);
+        advertise(parts, out, now);
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ pub(crate) fn announce(
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
 //# Under the RECOMMENDED scheme, and when CHANGEABLE is true, each end SHOULD compute the local USER TIMEOUT for a
 //# connection according to this formula:
-pub(crate) fn hear(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn receive(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3
     //# A TCP implementation that does not support the UTO option MUST silently ignore it [RFC1122], thus ensuring
     //# interoperability.
@@ -77,10 +77,10 @@ pub(crate) fn hear(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'
     }
     let Some(heard) = segment.rare_options().user_timeout else { return };
     let exchange = &mut parts.header_in.settings(out.config).exchange;
-    exchange.heard = Some(heard);
+    exchange.received = Some(heard);
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
     //# If the CHANGEABLE flag is false, USER_TIMEOUT MUST NOT be changed, regardless of the received UTO option.
-    let Exchange { told: Some(told), fixed: false, .. } = *exchange else { return };
+    let AdvertisedTimeouts { advertised: Some(told), fixed: false, .. } = *exchange else { return };
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
     //# To protect against these effects, implementations MUST impose limits on the user timeout values they accept and use.
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3

@@ -8,7 +8,7 @@ use support::ms;
 use support::script::{Peer, Script, peer};
 use tcp::config::{Ecn, EcnOption};
 use tcp::ecn::EcnMode;
-use wire::tcp::{EcnCounters, RareOptions, TcpFlags};
+use wire::tcp::{EcnCounters, ExtraOptions, TcpFlags};
 
 const NOT_ECT: u8 = 0;
 const ECT_1: u8 = 1;
@@ -38,7 +38,7 @@ fn with(peer: Peer, bits: u16) -> Peer {
 
 fn counters(peer: Peer, ect0: u32, ce: u32, ect1: u32) -> Peer {
     let ecn = Some(EcnCounters::new(ect0, ce, ect1, 3, true));
-    Peer { rare: RareOptions { ecn, ..RareOptions::NONE }, ..peer }
+    Peer { rare: ExtraOptions { ecn, ..ExtraOptions::NONE }, ..peer }
 }
 
 /// A segment that was sent.
@@ -53,7 +53,7 @@ struct Sent {
 fn sent(t: &mut Script) -> Vec<Sent> {
     let read = |buf: &pktbuf::PktBuf| {
         let header = wire::tcp::parse(buf).expect("a good segment");
-        let rare = RareOptions::parse(&buf[20..usize::from(header.header_len)]);
+        let rare = ExtraOptions::parse(&buf[20..usize::from(header.header_len)]);
         let counters = rare.ecn.map(|c| (c.ect0().unwrap(), c.ce().unwrap(), c.ect1().unwrap()));
         let len = buf.len() - usize::from(header.header_len);
         Sent { ace: ace(header.flags), mark: buf.meta().ecn(), len, counters }

@@ -8,9 +8,9 @@ use observe::{Counter, DropReason};
 use pktbuf::{Chunk, PktBuf};
 use support::endpoint::{Driver, Setup};
 use support::script::{Peer, Script, peer};
-use tcp::fast_open::{News, Offer, Outcome};
+use tcp::fast_open::{DestinationUpdate, Offer, Outcome};
 use tcp::{Close, Error, Isn, OpenParams, Outbox, PathMtu, Pcb, State, TakeError};
-use tcp::{Start, TakeNews};
+use tcp::{Start, TakeDestinationUpdate};
 use wire::SeqNumber;
 use wire::tcp::{Cookie, FastOpen};
 
@@ -30,7 +30,7 @@ fn cookie(bytes: &[u8]) -> FastOpen {
 fn option(t: &mut Script) -> (Option<FastOpen>, String) {
     let [segment] = &t.us.sent[..] else { panic!("one segment, not {}", t.us.sent.len()) };
     let header = usize::from(segment[12] >> 4) * 4;
-    let found = wire::tcp::RareOptions::parse(&segment[20..header]).fast_open;
+    let found = wire::tcp::ExtraOptions::parse(&segment[20..header]).fast_open;
     (found, t.take().remove(0))
 }
 
@@ -221,9 +221,9 @@ fn a_syn_carries_a_cookie_and_as_much_data_as_was_offered() {
     assert_eq!(option(&mut t), (offered().option, "S 0:1000(1000) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1001).mss(1000));
     t.expect(&["P. 1001:1501(500) ack 1 win 65535"]);
-    assert!(t.us.news);
-    let news = News { cookie: None, mss: Some(1000), outcome: Outcome::Taken };
-    assert_eq!((t.run(TakeNews), t.run(TakeNews)), (Some(news), None));
+    assert!(t.us.learnt);
+    let news = DestinationUpdate { cookie: None, mss: Some(1000), outcome: Outcome::Taken };
+    assert_eq!((t.run(TakeDestinationUpdate), t.run(TakeDestinationUpdate)), (Some(news), None));
     t.inject(peer(".").seq(1).ack(1501));
     assert_eq!((t.us.status().send_queue, t.us.status().traffic.bytes_acked), (0, 1500));
     t.pass(Duration::from_secs(100));
@@ -242,7 +242,7 @@ fn data_that_was_not_taken_leaves_again_at_once() {
         assert_eq!(t.take(), [format!("P. {}:1001({}) ack 1 win 65535", 1 + taken, 1000 - taken)]);
         let outcome = if taken > 0 { Outcome::Taken } else { Outcome::Answered };
         let cookie = Some(cookie(b"87654321"));
-        assert_eq!(t.run(TakeNews), Some(News { cookie, mss: Some(1000), outcome }));
+        assert_eq!(t.run(TakeDestinationUpdate), Some(DestinationUpdate { cookie, mss: Some(1000), outcome }));
         t.inject(peer(".").seq(1).ack(1001));
         assert_eq!(t.us.status().send_queue, 0);
     }
@@ -256,12 +256,12 @@ fn without_a_cookie_one_is_asked_for_and_data_follows_the_handshake() {
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
     t.expect(&["P. 1:101(100) ack 1 win 65535"]);
     let outcome = Outcome::Ignored { experimental: false };
-    assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome }));
+    assert_eq!(t.run(TakeDestinationUpdate), Some(DestinationUpdate { cookie: None, mss: Some(1000), outcome }));
     // No offer: nothing to learn.
     let mut t = open(plain(), Offer::default(), 100);
     assert_eq!(option(&mut t), (None, "S 0:0(0) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
-    assert!(!t.us.news);
+    assert!(!t.us.learnt);
     t.expect(&["P. 1:101(100) ack 1 win 65535"]);
 }
 
@@ -290,7 +290,10 @@ fn a_cookie_that_nobody_asked_for_is_none() {
     let mut answer = peer("S.").seq(0).ack(1001).mss(1000);
     answer.rare.fast_open = Some(cookie(b"87654321"));
     t.inject(answer);
-    assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: Some(1000), outcome: Outcome::Taken }));
+    assert_eq!(
+        t.run(TakeDestinationUpdate),
+        Some(DestinationUpdate { cookie: None, mss: Some(1000), outcome: Outcome::Taken })
+    );
 }
 
 /// When a router cannot forward the SYN with data, it is sent again at once.
@@ -315,11 +318,14 @@ fn silence_falls_back_to_a_plain_syn() {
         t.take();
         assert_eq!(t.until_sent(Duration::from_secs(2)), Some(Duration::from_secs(1)));
         assert_eq!(option(&mut t), (None, "S 0:0(0) <mss 1460>".to_owned()));
-        assert_eq!(t.run(TakeNews), Some(News { cookie: None, mss: None, outcome: Outcome::Silent }));
-        t.us.news = false;
+        assert_eq!(
+            t.run(TakeDestinationUpdate),
+            Some(DestinationUpdate { cookie: None, mss: None, outcome: Outcome::Silent })
+        );
+        t.us.learnt = false;
         t.until_sent(Duration::from_secs(4)).expect("a second time-out");
         t.take();
-        assert!(!t.us.news, "told once");
+        assert!(!t.us.learnt, "told once");
         t.inject(peer("S.").seq(0).ack(ack).mss(1000));
         assert_eq!((t.take(), t.state()), (rest.iter().map(|line| line.to_string()).collect(), State::Established));
     }

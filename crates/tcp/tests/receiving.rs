@@ -6,7 +6,7 @@ use observe::{Counter, DropReason};
 use support::endpoint::Setup;
 use support::ms;
 use support::script::{Peer, Script, peer};
-use tcp::{Disposition, Error, Keep, Profile, Readiness, Receive, Received, SetOption, SocketOption};
+use tcp::{Disposition, Error, Profile, Readiness, Receive, Received, ReportUnread, SetOption, SocketOption};
 
 fn delayed() -> Setup {
     let mut setup = Setup::default();
@@ -434,10 +434,10 @@ fn what_is_left_of_a_packet_takes_room_until_it_is_read() {
     assert!(t.take().last().is_some_and(|last| last.ends_with("ack 5001 win 0")));
     let received = t.run(Receive { max: 100 }).unwrap();
     assert_eq!((received.data.len(), received.window_clamped), (1, true));
-    t.run(Keep { bytes: 1000 });
+    t.run(ReportUnread { bytes: 1000 });
     t.expect(&[]);
     assert_eq!(t.us.status().receive_window, 0, "1500 bytes are less than a segment of the peer, and than half");
-    t.run(Keep { bytes: 0 });
+    t.run(ReportUnread { bytes: 0 });
     t.expect(&[". 1:1(0) ack 5001 win 2500"]);
     let received = t.run(Receive { max: usize::MAX }).unwrap();
     assert_eq!((received.data.len(), received.window_clamped), (1, false));

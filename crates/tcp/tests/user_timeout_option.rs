@@ -9,7 +9,7 @@ use support::endpoint::Setup;
 use support::script::{Peer, Script, peer};
 use tcp::config::KeepAlive;
 use tcp::{Error, SetOption, SocketOption, State};
-use wire::tcp::{RareOptions, UserTimeout};
+use wire::tcp::{ExtraOptions, UserTimeout};
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -17,7 +17,7 @@ const fn s(seconds: u64) -> Duration {
 
 fn telling(seconds: u64, peer: Peer) -> Peer {
     let user_timeout = UserTimeout::new(s(seconds));
-    Peer { rare: RareOptions { user_timeout, ..RareOptions::NONE }, ..peer }
+    Peer { rare: ExtraOptions { user_timeout, ..ExtraOptions::NONE }, ..peer }
 }
 
 fn setup(announced: Option<u64>) -> Setup {
@@ -30,7 +30,7 @@ fn setup(announced: Option<u64>) -> Setup {
 fn told(t: &mut Script) -> Vec<Option<u64>> {
     let read = |buf: &pktbuf::PktBuf| {
         let header = wire::tcp::parse(buf).expect("a good segment");
-        let rare = RareOptions::parse(&buf[20..usize::from(header.header_len)]);
+        let rare = ExtraOptions::parse(&buf[20..usize::from(header.header_len)]);
         rare.user_timeout.map(|time| time.duration().as_secs())
     };
     std::mem::take(&mut t.us.sent).iter().map(read).collect()
@@ -207,11 +207,11 @@ fn keep_alive_waits_longer_than_the_time_that_was_adopted() {
 #[test]
 fn the_reserved_values_mean_nothing() {
     for field in [[0, 0], [0x80, 0]] {
-        let read = RareOptions::parse(&[28, 4, field[0], field[1]]);
-        assert_eq!(read, RareOptions::NONE);
+        let read = ExtraOptions::parse(&[28, 4, field[0], field[1]]);
+        assert_eq!(read, ExtraOptions::NONE);
     }
-    assert_eq!(RareOptions::parse(&[28, 4, 0x80, 2]).user_timeout.map(UserTimeout::duration), Some(s(120)));
-    assert_eq!(RareOptions::parse(&[28, 3, 1, 28, 5, 1, 1, 1]), RareOptions::NONE, "lengths that it cannot have");
+    assert_eq!(ExtraOptions::parse(&[28, 4, 0x80, 2]).user_timeout.map(UserTimeout::duration), Some(s(120)));
+    assert_eq!(ExtraOptions::parse(&[28, 3, 1, 28, 5, 1, 1, 1]), ExtraOptions::NONE, "lengths that it cannot have");
 }
 
 //= https://www.rfc-editor.org/rfc/rfc5482#section-3.2
@@ -272,7 +272,7 @@ fn where_it_is_off_a_segment_with_it_is_like_any_other() {
 //# It MUST be interpreted as a 15-bit unsigned integer.
 #[test]
 fn the_field_byte_by_byte() {
-    let read = |high, low| RareOptions::parse(&[28, 4, high, low]).user_timeout.map(UserTimeout::duration);
+    let read = |high, low| ExtraOptions::parse(&[28, 4, high, low]).user_timeout.map(UserTimeout::duration);
     assert_eq!(read(0x00, 0x01), Some(s(1)));
     assert_eq!(read(0x01, 0x2c), Some(s(300)));
     assert_eq!(read(0x7f, 0xff), Some(s(32_767)));
@@ -307,7 +307,7 @@ fn the_reserved_values_are_neither_sent_nor_heeded() {
         }
     }
     for field in [[0, 0], [0x80, 0]] {
-        assert_eq!(RareOptions::parse(&[28, 4, field[0], field[1]]), RareOptions::NONE);
+        assert_eq!(ExtraOptions::parse(&[28, 4, field[0], field[1]]), ExtraOptions::NONE);
     }
 }
 

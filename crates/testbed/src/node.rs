@@ -112,7 +112,7 @@ impl<P: Platform> Node<P> {
     }
 
     /// As [`Node::new`], and the stack knows the peer's link address.
-    pub fn introduced(terms: NodeConfig) -> Node<P> {
+    pub fn with_known_peer(terms: NodeConfig) -> Node<P> {
         let mut node = Node::new(terms);
         node.put(&frames::arp_request());
         node.settle();
@@ -152,7 +152,7 @@ impl<P: Platform> Node<P> {
     }
 
     /// Delivers a frame; returns the answers except ARP.
-    pub fn answers(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+    pub fn exchange(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.put(frame);
         let mut sent = self.settle();
         sent.retain(|frame| !frames::is_arp(frame));
@@ -169,7 +169,7 @@ impl<P: Platform> Node<P> {
             let replies: Vec<_> = sent.iter().filter_map(|frame| frames::arp_reply(frame)).collect();
             sent.retain(|frame| !frames::is_arp(frame));
             for reply in replies {
-                sent.extend(self.answers(&reply));
+                sent.extend(self.exchange(&reply));
             }
         }
         sent

@@ -1,17 +1,17 @@
 //! A platform that differs from another in how it sleeps and where it counts locks.
 //!
 //! The model checkers' platforms are fixed; a test that needs one of them without time-outs, or with a lock profile,
-//! defines a [`Manner`].
+//! defines a [`Variant`].
 
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
-use sync::{Ordering, Platform, Silent, ThreadClass};
+use sync::{NoDoorbell, Ordering, Platform, ThreadClass};
 
 /// The differences of a platform from the one below.
-pub trait Manner: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'static {
+pub trait Variant: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'static {
     /// A sleeping thread is woken by another thread or never. On shuttle's own platform a sleep with a time limit may
     /// end at once, which is permitted; but then a thread recovers from a lost wake-up by polling, and the loss does
     /// not show.
@@ -25,9 +25,9 @@ pub trait Manner: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'stat
 
 /// The platform `P` with the manner `M`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Over<P, M>(PhantomData<(P, M)>);
+pub struct Variation<P, M>(PhantomData<(P, M)>);
 
-impl<P: Platform, M: Manner> Platform for Over<P, M> {
+impl<P: Platform, M: Variant> Platform for Variation<P, M> {
     const EXPLORED: bool = P::EXPLORED;
 
     type AtomicU32 = P::AtomicU32;
@@ -36,7 +36,7 @@ impl<P: Platform, M: Manner> Platform for Over<P, M> {
     type AtomicBool = P::AtomicBool;
     type Cell<T> = P::Cell<T>;
     type JoinHandle = P::JoinHandle;
-    type Doorbell = Silent<Self>;
+    type Doorbell = NoDoorbell<Self>;
 
     fn spawn(
         name: &str,

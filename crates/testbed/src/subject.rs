@@ -58,7 +58,7 @@ pub enum Step {
         max: usize,
     },
     /// A user reports how much of the delivered data is not read yet.
-    Keep {
+    ReportUnread {
         /// Of this connection.
         socket: usize,
         /// This many bytes.
@@ -209,7 +209,7 @@ impl Subject {
                 self.call(socket, send(&data))
             }
             Step::Receive { socket, max } => self.call(socket, Call::Receive(tcp::Receive { max })),
-            Step::Keep { socket, bytes } => self.call(socket, Call::Keep(tcp::Keep { bytes })),
+            Step::ReportUnread { socket, bytes } => self.call(socket, Call::ReportUnread(tcp::ReportUnread { bytes })),
             Step::Shutdown(socket) => self.call(socket, Call::Shutdown(tcp::Shutdown::Write)),
             Step::Set { socket, option } => self.call(socket, Call::SetOption(tcp::SetOption(option))),
             Step::Close(socket) => self.call(socket, Call::Close(tcp::Close)),

@@ -84,7 +84,7 @@ pub struct World<S, P: Platform = Real> {
     /// Queue pairs of each device.
     queues: usize,
     /// Drivers that are no longer polled.
-    silent: Vec<Driver<P>>,
+    unpolled: Vec<Driver<P>>,
     /// Steps in a row that found a deadline in the past.
     overdue: u32,
 }
@@ -136,7 +136,7 @@ impl<S, P: Platform> World<S, P> {
         let (a, mut drivers) = end(left, 0);
         let (b, more) = end(Box::new(right), 1);
         drivers.extend(more);
-        World { clock, a, b, faults, drivers, queues, silent: Vec::new(), overdue: 0 }
+        World { clock, a, b, faults, drivers, queues, unpolled: Vec::new(), overdue: 0 }
     }
 
     /// Runs everything that is due at this moment.
@@ -169,8 +169,8 @@ impl<S, P: Platform> World<S, P> {
     }
 
     /// From now on `b` neither receives nor sends.
-    pub fn lose_b(&mut self) {
-        self.silent = self.drivers.split_off(self.queues);
+    pub fn disconnect_b(&mut self) {
+        self.unpolled = self.drivers.split_off(self.queues);
     }
 
     /// The drivers that are polled: those of `a` first, one for each of its queue pairs.

@@ -22,7 +22,7 @@ pub const LEAST_RECEIVE_LIMIT: usize = 4096;
 /// Most groups of one socket (Linux's `igmp_max_memberships`).
 pub const MAX_MEMBERSHIPS: usize = 20;
 /// The all-hosts and all-nodes groups.
-const EVERYBODY: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(224, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+const ALL_HOSTS: (Ipv4Addr, Ipv6Addr) = (Ipv4Addr::new(224, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
 
 /// A group that a socket is in, on one interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,8 +124,8 @@ impl UdpPcb {
     /// Whether datagrams to `group` are for this socket: it has joined the group, or every host is a member.
     fn is_member(&self, group: IpAddr) -> bool {
         let everybody = match group {
-            IpAddr::V4(group) => group == EVERYBODY.0,
-            IpAddr::V6(group) => group == EVERYBODY.1,
+            IpAddr::V4(group) => group == ALL_HOSTS.0,
+            IpAddr::V6(group) => group == ALL_HOSTS.1,
         };
         everybody || self.memberships.iter().any(|membership| membership.group == group)
     }

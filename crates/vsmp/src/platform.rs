@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sync::lock_order::HeldLocks;
 use sync::profile::{Table, ThreadCounters};
-use sync::{Object, Ordering, Platform, Silent, Step, ThreadClass, real};
+use sync::{NoDoorbell, Object, Ordering, Platform, Step, ThreadClass, real};
 
 use crate::machine;
 use crate::word::Word;
@@ -36,7 +36,7 @@ impl Platform for Vsmp {
     type AtomicBool = Word<AtomicBool>;
     type Cell<T> = real::Plain<T>;
     type JoinHandle = usize;
-    type Doorbell = Silent<Vsmp>;
+    type Doorbell = NoDoorbell<Vsmp>;
 
     fn spawn(name: &str, cpu: Option<usize>, class: ThreadClass, body: impl FnOnce() + Send + 'static) -> usize {
         machine::start(name, cpu, class, Box::new(body))

@@ -87,7 +87,7 @@ const fn shape(network: usize, header: usize, kind: u64) -> u64 {
 
 impl Headers {
     /// Neither a network nor a transport header was found: no IP, or a frame that is too short.
-    pub const NONE: Headers = Headers(0);
+    pub const UNKNOWN: Headers = Headers(0);
 
     /// The headers of a frame with this framing.
     #[inline]
@@ -136,7 +136,7 @@ impl Headers {
     fn of_rarer_frame(frame: &[u8]) -> Headers {
         match ethernet::parse(frame) {
             Ok((header, network)) => Headers::of_network(frame, network, header.ethertype),
-            Err(_) => Headers::NONE,
+            Err(_) => Headers::UNKNOWN,
         }
     }
 
@@ -145,7 +145,7 @@ impl Headers {
         match packet.first().map(|byte| byte >> 4) {
             Some(4) => Headers::of_network(packet, 0, EtherType::Ipv4),
             Some(6) => Headers::of_network(packet, 0, EtherType::Ipv6),
-            _ => Headers::NONE,
+            _ => Headers::UNKNOWN,
         }
     }
 
@@ -154,7 +154,7 @@ impl Headers {
         let (kind, flow) = match ethertype {
             EtherType::Ipv4 => (V4, flow_v4(packet)),
             EtherType::Ipv6 => (V6, flow_v6(packet)),
-            _ => return Headers::NONE,
+            _ => return Headers::UNKNOWN,
         };
         let Some(Flow { header, payload, len, udp }) = flow else {
             return Headers(frame.len() as u64 & 0xffff_ffff | (network as u64) << 32 | kind << KIND);
@@ -283,12 +283,12 @@ impl Headers {
             // Ports first: frames of different connections usually differ there.
             return a[34..38] == b[34..38] && a[26..34] == b[26..34];
         }
-        self.continues_rarer(frame, next_frame)
+        self.continues_slow(frame, next_frame)
     }
 
     /// The same for frames of the same shape other than untagged IPv4.
     #[inline(never)]
-    fn continues_rarer(self, frame: &[u8], next: &[u8]) -> bool {
+    fn continues_slow(self, frame: &[u8], next: &[u8]) -> bool {
         if self.is_plain_v6() {
             let (Some(a), Some(b)) = (frame.first_chunk::<PLAIN_V6_LEN>(), next.first_chunk::<PLAIN_V6_LEN>()) else {
                 return false;

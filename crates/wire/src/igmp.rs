@@ -153,7 +153,7 @@ pub fn emit_report(records: &[(RecordKind, Ipv4Addr)], out: &mut [u8]) -> usize 
 
 /// Writes a message of version 1 or 2 about one group over the first [`MESSAGE_LEN`] bytes of `out`, checksum included,
 /// and returns their number: 0, with nothing written, if there is no room.
-pub fn emit_old(kind: u8, group: Ipv4Addr, out: &mut [u8]) -> usize {
+pub fn emit_v1_or_v2(kind: u8, group: Ipv4Addr, out: &mut [u8]) -> usize {
     let Some(message) = out.get_mut(..MESSAGE_LEN) else { return 0 };
     let Ok((header, _)) = View::mut_from_prefix(message) else { return 0 };
     *header = View { kind, code: 0, checksum: U16::ZERO, group: group.octets() };
@@ -226,9 +226,9 @@ mod tests {
         let read: alloc::vec::Vec<_> = parse_report(&out).collect();
         assert_eq!(read, [(4, GROUP), (3, records[1].1)]);
         assert_eq!(emit_report(&records, &mut out[..23]), 0);
-        assert_eq!(emit_old(V2_LEAVE, GROUP, &mut out), 8);
+        assert_eq!(emit_v1_or_v2(V2_LEAVE, GROUP, &mut out), 8);
         assert_eq!(parse(&out[..8]), Ok(Message::Other { kind: V2_LEAVE }));
         assert_eq!(parse_report(&out[..8]).collect::<alloc::vec::Vec<_>>(), [(V2_LEAVE, GROUP)]);
-        assert_eq!(emit_old(V2_LEAVE, GROUP, &mut out[..7]), 0);
+        assert_eq!(emit_v1_or_v2(V2_LEAVE, GROUP, &mut out[..7]), 0);
     }
 }

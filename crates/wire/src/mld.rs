@@ -68,7 +68,7 @@ pub struct Query {
     /// Reports must be sent within this time, spread over it.
     pub max_response: Duration,
     /// The querier uses version 1 (RFC 2710).
-    pub old: bool,
+    pub is_v1: bool,
 }
 
 /// Reads a query of either version (section 5.1); the ICMPv6 checksum was checked with the message's type.
@@ -88,7 +88,7 @@ pub fn parse_query(message: &[u8]) -> Result<Query, ParseError> {
         // A floating point number with a hidden one, twelve bits of mantissa and three of exponent (section 5.1.3).
         code => (u32::from(code & 0x0fff) | 0x1000) << (u32::from(code >> 12 & 7) + 3),
     };
-    Ok(Query { group, max_response: Duration::from_millis(millis.into()), old: rest.is_empty() })
+    Ok(Query { group, max_response: Duration::from_millis(millis.into()), is_v1: rest.is_empty() })
 }
 
 /// The type of a group record (section 5.2.12).
@@ -139,7 +139,7 @@ pub const V1_LEN: usize = size_of::<QueryView>();
 
 /// Writes a message of version 1 from `src` to `dst` about one group over the first [`V1_LEN`] bytes of `out`, checksum
 /// included, and returns their number: 0, with nothing written, if there is no room.
-pub fn emit_old(kind: u8, (src, dst): (Ipv6Addr, Ipv6Addr), group: Ipv6Addr, out: &mut [u8]) -> usize {
+pub fn emit_v1(kind: u8, (src, dst): (Ipv6Addr, Ipv6Addr), group: Ipv6Addr, out: &mut [u8]) -> usize {
     let Some(message) = out.get_mut(..V1_LEN) else { return 0 };
     let Ok((view, _)) = QueryView::mut_from_prefix(message) else { return 0 };
     let (max_response_code, reserved) = (U16::ZERO, U16::ZERO);

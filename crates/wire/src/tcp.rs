@@ -7,9 +7,9 @@
 //!
 //! The checksum is not verified here: it needs the pseudo-header and the payload, and a device may have verified it.
 
+mod extra_options;
 mod flags;
 mod options;
-mod rare;
 
 use zerocopy::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,9 +17,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::checksum::{Sum, sum};
 use crate::{ParseError, SeqNumber};
 
+pub use extra_options::{Cookie, EcnCounters, ExtraOptions, FastOpen, UserTimeout};
 pub use flags::TcpFlags;
 pub use options::{MAX_OPTIONS_LEN, MAX_WINDOW_SCALE, OptionOrder, Options, SackBlocks, Timestamps};
-pub use rare::{Cookie, EcnCounters, FastOpen, RareOptions, UserTimeout};
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
@@ -179,7 +179,7 @@ impl Header {
     pub fn emit_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
         match (self.options.only_timestamps(), out.first_chunk_mut::<USUAL_LEN>()) {
             (Some(timestamps), Some(out)) => {
-                *out = zerocopy::transmute!(self.usual(timestamps, rest));
+                *out = zerocopy::transmute!(self.timestamps_only(timestamps, rest));
                 USUAL_LEN
             }
             _ => self.emit_any_sealed(order, rest, out),
@@ -188,7 +188,7 @@ impl Header {
 
     /// The header with only timestamps as words in network order.
     #[inline]
-    fn usual(&self, timestamps: Timestamps, rest: Sum) -> [U64; USUAL_LEN / 8] {
+    fn timestamps_only(&self, timestamps: Timestamps, rest: Sum) -> [U64; USUAL_LEN / 8] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let offset = (USUAL_LEN as u32 / 4) << 28 | u32::from(self.flags.0 & 0x1ff) << 16;
         let ports = u32::from(self.src_port) << 16 | u32::from(self.dst_port);
@@ -211,20 +211,20 @@ impl Header {
     }
 
     /// Length of the header that [`emit_with`](Self::emit_with) writes, in bytes.
-    pub fn emitted_len_with(&self, rare: &RareOptions) -> usize {
-        HEADER_LEN + self.options.emitted_len_with(rare)
+    pub fn emitted_len_with(&self, extra: &ExtraOptions) -> usize {
+        HEADER_LEN + self.options.emitted_len_with(extra)
     }
 
     /// [`emit_ordered`](Self::emit_ordered) with rarer options: the counters of accurate ECN are after the timestamps,
     /// as in Linux, and the cookie is last. SACK blocks without room beside them are left out. Returns 0 and writes
     /// nothing if `out` is too short or they need more than 40 bytes.
-    pub fn emit_with(&self, order: OptionOrder, rare: &RareOptions, out: &mut [u8]) -> usize {
-        let len = self.emitted_len_with(rare);
+    pub fn emit_with(&self, order: OptionOrder, extra: &ExtraOptions, out: &mut [u8]) -> usize {
+        let len = self.emitted_len_with(extra);
         if len > MAX_HEADER_LEN {
             return 0;
         }
         let Some(options) = self.emit_fixed(len, out) else { return 0 };
-        self.options.emit_any(order, rare, options);
+        self.options.emit_any(order, extra, options);
         len
     }
 

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use wire::ethernet::{self, EtherType, VlanTag};
 use wire::icmpv6::{Message, PrefixInfo, Prefixes, RouterAdvert};
 use wire::rss::{SYMMETRIC_KEY, Toeplitz};
-use wire::tcp::{Cookie, EcnCounters, FastOpen, OptionOrder, Options, RareOptions, UserTimeout};
+use wire::tcp::{Cookie, EcnCounters, ExtraOptions, FastOpen, OptionOrder, Options, UserTimeout};
 use wire::{FourTuple, SeqNumber, arp, checksum, icmpv4, icmpv6, ipv4, ipv6, protocol, tcp, udp};
 
 /// RFC 1071's definition: 16-bit big-endian words, the last padded with zero, end-around carry after every addition.
@@ -83,7 +83,7 @@ fn sum_is_the_definition_at_every_length_and_alignment() {
     }
 }
 
-fn rare_options() -> impl Strategy<Value = RareOptions> {
+fn extra_options() -> impl Strategy<Value = ExtraOptions> {
     let cookie = prop_oneof![Just(0..0usize), (2..=8usize).prop_map(|half| 0..2 * half)];
     let fast_open = (cookie, any::<[u8; 16]>(), any::<bool>()).prop_map(|(range, bytes, experimental)| FastOpen {
         cookie: Cookie::new(&bytes[range]).unwrap(),
@@ -94,7 +94,7 @@ fn rare_options() -> impl Strategy<Value = RareOptions> {
     let times = prop_oneof![1..=32_767u64, (547..=32_767u64).prop_map(|minutes| 60 * minutes)];
     let user_timeout = times.prop_map(|seconds| UserTimeout::new(Duration::from_secs(seconds)).unwrap());
     (prop::option::of(fast_open), prop::option::of(ecn), prop::option::of(user_timeout))
-        .prop_map(|(fast_open, ecn, user_timeout)| RareOptions { fast_open, ecn, user_timeout })
+        .prop_map(|(fast_open, ecn, user_timeout)| ExtraOptions { fast_open, ecn, user_timeout })
 }
 
 proptest! {
@@ -242,17 +242,17 @@ proptest! {
 
     /// Both parsers find their own options among the other's, in any order.
     #[test]
-    fn rare_options_round_trip(header in support::tcp_header(), rare in rare_options()) {
+    fn rare_options_round_trip(header in support::tcp_header(), extra in extra_options()) {
         for order in [OptionOrder::Linux, OptionOrder::FreeBsd] {
             let mut out = [0xee; 60];
-            let len = header.emit_with(order, &rare, &mut out);
+            let len = header.emit_with(order, &extra, &mut out);
             if len == 0 {
-                prop_assert!(header.emitted_len_with(&rare) > 60);
+                prop_assert!(header.emitted_len_with(&extra) > 60);
                 continue;
             }
-            prop_assert_eq!((len, len % 4), (header.emitted_len_with(&rare), 0));
+            prop_assert_eq!((len, len % 4), (header.emitted_len_with(&extra), 0));
             let read = tcp::parse(&out[..len]).unwrap();
-            prop_assert_eq!(RareOptions::parse(&out[20..len]), rare);
+            prop_assert_eq!(ExtraOptions::parse(&out[20..len]), extra);
             let kept = read.options.sack;
             prop_assert!(header.options.sack.iter().zip(kept.iter()).all(|(sent, read)| sent == read));
             let whole = wire::tcp::Header { header_len: len as u8, options: Options { sack: kept, ..header.options }, ..header };
@@ -262,15 +262,15 @@ proptest! {
 
     #[test]
     fn rare_options_of_any_bytes_are_read_without_a_panic(bytes in vec(any::<u8>(), 0..40)) {
-        let rare = RareOptions::parse(&bytes);
-        if let Some(option) = rare.fast_open {
+        let extra = ExtraOptions::parse(&bytes);
+        if let Some(option) = extra.fast_open {
             let len = option.cookie.as_slice().len();
             prop_assert!(len == 0 || (4..=16).contains(&len) && len % 2 == 0);
         }
         let without = wire::tcp::Header { options: Options::NONE, ..tcp::parse(&[0x50; 84]).unwrap() };
         let mut out = [0; 60];
-        let len = without.emit_with(OptionOrder::Linux, &rare, &mut out);
-        prop_assert!(len == 0 || RareOptions::parse(&out[20..len]) == rare);
+        let len = without.emit_with(OptionOrder::Linux, &extra, &mut out);
+        prop_assert!(len == 0 || ExtraOptions::parse(&out[20..len]) == extra);
     }
 
     /// The fast path and the walk are equivalent: padding around the options changes nothing.

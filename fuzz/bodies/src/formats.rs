@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use dev::pcap::Reader;
-use wire::tcp::{Options, RareOptions};
+use wire::tcp::{ExtraOptions, Options};
 use wire::{arp, ethernet, icmpv4, icmpv6, igmp, ipv4, ipv6, mld, tcp, udp};
 
 /// Parses `data` as every format; an accepted value must be the same after being written and parsed again.
 pub fn wire_formats(data: &[u8]) {
-    let _ = (tcp::parse_quoted(data), Options::parse(data), RareOptions::parse(data));
+    let _ = (tcp::parse_quoted(data), Options::parse(data), ExtraOptions::parse(data));
     let _ = (ipv4::parse_unverified(data), ipv6::parse_unverified(data));
     if let Ok((_, payload)) = ethernet::parse(data) {
         assert!(payload <= data.len());

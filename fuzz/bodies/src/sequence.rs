@@ -126,7 +126,7 @@ impl Pair {
                 let most = if u.ratio(1, 2)? { 100 } else { 1 << 16 };
                 Step::Receive { socket, max: 1 + usize::from(u.arbitrary::<u16>()?) % most }
             }
-            3 => Step::Keep { socket, bytes: usize::from(u.arbitrary::<u16>()?) },
+            3 => Step::ReportUnread { socket, bytes: usize::from(u.arbitrary::<u16>()?) },
             4 | 5 => Step::Shutdown(socket),
             6 => Step::Close(socket),
             7 => Step::Abort(socket),

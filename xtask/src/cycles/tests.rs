@@ -59,7 +59,7 @@ fn files_of_a_directory_are_told_apart() {
 fn the_list_is_kept_exact() {
     let files = [("lib.rs", ""), ("a.rs", "use crate::b;"), ("b.rs", "use crate::a;\nuse crate::c;"), ("c.rs", "")];
     let pair = |from: &str, to: &str| ("d".to_owned(), from.to_owned(), to.to_owned());
-    let wrong = |pairs: &[Pair]| judge("d", graph(&files, &[]), &pairs.iter().collect::<Vec<_>>());
+    let wrong = |pairs: &[Pair]| check_directory("d", graph(&files, &[]), &pairs.iter().collect::<Vec<_>>());
     assert_eq!(wrong(&[]).len(), 1, "a circle");
     assert_eq!(wrong(&[pair("b", "a")]), Vec::<String>::new());
     assert!(wrong(&[pair("b", "a"), pair("a", "c")])[0].ends_with("a -> c is no import any more; take the line out"));

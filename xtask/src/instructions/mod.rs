@@ -72,7 +72,7 @@ pub fn compare() -> Result<Outcome, String> {
             old["surroundings"]
         )));
     }
-    judge(&count_all()?, &old["instructions"])
+    check_counts(&count_all()?, &old["instructions"])
 }
 
 /// Writes the present baseline, and the counted part of `docs/performance.md`.
@@ -93,7 +93,7 @@ pub fn bless() -> Result<(), String> {
     page::write(&counts, &all)
 }
 
-fn judge(counts: &[Count], old: &Value) -> Result<Outcome, String> {
+fn check_counts(counts: &[Count], old: &Value) -> Result<Outcome, String> {
     let mut grown = Vec::new();
     for Count { architecture, piece, each, .. } in counts {
         let Some(before) = old[architecture][*piece].as_u64().filter(|before| *before > 0) else {
@@ -196,15 +196,15 @@ mod tests {
     #[test]
     fn three_per_cent_are_within_the_bound_and_four_are_not() {
         let old = json!({ "up": { "ack": 1000 } });
-        assert!(matches!(judge(&now(1030), &old), Ok(Outcome::Within)));
-        assert!(matches!(judge(&now(500), &old), Ok(Outcome::Within)));
-        let message = judge(&now(1040), &old).err().unwrap_or_default();
+        assert!(matches!(check_counts(&now(1030), &old), Ok(Outcome::Within)));
+        assert!(matches!(check_counts(&now(500), &old), Ok(Outcome::Within)));
+        let message = check_counts(&now(1040), &old).err().unwrap_or_default();
         assert!(message.contains("ack under up to 1.040"), "{message}");
     }
 
     #[test]
     fn a_piece_without_a_baseline_is_an_error_and_not_a_pass() {
-        let message = judge(&now(1000), &json!({ "up": {} })).err().unwrap_or_default();
+        let message = check_counts(&now(1000), &json!({ "up": {} })).err().unwrap_or_default();
         assert!(message.contains("--bless"), "{message}");
     }
 }

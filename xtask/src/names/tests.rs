@@ -47,9 +47,12 @@ fn a_name_is_refused_unless_it_is_allowed_and_an_idle_allowance_is_seen() {
     let known = set(&["up", "giant"]);
     let mut unused = rules.allowed.clone();
     let source = "const A: &str = \"up\";\nconst B: &str = \"giant\";\n";
-    assert_eq!(judge("a.rs", source, (&known, &rules), &mut unused), ["a.rs:2: a string names the architecture giant"]);
+    assert_eq!(
+        check_file("a.rs", source, (&known, &rules), &mut unused),
+        ["a.rs:2: a string names the architecture giant"]
+    );
     assert!(unused.is_empty());
-    assert_eq!(judge("b.rs", source, (&known, &rules), &mut unused).len(), 2);
+    assert_eq!(check_file("b.rs", source, (&known, &rules), &mut unused).len(), 2);
     for text in ["allow a.rs up", "english", "deny a.rs up: so"] {
         assert!(parse(text).is_err(), "{text:?} was accepted");
     }

@@ -25,18 +25,18 @@ thread_local! {
 
 /// An end that is reset when it is dropped before both directions have ended, by an error or because the relay stops.
 /// The program at the other side must not mistake a part for the whole.
-struct Held<E: End> {
+struct ResetOnDrop<E: End> {
     end: E,
     whole: bool,
 }
 
-impl<E: End> Held<E> {
-    fn new(end: E) -> Held<E> {
-        Held { end, whole: false }
+impl<E: End> ResetOnDrop<E> {
+    fn new(end: E) -> ResetOnDrop<E> {
+        ResetOnDrop { end, whole: false }
     }
 }
 
-impl<E: End> Drop for Held<E> {
+impl<E: End> Drop for ResetOnDrop<E> {
     fn drop(&mut self) {
         if !self.whole {
             self.end.reset_when_dropped();
@@ -49,12 +49,12 @@ pub async fn connection(relay: &Relay, accepted: Accepted, to: Place) {
     let open = relay.totals.accepted();
     match accepted {
         Accepted::Kernel(near, peer) => {
-            let near = Held::new(near);
+            let near = ResetOnDrop::new(near);
             let far = open_by_heddle(&relay.network.stack, to.address(), relay.timeout).await;
             both(relay, near, far, peer, to).await;
         }
         Accepted::Heddle(near, peer) => {
-            let near = Held::new(near);
+            let near = ResetOnDrop::new(near);
             let far = open_by_kernel(to.address(), relay.timeout).await;
             both(relay, near, far, peer, to).await;
         }
@@ -62,12 +62,18 @@ pub async fn connection(relay: &Relay, accepted: Accepted, to: Place) {
     drop(open);
 }
 
-async fn both(relay: &Relay, mut near: Held<impl End>, far: Result<impl End, String>, peer: SocketAddr, to: Place) {
+async fn both(
+    relay: &Relay,
+    mut near: ResetOnDrop<impl End>,
+    far: Result<impl End, String>,
+    peer: SocketAddr,
+    to: Place,
+) {
     let mut far = match far {
-        Ok(far) => Held::new(far),
+        Ok(far) => ResetOnDrop::new(far),
         Err(problem) => {
             relay.totals.not_opened();
-            return relay.complaints.say(&format!("{peer} is not served: {problem}"));
+            return relay.log.print(&format!("{peer} is not served: {problem}"));
         }
     };
     if relay.verbose {
@@ -168,7 +174,7 @@ mod tests {
     use heddle::{ALL_ARCHITECTURES, Stack};
     use testbed::limit::HANG;
 
-    use super::super::end::Door;
+    use super::super::end::Listener;
     use super::*;
     use crate::network::NetworkArgs;
     use crate::relay::Args;
@@ -206,7 +212,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let open = |listen: &str| {
             let place: Place = listen.parse().unwrap();
-            runtime.block_on(Door::open(place, &relay.network.stack)).unwrap()
+            runtime.block_on(Listener::open(place, &relay.network.stack)).unwrap()
         };
         let (kernels, ours) = (open("kernel:127.0.0.1:0"), open("10.0.0.2:80"));
         let entrance = kernels.address(true).unwrap().address();

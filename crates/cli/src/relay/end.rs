@@ -62,14 +62,14 @@ impl FromStr for Place {
 }
 
 /// A listening socket of either kind.
-pub enum Door {
+pub enum Listener {
     /// The kernel's.
     Kernel(tokio::net::TcpListener),
     /// Heddle's.
     Heddle(heddle::tokio::TcpListener),
 }
 
-/// A connection accepted at a [`Door`], and its remote address.
+/// A connection accepted at a [`Listener`], and its remote address.
 pub enum Accepted {
     /// The kernel's.
     Kernel(tokio::net::TcpStream, SocketAddr),
@@ -77,16 +77,16 @@ pub enum Accepted {
     Heddle(heddle::tokio::TcpStream, SocketAddr),
 }
 
-impl Door {
+impl Listener {
     /// Listens at `place`. The error is a sentence with the remedy.
-    pub async fn open(place: Place, stack: &Stack) -> Result<Door, String> {
+    pub async fn open(place: Place, stack: &Stack) -> Result<Listener, String> {
         match place {
-            Place::Heddle(address) => {
-                heddle::tokio::TcpListener::bind(stack, address).map(Door::Heddle).map_err(|error| error.to_string())
-            }
+            Place::Heddle(address) => heddle::tokio::TcpListener::bind(stack, address)
+                .map(Listener::Heddle)
+                .map_err(|error| error.to_string()),
             Place::Kernel(address) => {
                 let bound = tokio::net::TcpListener::bind(address).await;
-                bound.map(Door::Kernel).map_err(|error| cannot_listen(address, &error))
+                bound.map(Listener::Kernel).map_err(|error| cannot_listen(address, &error))
             }
         }
     }
@@ -97,8 +97,8 @@ impl Door {
     /// The kernel does not report it.
     pub fn address(&self, kernel: bool) -> Result<Place, Failure> {
         let address = match self {
-            Door::Kernel(listener) => listener.local_addr().map_err(Failure::failed)?,
-            Door::Heddle(listener) => listener.local_addr().map_err(Failure::failed)?,
+            Listener::Kernel(listener) => listener.local_addr().map_err(Failure::failed)?,
+            Listener::Heddle(listener) => listener.local_addr().map_err(Failure::failed)?,
         };
         Ok(if kernel { Place::Kernel(address) } else { Place::Heddle(address) })
     }
@@ -106,11 +106,11 @@ impl Door {
     /// Waits for the next connection. The error is a sentence with the remedy.
     pub async fn accept(&self) -> Result<Accepted, String> {
         match self {
-            Door::Heddle(listener) => match listener.accept().await {
+            Listener::Heddle(listener) => match listener.accept().await {
                 Ok((stream, peer)) => Ok(Accepted::Heddle(stream, peer)),
                 Err(error) => Err(format!("cannot accept a connection: {error}")),
             },
-            Door::Kernel(listener) => match listener.accept().await {
+            Listener::Kernel(listener) => match listener.accept().await {
                 Ok((stream, peer)) => Ok(Accepted::Kernel(stream, peer)),
                 Err(error) => Err(format!(
                     "cannot accept a connection: {error}; raise the limit of open files (`ulimit -n`) or give a smaller \

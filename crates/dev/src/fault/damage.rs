@@ -7,13 +7,13 @@ use wire::{Framing, Headers, checksum};
 use super::random::Pcg;
 use crate::layout::{self, Layout};
 
-/// How often [`forge`] looks for two different words before it treats the data as uniform.
+/// How often [`swap_words`] looks for two different words before it treats the data as uniform.
 const FORGE_TRIES: usize = 32;
 /// The most bytes that [`pad`] appends to a frame: Ethernet's padding of an empty packet.
 const MOST_PADDING: usize = 46;
 
 /// Completes the frame's checksum as on a wire, and makes the receiver verify it.
-fn distrust(framing: Framing, frame: &mut PktBuf) {
+fn unverify(framing: Framing, frame: &mut PktBuf) {
     layout::complete_checksum_framed(framing, frame);
     let meta = frame.meta_mut();
     meta.checksum = Checksum::None;
@@ -30,7 +30,7 @@ fn behind_link_header(framing: Framing, frame: &PktBuf) -> usize {
 
 /// Flips `bits` different bits behind the link header. False: there is nothing to flip.
 pub fn corrupt(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -> bool {
-    distrust(framing, frame);
+    unverify(framing, frame);
     let all = behind_link_header(framing, frame) as u32 * 8;
     let mut flipped: Vec<u32> = Vec::with_capacity(bits as usize);
     while flipped.len() < bits.min(all) as usize {
@@ -46,7 +46,7 @@ pub fn corrupt(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bits: u32) -
 
 /// Replaces `bytes` bytes in a row behind the link header by random ones that differ. False: there are none.
 pub fn scramble(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bytes: u32) -> bool {
-    distrust(framing, frame);
+    unverify(framing, frame);
     let all = behind_link_header(framing, frame) as u32;
     let bytes = bytes.min(all);
     if bytes == 0 {
@@ -61,9 +61,9 @@ pub fn scramble(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, bytes: u32)
 
 /// Swaps two different 16-bit words of the data, which the Internet checksum does not detect. False: the frame has no
 /// data, or all its words are equal.
-pub fn forge(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
+pub fn swap_words(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
     let Some(layout) = Layout::framed(framing, frame) else { return false };
-    distrust(framing, frame);
+    unverify(framing, frame);
     // Words as the checksum counts them, from the transport header on.
     let first = (layout.data - layout.l4).div_ceil(2);
     let words = ((layout.end - layout.l4) / 2).saturating_sub(first) as u32;
@@ -83,14 +83,14 @@ pub fn forge(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) -> bool {
 
 /// Truncates the frame anywhere after its first byte.
 pub fn truncate(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg) {
-    distrust(framing, frame);
+    unverify(framing, frame);
     let len = 1 + rng.below(frame.len().saturating_sub(1) as u32);
     frame.truncate(len as usize);
 }
 
 /// Appends random bytes to the frame, up to a length of `longest`. False: there was no room.
 pub fn pad(framing: Framing, frame: &mut PktBuf, rng: &mut Pcg, longest: usize) -> bool {
-    distrust(framing, frame);
+    unverify(framing, frame);
     let room = longest.saturating_sub(frame.len()).min(MOST_PADDING).min(frame.tailroom());
     let len = (1 + rng.below(MOST_PADDING as u32) as usize).min(room);
     let mut padding = [0; MOST_PADDING];

@@ -34,11 +34,11 @@ use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Parker, Platform, Real};
 
-pub use self::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble, Unplug};
+pub use self::plan::{Burst, Cycle, DeviceFaults, FaultPlan, Faults, Ppm, Rule, Timing, Unplug};
 pub use self::random::Pcg;
 pub use self::text::{GRAMMAR, ParsePlanError};
 
-use self::path::{Pace, Path, Surroundings};
+use self::path::{Pace, Path, PathContext};
 use crate::segment::{NoBuffer, Splitter};
 use crate::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
@@ -112,7 +112,7 @@ impl<P: Platform> Fault<P> {
     }
 
     fn path(&self, number: usize, faults: &Faults, paces: &[Arc<Pace<P>>; 2], made: Time) -> Path<P> {
-        let around = Surroundings {
+        let around = PathContext {
             pace: paces[number % 2].clone(),
             made,
             framing: self.capabilities.framing,
@@ -155,7 +155,7 @@ impl<P: Platform> Fault<P> {
             unplug: trouble.unplug,
             framing: self.capabilities.framing,
             wakes: Pcg::new(self.plan.seed, (index as u64) << 16 | WAKES),
-            deaf_until: None,
+            ignore_until: None,
         };
         QueuePair { rx: Box::new(rx), tx: Box::new(FaultTx { shared }) }
     }
@@ -270,7 +270,7 @@ impl<P: Platform> Shared<P> {
     }
 
     /// Ends the receive queue's sleep, on the parker or the wrapped queue.
-    fn stir(&self) {
+    fn wake_receiver(&self) {
         self.waker.wake();
         self.parker.unpark();
     }
@@ -279,7 +279,7 @@ impl<P: Platform> Shared<P> {
 impl<P: Platform> Wake for Shared<P> {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
-        self.stir();
+        self.wake_receiver();
     }
 }
 
@@ -319,7 +319,7 @@ impl<P: Platform> TxQueue for FaultTx<P> {
         if waits {
             P::fence(Ordering::SeqCst);
             if self.shared.sleeping.load(Ordering::Relaxed) {
-                self.shared.stir();
+                self.shared.wake_receiver();
             }
         }
     }
@@ -334,13 +334,13 @@ struct FaultRx<P: Platform> {
     holds: bool,
     arrived: Vec<PktBuf>,
     counters: Arc<Counters>,
-    trouble: Trouble,
+    trouble: DeviceFaults,
     made: Time,
     unplug: Option<Unplug>,
     /// Decides about wake-ups.
     wakes: Pcg,
     /// A wake-up was lost: the wrapped queue is ignored until then.
-    deaf_until: Option<Time>,
+    ignore_until: Option<Time>,
 }
 
 impl<P: Platform> FaultRx<P> {
@@ -402,7 +402,7 @@ impl<P: Platform> FaultRx<P> {
             let all = deadline.into_iter().chain(due_out).chain(self.plugged_or_unplugged(now)).chain(more);
             all.min().map(|until| until - now)
         };
-        let deaf = self.stalled_until(now).into_iter().chain(self.deaf_until.filter(|until| *until > now)).max();
+        let deaf = self.stalled_until(now).into_iter().chain(self.ignore_until.filter(|until| *until > now)).max();
         if deaf.is_some() {
             self.shared.parker.park(until(deaf));
             return self.woken_for(WaitOutcome::TimedOut, deadline);
@@ -412,8 +412,8 @@ impl<P: Platform> FaultRx<P> {
             return Some(WaitOutcome::Ready);
         }
         match self.rx.wait(until(due_in)) {
-            WaitOutcome::Ready if self.deaf_until.is_none() && self.wakes.chance(self.trouble.lost_wake) => {
-                self.deaf_until = Some(self.clock.now() + LOST_WAKE);
+            WaitOutcome::Ready if self.ignore_until.is_none() && self.wakes.chance(self.trouble.lost_wake) => {
+                self.ignore_until = Some(self.clock.now() + LOST_WAKE);
                 None
             }
             WaitOutcome::Gone if self.path.len() > 0 => Some(WaitOutcome::TimedOut),
@@ -438,7 +438,7 @@ impl<P: Platform> RxQueue for FaultRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         self.shared.lock_out().drive();
         let now = self.clock.now();
-        self.deaf_until = None;
+        self.ignore_until = None;
         if self.is_unplugged(now) || self.stalled_until(now).is_some() {
             return 0;
         }

@@ -45,27 +45,27 @@ impl<P: Platform> Pace<P> {
 }
 
 /// A frame in transit, ordered by arrival and then by admission.
-struct OnItsWay {
+struct InTransit {
     due: u64,
     order: u64,
     frame: PktBuf,
 }
 
-impl PartialEq for OnItsWay {
+impl PartialEq for InTransit {
     fn eq(&self, other: &Self) -> bool {
         (self.due, self.order) == (other.due, other.order)
     }
 }
 
-impl Eq for OnItsWay {}
+impl Eq for InTransit {}
 
-impl PartialOrd for OnItsWay {
+impl PartialOrd for InTransit {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for OnItsWay {
+impl Ord for InTransit {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.order).cmp(&(other.due, other.order))
     }
@@ -139,7 +139,7 @@ enum Fate {
 }
 
 /// The context of a path besides its plan.
-pub struct Surroundings<P: Platform> {
+pub struct PathContext<P: Platform> {
     /// Where its frames wait for the shared link.
     pub pace: Arc<Pace<P>>,
     /// When the device was made: cycles start then.
@@ -158,11 +158,11 @@ pub struct Surroundings<P: Platform> {
 pub struct Path<P: Platform> {
     chain: Vec<Link>,
     timing: Timing,
-    around: Surroundings<P>,
+    around: PathContext<P>,
     streams: Streams,
     /// Frames due at once, in order: the fast path for plans without delays.
     ready: VecDeque<PktBuf>,
-    on_its_way: BinaryHeap<Reverse<OnItsWay>>,
+    in_transit: BinaryHeap<Reverse<InTransit>>,
     held_back: VecDeque<HeldBack>,
     last_due: u64,
     order: u64,
@@ -170,7 +170,7 @@ pub struct Path<P: Platform> {
 
 impl<P: Platform> Path<P> {
     /// Path number `number` of a device (queue and direction make the number).
-    pub fn new(faults: &Faults, seed: u64, number: u64, around: Surroundings<P>) -> Path<P> {
+    pub fn new(faults: &Faults, seed: u64, number: u64, around: PathContext<P>) -> Path<P> {
         let stream = |kind: u64| Pcg::new(seed, number << 16 | kind);
         Path {
             chain: Link::chain(&faults.rules, stream),
@@ -178,7 +178,7 @@ impl<P: Platform> Path<P> {
             around,
             streams: Streams { reorder: stream(4), delay: stream(5) },
             ready: VecDeque::new(),
-            on_its_way: BinaryHeap::new(),
+            in_transit: BinaryHeap::new(),
             held_back: VecDeque::new(),
             last_due: 0,
             order: 0,
@@ -228,7 +228,7 @@ impl<P: Platform> Path<P> {
                 link.rng.chance(chance) && damage::scramble(framing, frame, &mut link.rng, bytes),
             ),
             Rule::Forge(chance) => {
-                (Counter::FaultsForged, link.rng.chance(chance) && damage::forge(framing, frame, &mut link.rng))
+                (Counter::FaultsForged, link.rng.chance(chance) && damage::swap_words(framing, frame, &mut link.rng))
             }
             Rule::Truncate(chance) => {
                 let cut = link.rng.chance(chance);
@@ -256,8 +256,8 @@ impl<P: Platform> Path<P> {
         if self.held_back.front().is_some_and(|held| held.until <= now) {
             return self.held_back.pop_front().map(|held| held.frame);
         }
-        if self.on_its_way.peek().is_some_and(|Reverse(next)| next.due <= now) {
-            return self.on_its_way.pop().map(|Reverse(next)| next.frame);
+        if self.in_transit.peek().is_some_and(|Reverse(next)| next.due <= now) {
+            return self.in_transit.pop().map(|Reverse(next)| next.frame);
         }
         None
     }
@@ -268,7 +268,7 @@ impl<P: Platform> Path<P> {
             return Some(Time::ZERO);
         }
         let held = self.held_back.front().map(|held| held.until);
-        let due = self.on_its_way.peek().map(|Reverse(next)| next.due);
+        let due = self.in_transit.peek().map(|Reverse(next)| next.due);
         held.into_iter().chain(due).min().map(Time::from_nanos)
     }
 
@@ -281,7 +281,7 @@ impl<P: Platform> Path<P> {
     pub fn discard(&mut self, reason: DropReason, more: u64) {
         let lost = self.len() as u64 + more;
         self.ready.clear();
-        self.on_its_way.clear();
+        self.in_transit.clear();
         self.held_back.clear();
         self.around.counters.drop_many(reason, lost);
     }
@@ -293,12 +293,12 @@ impl<P: Platform> Path<P> {
 
     /// Frames on the path.
     pub fn len(&self) -> usize {
-        self.ready.len() + self.on_its_way.len() + self.held_back.len()
+        self.ready.len() + self.in_transit.len() + self.held_back.len()
     }
 
     /// Assigns a frame its time of arrival, or holds it back behind later frames.
     fn dispatch(&mut self, frame: PktBuf, now: u64) {
-        if self.on_its_way.len() + self.held_back.len() >= self.timing.limit {
+        if self.in_transit.len() + self.held_back.len() >= self.timing.limit {
             self.around.counters.drop_many(self.around.full, 1);
             return;
         }
@@ -334,11 +334,11 @@ impl<P: Platform> Path<P> {
             sent.saturating_add(self.timing.delay.as_nanos() as u64).saturating_add(jitter).max(self.last_due);
         self.last_due = in_order;
         let due = in_order + self.streams.delay.up_to(self.timing.reorder_within.as_nanos() as u64);
-        if due <= now && self.on_its_way.is_empty() {
+        if due <= now && self.in_transit.is_empty() {
             self.ready.push_back(frame);
             return;
         }
         self.order += 1;
-        self.on_its_way.push(Reverse(OnItsWay { due, order: self.order, frame }));
+        self.in_transit.push(Reverse(InTransit { due, order: self.order, frame }));
     }
 }

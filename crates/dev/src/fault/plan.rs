@@ -2,7 +2,7 @@
 //!
 //! A plan has one chain of [`Rule`]s for each direction. A frame passes the rules in order, each on the result of the
 //! previous one (modified, duplicated, lost). Then comes [`Timing`]: which frames are held back, and the delay of the
-//! link. Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`Trouble`].
+//! link. Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`DeviceFaults`].
 
 use std::fmt;
 use std::time::Duration;
@@ -154,7 +154,7 @@ impl Faults {
 
 /// Faults of the device as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trouble {
+pub struct DeviceFaults {
     /// The transmit queue accepts nothing during the bad time: its user must wait or drop.
     pub full: Option<Cycle>,
     /// The receive queue delivers nothing during the bad time; frames accumulate in the device behind it.
@@ -200,7 +200,7 @@ pub struct FaultPlan {
     /// Faults of transmitted frames.
     pub outbound: Faults,
     /// Faults of the device.
-    pub trouble: Trouble,
+    pub trouble: DeviceFaults,
     /// The seed of the random choices.
     pub seed: u64,
 }

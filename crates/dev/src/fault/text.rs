@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::plan::{Burst, Cycle, FaultPlan, Faults, Ppm, Rule, Timing, Trouble, Unplug};
+use super::plan::{Burst, Cycle, DeviceFaults, FaultPlan, Faults, Ppm, Rule, Timing, Unplug};
 
 /// The grammar, for help texts: one line for each word.
 pub const GRAMMAR: &str = "\
@@ -206,7 +206,7 @@ impl Words<'_> {
     }
 
     /// Applies a word about the device. False: it is none.
-    fn trouble(&mut self, word: &str, trouble: &mut Trouble) -> Result<bool, ParsePlanError> {
+    fn trouble(&mut self, word: &str, trouble: &mut DeviceFaults) -> Result<bool, ParsePlanError> {
         match word {
             "full" => trouble.full = Some(self.cycle("full")?),
             "stall" => trouble.stall = Some(self.cycle("stall")?),
@@ -363,7 +363,7 @@ fn words_of(faults: &Faults) -> Vec<String> {
 
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Trouble { full, stall, lost_wake, spurious_wake, unplug } = &self.trouble;
+        let DeviceFaults { full, stall, lost_wake, spurious_wake, unplug } = &self.trouble;
         let mut words: Vec<String> = Vec::new();
         words.extend(full.map(|cycle| format!("full {cycle}")));
         words.extend(stall.map(|cycle| format!("stall {cycle}")));

@@ -40,7 +40,7 @@ pub enum ReadError {
     /// Neither pcapng nor pcap.
     NotACapture,
     /// The capture ends in the middle of a block or frame that begins at this offset.
-    CutOff(u64),
+    Truncated(u64),
     /// An invalid length: offset and length.
     BadLength(u64, u32),
     /// A frame of an interface that was not declared: offset and interface.
@@ -56,7 +56,7 @@ impl fmt::Display for ReadError {
             ReadError::NotACapture => {
                 f.write_str("this is no capture: it begins neither like pcapng nor like pcap; give one of those (decompress it first)")
             }
-            ReadError::CutOff(at) => {
+            ReadError::Truncated(at) => {
                 write!(f, "the capture breaks off inside the block at byte {at}; the frames before it are good")
             }
             ReadError::BadLength(at, len) => {
@@ -326,7 +326,7 @@ impl<R: Read> Reader<R> {
         self.block.clear();
         let read = (&mut self.input).take(len as u64).read_to_end(&mut self.block).map_err(ReadError::Io)?;
         self.at += read as u64;
-        if read == len { Ok(()) } else { Err(ReadError::CutOff(start)) }
+        if read == len { Ok(()) } else { Err(ReadError::Truncated(start)) }
     }
 
     /// Fills the buffer, or returns false at a clean end of the capture.
@@ -344,7 +344,7 @@ impl<R: Read> Reader<R> {
         match filled {
             0 => Ok(false),
             n if n == buffer.len() => Ok(true),
-            _ => Err(ReadError::CutOff(start)),
+            _ => Err(ReadError::Truncated(start)),
         }
     }
 
@@ -354,7 +354,7 @@ impl<R: Read> Reader<R> {
         }
         match self.fill(buffer) {
             Ok(true) => Ok(()),
-            Ok(false) | Err(ReadError::CutOff(_)) => Err(ReadError::CutOff(start)),
+            Ok(false) | Err(ReadError::Truncated(_)) => Err(ReadError::Truncated(start)),
             Err(error) => Err(error),
         }
     }

@@ -60,7 +60,7 @@ impl Default for ReplayConfig {
 }
 
 /// A frame that is still to arrive.
-struct Coming {
+struct Pending {
     due: Time,
     hash: Option<u32>,
     bytes: Vec<u8>,
@@ -126,9 +126,9 @@ fn spread<R: Read>(
     capture: Reader<R>,
     config: &ReplayConfig,
     counters: &Counters,
-) -> Result<Vec<VecDeque<Coming>>, ReadError> {
+) -> Result<Vec<VecDeque<Pending>>, ReadError> {
     let rss = Rss::new(&SYMMETRIC_KEY, config.queues);
-    let mut queues: Vec<VecDeque<Coming>> = (0..config.queues).map(|_| VecDeque::new()).collect();
+    let mut queues: Vec<VecDeque<Pending>> = (0..config.queues).map(|_| VecDeque::new()).collect();
     let mut start = None;
     for frame in capture {
         let frame = frame?;
@@ -142,7 +142,7 @@ fn spread<R: Read>(
         let start = *start.get_or_insert(frame.time);
         let due = if config.pacing == Pacing::AtOnce { Time::ZERO } else { since(start, frame.time) };
         let hash = rss.hash_bytes(&frame.data);
-        queues[rss.queue(hash)].push_back(Coming { due, hash, bytes: frame.data });
+        queues[rss.queue(hash)].push_back(Pending { due, hash, bytes: frame.data });
     }
     Ok(queues)
 }
@@ -178,7 +178,7 @@ impl<P: Platform> Wake for Bell<P> {
 }
 
 struct ReplayRx<P: Platform> {
-    coming: VecDeque<Coming>,
+    coming: VecDeque<Pending>,
     gone_at_end: bool,
     clock: Arc<dyn Clock>,
     origin: Time,

@@ -66,7 +66,7 @@ pub struct Answer {
     /// Bytes newly acknowledged.
     pub acked: u32,
     /// Sending restarts from SND.UNA.
-    pub went_back: bool,
+    pub restarted: bool,
 }
 
 /// A segment to send: its header and the position of its data in the stream.
@@ -90,7 +90,7 @@ pub struct Connection {
     /// It is in the list of those that may send.
     pub listed: bool,
     /// It is in the list of connections with a delayed acknowledgment.
-    pub owes_ack: bool,
+    pub ack_pending: bool,
     iss: u32,
     snd_una: u32,
     snd_nxt: u32,
@@ -124,7 +124,7 @@ impl Connection {
             tuple,
             state: PeerState::SynSent,
             listed: false,
-            owes_ack: false,
+            ack_pending: false,
             iss,
             snd_una: iss,
             snd_nxt: iss.wrapping_add(1),
@@ -263,7 +263,7 @@ impl Connection {
             self.dup_acks = self.dup_acks.saturating_add(1);
             if self.dup_acks == 3 {
                 self.go_back();
-                answer.went_back = true;
+                answer.restarted = true;
             }
         }
         self.window = window;

@@ -144,7 +144,7 @@ pub struct PeerTotals {
     /// Data bytes that the stack acknowledged.
     pub bytes_acked: u64,
     /// How often sending restarted from SND.UNA, after duplicate acknowledgments or a timeout.
-    pub went_back: u64,
+    pub restarted: u64,
 }
 
 impl PeerTotals {
@@ -162,13 +162,13 @@ impl PeerTotals {
             self.segments_out,
             self.bytes_out,
             self.bytes_acked,
-            self.went_back,
+            self.restarted,
         ]
     }
 
     fn from_words(words: [u64; PeerTotals::COUNT]) -> PeerTotals {
         let [established, closed, segments_in, bytes_in, out_of_order, mismatches, rest @ ..] = words;
-        let [acks_out, segments_out, bytes_out, bytes_acked, went_back] = rest;
+        let [acks_out, segments_out, bytes_out, bytes_acked, restarted] = rest;
         PeerTotals {
             established,
             closed,
@@ -180,7 +180,7 @@ impl PeerTotals {
             segments_out,
             bytes_out,
             bytes_acked,
-            went_back,
+            restarted,
         }
     }
 }

@@ -74,7 +74,7 @@ pub struct RemoteEnds<P: Platform> {
     /// Connections that may have something to send.
     sending: VecDeque<u32>,
     /// Connections that send an acknowledgment once the stack stops sending.
-    owing: Vec<u32>,
+    delayed_acks: Vec<u32>,
     to_open: VecDeque<FourTuple>,
     opening: usize,
     open_after: u64,
@@ -112,7 +112,7 @@ impl<P: Platform> RemoteEnds<P> {
             free: Vec::new(),
             index: HashMap::default(),
             sending: VecDeque::new(),
-            owing: Vec::new(),
+            delayed_acks: Vec::new(),
             to_open,
             opening: 0,
             open_after: 0,
@@ -176,12 +176,12 @@ impl<P: Platform> RemoteEnds<P> {
                 let answer = connection.segment_arrives(&header, data, segments, &self.terms, self.now);
                 self.act(at, answer);
             }
-            None => self.stranger_arrives(tuple, &header, data.len()),
+            None => self.unmatched_arrives(tuple, &header, data.len()),
         }
     }
 
     /// A segment of no connection: a SYN opens one, anything else but a reset is reset (RFC 9293 section 3.10.7.1).
-    fn stranger_arrives(&mut self, tuple: FourTuple, header: &Header, data_len: usize) {
+    fn unmatched_arrives(&mut self, tuple: FourTuple, header: &Header, data_len: usize) {
         if header.flags.contains(TcpFlags::RST) {
             return;
         }
@@ -216,7 +216,7 @@ impl<P: Platform> RemoteEnds<P> {
         totals.bytes_acked += u64::from(answer.acked);
         totals.out_of_order += u64::from(answer.out_of_order);
         totals.mismatches += u64::from(answer.mismatch);
-        totals.went_back += u64::from(answer.went_back);
+        totals.restarted += u64::from(answer.restarted);
         totals.established += u64::from(answer.established);
         let connection = &mut self.connections[at as usize];
         if answer.established && self.opening > 0 && connection.was_opened_here() {
@@ -236,9 +236,9 @@ impl<P: Platform> RemoteEnds<P> {
             self.send_handshake(at);
         } else if answer.ack {
             self.send_acknowledgment(at);
-        } else if answer.ack_later && !self.connections[at as usize].owes_ack {
-            self.connections[at as usize].owes_ack = true;
-            self.owing.push(at);
+        } else if answer.ack_later && !self.connections[at as usize].ack_pending {
+            self.connections[at as usize].ack_pending = true;
+            self.delayed_acks.push(at);
         }
     }
 
@@ -269,7 +269,7 @@ impl<P: Platform> RemoteEnds<P> {
             self.to_open.push_back(connection.tuple);
             self.open_after = self.now + REFUSED_WAIT;
         }
-        if !connection.listed && !connection.owes_ack {
+        if !connection.listed && !connection.ack_pending {
             self.free.push(at);
         }
     }
@@ -278,7 +278,7 @@ impl<P: Platform> RemoteEnds<P> {
     fn unlisted(&mut self, at: u32) -> bool {
         let connection = &self.connections[at as usize];
         let closed = connection.state == PeerState::Closed;
-        if closed && !connection.listed && !connection.owes_ack {
+        if closed && !connection.listed && !connection.ack_pending {
             self.free.push(at);
         }
         !closed
@@ -307,9 +307,9 @@ impl<P: Platform> RemoteEnds<P> {
     }
 
     /// Sends delayed acknowledgments, after the stack has stopped sending.
-    fn pay_acknowledgments(&mut self) {
-        while let Some(at) = self.owing.pop() {
-            self.connections[at as usize].owes_ack = false;
+    fn send_delayed_acks(&mut self) {
+        while let Some(at) = self.delayed_acks.pop() {
+            self.connections[at as usize].ack_pending = false;
             if self.unlisted(at) && self.connections[at as usize].has_unacked() {
                 self.send_acknowledgment(at);
             }
@@ -379,7 +379,7 @@ impl<P: Platform> RemoteEnds<P> {
             if connection.timed_out(self.now) {
                 self.send_handshake(at);
             } else {
-                self.totals.went_back += 1;
+                self.totals.restarted += 1;
                 if !connection.listed {
                     connection.listed = true;
                     self.sending.push_back(at);
@@ -393,7 +393,7 @@ impl<P: Platform> RemoteEnds<P> {
         self.now = P::now();
         self.open_connections();
         self.scan();
-        !self.out.is_empty() || !self.sending.is_empty() || !self.owing.is_empty()
+        !self.out.is_empty() || !self.sending.is_empty() || !self.delayed_acks.is_empty()
     }
 }
 
@@ -431,7 +431,7 @@ impl<P: Platform> RxQueue for RemoteEnds<P> {
         self.open_connections();
         self.send_data(max);
         if !heard {
-            self.pay_acknowledgments();
+            self.send_delayed_acks();
             self.scan();
         }
         let count = self.out.len().min(max);

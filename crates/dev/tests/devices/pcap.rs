@@ -165,7 +165,7 @@ fn damaged_captures_end_in_an_error_that_says_where() {
     let good = big_endian_section();
     let cut = &good[..good.len() - 3];
     let errors: Vec<ReadError> = Reader::new(cut).expect("pcapng").filter_map(Result::err).collect();
-    assert!(matches!(errors[..], [ReadError::CutOff(at)] if at as usize == good.len() - 20), "{errors:?}");
+    assert!(matches!(errors[..], [ReadError::Truncated(at)] if at as usize == good.len() - 20), "{errors:?}");
     assert!(errors[0].to_string().contains("byte"));
 }
 

@@ -163,7 +163,7 @@ fn a_source_keeps_to_the_window_and_sends_in_order() {
     let last = heard(&mut talk.queue);
     assert_eq!((last[0].0.flags, last[0].0.ack.0), (ACK, talk.seq));
     let totals = talk.monitor.totals();
-    assert_eq!((totals.bytes_out, totals.bytes_acked, totals.closed, totals.went_back), (10_500, 10_500, 1, 0));
+    assert_eq!((totals.bytes_out, totals.bytes_acked, totals.closed, totals.restarted), (10_500, 10_500, 1, 0));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_source_goes_back_after_three_duplicate_acknowledgments() {
         first.iter().map(|(header, _)| header.seq).collect::<Vec<_>>()
     );
     assert_eq!(again[0].1, first[0].1);
-    assert_eq!(talk.monitor.totals().went_back, 1);
+    assert_eq!(talk.monitor.totals().restarted, 1);
     // A zero window stops it.
     talk.ack = talk.ack.wrapping_add(5000);
     talk.say(ACK, 0, b"");

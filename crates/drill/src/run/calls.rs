@@ -92,7 +92,7 @@ impl Runner {
         let end = end.unwrap_or(from);
         self.pending =
             Some(Pending { call: call.clone(), line: self.line, from, end, attempt, deadline, outcome: None, fd });
-        self.poke();
+        self.retry_pending();
         if call.name == "connect" || call.name.starts_with("send") || call.name.starts_with("write") {
             // Before its SYN is expected.
             if let Some(fd) = fd {

@@ -59,7 +59,7 @@ impl TcpStream {
             let mut leftover = self.inner.leftover.lock();
             if leftover.has_data() || self.has_ended() {
                 let buffers = leftover.take_buffers().into();
-                self.tell(&mut leftover);
+                self.report_unread(&mut leftover);
                 return Ok(buffers);
             }
             if self.refill(&mut leftover, max)? {
@@ -138,7 +138,7 @@ impl TcpStream {
         let mut leftover = self.inner.leftover.lock();
         if leftover.has_data() || self.has_ended() {
             let copied = leftover.read(max, copy);
-            self.tell(&mut leftover);
+            self.report_unread(&mut leftover);
             return Ok(Some(copied));
         }
         let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
@@ -151,7 +151,7 @@ impl TcpStream {
             self.note_end(received);
             leftover.refill(std::mem::take(received), max);
             let copied = leftover.read(max, copy);
-            self.tell(&mut leftover);
+            self.report_unread(&mut leftover);
             return Ok(Some(copied));
         }
         self.note_end(received);
@@ -172,9 +172,9 @@ impl TcpStream {
 
     /// Reports how much is still to be read, if the connection requested that.
     #[inline]
-    fn tell(&self, leftover: &mut Leftover) {
-        if let Some(bytes) = leftover.news() {
-            self.call(Call::Keep(tcp::Keep { bytes }));
+    fn report_unread(&self, leftover: &mut Leftover) {
+        if let Some(bytes) = leftover.unread_update() {
+            self.call(Call::ReportUnread(tcp::ReportUnread { bytes }));
         }
     }
 
@@ -264,7 +264,7 @@ impl TcpStream {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }
-        let timeout = match self.inner.waits(which) {
+        let timeout = match self.inner.timeout(which) {
             0 => None,
             nanos => Some(Duration::from_nanos(nanos)),
         };

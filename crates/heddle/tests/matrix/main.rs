@@ -7,7 +7,7 @@ mod world;
 
 mod cell;
 mod flow;
-mod luck;
+mod probability;
 mod run;
 
 use std::io::Write;

@@ -16,7 +16,7 @@ use wire::FourTuple;
 
 use crate::cell::{Cell, Wrap};
 use crate::flow::{Flow, Signs};
-use crate::luck::{self, MOST_TRIES};
+use crate::probability::{self, MOST_TRIES};
 use crate::world::{World, WorldConfig};
 
 /// Shorter pauses are ignored.
@@ -90,7 +90,7 @@ fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAd
         remote_addr: remote.ip(),
         remote_port: remote.port(),
     };
-    let (secrets, now) = (&world.b.below().shared().secrets, world.clock.now());
+    let (secrets, now) = (&world.b.inner_stack().shared().secrets, world.clock.now());
     match cell.wrap {
         Wrap::Nothing => {}
         Wrap::Sequence(before) => {
@@ -115,7 +115,7 @@ fn addresses(cell: &Cell) -> [IpAddr; 2] {
 /// A port of the client for each queue pair, so that segments of its connection use that queue.
 fn ports(cell: &Cell, client: &Stack, [remote, local]: [IpAddr; 2]) -> Vec<u16> {
     let queue = |port: u16| {
-        let hash = client.below().flow(SocketAddr::new(local, port), SocketAddr::new(remote, SERVER_PORT)).hash;
+        let hash = client.inner_stack().flow(SocketAddr::new(local, port), SocketAddr::new(remote, SERVER_PORT)).hash;
         hash as usize % cell.queues
     };
     let on = |wanted: usize| (CLIENT_PORT..).find(|port| queue(*port) == wanted);
@@ -229,7 +229,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn run(mut self) -> Result<Outcome, String> {
-        let (mut last, tries) = (self.started, luck::tries_in_a_row(self.cell));
+        let (mut last, tries) = (self.started, probability::tries_in_a_row(self.cell));
         while !self.flows().all(|flow| flow.ended) {
             if self.pump()? {
                 last = self.world.clock.now();
@@ -314,7 +314,7 @@ fn aftermath(world: &mut World) -> Result<(), String> {
             let (connections, timers) = (stats.connections, stats.timers);
             return Err(format!("{name}: {connections} connections and {timers} timers are left after an hour"));
         }
-        if !stack.below().is_quiescent() {
+        if !stack.inner_stack().is_quiescent() {
             return Err(format!("{name}: something posted was never run"));
         }
     }

@@ -71,7 +71,7 @@ impl From<igmp::Query> for GroupQuery {
 
 impl From<mld::Query> for GroupQuery {
     fn from(query: mld::Query) -> Self {
-        let version = if query.old { GroupVersion::Old } else { GroupVersion::Current };
+        let version = if query.is_v1 { GroupVersion::Old } else { GroupVersion::Current };
         GroupQuery { group: query.group.into(), max_response: query.max_response, version }
     }
 }
@@ -101,12 +101,12 @@ struct Reports {
 type Due = (SmallVec<[(RecordKind, IpAddr); 8]>, GroupVersion);
 
 impl Reports {
-    fn new(everything: IpAddr) -> Self {
+    fn new(all_groups: IpAddr) -> Self {
         Self {
             changes: SmallVec::new(),
             next_change: Time::MAX,
             answer: Time::MAX,
-            asked: everything,
+            asked: all_groups,
             version: GroupVersion::Current,
             version_until: Time::MAX,
         }
@@ -121,7 +121,7 @@ impl Reports {
     }
 
     /// A query from an older querier: pending reports of a newer version are dropped (RFC 3376 section 7.2.1).
-    fn hear(&mut self, version: GroupVersion, now: Time) {
+    fn note_querier(&mut self, version: GroupVersion, now: Time) {
         if now >= self.version_until {
             self.version = GroupVersion::Current;
         }
@@ -138,7 +138,7 @@ impl Reports {
     fn query(&mut self, group: IpAddr, latest: Time) {
         // Two pending queries for different groups are answered as one for all groups.
         let pending = self.answer != Time::MAX && self.asked != group;
-        self.asked = if pending { everything(group) } else { group };
+        self.asked = if pending { all_groups(group) } else { group };
         self.answer = self.answer.min(latest);
     }
 
@@ -179,7 +179,7 @@ impl Reports {
 }
 
 /// The address that means all groups of a group's family.
-fn everything(group: IpAddr) -> IpAddr {
+fn all_groups(group: IpAddr) -> IpAddr {
     if group.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
@@ -255,7 +255,7 @@ impl Membership {
     /// A query has arrived; it is to be answered by `latest`, a moment within its response time.
     pub fn query(&mut self, query: &GroupQuery, now: Time, latest: Time, view: &InterfaceView) {
         let reports = self.reports(query.group);
-        reports.hear(query.version, now);
+        reports.note_querier(query.version, now);
         if query.group.is_unspecified() || listened(view).any(|group| group == query.group) {
             reports.query(query.group, latest);
         }

@@ -66,7 +66,7 @@ fn igmp_old(view: &InterfaceView, kind: RecordKind, group: Ipv4Addr, version: Gr
         _ => (igmp::V2_REPORT, group),
     };
     let mut packet = PktBuf::alloc(igmp::MESSAGE_LEN)?;
-    igmp::emit_old(message, group, packet.append(igmp::MESSAGE_LEN));
+    igmp::emit_v1_or_v2(message, group, packet.append(igmp::MESSAGE_LEN));
     igmp_frame(view, packet, to)
 }
 
@@ -102,7 +102,7 @@ fn mld_report(view: &InterfaceView, records: &[(RecordKind, Ipv6Addr)]) -> Optio
 fn mld_old(view: &InterfaceView, kind: RecordKind, group: Ipv6Addr) -> Option<PktBuf> {
     let (message, to) = if kind == RecordKind::Left { (mld::V1_DONE, ALL_ROUTERS) } else { (mld::V1_REPORT, group) };
     let (mut packet, source) = (mld_packet(mld::V1_LEN)?, mld_source(view));
-    mld::emit_old(message, (source, to), group, packet.append(mld::V1_LEN));
+    mld::emit_v1(message, (source, to), group, packet.append(mld::V1_LEN));
     mld_frame(view, packet, source, to)
 }
 

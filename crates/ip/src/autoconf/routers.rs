@@ -87,7 +87,7 @@ fn end(now: Time, seconds: u32) -> Time {
 
 impl Autoconf {
     /// RFC 4861 section 6.3.4.
-    pub(super) fn hear_router(&mut self, from: Ipv6Addr, advert: &RouterAdvert, step: &mut Step<'_>) {
+    pub(super) fn on_router_advert(&mut self, from: Ipv6Addr, advert: &RouterAdvert, step: &mut Step<'_>) {
         step.counters.increment(Counter::RouterAdvertsIn);
         // An answer to a solicitation, or equivalent; a router that is not a default router does not end the
         // solicitations.

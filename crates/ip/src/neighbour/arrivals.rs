@@ -164,10 +164,10 @@ impl NeighbourTable {
             }
             return;
         }
-        let Some(slot) = self.find_or_create(now, address, interface, Creator::Stranger, counters) else { return };
+        let Some(slot) = self.find_or_create(now, address, interface, Creator::Remote, counters) else { return };
         let answers_us = packet.op == Operation::Reply && packet.tha == interface.mac;
         let entry = self.entry(slot);
-        entry.speak_as(interface);
+        entry.update_source(interface);
         let solicited = answers_us && matches!(entry.state, NeighbourState::Incomplete | NeighbourState::Probe);
         // An entry that was never confirmed, or that is being probed, may be replaced by the answer.
         let replaces = solicited || entry.state == NeighbourState::Stale;
@@ -225,9 +225,9 @@ impl NeighbourTable {
         let mut effects = Effects::default();
         effects.frames.extend(self.advertise(now, interface, target, src, mac, counters));
         if let Some(mac) = mac.filter(|_| !src.is_unspecified())
-            && let Some(slot) = self.find_or_create(now, IpAddr::V6(src), interface, Creator::Stranger, counters)
+            && let Some(slot) = self.find_or_create(now, IpAddr::V6(src), interface, Creator::Remote, counters)
         {
-            self.entry(slot).speak_as(interface);
+            self.entry(slot).update_source(interface);
             let claim = Claim { mac, solicited: false, replaces: true };
             self.apply(now, slot, claim, &mut effects, counters);
         }
@@ -288,7 +288,7 @@ impl NeighbourTable {
             return dropped(DropReason::ArpNotForUs, counters);
         };
         let entry = self.entry(slot);
-        entry.speak_as(interface);
+        entry.update_source(interface);
         let mac = match (discovery.mac, entry.state) {
             (Some(mac), _) => mac,
             (None, NeighbourState::Incomplete) => return dropped(DropReason::NeighbourBadAdvert, counters),

@@ -29,7 +29,7 @@ pub enum NeighbourState {
 }
 
 /// Value of an entry created by a request and never confirmed.
-pub(super) const VALUE_STRANGER: u8 = 0;
+pub(super) const VALUE_UNSOLICITED: u8 = 0;
 /// Value of an entry that is being resolved, or was confirmed once and has been idle since: evicted when our own
 /// traffic needs the room.
 const VALUE_UNPROVEN: u8 = 1;
@@ -101,7 +101,7 @@ impl Entry {
     /// The value of the entry in eviction; see the head of `neighbour.rs`.
     pub fn value(&self, now: Time) -> u8 {
         match self.state {
-            NeighbourState::Stale if !self.confirmed => VALUE_STRANGER,
+            NeighbourState::Stale if !self.confirmed => VALUE_UNSOLICITED,
             NeighbourState::Incomplete => VALUE_UNPROVEN,
             NeighbourState::Stale if now >= self.used + IDLE_TIME => VALUE_UNPROVEN,
             NeighbourState::Stale => VALUE_STALE,
@@ -134,7 +134,7 @@ impl Entry {
     }
 
     /// Updates the sender's addresses if the interface was readdressed since the entry was made.
-    pub fn speak_as(&mut self, interface: &InterfaceView) {
+    pub fn update_source(&mut self, interface: &InterfaceView) {
         self.local_mac = interface.mac;
         if !interface.is_local(self.local_addr)
             && let Some(source) = interface.source_for(self.address)

@@ -104,10 +104,10 @@ impl Bulk {
         Ok(())
     }
 
-    fn step(&mut self, index: usize, tally: &mut Sample) -> io::Result<()> {
+    fn step(&mut self, index: usize, sample: &mut Sample) -> io::Result<()> {
         let moved = match &self.ends[index] {
             End::Sender(stream) => self.payload.send(stream),
-            End::Receiver(stream) => receive(stream, &mut self.buffer, tally),
+            End::Receiver(stream) => receive(stream, &mut self.buffer, sample),
         };
         match moved {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -116,24 +116,24 @@ impl Bulk {
     }
 }
 
-fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Sample) -> io::Result<()> {
+fn receive(mut stream: &TcpStream, buffer: &mut [u8], sample: &mut Sample) -> io::Result<()> {
     let got = stream.read(buffer)?;
     if got == 0 {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the kernel closed a loopback connection"));
     }
-    tally.bytes += got as u64;
-    tally.operations += 1;
+    sample.bytes += got as u64;
+    sample.operations += 1;
     Ok(())
 }
 
 impl Work for Bulk {
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
         let mut events = Vec::with_capacity(BATCH);
         while Instant::now() < deadline {
             events.clear();
             wait(&self.epoll, &mut events)?;
             for event in &events {
-                self.step(event.data.u64() as usize, tally)?;
+                self.step(event.data.u64() as usize, sample)?;
             }
         }
         Ok(())

@@ -43,14 +43,14 @@ impl Connect {
 }
 
 impl Work for Connect {
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
         let mut dry = 0;
         while Instant::now() < deadline {
             for _ in 0..BATCH {
                 match self.once() {
                     Ok(()) => {
                         dry = 0;
-                        tally.operations += 1;
+                        sample.operations += 1;
                     }
                     // One address is out of ports; the others may have some.
                     Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && dry < ADDRESSES => dry += 1,

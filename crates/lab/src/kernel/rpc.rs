@@ -71,7 +71,7 @@ impl Rpc {
         Ok(())
     }
 
-    fn step(&mut self, index: usize, tally: &mut Sample) -> io::Result<()> {
+    fn step(&mut self, index: usize, sample: &mut Sample) -> io::Result<()> {
         let end = &mut self.ends[index];
         let wanted = self.message.len() - end.arrived;
         let got = match end.stream.read(&mut self.message[..wanted]) {
@@ -80,20 +80,20 @@ impl Rpc {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
         };
-        tally.bytes += got as u64;
+        sample.bytes += got as u64;
         end.arrived += got;
         if end.arrived < self.message.len() {
             return Ok(());
         }
         end.arrived = 0;
-        tally.operations += u64::from(end.is_client);
+        sample.operations += u64::from(end.is_client);
         // One message of at most 4 KiB is outstanding, so an empty send buffer takes it whole.
         end.stream.write_all(&self.message)
     }
 }
 
 impl Work for Rpc {
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
         if !self.primed {
             self.prime()?;
         }
@@ -102,7 +102,7 @@ impl Work for Rpc {
             events.clear();
             wait(&self.epoll, &mut events)?;
             for event in &events {
-                self.step(event.data.u64() as usize, tally)?;
+                self.step(event.data.u64() as usize, sample)?;
             }
         }
         Ok(())

@@ -50,14 +50,14 @@ impl Bulk {
     }
 
     /// Serves ready connections. Returns whether there were any.
-    fn serve(&mut self, tally: &mut Sample) -> io::Result<bool> {
+    fn serve(&mut self, sample: &mut Sample) -> io::Result<bool> {
         if self.poller.try_wait(&mut self.events, EVENTS) == 0 {
             return Ok(false);
         }
         for event in &self.events {
             match &self.ends[event.token] {
                 End::Client(stream) => send(stream, &self.payload, self.send)?,
-                End::Server(stream) => receive(stream, &mut self.buffer, tally)?,
+                End::Server(stream) => receive(stream, &mut self.buffer, sample)?,
             }
         }
         Ok(true)
@@ -83,13 +83,13 @@ fn send(stream: &TcpStream, payload: &Arc<[u8]>, mode: SendMode) -> io::Result<(
 }
 
 /// Reads until there is nothing left.
-fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Sample) -> io::Result<()> {
+fn receive(mut stream: &TcpStream, buffer: &mut [u8], sample: &mut Sample) -> io::Result<()> {
     loop {
         match stream.read(buffer) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "a sender closed")),
             Ok(count) => {
-                tally.bytes += count as u64;
-                tally.operations += 1;
+                sample.bytes += count as u64;
+                sample.operations += 1;
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error),
@@ -98,14 +98,14 @@ fn receive(mut stream: &TcpStream, buffer: &mut [u8], tally: &mut Sample) -> io:
 }
 
 impl Work for Bulk {
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
         // Moved out for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || {
             if !self.opener.done() {
                 self.open()?;
             }
-            self.serve(tally)
+            self.serve(sample)
         });
         self.drivers = drivers;
         result

@@ -41,7 +41,7 @@ impl Connect {
         }
     }
 
-    fn step(&mut self, tally: &mut Sample) -> io::Result<bool> {
+    fn step(&mut self, sample: &mut Sample) -> io::Result<bool> {
         let mut busy = false;
         while self.opening.len() < self.at_once {
             let local = SocketAddr::from(([10, 9, 0, 1 + self.source % self.addresses], 0));
@@ -77,16 +77,16 @@ impl Connect {
             waits || matches!(reader.read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
         let closed = before - self.serving.len();
-        tally.operations += closed as u64;
+        sample.operations += closed as u64;
         Ok(busy | (closed > 0))
     }
 }
 
 impl Work for Connect {
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
         // Moved out for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
-        let result = drive(&mut drivers, deadline, || self.step(tally));
+        let result = drive(&mut drivers, deadline, || self.step(sample));
         self.drivers = drivers;
         result
     }

@@ -51,7 +51,7 @@ impl Rpc {
         })
     }
 
-    fn serve(&mut self, tally: &mut Sample) -> io::Result<bool> {
+    fn serve(&mut self, sample: &mut Sample) -> io::Result<bool> {
         if self.poller.try_wait(&mut self.events, EVENTS) == 0 {
             return Ok(false);
         }
@@ -65,8 +65,8 @@ impl Rpc {
                         write(stream, &self.request)?;
                     }
                     for _ in 0..complete(stream, &mut half.received, length, &mut self.buffer)? {
-                        tally.operations += 1;
-                        tally.bytes += 2 * length as u64;
+                        sample.operations += 1;
+                        sample.bytes += 2 * length as u64;
                         write(stream, &self.request)?;
                     }
                 }
@@ -111,14 +111,14 @@ fn complete(mut stream: &TcpStream, received: &mut usize, length: usize, buffer:
 }
 
 impl Work for Rpc {
-    fn run(&mut self, deadline: Instant, tally: &mut Sample) -> io::Result<()> {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
         // Moved out for the loop, so that a step may borrow the rest.
         let mut drivers = std::mem::take(&mut self.drivers);
         let result = drive(&mut drivers, deadline, || {
             if !self.opener.done() {
                 self.open()?;
             }
-            self.serve(tally)
+            self.serve(sample)
         });
         self.drivers = drivers;
         result

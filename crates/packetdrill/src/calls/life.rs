@@ -7,7 +7,7 @@ use crate::abi::UserData;
 use crate::calls::plug;
 use crate::machine::Limit;
 use crate::marshal::{answer, read_address, write_address};
-use crate::plug::Plug;
+use crate::plug::MachineHandle;
 
 pub(crate) unsafe extern "C" fn socket(userdata: UserData, domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: `userdata` is the table's.
@@ -62,7 +62,7 @@ pub(crate) unsafe extern "C" fn connect(
 }
 
 /// `close` of one of ours, here and in the kernel.
-pub(crate) fn close_ours(plug: &Plug, fd: c_int) -> c_int {
+pub(crate) fn close_ours(plug: &MachineHandle, fd: c_int) -> c_int {
     answer(plug.now(move |sockets| sockets.close_at_once(fd)).map(|()| 0)) as c_int
 }
 

@@ -10,7 +10,7 @@ use crate::abi::UserData;
 use crate::calls::plug;
 use crate::machine::Limit;
 use crate::marshal::{answer, entries, entry, gather, read_address, room, scatter, write_address};
-use crate::plug::Plug;
+use crate::plug::MachineHandle;
 
 /// `TCP_CM_INQ`, which is `TCP_INQ`; not in every libc.
 const TCP_CM_INQ: c_int = 36;
@@ -68,7 +68,7 @@ fn reported(report: ErrorQueueEntry, v6: bool) -> Received {
 
 /// # Safety
 /// Each entry has `iov_len` writable bytes.
-unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
+unsafe fn receive(plug: &MachineHandle, fd: c_int, into: &[iovec], flags: c_int) -> Result<Received, Errno> {
     let max = room(into);
     if flags & libc::MSG_ERRQUEUE != 0 {
         return plug.now(move |sockets| {
@@ -88,7 +88,7 @@ unsafe fn receive(plug: &Plug, fd: c_int, into: &[iovec], flags: c_int) -> Resul
 /// # Safety
 /// Each entry has `iov_len` readable bytes.
 unsafe fn transmit(
-    plug: &Plug,
+    plug: &MachineHandle,
     fd: c_int,
     from: &[iovec],
     flags: c_int,
@@ -101,7 +101,7 @@ unsafe fn transmit(
 
 /// Sends through one of our descriptors.
 pub(crate) fn send_bytes(
-    plug: &Plug,
+    plug: &MachineHandle,
     fd: c_int,
     bytes: Vec<u8>,
     flags: c_int,

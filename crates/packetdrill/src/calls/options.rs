@@ -11,7 +11,7 @@ use sync::Real;
 use crate::abi::UserData;
 use crate::calls::plug;
 use crate::marshal::answer;
-use crate::plug::Plug;
+use crate::plug::MachineHandle;
 
 /// Numbers in `SO_MEMINFO` reported as 0, because there is no kernel memory accounting: `SK_MEMINFO_FWD_ALLOC` and the
 /// like.
@@ -106,7 +106,7 @@ fn memory(sockets: &Sockets<Real>, fd: i32) -> Result<Vec<u8>, Errno> {
 /// # Safety
 /// `len` is null or writable, and `value` has `*len` writable bytes.
 pub(crate) unsafe fn get_option(
-    plug: &Plug,
+    plug: &MachineHandle,
     fd: c_int,
     level: c_int,
     name: c_int,

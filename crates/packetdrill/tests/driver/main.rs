@@ -21,14 +21,14 @@ const MS: i64 = 1000;
 /// Runs `call` on a separate thread, and returns when that thread sleeps in it, by the same file that packetdrill
 /// reads. A test that fails meanwhile does not wait for the thread.
 fn blocked<T: Send + 'static>(run: &Arc<Run>, call: impl FnOnce(&Run) -> T + Send + 'static) -> JoinHandle<T> {
-    let (say, hear) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let run = run.clone();
     let handle = thread::spawn(move || {
         // SAFETY: the call takes no arguments.
-        say.send(unsafe { libc::gettid() }).expect("the test listens");
+        tx.send(unsafe { libc::gettid() }).expect("the test listens");
         call(&run)
     });
-    let stat = format!("/proc/self/task/{}/stat", hear.recv().expect("a thread"));
+    let stat = format!("/proc/self/task/{}/stat", rx.recv().expect("a thread"));
     // Before the call it may sleep for a moment, for the allocator's lock: so it must be seen asleep repeatedly.
     let mut looks = 0;
     while looks < 500 {

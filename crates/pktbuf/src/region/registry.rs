@@ -132,7 +132,7 @@ pub(super) fn unregister(id: RegionId) -> bool {
 fn free(entry: &Entry) {
     let chunks = {
         let _change = change();
-        if !entry.uses.is_over() {
+        if !entry.uses.is_drained() {
             return;
         }
         entry.chunks.swap(ptr::null_mut(), Acquire)

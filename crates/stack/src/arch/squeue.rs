@@ -135,29 +135,29 @@ pub fn new<P: Platform>(
 }
 
 /// Held by a thread that has the flag and runs work. On panic the flag is released and the worker woken for the
-/// remaining work. Otherwise the guard is disarmed, and the thread releases the flag by [`Squeue::leave`].
-struct Running<'a, P: Platform> {
+/// remaining work. Otherwise the guard is disarmed, and the thread releases the flag by [`Squeue::release`].
+struct FlagGuard<'a, P: Platform> {
     squeue: &'a Squeue<P>,
     /// Taken from the queue and not run yet.
     batch: VecDeque<Message<P>>,
 }
 
-impl<'a, P: Platform> Running<'a, P> {
+impl<'a, P: Platform> FlagGuard<'a, P> {
     /// The calling thread has the flag of `squeue`.
     #[inline]
     fn new(squeue: &'a Squeue<P>) -> Self {
-        Running { squeue, batch: VecDeque::new() }
+        FlagGuard { squeue, batch: VecDeque::new() }
     }
 
     /// Nothing has panicked.
     #[inline]
-    fn goes_on(mut self) {
+    fn disarm(mut self) {
         drop(std::mem::take(&mut self.batch));
         std::mem::forget(self);
     }
 }
 
-impl<P: Platform> Drop for Running<'_, P> {
+impl<P: Platform> Drop for FlagGuard<'_, P> {
     #[cold]
     fn drop(&mut self) {
         if model_is_over::<P>() {
@@ -201,7 +201,7 @@ impl<P: Platform> Squeue<P> {
 
     /// Runs `f` in the cell, if the calling thread has the flag and is not in the cell.
     #[inline]
-    fn occupy<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+    fn run_in_cell<R>(&self, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         let mut cell = self.cell.borrow_mine()?;
         let result = f(&mut cell);
         let deadline = cell.deadline_nanos();
@@ -212,7 +212,7 @@ impl<P: Platform> Squeue<P> {
     }
 
     /// Releases the flag, after draining if the mode requires it. If work is left, the worker is woken for it.
-    fn leave(&self, hub: &Hub<P>) {
+    fn release(&self, hub: &Hub<P>) {
         let queue = self.queue.lock();
         if queue.is_empty() || self.mode != Mode::Process {
             return self.give_up(queue);
@@ -236,11 +236,11 @@ impl<P: Platform> Squeue<P> {
     fn drain_some(&self, hub: &Hub<P>) {
         let start = hub.shared.clock().now();
         let (mut now, mut left) = (start, DRAIN_EVENTS);
-        let mut running = Running::new(self);
+        let mut running = FlagGuard::new(self);
         loop {
             let mut queue = self.queue.lock();
             if queue.is_empty() || left == 0 || now - start > DRAIN_TIME {
-                running.goes_on();
+                running.disarm();
                 return self.give_up(queue);
             }
             let batch = queue.len().min(DRAIN_BATCH).min(left);
@@ -259,14 +259,14 @@ impl<P: Platform> Squeue<P> {
             // The thread that has the flag checks the queue before it releases it.
             return;
         }
-        let mut running = Running::new(self);
+        let mut running = FlagGuard::new(self);
         running.batch = std::mem::take(&mut *queue);
         drop(queue);
         loop {
             self.run_all(hub, &mut running.batch, now);
             let mut queue = self.queue.lock();
             if queue.is_empty() {
-                running.goes_on();
+                running.disarm();
                 return self.give_up(queue);
             }
             std::mem::swap(&mut *queue, &mut running.batch);
@@ -279,7 +279,7 @@ impl<P: Platform> Squeue<P> {
         charge::messages::<P>(batch.iter(), false);
         loop {
             let mut owed = Owed { deferred: DeferredEffects::default(), shared: &hub.shared };
-            let answer = self.occupy(|cell| {
+            let answer = self.run_in_cell(|cell| {
                 while let Some(message) = batch.pop_front() {
                     if let Some(answer) = message.run(cell, now, &mut owed.deferred) {
                         return Some(answer);
@@ -309,17 +309,17 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
     /// it has left the cell for that.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         if self.cell.owner() == Some(P::thread_index()) {
-            return self.occupy(f);
+            return self.run_in_cell(f);
         }
         let queue = self.queue.lock();
         if !queue.is_empty() || !self.take_flag() {
             return None;
         }
         drop(queue);
-        let running = Running::new(self);
-        let result = self.occupy(f);
-        running.goes_on();
-        self.leave(hub);
+        let running = FlagGuard::new(self);
+        let result = self.run_in_cell(f);
+        running.disarm();
+        self.release(hub);
         result
     }
 
@@ -329,9 +329,9 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
             return None;
         }
         drop(queue);
-        let running = Running::new(self);
-        let result = self.occupy(f);
-        running.goes_on();
+        let running = FlagGuard::new(self);
+        let result = self.run_in_cell(f);
+        running.disarm();
         let queue = self.queue.lock();
         self.give_up(queue);
         result

@@ -77,7 +77,7 @@ impl<P: Platform> Up<P> {
     /// Uses the cell if it has no owner yet, and then releases it: the owner should be the thread that polls the
     /// devices, not the one that sets the stack up.
     #[cold]
-    fn visit<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
+    fn use_unowned<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         if self.cell.owner().is_some() {
             return None;
         }
@@ -107,15 +107,15 @@ impl<P: Platform> Up<P> {
 
     /// Releases the cell, and wakes a driver that was turned away meanwhile. Mail that arrived meanwhile is run here,
     /// because perhaps no other thread will check for it.
-    fn let_go(&self, hub: &Hub<P>) {
-        hub.shared.links().ports().give_up();
+    fn release(&self, hub: &Hub<P>) {
+        hub.shared.links().ports().release_claims();
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
             if self.turned_away.load(Ordering::Relaxed) && self.turned_away.swap(false, Ordering::AcqRel) {
                 hub.shared.links().wake_drivers();
             }
-            if !self.adopts_mail() {
+            if !self.take_over_for_mail() {
                 return;
             }
             self.drain(hub, hub.shared.clock().now());
@@ -125,7 +125,7 @@ impl<P: Platform> Up<P> {
     /// Whether there is mail and no owner, and the calling thread has become the owner. Because of the fence before the
     /// call, here and in `assist`, either the sender of the mail sees that the cell is free, or the thread that leaves
     /// the cell sees the mail.
-    fn adopts_mail(&self) -> bool {
+    fn take_over_for_mail(&self) -> bool {
         self.mailbox.pending() != 0 && self.cell.owner().is_none() && self.cell.bind_here().is_ok()
     }
 
@@ -158,7 +158,7 @@ struct Visit<'a, P: Platform> {
 impl<P: Platform> Drop for Visit<'_, P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
-            self.up.let_go(self.hub);
+            self.up.release(self.hub);
         }
     }
 }
@@ -171,7 +171,7 @@ impl<P: Platform> Exclusion<P> for Up<P> {
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
         match self.cell.borrow_mine() {
             Some(mut cell) => Some(f(&mut cell)),
-            None => self.visit(hub, f),
+            None => self.use_unowned(hub, f),
         }
     }
 
@@ -188,9 +188,9 @@ impl<P: Platform> Exclusion<P> for Up<P> {
 
     fn assist(&self, hub: &Hub<P>) {
         P::fence(Ordering::SeqCst);
-        if self.adopts_mail() {
+        if self.take_over_for_mail() {
             self.drain(hub, hub.shared.clock().now());
-            self.let_go(hub);
+            self.release(hub);
         }
     }
 
@@ -218,7 +218,7 @@ impl<P: Platform> Exclusion<P> for Up<P> {
     fn retire(&self, hub: &Hub<P>) {
         if self.cell.owner() == Some(P::thread_index()) {
             self.drain(hub, hub.shared.clock().now());
-            self.let_go(hub);
+            self.release(hub);
         }
     }
 }

@@ -28,13 +28,13 @@ pub trait Arrivals: Place {
     fn ingress(&mut self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
             Ingress::Segment(arrival) => self.segment(arrival, now, deferred),
-            other => self.rarer(std::mem::take(other), now, deferred),
+            other => self.slow_path(std::mem::take(other), now, deferred),
         }
     }
 
     /// Every arrival other than a segment.
     #[inline(never)]
-    fn rarer(&mut self, ingress: Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
+    fn slow_path(&mut self, ingress: Ingress, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         match ingress {
             Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
             Ingress::Datagram(datagram) => self.datagram(datagram, deferred),

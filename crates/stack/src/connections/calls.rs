@@ -29,7 +29,7 @@ pub trait Calls: Place {
                 Some(found) => self.receive(found, *event, now, deferred, reply),
                 None => *reply = Reply::Gone,
             },
-            _ => *reply = self.rarer_call(target, call.take(), now, deferred),
+            _ => *reply = self.other_call(target, call.take(), now, deferred),
         }
     }
 
@@ -61,7 +61,7 @@ pub trait Calls: Place {
 
     /// Every other call.
     #[inline(never)]
-    fn rarer_call(
+    fn other_call(
         &mut self,
         target: &Target,
         call: Call<Self::Platform>,

@@ -84,7 +84,7 @@ pub trait Events: Place {
             self.call_for(due, deferred);
         }
         if effects.path != PathUpdate::None {
-            self.path_news(id, effects.path, now, deferred);
+            self.path_update(id, effects.path, now, deferred);
         }
         if effects.table != TableChange::None {
             self.change(id, effects, now, deferred);
@@ -102,15 +102,15 @@ pub trait Events: Place {
     /// The event learnt about the connection's path.
     #[cold]
     #[inline(never)]
-    fn path_news(
+    fn path_update(
         &mut self,
         id: &Self::Id,
-        news: PathUpdate,
+        update: PathUpdate,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) {
         let Some(flow) = self.flow(id) else { return };
-        if let Some(changed) = self.shared().egress().path_news(flow.tuple.remote_addr, news, now, deferred) {
+        if let Some(changed) = self.shared().egress().path_update(flow.tuple.remote_addr, update, now, deferred) {
             self.run_contained(id, Self::Held::default(), changed, now, deferred);
         }
     }
@@ -123,11 +123,11 @@ pub trait Events: Place {
             TableChange::Established => self.established(id, now, deferred),
             TableChange::Remove => self.remove(id),
             TableChange::Unfinished { reset, remove } => self.unfinished(id, (reset, remove), now),
-            TableChange::News => self.learn(id, now, deferred),
-            TableChange::Opened { news } => {
+            TableChange::DestinationLearnt => self.learn(id, now, deferred),
+            TableChange::Opened { learnt } => {
                 let due = self.rearm(id, effects.deadline);
                 self.call_for(due, deferred);
-                if news {
+                if learnt {
                     self.learn(id, now, deferred);
                 }
             }
@@ -139,7 +139,7 @@ pub trait Events: Place {
     fn unfinished(&mut self, id: &Self::Id, (reset, remove): (bool, bool), now: Time) {
         let owed = self.with_directory(|directory, _| {
             let slot = Self::slot(directory, id)?;
-            directory.owed(slot)
+            directory.take_admission(slot)
         });
         if let Some(admission) = owed {
             if reset { admission.reset(now) } else { admission.abandon() }
@@ -153,11 +153,11 @@ pub trait Events: Place {
     #[cold]
     fn learn(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let Some(flow) = self.flow(id) else { return };
-        let news = self.run_contained(id, Self::Held::default(), tcp::TakeNews, now, deferred);
-        if let Some(news) = news.flatten() {
+        let update = self.run_contained(id, Self::Held::default(), tcp::TakeDestinationUpdate, now, deferred);
+        if let Some(update) = update.flatten() {
             let shared = self.shared();
             let timeout = shared.control().tcp().fast_open_black_hole_timeout;
-            shared.destinations.learn(flow.tuple.remote_addr, &news, timeout, now);
+            shared.destinations.learn(flow.tuple.remote_addr, &update, timeout, now);
         }
     }
 
@@ -167,7 +167,7 @@ pub trait Events: Place {
     fn established(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         let admitted = self.with_directory(|directory, _| {
             let slot = Self::slot(directory, id)?;
-            let admission = directory.owed(slot)?;
+            let admission = directory.take_admission(slot)?;
             let admitted = admission.enter(&Self::user(directory, slot)?);
             if let Admitted::New(listener, Some(rest)) = admitted {
                 directory.early.insert(slot, rest);
@@ -228,7 +228,7 @@ impl<L: Place> Drop for ResetOnPanic<'_, L> {
         let shared = self.place.shared().clone();
         if shared.failures.contains() {
             let condemned = attempt(|| self.place.condemn(self.id, self.now, self.deferred));
-            condemned.ok().flatten().into_iter().for_each(|socket| shared.failures.owe(socket));
+            condemned.ok().flatten().into_iter().for_each(|socket| shared.failures.defer_notification(socket));
         }
     }
 }

@@ -373,9 +373,9 @@ impl<P: Platform> Place for Cell<P> {
             self.wheel.cancel(connection.timer, *slot);
             self.shared.control().account().discharge(&self.account, connection.charge, self.shared.control().tcp());
         }
-        let owed = self.directory.owed(*slot);
+        let admission = self.directory.take_admission(*slot);
         self.directory.connections.free(*slot);
-        owed
+        admission
     }
 }
 
@@ -383,11 +383,11 @@ impl<P: Platform> Cell<P> {
     /// Moves everything that is in the cell to `contents`.
     pub(crate) fn dissolve(&mut self, contents: &mut Contents<P>) {
         let mut deadlines: HashMap<u32, Time> = self.wheel.entries().collect();
-        contents.note_turned(self.wheel.turned());
+        contents.note_wheel_time(self.wheel.wheel_time());
         for slot in self.directory.connections.slots() {
-            let owed = self.directory.owed(slot);
+            let admission = self.directory.take_admission(slot);
             if let Some(connection) = self.directory.connections.release(slot) {
-                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), owed });
+                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), admission });
             }
         }
         contents.half_open.append(&mut self.directory.half_open.take());
@@ -400,17 +400,17 @@ impl<P: Platform> Cell<P> {
 
     /// Installs this cell's share; the cell is empty.
     pub(crate) fn install(&mut self, share: Share<P>) {
-        let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
-        if let Some(turned) = turned {
-            self.wheel = Wheel::new(turned);
+        let Share { connections, half_open, datagrams, bound_sockets, wheel_time } = share;
+        if let Some(wheel_time) = wheel_time {
+            self.wheel = Wheel::new(wheel_time);
         }
-        for Moving { connection, deadline, owed } in connections {
+        for Moving { connection, deadline, admission } in connections {
             let slot = self.directory.connections.adopt(connection);
             if let Some(deadline) = deadline {
                 self.arm(&slot, deadline);
             }
-            if let Some(owed) = owed {
-                self.directory.early.insert(slot, owed);
+            if let Some(admission) = admission {
+                self.directory.early.insert(slot, admission);
             }
         }
         self.directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());
@@ -423,7 +423,7 @@ impl<P: Platform> Cell<P> {
     fn receive_rest(
         &mut self,
         slot: u32,
-        rest: tcp::ReceiveRest,
+        rest: tcp::ReceiveRemainder,
         now: Time,
         deferred: &mut DeferredEffects<P>,
         reply: &mut Reply,

@@ -39,7 +39,7 @@ pub struct Contents<P: Platform> {
     /// The sockets of which each cell has a replica.
     pub(super) bound_sockets: BoundSockets<P>,
     /// The time of the wheels: the earliest, if there were several.
-    pub(super) turned: Option<Time>,
+    pub(super) wheel_time: Option<Time>,
 }
 
 /// A connection between two places.
@@ -48,7 +48,7 @@ pub(super) struct Moving<P: Platform> {
     /// When its entry in the wheel fires.
     pub(super) deadline: Option<Time>,
     /// The place that it holds in the backlog of the listener that admitted it.
-    pub(super) owed: Option<Admission<P>>,
+    pub(super) admission: Option<Admission<P>>,
 }
 
 /// The contents for one place.
@@ -57,7 +57,7 @@ pub(crate) struct Share<P: Platform> {
     pub(super) half_open: Vec<handshakes::Moving<P>>,
     pub(super) datagrams: Vec<Bound<Datagrams, P>>,
     pub(super) bound_sockets: BoundSockets<P>,
-    pub(super) turned: Option<Time>,
+    pub(super) wheel_time: Option<Time>,
 }
 
 impl<P: Platform> Contents<P> {
@@ -68,7 +68,7 @@ impl<P: Platform> Contents<P> {
 
     /// Whether there is nothing to install.
     pub fn is_empty(&self) -> bool {
-        self.turned.is_none()
+        self.wheel_time.is_none()
     }
 
     /// Empty contents of a stack with this slab.
@@ -81,7 +81,7 @@ impl<P: Platform> Contents<P> {
             half_open: Vec::new(),
             datagrams: Vec::new(),
             bound_sockets: BoundSockets::default(),
-            turned: None,
+            wheel_time: None,
         }
     }
 
@@ -92,20 +92,20 @@ impl<P: Platform> Contents<P> {
     }
 
     /// Records the time of a wheel.
-    pub(super) fn note_turned(&mut self, turned: Time) {
-        self.turned = Some(self.turned.map_or(turned, |other| other.min(turned)));
+    pub(super) fn note_wheel_time(&mut self, wheel_time: Time) {
+        self.wheel_time = Some(self.wheel_time.map_or(wheel_time, |other| other.min(wheel_time)));
     }
 
     /// A share for each of `count` places, which `place_of` chooses by the hash of a flow, or by the home of a datagram
     /// socket.
     pub(crate) fn split(self, count: usize, place_of: impl Fn(u32) -> usize) -> Vec<Share<P>> {
-        let Contents { connections, half_open, datagrams, bound_sockets, turned, .. } = self;
+        let Contents { connections, half_open, datagrams, bound_sockets, wheel_time, .. } = self;
         let share = |_| Share {
             connections: Vec::new(),
             half_open: Vec::new(),
             datagrams: Vec::new(),
             bound_sockets: bound_sockets.clone(),
-            turned,
+            wheel_time,
         };
         let mut shares: Vec<Share<P>> = (0..count).map(share).collect();
         for moving in connections {

@@ -132,15 +132,15 @@ impl<P: Platform> Locked<P> {
         }
         let mut timers = self.timers.lock_after(&directory);
         let mut deadlines: HashMap<u32, Time> = timers.wheel.entries().collect();
-        contents.note_turned(timers.wheel.turned());
+        contents.note_wheel_time(timers.wheel.wheel_time());
         timers.wheel = Wheel::new(self.shared.clock().now());
         self.note_deadline(&timers.wheel);
         drop(timers);
         let slots: Vec<u32> = directory.connections.iter().map(|connection| connection.key.slot).collect();
         for slot in slots {
-            let owed = directory.owed(slot);
+            let admission = directory.take_admission(slot);
             if let Some(connection) = directory.connections.release(slot) {
-                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), owed });
+                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), admission });
             }
         }
         contents.half_open.append(&mut directory.half_open.take());
@@ -158,21 +158,21 @@ impl<P: Platform> Locked<P> {
 
     /// Installs the contents of another architecture; this one is empty.
     pub(crate) fn install(&self, share: Share<P>) {
-        let Share { connections, half_open, datagrams, bound_sockets, turned } = share;
+        let Share { connections, half_open, datagrams, bound_sockets, wheel_time } = share;
         let mut directory = self.table.lock();
         let mut timers = self.timers.lock_after(&directory);
-        if let Some(turned) = turned {
-            timers.wheel = Wheel::new(turned);
+        if let Some(wheel_time) = wheel_time {
+            timers.wheel = Wheel::new(wheel_time);
         }
-        for Moving { connection, deadline, owed } in connections {
+        for Moving { connection, deadline, admission } in connections {
             let connection = directory.connections.adopt(self.locks, self.shared.lock_kind, connection);
             let slot = connection.key.slot;
             if let Some(deadline) = deadline {
                 timers.arm(slot, deadline);
                 connection.armed.store(deadline.as_nanos(), Ordering::Release);
             }
-            if let Some(owed) = owed {
-                directory.early.insert(slot, owed);
+            if let Some(admission) = admission {
+                directory.early.insert(slot, admission);
             }
         }
         self.note_deadline(&timers.wheel);
@@ -393,7 +393,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         // A hint: the thread that holds the route may be changing it; segments made for another device are then made
         // again.
         let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
-        let route = RouteCache::by(made_for);
+        let route = RouteCache::via_port(made_for);
         let mut out = self.shared.egress().outbox(self.shared.control(), &connection.flow, &route, &self.counters);
         let way = EmitContext {
             egress: self.shared.egress(),
@@ -403,7 +403,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
             deferred,
         };
         sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
-        let mut beside = Beside { table: held, place: self, connection };
+        let mut beside = EventLocks { table: held, place: self, connection };
         let reply = pass((&connection.pcb, &connection.socket), way, &mut beside, event, &mut out, now);
         beside.release();
         connection.charge(&self.shared, out.memory, out.standing);
@@ -457,7 +457,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         due
     }
 
-    /// Was done while the connection was held (`Beside::opened`): by now another thread may have armed the entry.
+    /// Was done while the connection was held (`EventLocks::opened`): by now another thread may have armed the entry.
     fn rearm(&mut self, _: &Self::Id, _: Option<Time>) -> u64 {
         u64::MAX
     }
@@ -482,7 +482,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         self.timers.lock_after(&directory).cancel(slot);
         directory.connections.remove(slot);
         id.discharge(&self.shared);
-        directory.owed(slot)
+        directory.take_admission(slot)
     }
 }
 
@@ -500,13 +500,13 @@ impl<P: Platform> Stored for LockedDatagrams<P> {
 }
 
 /// Locks and timers that an event may release or cancel while it holds the connection.
-struct Beside<'a, P: Platform> {
+struct EventLocks<'a, P: Platform> {
     table: TableGuard<'a, P>,
     place: &'a Locked<P>,
     connection: &'a Connection<P>,
 }
 
-impl<P: Platform> HeldBeside for Beside<'_, P> {
+impl<P: Platform> HeldBeside for EventLocks<'_, P> {
     #[inline(always)]
     fn release(&mut self) {
         self.table = None;
@@ -526,7 +526,7 @@ impl<P: Platform> HeldBeside for Beside<'_, P> {
 fn pass<P: Platform, E: Event>(
     (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
     mut way: EmitContext<'_, P>,
-    held: &mut Beside<'_, P>,
+    held: &mut EventLocks<'_, P>,
     event: E,
     out: &mut Outbox<'_>,
     now: Time,

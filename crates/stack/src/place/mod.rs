@@ -75,7 +75,7 @@ impl<T, P: Platform> Directory<T, P> {
 
     /// Takes the place in a backlog that the connection in `slot` holds; almost no connection holds one.
     #[inline]
-    pub fn owed(&mut self, slot: u32) -> Option<Admission<P>> {
+    pub fn take_admission(&mut self, slot: u32) -> Option<Admission<P>> {
         if self.early.is_empty() { None } else { self.early.remove(&slot) }
     }
 }

@@ -65,14 +65,14 @@ impl Ends {
 impl<P: Platform> TcpSocket<P> {
     /// For a connection that is about to be put into its table.
     pub fn new(flow: Flow) -> Arc<Self> {
-        let ready = ReadyState::with_note(flow.hash);
+        let ready = ReadyState::with_owner_word(flow.hash);
         Arc::new(TcpSocket { ready, ends: Ends::of(&flow.tuple), key: P::AtomicU64::new(u64::MAX) })
     }
 
     /// The connection's name for [`crate::arch::RunningArchitecture::call`].
     #[inline]
     pub fn target(&self) -> Target {
-        Target { hash: self.ready.note(), key: Key::from_bits(self.key.load(Ordering::Acquire)) }
+        Target { hash: self.ready.owner_word(), key: Key::from_bits(self.key.load(Ordering::Acquire)) }
     }
 
     /// Both ends of the connection.
@@ -82,7 +82,7 @@ impl<P: Platform> TcpSocket<P> {
 
     /// Its flow.
     pub fn flow(&self) -> Flow {
-        Flow { tuple: self.tuple(), hash: self.ready.note() }
+        Flow { tuple: self.tuple(), hash: self.ready.owner_word() }
     }
 
     /// Called by the cell that gives the connection up after a panic: its name finds nothing from then on.

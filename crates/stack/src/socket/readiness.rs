@@ -50,8 +50,8 @@ pub struct ReadyState<P: Platform> {
     /// The per-segment bits set by plain stores. Written by one thread at a time, which has exclusive use of the
     /// connection.
     own: P::AtomicU32,
-    /// Its owner's; see [`ReadyState::with_note`].
-    note: u32,
+    /// Its owner's; see [`ReadyState::with_owner_word`].
+    owner_word: u32,
     first: OnceLock<Place<P>>,
     later: OnceBox<Lock<Option<Registration<P>>, P>>,
 }
@@ -63,13 +63,13 @@ struct Place<P: Platform> {
 }
 
 /// The receiver of a readiness edge; see [`ReadyState::rise`].
-pub(crate) enum Audience<'a, P: Platform> {
+pub(crate) enum Waiter<'a, P: Platform> {
     /// No waiter and no watch.
-    Nobody,
+    None,
     /// Mark this number in this set.
     Member(&'a Arc<PollSet<P>>, Number),
     /// Other waiters: [`ReadyState::tell`].
-    Others,
+    Other,
 }
 
 enum Registration<P: Platform> {
@@ -94,27 +94,27 @@ fn tell_watch<P: Platform>(watch: &dyn Watch, raised: Readiness, level: Readines
 
 impl<P: Platform> Default for ReadyState<P> {
     fn default() -> Self {
-        Self::with_note(0)
+        Self::with_owner_word(0)
     }
 }
 
 impl<P: Platform> ReadyState<P> {
-    /// Nothing is ready. `note` is four bytes for the owner's use, which alignment would otherwise waste in each
+    /// Nothing is ready. `owner_word` is four bytes for the owner's use, which alignment would otherwise waste in each
     /// connection.
-    pub fn with_note(note: u32) -> Self {
+    pub fn with_owner_word(owner_word: u32) -> Self {
         ReadyState {
             word: P::AtomicU32::new(0),
             own: P::AtomicU32::new(0),
-            note,
+            owner_word,
             first: OnceLock::new(),
             later: OnceBox::new(),
         }
     }
 
-    /// The argument of [`ReadyState::with_note`].
+    /// The argument of [`ReadyState::with_owner_word`].
     #[inline]
-    pub fn note(&self) -> u32 {
-        self.note
+    pub fn owner_word(&self) -> u32 {
+        self.owner_word
     }
 
     /// The bits that are set now.
@@ -154,9 +154,9 @@ impl<P: Platform> ReadyState<P> {
     /// As [`ReadyState::raise`], by a thread that with [`Writers::One`] is the only one to set and clear bits.
     pub fn raise_as(&self, bits: Readiness, writers: Writers) {
         match self.rise(bits, writers) {
-            Audience::Nobody => {}
-            Audience::Member(set, number) => set.mark_all(&[number]),
-            Audience::Others => self.tell(bits),
+            Waiter::None => {}
+            Waiter::Member(set, number) => set.mark_all(&[number]),
+            Waiter::Other => self.tell(bits),
         }
     }
 
@@ -181,17 +181,17 @@ impl<P: Platform> ReadyState<P> {
     /// Sets `bits` and returns the receiver to notify once no guard is held. Phase *inside*: with [`Writers::One`] no
     /// other thread uses the connection or its cell.
     #[inline]
-    pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> Audience<'_, P> {
+    pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> Waiter<'_, P> {
         let seen = match writers {
             Writers::One => self.set_plainly(bits),
             Writers::Many => self.set(bits),
         };
         if seen & (POLLED | WAITING) == 0 {
-            return Audience::Nobody;
+            return Waiter::None;
         }
         match self.first.get() {
-            Some(place) if seen & (POLLED | MOVED | WAITING) == POLLED => Audience::Member(&place.set, place.number),
-            _ => Audience::Others,
+            Some(place) if seen & (POLLED | MOVED | WAITING) == POLLED => Waiter::Member(&place.set, place.number),
+            _ => Waiter::Other,
         }
     }
 

@@ -33,7 +33,7 @@ enum FirstData<'t> {
 
 /// The route to a destination, as an active open finds it.
 #[derive(Clone, Copy)]
-struct Way {
+struct RouteSnapshot {
     /// Of the routes.
     generation: u32,
     /// The interface; `None`: there is no route.
@@ -157,7 +157,7 @@ impl<P: Platform> Stack<P> {
             return Err(ConnectRefused::NetworkDown);
         }
         let (socket, taken) =
-            self.open_somewhere((local, source), remote, options, data, Way { generation, leaves_by })?;
+            self.open_somewhere((local, source), remote, options, data, RouteSnapshot { generation, leaves_by })?;
         // The device may have vanished between the check and the insertion into the table, and its connections may have
         // been ended in between.
         if is_down() {
@@ -174,12 +174,12 @@ impl<P: Platform> Stack<P> {
         remote: SocketAddr,
         options: &ConnectionOptions,
         data: FirstData<'_>,
-        way: Way,
+        snapshot: RouteSnapshot,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         let now = self.core.shared.clock().now();
         if let Some(port) = local.map(|local| local.port()).filter(|port| *port != 0) {
             let flow = self.flow(SocketAddr::new(source, port), remote);
-            return self.open(flow, options, data, way, now).map_err(|refused| match refused {
+            return self.open(flow, options, data, snapshot, now).map_err(|refused| match refused {
                 OpenRefused::TupleInUse => ConnectRefused::AddressInUse,
                 OpenRefused::NoBuffer => ConnectRefused::NoBuffer,
                 OpenRefused::Fault => ConnectRefused::Fault,
@@ -196,7 +196,7 @@ impl<P: Platform> Stack<P> {
             if !self.active().accepts_port(flow.hash) {
                 continue;
             }
-            match self.open(flow, options, data, way, now) {
+            match self.open(flow, options, data, snapshot, now) {
                 Ok(opened) => {
                     self.core.ports.passed_over(passed as u32);
                     return Ok(opened);
@@ -214,7 +214,7 @@ impl<P: Platform> Stack<P> {
         flow: Flow,
         options: &ConnectionOptions,
         data: FirstData<'_>,
-        Way { generation, leaves_by }: Way,
+        RouteSnapshot { generation, leaves_by }: RouteSnapshot,
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);

@@ -114,7 +114,7 @@ impl<P: Platform> Egress<P> {
         (hash, generation): (u32, u32),
         deferred: &mut DeferredEffects<P>,
     ) -> RouteCache {
-        let unknown = RouteCache::as_of(generation);
+        let unknown = RouteCache::at_generation(generation);
         let Some(port) = self.links.port_of(interface, hash).filter(|_| ip::interface::is_unicast(destination)) else {
             return unknown;
         };

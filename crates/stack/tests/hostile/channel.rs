@@ -22,9 +22,9 @@ const VICTIMS: u16 = 40;
 const SECONDS: u32 = 6;
 
 fn open(node: &mut Node<Real>, from: (Ipv4Addr, u16)) {
-    let answers = node.answers(&Segment::syn(from.1, PORT).frame_from(from.0));
+    let answers = node.exchange(&Segment::syn(from.1, PORT).frame_from(from.0));
     let first = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
-    node.answers(&Segment::data((from.1, PORT), 0, first, &[]).frame_from(from.0));
+    node.exchange(&Segment::data((from.1, PORT), 0, first, &[]).frame_from(from.0));
 }
 
 /// A reset or SYN in the window, so that it is challenged, but not exact.

@@ -48,9 +48,9 @@ pub fn open(node: &mut Node<Real>, count: usize, window: u16) -> Vec<Held> {
     let listener = node.listen(PORT, 8);
     let mut held = Vec::new();
     for from in (0..count).map(host) {
-        let answers = node.answers(&Segment::syn(from.1, PORT).window(window).frame_from(from.0));
+        let answers = node.exchange(&Segment::syn(from.1, PORT).window(window).frame_from(from.0));
         let next = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
-        node.answers(&Segment::data((from.1, PORT), 0, next, &[]).window(window).frame_from(from.0));
+        node.exchange(&Segment::data((from.1, PORT), 0, next, &[]).window(window).frame_from(from.0));
         held.push(Held { socket: listener.accept().expect("a child waits"), from, next, sent: 0 });
     }
     node.stack.unlisten(&listener);

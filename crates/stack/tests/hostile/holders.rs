@@ -98,7 +98,7 @@ fn time_wait_and_half_open_connections_have_their_bounds(arch: Architecture) {
     let held = open(&mut node, 60, 60_000);
     for Held { socket, from, next, .. } in &held {
         node.call(socket, Call::Close(tcp::Close));
-        node.answers(
+        node.exchange(
             &Segment::data((from.1, PORT), 0, next.wrapping_add(1), &[]).and(TcpFlags::FIN).frame_from(from.0),
         );
     }
@@ -109,7 +109,7 @@ fn time_wait_and_half_open_connections_have_their_bounds(arch: Architecture) {
     let listener = node.listen(PORT, 64);
     for n in 0..300 {
         let (host, port) = host(1000 + n);
-        node.answers(&Segment::syn(port, PORT).frame_from(host));
+        node.exchange(&Segment::syn(port, PORT).frame_from(host));
     }
     assert_eq!(listener.occupancy().0, 64);
     node.pass(Duration::from_secs(70), Duration::from_secs(1));

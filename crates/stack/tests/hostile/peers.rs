@@ -22,7 +22,7 @@ pub fn turn() -> MutexGuard<'static, ()> {
 pub fn routed(arch: Architecture, change: impl FnOnce(&mut NodeConfig)) -> Node<Real> {
     let mut terms = NodeConfig { gateways: vec![PEER.into()], ring_frames: 4096, ..NodeConfig::new(arch) };
     change(&mut terms);
-    Node::introduced(terms)
+    Node::with_known_peer(terms)
 }
 
 /// The destination, header and data of `frame`, if it is a segment.

@@ -27,9 +27,9 @@ const BUFFER: u32 = 256 << 10;
 /// A connection opened by a SYN with these options, and the stack's first sequence number.
 fn connected(node: &mut Node<Real>, options: Options) -> (Arc<TcpSocket<Real>>, u32) {
     let listener = node.listen(PORT, 8);
-    let answers = node.answers(&Segment::syn(HOST.1, PORT).options(options).frame_from(HOST.0));
+    let answers = node.exchange(&Segment::syn(HOST.1, PORT).options(options).frame_from(HOST.0));
     let theirs = answer(&answers[0]).expect("a SYN-ACK").1.seq.0.wrapping_add(1);
-    node.answers(&Segment::data((HOST.1, PORT), 0, theirs, &[]).frame_from(HOST.0));
+    node.exchange(&Segment::data((HOST.1, PORT), 0, theirs, &[]).frame_from(HOST.0));
     let socket = listener.accept().expect("a child waits");
     node.stack.unlisten(&listener);
     (socket, theirs)
@@ -90,11 +90,11 @@ fn segment_smack(arch: Architecture, reverse: bool, count: u32) {
     assert!(held <= MAX_RUNS + 64, "{held} buffers are held");
     // The missing data is still accepted.
     let rest: Vec<u8> = vec![b'x'; 1000];
-    node.answers(&Segment::data((HOST.1, PORT), 20_000, ack, &rest).frame_from(HOST.0));
+    node.exchange(&Segment::data((HOST.1, PORT), 20_000, ack, &rest).frame_from(HOST.0));
     let got = node.call(&socket, Call::Receive(tcp::Receive { max: 1 << 20 }));
     assert!(testbed::node::received(got).is_some_and(|(data, _)| data.len() >= 1000));
     let reset = Segment::ack((HOST.1, PORT), status_next(&node, &socket), ack).and(TcpFlags::RST);
-    node.answers(&reset.frame_from(HOST.0));
+    node.exchange(&reset.frame_from(HOST.0));
     node.settle();
     assert_eq!(pktbuf::live(), live, "a reset gives all of it back");
 }

@@ -248,7 +248,7 @@ fn memory_shared_with_the_application_stops_at_the_limit_for_all(arch: Architect
     assert!(most >= LIMIT, "{most} bytes: the limit was reached");
     assert_eq!(node.stack.stats().connections, 40, "nobody is cut off for it");
     let _listener = node.listen(PORT, 8);
-    let mut syn = |port| node.answers(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
+    let mut syn = |port| node.exchange(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
     assert_eq!(syn(7000), 0, "nobody new is let in");
     assert!(node.stack.stats().counters.dropped(DropReason::MemoryShort) > 0);
     let remote = (frames::PEER, 99).into();
@@ -261,6 +261,6 @@ fn memory_shared_with_the_application_stops_at_the_limit_for_all(arch: Architect
     node.clock.advance(Duration::from_millis(2));
     node.settle();
     assert_eq!(node.stack.shared().control().memory(), 0, "all of it is given back");
-    let mut syn = |port| node.answers(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
+    let mut syn = |port| node.exchange(&Segment::syn(port, PORT).frame_from(frames::PEER)).len();
     assert_eq!(syn(7001), 1, "and new clients are welcome");
 }

@@ -129,7 +129,7 @@ impl Bench {
         let lock_kind = Some(LockKind::Blocking);
         let around = |port| Box::new(Reporting(port)) as Box<dyn Device>;
         let mut node =
-            Node::introduced(NodeConfig { cpus: CELLS, own_threads, lock_kind, around, ..NodeConfig::new(arch) });
+            Node::with_known_peer(NodeConfig { cpus: CELLS, own_threads, lock_kind, around, ..NodeConfig::new(arch) });
         node.put(&neighbour_solicitation());
         let listener = node.listen(PORT, 64);
         node.settle();

@@ -83,8 +83,12 @@ impl<P: Platform> Running<P> {
 
     /// With `cpus` cells in architectures with one for each processor.
     pub(super) fn start_on(arch: Architecture, cpus: usize) -> (Running<P>, Arc<ListenerShared<P>>) {
-        let mut node =
-            Node::<P>::introduced(NodeConfig { cpus, own_threads: true, ring_frames: 128, ..NodeConfig::new(arch) });
+        let mut node = Node::<P>::with_known_peer(NodeConfig {
+            cpus,
+            own_threads: true,
+            ring_frames: 128,
+            ..NodeConfig::new(arch)
+        });
         let listener = node.listen(PORT, 4);
         node.driver.rest();
         let Node { stack, mut driver, far, .. } = node;

@@ -2,13 +2,13 @@
 //! shows.
 
 use sync::shuttle::Shuttle;
-use testbed::over::{Manner, Over};
+use testbed::over::{Variant, Variation};
 
-pub type Patient = Over<Shuttle, NoTimeouts>;
+pub type Patient = Variation<Shuttle, NoTimeouts>;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTimeouts;
 
-impl Manner for NoTimeouts {
+impl Variant for NoTimeouts {
     const WITHOUT_TIMEOUTS: bool = true;
 }

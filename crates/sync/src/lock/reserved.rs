@@ -24,7 +24,7 @@ use super::blocking::Blocking;
 use crate::{Atomic, Platform, Real};
 
 /// Instead of an owner's index: the lock is not reserved.
-const NOBODY: u32 = u32::MAX;
+const NO_THREAD: u32 = u32::MAX;
 /// Initial number of acquisitions in a row by one thread after which it becomes the owner, as a power of two. One under
 /// a checker, which explores the states that follow.
 const FIRST_STREAK: u32 = 6;
@@ -42,7 +42,7 @@ pub struct Reserved<P: Platform = Real> {
     by_word: P::AtomicBool,
     /// The last thread that acquired through the word; from the first reservation on, the only thread of all
     /// reservations.
-    heir: P::AtomicU32,
+    candidate: P::AtomicU32,
     /// Acquisitions in a row by the heir, the number needed as a power of two, and whether the heir is settled.
     streak: P::AtomicU32,
 }
@@ -52,7 +52,7 @@ const SHIFT: u32 = 24;
 /// Mask of the count of acquisitions in it.
 const COUNT: u32 = (1 << SHIFT) - 1;
 /// The heir is settled.
-const SETTLED: u32 = 1 << 31;
+const FIXED: u32 = 1 << 31;
 
 impl<P: Platform> Reserved<P> {
     /// The owner's fast path. False: the lock is not reserved for the calling thread, or that thread is already inside.
@@ -73,10 +73,10 @@ impl<P: Platform> Reserved<P> {
 
     /// Ends a reservation, with the word taken. Returns whether its owner is outside.
     fn end_reservation(&self) -> bool {
-        if self.owner.load(Relaxed) != NOBODY {
-            self.owner.store(NOBODY, Relaxed);
-            let patience = ((self.streak.load(Relaxed) & !SETTLED) >> SHIFT) + 1;
-            self.streak.store(SETTLED | patience.min(MOST_STREAK) << SHIFT, Relaxed);
+        if self.owner.load(Relaxed) != NO_THREAD {
+            self.owner.store(NO_THREAD, Relaxed);
+            let threshold_log2 = ((self.streak.load(Relaxed) & !FIXED) >> SHIFT) + 1;
+            self.streak.store(FIXED | threshold_log2.min(MOST_STREAK) << SHIFT, Relaxed);
             P::heavy_fence();
         }
         !self.held.load(Acquire)
@@ -88,13 +88,13 @@ impl<P: Platform> Reserved<P> {
         let me = P::thread_index() as u32;
         let streak = self.streak.load(Relaxed);
         let (count, rest) = (streak & COUNT, streak & !COUNT);
-        let count = if self.heir.load(Relaxed) == me {
+        let count = if self.candidate.load(Relaxed) == me {
             // Exceeds the number needed only if the owner's fast path failed because `held` was set for a moment.
             (count + 1).min(COUNT)
-        } else if rest & SETTLED != 0 {
+        } else if rest & FIXED != 0 {
             0
         } else {
-            self.heir.store(me, Relaxed);
+            self.candidate.store(me, Relaxed);
             1
         };
         self.streak.store(rest | count, Relaxed);
@@ -118,9 +118,9 @@ impl<P: Platform> Reserved<P> {
     #[inline(never)]
     fn leave_word(&self) {
         let streak = self.streak.load(Relaxed);
-        if streak & COUNT >= 1 << ((streak & !SETTLED) >> SHIFT) {
-            self.streak.store(streak | SETTLED, Relaxed);
-            self.owner.store(self.heir.load(Relaxed), Relaxed);
+        if streak & COUNT >= 1 << ((streak & !FIXED) >> SHIFT) {
+            self.streak.store(streak | FIXED, Relaxed);
+            self.owner.store(self.candidate.load(Relaxed), Relaxed);
         }
         self.by_word.store(false, Relaxed);
         self.word.unlock();
@@ -130,11 +130,11 @@ impl<P: Platform> Reserved<P> {
 impl<P: Platform> RawLock for Reserved<P> {
     fn new() -> Self {
         Reserved {
-            owner: P::AtomicU32::new(NOBODY),
+            owner: P::AtomicU32::new(NO_THREAD),
             held: P::AtomicBool::new(false),
             word: Blocking::new(),
             by_word: P::AtomicBool::new(false),
-            heir: P::AtomicU32::new(NOBODY),
+            candidate: P::AtomicU32::new(NO_THREAD),
             streak: P::AtomicU32::new(if P::EXPLORED { 0 } else { FIRST_STREAK << SHIFT }),
         }
     }

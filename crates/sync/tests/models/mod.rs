@@ -68,7 +68,7 @@ pub fn claim<P: Platform>() {
     });
     assert!(value.claim());
     *value.enter().expect("the claimant is let in") += 1;
-    assert!(value.give_up());
+    assert!(value.release_claim());
     join::<P>(thread);
     assert_eq!(*value.enter().expect("nobody's"), 1 + entered.load(Relaxed), "an increment was lost");
 }
@@ -322,7 +322,7 @@ pub fn a_closed_thing_is_freed_once<P: Platform>() {
     let generation = shared.0.open().expect("it was closed");
     let free = |(count, value, freed): &(UseCount<P>, Shared<P, usize>, P::AtomicUsize)| {
         // As a registry does under its lock: it may be reported twice.
-        if count.is_over() && freed.swap(1, AcqRel) == 0 {
+        if count.is_drained() && freed.swap(1, AcqRel) == 0 {
             value.set(0);
         }
     };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
-use sync::{Atomic, Platform, RawLock, Silent, ThreadClass};
+use sync::{Atomic, NoDoorbell, Platform, RawLock, ThreadClass};
 
 /// The fault. Read at every step, so that one type can represent several, one after the other.
 pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
@@ -174,7 +174,7 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
     type AtomicBool = Word<P::AtomicBool, P, F>;
     type Cell<T> = P::Cell<T>;
     type JoinHandle = P::JoinHandle;
-    type Doorbell = Silent<Self>;
+    type Doorbell = NoDoorbell<Self>;
 
     fn spawn(
         name: &str,

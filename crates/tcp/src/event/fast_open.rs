@@ -7,7 +7,7 @@ use wire::tcp::{FastOpen, TcpFlags};
 
 use super::{Chunks, Event, Send};
 use crate::access::{PcbAccess, PcbMut};
-use crate::fast_open::{Asked, FastOpenFailure, News, Offer, Outcome};
+use crate::fast_open::{DestinationUpdate, FastOpenFailure, Offer, Outcome, SentOffer};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
 use crate::pcb::{HeaderIn, Loss, Timer};
@@ -35,15 +35,15 @@ pub(crate) fn sent_again(header_in: &HeaderIn, una: SeqNumber) -> u32 {
     again.map_or(0, |end| (end - una).max(0) as u32)
 }
 
-/// Take the [`News`] that [`TableChange::News`] announced; reported once.
+/// Take the [`DestinationUpdate`] that [`TableChange::DestinationLearnt`] announced; reported once.
 #[derive(Clone, Copy, Debug)]
-pub struct TakeNews;
+pub struct TakeDestinationUpdate;
 
-impl Event for TakeNews {
-    type Reply = Option<News>;
+impl Event for TakeDestinationUpdate {
+    type Reply = Option<DestinationUpdate>;
 
-    fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Option<News> {
-        pcb.header_in(|header_in| header_in.settings.as_deref_mut()?.fast_open.as_mut()?.news.take())
+    fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Option<DestinationUpdate> {
+        pcb.header_in(|header_in| header_in.settings.as_deref_mut()?.fast_open.as_mut()?.update.take())
     }
 }
 
@@ -56,7 +56,7 @@ impl PcbMut<'_> {
         if start.offer.option.is_some() || start.offer.max_data > 0 || start.more {
             let failure = (start.offer.max_data == 0).then_some(FastOpenFailure::NoCookie);
             self.header_in.settings(out.config).fast_open =
-                Some(Asked { option: start.offer.option, more: start.more, failure, news: None, again: None });
+                Some(SentOffer { option: start.offer.option, more: start.more, failure, update: None, again: None });
         }
         self.send_fast_syn(start.offer, out, now);
     }
@@ -94,8 +94,8 @@ pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outb
         Some(FastOpen { experimental, .. }) => Outcome::Ignored { experimental },
         None => Outcome::Answered,
     };
-    asked.news = Some(News { cookie, mss: segment.header.options.mss, outcome });
-    out.table = TableChange::News;
+    asked.update = Some(DestinationUpdate { cookie, mss: segment.header.options.mss, outcome });
+    out.table = TableChange::DestinationLearnt;
     if !taken && parts.send_window.flight() > 1 {
         asked.failure = asked.failure.or(Some(FastOpenFailure::NotTaken));
     }
@@ -124,9 +124,9 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let first = parts.send_window.unanswered == 1;
     let settings = parts.header_in.settings.as_deref_mut().filter(|_| first);
     let Some(asked) = settings.and_then(|settings| settings.fast_open.as_mut()) else { return };
-    asked.news = Some(News { cookie: None, mss: None, outcome: Outcome::Silent });
+    asked.update = Some(DestinationUpdate { cookie: None, mss: None, outcome: Outcome::Silent });
     asked.failure = Some(FastOpenFailure::SentAgain);
-    out.table = TableChange::News;
+    out.table = TableChange::DestinationLearnt;
 }
 
 /// Our SYN, which had data, is acknowledged up to `ack`: the rest of the data counts as never sent, because the peer

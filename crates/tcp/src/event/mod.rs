@@ -24,12 +24,12 @@ mod transmit_ready;
 
 pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
-pub use fast_open::{Start, TakeNews};
+pub use fast_open::{Start, TakeDestinationUpdate};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub(crate) use open::Negotiation;
 pub use open::Open;
 pub use options::OptionValues;
-pub use receive::{Keep, Peek, Peeked, Receive, ReceiveRest, Received};
+pub use receive::{Peek, Peeked, Receive, ReceiveRemainder, Received, ReportUnread};
 pub use reclaim::Reclaim;
 pub use route_changed::RouteChanged;
 pub use segment_arrives::{Disposition, SegmentArrives};

@@ -30,7 +30,8 @@ pub struct Received {
     /// More data is queued.
     pub more: bool,
     /// The peer may soon exhaust our window, and data beyond `max` was handed out, which counts as unread: report with
-    /// [`Keep`] how much of it the user has read. Otherwise the next `Receive`, when all of it is read, is enough.
+    /// [`ReportUnread`] how much of it the user has read. Otherwise the next `Receive`, when all of it is read, is
+    /// enough.
     pub window_clamped: bool,
     /// The end of the stream follows `data`: the peer closed.
     pub end: bool,
@@ -67,14 +68,14 @@ pub struct Peeked {
 /// from the window. Until then the bytes handed out beyond those requested count. The next [`Receive`] implies that all
 /// is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Keep {
+pub struct ReportUnread {
     /// Bytes not read yet; more than 65 535 count as 65 535.
     pub bytes: usize,
 }
 
 /// The work left after taking data: a window update to send, or there was no data.
 #[derive(Debug)]
-pub struct ReceiveRest {
+pub struct ReceiveRemainder {
     /// Nothing was taken, neither data nor the end of the stream.
     nothing: bool,
     update: Option<RecvSnapshot>,
@@ -88,7 +89,7 @@ impl Receive {
     /// # Errors
     /// An error holds the second half of the event: run it. If that fails, nothing was taken.
     #[inline]
-    pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRest> {
+    pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRemainder> {
         pcb.receive_side(|rw, ra| {
             let kept = rw.kept;
             take(rw, self.max, received);
@@ -96,7 +97,7 @@ impl Receive {
             let empty = received.data.is_empty();
             let update = if empty && kept == 0 { None } else { window_update(rw, ra) };
             if empty || update.is_some() {
-                Err(ReceiveRest { nothing: empty && !received.end, update, state: rw.state })
+                Err(ReceiveRemainder { nothing: empty && !received.end, update, state: rw.state })
             } else {
                 Ok(())
             }
@@ -122,13 +123,13 @@ impl Event for Receive {
     }
 }
 
-impl Event for ReceiveRest {
+impl Event for ReceiveRemainder {
     /// # Errors
     /// As [`Receive`].
     type Reply = Result<(), Error>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Result<(), Error> {
-        let ReceiveRest { nothing, update, state } = self;
+        let ReceiveRemainder { nothing, update, state } = self;
         if let Some(snapshot) = update {
             tell_window(snapshot, pcb, out, now);
         }
@@ -179,7 +180,7 @@ fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
     Peeked { data, end, urgent }
 }
 
-impl Event for Keep {
+impl Event for ReportUnread {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {

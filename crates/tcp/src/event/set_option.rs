@@ -80,10 +80,10 @@ pub enum SocketOption {
     EveryArrival(bool),
     /// Raises [`Readiness::WRITABLE`] when the send buffer next has room, at once if it has some now, although no send
     /// was refused: for a poller that found the connection not writable.
-    TellOfRoom,
+    NotifyWritable,
     /// Raises [`Readiness::ACKNOWLEDGED`] once, when SND.UNA next moves: for a user that reports when its sends are
     /// acknowledged.
-    TellOfAcknowledgement,
+    NotifyAcknowledged,
 }
 
 impl Event for SetOption {
@@ -166,11 +166,11 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         SocketOption::EveryArrival(_) if rw.discards() => {}
         SocketOption::EveryArrival(true) => rw.reading = Reading::EveryArrival,
         SocketOption::EveryArrival(false) => rw.reading = Reading::AtLowWater,
-        SocketOption::TellOfRoom if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
+        SocketOption::NotifyWritable if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
             out.ready |= Readiness::WRITABLE;
         }
-        SocketOption::TellOfRoom => sw.awaited.insert(Awaited::ROOM),
-        SocketOption::TellOfAcknowledgement => sw.awaited.insert(Awaited::ACKNOWLEDGEMENT),
+        SocketOption::NotifyWritable => sw.awaited.insert(Awaited::ROOM),
+        SocketOption::NotifyAcknowledged => sw.awaited.insert(Awaited::ACKNOWLEDGEMENT),
         SocketOption::NotSentLowWater(bytes) => {
             let mark = if bytes == 0 { out.config.not_sent_low_water } else { bytes };
             sw.shaping(out.config).not_sent_low_water = mark;

@@ -18,7 +18,7 @@ use crate::ecn;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Doubt, IDLE_CHECK, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
+use crate::pcb::{Ack, FrtoState, IDLE_CHECK, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
 use crate::state::{Cause, State};
 use crate::tick::since;
 use crate::user_timeout;
@@ -307,7 +307,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     }
     loss.lose_everything(una, nxt);
     if doubted {
-        loss.doubt = Doubt::FirstAck;
+        loss.doubt = FrtoState::FirstAck;
     }
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# Further, the new value of RecoveryPoint MUST be preserved and the loss recovery algorithm outlined in this

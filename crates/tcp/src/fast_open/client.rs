@@ -30,7 +30,7 @@ pub enum Outcome {
 
 /// What an active open has learnt about its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct DestinationUpdate {
     /// The cookie to show next time.
     pub cookie: Option<FastOpen>,
     /// The MSS that the peer announced; `None` if it has not answered.
@@ -53,10 +53,10 @@ pub enum FastOpenFailure {
 
 /// What a connection keeps about its offer.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct SentOffer {
     pub(crate) option: Option<FastOpen>,
     pub(crate) more: bool,
-    pub(crate) news: Option<News>,
+    pub(crate) update: Option<DestinationUpdate>,
     pub(crate) failure: Option<FastOpenFailure>,
     /// End of the data that was sent with the SYN and must be sent again.
     pub(crate) again: Option<SeqNumber>,

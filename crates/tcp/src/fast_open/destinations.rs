@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use observe::Time;
 use wire::tcp::{Cookie, FastOpen};
 
-use super::{News, Offer, Outcome};
+use super::{DestinationUpdate, Offer, Outcome};
 use crate::config::FastOpenMode;
 use crate::mss;
 
@@ -79,11 +79,11 @@ impl Destinations {
 
     /// A connection has learnt something about `remote`. After an unanswered offer none is made for
     /// `black_hole_timeout`, which doubles each further time (RFC 7413 section 4.1.3.1).
-    pub fn learn(&mut self, remote: IpAddr, news: &News, black_hole_timeout: Duration, now: Time) {
+    pub fn learn(&mut self, remote: IpAddr, update: &DestinationUpdate, black_hole_timeout: Duration, now: Time) {
         let entry = self.entry(remote);
-        entry.cookie = news.cookie.or(entry.cookie);
-        entry.mss = news.mss.or(entry.mss);
-        match news.outcome {
+        entry.cookie = update.cookie.or(entry.cookie);
+        entry.mss = update.mss.or(entry.mss);
+        match update.outcome {
             Outcome::Taken => entry.unanswered = 0,
             Outcome::Answered => {}
             Outcome::Ignored { experimental: false } if entry.form == Form::Standard => {
@@ -141,8 +141,8 @@ mod tests {
         let mut known = Destinations::default();
         let last = 3 * DESTINATIONS as u32;
         for n in 0..=last {
-            let news = News { cookie: cookie(n), mss: None, outcome: Outcome::Answered };
-            known.learn(address(n), &news, TIMEOUT, Time::ZERO);
+            let update = DestinationUpdate { cookie: cookie(n), mss: None, outcome: Outcome::Answered };
+            known.learn(address(n), &update, TIMEOUT, Time::ZERO);
         }
         assert_eq!((known.len(), known.known.len()), (DESTINATIONS, DESTINATIONS));
         let offer = |n| known.offer(address(n), 1460, CLIENT, Time::ZERO);
@@ -154,8 +154,8 @@ mod tests {
     fn a_path_is_taken_for_a_black_hole_for_longer_each_time() {
         let known = std::cell::RefCell::new(Destinations::default());
         let learn = |outcome, now| {
-            let news = News { cookie: cookie(1), mss: Some(1400), outcome };
-            known.borrow_mut().learn(address(1), &news, TIMEOUT, now);
+            let update = DestinationUpdate { cookie: cookie(1), mss: Some(1400), outcome };
+            known.borrow_mut().learn(address(1), &update, TIMEOUT, now);
         };
         let offers = |now| known.borrow().offer(address(1), 1460, CLIENT, now) != Offer::default();
         let mut now = Time::from_secs(1);
@@ -177,7 +177,7 @@ mod tests {
         let mut form = || {
             let option = known.offer(address(1), 1460, CLIENT, Time::ZERO).option.expect("a request");
             let outcome = Outcome::Ignored { experimental: option.experimental };
-            known.learn(address(1), &News { cookie: None, mss: Some(1400), outcome }, TIMEOUT, Time::ZERO);
+            known.learn(address(1), &DestinationUpdate { cookie: None, mss: Some(1400), outcome }, TIMEOUT, Time::ZERO);
             option.experimental
         };
         assert_eq!([form(), form(), form(), form()], [false, true, false, false]);

@@ -15,8 +15,8 @@ mod cookie;
 mod destinations;
 mod pending;
 
-pub(crate) use client::Asked;
-pub use client::{FastOpenFailure, News, Offer, Outcome};
+pub(crate) use client::SentOffer;
+pub use client::{DestinationUpdate, FastOpenFailure, Offer, Outcome};
 pub use cookie::CookieKeys;
 pub(crate) use cookie::Verdict;
 pub use destinations::Destinations;

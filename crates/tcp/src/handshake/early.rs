@@ -2,7 +2,7 @@
 //! handshake is complete. The end of the handshake is in [`crate::fast_open`].
 
 use observe::{DropReason, Time};
-use wire::tcp::{FastOpen, RareOptions};
+use wire::tcp::{ExtraOptions, FastOpen};
 
 use crate::access::PcbMut;
 use crate::config::ListenParams;
@@ -66,7 +66,7 @@ impl PcbMut<'_> {
         let rw = &mut *self.receive_window;
         rw.edge = rw.nxt + ((rw.edge - rw.nxt).max(0) as u32).min(first);
         self.header_out.edge = rw.edge;
-        let rare = RareOptions { fast_open: cookie, ..RareOptions::NONE };
+        let rare = ExtraOptions { fast_open: cookie, ..ExtraOptions::NONE };
         output::syn_ack(iss, self.send_window.sack, &rare, self.header_out, out, now);
         self.receive_window.acked_by_syn(self.header_out.acked, self.header_out.advertised_edge);
         let sw = &mut *self.send_window;

@@ -7,7 +7,7 @@
 //! SYN-ACK with other numbers or options than the first.
 
 use observe::{Counter, DropReason, Time};
-use wire::tcp::{FastOpen, Header, RareOptions, TcpFlags, UserTimeout};
+use wire::tcp::{ExtraOptions, FastOpen, Header, TcpFlags, UserTimeout};
 use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
@@ -204,7 +204,7 @@ impl HalfOpen {
         // There is no room for both.
         let user_timeout =
             params.options.announced_user_timeout.and_then(UserTimeout::new).filter(|_| cookie.is_none());
-        let rare = RareOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie, user_timeout };
+        let rare = ExtraOptions { ecn: counters.filter(|_| cookie.is_none()), fast_open: cookie, user_timeout };
         output::syn_ack(self.iss, self.has(feature::SACK), &rare, &mut ho, out, now);
     }
 

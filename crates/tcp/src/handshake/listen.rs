@@ -43,7 +43,7 @@ pub fn syn_arrives(
 
 /// How a listener handles a segment that belongs to no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum ListenMatch {
     /// The listener takes the segment ([`syn_arrives`]): it is a SYN, or it has neither SYN nor ACK and is dropped.
     Listener,
     /// The listener takes the segment if it has sent cookies and this brings one back ([`crate::syn_cookie`]);
@@ -56,14 +56,14 @@ pub enum Claim {
 /// How a listener handles `segment`, which belongs to no connection (RFC 9293 section 3.10.7.2: first RST, second ACK,
 /// third SYN).
 #[inline]
-pub fn claim(segment: &Segment) -> Claim {
+pub fn claim(segment: &Segment) -> ListenMatch {
     let flags = segment.header.flags;
     if flags.contains(TcpFlags::RST) {
-        Claim::Nothing
+        ListenMatch::Nothing
     } else if flags.contains(TcpFlags::SYN) || !flags.contains(TcpFlags::ACK) {
-        Claim::Listener
+        ListenMatch::Listener
     } else {
-        Claim::Cookie
+        ListenMatch::Cookie
     }
 }
 

@@ -89,11 +89,11 @@ fn doubt_time_out(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Option<Hold> {
-    sw.loss.as_ref().filter(|loss| sw.mode == Mode::Loss && loss.doubt == Doubt::NewData)?;
+    sw.loss.as_ref().filter(|loss| sw.mode == Mode::Loss && loss.doubt == FrtoState::NewData)?;
     let hold = send_new(sw, rq, ho, out, now, false);
     let (nxt, loss) = (sw.nxt, sw.loss.as_mut()?);
     if nxt == loss.recover {
-        loss.doubt = Doubt::None;
+        loss.doubt = FrtoState::None;
         return None;
     }
     Some(hold)

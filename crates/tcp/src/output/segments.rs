@@ -8,7 +8,7 @@ use pktbuf::{Checksum, PktBuf};
 use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{
-    CHECKSUM_OFFSET, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, RareOptions, SackBlocks, TcpFlags,
+    CHECKSUM_OFFSET, ExtraOptions, FastOpen, HEADER_LEN, Header, MAX_HEADER_LEN, Options, SackBlocks, TcpFlags,
     Timestamps, UserTimeout,
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn pure_ack(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>
 
 /// The same, with our user time-out.
 #[cold]
-pub(crate) fn tell_user_timeout(
+pub(crate) fn advertise_user_timeout(
     sw: &SendWindow,
     user_timeout: UserTimeout,
     ho: &mut HeaderOut,
@@ -95,7 +95,7 @@ fn acknowledge_at(
         class: ho.marks.pure_class(),
     };
     let sent = if ho.ecn.is_some() || user_timeout.is_some() {
-        let rare = RareOptions { ecn: ho.ecn_option(out.config), user_timeout, ..RareOptions::NONE };
+        let rare = ExtraOptions { ecn: ho.ecn_option(out.config), user_timeout, ..ExtraOptions::NONE };
         emit_rare(ho, out, draft, &rare, |_, _| Sum::zero())
     } else {
         emit(ho, out, draft, |_, _| Sum::zero())
@@ -113,7 +113,7 @@ fn acknowledge_at(
 //# for IPv4 or 1220 for IPv6 (SHLD-5),
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.1
 //# and MAY send it always (MAY-3).
-pub(crate) fn syn(sw: &SendWindow, rare: &RareOptions, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn syn(sw: &SendWindow, rare: &ExtraOptions, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     if sw.state != State::SynSent {
         // On a connection that is open early, SND.UNA is past the SYN.
         let iss = if sw.state == State::SynReceived { sw.una } else { sw.una + u32::MAX };
@@ -152,7 +152,7 @@ pub(crate) fn fast_syn(
     let flags = TcpFlags::SYN | ho.marks.echo();
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
     let draft = Draft { seq: sw.una, len, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
-    let rare = RareOptions { fast_open: option, ..RareOptions::NONE };
+    let rare = ExtraOptions { fast_open: option, ..ExtraOptions::NONE };
     let sent = emit_rare(ho, out, draft, &rare, |dst, sum| rq.copy_unsent(dst, sum));
     if sent {
         out.count(Counter::DataBytesOut, u64::from(len));
@@ -164,7 +164,7 @@ pub(crate) fn fast_syn(
 pub(crate) fn syn_ack(
     iss: SeqNumber,
     sack: bool,
-    rare: &RareOptions,
+    rare: &ExtraOptions,
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
@@ -185,7 +185,7 @@ fn emit_syn(
     seq: SeqNumber,
     flags: TcpFlags,
     options: Options,
-    rare: &RareOptions,
+    rare: &ExtraOptions,
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
 ) -> bool {
@@ -194,7 +194,7 @@ fn emit_syn(
     //# The window field in a segment where the SYN bit is set (i.e., a <SYN> or <SYN,ACK>) MUST NOT be scaled.
     let window = (ho.edge - ho.nxt).clamp(0, i32::from(u16::MAX)) as u16;
     let draft = Draft { seq, len: 0, flags, options, window, segment_size: 0, urgent: 0, class: NOT_ECT };
-    if *rare == RareOptions::NONE {
+    if *rare == ExtraOptions::NONE {
         return emit(ho, out, draft, |_, _| Sum::zero());
     }
     emit_rare(ho, out, draft, rare, |_, _| Sum::zero())
@@ -335,7 +335,7 @@ pub(super) fn emit_data_with_counters(
     draft: Draft,
     fill: impl FnOnce(&mut [u8], bool) -> Sum,
 ) -> bool {
-    let rare = RareOptions { ecn: ho.first_ecn_option(out.config), ..RareOptions::NONE };
+    let rare = ExtraOptions { ecn: ho.first_ecn_option(out.config), ..ExtraOptions::NONE };
     if !emit_rare(ho, out, draft, &rare, fill) {
         return false;
     }
@@ -361,7 +361,7 @@ fn emit_rare(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     draft: Draft,
-    rare: &RareOptions,
+    rare: &ExtraOptions,
     fill: impl FnOnce(&mut [u8], bool) -> Sum,
 ) -> bool {
     let fixed = HEADER_LEN + draft.options.emitted_len();
@@ -382,7 +382,7 @@ fn make(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     draft: Draft,
-    rare: Option<&RareOptions>,
+    rare: Option<&ExtraOptions>,
     fill: impl FnOnce(&mut [u8], bool) -> Sum,
 ) -> bool {
     let Some(mut buf) = PktBuf::alloc_near(out.region, draft.len as usize) else {

@@ -9,38 +9,38 @@ use crate::config::ConnectionOptions;
 
 /// The advertised values, and whether they may be applied.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Exchange {
-    pub(crate) told: Option<UserTimeout>,
-    pub(crate) heard: Option<UserTimeout>,
+pub(crate) struct AdvertisedTimeouts {
+    pub(crate) advertised: Option<UserTimeout>,
+    pub(crate) received: Option<UserTimeout>,
     /// The user has set the user time-out.
     pub(crate) fixed: bool,
 }
 
-impl Exchange {
+impl AdvertisedTimeouts {
     /// Before the peer has advertised one.
-    pub(crate) fn of(options: &ConnectionOptions) -> Exchange {
-        let told = options.announced_user_timeout.and_then(UserTimeout::new);
-        Exchange { told, heard: None, fixed: options.user_timeout.is_some() }
+    pub(crate) fn of(options: &ConnectionOptions) -> AdvertisedTimeouts {
+        let advertised = options.announced_user_timeout.and_then(UserTimeout::new);
+        AdvertisedTimeouts { advertised, received: None, fixed: options.user_timeout.is_some() }
     }
 
     /// ENABLED.
     pub(crate) fn is_on(&self) -> bool {
-        self.told.is_some()
+        self.advertised.is_some()
     }
 
     /// Whether the user time-out was negotiated by the two ends.
     pub(crate) fn is_adopted(&self) -> bool {
-        self.is_on() && self.heard.is_some() && !self.fixed
+        self.is_on() && self.received.is_some() && !self.fixed
     }
 
     /// The value advertised to the peer.
-    pub(crate) fn told(&self) -> Option<Duration> {
-        self.told.map(UserTimeout::duration)
+    pub(crate) fn advertised(&self) -> Option<Duration> {
+        self.advertised.map(UserTimeout::duration)
     }
 
     /// The value that the peer advertised last.
-    pub(crate) fn heard(&self) -> Option<Duration> {
-        self.heard.map(UserTimeout::duration)
+    pub(crate) fn received(&self) -> Option<Duration> {
+        self.received.map(UserTimeout::duration)
     }
 
     /// The user has set or cleared a user time-out.

@@ -12,7 +12,7 @@ use crate::config::{Config, ConnectionOptions};
 use crate::ecn_state::{CE, NOT_ECT};
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
-use crate::scarcity::Standing;
+use crate::scarcity::LimitClass;
 use crate::segment::Segment;
 use crate::state::State;
 use crate::tick::{Tick, ticks_of_2_20_ns};
@@ -141,10 +141,10 @@ impl HeaderIn {
     /// After a change of the state or of the holder: reports how the connection counts against the stack's limits.
     pub(crate) fn recount(&self, out: &mut Outbox<'_>) {
         out.standing = Some(match self.state {
-            State::TimeWait => Standing::TimeWait,
-            State::Closed | State::Listen => Standing::Free,
-            _ if self.is_orphan() => Standing::Orphan,
-            _ => Standing::Free,
+            State::TimeWait => LimitClass::TimeWait,
+            State::Closed | State::Listen => LimitClass::Free,
+            _ if self.is_orphan() => LimitClass::Orphan,
+            _ => LimitClass::Free,
         });
     }
 

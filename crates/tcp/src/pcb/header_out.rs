@@ -190,13 +190,13 @@ impl HeaderOut {
     }
 
     /// The peer's SYN-ACK needs an acknowledgement.
-    pub(crate) fn owe_ack_of_syn(&mut self) {
+    pub(crate) fn require_syn_ack_ack(&mut self) {
         self.acked = self.nxt + u32::MAX;
     }
 
     /// Whether there is a value not advertised yet.
     #[inline]
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_unadvertised(&self) -> bool {
         self.acked != self.nxt || self.advertised_edge != self.edge
     }
 }

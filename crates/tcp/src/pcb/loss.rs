@@ -74,7 +74,7 @@ pub(crate) struct Probe {
 
 /// Whether the last time-out was genuine (F-RTO, RFC 5682).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Doubt {
+pub(crate) enum FrtoState {
     /// No doubt: it was, or it does not matter.
     #[default]
     None,
@@ -142,7 +142,7 @@ pub(crate) struct Loss {
     pub(crate) last_resent: u32,
     /// When an overtaken segment was first seen, while reordering is allowed for.
     pub(crate) overtaken: Option<u32>,
-    pub(crate) doubt: Doubt,
+    pub(crate) doubt: FrtoState,
 }
 
 impl Loss {
@@ -168,7 +168,7 @@ impl Loss {
             probes: 0,
             last_resent: 0,
             overtaken: None,
-            doubt: Doubt::None,
+            doubt: FrtoState::None,
         })
     }
 
@@ -399,7 +399,7 @@ impl Loss {
         self.high_rxt = una;
         self.lost_edge = nxt;
         self.recover = nxt;
-        self.doubt = Doubt::None;
+        self.doubt = FrtoState::None;
         self.duplicates = 0;
         self.resend_first = true;
     }

@@ -31,10 +31,10 @@ pub use receive_window::ReceiveWindow;
 pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
 
-pub(crate) use exchange::Exchange;
+pub(crate) use exchange::AdvertisedTimeouts;
 pub(crate) use header_in::{Path, milliseconds};
 pub(crate) use hold::{Hold, Push};
-pub(crate) use loss::{Delivery, Detected, Doubt, Flight, Loss, Sizes};
+pub(crate) use loss::{Delivery, Detected, Flight, FrtoState, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
 pub(crate) use receive_window::{Ack, Reading, RecvSnapshot, first_window};
 pub(crate) use send_window::{Awaited, Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
@@ -165,8 +165,8 @@ impl PcbMut<'_> {
         self.receive_window.arm(out);
         self.send_window.arm(out);
         out.table = match out.table {
-            TableChange::None => TableChange::Opened { news: false },
-            TableChange::News => TableChange::Opened { news: true },
+            TableChange::None => TableChange::Opened { learnt: false },
+            TableChange::DestinationLearnt => TableChange::Opened { learnt: true },
             ended => ended,
         };
     }

@@ -253,7 +253,7 @@ impl ReceiveWindow {
 
     /// RCV.NXT + RCV.WND as last advertised: the field is unscaled in a SYN, and rounded up to a unit later.
     #[inline]
-    pub(crate) fn told_right_edge(&self) -> SeqNumber {
+    pub(crate) fn advertised_right_edge(&self) -> SeqNumber {
         let unit = if matches!(self.told, Advertised::Syn | Advertised::SynWithData) { 1 } else { 1 << self.shift };
         let window = (self.advertised_edge - self.last_ack_sent).max(0) as u32;
         self.last_ack_sent + ((window + (unit - 1)) & !(unit - 1))
@@ -369,7 +369,7 @@ impl ReceiveWindow {
     /// at a time, which RFC 7323 section 2.4 allows.
     #[inline]
     fn keep_edge(&mut self) {
-        let told = self.told_right_edge();
+        let told = self.advertised_right_edge();
         if told.gt(self.edge) {
             let unread = if self.discards() { 0 } else { self.unread() };
             let taken = unread + (told - self.nxt).max(0) as u32;
@@ -385,7 +385,7 @@ impl ReceiveWindow {
         if !self.edge.gt(self.advertised_edge) {
             return false;
         }
-        let gain = self.edge - self.told_right_edge();
+        let gain = self.edge - self.advertised_right_edge();
         // While much of the advertised window is left, an update would be a needless segment. The window of a SYN is
         // limited by its field; the first acknowledgement of data advertises the rest of the buffer.
         let much = if matches!(self.told, Advertised::Syn | Advertised::NoData) {
@@ -432,7 +432,7 @@ impl ReceiveWindow {
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
             if self.told != Advertised::Data {
-                self.first_told(nxt);
+                self.first_advertised(nxt);
             }
             self.last_ack_sent = nxt;
             self.ack_deadline = Time::MAX;
@@ -444,7 +444,7 @@ impl ReceiveWindow {
 
     /// One of the first segments without SYN was sent.
     #[cold]
-    fn first_told(&mut self, nxt: SeqNumber) {
+    fn first_advertised(&mut self, nxt: SeqNumber) {
         let data = nxt != self.last_ack_sent || self.told == Advertised::SynWithData;
         self.told = if data { Advertised::Data } else { Advertised::NoData };
     }

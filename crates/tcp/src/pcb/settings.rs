@@ -5,10 +5,10 @@ use core::time::Duration;
 
 use observe::Time;
 
-use super::{Exchange, milliseconds};
+use super::{AdvertisedTimeouts, milliseconds};
 use crate::config::{Config, ConnectionOptions, KeepAlive};
 use crate::error::Error;
-use crate::fast_open::Asked;
+use crate::fast_open::SentOffer;
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct UserSettings {
     /// Give up after this long without progress, in ms; 0: only the retry limit.
     pub(crate) user_timeout: u32,
     /// The user time-outs that the two ends advertise.
-    pub(crate) exchange: Exchange,
+    pub(crate) exchange: AdvertisedTimeouts,
     /// Retransmissions of the SYN; `None`: the stack's.
     pub(crate) syn_retries: Option<u8>,
     /// The user has disabled reports of soft errors.
@@ -39,7 +39,7 @@ pub(crate) struct UserSettings {
     /// When the last soft error was noted, in units of 2^20 ns modulo 2^32.
     pub(crate) soft_error_at: u32,
     /// The offer of our SYN, if it used Fast Open.
-    pub(crate) fast_open: Option<Asked>,
+    pub(crate) fast_open: Option<SentOffer>,
 }
 
 impl UserSettings {
@@ -56,7 +56,7 @@ impl UserSettings {
             linger: None,
             fin_wait_2: None,
             user_timeout: 0,
-            exchange: Exchange::default(),
+            exchange: AdvertisedTimeouts::default(),
             syn_retries: None,
             silent: false,
             soft_error: None,
@@ -69,7 +69,7 @@ impl UserSettings {
     pub(crate) fn of(options: &ConnectionOptions, config: &Config, now: Time) -> Option<Box<UserSettings>> {
         let ConnectionOptions { keep_alive, linger, fin_wait_2, syn_retries, user_timeout, .. } = *options;
         let timers = fin_wait_2.is_some() || syn_retries.is_some() || user_timeout.is_some();
-        let exchange = Exchange::of(options);
+        let exchange = AdvertisedTimeouts::of(options);
         if keep_alive.is_none() && linger.is_none() && !timers && !exchange.is_on() {
             return None;
         }

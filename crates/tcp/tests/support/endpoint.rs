@@ -88,7 +88,7 @@ pub struct Endpoint {
     /// It failed while it was open early: whether by a reset.
     pub unfinished: Option<bool>,
     /// It has learnt about its destination.
-    pub news: bool,
+    pub learnt: bool,
     pub credit: u32,
     pub tx_blocked: bool,
     /// How often the path was reported to IP as suspect.
@@ -114,7 +114,7 @@ impl Endpoint {
             accepted: false,
             removed: false,
             unfinished: None,
-            news: false,
+            learnt: false,
             credit: u32::MAX,
             tx_blocked: false,
             suspected: 0,
@@ -153,8 +153,8 @@ impl Endpoint {
         self.tx_blocked |= out.tx_blocked;
         self.suspected += u32::from(out.path == tcp::outbox::PathUpdate::Suspect);
         self.ready |= out.ready;
-        if let TableChange::Opened { news } = out.table {
-            (self.wake, self.news) = (None, self.news | news);
+        if let TableChange::Opened { learnt } = out.table {
+            (self.wake, self.learnt) = (None, self.learnt | learnt);
         }
         if let Some(deadline) = out.deadline {
             self.wake = Some(self.wake.map_or(deadline, |wake| wake.min(deadline)));
@@ -169,7 +169,7 @@ impl Endpoint {
                 self.unfinished = Some(reset);
                 self.removed |= remove;
             }
-            TableChange::News => self.news = true,
+            TableChange::DestinationLearnt => self.learnt = true,
         }
         reply
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use observe::Time;
 use pktbuf::PktBuf;
 use wire::checksum::pseudo_header;
-use wire::tcp::{Header, OptionOrder, Options, RareOptions, SackBlocks, TcpFlags, Timestamps};
+use wire::tcp::{ExtraOptions, Header, OptionOrder, Options, SackBlocks, TcpFlags, Timestamps};
 use wire::{FourTuple, SeqNumber};
 
 use super::endpoint::{Endpoint, Setup};
@@ -27,7 +27,7 @@ pub struct Peer {
     pub window: u16,
     pub urgent: u16,
     pub options: Options,
-    pub rare: RareOptions,
+    pub rare: ExtraOptions,
     /// ECN field of its IP header.
     pub mark: u8,
 }
@@ -54,7 +54,7 @@ pub fn peer(flags: &str) -> Peer {
         window: 60_000,
         urgent: 0,
         options: Options::NONE,
-        rare: RareOptions::NONE,
+        rare: ExtraOptions::NONE,
         mark: 0,
     }
 }

@@ -12,7 +12,7 @@ use core::fmt;
 use zerocopy::network_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::RareOptions;
+use super::ExtraOptions;
 use crate::SeqNumber;
 
 /// Bytes of options that a header has room for.
@@ -259,10 +259,10 @@ impl Options {
         if others { None } else { self.timestamps }
     }
 
-    /// How many SACK blocks fit after the other options and `rare` bytes of rarer ones.
+    /// How many SACK blocks fit after the other options and `extra` bytes of rarer ones.
     #[inline]
-    fn emitted_blocks(&self, rare: usize) -> usize {
-        let room = MAX_OPTIONS_LEN.saturating_sub(self.len_before_sack() + rare);
+    fn emitted_blocks(&self, extra: usize) -> usize {
+        let room = MAX_OPTIONS_LEN.saturating_sub(self.len_before_sack() + extra);
         self.sack.len().min(room.saturating_sub(4) / 8)
     }
 
@@ -285,14 +285,14 @@ impl Options {
     }
 
     /// As [`emitted_len`](Self::emitted_len), with rarer options: more than 40 if they do not fit.
-    pub(super) fn emitted_len_with(&self, rare: &RareOptions) -> usize {
-        let len = rare.emitted_len();
+    pub(super) fn emitted_len_with(&self, extra: &ExtraOptions) -> usize {
+        let len = extra.emitted_len();
         self.len_beside(len) + len
     }
 
     #[inline]
-    fn len_beside(&self, rare: usize) -> usize {
-        let sack = match self.emitted_blocks(rare) {
+    fn len_beside(&self, extra: usize) -> usize {
+        let sack = match self.emitted_blocks(extra) {
             0 => 0,
             blocks => 4 + 8 * blocks,
         };
@@ -308,12 +308,12 @@ impl Options {
             // 12 bytes with timestamps are only timestamps.
             *padded = padded_timestamps(timestamps);
         } else if !out.is_empty() {
-            self.emit_any(order, &RareOptions::NONE, out);
+            self.emit_any(order, &ExtraOptions::NONE, out);
         }
     }
 
-    pub(super) fn emit_any(&self, order: OptionOrder, rare: &RareOptions, out: &mut [u8]) {
-        let blocks = self.emitted_blocks(rare.emitted_len());
+    pub(super) fn emit_any(&self, order: OptionOrder, extra: &ExtraOptions, out: &mut [u8]) {
+        let blocks = self.emitted_blocks(extra.emitted_len());
         let mut writer = Writer { rest: out };
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
@@ -322,28 +322,28 @@ impl Options {
         match order {
             OptionOrder::Linux => {
                 if self.timestamps.is_none() {
-                    writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));
+                    writer.rest = extra.put_ecn(core::mem::take(&mut writer.rest));
                 }
                 self.put_timestamps(&mut writer, [NOP, NOP, SACK_PERMITTED, 2]);
                 if self.timestamps.is_some() {
-                    writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));
+                    writer.rest = extra.put_ecn(core::mem::take(&mut writer.rest));
                 }
                 self.put_scale(&mut writer);
             }
             OptionOrder::FreeBsd => {
                 self.put_scale(&mut writer);
-                let last = blocks == 0 && *rare == RareOptions::NONE;
+                let last = blocks == 0 && *extra == ExtraOptions::NONE;
                 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
                 //# The content of the header beyond the End of Option List Option MUST be header padding of zeros
                 //# (MUST-69).
                 let pad = if last { END } else { NOP };
                 self.put_timestamps(&mut writer, [SACK_PERMITTED, 2, pad, pad]);
-                writer.rest = rare.put_ecn(core::mem::take(&mut writer.rest));
+                writer.rest = extra.put_ecn(core::mem::take(&mut writer.rest));
             }
         }
         self.put_sack(&mut writer, blocks);
-        let rest = rare.put_user_timeout(writer.rest);
-        rare.put_fast_open(rest);
+        let rest = extra.put_user_timeout(writer.rest);
+        extra.put_fast_open(rest);
     }
 
     fn put_scale(&self, writer: &mut Writer<'_>) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sync::slab::{Detached, Key};
 use sync::{Atomic, LockKind, Ordering, Platform};
-use tcp::Standing;
+use tcp::LimitClass;
 use wire::FourTuple;
 
 use super::super::connection::{self, Connections};
@@ -29,7 +29,7 @@ pub struct Connection<P: Platform> {
     pub(super) socket: Arc<TcpSocket<P>>,
     /// When its entry in the wheel fires, in nanoseconds; `u64::MAX` when it has none.
     pub(super) armed: P::AtomicU64,
-    /// Its share of the stack's account: bytes, in two's complement, and its [`Standing`] as a number.
+    /// Its share of the stack's account: bytes, in two's complement, and its [`LimitClass`] as a number.
     memory: P::AtomicU64,
     standing: P::AtomicU32,
 }
@@ -38,7 +38,7 @@ impl<P: Platform> Connection<P> {
     /// Charges to the stack's account the amounts in an event's outbox. Two threads may do so at once: each records its
     /// own change.
     #[inline]
-    pub(super) fn charge(&self, shared: &Shared<P>, memory: i64, standing: Option<Standing>) {
+    pub(super) fn charge(&self, shared: &Shared<P>, memory: i64, standing: Option<LimitClass>) {
         let (account, config) = (&shared.control().account(), shared.control().tcp());
         if memory != 0 {
             self.memory.fetch_add(memory as u64, Ordering::Relaxed);
@@ -53,7 +53,7 @@ impl<P: Platform> Connection<P> {
     /// The connection has ended: subtracts its share from the account.
     pub(super) fn discharge(&self, shared: &Shared<P>) {
         let memory = self.memory.swap(0, Ordering::Relaxed) as i64;
-        let standing = standing_of(self.standing.swap(Standing::Free as u32, Ordering::Relaxed));
+        let standing = standing_of(self.standing.swap(LimitClass::Free as u32, Ordering::Relaxed));
         shared.control().account().discharge(
             shared.control().account().here(),
             Charge { memory, standing },
@@ -77,8 +77,11 @@ impl<P: Platform> Connection<P> {
 }
 
 /// The standing that has this number.
-fn standing_of(number: u32) -> Standing {
-    [Standing::Free, Standing::Orphan, Standing::TimeWait].into_iter().find(|s| *s as u32 == number).unwrap_or_default()
+fn standing_of(number: u32) -> LimitClass {
+    [LimitClass::Free, LimitClass::Orphan, LimitClass::TimeWait]
+        .into_iter()
+        .find(|s| *s as u32 == number)
+        .unwrap_or_default()
 }
 
 /// A connection in the slab, without locks.

@@ -99,7 +99,7 @@ impl<P: Platform> EmitContext<'_, P> {
     pub fn emit(&mut self, route: &mut RouteCache, out: &mut Outbox<'_>) {
         if route.port() != self.made_for {
             // Another event has changed the route since: segments made for the other device are checked again.
-            route.outdate();
+            route.invalidate();
         }
         self.egress.emit(self.flow, route, out, self.deferred);
         self.made_for = route.port();

@@ -13,7 +13,7 @@ use wire::SeqNumber;
 use wire::tcp::Header;
 
 use crate::outbox::Outbox;
-use crate::pcb::{Delivery, Detected, Doubt, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
+use crate::pcb::{Delivery, Detected, FrtoState, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
 use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW, Sent};
 use crate::sack::{DUP_THRESH, dsack};
 use crate::tick::{since, until};
@@ -95,7 +95,7 @@ fn conclude(
     if quiet && header.options.sack.iter().all(|(_, right)| right.le(sw.una)) {
         // Only a D-SACK, or blocks that were known.
         if duplicate {
-            take_back(sw, out);
+            undo_reduction(sw, out);
         }
         return;
     }
@@ -112,12 +112,12 @@ fn conclude(
     observe(sw, header, &seen, out, now);
     // After the round trip is known: a sample ends the back-off.
     guard_recovery(sw, rq, &seen, out, now);
-    let needless = seen.advance > 0 && judge_by_echo(sw, header);
-    let spurious = judge_time_out(sw, rq, &seen);
+    let needless = seen.advance > 0 && detect_eifel(sw, header);
+    let spurious = detect_spurious_rto(sw, rq, &seen);
     if needless || duplicate || spurious {
-        take_back(sw, out);
+        undo_reduction(sw, out);
     }
-    judge_probe(sw, header, &seen, out, now);
+    process_tlp_ack(sw, header, &seen, out, now);
     let more_lost = detect(sw, rq, seen.delivery.bytes, out, now);
     finish(sw, out, now);
     if sw.mode == Mode::Recovery {
@@ -261,7 +261,7 @@ fn echo_age_us(sw: &SendWindow, header: &Header, now: Time) -> Option<u32> {
 }
 
 /// RFC 3522: was the acknowledgement that moves SND.UNA triggered by a segment from before the first retransmission?
-fn judge_by_echo(sw: &mut SendWindow, header: &Header) -> bool {
+fn detect_eifel(sw: &mut SendWindow, header: &Header) -> bool {
     let echo = header.options.timestamps.filter(|_| sw.timestamps).map(|timestamps| timestamps.echo);
     let recovers = sw.mode.recovers();
     sw.loss.as_mut().is_some_and(|loss| loss.undo.first_advance(echo) && recovers)
@@ -269,23 +269,23 @@ fn judge_by_echo(sw: &mut SendWindow, header: &Header) -> bool {
 
 /// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): whether the time-out was spurious. It was if data is
 /// acknowledged that was sent before it and not retransmitted. If instead a hole appears, something is lost.
-fn judge_time_out(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> bool {
+fn detect_spurious_rto(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> bool {
     let (una, wnd_end, unsent) = (sw.una, sw.right_edge(), rq.len > sw.sent_data());
     let (nxt, sack) = (sw.nxt, sw.sack);
-    let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == Mode::Loss && loss.doubt != Doubt::None) else {
+    let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == Mode::Loss && loss.doubt != FrtoState::None) else {
         return false;
     };
     // Without SACK the first acknowledgement covers data that had arrived behind the loss before the time-out.
-    let decides = sack || loss.doubt == Doubt::NewData;
+    let decides = sack || loss.doubt == FrtoState::NewData;
     if seen.delivery.original && decides {
         return true;
     }
-    let first = loss.doubt == Doubt::FirstAck && seen.advance > 0 && una.lt(loss.recover);
+    let first = loss.doubt == FrtoState::FirstAck && seen.advance > 0 && una.lt(loss.recover);
     let may_go_on = first && !seen.sacked && unsent && wnd_end.gt(nxt);
     // Without SACK it is unknown whether segments sent in the meantime have arrived: room is made for one segment (step
     // 3a).
-    loss.resend_first |= !sack && loss.doubt == Doubt::NewData;
-    loss.doubt = if may_go_on { Doubt::NewData } else { Doubt::None };
+    loss.resend_first |= !sack && loss.doubt == FrtoState::NewData;
+    loss.doubt = if may_go_on { FrtoState::NewData } else { FrtoState::None };
     false
 }
 
@@ -311,7 +311,7 @@ fn duplicate_reported(sw: &mut SendWindow, header: &Header, out: &mut Outbox<'_>
 }
 
 /// The last cut was spurious: undo it, and continue as if nothing had been lost.
-fn take_back(sw: &mut SendWindow, out: &mut Outbox<'_>) {
+fn undo_reduction(sw: &mut SendWindow, out: &mut Outbox<'_>) {
     let una = sw.una;
     let Some(loss) = &mut sw.loss else { return };
     let Some(saved) = loss.undo.take() else { return };
@@ -329,7 +329,7 @@ fn take_back(sw: &mut SendWindow, out: &mut Outbox<'_>) {
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
 //# If the TLP sender does not receive such an indication, then it MUST assume that the original data segment, the TLP
 //# retransmission, or a corresponding ACK was lost for congestion control purposes.
-fn judge_probe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+fn process_tlp_ack(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
     let (ack, flight) = (sw.una, sw.flight());
     let recovers = sw.mode.recovers();
     let Some(loss) = &mut sw.loss else { return };
@@ -365,7 +365,7 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
     let switches = out.config.recovery;
     let certain = recovers || segments >= DUP_THRESH && switches & NO_DUP_THRESH == 0;
     let window = loss.rack.window(min_rtt, srtt, certain, switches & STATIC_WINDOW != 0);
-    let (found, settles) = match patience(loss, rq, (una, nxt), clock, window) {
+    let (found, settles) = match overtaken_window_left(loss, rq, (una, nxt), clock, window) {
         Some(left) => (Detected::default(), Some(left)),
         None => {
             let found = loss.detect(&rq.log, una, nxt, clock, window);
@@ -401,7 +401,7 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
 /// On a path that reorders, a segment sent long before its successor may still be overtaken by it and arrive right
 /// after it. RFC 8985 counts from its transmission, and declares it lost at once; here the reordering window begins
 /// when the overtaking is first seen. Returns the rest of the window in microseconds; `None`: the RFC's rule applies.
-fn patience(
+fn overtaken_window_left(
     loss: &mut Loss,
     rq: &RetransmitQueue,
     (una, nxt): (SeqNumber, SeqNumber),
@@ -539,12 +539,12 @@ fn settle_without_sack(
     now: Time,
 ) {
     if seen.advance > 0 {
-        if judge_by_echo(sw, header) || judge_time_out(sw, rq, &seen) {
-            take_back(sw, out);
+        if detect_eifel(sw, header) || detect_spurious_rto(sw, rq, &seen) {
+            undo_reduction(sw, out);
         }
         advance_without_sack(sw, seen.advance, out, now);
     } else if seen.duplicate {
-        judge_time_out(sw, rq, &seen);
+        detect_spurious_rto(sw, rq, &seen);
         duplicate_without_sack(sw, out, now);
     }
 }

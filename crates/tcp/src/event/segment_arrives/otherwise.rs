@@ -73,7 +73,7 @@ pub(super) fn arrives(
         Some(before) => ecn::arrives(segment, before, &mut parts, out, now),
         None => ecn::Answer::default(),
     };
-    user_timeout::hear(segment, &mut parts, out, now);
+    user_timeout::receive(segment, &mut parts, out, now);
     let least = match () {
         () if simultaneous => deliver_syn_data(&mut parts, out, now),
         () if marked.now && segment.seq_len() > 0 => Ack::Now,
@@ -159,7 +159,7 @@ fn after_acknowledgement(
         dropped = taken.1;
     }
     let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
-    note_told(&mut parts, told);
+    note_advertised(&mut parts, told);
     match dropped {
         Some(reason) => Disposition::Dropped(out.dropped(reason)),
         None => Disposition::Done,
@@ -246,13 +246,13 @@ pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
         let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, out, now) } else { Ack::None };
         if ack >= Ack::Now {
             let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
-            note_told(&mut parts, told);
+            note_advertised(&mut parts, told);
         }
     });
 }
 
 /// A segment was sent that carried the newest acknowledgement and window.
-pub(super) fn note_told(parts: &mut PcbMut<'_>, told: Advertised) {
+pub(super) fn note_advertised(parts: &mut PcbMut<'_>, told: Advertised) {
     if let Some((nxt, edge)) = told {
         parts.receive_window.acked(nxt, edge);
     }

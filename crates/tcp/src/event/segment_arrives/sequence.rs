@@ -52,7 +52,7 @@ pub(crate) fn check(
     if !is_acceptable(rw, header, segment.seq_len()) {
         return Err(outside(rw, ra, segment, config));
     }
-    Ok(news(rw, header))
+    Ok(new_ts_recent(rw, header))
 }
 
 /// Whether the segment, of `len` bytes of sequence space, is acceptable. The only place that decides this; the rule
@@ -77,7 +77,7 @@ fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc5961#section-3.2
         //# In all other cases, where the SEQ-field does not match and is outside the window, the receiver MUST
         //# silently discard the segment.
-        seq.gt(rw.nxt) && seq.lt(rw.told_right_edge())
+        seq.gt(rw.nxt) && seq.lt(rw.advertised_right_edge())
     } else if len == 0 {
         seq.ge(rw.last_ack_sent) && seq.le(rw.accept_edge())
     } else {
@@ -90,7 +90,7 @@ fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
 //= https://www.rfc-editor.org/rfc/rfc7323#section-4.3
 //# Thus, the timestamp from the latest segment (which filled the hole) MUST be echoed.
 #[inline]
-fn news(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
+fn new_ts_recent(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
     let timestamps = header.options.timestamps?;
     let sets = rw.timestamps && !header.flags.contains(TcpFlags::RST) && header.seq.le(rw.last_ack_sent);
     (sets && timestamps.value != rw.ts_recent).then_some(timestamps.value)
@@ -103,7 +103,7 @@ fn news(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
 #[inline]
 pub(crate) fn take_timestamp(rw: &mut ReceiveWindow, header: &Header, now: Time) {
     // Between two hold-sets of a staged driver another segment may have brought a later one.
-    if let Some(value) = news(rw, header)
+    if let Some(value) = new_ts_recent(rw, header)
         && (value.wrapping_sub(rw.ts_recent) as i32 > 0 || !rw.timestamp_is_fresh(now))
     {
         rw.ts_recent = value;

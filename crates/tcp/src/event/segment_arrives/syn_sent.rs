@@ -80,13 +80,13 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     let Some(segment) = arrival else { return Disposition::Done };
     fast_open::answered(&mut parts, segment, out);
     parts.synchronise(&segment.header, out, now);
-    parts.header_out.owe_ack_of_syn();
+    parts.header_out.require_syn_ack_ack();
     let with_data = parts.send_window.flight() > 1;
     our_syn::establish(&mut parts, &segment.header, out, now);
     ecn::connected(&mut parts, segment, out, now);
     parts.enter(Cause::SynAck, out, now);
     out.ready |= Readiness::CONNECTED | Readiness::WRITABLE;
-    user_timeout::hear(segment, &mut parts, out, now);
+    user_timeout::receive(segment, &mut parts, out, now);
     // An answer to our SYN may have data and other controls (RFC 9293 section 3.10.7.3), which follow the SYN.
     segment.pass_syn();
     otherwise::urgent(segment, &mut parts, out);
@@ -102,7 +102,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3
     //# In addition to exchanging UTO options in the SYN segments, a connection that has enabled UTO options SHOULD include
     //# a UTO option in the first packet that does not have the SYN flag set.
-    let told = user_timeout::tell(&mut parts, out, now);
+    let told = user_timeout::advertise(&mut parts, out, now);
     let ack = match () {
         () if accurate || told => Ack::None,
         () if fast_open::user_waits(&parts) => Ack::Delayed,
@@ -119,7 +119,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
         // The segment sent again had its size from the SYN; Nagle's rule does not wait for it.
         parts.send_window.small_end = parts.send_window.una;
     }
-    otherwise::note_told(&mut parts, pending);
+    otherwise::note_advertised(&mut parts, pending);
     parts.opened(out);
     Disposition::Done
 }

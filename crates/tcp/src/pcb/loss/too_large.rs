@@ -81,7 +81,7 @@ impl Loss {
                     next += 1;
                 }
                 let end = ends.get(next).map_or(right, |end| end.min(right));
-                self.judge_piece(log, flight, sizes, (left, end), &mut runs);
+                self.classify_piece(log, flight, sizes, (left, end), &mut runs);
                 left = end;
             }
         }
@@ -89,7 +89,7 @@ impl Loss {
     }
 
     /// `[left, right)` was sent as full segments and at most one partial one.
-    fn judge_piece(
+    fn classify_piece(
         &self,
         log: &SendLog,
         flight: Flight,

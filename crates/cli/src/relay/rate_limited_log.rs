@@ -9,7 +9,7 @@ const SPAN: Duration = Duration::from_secs(1);
 
 /// The messages printed recently.
 #[derive(Default)]
-pub struct Complaints {
+pub struct RateLimitedLog {
     state: Mutex<State>,
 }
 
@@ -20,9 +20,9 @@ struct State {
     kept: u64,
 }
 
-impl Complaints {
+impl RateLimitedLog {
     /// Prints `problem` to standard error, unless the limit is reached.
-    pub fn say(&self, problem: &str) {
+    pub fn print(&self, problem: &str) {
         let verdict = self.state.lock().unwrap_or_else(PoisonError::into_inner).admit(Instant::now());
         match verdict {
             Some(0) => eprintln!("heddle: {problem}"),

@@ -155,7 +155,7 @@ impl EcnCounters {
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RareOptions {
+pub struct ExtraOptions {
     /// Fast Open.
     pub fast_open: Option<FastOpen>,
     /// Accurate ECN.
@@ -169,14 +169,14 @@ const fn padded(len: usize) -> usize {
     len.next_multiple_of(4)
 }
 
-impl RareOptions {
+impl ExtraOptions {
     /// No such option.
-    pub const NONE: RareOptions = RareOptions { fast_open: None, ecn: None, user_timeout: None };
+    pub const NONE: ExtraOptions = ExtraOptions { fast_open: None, ecn: None, user_timeout: None };
 
     /// Reads the option bytes of a header. If one appears twice, the last counts; malformed ones are skipped, and a
     /// length that overruns ends the walk, as in [`Options::parse`](super::Options::parse).
-    pub fn parse(mut rest: &[u8]) -> RareOptions {
-        let mut options = RareOptions::NONE;
+    pub fn parse(mut rest: &[u8]) -> ExtraOptions {
+        let mut options = ExtraOptions::NONE;
         loop {
             rest = match *rest {
                 [] | [END, ..] | [_] => return options,
