@@ -1,8 +1,8 @@
 //! A machine: the run loop, and what its threads may ask of it.
 //!
 //! The state of the machine that runs is kept for the kernel thread that runs it. Each function below borrows it for as
-//! long as it computes, and gives it back before a thread can switch: the only places that switch are [`point`] and
-//! [`wait`], which hold nothing. A second borrow would panic, so a mistake here cannot go unnoticed.
+//! long as it computes, and gives it back before a thread can switch: the only places that switch are `point` and
+//! `wait`, which hold nothing. A second borrow would panic, so a mistake here cannot go unnoticed.
 //!
 //! What comes to the seam outside a machine (statics, what is dropped when a machine is over) is not charged; it may
 //! not wait.
