@@ -15,6 +15,8 @@ use std::time::Duration;
 use patient::Patient;
 use planted::{NoWake, Planted, outcome};
 use posix::{Errno, Interest, LowestFree, Sockets};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, Runner};
 use sync::{Platform, ThreadClass};
 use testbed::node::{Node, NodeConfig};
 
@@ -24,9 +26,19 @@ const PCT: usize = 300;
 const HUNT: usize = 20_000;
 const HUNT_FROM: u64 = 1;
 
+/// Each model builds a stack on the stack of its first thread; what shuttle gives a thread (60 KiB) is too little for
+/// that.
+const STACK_SIZE: usize = 256 << 10;
+
+fn run(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 'static) {
+    let mut config = Config::new();
+    config.stack_size = STACK_SIZE;
+    Runner::new(scheduler, config).run(model);
+}
+
 fn holds(model: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_random(model.clone(), RANDOM);
-    shuttle::check_pct(model, PCT, 3);
+    run(RandomScheduler::new(RANDOM), model.clone());
+    run(PctScheduler::new(3, PCT), model);
 }
 
 const DATA: u64 = 1;
@@ -191,7 +203,7 @@ fn a_registration_that_changes_while_data_arrives() {
 fn a_lost_wake_up_is_found() {
     type Lossy = Planted<Patient, NoWake>;
     for model in [close_against_epoll_wait::<Lossy>, close_of_a_duplicate::<Lossy>, close_against_read::<Lossy>] {
-        let hunt = move || shuttle::check_random_with_seed(model, HUNT_FROM, HUNT);
+        let hunt = move || run(RandomScheduler::new_from_seed(HUNT_FROM, HUNT), model);
         outcome(hunt).expect_err("shuttle must find the planted fault");
     }
 }
