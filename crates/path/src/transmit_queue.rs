@@ -18,8 +18,8 @@
 //! queue ([`TransmitQueue::drain`]).
 //!
 //! # What may never happen
-//! A frame stays in the mail after the claim has ended. A receiver is woken with the lock held: receivers to wake are
-//! recorded in a [`Dirty`], for [`TransmitQueue::notify`].
+//! A frame stays in the mail after the claim has ended, or is overtaken there by a later frame of its sender. A receiver
+//! is woken with the lock held: receivers to wake are recorded in a [`Dirty`], for [`TransmitQueue::notify`].
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -214,6 +214,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         let Ok(mut state) = self.state.enter() else {
             return self.leave(dirty, |mail| frames.into_iter().for_each(|frame| mail.put(frame, counters)));
         };
+        self.deliver_mail(&mut state);
         state.waiting.extend(frames);
         state.drain();
         if state.waiting.len() > MOST_WAITING {
@@ -228,8 +229,18 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         let Ok(mut state) = self.state.enter() else {
             return self.leave(dirty, |mail| mail.put(frame, counters));
         };
+        self.deliver_mail(&mut state);
         state.transmit(frame, counters);
         self.given(&mut state, dirty);
+    }
+
+    /// Mail that a claim left behind when it ended goes ahead of what is sent now: a frame of the same flow may be in it.
+    /// The sender of that frame, and every thread that uses the flow after it, sees the flag.
+    #[inline(always)]
+    fn deliver_mail(&self, state: &mut State<W>) {
+        if self.has_mail() {
+            self.take_out_mail(state);
+        }
     }
 
     /// The device was given frames.
@@ -291,6 +302,16 @@ impl<P: Platform, W> TransmitQueue<P, W> {
             return false;
         }
         let Ok(mut state) = self.state.enter() else { return false };
+        self.take_out_mail(&mut state);
+        given(&mut state);
+        true
+    }
+
+    /// Gives the mail to the device. The flag falls while `state` is held, so a thread that enters later and finds it
+    /// down comes behind these frames.
+    #[cold]
+    #[inline(never)]
+    fn take_out_mail(&self, state: &mut State<W>) {
         let mut mail = self.mail.lock();
         let Mail { frames, blocked } = std::mem::take(&mut *mail);
         self.has_mail.store(false, Ordering::Relaxed);
@@ -300,8 +321,6 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         blocked.into_iter().for_each(|(number, sender)| state.blocked.push(number, sender));
         self.blocked.store(state.blocked.queue.len(), Ordering::Relaxed);
         self.credit.store(state.credit(), Ordering::Relaxed);
-        given(&mut state);
-        true
     }
 
     /// Notifies the receivers in `dirty`; all receivers, if the device cannot distinguish them. The caller holds no
