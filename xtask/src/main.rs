@@ -25,7 +25,8 @@ cargo xtask deps            print the rooms and their edges; fail on one that xt
 cargo xtask deps --bless    write the edges as they are to xtask/deps.txt (edges that go up are refused all the same)
 cargo xtask rules           no protocol word in an architecture, no wire offset in stack, no counter that is never counted
 cargo xtask cycles          modules of tcp, ip and stack import one way, but for the pairs in xtask/cycles.txt
-cargo xtask names           fail where a crate other than stack names an architecture (xtask/names.txt)
+cargo xtask names           fail where a crate other than stack names an architecture, or two types have one name
+                            (xtask/names.txt)
 cargo xtask pages           fail where a page names a file or a test that does not exist
 cargo xtask api             the public interface of heddle; fail where it is not as in docs/api.txt
 cargo xtask api --bless     write docs/api.txt as the interface is

@@ -1,14 +1,15 @@
-//! `cargo xtask names`: only `stack` names architectures in its source.
+//! `cargo xtask names`: only `stack` names architectures in its source, and no two types have one name.
 //!
 //! The architectures declare their names in `stack`; `crates/every-arch/src/architectures.txt` lists them, and a test
 //! keeps it so. The check reads the string literals of every other crate's `src`, without comments and without the unit
 //! tests at the end of a file, and fails on a literal that names an architecture. Chosen lists (the quick comparison,
 //! examples of a help text) are data files, which tests parse. Examples, benches and directories of tests are exempt;
-//! `xtask/names.txt` lists literals with another meaning.
+//! `xtask/names.txt` lists literals with another meaning, and types that may share a name.
 
 mod literals;
+mod types;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,10 @@ struct Rules {
     /// Path and word.
     allowed: BTreeSet<(String, String)>,
     counted: Vec<String>,
+    /// Types that may share a name.
+    shared: Vec<types::Shared>,
+    /// Crates whose types may have any name.
+    outside: BTreeSet<String>,
 }
 
 fn read(path: &str) -> Result<String, String> {
@@ -41,9 +46,17 @@ fn parse(text: &str) -> Result<Rules, String> {
                 rules.allowed.insert((path.to_owned(), word.to_owned()));
             }
             ["counted", architecture] => rules.counted.push(architecture.to_owned()),
+            ["outside", ref crates @ ..] if !reason.is_empty() => {
+                rules.outside.extend(crates.iter().map(|name| (*name).to_owned()));
+            }
+            ["shared", name, ref paths @ ..] if !reason.is_empty() => {
+                let paths = paths.iter().map(|path| (*path).to_owned()).collect();
+                rules.shared.push(types::Shared { name: name.to_owned(), paths });
+            }
             _ => {
                 return Err(format!(
-                    "{LIST}: {line:?} is not `english WORD`, `allow PATH WORD: reason` or `counted ARCHITECTURE`"
+                    "{LIST}: {line:?} is not `english WORD`, `allow PATH WORD: reason`, `counted ARCHITECTURE`, `outside CRATE..: \
+                     reason` or `shared TYPE PATH..: reason`"
                 ));
             }
         }
@@ -134,9 +147,41 @@ fn check_file(
     wrong
 }
 
-/// Fails if a crate other than `stack` names an architecture.
+/// The name of a path below the root of the workspace.
+fn relative(path: &Path) -> String {
+    path.strip_prefix(metadata::root()).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// The faults in the names of types, and how many types there are.
+fn check_types(rules: &Rules) -> Result<(usize, Vec<String>), String> {
+    let crates = metadata::root().join("crates");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&crates).map_err(|error| format!("cannot read {}: {error}", crates.display()))? {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let is_outside = path.file_name().is_some_and(|name| rules.outside.contains(&*name.to_string_lossy()));
+        if path.join("src").is_dir() && !is_outside {
+            sources(&path.join("src"), &mut files)?;
+        }
+    }
+    files.sort();
+    let mut declared = BTreeMap::<String, Vec<String>>::new();
+    for file in &files {
+        let source = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        for name in types::types(&source) {
+            declared.entry(name).or_default().push(relative(file));
+        }
+    }
+    Ok((declared.values().map(Vec::len).sum(), types::shared(&declared, &rules.shared)))
+}
+
+/// Fails if a crate other than `stack` names an architecture, or two types of the libraries have one name.
 pub fn check() -> Result<(), String> {
     let (rules, families) = (parse(&read(LIST)?)?, families(&read(ARCHITECTURES)?));
+    let (types, shared) = check_types(&rules)?;
+    if !shared.is_empty() {
+        let remedy = format!("Give each the name that says what it is; names that must be the same go into {LIST}.");
+        return Err(format!("{}\n{remedy}", shared.join("\n")));
+    }
     let (mut unused, mut wrong, mut files) = (rules.allowed.clone(), Vec::new(), Vec::new());
     for directory in directories()? {
         sources(&directory, &mut files)?;
@@ -144,14 +189,13 @@ pub fn check() -> Result<(), String> {
     files.sort();
     for file in &files {
         let source = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-        let path = file.strip_prefix(metadata::root()).unwrap_or(file).to_string_lossy().into_owned();
-        wrong.extend(check_file(&path, &source, (&families, &rules), &mut unused));
+        wrong.extend(check_file(&relative(file), &source, (&families, &rules), &mut unused));
     }
     wrong.extend(unused.iter().map(|(path, word)| format!("{LIST} allows {word} in {path}, which does not name it")));
     let other = rules.counted.iter().filter(|architecture| !families.contains(family(architecture)));
     wrong.extend(other.map(|architecture| format!("{LIST} counts {architecture}, which is no architecture")));
     if wrong.is_empty() {
-        println!("{} files name none of {} architectures", files.len(), families.len());
+        println!("{} files name none of {} architectures; {types} types have a name each", files.len(), families.len());
         return Ok(());
     }
     let remedy = "Ask the architecture for its properties, or put the list into a data file that a test reads.";

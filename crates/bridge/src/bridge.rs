@@ -10,18 +10,18 @@ use observe::{Counters, DropReason, Time};
 use wire::ethernet::{MIN_FRAME_LEN, MacAddr};
 use wire::stp::Bpdu;
 
-use crate::fdb::{Entry, Key};
+use crate::fdb::{FdbEntry, FdbKey};
 use crate::forward::{Arrival, Decision, forward};
 use crate::members::{Members, PortConfig, PortState};
 use crate::storm::Storm;
 use crate::stp::{Effect, Stp, StpConfig, StpConfigError, StpPortConfig};
-use crate::table::{FdbConfig, Table};
+use crate::table::{FdbConfig, FdbTable};
 use crate::{PortNumber, Vid};
 
 /// See the head of the file.
 pub struct Bridge {
     members: Members,
-    table: Table,
+    table: FdbTable,
     /// By port number.
     storms: Vec<Storm>,
     tree: Option<Tree>,
@@ -37,7 +37,7 @@ struct Tree {
 impl Bridge {
     /// Without ports; VLANs are not told apart.
     pub fn new(fdb: FdbConfig) -> Bridge {
-        Bridge { members: Members::new(), table: Table::new(fdb), storms: Vec::new(), tree: None }
+        Bridge { members: Members::new(), table: FdbTable::new(fdb), storms: Vec::new(), tree: None }
     }
 
     /// The member list.
@@ -46,12 +46,12 @@ impl Bridge {
     }
 
     /// The forwarding database.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &FdbTable {
         &self.table
     }
 
     /// The same, to flush it, to let it age, and to enter addresses.
-    pub fn table_mut(&mut self) -> &mut Table {
+    pub fn table_mut(&mut self) -> &mut FdbTable {
         &mut self.table
     }
 
@@ -187,12 +187,12 @@ impl Bridge {
 
     /// Ends a membership, and forgets the addresses that were learned by it. Whether there was one.
     pub fn leave(&mut self, vid: Vid, port: PortNumber) -> bool {
-        self.table.flush(|key, entry: Entry| key.vlan() == Some(vid) && entry.port() == port);
+        self.table.flush(|key, entry: FdbEntry| key.vlan() == Some(vid) && entry.port() == port);
         self.members.leave(vid, port)
     }
 
     /// Enters an address that does not age. `false`: the table has as many as it may have, or there is no such port.
-    pub fn set_fixed(&mut self, key: Key, port: PortNumber, sticky: bool, now: Time) -> bool {
+    pub fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
         self.members.get(port).is_some() && self.table.set_fixed(key, port, sticky, now)
     }
 

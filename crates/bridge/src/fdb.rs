@@ -19,18 +19,18 @@ use crate::{PortNumber, Vid};
 
 /// What an entry is found by: a station's address, and the VLAN if the bridge tells VLANs apart. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(u64);
+pub struct FdbKey(u64);
 
-impl Key {
+impl FdbKey {
     /// The address in this VLAN; `None` on a bridge that does not look at tags.
     #[inline]
-    pub const fn new(address: MacAddr, vlan: Option<Vid>) -> Key {
+    pub const fn new(address: MacAddr, vlan: Option<Vid>) -> FdbKey {
         let [a, b, c, d, e, f] = address.0;
         let vid = match vlan {
             Some(vid) => vid.get() as u64,
             None => 0,
         };
-        Key(1 << 63 | vid << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
+        FdbKey(1 << 63 | vid << 48 | u64::from_be_bytes([0, 0, a, b, c, d, e, f]))
     }
 
     /// The address.
@@ -50,16 +50,16 @@ impl Key {
         self.0
     }
 
-    /// The key of this word: of [`Key::bits`]. `None` for 0, which tables may use for "no entry".
+    /// The key of this word: of [`FdbKey::bits`]. `None` for 0, which tables may use for "no entry".
     #[inline]
-    pub const fn from_bits(bits: u64) -> Option<Key> {
-        if bits == 0 { None } else { Some(Key(bits)) }
+    pub const fn from_bits(bits: u64) -> Option<FdbKey> {
+        if bits == 0 { None } else { Some(FdbKey(bits)) }
     }
 }
 
 /// How an entry came to be there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Flags {
+pub struct EntryFlags {
     /// It does not age: the administrator entered it.
     pub fixed: bool,
     /// It keeps its port, though frames from the address arrive by another.
@@ -69,7 +69,7 @@ pub struct Flags {
 /// An entry: where an address is, and since when nothing was heard from it. In one word: flags in bits 0 and 1, the
 /// port in bits 2 to 17, the time in the others, in units of 2^24 ns (17 ms).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Entry(u64);
+pub struct FdbEntry(u64);
 
 const FIXED: u64 = 1;
 const STICKY: u64 = 2;
@@ -84,12 +84,12 @@ const fn stamp(now: Time) -> u64 {
     now.as_nanos() >> UNIT
 }
 
-impl Entry {
+impl FdbEntry {
     /// An entry for an address heard by `port` at `now`.
     #[inline]
-    pub const fn new(port: PortNumber, flags: Flags, now: Time) -> Entry {
+    pub const fn new(port: PortNumber, flags: EntryFlags, now: Time) -> FdbEntry {
         let flags = if flags.fixed { FIXED } else { 0 } | if flags.sticky { STICKY } else { 0 };
-        Entry(flags | (port.get() as u64) << PORT | stamp(now) << STAMP)
+        FdbEntry(flags | (port.get() as u64) << PORT | stamp(now) << STAMP)
     }
 
     /// The port.
@@ -99,8 +99,8 @@ impl Entry {
     }
 
     /// How it came to be there.
-    pub const fn flags(self) -> Flags {
-        Flags { fixed: self.0 & FIXED != 0, sticky: self.0 & STICKY != 0 }
+    pub const fn flags(self) -> EntryFlags {
+        EntryFlags { fixed: self.0 & FIXED != 0, sticky: self.0 & STICKY != 0 }
     }
 
     /// Whether it ages.
@@ -122,8 +122,8 @@ impl Entry {
 
     /// The same entry, heard at `now`.
     #[inline]
-    const fn heard(self, now: Time) -> Entry {
-        Entry(self.0 & ((1 << STAMP) - 1) | stamp(now) << STAMP)
+    const fn heard(self, now: Time) -> FdbEntry {
+        FdbEntry(self.0 & ((1 << STAMP) - 1) | stamp(now) << STAMP)
     }
 
     /// The entry as a word.
@@ -132,14 +132,14 @@ impl Entry {
         self.0
     }
 
-    /// The entry of this word: of [`Entry::bits`].
+    /// The entry of this word: of [`FdbEntry::bits`].
     #[inline]
-    pub const fn from_bits(bits: u64) -> Entry {
-        Entry(bits)
+    pub const fn from_bits(bits: u64) -> FdbEntry {
+        FdbEntry(bits)
     }
 }
 
-impl core::fmt::Debug for Entry {
+impl core::fmt::Debug for FdbEntry {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let last = Time::from_nanos((self.0 >> STAMP) << UNIT);
         write!(f, "Entry(port {}, {:?}, heard at {last})", self.port(), self.flags())
@@ -148,9 +148,9 @@ impl core::fmt::Debug for Entry {
 
 /// A source address that a frame has shown.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub struct LearnedSource {
     /// The address.
-    pub key: Key,
+    pub key: FdbKey,
     /// The port that the frame arrived by.
     pub port: PortNumber,
     /// Most dynamic entries that the port may have; `None`: its share of the table, see [`Counts::admit`].
@@ -173,13 +173,13 @@ pub enum Learned {
 /// What forwarding asks of a table. A handle: a table that several threads use implements it for what each of them has.
 pub trait Fdb {
     /// The entry of a key, aged or not. Takes no lock, and does not wait.
-    fn look_up(&self, key: Key) -> Option<Entry>;
+    fn look_up(&self, key: FdbKey) -> Option<FdbEntry>;
 
     /// Writes `entry` over the entry of `key`, whose port and flags are the same: one store. Nothing if it has gone.
-    fn refresh(&mut self, key: Key, entry: Entry);
+    fn refresh(&mut self, key: FdbKey, entry: FdbEntry);
 
     /// Runs [`place`] with exclusive use of the table.
-    fn learn(&mut self, source: Source, now: Time) -> Learned;
+    fn learn(&mut self, source: LearnedSource, now: Time) -> Learned;
 
     /// After what time an entry that is not heard from ages.
     fn ageing(&self) -> Duration;
@@ -188,13 +188,13 @@ pub trait Fdb {
 /// What the rules ask of a table that one thread has for itself.
 pub trait FdbWriter {
     /// The entry of a key, aged or not.
-    fn find(&self, key: Key) -> Option<Entry>;
+    fn find(&self, key: FdbKey) -> Option<FdbEntry>;
 
     /// Adds the entry of a key that has none. `false`: there is no memory for it.
-    fn insert(&mut self, key: Key, entry: Entry) -> bool;
+    fn insert(&mut self, key: FdbKey, entry: FdbEntry) -> bool;
 
     /// Writes `new` over the entry `old` of a key.
-    fn replace(&mut self, key: Key, old: Entry, new: Entry);
+    fn replace(&mut self, key: FdbKey, old: FdbEntry, new: FdbEntry);
 
     /// What the table holds now.
     fn counts(&self, port: PortNumber) -> Counts;
@@ -229,7 +229,7 @@ impl Counts {
 /// The learning process: the source address of a frame that a port in the state Learning or Forwarding received is
 /// behind that port. Called for each such frame. `true`, and nothing but loads, for an address that is known.
 #[inline]
-pub fn learn(table: &mut impl Fdb, source: Source, now: Time) -> Learned {
+pub fn learn(table: &mut impl Fdb, source: LearnedSource, now: Time) -> Learned {
     match table.look_up(source.key) {
         Some(entry) if entry.port() == source.port => {
             // The stamp changes some sixty times a second: not each frame writes to a line that others read.
@@ -245,8 +245,8 @@ pub fn learn(table: &mut impl Fdb, source: Source, now: Time) -> Learned {
 }
 
 /// What is done, with exclusive use of the table, with a source whose address has no entry or is behind another port.
-pub fn place(table: &mut impl FdbWriter, source: Source, now: Time) -> Learned {
-    let Source { key, port, limit } = source;
+pub fn place(table: &mut impl FdbWriter, source: LearnedSource, now: Time) -> Learned {
+    let LearnedSource { key, port, limit } = source;
     let found = table.find(key);
     if found.is_some_and(|old| old.port() == port || old.flags().sticky) {
         return Learned::Known;
@@ -258,10 +258,10 @@ pub fn place(table: &mut impl FdbWriter, source: Source, now: Time) -> Learned {
     }
     match found {
         Some(old) => {
-            table.replace(key, old, Entry::new(port, old.flags(), now));
+            table.replace(key, old, FdbEntry::new(port, old.flags(), now));
             Learned::Moved
         }
-        None if table.insert(key, Entry::new(port, Flags::default(), now)) => Learned::Inserted,
+        None if table.insert(key, FdbEntry::new(port, EntryFlags::default(), now)) => Learned::Inserted,
         None => Learned::Refused,
     }
 }

@@ -8,7 +8,7 @@ use observe::{Counter, Counters, DropReason, Time};
 use wire::ethernet::{self, MacAddr, VlanTag};
 
 use crate::PortNumber;
-use crate::fdb::{self, Fdb, Key, Learned, Source};
+use crate::fdb::{self, Fdb, FdbKey, Learned, LearnedSource};
 use crate::members::{Member, Members, PortState};
 use crate::port_set::WORD;
 use crate::storm::{FloodKind, Storm};
@@ -53,7 +53,7 @@ impl Arrival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It leaves by one port.
-    Forward(Egress),
+    Forward(ForwardedFrame),
     /// It leaves by [these](Flood::egress).
     Flood(Flood),
     /// It is for the bridge's spanning tree.
@@ -64,7 +64,7 @@ pub enum Decision {
 
 /// One copy of a frame that leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Egress {
+pub struct ForwardedFrame {
     /// By this port.
     pub port: PortNumber,
     /// After this was done to its tag.
@@ -128,10 +128,10 @@ impl FloodPorts<'_> {
 }
 
 impl Iterator for FloodPorts<'_> {
-    type Item = Egress;
+    type Item = ForwardedFrame;
 
     #[inline]
-    fn next(&mut self) -> Option<Egress> {
+    fn next(&mut self) -> Option<ForwardedFrame> {
         loop {
             let Some(port) = self.next_port() else {
                 if !self.any {
@@ -146,7 +146,7 @@ impl Iterator for FloodPorts<'_> {
                 continue;
             }
             let vlan = self.members.vlan(self.flood.vlan);
-            return Some(Egress { port, tag: Members::action(vlan, self.flood.tag, port) });
+            return Some(ForwardedFrame { port, tag: Members::action(vlan, self.flood.tag, port) });
         }
     }
 }
@@ -202,7 +202,7 @@ fn relay(
     let vlan = members.classify(frame.port, member, frame.tag)?;
     if member.config.learning {
         let limit = member.config.max_addresses;
-        let source = Source { key: Key::new(frame.src, vlan), port: frame.port, limit };
+        let source = LearnedSource { key: FdbKey::new(frame.src, vlan), port: frame.port, limit };
         count(fdb::learn(table, source, now), counters);
     }
     if member.state != PortState::Forwarding {
@@ -211,7 +211,7 @@ fn relay(
     let kind = if frame.dst.is_multicast() {
         if frame.dst.is_broadcast() { FloodKind::Broadcast } else { FloodKind::Multicast }
     } else {
-        match table.look_up(Key::new(frame.dst, vlan)) {
+        match table.look_up(FdbKey::new(frame.dst, vlan)) {
             Some(entry) if !entry.is_expired(now, table.ageing()) => {
                 return to_one(members, member, entry.port(), frame, vlan).map(Decision::Forward);
             }
@@ -232,7 +232,7 @@ fn to_one(
     port: PortNumber,
     frame: &Arrival,
     vlan: Option<Vid>,
-) -> Result<Egress, DropReason> {
+) -> Result<ForwardedFrame, DropReason> {
     let to = members.get(port).ok_or(DropReason::BridgeNoPort)?;
     if port == frame.port && !from.config.hairpin {
         return Err(DropReason::BridgeSamePort);
@@ -250,7 +250,7 @@ fn to_one(
     if frame.payload > to.config.mtu {
         return Err(DropReason::FrameTooLong);
     }
-    Ok(Egress { port, tag: Members::action(vlan, frame.tag, port) })
+    Ok(ForwardedFrame { port, tag: Members::action(vlan, frame.tag, port) })
 }
 
 #[inline]

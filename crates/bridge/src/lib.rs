@@ -7,8 +7,8 @@
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
 //! | `vlan.rs` | [`Vlans`]; [`TagAction`]: what is done to a frame's tag |
-//! | `fdb.rs` | [`Key`], [`Entry`], what the rules ask of a table ([`Fdb`], [`FdbWriter`]), the rule of learning |
-//! | `table.rs` | [`Table`]: the forwarding database of one thread |
+//! | `fdb.rs` | [`FdbKey`], [`FdbEntry`], what the rules ask of a table ([`Fdb`], [`FdbWriter`]), the rule of learning |
+//! | `table.rs` | [`FdbTable`]: the forwarding database of one thread |
 //! | `storm.rs` | [`Storm`]: how much is flooded of what a port receives |
 //! | `stp.rs`, `stp/` | [`Stp`]: spanning tree, STP and RSTP |
 //! | `bridge.rs` | [`Bridge`]: all of it for one thread, or behind one lock |
@@ -27,8 +27,8 @@
 //!   [`Fdb::learn`], where an implementation takes its mutex, or sends a message, and runs [`place`], which looks
 //!   again, counts and inserts, by [`FdbWriter`]. So the rules (what moves, what is sticky, who may have how many
 //!   entries) are written once, and an implementation has no rule in it.
-//! * **An [`Entry`] is one word**, so that a reader without a lock never sees a port with another entry's flags; a table
-//!   for concurrent readers keeps it in an atomic. [`Table`], for one thread, keeps it in a slot of open addressing;
+//! * **An [`FdbEntry`] is one word**, so that a reader without a lock never sees a port with another entry's flags; a table
+//!   for concurrent readers keeps it in an atomic. [`FdbTable`], for one thread, keeps it in a slot of open addressing;
 //!   its entries move, so it is not for concurrent readers. Theirs has entries that stay, unlinked together and given
 //!   back after one grace period: memory is the implementation's business, and nothing here holds a reference to an
 //!   entry.
@@ -55,11 +55,11 @@ mod table;
 mod vlan;
 
 pub use bridge::Bridge;
-pub use fdb::{Counts, Entry, Fdb, FdbWriter, Flags, Key, Learned, Source, learn, place};
-pub use forward::{Arrival, Decision, Egress, Flood, FloodPorts, forward};
+pub use fdb::{Counts, EntryFlags, Fdb, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, place};
+pub use forward::{Arrival, Decision, Flood, FloodPorts, ForwardedFrame, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
-pub use storm::{FloodKind, Rate, Storm, StormLimits};
+pub use storm::{FloodKind, Storm, StormLimits, StormRate};
 pub use stp::{Effect, PortStatus, Role, Stp, StpConfig, StpConfigError, StpPortConfig, StpVersion, path_cost};
-pub use table::{FdbConfig, Table};
+pub use table::{FdbConfig, FdbTable};
 pub use vlan::{TagAction, Vid, Vlan, Vlans};

@@ -28,7 +28,7 @@ impl FloodKind {
 
 /// How many frames of a kind pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct StormRate {
     /// Frames a second in the long run.
     pub per_second: u32,
     /// Frames that may pass at once after a pause; at least 1.
@@ -37,7 +37,7 @@ pub struct Rate {
 
 /// Rates of the kinds, by [`FloodKind::index`]; `None`: all frames pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StormLimits(pub [Option<Rate>; 3]);
+pub struct StormLimits(pub [Option<StormRate>; 3]);
 
 /// Billionths of a frame: what one nanosecond adds at one frame a second.
 const FRAME: u64 = 1_000_000_000;
@@ -45,18 +45,18 @@ const FRAME: u64 = 1_000_000_000;
 /// A token bucket, full at first.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    rate: Rate,
+    rate: StormRate,
     /// In billionths of a frame.
     level: u64,
     filled: Time,
 }
 
 impl Bucket {
-    fn new(rate: Rate) -> Bucket {
+    fn new(rate: StormRate) -> Bucket {
         Bucket { rate, level: Bucket::depth(rate), filled: Time::ZERO }
     }
 
-    fn depth(rate: Rate) -> u64 {
+    fn depth(rate: StormRate) -> u64 {
         u64::from(rate.burst.max(1)) * FRAME
     }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_and_then_the_rate() {
-        let rate = Rate { per_second: 100, burst: 10 };
+        let rate = StormRate { per_second: 100, burst: 10 };
         let mut storm = Storm::new(StormLimits([Some(rate), None, None]));
         let passed = (0..50).filter(|_| storm.admit(FloodKind::Broadcast, Time::from_secs(5))).count();
         assert_eq!(passed, 10);

@@ -38,8 +38,8 @@ use wire::ethernet::MacAddr;
 use wire::stp::{Bpdu, BridgeId, PriorityVector, Times};
 
 use self::information::SECOND;
-use self::port::Port;
 pub use self::port::Role;
+use self::port::StpPort;
 use crate::{PortNumber, PortState};
 
 /// What the bridge speaks (ForceProtocolVersion, 17.13.4).
@@ -209,7 +209,7 @@ pub struct Stp {
     root_times: Times,
     root_port: Option<PortNumber>,
     /// By number.
-    slots: Vec<Option<Port>>,
+    slots: Vec<Option<StpPort>>,
     effects: VecDeque<Effect>,
     now: Time,
 }
@@ -238,7 +238,7 @@ impl Stp {
             self.slots.resize(port.index() + 1, None);
         }
         let rstp = self.is_rstp();
-        self.slots[port.index()] = Some(Port::new(port, config, rstp));
+        self.slots[port.index()] = Some(StpPort::new(port, config, rstp));
         self.advance(now);
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Stp {
 
     /// When [`Stp::advance`] next has something to do; `None`: not before something happens.
     pub fn next_deadline(&self) -> Option<Time> {
-        let deadlines = self.ports().filter(|port| port.enabled).flat_map(Port::deadlines);
+        let deadlines = self.ports().filter(|port| port.enabled).flat_map(StpPort::deadlines);
         deadlines.filter(|deadline| *deadline > self.now).min()
     }
 
@@ -367,15 +367,15 @@ impl Stp {
         self.ports_mut().for_each(|port| (port.reselect, port.selected) = (true, false));
     }
 
-    fn ports(&self) -> impl Iterator<Item = &Port> {
+    fn ports(&self) -> impl Iterator<Item = &StpPort> {
         self.slots.iter().flatten()
     }
 
-    fn ports_mut(&mut self) -> impl Iterator<Item = &mut Port> {
+    fn ports_mut(&mut self) -> impl Iterator<Item = &mut StpPort> {
         self.slots.iter_mut().flatten()
     }
 
-    fn port_at(&mut self, at: usize) -> Option<&mut Port> {
+    fn port_at(&mut self, at: usize) -> Option<&mut StpPort> {
         self.slots.get_mut(at)?.as_mut()
     }
 }

@@ -1,4 +1,4 @@
-//! [`Table`]: the forwarding database of one thread, or of one lock.
+//! [`FdbTable`]: the forwarding database of one thread, or of one lock.
 //!
 //! Open addressing with linear probing in a table at most half full, whose memory is had when it is made: to look up,
 //! to learn and to remove allocates nothing. What is removed leaves no mark, because the entries behind it move up. The
@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use observe::Time;
 
-use crate::fdb::{self, Counts, Entry, Fdb, FdbWriter, Flags, Key, Learned, Source};
+use crate::fdb::{self, Counts, EntryFlags, Fdb, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource};
 use crate::{PortNumber, Vid};
 
 /// Size and ageing of a forwarding database.
@@ -32,17 +32,17 @@ impl Default for FdbConfig {
 }
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct FdbSlot {
     /// 0: empty.
     key: u64,
     entry: u64,
 }
 
-const EMPTY: Slot = Slot { key: 0, entry: 0 };
+const EMPTY: FdbSlot = FdbSlot { key: 0, entry: 0 };
 
 /// See the head of the file.
-pub struct Table {
-    slots: Box<[Slot]>,
+pub struct FdbTable {
+    slots: Box<[FdbSlot]>,
     config: FdbConfig,
     dynamic: u32,
     fixed: u32,
@@ -50,13 +50,13 @@ pub struct Table {
     of_port: Vec<u32>,
 }
 
-impl Table {
+impl FdbTable {
     /// An empty table.
-    pub fn new(config: FdbConfig) -> Table {
+    pub fn new(config: FdbConfig) -> FdbTable {
         let config = FdbConfig { capacity: config.capacity.max(1), ..config };
         // Dynamic and fixed entries together at most half of the slots.
         let slots = (config.capacity as usize * 4).next_power_of_two();
-        Table { slots: vec![EMPTY; slots].into(), config, dynamic: 0, fixed: 0, of_port: Vec::new() }
+        FdbTable { slots: vec![EMPTY; slots].into(), config, dynamic: 0, fixed: 0, of_port: Vec::new() }
     }
 
     /// Size and ageing.
@@ -80,14 +80,14 @@ impl Table {
     }
 
     /// All entries, aged ones too, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (Key, Entry)> {
-        self.slots.iter().filter_map(|slot| Some((Key::from_bits(slot.key)?, Entry::from_bits(slot.entry))))
+    pub fn iter(&self) -> impl Iterator<Item = (FdbKey, FdbEntry)> {
+        self.slots.iter().filter_map(|slot| Some((FdbKey::from_bits(slot.key)?, FdbEntry::from_bits(slot.entry))))
     }
 
     /// Enters what the administrator states, in place of what is there. `false`: there are as many fixed entries as
     /// there may be.
-    pub fn set_fixed(&mut self, key: Key, port: PortNumber, sticky: bool, now: Time) -> bool {
-        let entry = Entry::new(port, Flags { fixed: true, sticky }, now);
+    pub fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
+        let entry = FdbEntry::new(port, EntryFlags { fixed: true, sticky }, now);
         match self.find(key) {
             Some(old) if !old.is_dynamic() || self.fixed < self.config.capacity => {
                 self.replace(key, old, entry);
@@ -99,7 +99,7 @@ impl Table {
     }
 
     /// Removes the entry of a key, of any kind. Whether there was one.
-    pub fn remove(&mut self, key: Key) -> bool {
+    pub fn remove(&mut self, key: FdbKey) -> bool {
         let at = self.position(key);
         let found = self.slots[at].key != 0;
         if found {
@@ -109,7 +109,7 @@ impl Table {
     }
 
     /// Removes the dynamic entries that `gone` names and returns how many.
-    pub fn flush(&mut self, gone: impl Fn(Key, Entry) -> bool) -> usize {
+    pub fn flush(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
         self.remove_where(|key, entry| entry.is_dynamic() && gone(key, entry))
     }
 
@@ -138,13 +138,13 @@ impl Table {
         self.remove_where(|_, entry| entry.is_expired(now, ageing))
     }
 
-    fn remove_where(&mut self, gone: impl Fn(Key, Entry) -> bool) -> usize {
+    fn remove_where(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
         let (mut at, mut removed) = (0, 0);
         while at < self.slots.len() {
-            let Slot { key, entry } = self.slots[at];
-            match Key::from_bits(key) {
+            let FdbSlot { key, entry } = self.slots[at];
+            match FdbKey::from_bits(key) {
                 // What moves up is looked at next; from behind the end comes only what was looked at and stays.
-                Some(key) if gone(key, Entry::from_bits(entry)) => {
+                Some(key) if gone(key, FdbEntry::from_bits(entry)) => {
                     self.remove_at(at);
                     removed += 1;
                 }
@@ -164,7 +164,7 @@ impl Table {
 
     /// The slot of a key, or the empty one in which it would be put.
     #[inline]
-    fn position(&self, key: Key) -> usize {
+    fn position(&self, key: FdbKey) -> usize {
         let mut at = self.home(key.bits());
         while self.slots[at].key != key.bits() && self.slots[at].key != 0 {
             at = (at + 1) & (self.slots.len() - 1);
@@ -175,7 +175,7 @@ impl Table {
     /// Empties a slot, and moves up the entries that are found by way of it.
     fn remove_at(&mut self, mut hole: usize) {
         let mask = self.slots.len() - 1;
-        self.count(Entry::from_bits(self.slots[hole].entry), false);
+        self.count(FdbEntry::from_bits(self.slots[hole].entry), false);
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -193,7 +193,7 @@ impl Table {
     }
 
     /// Counts an entry that comes or goes.
-    fn count(&mut self, entry: Entry, comes: bool) {
+    fn count(&mut self, entry: FdbEntry, comes: bool) {
         let adjust = |n: &mut u32| *n = if comes { *n + 1 } else { *n - 1 };
         if !entry.is_dynamic() {
             return adjust(&mut self.fixed);
@@ -207,21 +207,21 @@ impl Table {
     }
 }
 
-impl Fdb for Table {
+impl Fdb for FdbTable {
     #[inline]
-    fn look_up(&self, key: Key) -> Option<Entry> {
+    fn look_up(&self, key: FdbKey) -> Option<FdbEntry> {
         self.find(key)
     }
 
     #[inline]
-    fn refresh(&mut self, key: Key, entry: Entry) {
+    fn refresh(&mut self, key: FdbKey, entry: FdbEntry) {
         let at = self.position(key);
         if self.slots[at].key != 0 {
             self.slots[at].entry = entry.bits();
         }
     }
 
-    fn learn(&mut self, source: Source, now: Time) -> Learned {
+    fn learn(&mut self, source: LearnedSource, now: Time) -> Learned {
         fdb::place(self, source, now)
     }
 
@@ -231,24 +231,24 @@ impl Fdb for Table {
     }
 }
 
-impl FdbWriter for Table {
+impl FdbWriter for FdbTable {
     #[inline]
-    fn find(&self, key: Key) -> Option<Entry> {
+    fn find(&self, key: FdbKey) -> Option<FdbEntry> {
         let slot = &self.slots[self.position(key)];
-        if slot.key == 0 { None } else { Some(Entry::from_bits(slot.entry)) }
+        if slot.key == 0 { None } else { Some(FdbEntry::from_bits(slot.entry)) }
     }
 
-    fn insert(&mut self, key: Key, entry: Entry) -> bool {
+    fn insert(&mut self, key: FdbKey, entry: FdbEntry) -> bool {
         let room = if entry.is_dynamic() { self.dynamic } else { self.fixed } < self.config.capacity;
         if room {
             let at = self.position(key);
-            self.slots[at] = Slot { key: key.bits(), entry: entry.bits() };
+            self.slots[at] = FdbSlot { key: key.bits(), entry: entry.bits() };
             self.count(entry, true);
         }
         room
     }
 
-    fn replace(&mut self, key: Key, old: Entry, new: Entry) {
+    fn replace(&mut self, key: FdbKey, old: FdbEntry, new: FdbEntry) {
         let at = self.position(key);
         if self.slots[at].key != 0 {
             self.count(old, false);

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use bridge::{Decision, FdbConfig, FloodKind, Key, PortConfig, PortState, Rate, StormLimits};
+use bridge::{Decision, FdbConfig, FdbKey, FloodKind, PortConfig, PortState, StormLimits, StormRate};
 use observe::{Counter, DropReason, Time};
 use support::{World, frame, port, station};
 use wire::ethernet::MacAddr;
@@ -96,9 +96,9 @@ fn a_port_that_does_not_learn_leaves_no_entry() {
 fn static_entries_do_not_age_and_sticky_ones_do_not_move() {
     let mut world = World::new(4);
     let now = world.now;
-    assert!(world.bridge.set_fixed(Key::new(station(1), None), port(1), false, now));
-    assert!(world.bridge.set_fixed(Key::new(station(2), None), port(2), true, now));
-    assert!(!world.bridge.set_fixed(Key::new(station(3), None), port(9), true, now), "no such port");
+    assert!(world.bridge.set_fixed(FdbKey::new(station(1), None), port(1), false, now));
+    assert!(world.bridge.set_fixed(FdbKey::new(station(2), None), port(2), true, now));
+    assert!(!world.bridge.set_fixed(FdbKey::new(station(3), None), port(9), true, now), "no such port");
     world.now += Duration::from_secs(1_000_000);
     assert_eq!(world.bridge.table_mut().age(world.now), 0);
     assert_eq!(world.ports(0, station(7), station(1)), Ok(vec![1]));
@@ -221,7 +221,7 @@ fn a_port_that_leaves_takes_its_addresses_along() {
     let mut world = World::new(3);
     let now = world.now;
     world.ports(1, station(1), GROUP).unwrap();
-    world.bridge.set_fixed(Key::new(station(2), None), port(1), true, now);
+    world.bridge.set_fixed(FdbKey::new(station(2), None), port(1), true, now);
     assert!(world.bridge.remove_port(port(1)) && !world.bridge.remove_port(port(1)));
     assert!(world.bridge.table().is_empty());
     assert_eq!(world.ports(0, station(3), station(1)), Ok(vec![2]));
@@ -243,7 +243,7 @@ fn a_port_that_is_down_is_left_out_and_forgets() {
 #[test]
 fn storm_control_bounds_what_is_flooded_and_nothing_else() {
     let mut world = World::new(3);
-    let rate = Some(Rate { per_second: 10, burst: 5 });
+    let rate = Some(StormRate { per_second: 10, burst: 5 });
     world.bridge.configure(port(0), |config| config.storm = StormLimits([rate, None, rate]));
     world.ports(1, station(2), GROUP).unwrap();
     let mut pass = |dst| (0..100).filter(|_| world.ports(0, station(1), dst).is_ok()).count();

@@ -5,7 +5,9 @@ mod support;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bridge::{Decision, Entry, Fdb, FdbConfig, Key, PortConfig, PortNumber, PortState, Source, Table, learn};
+use bridge::{
+    Decision, Fdb, FdbConfig, FdbEntry, FdbKey, FdbTable, LearnedSource, PortConfig, PortNumber, PortState, learn,
+};
 use observe::Time;
 use proptest::prelude::*;
 use support::{World, frame, port, station, tag, vid};
@@ -62,13 +64,13 @@ proptest! {
     /// After any steps the table finds what the map has, counts as the map does, and nothing else is in it.
     #[test]
     fn the_table_is_a_map_with_shares(steps in proptest::collection::vec(step(), 1..300), seed: u64) {
-        let mut table = Table::new(FdbConfig { capacity: CAPACITY, ageing: AGEING, seed });
+        let mut table = FdbTable::new(FdbConfig { capacity: CAPACITY, ageing: AGEING, seed });
         let (mut model, mut now) = (Model::new(), Time::from_secs(1));
-        let key = |n| Key::new(station(n), None);
+        let key = |n| FdbKey::new(station(n), None);
         for step in steps {
             match step {
                 Step::Learn { station, port: from } => {
-                    learn(&mut table, Source { key: key(station), port: port(from), limit: None }, now);
+                    learn(&mut table, LearnedSource { key: key(station), port: port(from), limit: None }, now);
                     model_learn(&mut model, station, from, now);
                 }
                 Step::Fix { station, port: to, sticky } => {
@@ -107,8 +109,8 @@ proptest! {
 
     #[test]
     fn an_entry_keeps_what_is_put_into_it(number in 0..=PortNumber::MAX, fixed: bool, sticky: bool, nanos: u64) {
-        let (now, flags) = (Time::from_nanos(nanos), bridge::Flags { fixed, sticky });
-        let entry = Entry::new(port(number), flags, now);
+        let (now, flags) = (Time::from_nanos(nanos), bridge::EntryFlags { fixed, sticky });
+        let entry = FdbEntry::new(port(number), flags, now);
         prop_assert_eq!((entry.port().get(), entry.flags()), (number, flags));
         prop_assert_eq!(entry.age(now), Duration::ZERO);
         let later = now + Duration::from_secs(1000);

@@ -2,7 +2,7 @@
 
 mod support;
 
-use bridge::{Key, TagAction};
+use bridge::{FdbKey, TagAction};
 use observe::DropReason;
 use support::{World, frame, port, station, tag, vid};
 use wire::ethernet::{MacAddr, VlanTag};
@@ -96,7 +96,7 @@ fn each_vlan_learns_for_itself() {
 fn a_static_entry_beyond_the_vlan_is_not_reached() {
     let mut world = world();
     let now = world.now;
-    world.bridge.set_fixed(Key::new(station(5), Some(vid(10))), port(2), true, now);
+    world.bridge.set_fixed(FdbKey::new(station(5), Some(vid(10))), port(2), true, now);
     assert_eq!(world.ports(0, station(1), station(5)), Err(DropReason::VlanEgress));
 }
 

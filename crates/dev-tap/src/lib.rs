@@ -46,7 +46,7 @@ use wire::ethernet::MacAddr;
 
 pub use crate::error::TapError;
 
-use crate::queue::Link;
+use crate::queue::TapShared;
 use crate::sys::Netdevice;
 
 /// The most queues of one TAP device in the kernel (`MAX_TAP_QUEUES`).
@@ -109,7 +109,7 @@ pub struct Tap {
     /// One for each queue, to wake a waiting receiver.
     bells: Vec<OwnedFd>,
     header_len: usize,
-    link: Arc<Link>,
+    link: Arc<TapShared>,
 }
 
 impl Tap {
@@ -198,7 +198,7 @@ impl Tap {
             rss_key: None,
             region: None,
         };
-        Ok(Tap { name, capabilities, host_mac, fds, bells, header_len, link: Arc::new(Link::new()) })
+        Ok(Tap { name, capabilities, host_mac, fds, bells, header_len, link: Arc::new(TapShared::new()) })
     }
 
     /// The interface's own address, the kernel's end of the link; unspecified for a TUN interface.

@@ -24,17 +24,17 @@ const CREDIT: usize = 256;
 
 /// The state shared by all queues of a device.
 #[derive(Debug)]
-pub struct Link {
+pub struct TapShared {
     /// The error number with which the device vanished, 0 while it is present.
     gone: AtomicI32,
     /// Drops by reason.
     pub counters: Arc<Counters>,
 }
 
-impl Link {
+impl TapShared {
     /// A device that is present.
-    pub fn new() -> Link {
-        Link { gone: AtomicI32::new(0), counters: Arc::new(Counters::shared()) }
+    pub fn new() -> TapShared {
+        TapShared { gone: AtomicI32::new(0), counters: Arc::new(Counters::shared()) }
     }
 
     fn is_gone(&self) -> bool {
@@ -59,13 +59,13 @@ pub fn pairs(
     fds: impl Iterator<Item = (OwnedFd, OwnedFd)>,
     capabilities: &Capabilities,
     header_len: usize,
-    link: &Arc<Link>,
+    link: &Arc<TapShared>,
 ) -> Vec<QueuePair> {
     let longest =
         if capabilities.coalescing { 65_535 } else { capabilities.mtu } + capabilities.framing.longest_header();
     let pair = |(index, (fd, event)): (usize, (OwnedFd, OwnedFd))| {
         let fd = Arc::new(fd);
-        let bell = Arc::new(Bell { event, woken: AtomicBool::new(false) });
+        let bell = Arc::new(TapWake { event, woken: AtomicBool::new(false) });
         let rx = TapRx {
             fd: fd.clone(),
             index: index as u16,
@@ -93,12 +93,12 @@ pub fn pairs(
 }
 
 /// Wakes a waiting receiver.
-struct Bell {
+struct TapWake {
     event: OwnedFd,
     woken: AtomicBool,
 }
 
-impl Wake for Bell {
+impl Wake for TapWake {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         sys::raise(self.event.as_fd());
@@ -115,8 +115,8 @@ struct TapRx {
     spare: Option<PktBuf>,
     /// A super-segment of UDP datagrams that has been delivered in part.
     datagrams: Option<Splitter>,
-    bell: Arc<Bell>,
-    link: Arc<Link>,
+    bell: Arc<TapWake>,
+    link: Arc<TapShared>,
 }
 
 impl TapRx {
@@ -276,7 +276,7 @@ struct TapTx {
     segments: bool,
     /// The last frame did not fit.
     blocked: bool,
-    link: Arc<Link>,
+    link: Arc<TapShared>,
 }
 
 impl TapTx {
@@ -355,8 +355,8 @@ mod tests {
             framing: Framing::Ethernet,
             spare: None,
             datagrams: None,
-            bell: Arc::new(Bell { event: nothing(), woken: AtomicBool::new(false) }),
-            link: Arc::new(Link::new()),
+            bell: Arc::new(TapWake { event: nothing(), woken: AtomicBool::new(false) }),
+            link: Arc::new(TapShared::new()),
         }
     }
 

@@ -236,7 +236,7 @@ pub fn lower(fd: BorrowedFd<'_>) -> bool {
 
 /// The result of [`poll`] for the two descriptors.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Polled {
+pub struct PollResult {
     /// The first can be read.
     pub readable: bool,
     /// The first can be written.
@@ -254,7 +254,7 @@ pub fn poll(
     events: libc::c_short,
     event: Option<BorrowedFd<'_>>,
     timeout: Option<Duration>,
-) -> Polled {
+) -> PollResult {
     let none = -1;
     let mut fds = [
         libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 },
@@ -268,10 +268,10 @@ pub fn poll(
     // SAFETY: the array is live and of the stated length; the time is null or a live local; the mask is null.
     let found = unsafe { libc::ppoll(fds.as_mut_ptr(), 2, timeout, std::ptr::null()) };
     if found <= 0 {
-        return Polled::default();
+        return PollResult::default();
     }
     let has = |index: usize, bits: libc::c_short| fds[index].revents & bits != 0;
-    Polled {
+    PollResult {
         readable: has(0, libc::POLLIN),
         writable: has(0, libc::POLLOUT),
         error: has(0, libc::POLLERR | libc::POLLHUP | libc::POLLNVAL),

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use dev::conformance::{Conformance, Rule};
+use dev::conformance::{Conformance, ContractRule};
 use dev::layout::Layout;
 use dev::{Device, QueuePair, WaitOutcome};
 use dev_tap::{Offloads, Tap, TapError, TapOptions};
@@ -470,7 +470,7 @@ fn a_tap_device_keeps_the_contract_of_devices() {
                 bridged(number.get(), offloads)
             };
             // The kernel drops what a receiver does not take in time, so not every frame of many crosses it.
-            let checked = Conformance::new(make).without(Rule::Threads).check();
+            let checked = Conformance::new(make).without(ContractRule::Threads).check();
             checked.unwrap_or_else(|said| panic!("{offloads:?}: {said}"));
         }
     });

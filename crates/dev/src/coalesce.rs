@@ -26,7 +26,7 @@ const ACK: u8 = 0x10;
 const PSH: u8 = 0x08;
 
 /// A super-segment under construction: its place in the batch, and its required continuation.
-struct Run {
+struct SuperSegment {
     at: usize,
     layout: Layout,
     next_seq: u32,
@@ -47,7 +47,7 @@ pub fn coalesce_framed(framing: Framing, batch: &mut Vec<PktBuf>, from: usize) -
     if batch.len() < from + 2 {
         return 0;
     }
-    let mut runs: [Option<Run>; OPEN] = Default::default();
+    let mut runs: [Option<SuperSegment>; OPEN] = Default::default();
     let mut oldest = 0;
     let mut kept = from;
     for at in from..batch.len() {
@@ -81,7 +81,7 @@ pub fn coalesce_framed(framing: Framing, batch: &mut Vec<PktBuf>, from: usize) -
 }
 
 /// Whether the frame at `at` belongs to the connection of `run`: addresses and ports equal.
-fn same_flow(batch: &[PktBuf], run: Option<&Run>, at: usize, layout: &Layout) -> bool {
+fn same_flow(batch: &[PktBuf], run: Option<&SuperSegment>, at: usize, layout: &Layout) -> bool {
     let Some(run) = run else { return false };
     let (a, b) = (&batch[run.at], &batch[at]);
     let addresses = if layout.v6 { 8..40 } else { 12..20 };
@@ -103,15 +103,15 @@ fn mergeable(frame: &PktBuf, layout: &Layout) -> bool {
     plain && (layout.v6 || layout.l4 - layout.l3 == 20) && layout.checksum_is_good(frame)
 }
 
-fn start(frame: &PktBuf, at: usize, layout: Layout) -> Run {
+fn start(frame: &PktBuf, at: usize, layout: Layout) -> SuperSegment {
     let segment_size = layout.end - layout.data;
     let next_seq = seq(frame, &layout).wrapping_add(segment_size as u32);
     let ended = frame[layout.l4 + FLAGS] & PSH != 0;
-    Run { at, layout, next_seq, segment_size, parts: 1, ended }
+    SuperSegment { at, layout, next_seq, segment_size, parts: 1, ended }
 }
 
 /// Appends the data of `batch[at]` to the run if it continues it. The buffer at `at` is left for the caller to discard.
-fn extend(batch: &mut [PktBuf], run: &mut Run, at: usize, layout: &Layout) -> bool {
+fn extend(batch: &mut [PktBuf], run: &mut SuperSegment, at: usize, layout: &Layout) -> bool {
     let (head, tail) = batch.split_at_mut(at);
     let (first, part) = (&mut head[run.at], &tail[0]);
     let len = layout.end - layout.data;
@@ -155,7 +155,7 @@ fn same_headers(a: &[u8], b: &[u8], la: &Layout, lb: &Layout) -> bool {
 }
 
 /// Makes sure that `len` more bytes fit behind the run's data, moving the run to a large buffer the first time.
-fn make_room(first: &mut PktBuf, run: &Run, len: usize) -> bool {
+fn make_room(first: &mut PktBuf, run: &SuperSegment, len: usize) -> bool {
     first.truncate(run.layout.end);
     if first.tailroom() >= len {
         return true;
@@ -170,7 +170,7 @@ fn make_room(first: &mut PktBuf, run: &Run, len: usize) -> bool {
 }
 
 /// Sets the header fields of a finished super-segment to its length.
-fn finish(batch: &mut [PktBuf], run: &Run) {
+fn finish(batch: &mut [PktBuf], run: &SuperSegment) {
     if run.parts < 2 {
         return;
     }

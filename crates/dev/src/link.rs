@@ -26,7 +26,7 @@ use sync::{Atomic, CachePadded, Parker, Platform, model_is_over};
 use crate::{BitSet, Notify, WaitOutcome, Wake};
 
 /// The sleep of one receive queue, and its state that senders read.
-pub struct Doorbell<P: Platform> {
+pub struct RxDoorbell<P: Platform> {
     sleeping: CachePadded<P::AtomicBool>,
     woken: P::AtomicBool,
     /// Transmit queues still alive; at zero nothing more can arrive.
@@ -36,9 +36,9 @@ pub struct Doorbell<P: Platform> {
     parker: Parker<P>,
 }
 
-impl<P: Platform> Doorbell<P> {
-    fn new(senders: usize) -> Doorbell<P> {
-        Doorbell {
+impl<P: Platform> RxDoorbell<P> {
+    fn new(senders: usize) -> RxDoorbell<P> {
+        RxDoorbell {
             sleeping: CachePadded::new(P::AtomicBool::new(false)),
             woken: P::AtomicBool::new(false),
             senders: P::AtomicUsize::new(senders),
@@ -55,7 +55,7 @@ impl<P: Platform> Doorbell<P> {
     }
 }
 
-impl<P: Platform> Wake for Doorbell<P> {
+impl<P: Platform> Wake for RxDoorbell<P> {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         P::light_fence();
@@ -64,7 +64,7 @@ impl<P: Platform> Wake for Doorbell<P> {
 }
 
 /// The doorbells of one direction, without a queue of it.
-struct Notifier<P: Platform>(Arc<[Arc<Doorbell<P>>]>);
+struct Notifier<P: Platform>(Arc<[Arc<RxDoorbell<P>>]>);
 
 impl<P: Platform> Notify for Notifier<P> {
     fn notify(&self, dirty: &BitSet) {
@@ -74,7 +74,7 @@ impl<P: Platform> Notify for Notifier<P> {
 
 /// Wakes the receivers in a set. Numbers beyond the receivers are ignored.
 #[inline]
-fn notify<P: Platform>(doorbells: &[Arc<Doorbell<P>>], dirty: &BitSet) {
+fn notify<P: Platform>(doorbells: &[Arc<RxDoorbell<P>>], dirty: &BitSet) {
     if dirty.is_empty() {
         return;
     }
@@ -88,7 +88,7 @@ fn notify<P: Platform>(doorbells: &[Arc<Doorbell<P>>], dirty: &BitSet) {
 
 /// Makes one direction with `queues` queues at each end and rings of `ring_frames` frames.
 pub fn channel<P: Platform>(queues: usize, ring_frames: usize) -> (Vec<LinkTx<P>>, Vec<LinkRx<P>>) {
-    let doorbells: Arc<[Arc<Doorbell<P>>]> = (0..queues).map(|_| Arc::new(Doorbell::new(queues))).collect();
+    let doorbells: Arc<[Arc<RxDoorbell<P>>]> = (0..queues).map(|_| Arc::new(RxDoorbell::new(queues))).collect();
     let mut consumers: Vec<Vec<Consumer<PktBuf, P>>> = (0..queues).map(|_| Vec::with_capacity(queues)).collect();
     let mut senders = Vec::with_capacity(queues);
     for _ in 0..queues {
@@ -112,7 +112,7 @@ pub fn channel<P: Platform>(queues: usize, ring_frames: usize) -> (Vec<LinkTx<P>
 /// The sending end of a direction: transmit queue i.
 pub struct LinkTx<P: Platform> {
     rings: Vec<Producer<PktBuf, P>>,
-    doorbells: Arc<[Arc<Doorbell<P>>]>,
+    doorbells: Arc<[Arc<RxDoorbell<P>>]>,
     /// Receive queues that were given frames since they were last notified.
     dirty: BitSet,
     /// At least this many frames fit into every ring.
@@ -191,7 +191,7 @@ impl<P: Platform> Drop for LinkTx<P> {
 pub struct LinkRx<P: Platform> {
     rings: Vec<Consumer<PktBuf, P>>,
     next: usize,
-    doorbell: Arc<Doorbell<P>>,
+    doorbell: Arc<RxDoorbell<P>>,
 }
 
 impl<P: Platform> LinkRx<P> {

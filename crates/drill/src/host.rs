@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::stack::{Architecture, BuildError, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use ::stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, StackError, VirtualClock};
 use observe::Time;
 use pktbuf::PktBuf;
 use sync::Real;
@@ -120,7 +120,7 @@ impl Host {
     ///
     /// # Errors
     /// The stack cannot be built with this configuration.
-    pub fn new(terms: HostConfig) -> Result<Host, BuildError> {
+    pub fn new(terms: HostConfig) -> Result<Host, StackError> {
         let (near, far) = link(terms.mtu, MACS.0, terms.super_segments);
         let clock = VirtualClock::new(START);
         let mut config = StackConfig::new(terms.arch);
@@ -137,7 +137,7 @@ impl Host {
             addressing: Default::default(),
         };
         let (stack, mut drivers) = Stack::build(config, vec![interface])?;
-        let driver = drivers.pop().ok_or_else(|| BuildError::NoQueues("drill".into()))?;
+        let driver = drivers.pop().ok_or_else(|| StackError::NoQueues("drill".into()))?;
         let (sent, trace) = (VecDeque::new(), Vec::new());
         let (drop_output, clock_moved, by_timer) = (false, false, false);
         Ok(Host { stack, driver, clock, far, sent, trace, drop_output, macs: MACS, local, clock_moved, by_timer })

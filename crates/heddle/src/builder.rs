@@ -37,16 +37,16 @@ use crate::polled::Polled;
 /// ```
 #[derive(Clone)]
 pub struct Stack {
-    pub(crate) inner: Arc<Running>,
+    pub(crate) inner: Arc<StackThreads>,
 }
 
-pub(crate) struct Running {
+pub(crate) struct StackThreads {
     pub(crate) stack: stack::Stack<Real>,
     stop: Arc<<Real as Platform>::AtomicBool>,
     threads: Vec<<Real as Platform>::JoinHandle>,
 }
 
-impl Drop for Running {
+impl Drop for StackThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.stack.shared().links().wake_drivers();
@@ -351,7 +351,7 @@ impl Builder {
         }
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
         // If a thread cannot be started, dropping this ends those that already run.
-        let mut running = Running { stack, stop, threads: Vec::new() };
+        let mut running = StackThreads { stack, stop, threads: Vec::new() };
         for driver in drivers {
             let thread = spawn_driver(driver, running.stop.clone(), gone.clone()).map_err(BuildError::Thread)?;
             running.threads.push(thread);
@@ -371,7 +371,7 @@ impl Builder {
         let (stack, drivers) = self.parts()?;
         let stop = Arc::new(<Real as Platform>::AtomicBool::new(false));
         let polled = drivers.into_iter().map(Polled::new).collect();
-        Ok((Stack { inner: Arc::new(Running { stack, stop, threads: Vec::new() }) }, polled))
+        Ok((Stack { inner: Arc::new(StackThreads { stack, stop, threads: Vec::new() }) }, polled))
     }
 
     fn parts(self) -> Result<(stack::Stack<Real>, Vec<Driver<Real>>), BuildError> {

@@ -67,13 +67,13 @@ pub enum BuildError {
 }
 
 impl BuildError {
-    pub(crate) fn below(error: stack::BuildError) -> Self {
+    pub(crate) fn below(error: stack::StackError) -> Self {
         match error {
-            stack::BuildError::NoQueues(device) => BuildError::NoQueues(device),
-            stack::BuildError::Port(device) => BuildError::Device(device),
-            stack::BuildError::Framing(device) => BuildError::Framing(device),
-            stack::BuildError::Address(address, error) => BuildError::Address(address, error),
-            stack::BuildError::NullLock(arch) => BuildError::NullLock(arch),
+            stack::StackError::NoQueues(device) => BuildError::NoQueues(device),
+            stack::StackError::Port(device) => BuildError::Device(device),
+            stack::StackError::Framing(device) => BuildError::Framing(device),
+            stack::StackError::Address(address, error) => BuildError::Address(address, error),
+            stack::StackError::NullLock(arch) => BuildError::NullLock(arch),
         }
     }
 }

@@ -292,8 +292,8 @@ pub mod device {
     #[cfg(feature = "fault")]
     pub mod fault {
         pub use dev::fault::{
-            Burst, Clock, Cycle, DeviceFaults, FaultPlan, Faults, GRAMMAR, ParsePlanError, Pcg, Ppm, Rule, Timing,
-            Unplug,
+            Burst, Cycle, DeviceFaults, FaultPlan, FaultRule, Faults, GRAMMAR, ParsePlanError, Pcg, Ppm, TimeSource,
+            Timing, Unplug,
         };
 
         /// A device with faults.
@@ -329,10 +329,10 @@ pub mod device {
     /// ```
     #[cfg(feature = "pcap")]
     pub mod pcap {
-        pub use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Writer};
+        pub use dev::pcap::{Captured, Direction, ReadError, Reader, Replay, ReplayConfig, ReplayPacing, Writer};
 
         /// A device that records its frames. Loopback packets cross no device.
-        pub type Tap = dev::pcap::Tap<sync::Real>;
+        pub type Tap = dev::pcap::CaptureDevice<sync::Real>;
 
         /// The recording of a [`Tap`], and its status.
         pub type Recording = dev::pcap::Recording<sync::Real>;
@@ -357,7 +357,7 @@ pub mod device {
     /// # }
     /// ```
     pub mod peer {
-        pub use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTotals, Traffic, pattern};
+        pub use dev::peer::{Opens, PeerConfig, PeerMonitor, PeerTotals, PeerTraffic, pattern};
 
         /// The device.
         pub type Peer = dev::peer::Peer<sync::Real>;

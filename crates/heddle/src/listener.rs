@@ -47,16 +47,16 @@ const BACKLOG: usize = 4096;
 /// ```
 #[derive(Clone)]
 pub struct TcpListener {
-    inner: Arc<Inner>,
+    inner: Arc<ListenerInner>,
 }
 
-struct Inner {
+struct ListenerInner {
     stack: Stack,
     listener: Arc<ListenerShared<Real>>,
     nonblocking: <Real as Platform>::AtomicBool,
 }
 
-impl Drop for Inner {
+impl Drop for ListenerInner {
     fn drop(&mut self) {
         self.listener.ready.deregister();
         self.stack.raw().unlisten(&self.listener);
@@ -87,7 +87,7 @@ impl TcpListener {
         let address = address.to_addr().map_err(BindError::BadAddress)?;
         let listener =
             stack.raw().listen(address, backlog, options).map_err(|refused| BindError::new(address, refused))?;
-        let inner = Inner { stack: stack.clone(), listener, nonblocking: Atomic::new(false) };
+        let inner = ListenerInner { stack: stack.clone(), listener, nonblocking: Atomic::new(false) };
         Ok(TcpListener { inner: Arc::new(inner) })
     }
 

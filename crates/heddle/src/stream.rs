@@ -55,10 +55,10 @@ pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readines
 /// ```
 #[derive(Clone)]
 pub struct TcpStream {
-    inner: Arc<Inner>,
+    inner: Arc<StreamInner>,
 }
 
-struct Inner {
+struct StreamInner {
     stack: Stack,
     socket: Arc<TcpSocket<Real>>,
     /// Buffers delivered by the connection and not read completely yet.
@@ -67,11 +67,11 @@ struct Inner {
     ended: <Real as Platform>::AtomicBool,
     nonblocking: <Real as Platform>::AtomicBool,
     /// Read, write and linger time-outs; allocated when the first is set.
-    patience: OnceBox<Timeouts>,
+    patience: OnceBox<StreamTimeouts>,
 }
 
 /// The timeouts of one stream, in nanoseconds.
-struct Timeouts {
+struct StreamTimeouts {
     /// 0: for ever.
     read: <Real as Platform>::AtomicU64,
     write: <Real as Platform>::AtomicU64,
@@ -79,24 +79,24 @@ struct Timeouts {
     linger: <Real as Platform>::AtomicU64,
 }
 
-impl Default for Timeouts {
+impl Default for StreamTimeouts {
     fn default() -> Self {
-        Timeouts { read: Atomic::new(0), write: Atomic::new(0), linger: Atomic::new(0) }
+        StreamTimeouts { read: Atomic::new(0), write: Atomic::new(0), linger: Atomic::new(0) }
     }
 }
 
-impl Inner {
-    fn patience(&self) -> &Timeouts {
+impl StreamInner {
+    fn patience(&self) -> &StreamTimeouts {
         self.patience.get_or_init(Box::default)
     }
 
-    /// One of the times in [`Timeouts`]; 0 if it was never set.
-    fn timeout(&self, which: impl Fn(&Timeouts) -> &<Real as Platform>::AtomicU64) -> u64 {
+    /// One of the times in [`StreamTimeouts`]; 0 if it was never set.
+    fn timeout(&self, which: impl Fn(&StreamTimeouts) -> &<Real as Platform>::AtomicU64) -> u64 {
         self.patience.get().map_or(0, |patience| which(patience).load(Ordering::Relaxed))
     }
 }
 
-impl Drop for Inner {
+impl Drop for StreamInner {
     fn drop(&mut self) {
         // The connection outlives its handle; its later events must not be reported to a poller.
         self.socket.ready.deregister();
@@ -117,7 +117,7 @@ impl TcpStream {
         // Two threads seldom read from one stream.
         let leftover = Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default());
         let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
-        let inner = Inner { stack, socket, leftover, ended, nonblocking, patience: OnceBox::new() };
+        let inner = StreamInner { stack, socket, leftover, ended, nonblocking, patience: OnceBox::new() };
         TcpStream { inner: Arc::new(inner) }
     }
 

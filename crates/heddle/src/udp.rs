@@ -41,10 +41,10 @@ use crate::stream::{from_nanos, hop_limit, nanos};
 /// ```
 #[derive(Clone)]
 pub struct UdpSocket {
-    inner: Arc<Inner>,
+    inner: Arc<UdpInner>,
 }
 
-struct Inner {
+struct UdpInner {
     stack: Stack,
     socket: Arc<UdpShared<Real>>,
     nonblocking: <Real as Platform>::AtomicBool,
@@ -55,10 +55,10 @@ struct Inner {
     /// Whether datagrams may be sent to broadcast addresses.
     broadcast: <Real as Platform>::AtomicBool,
     /// Datagrams that were peeked and not taken, oldest first; allocated by the first peek.
-    peeked: OnceBox<Lock<VecDeque<udp::Datagram>, Real>>,
+    peeked: OnceBox<Lock<VecDeque<udp::ReceivedDatagram>, Real>>,
 }
 
-impl Drop for Inner {
+impl Drop for UdpInner {
     fn drop(&mut self) {
         self.socket.ready.deregister();
         self.stack.raw().unbind_udp(&self.socket);
@@ -73,7 +73,7 @@ impl UdpSocket {
     pub fn bind(stack: &Stack, address: impl ToAddr) -> Result<UdpSocket, BindError> {
         let address = address.to_addr().map_err(BindError::BadAddress)?;
         let socket = stack.raw().bind_udp(address).map_err(|refused| BindError::new(address, refused))?;
-        let inner = Inner {
+        let inner = UdpInner {
             stack: stack.clone(),
             socket,
             nonblocking: Atomic::new(false),
@@ -225,7 +225,7 @@ impl UdpSocket {
     }
 
     /// The oldest datagram; `None`: there is none now.
-    pub(crate) fn try_receive(&self) -> io::Result<Option<udp::Datagram>> {
+    pub(crate) fn try_receive(&self) -> io::Result<Option<udp::ReceivedDatagram>> {
         if let Some(peeked) = self.inner.peeked.get()
             && let Some(datagram) = peeked.lock().pop_front()
         {
@@ -235,7 +235,7 @@ impl UdpSocket {
     }
 
     /// The oldest datagram that was not peeked.
-    fn try_receive_new(&self) -> io::Result<Option<udp::Datagram>> {
+    fn try_receive_new(&self) -> io::Result<Option<udp::ReceivedDatagram>> {
         match self.inner.stack.raw().receive_udp(&self.inner.socket) {
             Ok(datagram) => Ok(Some(datagram)),
             Err(udp::ReceiveError::WouldBlock) => Ok(None),

@@ -14,7 +14,7 @@
 //! **Untrusted input.** Everything here is driven by messages that any host on the link can send, so everything is
 //! bounded: [`MAX_ADDRESSES`], [`MAX_ROUTERS`] and [`MAX_PREFIXES`] of each kind, [`NEW_ADDRESSES`] addresses formed at
 //! once and one a minute in the long run; a lifetime is shortened to no less than two hours (RFC 4862 section 5.5.3 e);
-//! times for neighbour discovery are taken within bounds ([`Timing`]); a router's hop limit is ignored, because a low
+//! times for neighbour discovery are taken within bounds ([`NeighbourTiming`]); a router's hop limit is ignored, because a low
 //! one would confine the host to its network (CVE-2015-2922), and a higher one than ours is useless.
 //!
 //! What may never happen: an address used before it was tested or after its lifetime, two defences of one address
@@ -40,10 +40,10 @@ pub use identifier::Identifiers;
 pub use membership::{GroupQuery, GroupVersion, MAX_GROUPS, OLDER_QUERIER_PRESENT};
 
 use crate::interface::InterfaceView;
-use crate::neighbour::{Discovery, Timing};
+use crate::neighbour::{Discovery, NeighbourTiming};
 use crate::route::{RouteEntry, RouteTable};
-use detection::{Phase, Tracked};
-use membership::Membership;
+use detection::{DetectionPhase, Tracked};
+use membership::InterfaceGroups;
 use routers::{Routers, Solicitation};
 
 /// Most addresses formed from the prefixes of routers.
@@ -141,7 +141,7 @@ pub struct Changes {
     /// [`Autoconf::view`] has changed: publish it.
     pub view: bool,
     /// The link's times for neighbour discovery, if a router has changed them.
-    pub timing: Option<Timing>,
+    pub timing: Option<NeighbourTiming>,
 }
 
 impl Changes {
@@ -165,8 +165,8 @@ pub struct Autoconf {
     tracked: Vec<Tracked>,
     routers: Routers,
     solicitation: Option<Solicitation>,
-    membership: Membership,
-    timing: Timing,
+    membership: InterfaceGroups,
+    timing: NeighbourTiming,
     /// Addresses are the operator's alone, and not tested.
     fixed: bool,
     budget: u32,
@@ -187,13 +187,13 @@ impl core::fmt::Display for TooManyGroups {
 impl core::error::Error for TooManyGroups {}
 
 /// The context of a step.
-struct Step<'a> {
+struct StepContext<'a> {
     now: Time,
     counters: &'a Counters,
     changes: Changes,
 }
 
-impl<'a> Step<'a> {
+impl<'a> StepContext<'a> {
     fn new(now: Time, counters: &'a Counters) -> Self {
         Self { now, counters, changes: Changes::default() }
     }
@@ -233,8 +233,8 @@ impl Autoconf {
             tracked: Vec::new(),
             routers: Routers::default(),
             solicitation: None,
-            membership: Membership::default(),
-            timing: Timing::default(),
+            membership: InterfaceGroups::default(),
+            timing: NeighbourTiming::default(),
             fixed,
             budget: NEW_ADDRESSES,
             budget_at: Time::ZERO,
@@ -254,7 +254,9 @@ impl Autoconf {
 
     /// Whether any address is under test or waits to be tried again.
     pub fn is_settled(&self) -> bool {
-        self.tracked.iter().all(|tracked| matches!(tracked.phase, Phase::Announcing | Phase::Assigned))
+        self.tracked
+            .iter()
+            .all(|tracked| matches!(tracked.phase, DetectionPhase::Announcing | DetectionPhase::Assigned))
     }
 
     /// Begins to test the configured addresses.
@@ -262,7 +264,7 @@ impl Autoconf {
         if self.fixed {
             return Changes::default();
         }
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         let link_local = IpAddr::V6(self.link_local(0));
         self.begin(Tracked::new(link_local, 64, detection::Origin::LinkLocal), &mut step);
         for (address, prefix_len) in core::mem::take(&mut self.settings.addresses) {
@@ -274,7 +276,7 @@ impl Autoconf {
     /// An ARP packet arrives. `None` when it is no concern of an address under test: the neighbour table's, then.
     pub fn arp_arrives(&mut self, now: Time, packet: &arp::Packet, counters: &Counters) -> Option<Changes> {
         let at = self.objected_by_arp(packet)?;
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         self.taken(at, Some(packet.sha), &mut step);
         Some(self.finish(step))
     }
@@ -282,7 +284,7 @@ impl Autoconf {
     /// A neighbour solicitation or advertisement arrives. `None` when its target is not under test.
     pub fn discovery_arrives(&mut self, now: Time, discovery: &Discovery, counters: &Counters) -> Option<Changes> {
         let at = self.under_test(IpAddr::V6(discovery.target()))?;
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         // A solicitation with a source address tries to resolve ours, which is not assigned yet. Without one, it tests
         // the same address.
         if !discovery.is_solicitation() || discovery.source().is_unspecified() {
@@ -300,14 +302,14 @@ impl Autoconf {
         defended: bool,
         counters: &Counters,
     ) -> Changes {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         self.contested(address, by, defended, &mut step);
         self.finish(step)
     }
 
     /// A router advertisement has arrived. Its source is link-local and the message has not been forwarded.
     pub fn router_advert(&mut self, now: Time, from: Ipv6Addr, advert: &RouterAdvert, counters: &Counters) -> Changes {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         if self.settings.from_routers {
             self.on_router_advert(from, advert, &mut step);
         } else {
@@ -328,7 +330,7 @@ impl Autoconf {
     /// # Errors
     /// [`TooManyGroups`]: the interface is in [`MAX_GROUPS`] already.
     pub fn join(&mut self, now: Time, group: IpAddr, counters: &Counters) -> Result<Changes, TooManyGroups> {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         if self.membership.enter(group).ok_or(TooManyGroups)? && !self.view.groups().contains(&group) {
             self.view.join(group);
             self.membership.joined(group, now);
@@ -339,7 +341,7 @@ impl Autoconf {
 
     /// A user leaves the group; the last leave is reported to the link.
     pub fn leave(&mut self, now: Time, group: IpAddr, counters: &Counters) -> Changes {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         if self.membership.exit(group) && !self.tests_in(group) {
             step.changes.view = self.view.leave(group);
             self.membership.left(group, now);
@@ -350,7 +352,7 @@ impl Autoconf {
     /// The link's MTU was set to `mtu` bytes. IPv6 gets the same MTU, but at least the 1,280 bytes of every link; a
     /// router may lower it again.
     pub fn set_mtu(&mut self, now: Time, mtu: usize, counters: &Counters) -> Changes {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         let wide = mtu.max(wire::ipv6::MIN_MTU);
         step.changes.view = (self.view.mtu, self.view.mtu_v6) != (mtu, wide);
         (self.view.mtu, self.view.mtu_v6) = (mtu, wide);
@@ -359,14 +361,14 @@ impl Autoconf {
 
     /// The neighbour table gave up a neighbour: a silent default router is replaced by another.
     pub fn neighbour_failed(&mut self, now: Time, address: IpAddr, counters: &Counters) -> Changes {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         self.router_silent(address, &mut step);
         self.finish(step)
     }
 
     /// Performs all work that is due.
     pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Changes {
-        let mut step = Step::new(now, counters);
+        let mut step = StepContext::new(now, counters);
         for at in (0..self.tracked.len()).rev() {
             self.lifetimes(at, &mut step);
         }
@@ -388,7 +390,7 @@ impl Autoconf {
     }
 
     /// Sends the reports that are due and ends the step.
-    fn finish(&mut self, mut step: Step<'_>) -> Changes {
+    fn finish(&mut self, mut step: StepContext<'_>) -> Changes {
         self.membership.send(step.now, &self.view, &mut self.random, &mut step.changes.frames, step.counters);
         self.version += u64::from(step.changes.view);
         step.changes

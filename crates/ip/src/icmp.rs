@@ -2,7 +2,7 @@
 //!
 //! [`receive`] classifies every ICMP datagram; echo replies are made in the request's own buffer. [`error`] builds the
 //! error about a refused packet. Received errors are reduced to the fields that a transport can check against its own
-//! state ([`IcmpError`]): nothing in this crate acts on them.
+//! state ([`ReceivedIcmpError`]): nothing in this crate acts on them.
 //!
 //! What may never happen: an error about an error, an error to a group or broadcast (two exceptions in IPv6), more
 //! errors than the rate limits allow, overall or to one destination.
@@ -22,7 +22,7 @@ use wire::{ParseError, checksum, icmpv4, icmpv6, mld, protocol};
 pub use error::{ErrorKind, error};
 pub use per_destination::PerDestination;
 pub use rate_limit::RateLimit;
-pub use received::{IcmpError, IcmpErrorKind, IcmpMeaning, undelivered};
+pub use received::{IcmpErrorKind, IcmpMeaning, ReceivedIcmpError, undelivered};
 pub use request::echo_request;
 
 use crate::autoconf::GroupQuery;
@@ -52,7 +52,7 @@ pub enum ReceivedIcmp {
         seq: u16,
     },
     /// An error about a packet that we may have sent.
-    Error(IcmpError),
+    Error(ReceivedIcmpError),
     /// A neighbour solicitation or advertisement, for the neighbour table.
     Neighbour(Discovery),
     /// A router's advertisement of itself and of the link.

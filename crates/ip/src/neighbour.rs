@@ -46,12 +46,12 @@ use pktbuf::PktBuf;
 use smallvec::SmallVec;
 use wire::ethernet::MacAddr;
 
-pub use arrivals::{Conflict, Discovery, Effects};
+pub use arrivals::{Conflict, Discovery, NeighbourEffects};
 pub use entry::NeighbourState;
-pub use timing::Timing;
+pub use timing::NeighbourTiming;
 
 use crate::interface::{InterfaceView, group_mac};
-use entry::Entry;
+use entry::NeighbourEntry;
 
 /// Most neighbours of one interface.
 pub const CAPACITY: usize = 512;
@@ -118,7 +118,7 @@ pub trait NeighbourAccess {
 #[derive(Debug)]
 pub struct NeighbourTable {
     by_address: HashMap<IpAddr, u32>,
-    slots: Vec<Option<Entry>>,
+    slots: Vec<Option<NeighbourEntry>>,
     free: Vec<u32>,
     pending: usize,
     pending_bytes: usize,
@@ -126,7 +126,7 @@ pub struct NeighbourTable {
     /// Lower bound of all deadlines; may be too early after an entry was confirmed or removed.
     earliest: Time,
     /// Times of IPv6 neighbours.
-    timing: Timing,
+    timing: NeighbourTiming,
     /// When each of our addresses was last defended; one row per contested address.
     defences: SmallVec<[(IpAddr, Time); 1]>,
     random: u64,
@@ -152,7 +152,7 @@ impl NeighbourTable {
             pending_bytes: 0,
             generation: 0,
             earliest: Time::MAX,
-            timing: Timing::default(),
+            timing: NeighbourTiming::default(),
             defences: SmallVec::new(),
             random: seed | 1,
         }
@@ -187,13 +187,13 @@ impl NeighbourTable {
 
     /// Uses these times for IPv6 from now on: a router has advertised them (RFC 4861 section 6.3.4). Running timers are
     /// not changed.
-    pub fn set_timing(&mut self, timing: Timing) {
+    pub fn set_timing(&mut self, timing: NeighbourTiming) {
         self.timing = timing;
     }
 
     /// Times for the family of `address`. No router sets those of ARP.
-    fn timing(&self, address: IpAddr) -> Timing {
-        if address.is_ipv6() { self.timing } else { Timing::default() }
+    fn timing(&self, address: IpAddr) -> NeighbourTiming {
+        if address.is_ipv6() { self.timing } else { NeighbourTiming::default() }
     }
 
     /// Entries in any state.
@@ -224,7 +224,7 @@ impl NeighbourTable {
         })
     }
 
-    fn entry(&mut self, slot: u32) -> &mut Entry {
+    fn entry(&mut self, slot: u32) -> &mut NeighbourEntry {
         self.slots[slot as usize].as_mut().expect("a slot in the key map is occupied")
     }
 
@@ -247,7 +247,7 @@ impl NeighbourTable {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize] = Some(Entry::new(address, interface.mac, source));
+        self.slots[slot as usize] = Some(NeighbourEntry::new(address, interface.mac, source));
         self.by_address.insert(address, slot);
         Some(slot)
     }
@@ -265,7 +265,7 @@ impl NeighbourTable {
         })
     }
 
-    fn remove_slot(&mut self, slot: u32) -> Entry {
+    fn remove_slot(&mut self, slot: u32) -> NeighbourEntry {
         let entry = self.slots[slot as usize].take().expect("only occupied slots are removed");
         self.by_address.remove(&entry.address);
         self.free.push(slot);
@@ -321,7 +321,7 @@ impl NeighbourTable {
         until
     }
 
-    fn expire(&mut self, now: Time, slot: u32, out: &mut Effects, counters: &Counters) {
+    fn expire(&mut self, now: Time, slot: u32, out: &mut NeighbourEffects, counters: &Counters) {
         let address = self.entry(slot).address;
         let retrans = self.timing(address).retrans;
         let entry = self.entry(slot);
@@ -411,12 +411,12 @@ impl NeighbourTable {
     /// the probe by [`NeighbourTable::confirm`].
     pub fn is_in_doubt(&self, next_hop: IpAddr) -> bool {
         let entry = self.by_address.get(&next_hop).and_then(|slot| self.slots[*slot as usize].as_ref());
-        entry.is_some_and(Entry::is_in_doubt)
+        entry.is_some_and(NeighbourEntry::is_in_doubt)
     }
 
     /// Whether any neighbour is in doubt. A scan of the table: called only after a change.
     pub fn has_doubts(&self) -> bool {
-        self.slots.iter().flatten().any(Entry::is_in_doubt)
+        self.slots.iter().flatten().any(NeighbourEntry::is_in_doubt)
     }
 
     /// A transport received an answer through `next_hop`: it is reachable (RFC 4861 section 7.3.1).
@@ -454,8 +454,8 @@ impl NeighbourTable {
     }
 
     /// Repeats solicitations, gives neighbours up, expires confirmations.
-    pub fn timeouts(&mut self, now: Time, counters: &Counters) -> Effects {
-        let mut out = Effects::default();
+    pub fn timeouts(&mut self, now: Time, counters: &Counters) -> NeighbourEffects {
+        let mut out = NeighbourEffects::default();
         if now < self.earliest {
             return out;
         }

@@ -64,7 +64,7 @@ fn plateau_below(quoted: usize, current: usize) -> u32 {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct PathMtuEntry {
     estimate: Estimate,
     expires: Time,
 }
@@ -72,7 +72,7 @@ struct Entry {
 /// Largest packet known to pass, by destination.
 #[derive(Clone, Debug, Default)]
 pub struct PathMtuTable {
-    entries: HashMap<IpAddr, Entry>,
+    entries: HashMap<IpAddr, PathMtuEntry>,
 }
 
 impl PathMtuTable {
@@ -116,7 +116,7 @@ impl PathMtuTable {
         if self.entries.len() >= CAPACITY && !self.entries.contains_key(&destination) {
             self.forget_oldest();
         }
-        self.entries.insert(destination, Entry { estimate: next, expires: now + LIFETIME });
+        self.entries.insert(destination, PathMtuEntry { estimate: next, expires: now + LIFETIME });
         true
     }
 

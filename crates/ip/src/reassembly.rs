@@ -34,7 +34,7 @@ use crate::output;
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
-use sources::{Links, Sources};
+use sources::{SourceLinks, SourceTable};
 
 /// Memory that fragments may pin, in bytes.
 pub const MEMORY_CAP: usize = 4 << 20;
@@ -73,7 +73,7 @@ pub trait ReassemblyAccess {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum FragmentKey {
     V4 { src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, ident: u16 },
     V6 { src: Ipv6Addr, dst: Ipv6Addr, ident: u32 },
 }
@@ -86,8 +86,8 @@ struct Piece {
 }
 
 #[derive(Debug)]
-struct Entry {
-    key: Key,
+struct PartialPacket {
+    key: FragmentKey,
     pieces: Vec<Piece>,
     /// Payload length of the whole packet, known once the last fragment has arrived.
     total: Option<u32>,
@@ -108,7 +108,7 @@ struct Entry {
     older: u32,
     newer: u32,
     /// The same among those of its source.
-    mates: Links,
+    mates: SourceLinks,
 }
 
 /// Entries of one family by age.
@@ -121,11 +121,11 @@ struct Ages {
 /// Packets under assembly, both families.
 #[derive(Debug)]
 pub struct ReassemblyTable {
-    by_key: HashMap<Key, u32>,
-    slots: Vec<Option<Entry>>,
+    by_key: HashMap<FragmentKey, u32>,
+    slots: Vec<Option<PartialPacket>>,
     free: Vec<u32>,
     ages: [Ages; 2],
-    sources: Sources,
+    sources: SourceTable,
     memory: usize,
     cap: usize,
 }
@@ -150,7 +150,7 @@ impl ReassemblyTable {
             slots: Vec::new(),
             free: Vec::new(),
             ages,
-            sources: Sources::default(),
+            sources: SourceTable::default(),
             memory: 0,
             cap,
         }
@@ -171,11 +171,11 @@ impl ReassemblyTable {
         self.by_key.is_empty()
     }
 
-    fn entry(&mut self, slot: u32) -> &mut Entry {
+    fn entry(&mut self, slot: u32) -> &mut PartialPacket {
         self.slots[slot as usize].as_mut().expect("a slot in the key map or an age list is occupied")
     }
 
-    fn find_or_create(&mut self, now: Time, key: Key, fragment: &Fragment) -> u32 {
+    fn find_or_create(&mut self, now: Time, key: FragmentKey, fragment: &Fragment) -> u32 {
         if let Some(&slot) = self.by_key.get(&key) {
             if now < self.entry(slot).deadline {
                 return slot;
@@ -187,7 +187,7 @@ impl ReassemblyTable {
             self.slots.push(None);
             (self.slots.len() - 1) as u32
         });
-        self.slots[slot as usize] = Some(Entry::new(now, key, fragment));
+        self.slots[slot as usize] = Some(PartialPacket::new(now, key, fragment));
         self.by_key.insert(key, slot);
         self.link_newest(slot, key.family());
         self.link_source(slot);
@@ -204,7 +204,7 @@ impl ReassemblyTable {
         }
     }
 
-    fn remove(&mut self, slot: u32) -> Entry {
+    fn remove(&mut self, slot: u32) -> PartialPacket {
         let entry = self.slots[slot as usize].take().expect("only occupied slots are removed");
         let ages = entry.key.family();
         match entry.older {
@@ -263,7 +263,7 @@ impl ReassemblyTable {
         if let Err(fault) = check(&fragment) {
             return fault.into_reply(fragment, counters);
         }
-        let slot = self.find_or_create(now, Key::of(&fragment), &fragment);
+        let slot = self.find_or_create(now, FragmentKey::of(&fragment), &fragment);
         let before = self.entry(slot).charge;
         match self.entry(slot).place(fragment) {
             Ok(()) => {}
@@ -340,7 +340,7 @@ impl ReassemblyAccess for ReassemblyTable {
     }
 }
 
-impl Key {
+impl FragmentKey {
     fn of(fragment: &Fragment) -> Self {
         match (fragment.datagram.src, fragment.datagram.dst) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
@@ -381,8 +381,8 @@ enum Placing {
     Fatal(DropReason),
 }
 
-impl Entry {
-    fn new(now: Time, key: Key, fragment: &Fragment) -> Self {
+impl PartialPacket {
+    fn new(now: Time, key: FragmentKey, fragment: &Fragment) -> Self {
         let Datagram { protocol, tos, ttl, cast, .. } = fragment.datagram;
         let deadline = now + key.lifetime();
         Self {
@@ -400,7 +400,7 @@ impl Entry {
             cast,
             older: NONE,
             newer: NONE,
-            mates: Links::NONE,
+            mates: SourceLinks::NONE,
         }
     }
 
@@ -508,13 +508,13 @@ fn block_len(buf: &PktBuf) -> usize {
 }
 
 /// A fault of one fragment, apart from any other.
-struct Fault {
+struct FragmentFault {
     reason: DropReason,
     /// IPv6 answers with a parameter problem that points at this byte of the packet.
     error: Option<ErrorKind>,
 }
 
-impl Fault {
+impl FragmentFault {
     fn into_reply(self, fragment: Fragment, counters: &Counters) -> Reassembled {
         match self.error {
             Some(error) if fragment.datagram.src.is_ipv6() => {
@@ -530,19 +530,22 @@ impl Fault {
 
 /// The checks that need no other fragment. The pointers are those that RFC 8200 section 4.5 names: the payload length
 /// field of the IPv6 header, and the offset field of the fragment header.
-fn check(fragment: &Fragment) -> Result<(), Fault> {
+fn check(fragment: &Fragment) -> Result<(), FragmentFault> {
     const PAYLOAD_LENGTH_FIELD: u32 = 4;
     let Fragment { datagram, offset, more, .. } = fragment;
     let len = datagram.buf.len();
     if len == 0 || (*more && len % 8 != 0) {
         let error = (len != 0).then_some(ErrorKind::BadHeader { pointer: PAYLOAD_LENGTH_FIELD });
-        return Err(Fault { reason: DropReason::FragmentBadLength, error });
+        return Err(FragmentFault { reason: DropReason::FragmentBadLength, error });
     }
     let header = if datagram.src.is_ipv4() { 20 } else { 0 };
     if *offset as usize + len + header > MAX_PACKET {
         // The fragment header is the last before the payload, its offset field two bytes in.
         let pointer = datagram.network_header_len().saturating_sub(6) as u32;
-        return Err(Fault { reason: DropReason::FragmentTooBig, error: Some(ErrorKind::BadHeader { pointer }) });
+        return Err(FragmentFault {
+            reason: DropReason::FragmentTooBig,
+            error: Some(ErrorKind::BadHeader { pointer }),
+        });
     }
     Ok(())
 }

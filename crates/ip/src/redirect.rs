@@ -33,7 +33,7 @@ pub struct Redirect {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row {
+struct RedirectRow {
     destination: IpAddr,
     target: IpAddr,
     until: Time,
@@ -42,7 +42,7 @@ struct Row {
 /// The redirects in force.
 #[derive(Debug, Default)]
 pub struct RedirectTable {
-    rows: Vec<Row>,
+    rows: Vec<RedirectRow>,
 }
 
 impl RedirectTable {
@@ -91,7 +91,7 @@ impl RedirectTable {
             None => {}
         }
         // The newest is last, so the first to expire is first.
-        self.rows.push(Row { destination, target, until: now + LIFETIME });
+        self.rows.push(RedirectRow { destination, target, until: now + LIFETIME });
         let gateway = (target != destination).then_some(target);
         changes.push(RouteChange::Divert(RouteEntry {
             network: destination,
@@ -117,7 +117,7 @@ impl RedirectTable {
         self.forget_where(|row| row.until <= now)
     }
 
-    fn forget_where(&mut self, gone: impl Fn(&Row) -> bool) -> SmallVec<[RouteChange; 2]> {
+    fn forget_where(&mut self, gone: impl Fn(&RedirectRow) -> bool) -> SmallVec<[RouteChange; 2]> {
         let mut changes = SmallVec::new();
         while let Some(at) = self.rows.iter().position(&gone) {
             changes.push(self.forget(at));

@@ -46,14 +46,14 @@ pub trait RouteAccess {
 }
 
 #[derive(Clone, Debug)]
-struct Family<W> {
-    rows: Vec<Row<W>>,
+struct FamilyRoutes<W> {
+    rows: Vec<RouteRow<W>>,
     /// Runs of equal prefix length, longest first: mask and range in `rows`.
-    runs: Vec<Run<W>>,
+    runs: Vec<PrefixRun<W>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Row<W> {
+struct RouteRow<W> {
     network: W,
     prefix_len: u8,
     gateway: Option<W>,
@@ -64,13 +64,13 @@ struct Row<W> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Run<W> {
+struct PrefixRun<W> {
     mask: W,
     start: usize,
     end: usize,
 }
 
-impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
+impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> FamilyRoutes<W> {
     const fn new() -> Self {
         Self { rows: Vec::new(), runs: Vec::new() }
     }
@@ -80,7 +80,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         self.rows.binary_search_by_key(&key, |r| (core::cmp::Reverse(r.prefix_len), r.network))
     }
 
-    fn insert(&mut self, row: Row<W>, mask: impl Fn(u8) -> W) -> Option<Row<W>> {
+    fn insert(&mut self, row: RouteRow<W>, mask: impl Fn(u8) -> W) -> Option<RouteRow<W>> {
         let replaced = match self.position(row.network, row.prefix_len) {
             Ok(at) => Some(core::mem::replace(&mut self.rows[at], row)),
             Err(at) => {
@@ -88,7 +88,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
                 None
             }
         };
-        let leads = |row: &Row<W>| (row.gateway, row.interface);
+        let leads = |row: &RouteRow<W>| (row.gateway, row.interface);
         if !row.redirect_route && replaced.as_ref().map(leads) != Some(leads(&row)) {
             self.end_detours(&row, &mask);
         }
@@ -97,12 +97,12 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
     }
 
     /// Removes the detours from `route`, which has changed or is removed.
-    fn end_detours(&mut self, route: &Row<W>, mask: impl Fn(u8) -> W) {
+    fn end_detours(&mut self, route: &RouteRow<W>, mask: impl Fn(u8) -> W) {
         let mask = mask(route.prefix_len);
         self.rows.retain(|row| !row.redirect_route || row.network & mask != route.network);
     }
 
-    fn remove(&mut self, network: W, prefix_len: u8, mask: impl Fn(u8) -> W) -> Option<Row<W>> {
+    fn remove(&mut self, network: W, prefix_len: u8, mask: impl Fn(u8) -> W) -> Option<RouteRow<W>> {
         let at = self.position(network, prefix_len).ok()?;
         let row = self.rows.remove(at);
         if !row.redirect_route {
@@ -117,14 +117,14 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         let mut start = 0;
         for run in self.rows.chunk_by(|a, b| a.prefix_len == b.prefix_len) {
             let end = start + run.len();
-            self.runs.push(Run { mask: mask(run[0].prefix_len), start, end });
+            self.runs.push(PrefixRun { mask: mask(run[0].prefix_len), start, end });
             start = end;
         }
     }
 
     /// The rows that match `destination`, the longest prefix first.
     #[inline]
-    fn matches(&self, destination: W) -> impl Iterator<Item = &Row<W>> {
+    fn matches(&self, destination: W) -> impl Iterator<Item = &RouteRow<W>> {
         self.runs.iter().filter_map(move |run| {
             let rows = &self.rows[run.start..run.end];
             let network = destination & run.mask;
@@ -133,7 +133,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
     }
 
     #[inline]
-    fn lookup(&self, destination: W) -> Option<&Row<W>> {
+    fn lookup(&self, destination: W) -> Option<&RouteRow<W>> {
         self.matches(destination).next()
     }
 
@@ -142,7 +142,7 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
         self.matches(destination).find(|row| !row.redirect_route).map_or(RouteAttributes::NONE, |row| row.attributes)
     }
 
-    fn exact(&self, network: W, prefix_len: u8) -> Option<&Row<W>> {
+    fn exact(&self, network: W, prefix_len: u8) -> Option<&RouteRow<W>> {
         self.position(network, prefix_len).ok().map(|at| &self.rows[at])
     }
 }
@@ -150,8 +150,8 @@ impl<W: Copy + Ord + core::ops::BitAnd<Output = W>> Family<W> {
 /// The routing table of a host: longest prefix match, IPv4 and IPv6.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
-    v4: Family<u32>,
-    v6: Family<u128>,
+    v4: FamilyRoutes<u32>,
+    v6: FamilyRoutes<u128>,
     generation: u64,
     /// Rows with attributes.
     described: usize,
@@ -177,7 +177,7 @@ impl Default for RouteTable {
 impl RouteTable {
     /// An empty table: every lookup answers `None`.
     pub const fn new() -> Self {
-        Self { v4: Family::new(), v6: Family::new(), generation: 0, described: 0 }
+        Self { v4: FamilyRoutes::new(), v6: FamilyRoutes::new(), generation: 0, described: 0 }
     }
 
     /// Adds `route`, replacing the row with the same network and prefix length, which is returned. The attributes of
@@ -222,15 +222,15 @@ impl RouteTable {
                 assert!(prefix_len <= 32, "route {network}/{prefix_len}: the prefix is too long");
                 let gateway = route.gateway.map(v4_bits);
                 let network = network.to_bits() & mask_v4(prefix_len);
-                let row = Row { network, prefix_len, gateway, interface, redirect_route, attributes };
-                self.v4.insert(row, mask_v4).map(Row::<u32>::stated)
+                let row = RouteRow { network, prefix_len, gateway, interface, redirect_route, attributes };
+                self.v4.insert(row, mask_v4).map(RouteRow::<u32>::stated)
             }
             (IpAddr::V6(network), None | Some(IpAddr::V6(_))) => {
                 assert!(prefix_len <= 128, "route {network}/{prefix_len}: the prefix is too long");
                 let gateway = route.gateway.map(v6_bits);
                 let network = network.to_bits() & mask_v6(prefix_len);
-                let row = Row { network, prefix_len, gateway, interface, redirect_route, attributes };
-                self.v6.insert(row, mask_v6).map(Row::<u128>::stated)
+                let row = RouteRow { network, prefix_len, gateway, interface, redirect_route, attributes };
+                self.v6.insert(row, mask_v6).map(RouteRow::<u128>::stated)
             }
             (network, Some(gateway)) => panic!("route {network}: gateway {gateway} is of the other family"),
         }
@@ -309,11 +309,11 @@ impl RouteTable {
         let removed = match network {
             IpAddr::V4(n) if prefix_len <= 32 => {
                 let row = self.v4.remove(n.to_bits() & mask_v4(prefix_len), prefix_len, mask_v4);
-                row.map(Row::<u32>::stated)
+                row.map(RouteRow::<u32>::stated)
             }
             IpAddr::V6(n) if prefix_len <= 128 => {
                 let row = self.v6.remove(n.to_bits() & mask_v6(prefix_len), prefix_len, mask_v6);
-                row.map(Row::<u128>::stated)
+                row.map(RouteRow::<u128>::stated)
             }
             _ => None,
         };
@@ -340,8 +340,8 @@ impl RouteTable {
 
     /// Every row, IPv4 first, longest prefix first.
     pub fn routes(&self) -> impl Iterator<Item = RouteEntry> + '_ {
-        let v4 = self.v4.rows.iter().map(|r| Row::<u32>::stated(*r));
-        v4.chain(self.v6.rows.iter().map(|r| Row::<u128>::stated(*r)))
+        let v4 = self.v4.rows.iter().map(|r| RouteRow::<u32>::stated(*r));
+        v4.chain(self.v6.rows.iter().map(|r| RouteRow::<u128>::stated(*r)))
     }
 }
 
@@ -357,7 +357,7 @@ impl RouteAccess for RouteTable {
     }
 }
 
-impl Row<u32> {
+impl RouteRow<u32> {
     fn stated(self) -> RouteEntry {
         RouteEntry {
             network: IpAddr::V4(Ipv4Addr::from_bits(self.network)),
@@ -368,7 +368,7 @@ impl Row<u32> {
     }
 }
 
-impl Row<u128> {
+impl RouteRow<u128> {
     fn stated(self) -> RouteEntry {
         RouteEntry {
             network: IpAddr::V6(Ipv6Addr::from_bits(self.network)),

@@ -260,21 +260,21 @@ impl From<core::convert::Infallible> for ParseRouteError {
 
 /// A numeric attribute, with its range.
 #[derive(Clone, Copy)]
-struct Number(&'static str, u64, u64);
+struct NumericAttribute(&'static str, u64, u64);
 
-const MTU: Number = Number("mtu", LEAST_V4 as u64, 65_535);
-const MSS: Number = Number("advmss", 1, 65_495);
-const WINDOW: Number = Number("initcwnd", 1, 255);
-const RECEIVE_WINDOW: Number = Number("initrwnd", 1, 65_535);
+const MTU: NumericAttribute = NumericAttribute("mtu", LEAST_V4 as u64, 65_535);
+const MSS: NumericAttribute = NumericAttribute("advmss", 1, 65_495);
+const WINDOW: NumericAttribute = NumericAttribute("initcwnd", 1, 255);
+const RECEIVE_WINDOW: NumericAttribute = NumericAttribute("initrwnd", 1, 65_535);
 
-impl Number {
+impl NumericAttribute {
     fn parse(self, text: &str) -> Result<u64, ParseRouteError> {
         // A text that is not a number is out of every range.
         self.check(text.parse().unwrap_or(u64::MAX), &text)
     }
 
     fn check(self, number: u64, shown: &dyn fmt::Display) -> Result<u64, ParseRouteError> {
-        let Number(word, least, most) = self;
+        let NumericAttribute(word, least, most) = self;
         let wrong = || ParseRouteError::OutOfRange { word, value: shown.to_string(), range: (least, most) };
         if (least..=most).contains(&number) { Ok(number) } else { Err(wrong()) }
     }

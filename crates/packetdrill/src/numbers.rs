@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use posix::{Errno, Numbers};
+use posix::{DescriptorNumbers, Errno};
 
 const WORDS: usize = 1024;
 static OURS: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
@@ -55,7 +55,7 @@ fn open_null() -> i32 {
     unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
 }
 
-impl Numbers for KernelNumbers {
+impl DescriptorNumbers for KernelNumbers {
     fn take(&self, from: i32) -> Result<i32, Errno> {
         let null = open_null();
         if null < 0 || null >= from {

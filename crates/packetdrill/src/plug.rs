@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::thread::{self, ThreadId};
 
 use observe::Time;
-use posix::{Answer, Errno, Sockets};
+use posix::{CallProgress, Errno, Sockets};
 use sync::Real;
 
 use crate::flags::Flags;
@@ -127,7 +127,7 @@ impl MachineHandle {
     pub(crate) fn call<T: Send + 'static>(
         &self,
         limit: Limit,
-        mut attempt: impl FnMut(&Sockets<Real>, bool) -> Answer<T> + Send + 'static,
+        mut attempt: impl FnMut(&Sockets<Real>, bool) -> CallProgress<T> + Send + 'static,
     ) -> Result<T, Errno> {
         self.read_sysctls();
         let thread = thread::current().id();

@@ -46,7 +46,7 @@ const MOST_WAITING: usize = 4096;
 
 /// See the head of the file. `W` names a sender that waits for room.
 pub struct TransmitQueue<P: Platform, W> {
-    state: ClaimLock<State<W>, P>,
+    state: ClaimLock<QueueState<W>, P>,
     /// Messages for the thread that has claimed the queue.
     mail: Lock<Mail<W>, P>,
     /// The mail is not empty.
@@ -57,14 +57,14 @@ pub struct TransmitQueue<P: Platform, W> {
     reserve: usize,
     /// The room needed before a waiting sender is named.
     turn: usize,
-    /// Length of `State::blocked`.
+    /// Length of `QueueState::blocked`.
     blocked: P::AtomicUsize,
     /// Notifies receivers without the lock, where the device can.
     notifier: Option<Arc<dyn Notify>>,
     number: usize,
 }
 
-struct State<W> {
+struct QueueState<W> {
     queue: Box<dyn TxQueue>,
     /// Frames that found no room, ahead of all later ones.
     waiting: VecDeque<PktBuf>,
@@ -134,7 +134,7 @@ impl<W> Mail<W> {
     }
 }
 
-impl<W> State<W> {
+impl<W> QueueState<W> {
     #[inline]
     fn transmit(&mut self, frame: PktBuf, counters: &Counters) {
         if !self.waiting.is_empty() {
@@ -180,7 +180,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// A device's queue, which is empty. `number` names it in a [`Dirty`], unique among the queues recorded there.
     pub fn new(queue: Box<dyn TxQueue>, lock: LockKind, number: usize) -> Self {
         let (credit, notifier) = (queue.credit(), queue.notifier());
-        let state = State { queue, waiting: VecDeque::new(), blocked: Blocked::default() };
+        let state = QueueState { queue, waiting: VecDeque::new(), blocked: Blocked::default() };
         // Nothing has been sent yet: the room now is the queue's whole capacity.
         let reserve = RESERVE.min(credit / 4);
         TransmitQueue {
@@ -237,7 +237,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// Mail that a claim left behind when it ended goes ahead of what is sent now: a frame of the same flow may be in it.
     /// The sender of that frame, and every thread that uses the flow after it, sees the flag.
     #[inline(always)]
-    fn deliver_mail(&self, state: &mut State<W>) {
+    fn deliver_mail(&self, state: &mut QueueState<W>) {
         if self.has_mail() {
             self.take_out_mail(state);
         }
@@ -245,7 +245,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
 
     /// The device was given frames.
     #[inline(always)]
-    fn given(&self, state: &mut State<W>, dirty: &mut Dirty) {
+    fn given(&self, state: &mut QueueState<W>, dirty: &mut Dirty) {
         self.credit.store(state.credit(), Ordering::Relaxed);
         state.queue.take_dirty(dirty.receivers_of(self.number));
     }
@@ -297,7 +297,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// calls `given` with the device's queue still in use.
     #[cold]
     #[inline(never)]
-    fn take_mail(&self, given: impl FnOnce(&mut State<W>)) -> bool {
+    fn take_mail(&self, given: impl FnOnce(&mut QueueState<W>)) -> bool {
         if !self.has_mail() {
             return false;
         }
@@ -311,7 +311,7 @@ impl<P: Platform, W> TransmitQueue<P, W> {
     /// down comes behind these frames.
     #[cold]
     #[inline(never)]
-    fn take_out_mail(&self, state: &mut State<W>) {
+    fn take_out_mail(&self, state: &mut QueueState<W>) {
         let mut mail = self.mail.lock();
         let Mail { frames, blocked } = std::mem::take(&mut *mail);
         self.has_mail.store(false, Ordering::Relaxed);

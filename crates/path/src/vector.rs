@@ -33,19 +33,19 @@ impl Frame {
         Some(Frame { buffer: self.buffer.duplicate()?, headers: self.headers, followed: self.followed })
     }
 
-    /// The frame as an `Ingress`, for this framing.
+    /// The frame as an `StackInput`, for this framing.
     #[inline]
-    pub fn ingress(self, framing: Framing) -> Ingress {
+    pub fn ingress(self, framing: Framing) -> StackInput {
         match framing {
-            Framing::Ethernet => Ingress::Frame(self),
-            Framing::Packet => Ingress::Packet(self),
+            Framing::Ethernet => StackInput::Frame(self),
+            Framing::Packet => StackInput::Packet(self),
         }
     }
 }
 
 /// Input of a protocol stack, which may pass it to another thread unexamined.
 #[derive(Debug)]
-pub enum Ingress {
+pub enum StackInput {
     /// A frame that begins at its link header.
     Frame(Frame),
     /// A packet that begins at its network header: its link has no header.

@@ -99,7 +99,7 @@ impl<P: Platform> Inspection<P> {
     /// Gives all captures the frame, in one copy that they share.
     #[inline]
     fn capture(&mut self, port: usize, framing: Framing, frame: &Frame, counters: &Counters) {
-        let mut copied: Option<Captured> = None;
+        let mut copied: Option<CapturedFrame> = None;
         self.captures.retain_mut(|Capture { ring }| {
             if ring.is_abandoned() {
                 return false;
@@ -111,7 +111,7 @@ impl<P: Platform> Inspection<P> {
             if copied.is_none() {
                 let Frame { buffer, headers, .. } = frame;
                 let copy = buffer.duplicate().map(|copy| copy.share());
-                copied = copy.map(|frame| Captured { frame, headers: *headers, framing, port });
+                copied = copy.map(|frame| CapturedFrame { frame, headers: *headers, framing, port });
             }
             match copied.clone() {
                 Some(copy) => drop(ring.push(copy)),
@@ -124,17 +124,17 @@ impl<P: Platform> Inspection<P> {
 
 /// The near end of a capture: belongs to one [`Inspection`].
 pub struct Capture<P: Platform> {
-    ring: Producer<Captured, P>,
+    ring: Producer<CapturedFrame, P>,
 }
 
 /// The far end of a capture: any one thread takes copies of frames from it. When it is dropped, no more are made.
 pub struct Captures<P: Platform> {
-    ring: Consumer<Captured, P>,
+    ring: Consumer<CapturedFrame, P>,
 }
 
 /// A captured frame.
 #[derive(Clone, Debug)]
-pub struct Captured {
+pub struct CapturedFrame {
     /// The frame as it was received, in memory that several captures share.
     pub frame: SharedBuf,
     /// Where its headers lie.
@@ -157,7 +157,7 @@ pub fn capture<P: Platform>(frames: usize) -> (Capture<P>, Captures<P>) {
 
 impl<P: Platform> Captures<P> {
     /// Takes the frame that was captured first, if there is one.
-    pub fn take(&mut self) -> Option<Captured> {
+    pub fn take(&mut self) -> Option<CapturedFrame> {
         self.ring.pop()
     }
 }

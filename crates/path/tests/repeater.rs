@@ -139,7 +139,7 @@ fn captures_share_a_copy_of_every_frame_and_count_what_they_have_no_room_for() {
     repeater.poll();
     let (wide, narrow): (Vec<_>, Vec<_>) =
         (std::iter::from_fn(|| all.take()).collect(), std::iter::from_fn(|| few.take()).collect());
-    let seen = |captured: &[path::Captured]| captured.iter().map(|one| one.frame.to_vec()).collect::<Vec<_>>();
+    let seen = |captured: &[path::CapturedFrame]| captured.iter().map(|one| one.frame.to_vec()).collect::<Vec<_>>();
     assert_eq!(seen(&wide), sent, "also what the rule drops");
     assert_eq!(seen(&narrow), sent[..ROOM]);
     for (one, other) in narrow.iter().zip(&wide) {

@@ -19,7 +19,7 @@ use crate::meta::Meta;
 use crate::region::RegionId;
 
 /// Largest capacity that [`PktBuf::alloc`](crate::PktBuf::alloc) can serve, in bytes: 64 KiB and room for headers.
-pub const MAX_CAPACITY: usize = Class::Large.data_len() - HEADROOM;
+pub const MAX_CAPACITY: usize = SizeClass::Large.data_len() - HEADROOM;
 
 /// How many size classes there are.
 pub(crate) const CLASSES: usize = 3;
@@ -39,11 +39,11 @@ pub(crate) enum Home {
 
 impl Home {
     /// The size class; `None` for a block of a region.
-    pub(crate) const fn class(self) -> Option<Class> {
+    pub(crate) const fn class(self) -> Option<SizeClass> {
         match self {
-            Home::Small => Some(Class::Small),
-            Home::Medium => Some(Class::Medium),
-            Home::Large => Some(Class::Large),
+            Home::Small => Some(SizeClass::Small),
+            Home::Medium => Some(SizeClass::Medium),
+            Home::Large => Some(SizeClass::Large),
             Home::Region => None,
         }
     }
@@ -52,7 +52,7 @@ impl Home {
 /// The size classes of the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Class {
+pub(crate) enum SizeClass {
     /// One frame of 1,514 bytes with headroom.
     Small,
     /// Jumbo frames and middling super-segments.
@@ -61,52 +61,52 @@ pub(crate) enum Class {
     Large,
 }
 
-impl Class {
-    pub(crate) const ALL: [Class; CLASSES] = [Class::Small, Class::Medium, Class::Large];
+impl SizeClass {
+    pub(crate) const ALL: [SizeClass; CLASSES] = [SizeClass::Small, SizeClass::Medium, SizeClass::Large];
 
     /// The destination of released blocks of the class.
     pub(crate) const fn home(self) -> Home {
         match self {
-            Class::Small => Home::Small,
-            Class::Medium => Home::Medium,
-            Class::Large => Home::Large,
+            SizeClass::Small => Home::Small,
+            SizeClass::Medium => Home::Medium,
+            SizeClass::Large => Home::Large,
         }
     }
 
     /// Bytes of data, headroom included.
     pub(crate) const fn data_len(self) -> usize {
         match self {
-            Class::Small => 2 * 1024,
-            Class::Medium => 16 * 1024,
-            Class::Large => 72 * 1024,
+            SizeClass::Small => 2 * 1024,
+            SizeClass::Medium => 16 * 1024,
+            SizeClass::Large => 72 * 1024,
         }
     }
 
     /// Distance between blocks of a slab. An odd number of cache lines: with a power of two all headers would map to
     /// the same two sets of a first-level cache and evict each other.
     pub(crate) const fn stride(self) -> usize {
-        size_of::<Header>() + self.data_len()
+        size_of::<BlockHeader>() + self.data_len()
     }
 
     /// Blocks per magazine, the unit of exchange with the depot; also the blocks of a slab.
     pub(crate) const fn rounds(self) -> usize {
         match self {
-            Class::Small => 64,
-            Class::Medium => 16,
-            Class::Large => 4,
+            SizeClass::Small => 64,
+            SizeClass::Medium => 16,
+            SizeClass::Large => 4,
         }
     }
 
     /// The smallest class with `headroom + capacity` bytes, if there is one.
     #[inline]
-    pub(crate) const fn fitting(headroom: usize, capacity: usize) -> Option<Class> {
+    pub(crate) const fn fitting(headroom: usize, capacity: usize) -> Option<SizeClass> {
         let need = headroom.saturating_add(capacity);
-        if need <= Class::Small.data_len() {
-            Some(Class::Small)
-        } else if need <= Class::Medium.data_len() {
-            Some(Class::Medium)
-        } else if need <= Class::Large.data_len() {
-            Some(Class::Large)
+        if need <= SizeClass::Small.data_len() {
+            Some(SizeClass::Small)
+        } else if need <= SizeClass::Medium.data_len() {
+            Some(SizeClass::Medium)
+        } else if need <= SizeClass::Large.data_len() {
+            Some(SizeClass::Large)
         } else {
             None
         }
@@ -115,7 +115,7 @@ impl Class {
 
 /// The trusted data of a block: one cache line.
 #[repr(C, align(64))]
-pub(crate) struct Header {
+pub(crate) struct BlockHeader {
     pub(crate) meta: Meta,
     /// The first byte of the block's data; `data_len` initialised bytes follow.
     pub(crate) data: NonNull<u8>,
@@ -129,21 +129,21 @@ pub(crate) struct Header {
     pub(crate) home: Home,
 }
 
-impl Header {
+impl BlockHeader {
     /// The header of a block of the heap whose data begins at `data`.
-    fn of_heap(class: Class, data: NonNull<u8>) -> Header {
+    fn of_heap(class: SizeClass, data: NonNull<u8>) -> BlockHeader {
         let (data_len, home) = (class.data_len() as u32, class.home());
-        Header { meta: Meta::default(), data, data_len, holders: ShareCount::new(), region: None, chunk: 0, home }
+        BlockHeader { meta: Meta::default(), data, data_len, holders: ShareCount::new(), region: None, chunk: 0, home }
     }
 }
 
-const _: () = assert!(size_of::<Header>() == 64 && (Class::Small.stride() / 64) % 2 == 1);
+const _: () = assert!(size_of::<BlockHeader>() == 64 && (SizeClass::Small.stride() / 64) % 2 == 1);
 
 /// A pointer to the header of a block. The magazine, depot or `PktBuf` that holds it owns the block; it is copied only
 /// to move it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct Block(NonNull<Header>);
+pub(crate) struct Block(NonNull<BlockHeader>);
 
 // SAFETY: a block is plain memory that belongs to the owner of the pointer, not tied to a thread.
 unsafe impl Send for Block {}
@@ -153,13 +153,13 @@ impl Block {
     ///
     /// # Safety
     /// The header must be valid, and stay so for as long as a block of it is in use.
-    pub(crate) unsafe fn with_header(header: NonNull<Header>) -> Block {
+    pub(crate) unsafe fn with_header(header: NonNull<BlockHeader>) -> Block {
         Block(header)
     }
 
     /// The block's header.
     #[inline]
-    pub(crate) fn header(&self) -> &Header {
+    pub(crate) fn header(&self) -> &BlockHeader {
         // SAFETY: a block is made with a valid header only. Slabs are never freed, and a region's headers are kept
         // while a block of it is out. Only the owner of the block writes it, through `header_mut`.
         unsafe { self.0.as_ref() }
@@ -170,7 +170,7 @@ impl Block {
     /// # Safety
     /// The caller must own the block and have no other reference to its header alive.
     #[inline]
-    pub(crate) unsafe fn header_mut(&mut self) -> &mut Header {
+    pub(crate) unsafe fn header_mut(&mut self) -> &mut BlockHeader {
         // SAFETY: valid as in `header`; exclusive by the caller's promise.
         unsafe { self.0.as_mut() }
     }
@@ -183,8 +183,8 @@ impl Block {
 }
 
 /// Allocates a slab of `count` blocks and gives each of them to `keep`; false if the system has no memory.
-pub(crate) fn carve(class: Class, count: usize, mut keep: impl FnMut(Block)) -> bool {
-    let Ok(layout) = Layout::from_size_align(class.stride() * count, align_of::<Header>()) else {
+pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block)) -> bool {
+    let Ok(layout) = Layout::from_size_align(class.stride() * count, align_of::<BlockHeader>()) else {
         return false;
     };
     if count == 0 {
@@ -197,11 +197,11 @@ pub(crate) fn carve(class: Class, count: usize, mut keep: impl FnMut(Block)) -> 
     };
     for i in 0..count {
         // SAFETY: `i * stride` is inside the slab and keeps the header's alignment, as the stride is a multiple of it.
-        let header = unsafe { slab.add(i * class.stride()).cast::<Header>() };
+        let header = unsafe { slab.add(i * class.stride()).cast::<BlockHeader>() };
         // SAFETY: the block's data lies behind its header, inside the slab.
         let data = unsafe { header.add(1).cast::<u8>() };
         // SAFETY: in bounds and aligned as above; no other code has access to this memory yet.
-        unsafe { header.write(Header::of_heap(class, data)) };
+        unsafe { header.write(BlockHeader::of_heap(class, data)) };
         keep(Block(header));
     }
     true

@@ -7,7 +7,7 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-use crate::block::{Block, Class, Header};
+use crate::block::{Block, BlockHeader, SizeClass};
 use crate::meta::Meta;
 use crate::pool;
 use crate::region::{self, Access, RegionId};
@@ -25,19 +25,19 @@ const POISON: u8 = 0xA5;
 /// bytes, and `Option` of it is no larger.
 pub struct PktBuf {
     block: Block,
-    window: Window,
+    window: PacketBounds,
 }
 
 /// Where the packet begins and ends in its block: 32 bits each, the beginning in the lower half. One word, because a
 /// buffer is often moved right after one of its ends: two half-word stores that are read back as one word would stall
 /// each move.
 #[derive(Clone, Copy)]
-pub(crate) struct Window(u64);
+pub(crate) struct PacketBounds(u64);
 
-impl Window {
+impl PacketBounds {
     #[inline]
-    pub(crate) const fn new(start: u32, end: u32) -> Window {
-        Window(start as u64 | (end as u64) << 32)
+    pub(crate) const fn new(start: u32, end: u32) -> PacketBounds {
+        PacketBounds(start as u64 | (end as u64) << 32)
     }
 
     #[inline]
@@ -78,7 +78,7 @@ impl Window {
     #[inline]
     pub(crate) fn truncate(&mut self, len: usize) {
         if len < self.len() {
-            *self = Window::new(self.start(), self.start() + len as u32);
+            *self = PacketBounds::new(self.start(), self.start() + len as u32);
         }
     }
 
@@ -111,10 +111,10 @@ impl PktBuf {
     /// Like [`alloc`](Self::alloc), with `headroom` bytes of headroom instead of [`HEADROOM`].
     #[inline]
     pub fn alloc_with_headroom(headroom: usize, capacity: usize) -> Option<PktBuf> {
-        let mut block = pool::allocate(Class::fitting(headroom, capacity)?)?;
+        let mut block = pool::allocate(SizeClass::fitting(headroom, capacity)?)?;
         // SAFETY: the pool has just returned this block; there is no other reference to it.
         unsafe { block.header_mut() }.meta = Meta::default();
-        Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
+        Some(PktBuf { block, window: PacketBounds::new(headroom as u32, headroom as u32) })
     }
 
     /// As [`alloc`](Self::alloc), in a region instead of the heap: `None` if the region has ended, is one that another
@@ -147,18 +147,18 @@ impl PktBuf {
     ) -> Option<PktBuf> {
         let block = region::allocate(region, access, headroom.checked_add(capacity)?)?;
         pool::count(1);
-        Some(PktBuf { block, window: Window::new(headroom as u32, headroom as u32) })
+        Some(PktBuf { block, window: PacketBounds::new(headroom as u32, headroom as u32) })
     }
 
     /// The owner of a block. The previous owner must have released it.
     #[inline]
-    pub(crate) fn of_parts(block: Block, window: Window) -> PktBuf {
+    pub(crate) fn of_parts(block: Block, window: PacketBounds) -> PktBuf {
         PktBuf { block, window }
     }
 
     /// The parts of the buffer, for an owner that is not dropped.
     #[inline]
-    pub(crate) fn parts(&self) -> (Block, Window) {
+    pub(crate) fn parts(&self) -> (Block, PacketBounds) {
         (self.block, self.window)
     }
 
@@ -166,7 +166,7 @@ impl PktBuf {
         self.block
     }
 
-    pub(crate) fn window(&self) -> Window {
+    pub(crate) fn window(&self) -> PacketBounds {
         self.window
     }
 
@@ -190,7 +190,7 @@ impl PktBuf {
     /// As [`alloc`](Self::alloc), for data that can wait: also `None` if the pool is bounded and fewer than about
     /// `reserve` such buffers would be left. User data must not take the buffers that the stack needs for progress.
     pub fn alloc_leaving(capacity: usize, reserve: usize) -> Option<PktBuf> {
-        pool::leaves(Class::fitting(HEADROOM, capacity)?, reserve).then(|| PktBuf::alloc(capacity)).flatten()
+        pool::leaves(SizeClass::fitting(HEADROOM, capacity)?, reserve).then(|| PktBuf::alloc(capacity)).flatten()
     }
 
     /// A buffer with a copy of `bytes`; `None` as for [`alloc`](Self::alloc).
@@ -203,7 +203,7 @@ impl PktBuf {
     /// Whether a copy of the packet would take a smaller block than this one: code that keeps the packet for long
     /// should make one.
     pub fn is_oversized(&self) -> bool {
-        let fitting = Class::fitting(HEADROOM, self.len());
+        let fitting = SizeClass::fitting(HEADROOM, self.len());
         fitting.is_some_and(|class| class.data_len() < self.block.header().data_len as usize)
     }
 
@@ -234,7 +234,7 @@ impl PktBuf {
     /// Bytes of memory that the buffer occupies: its whole block, however little of it the packet fills.
     #[inline]
     pub fn memory(&self) -> usize {
-        self.block.header().data_len as usize + size_of::<Header>()
+        self.block.header().data_len as usize + size_of::<BlockHeader>()
     }
 
     /// Extends the packet by `n` bytes of headroom and returns them, to be filled: their contents are unspecified, and
@@ -293,7 +293,7 @@ impl PktBuf {
     #[inline]
     pub fn reset(&mut self, headroom: usize) {
         assert!(headroom <= self.block.header().data_len as usize, "headroom of {headroom} bytes exceeds the block");
-        self.window = Window::new(headroom as u32, headroom as u32);
+        self.window = PacketBounds::new(headroom as u32, headroom as u32);
     }
 
     /// Lengthens the packet by `n` bytes and returns them, to be filled. They contain data of the block's last user
@@ -359,9 +359,9 @@ impl PktBuf {
         *copy.meta_mut() = *self.meta();
         let (start, end) = (self.window.start(), self.window.end());
         let from = self.network_packet().map_or(start, |_| u32::from(self.meta().l3));
-        copy.window = Window::new(from, end);
+        copy.window = PacketBounds::new(from, end);
         copy.copy_from_slice(self.slice(from, end));
-        copy.window = Window::new(start, end);
+        copy.window = PacketBounds::new(start, end);
         Some(copy)
     }
 
@@ -370,7 +370,7 @@ impl PktBuf {
         debug_assert!(start <= end && end <= self.block.header().data_len);
         // SAFETY: every method keeps `start <= end <= data_len`, `l3` is checked against `start` by its reader, and all
         // bytes of a block are initialised; `&self` keeps writers out.
-        unsafe { Window::new(start, end).slice(self.block.data()) }
+        unsafe { PacketBounds::new(start, end).slice(self.block.data()) }
     }
 }
 

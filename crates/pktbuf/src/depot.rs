@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use sync::{CachePadded, Guard, Lock, LockClass, LockKind, Platform};
 
-use crate::block::{Block, CLASSES, Class, HOMES, Home};
+use crate::block::{Block, CLASSES, HOMES, Home, SizeClass};
 use crate::pool::grow;
 
 /// Free blocks of one class. Its capacity is the class's rounds, given at creation.
@@ -27,7 +27,7 @@ pub(crate) fn is_pressed(home: Home) -> bool {
 }
 
 /// Begins or ends pressure on one class.
-pub(crate) fn press(class: Class, pressed: bool) {
+pub(crate) fn press(class: SizeClass, pressed: bool) {
     PRESSED[class as usize].store(pressed, Relaxed);
 }
 
@@ -54,21 +54,21 @@ impl<P: Platform> Depots<P> {
     /// Empty ones.
     pub(crate) fn new(kind: LockKind) -> Self {
         let depot = |_| CachePadded::new(Lock::new(kind, LockClass::BufferPool, Shelves::default()));
-        Depots(Class::ALL.map(depot))
+        Depots(SizeClass::ALL.map(depot))
     }
 
-    pub(crate) fn open(&self, class: Class) -> Guard<'_, Shelves, P> {
+    pub(crate) fn open(&self, class: SizeClass) -> Guard<'_, Shelves, P> {
         self.0[class as usize].lock()
     }
 
     /// The shelves without a lock: the borrow proves that nothing else uses them.
-    pub(crate) fn shelves_mut(&mut self, class: Class) -> &mut Shelves {
+    pub(crate) fn shelves_mut(&mut self, class: SizeClass) -> &mut Shelves {
         self.0[class as usize].get_mut()
     }
 
     /// Bytes of the free blocks of all classes. Takes each lock once.
     pub(crate) fn free_bytes(&self) -> usize {
-        Class::ALL.iter().map(|&class| self.open(class).blocks() * class.stride()).sum()
+        SizeClass::ALL.iter().map(|&class| self.open(class).blocks() * class.stride()).sum()
     }
 }
 
@@ -85,13 +85,13 @@ impl Pair {
     pub(crate) const NONE: Pair = Pair { loaded: Vec::new(), previous: Vec::new(), rounds: 0 };
 
     /// Two empty magazines.
-    pub(crate) fn of(class: Class) -> Pair {
+    pub(crate) fn of(class: SizeClass) -> Pair {
         let magazine = || Vec::with_capacity(class.rounds());
         Pair { loaded: magazine(), previous: magazine(), rounds: class.rounds() }
     }
 
     /// A block from a magazine, the depot or a fresh slab; none if the limit is reached or the system has no memory.
-    pub(crate) fn take<P: Platform>(&mut self, class: Class, depots: &Depots<P>) -> Option<Block> {
+    pub(crate) fn take<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) -> Option<Block> {
         if let Some(block) = self.loaded.pop() {
             return Some(block);
         }
@@ -106,7 +106,7 @@ impl Pair {
     }
 
     /// Keeps a free block, or gives it to the depot.
-    pub(crate) fn put<P: Platform>(&mut self, class: Class, block: Block, depots: &Depots<P>) {
+    pub(crate) fn put<P: Platform>(&mut self, class: SizeClass, block: Block, depots: &Depots<P>) {
         if is_pressed(class.home()) {
             let mut shelves = depots.open(class);
             shelves.loose.push(block);
@@ -129,7 +129,7 @@ impl Pair {
     }
 
     /// Gets blocks from the depot into the empty `loaded`; false if the depot has none.
-    fn refill<P: Platform>(&mut self, class: Class, depots: &Depots<P>) -> bool {
+    fn refill<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) -> bool {
         let mut shelves = depots.open(class);
         if is_pressed(class.home()) {
             return self.refill_one(class, &mut shelves);
@@ -144,7 +144,7 @@ impl Pair {
     }
 
     /// Gets one block, and ends the pressure if plenty remain.
-    fn refill_one(&mut self, class: Class, shelves: &mut Shelves) -> bool {
+    fn refill_one(&mut self, class: SizeClass, shelves: &mut Shelves) -> bool {
         if shelves.loose.is_empty()
             && let Some(mut magazine) = shelves.full.pop()
         {
@@ -159,7 +159,7 @@ impl Pair {
     }
 
     /// Gives the full `previous` to the depot and gets an empty magazine for it.
-    fn unload<P: Platform>(&mut self, class: Class, depots: &Depots<P>) {
+    fn unload<P: Platform>(&mut self, class: SizeClass, depots: &Depots<P>) {
         let full = core::mem::take(&mut self.previous);
         let mut shelves = depots.open(class);
         let empty = shelves.empty.pop();

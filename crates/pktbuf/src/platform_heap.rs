@@ -13,7 +13,7 @@ use core::cell::UnsafeCell;
 
 use sync::{LockKind, PerThread, Platform, Writers};
 
-use crate::block::{Block, CLASSES, Class};
+use crate::block::{Block, CLASSES, SizeClass};
 use crate::depot::{Depots, Magazine, Pair};
 use crate::pool::{self, AlternateHeap};
 
@@ -43,7 +43,7 @@ impl<P: Platform> PlatformHeap<P> {
     /// An empty heap whose depots have locks of this kind.
     pub fn new(kind: LockKind) -> Self {
         let make = |writers| match writers {
-            Writers::One => ThreadCache(Some(UnsafeCell::new(Class::ALL.map(Pair::of)))),
+            Writers::One => ThreadCache(Some(UnsafeCell::new(SizeClass::ALL.map(Pair::of)))),
             Writers::Many => ThreadCache(None),
         };
         PlatformHeap { depots: Depots::new(kind), caches: PerThread::new(make) }
@@ -58,7 +58,7 @@ impl<P: Platform> PlatformHeap<P> {
     }
 
     /// Calls `use_pair` with the calling thread's magazines, or with two that are emptied afterwards.
-    fn with_pair<R>(&self, class: Class, use_pair: impl FnOnce(&mut Pair) -> R) -> R {
+    fn with_pair<R>(&self, class: SizeClass, use_pair: impl FnOnce(&mut Pair) -> R) -> R {
         if let ThreadCache(Some(pairs)) = self.caches.here() {
             // SAFETY: only this thread uses these magazines. It may be descheduled inside `use_pair`, while it waits
             // for a depot; it cannot re-enter before that ends, because a depot calls nothing.
@@ -72,11 +72,11 @@ impl<P: Platform> PlatformHeap<P> {
 }
 
 impl<P: Platform> AlternateHeap for PlatformHeap<P> {
-    fn allocate(&self, class: Class) -> Option<Block> {
+    fn allocate(&self, class: SizeClass) -> Option<Block> {
         self.with_pair(class, |pair| pair.take(class, &self.depots))
     }
 
-    fn release(&self, class: Class, block: Block) {
+    fn release(&self, class: SizeClass, block: Block) {
         self.with_pair(class, |pair| pair.put(class, block, &self.depots));
     }
 
@@ -88,7 +88,7 @@ impl<P: Platform> AlternateHeap for PlatformHeap<P> {
 impl<P: Platform> Drop for PlatformHeap<P> {
     /// Gives all free blocks to the process. Takes no lock of the platform: its threads may already have ended.
     fn drop(&mut self) {
-        for class in Class::ALL {
+        for class in SizeClass::ALL {
             let mut blocks = Magazine::new();
             let shelves = self.depots.shelves_mut(class);
             blocks.append(&mut shelves.loose);

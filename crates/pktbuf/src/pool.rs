@@ -29,7 +29,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use sync::{LockKind, Real};
 
-use crate::block::{Block, Class, HOMES, Home, carve};
+use crate::block::{Block, HOMES, Home, SizeClass, carve};
 use crate::depot::{Depots, Magazine, Pair, is_pressed, press};
 use crate::region;
 
@@ -69,9 +69,9 @@ fn lease_live_cell() -> &'static LiveCell {
 /// The heap of a platform with threads that run on this kernel thread; see [`crate::PlatformHeap`].
 pub(crate) trait AlternateHeap {
     /// As [`allocate`], without counting.
-    fn allocate(&self, class: Class) -> Option<Block>;
+    fn allocate(&self, class: SizeClass) -> Option<Block>;
     /// As [`release`], without counting.
-    fn release(&self, class: Class, block: Block);
+    fn release(&self, class: SizeClass, block: Block);
     /// Bytes of free blocks that no thread has.
     fn free_bytes(&self) -> usize;
 }
@@ -116,13 +116,13 @@ impl Cache {
             self.refusal = None;
         }
         // Another thread's refill may have ended the pressure.
-        Class::ALL.iter().for_each(|&class| press(class, self.refusal.is_some()));
+        SizeClass::ALL.iter().for_each(|&class| press(class, self.refusal.is_some()));
         now
     }
 
     /// Gives the depot all blocks that the thread keeps.
     fn empty(&mut self) {
-        for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
+        for (pair, class) in self.pairs.iter_mut().zip(SizeClass::ALL) {
             pair.empty_into(&mut DEPOTS.open(class));
         }
     }
@@ -133,7 +133,7 @@ impl Cache {
             self.live = lease_live_cell();
         }
         if self.pairs[0].rounds == 0 && entered_heap().is_none() {
-            for (pair, class) in self.pairs.iter_mut().zip(Class::ALL) {
+            for (pair, class) in self.pairs.iter_mut().zip(SizeClass::ALL) {
                 *pair = Pair::of(class);
             }
         }
@@ -153,7 +153,7 @@ impl Drop for Cache {
 }
 
 /// Adds a slab's worth of blocks to `into`, fewer if the limit leaves less; false if none.
-pub(crate) fn grow(class: Class, into: &mut Magazine) -> bool {
+pub(crate) fn grow(class: SizeClass, into: &mut Magazine) -> bool {
     let mut count = 0;
     let reserve = |footprint: usize| {
         let room = LIMIT.load(Relaxed).saturating_sub(footprint);
@@ -172,7 +172,7 @@ pub(crate) fn grow(class: Class, into: &mut Magazine) -> bool {
 
 /// A block of the class; none if the limit is reached or the system has no memory.
 #[inline]
-pub(crate) fn allocate(class: Class) -> Option<Block> {
+pub(crate) fn allocate(class: SizeClass) -> Option<Block> {
     CACHE
         .try_with(|cache| {
             // SAFETY: the cache belongs to this kernel thread, and the borrow ends before anything else runs on it.
@@ -209,7 +209,7 @@ pub(crate) fn release(home: Home, block: Block) {
 
 #[cold]
 #[inline(never)]
-fn allocate_slowly(cache: &UnsafeCell<Cache>, class: Class) -> Option<Block> {
+fn allocate_slowly(cache: &UnsafeCell<Cache>, class: SizeClass) -> Option<Block> {
     {
         // SAFETY: as in `allocate`; the borrow ends with this block.
         let cache = unsafe { &mut *cache.get() };
@@ -240,7 +240,7 @@ fn release_slowly(cache: &UnsafeCell<Cache>, home: Home, block: Block) {
 
 /// For a thread that has already dropped its cache.
 #[cold]
-fn allocate_orphan(class: Class) -> Option<Block> {
+fn allocate_orphan(class: SizeClass) -> Option<Block> {
     let mut pair = Pair::of(class);
     let block = pair.take(class, &*DEPOTS)?;
     pair.empty_into(&mut DEPOTS.open(class));
@@ -299,7 +299,7 @@ pub(crate) fn enter<R>(heap: &dyn AlternateHeap, work: impl FnOnce() -> R) -> R 
 }
 
 /// Gives free blocks that no thread has to the depots of the process.
-pub(crate) fn give_to_process(class: Class, blocks: &mut Magazine) {
+pub(crate) fn give_to_process(class: SizeClass, blocks: &mut Magazine) {
     DEPOTS.open(class).loose.append(blocks);
 }
 
@@ -326,7 +326,7 @@ pub fn balance() -> i64 {
 
 /// Whether a block of `class` can be allocated such that about `reserve` more are left after it. Always true unless the
 /// pool is bounded; then the call reads every thread's count.
-pub(crate) fn leaves(class: Class, reserve: usize) -> bool {
+pub(crate) fn leaves(class: SizeClass, reserve: usize) -> bool {
     let limit = LIMIT.load(Relaxed);
     if limit == usize::MAX {
         return true;
@@ -342,7 +342,7 @@ pub(crate) fn leaves(class: Class, reserve: usize) -> bool {
 /// than 600 KiB per size class).
 pub fn set_limit(bytes: usize) {
     LIMIT.store(bytes, Relaxed);
-    Class::ALL.iter().for_each(|&class| press(class, false));
+    SizeClass::ALL.iter().for_each(|&class| press(class, false));
 }
 
 /// Makes the calling thread's allocations fail by number: the next `before` succeed, the following `refused` return
@@ -358,7 +358,7 @@ pub fn refuse(before: u64, refused: u64) {
         cache.empty();
     };
     let known = CACHE.try_with(set).is_ok();
-    Class::ALL.iter().for_each(|&class| press(class, known && refusal.is_some()));
+    SizeClass::ALL.iter().for_each(|&class| press(class, known && refusal.is_some()));
 }
 
 /// Failures requested by [`refuse`] on this thread that have not happened yet.

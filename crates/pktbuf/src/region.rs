@@ -38,12 +38,12 @@ use core::mem::ManuallyDrop;
 use core::num::NonZeroU16;
 use core::ptr::NonNull;
 
-use chunks::Chunks;
+use chunks::RegionChunks;
 pub use chunks::{RegionCounts, RegionLayout};
 pub(crate) use registry::{allocate, offset_of, release};
 use zeroed::Zeroed;
 
-use crate::buffer::{PktBuf, Window};
+use crate::buffer::{PacketBounds, PktBuf};
 use crate::foreign::ForeignBuf;
 use crate::pool;
 
@@ -154,10 +154,10 @@ pub struct Span {
 /// A registered region, held by its owner. All methods may be called from any thread.
 pub struct Region {
     id: RegionId,
-    chunks: NonNull<Chunks>,
+    chunks: NonNull<RegionChunks>,
 }
 
-// SAFETY: `Chunks` may be used by many threads at once, and outlives this owner.
+// SAFETY: `RegionChunks` may be used by many threads at once, and outlives this owner.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -172,7 +172,7 @@ impl Region {
     /// The layout does not fit, or there are too many regions.
     pub fn register<M: Memory>(memory: M, layout: RegionLayout, released: Released) -> Result<Region, RegionError> {
         layout.check(memory.len())?;
-        let (id, chunks) = registry::register(|id| Box::new(Chunks::new(id, memory, layout, released)))?;
+        let (id, chunks) = registry::register(|id| Box::new(RegionChunks::new(id, memory, layout, released)))?;
         Ok(Region { id, chunks })
     }
 
@@ -189,7 +189,7 @@ impl Region {
         self.id
     }
 
-    fn chunks(&self) -> &Chunks {
+    fn chunks(&self) -> &RegionChunks {
         // SAFETY: the chunks are freed only after the region was closed, which takes the owner's end.
         unsafe { self.chunks.as_ref() }
     }
@@ -255,7 +255,7 @@ impl Region {
     fn accept_any(&self, filled: Span) -> Result<PktBuf, NotLent> {
         let (block, start) = self.chunks().accept(filled)?;
         pool::count(1);
-        Ok(PktBuf::of_parts(block, Window::new(start, start + filled.len as u32)))
+        Ok(PktBuf::of_parts(block, PacketBounds::new(start, start + filled.len as u32)))
     }
 
     /// Takes a lent chunk back and frees it: the frame that it held has been sent.

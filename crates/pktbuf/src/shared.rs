@@ -13,14 +13,14 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
 use crate::block::Block;
-use crate::buffer::{PktBuf, Window};
+use crate::buffer::{PacketBounds, PktBuf};
 use crate::meta::Meta;
 
 /// One of the holders of a packet. Dereferences to the bytes of its window. Cloning it makes another holder; dropping
 /// the last one releases the block.
 pub struct SharedBuf {
     block: Block,
-    window: Window,
+    window: PacketBounds,
 }
 
 // SAFETY: a holder lends shared references to bytes and metadata that are not written.
@@ -91,7 +91,7 @@ impl SharedBuf {
         view.duplicate()
     }
 
-    fn parts(&self) -> (Block, Window) {
+    fn parts(&self) -> (Block, PacketBounds) {
         (self.block, self.window)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pktbuf::{PktBuf, PlatformHeap, balance, in_use};
-use sync::profile::{Table, ThreadCounters};
+use sync::profile::{ProfileTable, ThreadCounters};
 use sync::shuttle::Shuttle;
 use sync::{LockClass, LockKind, Platform, ThreadClass};
 use testbed::over::{Variant, Variation};
@@ -18,7 +18,7 @@ type Profiled = Variation<Shuttle, Profile>;
 #[derive(Clone, Copy, Debug, Default)]
 struct Profile;
 
-static PROFILE: Table<Profiled> = Table::new();
+static PROFILE: ProfileTable<Profiled> = ProfileTable::new();
 
 impl Variant for Profile {
     fn lock_counters() -> Option<&'static ThreadCounters> {

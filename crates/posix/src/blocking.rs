@@ -15,13 +15,13 @@ use std::time::Duration;
 use sync::{Parker, Platform};
 
 use crate::description::Description;
-use crate::wait_queue::{Ticket, WaitQueue, Waiter};
-use crate::{Answer, Errno};
+use crate::wait_queue::{WaitQueue, WaitTicket, Waiter};
+use crate::{CallProgress, Errno};
 
 /// A thread's entries in some queues, removed when this is dropped.
 pub(crate) struct WaitEntries<P: Platform> {
     parker: Arc<Parker<P>>,
-    entries: Vec<(Arc<WaitQueue<P>>, Ticket)>,
+    entries: Vec<(Arc<WaitQueue<P>>, WaitTicket)>,
 }
 
 impl<P: Platform> WaitEntries<P> {
@@ -36,7 +36,7 @@ impl<P: Platform> WaitEntries<P> {
     }
 
     /// Sleeps until woken, or until `limit` has passed. False: it has passed.
-    pub(crate) fn sleep(&self, limit: &Limit) -> bool {
+    pub(crate) fn sleep(&self, limit: &WaitLimit) -> bool {
         match limit.left::<P>() {
             Some(Duration::ZERO) => return false,
             left => self.parker.park(left),
@@ -54,16 +54,16 @@ impl<P: Platform> Drop for WaitEntries<P> {
 }
 
 /// How long a call may wait.
-pub(crate) struct Limit {
+pub(crate) struct WaitLimit {
     /// Nanoseconds of the platform's clock; `None`: for ever.
     end: Option<u64>,
 }
 
-impl Limit {
+impl WaitLimit {
     /// `None`: for ever.
     pub(crate) fn new<P: Platform>(time: Option<Duration>) -> Self {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Limit { end: time.map(|time| P::now().saturating_add(nanos(time))) }
+        WaitLimit { end: time.map(|time| P::now().saturating_add(nanos(time))) }
     }
 
     fn left<P: Platform>(&self) -> Option<Duration> {
@@ -77,12 +77,12 @@ pub(crate) fn block<P: Platform, T>(
     file: &Description<P>,
     bits: u32,
     time: Option<Duration>,
-    mut attempt: impl FnMut(bool) -> Answer<T>,
+    mut attempt: impl FnMut(bool) -> CallProgress<T>,
 ) -> Result<T, Errno> {
     if let Poll::Ready(done) = attempt(false) {
         return done;
     }
-    let limit = Limit::new::<P>(time);
+    let limit = WaitLimit::new::<P>(time);
     let mut entries = WaitEntries::new();
     entries.join(&file.waiters, bits);
     loop {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use sync::Platform;
 
-use crate::description::{Description, Object};
+use crate::description::{Description, OpenObject};
 use crate::lifecycle::end;
 use crate::tcp_socket::Stage;
 use crate::{Errno, Sockets, as_seen, unspecified};
 
 /// The local and the remote address, as far as a socket has them.
-type Addresses = (Option<SocketAddr>, Option<SocketAddr>);
+type AddressPair = (Option<SocketAddr>, Option<SocketAddr>);
 
 impl<P: Platform> Sockets<P> {
     /// `fcntl(2)`: `F_GETFL`, `F_SETFL`, `F_GETFD`, `F_SETFD`, `F_DUPFD`, `F_DUPFD_CLOEXEC`.
@@ -62,7 +62,7 @@ impl<P: Platform> Sockets<P> {
     /// `EBADF`, `EINVAL` for a listener, `ENOTTY` for an unknown request.
     pub fn ioctl(&self, fd: i32, request: u64) -> Result<i32, Errno> {
         match &self.file(fd)?.object {
-            Object::Tcp(socket) => socket.ioctl(&self.stack, request),
+            OpenObject::Tcp(socket) => socket.ioctl(&self.stack, request),
             _ => Err(Errno::ENOTTY),
         }
     }
@@ -91,10 +91,10 @@ impl<P: Platform> Sockets<P> {
     }
 
     /// Whether the socket is an IPv6 socket, and its addresses.
-    fn names(&self, fd: i32) -> Result<(bool, Addresses), Errno> {
+    fn names(&self, fd: i32) -> Result<(bool, AddressPair), Errno> {
         match &self.file(fd)?.object {
-            Object::Tcp(socket) => Ok((socket.is_v6(), socket.addresses())),
-            Object::Udp(socket) => Ok((socket.is_v6(), socket.addresses(&self.stack))),
+            OpenObject::Tcp(socket) => Ok((socket.is_v6(), socket.addresses())),
+            OpenObject::Udp(socket) => Ok((socket.is_v6(), socket.addresses(&self.stack))),
             _ => Err(Errno::ENOTSOCK),
         }
     }
@@ -112,13 +112,13 @@ impl<P: Platform> Sockets<P> {
 
     /// Whether `fd` is a socket for datagrams.
     pub fn is_datagram(&self, fd: i32) -> bool {
-        self.file(fd).is_ok_and(|file| matches!(file.object, Object::Udp(_)))
+        self.file(fd).is_ok_and(|file| matches!(file.object, OpenObject::Udp(_)))
     }
 
     /// Whether `fd` is a socket that listens.
     pub fn is_listening(&self, fd: i32) -> bool {
         let listens = |file: &Description<P>| match &file.object {
-            Object::Tcp(socket) => matches!(socket.lock().stage, Stage::Listener(_)),
+            OpenObject::Tcp(socket) => matches!(socket.lock().stage, Stage::Listener(_)),
             _ => false,
         };
         self.file(fd).is_ok_and(|file| listens(&file))

@@ -14,14 +14,14 @@ use sync::{Atomic, Ordering, Platform, model_is_over};
 use crate::Errno;
 use crate::epoll::Instance;
 use crate::pipe::PipeEnd;
-use crate::tcp_socket::TcpSocket;
-use crate::udp_socket::UdpSocket;
+use crate::tcp_socket::TcpDescription;
+use crate::udp_socket::UdpDescription;
 use crate::wait_queue::{WaitQueue, Waiter, bits};
 use crate::zero_file::Zeros;
 
-pub(crate) enum Object<P: Platform> {
-    Tcp(TcpSocket<P>),
-    Udp(UdpSocket<P>),
+pub(crate) enum OpenObject<P: Platform> {
+    Tcp(TcpDescription<P>),
+    Udp(UdpDescription<P>),
     Epoll(Arc<Instance<P>>),
     Pipe(PipeEnd<P>),
     Zeros(Zeros<P>),
@@ -29,7 +29,7 @@ pub(crate) enum Object<P: Platform> {
 
 /// See the head of this file. Any thread.
 pub(crate) struct Description<P: Platform> {
-    pub(crate) object: Object<P>,
+    pub(crate) object: OpenObject<P>,
     /// Waiters for its readiness.
     pub(crate) waiters: Arc<WaitQueue<P>>,
     nonblocking: P::AtomicBool,
@@ -44,7 +44,7 @@ pub(crate) struct Description<P: Platform> {
 impl<P: Platform> Description<P> {
     /// `waiters` is the queue that the object was made with.
     pub(crate) fn new(
-        object: Object<P>,
+        object: OpenObject<P>,
         waiters: Arc<WaitQueue<P>>,
         (nonblocking, access): (bool, i32),
         stack: &Stack<P>,
@@ -64,7 +64,7 @@ impl<P: Platform> Description<P> {
     }
 
     pub(crate) fn is_socket(&self) -> bool {
-        matches!(self.object, Object::Tcp(_) | Object::Udp(_))
+        matches!(self.object, OpenObject::Tcp(_) | OpenObject::Udp(_))
     }
 
     /// How long a receive (or accept) waits, or a send (or connect).
@@ -82,17 +82,17 @@ impl<P: Platform> Description<P> {
         timeout.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    pub(crate) fn tcp(&self) -> Result<&TcpSocket<P>, Errno> {
+    pub(crate) fn tcp(&self) -> Result<&TcpDescription<P>, Errno> {
         match &self.object {
-            Object::Tcp(socket) => Ok(socket),
-            Object::Udp(_) => Err(Errno::EOPNOTSUPP),
+            OpenObject::Tcp(socket) => Ok(socket),
+            OpenObject::Udp(_) => Err(Errno::EOPNOTSUPP),
             _ => Err(Errno::ENOTSOCK),
         }
     }
 
     pub(crate) fn epoll(&self) -> Result<&Arc<Instance<P>>, Errno> {
         match &self.object {
-            Object::Epoll(instance) => Ok(instance),
+            OpenObject::Epoll(instance) => Ok(instance),
             _ => Err(Errno::EINVAL),
         }
     }
@@ -106,11 +106,11 @@ impl<P: Platform> Description<P> {
     /// is; the stack reports room to write only on request.
     pub(crate) fn events(&self, wanted: u32) -> u32 {
         match &self.object {
-            Object::Tcp(socket) => socket.events(&self.stack, wanted),
-            Object::Udp(socket) => socket.events(),
-            Object::Epoll(instance) => instance.events(),
-            Object::Pipe(end) => end.events(),
-            Object::Zeros(_) => bits::IN | bits::OUT,
+            OpenObject::Tcp(socket) => socket.events(&self.stack, wanted),
+            OpenObject::Udp(socket) => socket.events(),
+            OpenObject::Epoll(instance) => instance.events(),
+            OpenObject::Pipe(end) => end.events(),
+            OpenObject::Zeros(_) => bits::IN | bits::OUT,
         }
     }
 }
@@ -128,10 +128,10 @@ impl<P: Platform> Drop for Description<P> {
             }
         }
         match &self.object {
-            Object::Tcp(socket) => socket.close(&self.stack),
-            Object::Udp(socket) => socket.close(&self.stack),
-            Object::Pipe(end) => end.close(),
-            Object::Epoll(_) | Object::Zeros(_) => {}
+            OpenObject::Tcp(socket) => socket.close(&self.stack),
+            OpenObject::Udp(socket) => socket.close(&self.stack),
+            OpenObject::Pipe(end) => end.close(),
+            OpenObject::Epoll(_) | OpenObject::Zeros(_) => {}
         }
     }
 }

@@ -24,7 +24,7 @@ const OF_NUMBERS: u32 = PARTS as u32;
 
 /// The source of descriptor numbers: this table only ([`LowestFree`]), or a kernel, which reserves each number in its
 /// own table too, so that no kernel file gets the same number. Any thread.
-pub trait Numbers: Send + Sync {
+pub trait DescriptorNumbers: Send + Sync {
     /// Takes the lowest free number that is not below `from`.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl<P: Platform> LowestFree<P> {
     }
 }
 
-impl<P: Platform> Numbers for LowestFree<P> {
+impl<P: Platform> DescriptorNumbers for LowestFree<P> {
     fn take(&self, from: i32) -> Result<i32, Errno> {
         if !(0..self.end).contains(&from) {
             return Err(Errno::EINVAL);
@@ -110,14 +110,14 @@ struct Descriptor<P: Platform> {
 }
 
 /// The previous description of a number.
-type Before<P> = Option<Arc<Description<P>>>;
+type PreviousDescription<P> = Option<Arc<Description<P>>>;
 
 /// Descriptors whose numbers have the same remainder, by their quotient.
 type Part<P> = Vec<Option<Descriptor<P>>>;
 
 /// The table. Any thread.
-pub(crate) struct Table<P: Platform> {
-    numbers: Box<dyn Numbers>,
+pub(crate) struct DescriptorTable<P: Platform> {
+    numbers: Box<dyn DescriptorNumbers>,
     parts: [CachePadded<Lock<Part<P>, P>>; PARTS],
 }
 
@@ -127,10 +127,10 @@ fn place_of(fd: i32) -> Result<(usize, usize), Errno> {
     Ok((fd % PARTS, fd / PARTS))
 }
 
-impl<P: Platform> Table<P> {
-    pub(crate) fn new(numbers: Box<dyn Numbers>) -> Self {
+impl<P: Platform> DescriptorTable<P> {
+    pub(crate) fn new(numbers: Box<dyn DescriptorNumbers>) -> Self {
         let part = |_| CachePadded::new(Lock::new(LockKind::Blocking, LockClass::Descriptors, Vec::new()));
-        Table { numbers, parts: std::array::from_fn(part) }
+        DescriptorTable { numbers, parts: std::array::from_fn(part) }
     }
 
     /// Calls `use_it` with the entry of `fd`, if it is in use.
@@ -165,7 +165,7 @@ impl<P: Platform> Table<P> {
         fd: i32,
         description: Arc<Description<P>>,
         close_on_exec: bool,
-    ) -> Result<Before<P>, Errno> {
+    ) -> Result<PreviousDescription<P>, Errno> {
         if self.get(fd).is_err() {
             self.numbers.take_this(fd)?;
         }

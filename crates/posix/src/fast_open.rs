@@ -12,7 +12,7 @@ use crate::options::OptionValue;
 use crate::stream::Stream;
 use crate::tcp_socket::{Stage, TcpSocketState};
 use crate::transfer::Transfer;
-use crate::{Answer, Errno, now};
+use crate::{CallProgress, Errno, now};
 
 fn is_client<P: Platform>(stack: &Stack<P>) -> bool {
     stack.shared().control().tcp().fast_open.has(FastOpenMode::CLIENT)
@@ -104,7 +104,7 @@ impl<P: Platform> TcpSocketState<P> {
         transfer: &mut Transfer,
         (asked, nonblocking): (bool, bool),
         to: Option<SocketAddr>,
-    ) -> Option<Answer<usize>> {
+    ) -> Option<CallProgress<usize>> {
         let ends = match &mut self.stage {
             Stage::Deferred(bound, to) => Ok((*bound, *to)),
             Stage::Idle(bound) if asked => {
@@ -132,7 +132,7 @@ impl<P: Platform> TcpSocketState<P> {
 
 impl<P: Platform> Stream<P> {
     /// A send that should open finds a connection.
-    fn met_by_open(&self, stack: &Stack<P>, nonblocking: bool) -> Option<Answer<usize>> {
+    fn met_by_open(&self, stack: &Stack<P>, nonblocking: bool) -> Option<CallProgress<usize>> {
         if !self.is_opening() {
             return Some(now(Err(Errno::EISCONN)));
         }

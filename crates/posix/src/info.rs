@@ -2,13 +2,13 @@
 
 use sync::Platform;
 
-use crate::description::Object;
+use crate::description::OpenObject;
 use crate::tcp_socket::Stage;
 use crate::{Errno, Sockets};
 
 /// The contents of `TCP_INFO`, by name and as bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct TcpInfo {
+pub struct LinuxTcpInfo {
     info: tcp::TcpInfo,
 }
 
@@ -32,7 +32,7 @@ pub fn state_number(name: &str) -> Option<i64> {
     Some(tcp::info::linux_state(state).into())
 }
 
-impl TcpInfo {
+impl LinuxTcpInfo {
     /// The field `name`, without its `tcpi_`; `None` if there is none of this name.
     pub fn field(&self, name: &str) -> Option<i128> {
         // C packs these two, and the bit fields, into one byte each.
@@ -57,9 +57,9 @@ impl<P: Platform> Sockets<P> {
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`; `ENOTCONN` for a connection that is no longer there.
-    pub fn tcp_info(&self, fd: i32) -> Result<TcpInfo, Errno> {
+    pub fn tcp_info(&self, fd: i32) -> Result<LinuxTcpInfo, Errno> {
         let file = self.file(fd)?;
-        let Object::Tcp(socket) = &file.object else { return Err(Errno::ENOTSOCK) };
+        let OpenObject::Tcp(socket) = &file.object else { return Err(Errno::ENOTSOCK) };
         let config = self.stack.shared().control().tcp();
         let state = socket.lock();
         let info = match &state.stage {
@@ -67,6 +67,6 @@ impl<P: Platform> Sockets<P> {
             Stage::Listener(listener) => tcp::TcpInfo::of_listener(listener.occupancy().1, state.backlog, config),
             Stage::Idle(_) | Stage::Deferred(..) => tcp::TcpInfo::of_idle(config),
         };
-        Ok(TcpInfo { info })
+        Ok(LinuxTcpInfo { info })
     }
 }

@@ -62,10 +62,10 @@ use std::task::Poll;
 use stack::{BindRefused, ConnectRefused, Stack};
 use sync::{Lock, LockClass, LockKind, Platform};
 
-pub use descriptors::{LowestFree, Numbers};
-pub use epoll::{Interest, Reported};
+pub use descriptors::{DescriptorNumbers, LowestFree};
+pub use epoll::{EpollInterest, Reported};
 pub use errno::Errno;
-pub use info::{TcpInfo, state_number};
+pub use info::{LinuxTcpInfo, state_number};
 pub use messages::ReceivedMessage;
 pub use options::{OptionValue, is_known};
 pub use poll::PollFd;
@@ -73,20 +73,20 @@ pub use reports::{ErrorQueueEntry, Stamped};
 pub use transfer::{MOST, Transfer};
 
 use description::Description;
-use descriptors::Table;
+use descriptors::DescriptorTable;
 
 /// The outcome of an attempt of a call: its result, or that a blocking descriptor would wait.
-pub type Answer<T> = Poll<Result<T, Errno>>;
+pub type CallProgress<T> = Poll<Result<T, Errno>>;
 
 /// An immediate result.
-fn now<T>(result: Result<T, Errno>) -> Answer<T> {
+fn now<T>(result: Result<T, Errno>) -> CallProgress<T> {
     Poll::Ready(result)
 }
 
 /// The descriptors of one process. Any thread. Descriptors that are open when it is dropped are closed.
 pub struct Sockets<P: Platform> {
     stack: Stack<P>,
-    table: Table<P>,
+    table: DescriptorTable<P>,
     /// Files that `open` finds, with their length.
     disk: Lock<BTreeMap<String, usize>, P>,
     /// Held while an `epoll` instance begins to watch another.
@@ -95,10 +95,10 @@ pub struct Sockets<P: Platform> {
 
 impl<P: Platform> Sockets<P> {
     /// A process over `stack` that takes the numbers of its descriptors from `numbers`.
-    pub fn new(stack: Stack<P>, numbers: impl Numbers + 'static) -> Self {
+    pub fn new(stack: Stack<P>, numbers: impl DescriptorNumbers + 'static) -> Self {
         let disk = Lock::new(LockKind::Blocking, LockClass::OpenFile, BTreeMap::new());
         let nesting = Lock::new(LockKind::Blocking, LockClass::OpenFile, ());
-        Sockets { stack, table: Table::new(Box::new(numbers)), disk, nesting }
+        Sockets { stack, table: DescriptorTable::new(Box::new(numbers)), disk, nesting }
     }
 
     /// The stack below.

@@ -8,11 +8,11 @@ use stack::socket::Readiness;
 use sync::Platform;
 
 use crate::blocking::block;
-use crate::description::{Description, Object};
-use crate::tcp_socket::{Accepted, TcpSocket};
-use crate::udp_socket::UdpSocket;
+use crate::description::{Description, OpenObject};
+use crate::tcp_socket::{Accepted, TcpDescription};
+use crate::udp_socket::UdpDescription;
 use crate::wait_queue::{WaitQueue, bits};
-use crate::{Answer, Errno, Sockets, as_seen, now};
+use crate::{CallProgress, Errno, Sockets, as_seen, now};
 
 impl<P: Platform> Sockets<P> {
     /// `socket(2)`. Supports the flags `SOCK_NONBLOCK` and `SOCK_CLOEXEC` in `kind`.
@@ -27,8 +27,8 @@ impl<P: Platform> Sockets<P> {
         };
         let waiters = WaitQueue::new();
         let object = match (kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
-            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Object::Tcp(TcpSocket::new(v6, waiters.clone())),
-            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Object::Udp(UdpSocket::new(v6, waiters.clone())),
+            (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => OpenObject::Tcp(TcpDescription::new(v6, waiters.clone())),
+            (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => OpenObject::Udp(UdpDescription::new(v6, waiters.clone())),
             (libc::SOCK_STREAM | libc::SOCK_DGRAM, _) => return Err(Errno::EPROTONOSUPPORT),
             _ => return Err(Errno::ESOCKTNOSUPPORT),
         };
@@ -43,8 +43,8 @@ impl<P: Platform> Sockets<P> {
     /// `EINVAL` if it is bound already, `EADDRINUSE`, `EADDRNOTAVAIL`, `EAFNOSUPPORT`.
     pub fn bind(&self, fd: i32, address: SocketAddr) -> Result<(), Errno> {
         match &self.file(fd)?.object {
-            Object::Tcp(socket) => socket.bind(&self.stack, address),
-            Object::Udp(socket) => socket.bind(&self.stack, address),
+            OpenObject::Tcp(socket) => socket.bind(&self.stack, address),
+            OpenObject::Udp(socket) => socket.bind(&self.stack, address),
             _ => Err(Errno::ENOTSOCK),
         }
     }
@@ -59,14 +59,14 @@ impl<P: Platform> Sockets<P> {
 
     /// One attempt of `accept4(2)`: the new descriptor and the peer. It is the last one if the time of the call has
     /// `expired`.
-    pub fn try_accept(&self, fd: i32, flags: i32, expired: bool) -> Answer<(i32, SocketAddr)> {
+    pub fn try_accept(&self, fd: i32, flags: i32, expired: bool) -> CallProgress<(i32, SocketAddr)> {
         match self.file(fd) {
             Ok(file) => self.accept_of(&file, flags, expired),
             Err(error) => now(Err(error)),
         }
     }
 
-    fn accept_of(&self, file: &Description<P>, flags: i32, expired: bool) -> Answer<(i32, SocketAddr)> {
+    fn accept_of(&self, file: &Description<P>, flags: i32, expired: bool) -> CallProgress<(i32, SocketAddr)> {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return now(Err(Errno::EINVAL));
         }
@@ -81,7 +81,7 @@ impl<P: Platform> Sockets<P> {
         // "On Linux, the new socket returned by accept() does not inherit file status flags such as O_NONBLOCK"
         // (accept(2)).
         let status = (flags & libc::SOCK_NONBLOCK != 0, libc::O_RDWR);
-        let child = Description::new(Object::Tcp(socket), waiters, status, &self.stack);
+        let child = Description::new(OpenObject::Tcp(socket), waiters, status, &self.stack);
         for receives in [true, false] {
             child.set_timeout(receives, file.timeout(receives).unwrap_or_default());
         }
@@ -99,21 +99,21 @@ impl<P: Platform> Sockets<P> {
 
     /// One attempt of `connect(2)`, the last one if the time of the call has `expired`. `None` is an address of family
     /// `AF_UNSPEC`: the connection is dissolved.
-    pub fn try_connect(&self, fd: i32, address: Option<SocketAddr>, expired: bool) -> Answer<()> {
+    pub fn try_connect(&self, fd: i32, address: Option<SocketAddr>, expired: bool) -> CallProgress<()> {
         match self.file(fd) {
             Ok(file) => self.connect_of(&file, address, expired),
             Err(error) => now(Err(error)),
         }
     }
 
-    fn connect_of(&self, file: &Description<P>, address: Option<SocketAddr>, expired: bool) -> Answer<()> {
+    fn connect_of(&self, file: &Description<P>, address: Option<SocketAddr>, expired: bool) -> CallProgress<()> {
         match &file.object {
-            Object::Tcp(socket) => match socket.connect(&self.stack, address, expired || file.is_nonblocking()) {
+            OpenObject::Tcp(socket) => match socket.connect(&self.stack, address, expired || file.is_nonblocking()) {
                 // The call that began it returns "EINPROGRESS (for connect(2))" when its time is over (socket(7)).
                 Poll::Ready(Err(Errno::EALREADY)) if expired => now(Err(Errno::EINPROGRESS)),
                 answer => answer,
             },
-            Object::Udp(socket) => now(socket.connect(&self.stack, address)),
+            OpenObject::Udp(socket) => now(socket.connect(&self.stack, address)),
             _ => now(Err(Errno::ENOTSOCK)),
         }
     }
@@ -128,7 +128,7 @@ impl<P: Platform> Sockets<P> {
         let file = self.file(fd)?;
         // "EALREADY: [...] a previous connection attempt has not yet been completed": another call's, which this one
         // only waits for.
-        let joins = file.tcp().is_ok_and(TcpSocket::is_opening);
+        let joins = file.tcp().is_ok_and(TcpDescription::is_opening);
         block(&file, bits::OUT, file.timeout(false), |expired| match self.connect_of(&file, address, expired) {
             Poll::Ready(Err(Errno::EINPROGRESS)) if joins => now(Err(Errno::EALREADY)),
             answer => answer,
@@ -165,7 +165,7 @@ impl<P: Platform> Sockets<P> {
 
 /// A descriptor was removed, and perhaps its description ends with it; then waits according to `SO_LINGER`.
 pub(crate) fn end<P: Platform>(file: Arc<Description<P>>) {
-    let lingers = file.tcp().ok().and_then(TcpSocket::lingers);
+    let lingers = file.tcp().ok().and_then(TcpDescription::lingers);
     // Dropped in either case; dropping the last reference closes the connection.
     if let (Some(description), Some((connection, time))) = (Arc::into_inner(file), lingers) {
         drop(description);

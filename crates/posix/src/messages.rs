@@ -10,10 +10,10 @@ use std::task::Poll;
 use sync::Platform;
 
 use crate::blocking::block;
-use crate::description::{Description, Object};
+use crate::description::{Description, OpenObject};
 use crate::transfer::{MOST, Transfer};
 use crate::wait_queue::bits;
-use crate::{Answer, Errno, Sockets, now};
+use crate::{CallProgress, Errno, Sockets, now};
 
 /// The most buffers in one call (`UIO_MAXIOV`).
 const MOST_BUFFERS: usize = 1024;
@@ -42,17 +42,23 @@ impl ReceivedMessage {
 impl<P: Platform> Sockets<P> {
     /// One attempt of `recvfrom(2)`, `recvmsg(2)`, `recv(2)` or `read(2)`: at most `max` bytes. The last one if the
     /// time of the call has `expired`.
-    pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> Answer<ReceivedMessage> {
+    pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> CallProgress<ReceivedMessage> {
         match self.file(fd) {
             Ok(file) => self.receive_of(&file, max, flags, expired),
             Err(error) => now(Err(error)),
         }
     }
 
-    fn receive_of(&self, file: &Description<P>, max: usize, flags: i32, expired: bool) -> Answer<ReceivedMessage> {
+    fn receive_of(
+        &self,
+        file: &Description<P>,
+        max: usize,
+        flags: i32,
+        expired: bool,
+    ) -> CallProgress<ReceivedMessage> {
         let nonblocking = expired || file.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         match &file.object {
-            Object::Tcp(socket) => socket.receive(&self.stack, max, flags, nonblocking).map(|received| {
+            OpenObject::Tcp(socket) => socket.receive(&self.stack, max, flags, nonblocking).map(|received| {
                 let waiting = socket.waiting(&self.stack);
                 let received = ReceivedMessage::data(received?);
                 // "This flag causes the received bytes of data to be discarded, rather than passed back" (tcp(7)).
@@ -60,13 +66,13 @@ impl<P: Platform> Sockets<P> {
                 let data = if discards { Vec::new() } else { received.data };
                 Ok(ReceivedMessage { data, waiting, ..received })
             }),
-            Object::Udp(socket) => match socket.receive(&self.stack, max, flags) {
+            OpenObject::Udp(socket) => match socket.receive(&self.stack, max, flags) {
                 Err(Errno::EAGAIN) if !nonblocking => Poll::Pending,
                 received => now(received),
             },
-            Object::Pipe(end) => end.read(max, nonblocking).map(|read| read.map(ReceivedMessage::data)),
-            Object::Zeros(zeros) => now(Ok(ReceivedMessage::data(vec![0; zeros.skip(max)]))),
-            Object::Epoll(_) => now(Err(Errno::EINVAL)),
+            OpenObject::Pipe(end) => end.read(max, nonblocking).map(|read| read.map(ReceivedMessage::data)),
+            OpenObject::Zeros(zeros) => now(Ok(ReceivedMessage::data(vec![0; zeros.skip(max)]))),
+            OpenObject::Epoll(_) => now(Err(Errno::EINVAL)),
         }
     }
 
@@ -143,9 +149,9 @@ impl<P: Platform> Sockets<P> {
     /// A `read` or `writev` of zero bytes returns at once: it takes and sends no datagram, not even an empty one.
     fn moves_nothing(&self, fd: i32, writes: bool) -> Result<usize, Errno> {
         match &self.file(fd)?.object {
-            Object::Epoll(_) => Err(Errno::EINVAL),
-            Object::Pipe(end) if end.writes() != writes => Err(Errno::EBADF),
-            Object::Zeros(_) if writes => Err(Errno::EBADF),
+            OpenObject::Epoll(_) => Err(Errno::EINVAL),
+            OpenObject::Pipe(end) if end.writes() != writes => Err(Errno::EBADF),
+            OpenObject::Zeros(_) if writes => Err(Errno::EBADF),
             _ => Ok(0),
         }
     }
@@ -159,7 +165,7 @@ impl<P: Platform> Sockets<P> {
         flags: i32,
         to: Option<SocketAddr>,
         expired: bool,
-    ) -> Answer<usize> {
+    ) -> CallProgress<usize> {
         match self.file(fd) {
             Ok(file) => self.send_to(&file, transfer, (flags, expired), to),
             Err(error) => now(Err(error)),
@@ -172,14 +178,14 @@ impl<P: Platform> Sockets<P> {
         transfer: &mut Transfer,
         (flags, expired): (i32, bool),
         to: Option<SocketAddr>,
-    ) -> Answer<usize> {
+    ) -> CallProgress<usize> {
         let nonblocking = expired || file.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         match &file.object {
-            Object::Tcp(socket) => socket.send(&self.stack, transfer, flags, nonblocking, to),
-            Object::Udp(socket) => now(socket.send(&self.stack, transfer, to)),
-            Object::Pipe(end) => end.write(transfer, nonblocking),
-            Object::Zeros(_) => now(Err(Errno::EBADF)),
-            Object::Epoll(_) => now(Err(Errno::EINVAL)),
+            OpenObject::Tcp(socket) => socket.send(&self.stack, transfer, flags, nonblocking, to),
+            OpenObject::Udp(socket) => now(socket.send(&self.stack, transfer, to)),
+            OpenObject::Pipe(end) => end.write(transfer, nonblocking),
+            OpenObject::Zeros(_) => now(Err(Errno::EBADF)),
+            OpenObject::Epoll(_) => now(Err(Errno::EINVAL)),
         }
     }
 

@@ -9,9 +9,9 @@ use tcp::SocketOption;
 use tcp::config::Config;
 use tcp::congestion::Kind;
 
-use crate::description::Object;
+use crate::description::OpenObject;
 use crate::settings::KEPT;
-use crate::tcp_socket::{Stage, TcpSocket};
+use crate::tcp_socket::{Stage, TcpDescription};
 use crate::{Errno, Sockets};
 
 pub(crate) const SIOCINQ: u64 = 0x541b;
@@ -107,8 +107,8 @@ impl<P: Platform> Sockets<P> {
             return Ok(());
         }
         match &file.object {
-            Object::Tcp(socket) => socket.set_option(&self.stack, level, name, value),
-            Object::Udp(socket) => socket.set_option(&self.stack, level, name, value),
+            OpenObject::Tcp(socket) => socket.set_option(&self.stack, level, name, value),
+            OpenObject::Udp(socket) => socket.set_option(&self.stack, level, name, value),
             _ => Err(Errno::ENOTSOCK),
         }
     }
@@ -123,17 +123,17 @@ impl<P: Platform> Sockets<P> {
             return Ok(OptionValue::Time(file.timeout(name == libc::SO_RCVTIMEO).unwrap_or_default()));
         }
         match &file.object {
-            Object::Tcp(_) if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) => {
+            OpenObject::Tcp(_) if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) => {
                 Ok(OptionValue::Bytes(self.tcp_info(fd)?.to_bytes()))
             }
-            Object::Tcp(socket) => socket.option(&self.stack, level, name),
-            Object::Udp(socket) => socket.option(&self.stack, level, name).ok_or(Errno::ENOPROTOOPT),
+            OpenObject::Tcp(socket) => socket.option(&self.stack, level, name),
+            OpenObject::Udp(socket) => socket.option(&self.stack, level, name).ok_or(Errno::ENOPROTOOPT),
             _ => Err(Errno::ENOTSOCK),
         }
     }
 }
 
-impl<P: Platform> TcpSocket<P> {
+impl<P: Platform> TcpDescription<P> {
     fn set_option(&self, stack: &Stack<P>, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
         let mut state = self.lock();
         if level == libc::IPPROTO_TCP

@@ -8,7 +8,7 @@ use sync::{Lock, LockClass, LockKind, Platform};
 
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
-use crate::{Answer, Errno, now};
+use crate::{CallProgress, Errno, now};
 
 /// The capacity of a pipe, Linux's default (pipe(7)).
 const CAPACITY: usize = 65_536;
@@ -50,7 +50,7 @@ impl<P: Platform> PipeEnd<P> {
     /// `read(2)`: "If a process attempts to read from an empty pipe, then read(2) will block until data is available";
     /// "if all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from
     /// the pipe will see end-of-file" (pipe(7)).
-    pub(crate) fn read(&self, max: usize, nonblocking: bool) -> Answer<Vec<u8>> {
+    pub(crate) fn read(&self, max: usize, nonblocking: bool) -> CallProgress<Vec<u8>> {
         if self.writes {
             return now(Err(Errno::EBADF));
         }
@@ -68,7 +68,7 @@ impl<P: Platform> PipeEnd<P> {
     /// `write(2)`: "If a process attempts to write to a full pipe, then write(2) blocks until sufficient data has been
     /// read from the pipe to allow the write to complete"; "if all file descriptors referring to the read end of a pipe
     /// have been closed", `EPIPE` (pipe(7)).
-    pub(crate) fn write(&self, transfer: &mut Transfer, nonblocking: bool) -> Answer<usize> {
+    pub(crate) fn write(&self, transfer: &mut Transfer, nonblocking: bool) -> CallProgress<usize> {
         if !self.writes {
             return now(Err(Errno::EBADF));
         }

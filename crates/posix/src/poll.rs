@@ -5,7 +5,7 @@ use std::time::Duration;
 use sync::Platform;
 
 use crate::Sockets;
-use crate::blocking::{Limit, WaitEntries};
+use crate::blocking::{WaitEntries, WaitLimit};
 use crate::wait_queue::bits;
 
 /// One entry of `poll`.
@@ -52,7 +52,7 @@ impl<P: Platform> Sockets<P> {
         if ready > 0 {
             return ready;
         }
-        let limit = Limit::new::<P>(timeout);
+        let limit = WaitLimit::new::<P>(timeout);
         let mut entries = WaitEntries::<P>::new();
         // The call holds its descriptions, as Linux does.
         let files: Vec<_> = fds.iter().filter_map(|entry| Some((self.file(entry.fd).ok()?, entry.wanted()))).collect();

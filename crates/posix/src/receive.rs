@@ -14,7 +14,7 @@ use tcp::Error;
 
 use crate::stream::Stream;
 use crate::tcp_socket::ask;
-use crate::{Answer, Errno, now};
+use crate::{CallProgress, Errno, now};
 
 /// The parameters of one receive.
 #[derive(Clone, Copy)]
@@ -32,14 +32,14 @@ pub(crate) struct Unread(VecDeque<PktBuf>);
 
 impl<P: Platform> Stream<P> {
     /// One attempt to receive at most `max` bytes.
-    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> Answer<Vec<u8>> {
+    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> CallProgress<Vec<u8>> {
         let manner = Manner { max, all: flags & libc::MSG_WAITALL != 0 && !nonblocking, nonblocking };
         let unread = self.unread.lock();
         if flags & libc::MSG_PEEK != 0 { self.peek(stack, unread, manner) } else { self.read(stack, unread, manner) }
     }
 
     /// Takes bytes.
-    fn read(&self, stack: &Stack<P>, mut unread: Guard<'_, Unread, P>, manner: Manner) -> Answer<Vec<u8>> {
+    fn read(&self, stack: &Stack<P>, mut unread: Guard<'_, Unread, P>, manner: Manner) -> CallProgress<Vec<u8>> {
         loop {
             let held = unread.len();
             if held >= manner.max || self.ended.load(Ordering::Relaxed) || self.is_enough(stack, held, manner) {
@@ -71,7 +71,7 @@ impl<P: Platform> Stream<P> {
     }
 
     /// Copies bytes without consuming them, in this layer or in the connection.
-    fn peek(&self, stack: &Stack<P>, unread: Guard<'_, Unread, P>, manner: Manner) -> Answer<Vec<u8>> {
+    fn peek(&self, stack: &Stack<P>, unread: Guard<'_, Unread, P>, manner: Manner) -> CallProgress<Vec<u8>> {
         let mut data = unread.copy(manner.max);
         let ended = self.ended.load(Ordering::Relaxed);
         if data.len() == manner.max || ended || self.is_enough(stack, data.len(), manner) {
@@ -101,7 +101,7 @@ impl<P: Platform> Stream<P> {
     }
 
     /// Converts the connection's error for the caller; `None`: the end of the stream.
-    fn refused(&self, error: Error, manner: Manner) -> Option<Answer<Vec<u8>>> {
+    fn refused(&self, error: Error, manner: Manner) -> Option<CallProgress<Vec<u8>>> {
         match error {
             Error::WouldBlock if self.shut_read.load(Ordering::Acquire) => None,
             Error::WouldBlock if manner.nonblocking => Some(now(Err(Errno::EAGAIN))),

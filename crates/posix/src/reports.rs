@@ -13,7 +13,7 @@ use stack::Stack;
 use sync::Platform;
 use tcp::SocketOption;
 
-use crate::description::Object;
+use crate::description::OpenObject;
 use crate::tcp_socket::{Stage, TcpSocketState};
 use crate::wait_queue::bits;
 use crate::{Errno, Sockets};
@@ -193,7 +193,7 @@ impl<P: Platform> Sockets<P> {
     /// is called.
     pub fn update_reports(&self) {
         for (_, file) in self.table.all() {
-            if let Object::Tcp(socket) = &file.object
+            if let OpenObject::Tcp(socket) = &file.object
                 && socket.lock().report(&self.stack)
             {
                 file.waiters.wake(bits::ERR);
@@ -207,7 +207,7 @@ impl<P: Platform> Sockets<P> {
     /// `EAGAIN` if there is none, `EBADF`.
     pub fn receive_report(&self, fd: i32) -> Result<ErrorQueueEntry, Errno> {
         let file = self.file(fd)?;
-        let Object::Tcp(socket) = &file.object else { return Err(Errno::EAGAIN) };
+        let OpenObject::Tcp(socket) = &file.object else { return Err(Errno::EAGAIN) };
         let mut state = socket.lock();
         state.report(&self.stack);
         state.reports.queue.pop_front().ok_or(Errno::EAGAIN)

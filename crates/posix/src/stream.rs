@@ -17,7 +17,7 @@ use crate::receive::Unread;
 use crate::tcp_socket::ask;
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
-use crate::{Answer, Errno, now};
+use crate::{CallProgress, Errno, now};
 
 /// See the head of this file.
 pub(crate) struct Stream<P: Platform> {
@@ -142,7 +142,7 @@ impl<P: Platform> Stream<P> {
         transfer: &mut Transfer,
         flags: i32,
         nonblocking: bool,
-    ) -> Answer<usize> {
+    ) -> CallProgress<usize> {
         // Data sent with a SYN counts as not sent if the open failed.
         let opening = transfer.opens() && self.is_opening();
         let blocked = |transfer: &Transfer| match (nonblocking, transfer.done()) {

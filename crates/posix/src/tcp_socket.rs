@@ -20,7 +20,7 @@ use crate::settings::SocketSettings;
 use crate::stream::Stream;
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
-use crate::{Answer, Errno, now, on_wire, unspecified};
+use crate::{CallProgress, Errno, now, on_wire, unspecified};
 
 /// The state of a socket.
 pub(crate) enum Stage<P: Platform> {
@@ -35,14 +35,14 @@ pub(crate) enum Stage<P: Platform> {
 }
 
 /// A TCP socket. Any thread.
-pub(crate) struct TcpSocket<P: Platform> {
+pub(crate) struct TcpDescription<P: Platform> {
     state: Lock<TcpSocketState<P>, P>,
     v6: bool,
 }
 
 /// A connection that `accept` takes out of a listener's queue.
 pub(crate) struct Accepted<P: Platform> {
-    pub(crate) socket: TcpSocket<P>,
+    pub(crate) socket: TcpDescription<P>,
     /// The queue of its future waiters.
     pub(crate) waiters: Arc<WaitQueue<P>>,
     pub(crate) peer: SocketAddr,
@@ -67,14 +67,14 @@ fn queue_length(backlog: i32) -> usize {
     (backlog as u32 as usize).min(SOMAXCONN)
 }
 
-impl<P: Platform> TcpSocket<P> {
+impl<P: Platform> TcpDescription<P> {
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         Self::at(Stage::Idle(None), SocketSettings::default(), v6, waiters)
     }
 
     fn at(stage: Stage<P>, settings: SocketSettings, v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         let state = TcpSocketState { stage, settings, reports: Reports::default(), waiters, v6, backlog: 0 };
-        TcpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), v6 }
+        TcpDescription { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), v6 }
     }
 
     /// For one read or change.
@@ -189,14 +189,14 @@ impl<P: Platform> TcpSocket<P> {
             stream.set(stack, option)?;
         }
         let peer = stream.addresses().1;
-        let socket = TcpSocket::at(Stage::Stream(Arc::new(stream)), settings, self.v6, waiters.clone());
+        let socket = TcpDescription::at(Stage::Stream(Arc::new(stream)), settings, self.v6, waiters.clone());
         Ok(Some(Accepted { socket, waiters, peer }))
     }
 
     /// `connect(2)`, one attempt. "The socket is nonblocking and the connection cannot be completed immediately":
     /// `EINPROGRESS`; "the socket is nonblocking and a previous connection attempt has not yet been completed":
     /// `EALREADY`; "the socket is already connected": `EISCONN`.
-    pub(crate) fn connect(&self, stack: &Stack<P>, to: Option<SocketAddr>, nonblocking: bool) -> Answer<()> {
+    pub(crate) fn connect(&self, stack: &Stack<P>, to: Option<SocketAddr>, nonblocking: bool) -> CallProgress<()> {
         let mut state = self.lock();
         let Some(to) = to else {
             state.disconnect(stack);
@@ -226,7 +226,7 @@ impl<P: Platform> TcpSocket<P> {
         }
     }
 
-    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> Answer<Vec<u8>> {
+    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> CallProgress<Vec<u8>> {
         let stream = match &self.lock().stage {
             Stage::Stream(stream) => stream.clone(),
             Stage::Deferred(..) if nonblocking => return now(Err(Errno::EAGAIN)),
@@ -243,7 +243,7 @@ impl<P: Platform> TcpSocket<P> {
         flags: i32,
         nonblocking: bool,
         to: Option<SocketAddr>,
-    ) -> Answer<usize> {
+    ) -> CallProgress<usize> {
         let asked = flags & libc::MSG_FASTOPEN != 0;
         let opened = self.lock().open_by_send(stack, transfer, (asked, nonblocking), to);
         let answer = match (opened, self.stream()) {

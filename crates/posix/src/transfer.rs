@@ -8,16 +8,16 @@ use std::sync::Arc;
 pub const MOST: usize = 0x7fff_f000;
 
 /// Generates a range of the call's bytes.
-type Make = Box<dyn Fn(Range<usize>) -> Vec<u8> + Send>;
+type FillRange = Box<dyn Fn(Range<usize>) -> Vec<u8> + Send>;
 
-enum Source {
+enum TransferSource {
     Whole(Arc<[u8]>),
-    Made(Make),
+    Made(FillRange),
 }
 
 /// The bytes of a write that may have to wait in the middle.
 pub struct Transfer {
-    source: Source,
+    source: TransferSource,
     len: usize,
     done: usize,
     /// It opens the connection, and waits until that is established.
@@ -29,7 +29,7 @@ impl Transfer {
     pub fn new(data: impl Into<Arc<[u8]>>) -> Transfer {
         let data = data.into();
         let len = data.len().min(MOST);
-        Transfer { source: Source::Whole(data), len, done: 0, opens: false }
+        Transfer { source: TransferSource::Whole(data), len, done: 0, opens: false }
     }
 
     /// A transfer of `buffers`, one after the other, limited to [`MOST`] bytes.
@@ -43,7 +43,7 @@ impl Transfer {
 
     /// `len` bytes, at most [`MOST`], which `make` generates piece by piece; it may be called for the same range again.
     pub fn made(len: usize, make: impl Fn(Range<usize>) -> Vec<u8> + Send + 'static) -> Transfer {
-        Transfer { source: Source::Made(Box::new(make)), len: len.min(MOST), done: 0, opens: false }
+        Transfer { source: TransferSource::Made(Box::new(make)), len: len.min(MOST), done: 0, opens: false }
     }
 
     /// How many bytes are left.
@@ -60,8 +60,8 @@ impl Transfer {
     pub(crate) fn next(&self, max: usize) -> (Arc<[u8]>, Range<usize>) {
         let range = self.done..self.done + self.left().min(max);
         match &self.source {
-            Source::Whole(data) => (data.clone(), range),
-            Source::Made(make) => {
+            TransferSource::Whole(data) => (data.clone(), range),
+            TransferSource::Made(make) => {
                 let made: Arc<[u8]> = make(range).into();
                 let len = made.len();
                 (made, 0..len)

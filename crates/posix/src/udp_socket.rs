@@ -7,7 +7,7 @@ use pktbuf::PktBuf;
 use stack::Stack;
 use stack::socket::{Readiness, UdpShared};
 use sync::{Lock, LockClass, LockKind, Platform};
-use udp::Datagram;
+use udp::ReceivedDatagram;
 
 use crate::messages::ReceivedMessage;
 use crate::options::{OptionValue, domain, is_known};
@@ -19,7 +19,7 @@ use crate::{Errno, as_seen, on_wire, unspecified};
 const MOST_PAYLOAD: usize = 65_527;
 
 /// A UDP socket. Any thread.
-pub(crate) struct UdpSocket<P: Platform> {
+pub(crate) struct UdpDescription<P: Platform> {
     state: Lock<UdpSocketState<P>, P>,
     waiters: Arc<WaitQueue<P>>,
     v6: bool,
@@ -28,7 +28,7 @@ pub(crate) struct UdpSocket<P: Platform> {
 struct UdpSocketState<P: Platform> {
     socket: Option<Arc<UdpShared<P>>>,
     /// A datagram that was peeked (`MSG_PEEK`): the next receive returns it again.
-    peeked: Option<Datagram>,
+    peeked: Option<ReceivedDatagram>,
     /// Time to live, or hop limit, that was set before the socket was bound.
     hop_limit: Option<u8>,
 }
@@ -36,11 +36,11 @@ struct UdpSocketState<P: Platform> {
 /// Time to live and hop limit where nothing was set (RFC 1700).
 const HOP_LIMIT: u8 = 64;
 
-impl<P: Platform> UdpSocket<P> {
+impl<P: Platform> UdpDescription<P> {
     /// `waiters` are notified of its events.
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         let state = UdpSocketState { socket: None, peeked: None, hop_limit: None };
-        UdpSocket { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
+        UdpDescription { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
     pub(crate) fn addresses(&self, stack: &Stack<P>) -> (Option<SocketAddr>, Option<SocketAddr>) {

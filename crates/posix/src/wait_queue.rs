@@ -15,7 +15,7 @@ use stack::socket::Readiness;
 use stack::socket::readiness::Watch;
 use sync::{Lock, LockClass, LockKind, Parker, Platform};
 
-use crate::epoll::{Instance, Key};
+use crate::epoll::{Instance, RegistrationKey};
 
 /// Bits of `epoll`, which are those of `poll` as well.
 pub(crate) mod bits {
@@ -53,7 +53,7 @@ pub(crate) enum Waiter<P: Platform> {
     /// A thread in a blocking call.
     Thread(Arc<Parker<P>>),
     /// An `epoll` instance, and its key for the descriptor.
-    Epoll(Weak<Instance<P>>, Key),
+    Epoll(Weak<Instance<P>>, RegistrationKey),
 }
 
 impl<P: Platform> Clone for Waiter<P> {
@@ -65,19 +65,19 @@ impl<P: Platform> Clone for Waiter<P> {
     }
 }
 
-struct Entry<P: Platform> {
-    ticket: Ticket,
+struct QueuedWaiter<P: Platform> {
+    ticket: WaitTicket,
     bits: u32,
     waiter: Waiter<P>,
 }
 
 /// A waiter's name in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub(crate) struct WaitTicket(u64);
 
 /// The waiters of one open file description. Any thread.
 pub(crate) struct WaitQueue<P: Platform> {
-    entries: Lock<(u64, Vec<Entry<P>>), P>,
+    entries: Lock<(u64, Vec<QueuedWaiter<P>>), P>,
 }
 
 impl<P: Platform> WaitQueue<P> {
@@ -87,16 +87,16 @@ impl<P: Platform> WaitQueue<P> {
     }
 
     /// Notifies `waiter` of everything in `bits` until it leaves.
-    pub(crate) fn join(&self, bits: u32, waiter: Waiter<P>) -> Ticket {
+    pub(crate) fn join(&self, bits: u32, waiter: Waiter<P>) -> WaitTicket {
         let mut entries = self.entries.lock();
         entries.0 += 1;
-        let ticket = Ticket(entries.0);
-        entries.1.push(Entry { ticket, bits: bits | bits::ALWAYS, waiter });
+        let ticket = WaitTicket(entries.0);
+        entries.1.push(QueuedWaiter { ticket, bits: bits | bits::ALWAYS, waiter });
         ticket
     }
 
     /// Ends what [`WaitQueue::join`] began.
-    pub(crate) fn leave(&self, ticket: Ticket) {
+    pub(crate) fn leave(&self, ticket: WaitTicket) {
         let mut entries = self.entries.lock();
         let place = entries.1.iter().position(|entry| entry.ticket == ticket);
         let left = place.map(|place| entries.1.swap_remove(place));

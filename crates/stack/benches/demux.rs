@@ -8,7 +8,7 @@ use std::time::Instant;
 use observe::Time;
 use stack::secrets::Secrets;
 use stack::table::index::Index;
-use stack::timers::{Timer, Wheel};
+use stack::timers::{TimerPlace, Wheel};
 use wire::FourTuple;
 
 /// As large as a connection with its PCB.
@@ -67,7 +67,7 @@ fn main() {
     }
     let mut wheel = Wheel::new(Time::ZERO);
     let slots = 16_384;
-    let mut timers = vec![Timer::UNARMED; slots as usize];
+    let mut timers = vec![TimerPlace::UNARMED; slots as usize];
     let mut now = 0u64;
     let ns = time(lookups, |n| {
         let slot = n % slots;

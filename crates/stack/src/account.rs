@@ -4,7 +4,7 @@
 //! An event reports in its outbox what it has allocated or released. The thread that ran it records that here, and the
 //! next event receives the scarcity as a value ([`Account::scarcity`], one load).
 //!
-//! Each cell has its own [`Entry`]; where connections are behind locks, each thread has one. An entry has one writer at
+//! Each cell has its own [`AccountEntry`]; where connections are behind locks, each thread has one. An entry has one writer at
 //! a time, which uses plain loads and stores. An amount is added to the stack's total, and scarcity evaluated again,
 //! only when it has moved by more than a *quantum* since it was last added. A single entry is itself the total and
 //! needs no read-modify-write. A quantum is a small part of the limit, and 0 where the limit is small: limits of a few
@@ -57,12 +57,12 @@ const PART: u64 = 16;
 
 /// The amounts of one cell or one thread: allocated minus released, in two's complement, because memory may be
 /// allocated here and released elsewhere.
-pub(crate) struct Entry<P: Platform> {
+pub(crate) struct AccountEntry<P: Platform> {
     lines: [Line<P>; 3],
     writers: Writers,
 }
 
-/// One resource in an [`Entry`].
+/// One resource in an [`AccountEntry`].
 struct Line<P: Platform> {
     amount: P::AtomicU64,
     /// The part of the amount that is in the total.
@@ -71,25 +71,25 @@ struct Line<P: Platform> {
     quantum: P::AtomicU64,
 }
 
-impl<P: Platform> Entry<P> {
+impl<P: Platform> AccountEntry<P> {
     fn new(writers: Writers) -> Self {
         let zero = || P::AtomicU64::new(0);
         let line = |_| Line { amount: zero(), settled: zero(), quantum: zero() };
-        Entry { lines: std::array::from_fn(line), writers }
+        AccountEntry { lines: std::array::from_fn(line), writers }
     }
 }
 
 /// The entries of cells.
-struct Cells<P: Platform> {
-    entries: Vec<Arc<CachePadded<Entry<P>>>>,
+struct CellAccounts<P: Platform> {
+    entries: Vec<Arc<CachePadded<AccountEntry<P>>>>,
     /// The amounts of closed entries, until the next opened entry takes them over; all are in the total.
     left: [u64; 3],
 }
 
 /// See the head of this file. Any thread.
 pub(crate) struct Account<P: Platform> {
-    cells: Lock<Cells<P>, P>,
-    threads: PerThread<Entry<P>, P>,
+    cells: Lock<CellAccounts<P>, P>,
+    threads: PerThread<AccountEntry<P>, P>,
     /// Cells that have an entry.
     opened: P::AtomicUsize,
     total: CachePadded<[P::AtomicU64; 3]>,
@@ -114,8 +114,12 @@ impl<P: Platform> Account<P> {
     /// An empty account. A resource with a limit of 0 is scarce at once.
     pub(crate) fn new(config: &tcp::Config) -> Self {
         let account = Account {
-            cells: Lock::new(LockKind::Blocking, LockClass::Accounts, Cells { entries: Vec::new(), left: [0; 3] }),
-            threads: PerThread::new(Entry::new),
+            cells: Lock::new(
+                LockKind::Blocking,
+                LockClass::Accounts,
+                CellAccounts { entries: Vec::new(), left: [0; 3] },
+            ),
+            threads: PerThread::new(AccountEntry::new),
             opened: P::AtomicUsize::new(0),
             total: CachePadded::new(std::array::from_fn(|_| P::AtomicU64::new(0))),
             fragments: P::AtomicU64::new(0),
@@ -127,8 +131,8 @@ impl<P: Platform> Account<P> {
     }
 
     /// An entry for one more cell. It takes over the amounts of closed entries.
-    pub(crate) fn open(&self) -> Arc<CachePadded<Entry<P>>> {
-        let entry = Arc::new(CachePadded::new(Entry::<P>::new(Writers::One)));
+    pub(crate) fn open(&self) -> Arc<CachePadded<AccountEntry<P>>> {
+        let entry = Arc::new(CachePadded::new(AccountEntry::<P>::new(Writers::One)));
         let mut cells = self.cells.lock();
         for (line, left) in entry.lines.iter().zip(std::mem::take(&mut cells.left)) {
             line.amount.store(left, Ordering::Relaxed);
@@ -141,7 +145,7 @@ impl<P: Platform> Account<P> {
 
     /// Closes the entry of a cell that has released its connections, which keep their charges for the cells that they
     /// move to. At rest.
-    pub(crate) fn close(&self, entry: &Arc<CachePadded<Entry<P>>>) {
+    pub(crate) fn close(&self, entry: &Arc<CachePadded<AccountEntry<P>>>) {
         let mut cells = self.cells.lock();
         self.move_out(entry, &mut cells.left);
         cells.entries.retain(|other| !Arc::ptr_eq(other, entry));
@@ -155,7 +159,7 @@ impl<P: Platform> Account<P> {
     }
 
     /// Adds an entry's amounts to the total and to `left`.
-    fn move_out(&self, entry: &Entry<P>, left: &mut [u64; 3]) {
+    fn move_out(&self, entry: &AccountEntry<P>, left: &mut [u64; 3]) {
         for ((line, total), left) in entry.lines.iter().zip(self.total.iter()).zip(left) {
             let amount = line.amount.swap(0, Ordering::Relaxed);
             let settled = line.settled.swap(0, Ordering::Relaxed);
@@ -171,7 +175,7 @@ impl<P: Platform> Account<P> {
 
     /// The entry of the calling thread, for connections behind locks.
     #[inline]
-    pub(crate) fn here(&self) -> &Entry<P> {
+    pub(crate) fn here(&self) -> &AccountEntry<P> {
         self.threads.here()
     }
 
@@ -183,14 +187,14 @@ impl<P: Platform> Account<P> {
 
     /// Records that the connection with `charge` has allocated `bytes` more (negative: released them).
     #[inline(always)]
-    pub(crate) fn take_memory(&self, entry: &Entry<P>, charge: &mut Charge, bytes: i64, config: &tcp::Config) {
+    pub(crate) fn take_memory(&self, entry: &AccountEntry<P>, charge: &mut Charge, bytes: i64, config: &tcp::Config) {
         charge.memory += bytes;
         self.enter(entry, Resource::Memory, bytes, config);
     }
 
     /// Enters that the receive queue of a datagram socket has grown by so many bytes (negative: shrunk).
     #[inline]
-    pub(crate) fn take_datagrams(&self, entry: &Entry<P>, bytes: i64, config: &tcp::Config) {
+    pub(crate) fn take_datagrams(&self, entry: &AccountEntry<P>, bytes: i64, config: &tcp::Config) {
         if bytes != 0 {
             self.enter(entry, Resource::Memory, bytes, config);
         }
@@ -207,7 +211,7 @@ impl<P: Platform> Account<P> {
     }
 
     /// Charges a connection that enters a table for what its buffers already hold: data of its SYN.
-    pub(crate) fn begin(&self, entry: &Entry<P>, charge: &mut Charge, pcb: &tcp::Pcb, config: &tcp::Config) {
+    pub(crate) fn begin(&self, entry: &AccountEntry<P>, charge: &mut Charge, pcb: &tcp::Pcb, config: &tcp::Config) {
         let memory = pcb.memory();
         if memory != 0 {
             self.take_memory(entry, charge, memory, config);
@@ -215,7 +219,13 @@ impl<P: Platform> Account<P> {
     }
 
     /// Records the new standing of the connection with `charge`.
-    pub(crate) fn count(&self, entry: &Entry<P>, charge: &mut Charge, standing: LimitClass, config: &tcp::Config) {
+    pub(crate) fn count(
+        &self,
+        entry: &AccountEntry<P>,
+        charge: &mut Charge,
+        standing: LimitClass,
+        config: &tcp::Config,
+    ) {
         let before = std::mem::replace(&mut charge.standing, standing);
         if before != standing {
             Resource::of(before).into_iter().for_each(|resource| self.enter(entry, resource, -1, config));
@@ -224,7 +234,7 @@ impl<P: Platform> Account<P> {
     }
 
     /// The connection that has this charge is gone.
-    pub(crate) fn discharge(&self, entry: &Entry<P>, mut charge: Charge, config: &tcp::Config) {
+    pub(crate) fn discharge(&self, entry: &AccountEntry<P>, mut charge: Charge, config: &tcp::Config) {
         self.count(entry, &mut charge, LimitClass::Free, config);
         if charge.memory != 0 {
             self.enter(entry, Resource::Memory, -charge.memory, config);
@@ -232,7 +242,7 @@ impl<P: Platform> Account<P> {
     }
 
     #[inline(always)]
-    fn enter(&self, entry: &Entry<P>, resource: Resource, change: i64, config: &tcp::Config) {
+    fn enter(&self, entry: &AccountEntry<P>, resource: Resource, change: i64, config: &tcp::Config) {
         let line = &entry.lines[resource as usize];
         let now = if entry.writers == Writers::One {
             let now = line.amount.load(Ordering::Relaxed).wrapping_add(change as u64);
@@ -313,7 +323,7 @@ impl<P: Platform> Account<P> {
 
     /// The sum of all entries; exact at rest.
     pub(crate) fn sum(&self, resource: Resource) -> u64 {
-        let amount = |entry: &Entry<P>| entry.lines[resource as usize].amount.load(Ordering::Relaxed);
+        let amount = |entry: &AccountEntry<P>| entry.lines[resource as usize].amount.load(Ordering::Relaxed);
         let cells = self.cells.lock();
         let left = cells.left[resource as usize];
         let in_cells = cells.entries.iter().map(|entry| amount(entry)).fold(left, u64::wrapping_add);
@@ -335,7 +345,7 @@ impl<P: Platform> Account<P> {
     #[cold]
     pub(crate) fn limits_changed(&self, config: &tcp::Config) {
         let settle_next =
-            |entry: &Entry<P>| entry.lines.iter().for_each(|line| line.quantum.store(0, Ordering::Relaxed));
+            |entry: &AccountEntry<P>| entry.lines.iter().for_each(|line| line.quantum.store(0, Ordering::Relaxed));
         self.cells.lock().entries.iter().for_each(|entry| settle_next(entry));
         self.threads.iter().for_each(settle_next);
         for resource in RESOURCES {
@@ -369,7 +379,7 @@ mod tests {
         tcp::Config { max_time_wait: LIMIT as u32, ..tcp::Config::default() }
     }
 
-    fn enter(account: &Account<Real>, entry: &Entry<Real>, count: i64, config: &tcp::Config) {
+    fn enter(account: &Account<Real>, entry: &AccountEntry<Real>, count: i64, config: &tcp::Config) {
         let (before, after) = match count {
             0.. => (LimitClass::Free, LimitClass::TimeWait),
             _ => (LimitClass::TimeWait, LimitClass::Free),

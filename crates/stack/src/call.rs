@@ -7,8 +7,8 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Event, Outbox, PcbAccess, Peek, Receive, ReportUnread, Send, SendMore, SendRecord, SendUrgent,
-    SetOption, Shutdown, Status, TakeError,
+    Abort, Close, Outbox, PcbAccess, Peek, Receive, ReportUnread, Send, SendMore, SendRecord, SendUrgent, SetOption,
+    Shutdown, Status, TakeError, TcpEvent,
 };
 
 use wire::rss::Toeplitz;
@@ -88,19 +88,19 @@ pub enum Reply {
     /// To `Open`: where the connection lives now.
     Opened(Result<Key, OpenRefused>),
     /// To `Send`, `SendUrgent`, `SendRecord` and `SendMore`.
-    Sent(<Send as Event>::Reply),
+    Sent(<Send as TcpEvent>::Reply),
     /// To `Receive`.
-    Received(<Receive as Event>::Reply),
+    Received(<Receive as TcpEvent>::Reply),
     /// To `Peek`.
-    Peeked(<Peek as Event>::Reply),
+    Peeked(<Peek as TcpEvent>::Reply),
     /// To `Shutdown`.
-    ShutDown(<Shutdown as Event>::Reply),
+    ShutDown(<Shutdown as TcpEvent>::Reply),
     /// To `Status`.
-    Status(Box<<Status as Event>::Reply>),
+    Status(Box<<Status as TcpEvent>::Reply>),
     /// To `SetOption`.
-    OptionSet(<SetOption as Event>::Reply),
+    OptionSet(<SetOption as TcpEvent>::Reply),
     /// To `TakeError`.
-    Failure(<TakeError as Event>::Reply),
+    Failure(<TakeError as TcpEvent>::Reply),
     /// To `ReportUnread`, `Close` and `Abort`, and to a change of replicas.
     Done,
     /// To a call on a datagram socket that was sent to its home.
@@ -175,13 +175,13 @@ pub enum Ingress {
     /// A parsed TCP segment; its flow determines the cell.
     Segment(ArrivingSegment),
     /// A UDP datagram, still with its header.
-    Datagram(Datagram),
+    Datagram(ArrivingDatagram),
     /// An ICMP error about one of our connections.
     IcmpError {
         /// Hash of the flow that the error is about.
         hash: u32,
         /// The error.
-        error: ip::IcmpError,
+        error: ip::ReceivedIcmpError,
     },
     /// The device has room again for a connection that had to stop sending.
     TransmitReady(Target),
@@ -229,7 +229,7 @@ pub struct ArrivingSegment {
 }
 
 /// A UDP datagram on its way to its socket.
-pub struct Datagram {
+pub struct ArrivingDatagram {
     /// Its tuple, as seen from here.
     pub tuple: wire::FourTuple,
     /// UDP header and payload; the checksum has not been verified.

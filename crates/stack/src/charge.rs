@@ -8,7 +8,7 @@ use pktbuf::PktBuf;
 use sync::{Object, Platform, Step};
 
 use crate::call::{Call, Reply};
-use crate::handoff::Message;
+use crate::handoff::CellMessage;
 use crate::socket::TcpSocket;
 
 /// Bytes of headers and metadata that IP and TCP read of a received frame.
@@ -95,7 +95,7 @@ pub fn answer<P: Platform>(reply: &Reply) {
 
 /// Messages are put into a queue (`write`) or taken from it.
 #[inline(always)]
-pub fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a Message<P>>, write: bool) {
+pub fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a CellMessage<P>>, write: bool) {
     if P::CHARGED {
         for message in messages {
             P::work(Step::Message, 1);

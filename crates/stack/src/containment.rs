@@ -85,13 +85,13 @@ impl fmt::Display for Failure {
 
 /// A connection that was ended while a panic unwound out of its cell, with the thread's index; the code that contains
 /// the panic notifies its user.
-type Owed<P> = (usize, Arc<TcpSocket<P>>);
+type PendingNotice<P> = (usize, Arc<TcpSocket<P>>);
 
 /// The panics of one stack. Any thread.
 pub struct Failures<P: Platform> {
     contains: bool,
     kept: Lock<VecDeque<Failure>, P>,
-    pending: Lock<Vec<Owed<P>>, P>,
+    pending: Lock<Vec<PendingNotice<P>>, P>,
     has_pending: P::AtomicBool,
 }
 

@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use sync::{Platform, Writers};
 
 use crate::links::Links;
-use crate::socket::poll::Number;
-use crate::socket::readiness::Waiter;
+use crate::socket::poll::MemberNumber;
+use crate::socket::readiness::ReadinessWaiter;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
 
 /// Effects to perform once the guard is dropped. Make one for each guard, or for each batch of events under one guard.
 pub struct DeferredEffects<P: Platform> {
     /// Members of `set` with a readiness edge: nearly all wake-ups. Their bits are set already.
-    members: SmallVec<[Number; 4]>,
+    members: SmallVec<[MemberNumber; 4]>,
     /// The poll set of the first edge: one reference for a batch of them.
     set: Option<Arc<PollSet<P>>>,
     /// Other sockets with a readiness edge. Their bits are set as well.
@@ -83,12 +83,12 @@ impl<P: Platform> DeferredEffects<P> {
     #[inline]
     fn noted(&mut self, socket: &ReadyState<P>, bits: Readiness, writers: Writers) -> bool {
         let (set, number) = match socket.rise(bits, writers) {
-            Waiter::None => {
+            ReadinessWaiter::None => {
                 sync::walk::note(file!(), "the socket's user finds it ready: nobody sleeps on it");
                 return true;
             }
-            Waiter::Member(set, number) => (set, number),
-            Waiter::Other => {
+            ReadinessWaiter::Member(set, number) => (set, number),
+            ReadinessWaiter::Other => {
                 self.used = true;
                 return false;
             }

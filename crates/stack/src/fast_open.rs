@@ -11,18 +11,18 @@ use tcp::config::FastOpenMode;
 use tcp::fast_open::{DestinationUpdate, Offer};
 
 /// The cache of servers.
-pub struct Destinations<P: Platform> {
+pub struct SharedDestinations<P: Platform> {
     known: Lock<tcp::fast_open::Destinations, P>,
 }
 
-impl<P: Platform> Default for Destinations<P> {
+impl<P: Platform> Default for SharedDestinations<P> {
     fn default() -> Self {
         let known = tcp::fast_open::Destinations::default();
-        Destinations { known: Lock::new(LockKind::Blocking, LockClass::Destinations, known) }
+        SharedDestinations { known: Lock::new(LockKind::Blocking, LockClass::Destinations, known) }
     }
 }
 
-impl<P: Platform> Destinations<P> {
+impl<P: Platform> SharedDestinations<P> {
     /// What an open with payload may put on its SYN to `remote`. `mss` is that of the route.
     pub fn offer(&self, remote: IpAddr, mss: u16, mode: FastOpenMode, now: Time) -> Offer {
         self.known.lock().offer(remote, mss, mode, now)

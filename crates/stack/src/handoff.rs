@@ -1,7 +1,7 @@
 //! Work that crosses threads: a message, and the slot in which a caller waits for the answer.
 //!
-//! Used by the architectures in which a thread other than the caller runs the event. [`Message::run`]
-//! (`arch/mailbox.rs`) runs a message in a cell and returns the reply as an [`Answer`]. The answer is delivered once
+//! Used by the architectures in which a thread other than the caller runs the event. [`CellMessage::run`]
+//! (`arch/mailbox.rs`) runs a message in a cell and returns the reply as an [`PendingReply`]. The answer is delivered once
 //! the cell has been left and the effects have been performed, because the woken caller may call back at once, on this
 //! very thread.
 //!
@@ -17,7 +17,7 @@ use crate::flow::Target;
 use crate::udp_call::UdpCall;
 
 /// One piece of work for the runner of a cell.
-pub enum Message<P: Platform> {
+pub enum CellMessage<P: Platform> {
     /// From a device or timer; no caller waits.
     Ingress(Ingress),
     /// A user's call; the caller sleeps at the slot.
@@ -32,15 +32,15 @@ pub enum Message<P: Platform> {
 
 /// The answer to a message, not delivered yet.
 #[must_use = "a caller sleeps until the answer is given"]
-pub struct Answer<P: Platform> {
+pub struct PendingReply<P: Platform> {
     reply: Reply,
     asker: ReplySender<P>,
 }
 
-impl<P: Platform> Answer<P> {
+impl<P: Platform> PendingReply<P> {
     /// `reply` for the caller that waits at `asker`.
     pub fn new(reply: Reply, asker: ReplySender<P>) -> Self {
-        Answer { reply, asker }
+        PendingReply { reply, asker }
     }
 
     /// Wakes the caller. The cell has been released, and the deferred effects have been performed.

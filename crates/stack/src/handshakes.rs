@@ -13,7 +13,7 @@ use std::sync::Arc;
 use observe::{Counters, DropReason, Time};
 use sync::Platform;
 use tcp::fast_open::CookieKeys;
-use tcp::handshake::{self, Answer, Opened, SynCache};
+use tcp::handshake::{self, SynCache, SynOutcome, SynResponse};
 use tcp::{
     ConnectionOptions, HalfOpen, Isn, ListenParams, Outbox, PathUpdate, Pcb, Progress, Readiness, Segment, TableChange,
     syn_cookie,
@@ -73,13 +73,13 @@ impl<P: Platform> Default for Handshakes<P> {
 }
 
 /// A half-open connection between two places.
-pub(crate) struct Moving<P: Platform> {
+pub(crate) struct MovingHandshake<P: Platform> {
     half_open: HalfOpen,
     kept: Kept<P>,
     hash: u32,
 }
 
-impl<P: Platform> Moving<P> {
+impl<P: Platform> MovingHandshake<P> {
     /// The hash of its flow.
     pub(crate) fn flow_hash(&self) -> u32 {
         self.half_open.flow_hash()
@@ -88,15 +88,15 @@ impl<P: Platform> Moving<P> {
 
 impl<P: Platform> Handshakes<P> {
     /// Takes out every half-open connection, to move it to other places.
-    pub(crate) fn take(&mut self) -> Vec<Moving<P>> {
+    pub(crate) fn take(&mut self) -> Vec<MovingHandshake<P>> {
         let entries = std::mem::take(&mut self.cache).into_entries();
-        entries.map(|(half_open, kept, hash)| Moving { half_open, kept, hash }).collect()
+        entries.map(|(half_open, kept, hash)| MovingHandshake { half_open, kept, hash }).collect()
     }
 
     /// Inserts half-open connections from other places.
-    pub(crate) fn restore(&mut self, mut moving: Vec<Moving<P>>, config: &tcp::Config, now: Time) {
+    pub(crate) fn restore(&mut self, mut moving: Vec<MovingHandshake<P>>, config: &tcp::Config, now: Time) {
         moving.sort_by_key(|moving| moving.half_open.deadline(config, now));
-        for Moving { half_open, kept, hash } in moving {
+        for MovingHandshake { half_open, kept, hash } in moving {
             self.cache.insert(half_open, kept, hash, config, now);
         }
     }
@@ -170,14 +170,16 @@ impl<P: Platform> Handshakes<P> {
         let opened = handshake::syn_arrives(answer, &params, arrival, secrets, &mut out, now);
         shared.egress().emit(&flow, &mut route, &mut out, deferred);
         match opened {
-            Ok(Opened::HalfOpen(half_open)) => {
+            Ok(SynOutcome::HalfOpen(half_open)) => {
                 self.routes.note(peer, &route);
                 let kept = Kept { listener, route, absent };
                 self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
                 None
             }
-            Ok(Opened::Early(pcb)) => Some(Child::new((flow, absent), pcb, route, Admission::Early(listener), &out)),
-            Ok(Opened::CookieSent) => {
+            Ok(SynOutcome::Early(pcb)) => {
+                Some(Child::new((flow, absent), pcb, route, Admission::Early(listener), &out))
+            }
+            Ok(SynOutcome::CookieSent) => {
                 listener.note_cookie(now);
                 None
             }
@@ -218,7 +220,7 @@ impl<P: Platform> Handshakes<P> {
     }
 
     /// An ICMP error about a segment of a half-open connection, which it may end.
-    pub(crate) fn icmp_error(&mut self, slot: u32, error: &ip::IcmpError, counters: &Counters) {
+    pub(crate) fn icmp_error(&mut self, slot: u32, error: &ip::ReceivedIcmpError, counters: &Counters) {
         let IcmpReport::Error(error) = report(error, |_, _| None) else { return };
         let Some((half_open, _)) = self.cache.get_mut(slot) else { return };
         if !half_open.is_quoted(&error) {
@@ -277,7 +279,7 @@ fn admit<P: Platform>(
     listener: &ListenerShared<P>,
     syn: &Segment,
     now: Time,
-) -> Result<Answer, DropReason> {
+) -> Result<SynResponse, DropReason> {
     let config = shared.control().tcp();
     let limit = listener.fast_open_limit(config.fast_open);
     let keys = (limit > 0).then(|| {
@@ -289,7 +291,7 @@ fn admit<P: Platform>(
         listener.abandon();
     }
     match answer? {
-        Answer::Early { .. } if !listener.admit_fast_open(limit, now) => Ok(answer?.without_fast_open()),
+        SynResponse::Early { .. } if !listener.admit_fast_open(limit, now) => Ok(answer?.without_fast_open()),
         answer => Ok(answer),
     }
 }

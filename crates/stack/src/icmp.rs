@@ -15,7 +15,10 @@ pub enum IcmpReport {
 }
 
 /// Interprets an ICMP error about a TCP segment. `estimate` evaluates a reported path MTU.
-pub fn report(error: &ip::IcmpError, estimate: impl FnOnce(&ip::IcmpError, u32) -> Option<Estimate>) -> IcmpReport {
+pub fn report(
+    error: &ip::ReceivedIcmpError,
+    estimate: impl FnOnce(&ip::ReceivedIcmpError, u32) -> Option<Estimate>,
+) -> IcmpReport {
     let Some(seq) = error.seq.filter(|_| error.protocol == wire::protocol::TCP) else { return IcmpReport::Nothing };
     let kind = match error.meaning() {
         IcmpMeaning::PacketTooBig { mtu } => {

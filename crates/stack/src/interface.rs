@@ -10,17 +10,17 @@ use sync::{Platform, Versioned};
 use crate::flow::Target;
 
 /// See the head of the file.
-pub struct Interface<P: Platform> {
+pub struct StackInterface<P: Platform> {
     /// Its addresses, with what follows from them. Read for every packet, replaced when an address is added or removed.
     pub view: Versioned<InterfaceView, P>,
     /// Numbers of its ports.
     ports: Box<[usize]>,
 }
 
-impl<P: Platform> Interface<P> {
+impl<P: Platform> StackInterface<P> {
     /// With these addresses, over ports of these numbers.
     pub fn new(view: InterfaceView, ports: Vec<usize>) -> Self {
-        Interface { view: Versioned::new(view), ports: ports.into() }
+        StackInterface { view: Versioned::new(view), ports: ports.into() }
     }
 
     /// Numbers of its ports.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ip::autoconf::Autoconf;
-use ip::{Effects, ErrorKind, Fragment, Reassembled, ReassemblyTable};
+use ip::{ErrorKind, Fragment, NeighbourEffects, Reassembled, ReassemblyTable};
 use observe::{Counters, Time};
 use smallvec::{SmallVec, smallvec};
 use sync::{Lock, LockClass, LockKind, Platform};
@@ -86,11 +86,11 @@ impl<P: Platform> Internet<P> {
         &self,
         egress: &Egress<P>,
         interface: usize,
-        effects: Effects,
+        effects: NeighbourEffects,
         now: Time,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
-    ) -> SmallVec<[ip::IcmpError; 2]> {
+    ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
         if effects.changed {
             egress.routes().invalidate();
         }
@@ -143,7 +143,7 @@ impl<P: Platform> Internet<P> {
         now: Time,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
-    ) -> SmallVec<[ip::IcmpError; 2]> {
+    ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
         self.deadline.start_again(now);
         egress.routes().timeouts(now);
         let mut fragments = self.fragments.lock();

@@ -82,6 +82,6 @@ pub use ip::{Cidr, ParseCidrError, ParseRouteError, Route, RouteAttributes, Rout
 pub use rx::Driver;
 
 pub use stack::{
-    BindRefused, BuildError, ConnectRefused, InterfaceConfig, InterfaceOverPorts, JoinRefused, Stack, StackConfig,
+    BindRefused, ConnectRefused, InterfaceConfig, InterfaceOverPorts, JoinRefused, Stack, StackConfig, StackError,
 };
 pub use stats::StackStats;

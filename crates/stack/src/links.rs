@@ -14,13 +14,13 @@ use sync::Platform;
 
 use crate::alarm::{Alarms, ROOM_NAP};
 use crate::clock::BatchClock;
-use crate::interface::{Interface, Ports};
+use crate::interface::{Ports, StackInterface};
 
 /// See the head of the file.
 pub struct Links<P: Platform> {
     clock: BatchClock<P>,
     /// By index. The last is the loopback interface.
-    interfaces: Vec<Interface<P>>,
+    interfaces: Vec<StackInterface<P>>,
     /// Devices, by number.
     ports: Ports<P>,
     /// By port.
@@ -33,10 +33,11 @@ impl<P: Platform> Links<P> {
     /// These interfaces over these ports, served by receive threads with these alarms.
     pub(crate) fn new(
         clock: BatchClock<P>,
-        (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
+        (interfaces, ports): (Vec<StackInterface<P>>, Ports<P>),
         alarms: Arc<Alarms<P>>,
     ) -> Self {
-        let owner = |port| interfaces.iter().position(|interface: &Interface<P>| interface.ports().contains(&port));
+        let owner =
+            |port| interfaces.iter().position(|interface: &StackInterface<P>| interface.ports().contains(&port));
         let interface_of = (0..ports.iter().len()).map(owner).collect();
         Links { clock, interfaces, ports, interface_of, alarms }
     }
@@ -48,7 +49,7 @@ impl<P: Platform> Links<P> {
     }
 
     /// Interfaces by index: the configured ones, and last the loopback interface.
-    pub fn interfaces(&self) -> &[Interface<P>] {
+    pub fn interfaces(&self) -> &[StackInterface<P>] {
         &self.interfaces
     }
 

@@ -24,7 +24,7 @@ use sync::{Atomic, CachePadded, LockKind, Ordering, Platform};
 use wire::Framing;
 
 use crate::alarm::Alarms;
-use crate::interface::{Interface, Port};
+use crate::interface::{Port, StackInterface};
 use crate::links::Links;
 use crate::tx::Egress;
 
@@ -41,12 +41,12 @@ const MOST_RING_FRAMES: usize = 512;
 const LEAST_RING_FRAMES: usize = 64;
 
 /// The flags, one for each receive queue, by which senders announce frames.
-struct Flags<P: Platform> {
+struct AnnouncedQueues<P: Platform> {
     raised: Box<[CachePadded<P::AtomicBool>]>,
     alarms: Arc<Alarms<P>>,
 }
 
-impl<P: Platform> Flags<P> {
+impl<P: Platform> AnnouncedQueues<P> {
     /// The driver of this queue must check for frames. The caller has put them into the ring and holds no guard.
     fn raise(&self, queue: usize) {
         // A read-modify-write: a driver that clears the flag sees the frames of all senders that found it set.
@@ -58,7 +58,7 @@ impl<P: Platform> Flags<P> {
     }
 }
 
-impl<P: Platform> Notify for Flags<P> {
+impl<P: Platform> Notify for AnnouncedQueues<P> {
     fn notify(&self, receivers: &BitSet) {
         receivers.for_each(|queue| self.raise(queue));
     }
@@ -67,7 +67,7 @@ impl<P: Platform> Notify for Flags<P> {
 /// The transmitting half of a queue.
 struct Sender<P: Platform> {
     queue: Box<dyn TxQueue>,
-    flags: Arc<Flags<P>>,
+    flags: Arc<AnnouncedQueues<P>>,
 }
 
 impl<P: Platform> TxQueue for Sender<P> {
@@ -100,15 +100,15 @@ impl<P: Platform> TxQueue for Sender<P> {
 }
 
 /// The receiving half of a queue: belongs to one driver.
-pub struct Receiver<P: Platform> {
+pub struct LoopbackReceiver<P: Platform> {
     /// The queue. No thread sleeps on it.
     pub queue: Box<dyn RxQueue>,
-    flags: Arc<Flags<P>>,
+    flags: Arc<AnnouncedQueues<P>>,
     index: usize,
 }
 
-impl<P: Platform> Receiver<P> {
-    /// Whether frames may have arrived since [`Receiver::begin`].
+impl<P: Platform> LoopbackReceiver<P> {
+    /// Whether frames may have arrived since [`LoopbackReceiver::begin`].
     #[inline]
     pub fn has_frames(&self) -> bool {
         self.flags.raised[self.index].load(Ordering::Relaxed)
@@ -128,7 +128,7 @@ impl<P: Platform> Receiver<P> {
 /// The device under the port.
 struct Loopback<P: Platform> {
     memory: MemDevice,
-    flags: Arc<Flags<P>>,
+    flags: Arc<AnnouncedQueues<P>>,
 }
 
 impl<P: Platform> Device for Loopback<P> {
@@ -156,16 +156,16 @@ pub fn open<P: Platform>(
     rss_key: [u8; 40],
     first_queue: usize,
     alarms: &Arc<Alarms<P>>,
-) -> (Port<P>, Vec<Receiver<P>>) {
+) -> (Port<P>, Vec<LoopbackReceiver<P>>) {
     let queues = drivers.clamp(1, MOST_QUEUES);
     let ring_frames = (FRAMES / queues).clamp(LEAST_RING_FRAMES, MOST_RING_FRAMES);
     let (framing, checksum_offload) = (Framing::Packet, true);
     let config = MemConfig { queues, mtu: MTU, ring_frames, framing, checksum_offload, rss_key, ..Default::default() };
     let raised = (0..queues).map(|_| CachePadded::new(P::AtomicBool::new(false))).collect();
-    let flags = Arc::new(Flags { raised, alarms: alarms.clone() });
+    let flags = Arc::new(AnnouncedQueues { raised, alarms: alarms.clone() });
     let mut device = Loopback { memory: mem::loopback::<P>(config), flags: flags.clone() };
     let (port, queues) = Port::open(&mut device, LockKind::Blocking, first_queue).expect("a new device has its queues");
-    let receiver = |(index, queue)| Receiver { queue, flags: flags.clone(), index };
+    let receiver = |(index, queue)| LoopbackReceiver { queue, flags: flags.clone(), index };
     (port, queues.into_iter().enumerate().map(receiver).collect())
 }
 
@@ -182,7 +182,7 @@ impl<P: Platform> Links<P> {
     }
 
     /// The configured interfaces, by index: all but the loopback interface.
-    pub fn attached(&self) -> &[Interface<P>] {
+    pub fn attached(&self) -> &[StackInterface<P>] {
         &self.interfaces()[..self.loopback()]
     }
 

@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ip::neighbour::{Discovery, Timing};
-use ip::{Effects, InterfaceView, LinkHeader, NeighbourTable, Resolution};
+use ip::neighbour::{Discovery, NeighbourTiming};
+use ip::{InterfaceView, LinkHeader, NeighbourEffects, NeighbourTable, Resolution};
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use smallvec::{SmallVec, smallvec};
@@ -53,7 +53,7 @@ impl<P: Platform> Neighbours<P> {
     }
 
     /// A router has set the times of neighbour discovery on an interface's link.
-    pub(crate) fn set_timing(&self, interface: usize, timing: Timing) {
+    pub(crate) fn set_timing(&self, interface: usize, timing: NeighbourTiming) {
         self.table(interface).set_timing(timing);
     }
 
@@ -162,7 +162,7 @@ impl<P: Platform> Neighbours<P> {
         packet: &wire::arp::Packet,
         now: Time,
         (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> Effects {
+    ) -> NeighbourEffects {
         let mut table = self.table(interface);
         let effects = table.arp_arrives(now, view, packet, counters);
         self.deadline.note(table.next_deadline(), deferred);
@@ -176,7 +176,7 @@ impl<P: Platform> Neighbours<P> {
         discovery: &Discovery,
         now: Time,
         (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> Effects {
+    ) -> NeighbourEffects {
         let mut table = self.table(interface);
         let effects = table.discovery_arrives(now, view, discovery, counters);
         self.deadline.note(table.next_deadline(), deferred);
@@ -190,7 +190,7 @@ impl<P: Platform> Neighbours<P> {
         now: Time,
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
-    ) -> Effects {
+    ) -> NeighbourEffects {
         let mut table = self.table(interface);
         let effects = table.timeouts(now, counters);
         self.note(interface, &table, deferred);

@@ -27,21 +27,21 @@ pub enum Transport {
 }
 
 /// The ports of one stack. Any thread.
-pub struct Ports<P: Platform> {
+pub struct PortNumbers<P: Platform> {
     bound: Lock<HashSet<(Transport, IpAddr, u16)>, P>,
     counter: P::AtomicU32,
 }
 
-impl<P: Platform> Default for Ports<P> {
+impl<P: Platform> Default for PortNumbers<P> {
     fn default() -> Self {
-        Ports {
+        PortNumbers {
             bound: Lock::new(LockKind::Blocking, LockClass::Control, HashSet::new()),
             counter: P::AtomicU32::new(0),
         }
     }
 }
 
-impl<P: Platform> Ports<P> {
+impl<P: Platform> PortNumbers<P> {
     /// Candidate local ports for a connection to `remote`, each at most once: the dynamic range in a random rotation,
     /// then the registered one.
     pub fn candidates(&self, secrets: &Secrets, local: IpAddr, remote: SocketAddr) -> impl Iterator<Item = u16> {
@@ -62,18 +62,18 @@ impl<P: Platform> Ports<P> {
     ///
     /// # Errors
     /// The port is taken, or none is free.
-    pub fn bind(&self, transport: Transport, secrets: &Secrets, address: SocketAddr) -> Result<SocketAddr, InUse> {
+    pub fn bind(&self, transport: Transport, secrets: &Secrets, address: SocketAddr) -> Result<SocketAddr, PortInUse> {
         let mut bound = self.bound.lock();
         let mut free = |port: u16| {
             let clash = bound.iter().any(|(t, ip, p)| *t == transport && *p == port && overlap(*ip, address.ip()));
             !clash && bound.insert((transport, address.ip(), port))
         };
         if address.port() != 0 {
-            return if free(address.port()) { Ok(address) } else { Err(InUse) };
+            return if free(address.port()) { Ok(address) } else { Err(PortInUse) };
         }
         let start = secrets.port_offset(address.ip(), address.ip(), 0);
         let start = start.wrapping_add(self.counter.fetch_add(1, Ordering::Relaxed));
-        let port = rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).find(|port| free(*port)).ok_or(InUse)?;
+        let port = rotate(*EPHEMERAL.start(), *EPHEMERAL.end(), start).find(|port| free(*port)).ok_or(PortInUse)?;
         Ok(SocketAddr::new(address.ip(), port))
     }
 
@@ -90,7 +90,7 @@ impl<P: Platform> Ports<P> {
 
 /// The port is reserved by another socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InUse;
+pub struct PortInUse;
 
 /// Whether sockets bound to two addresses on one port would compete for a segment.
 fn overlap(one: IpAddr, other: IpAddr) -> bool {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn candidates_cover_every_port_once() {
-        let ports = Ports::<Real>::default();
+        let ports = PortNumbers::<Real>::default();
         let remote = "10.0.0.2:80".parse().unwrap();
         let seen: Vec<u16> = ports.candidates(&Secrets::from_seed(3), "10.0.0.1".parse().unwrap(), remote).collect();
         let distinct: HashSet<u16> = seen.iter().copied().collect();
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_search_begins_behind_what_the_last_one_passed_over() {
-        let ports = Ports::<Real>::default();
+        let ports = PortNumbers::<Real>::default();
         let remote = "10.0.0.2:80".parse().unwrap();
         let secrets = Secrets::from_seed(3);
         let search = || ports.candidates(&secrets, "10.0.0.1".parse().unwrap(), remote);
@@ -144,14 +144,14 @@ mod tests {
 
     #[test]
     fn wildcards_exclude_exact_addresses_and_the_other_way_round() {
-        let ports = Ports::<Real>::default();
+        let ports = PortNumbers::<Real>::default();
         let secrets = Secrets::from_seed(3);
         let bind = |address: &str| ports.bind(Transport::Tcp, &secrets, address.parse().unwrap());
         assert!(bind("10.0.0.1:80").is_ok());
         assert!(bind("10.0.0.2:80").is_ok());
-        assert_eq!(bind("0.0.0.0:80"), Err(InUse));
+        assert_eq!(bind("0.0.0.0:80"), Err(PortInUse));
         assert!(bind("[::]:81").is_ok());
-        assert_eq!(bind("10.0.0.1:81"), Err(InUse));
+        assert_eq!(bind("10.0.0.1:81"), Err(PortInUse));
         assert!(ports.bind(Transport::Udp, &secrets, "10.0.0.1:80".parse().unwrap()).is_ok());
         ports.release(Transport::Tcp, "10.0.0.1:80".parse().unwrap());
         assert!(bind("10.0.0.1:80").is_ok());

@@ -166,7 +166,7 @@ impl<P: Platform> Routes<P> {
     pub(crate) fn estimate(
         &self,
         links: &Links<P>,
-        error: &ip::IcmpError,
+        error: &ip::ReceivedIcmpError,
         reported: u32,
         now: Time,
     ) -> Option<Estimate> {
@@ -204,7 +204,7 @@ impl<P: Platform> Routes<P> {
     }
 
     /// Whether this is a packet-too-big report for a path with an MTU locked by its route.
-    pub(crate) fn is_settled(&self, links: &Links<P>, error: &ip::IcmpError) -> bool {
+    pub(crate) fn is_settled(&self, links: &Links<P>, error: &ip::ReceivedIcmpError) -> bool {
         matches!(error.kind, IcmpErrorKind::PacketTooBig { .. })
             && self.attributes(links, error.tuple.remote_addr).mtu_locked
     }

@@ -21,15 +21,15 @@ use wire::{FourTuple, Framing};
 
 use crate::alarm::ROOM_NAP;
 use crate::arch::RunningArchitecture;
-use crate::arch::running::Slot;
+use crate::arch::running::ArchitectureSlot;
 use crate::attempt::{Panic, attempt};
-use crate::call::{ArrivingSegment, ControlRequest, Datagram, Ingress};
+use crate::call::{ArrivingDatagram, ArrivingSegment, ControlRequest, Ingress};
 use crate::charge;
 use crate::containment::{FaultScope, PANICS_IN_A_ROW};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::interface::{Port, Ports};
-use crate::loopback::Receiver;
+use crate::loopback::LoopbackReceiver;
 use crate::shared::Shared;
 
 /// The most batches that a driver takes before it runs expired timers: together the default size of a queue.
@@ -38,7 +38,7 @@ const MOST_BATCHES: usize = 16;
 const ROOM_TURNS: usize = 64;
 
 /// A receive queue of a driver.
-pub(crate) struct Source<P: Platform> {
+pub(crate) struct RxSource<P: Platform> {
     /// The port that it belongs to.
     pub port: usize,
     /// The interface over the port.
@@ -84,7 +84,7 @@ impl<P: Platform> Inspected<P> {
 }
 
 /// A driver's batches from its queues.
-struct Taken {
+struct DriverBatches {
     /// The clock's reading before the last batch.
     now: Time,
     frames: usize,
@@ -96,7 +96,7 @@ struct Taken {
 pub struct Driver<P: Platform> {
     shared: Arc<Shared<P>>,
     /// The slot with the current architecture; a switch replaces it.
-    slot: Arc<Slot<P>>,
+    slot: Arc<ArchitectureSlot<P>>,
     /// The architecture in `slot` when the latest batch began.
     active: Arc<dyn RunningArchitecture<P>>,
     version: u32,
@@ -104,9 +104,9 @@ pub struct Driver<P: Platform> {
     keeps_batches: bool,
     rss: Toeplitz,
     index: usize,
-    sources: Vec<Source<P>>,
+    sources: Vec<RxSource<P>>,
     /// The loopback queue. Not one of the sources, which end with their devices.
-    loopback: Option<Receiver<P>>,
+    loopback: Option<LoopbackReceiver<P>>,
     /// It was given queues; when all are gone it has no devices left.
     has_devices: bool,
     /// Empty between polls; kept for its memory.
@@ -146,10 +146,10 @@ impl<P: Platform> Drop for Driver<P> {
 impl<P: Platform> Driver<P> {
     pub(crate) fn new(
         shared: &Arc<Shared<P>>,
-        slot: &Arc<Slot<P>>,
+        slot: &Arc<ArchitectureSlot<P>>,
         rss: &Toeplitz,
         index: usize,
-        (sources, loopback): (Vec<Source<P>>, Option<Receiver<P>>),
+        (sources, loopback): (Vec<RxSource<P>>, Option<LoopbackReceiver<P>>),
     ) -> Self {
         let idle = Arc::new(Idle(Parker::new()));
         let own: Arc<dyn Wake> = idle.clone();
@@ -258,7 +258,7 @@ impl<P: Platform> Driver<P> {
 
     /// Takes a device out of use. If it was its interface's last, connections through the interface end, and none can
     /// be opened through it.
-    fn take_down(&self, Source { port, interface, queue, .. }: Source<P>) {
+    fn take_down(&self, RxSource { port, interface, queue, .. }: RxSource<P>) {
         let _ = attempt(|| drop(queue));
         let last = self.shared.routes().set_port_down(self.shared.links(), port, interface, true);
         if let Some(interface) = interface.filter(|_| last) {
@@ -343,33 +343,33 @@ impl<P: Platform> Driver<P> {
     /// Whether there are loopback packets for this driver.
     #[inline]
     fn has_looped(&self) -> bool {
-        self.loopback.as_ref().is_some_and(Receiver::has_frames)
+        self.loopback.as_ref().is_some_and(LoopbackReceiver::has_frames)
     }
 
     /// A queue returned a full batch, and may hold frames that arrived before a deadline that has passed since. They
     /// are processed first, or a thread that was delayed would time out although the peer had answered. The number of
     /// batches is bounded, because frames may arrive as fast as they are processed.
     #[cold]
-    fn catch_up(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
+    fn catch_up(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
         for _ in 0..MOST_BATCHES {
             let due = self.active.next_deadline().is_some_and(|deadline| deadline <= taken.now);
             if !due || !taken.full {
                 return;
             }
             let more = self.take(deferred);
-            *taken = Taken { frames: taken.frames + more.frames, ..more };
+            *taken = DriverBatches { frames: taken.frames + more.frames, ..more };
         }
     }
 
     /// Takes one batch from each queue.
     #[inline]
-    fn take(&mut self, deferred: &mut DeferredEffects<P>) -> Taken {
+    fn take(&mut self, deferred: &mut DeferredEffects<P>) -> DriverBatches {
         let now = self.shared.clock().now();
         self.shared.clock().begin_batch(now);
-        let mut taken = Taken { now, frames: 0, full: false };
+        let mut taken = DriverBatches { now, frames: 0, full: false };
         for index in 0..self.sources.len() {
             let mut vector = std::mem::take(&mut self.vector);
-            let Source { port, interface, framing, inspected, queue } = &mut self.sources[index];
+            let RxSource { port, interface, framing, inspected, queue } = &mut self.sources[index];
             let (interface, framing) = (*interface, *framing);
             self.at = index;
             charge::batch::<P>();
@@ -407,7 +407,7 @@ impl<P: Platform> Driver<P> {
     /// Takes one batch of loopback packets.
     #[cold]
     #[inline(never)]
-    fn take_loopback(&mut self, taken: &mut Taken, deferred: &mut DeferredEffects<P>) {
+    fn take_loopback(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
         let Some(receiver) = &mut self.loopback else { return };
         let mut vector = std::mem::take(&mut self.vector);
         receiver.begin();
@@ -444,7 +444,7 @@ impl<P: Platform> Driver<P> {
 
     /// The connections of a vanished device end, and none can be opened through it until it is back.
     fn check_devices(&mut self) {
-        for Source { port, interface, queue, .. } in &self.sources {
+        for RxSource { port, interface, queue, .. } in &self.sources {
             let (gone, known) = (queue.gone(), self.lost.contains(port));
             if gone && !known {
                 self.lost.push(*port);
@@ -574,10 +574,10 @@ impl<P: Platform> Driver<P> {
     }
 
     #[inline]
-    fn ingress(&mut self, interface: usize, ingress: path::Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
+    fn ingress(&mut self, interface: usize, ingress: path::StackInput, now: Time, deferred: &mut DeferredEffects<P>) {
         match ingress {
-            path::Ingress::Frame(frame) => self.frame(interface, frame, now, deferred),
-            path::Ingress::Packet(packet) => self.packet(interface, packet, now, deferred),
+            path::StackInput::Frame(frame) => self.frame(interface, frame, now, deferred),
+            path::StackInput::Packet(packet) => self.packet(interface, packet, now, deferred),
         }
     }
 
@@ -730,7 +730,7 @@ impl<P: Platform> Driver<P> {
             remote_addr: datagram.src,
             remote_port: header.src_port,
         };
-        self.active.post(&mut Ingress::Datagram(Datagram { tuple, datagram }), now, deferred);
+        self.active.post(&mut Ingress::Datagram(ArrivingDatagram { tuple, datagram }), now, deferred);
     }
 
     fn icmp(&mut self, interface: usize, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {

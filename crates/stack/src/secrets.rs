@@ -17,7 +17,7 @@ pub struct Secrets {
     isn: IsnKey,
     timing: (u64, u64),
     port: (u64, u64),
-    handshake: tcp::handshake::Secrets,
+    handshake: tcp::handshake::HandshakeSecrets,
 }
 
 impl Secrets {
@@ -43,7 +43,7 @@ impl Secrets {
     fn of(mut next: impl FnMut() -> u64) -> Self {
         let mut key = || (next(), next());
         let (table, isn, timing, port) = (key(), IsnKey(key()), key(), key());
-        let handshake = tcp::handshake::Secrets { syn_cookie: key(), fast_open: bytes(key()) };
+        let handshake = tcp::handshake::HandshakeSecrets { syn_cookie: key(), fast_open: bytes(key()) };
         Secrets { table, isn, timing, port, handshake }
     }
 
@@ -62,7 +62,7 @@ impl Secrets {
     }
 
     /// The keys of a listener's cookies.
-    pub fn handshake(&self) -> &tcp::handshake::Secrets {
+    pub fn handshake(&self) -> &tcp::handshake::HandshakeSecrets {
         &self.handshake
     }
 

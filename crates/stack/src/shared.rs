@@ -27,8 +27,8 @@ use crate::alarm::Alarms;
 use crate::clock::{BatchClock, Clock};
 use crate::containment::Failures;
 use crate::control::Control;
-use crate::fast_open::Destinations;
-use crate::interface::{Interface, Ports};
+use crate::fast_open::SharedDestinations;
+use crate::interface::{Ports, StackInterface};
 use crate::internet::Internet;
 use crate::internet_deadline::InternetDeadline;
 use crate::links::Links;
@@ -56,7 +56,7 @@ pub struct Shared<P: Platform> {
     /// Echo requests of this stack.
     pub(crate) pings: Pings<P>,
     /// The Fast Open cache of servers.
-    pub destinations: Destinations<P>,
+    pub destinations: SharedDestinations<P>,
     /// Panics that were contained.
     pub failures: Failures<P>,
     /// Counters of work that belongs to no cell.
@@ -90,7 +90,7 @@ impl<P: Platform> Shared<P> {
     /// its addresses.
     pub(crate) fn new(
         settings: Settings<P>,
-        (interfaces, ports): (Vec<Interface<P>>, Ports<P>),
+        (interfaces, ports): (Vec<StackInterface<P>>, Ports<P>),
         routes: RouteTable,
         addresses: Vec<(Addressing, Autoconf)>,
     ) -> Arc<Self> {
@@ -105,7 +105,7 @@ impl<P: Platform> Shared<P> {
             egress: Egress::new(links, routes, rss, limits, deadline.clone()),
             internet: Internet::new(addresses, deadline),
             pings: Pings::default(),
-            destinations: Destinations::default(),
+            destinations: SharedDestinations::default(),
             failures: Failures::new(contain),
             counters: PerThreadCounters::new(),
         })

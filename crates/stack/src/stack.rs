@@ -24,18 +24,18 @@ use crate::containment::Failure;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
 use crate::pings::EchoReply;
-use crate::ports::{Ports, Transport};
+use crate::ports::{PortNumbers, Transport};
 use crate::shared::Shared;
 use crate::socket::ListenerShared;
 use crate::stats::StackStats;
 
-pub use build::{BuildError, InterfaceConfig, InterfaceOverPorts};
+pub use build::{InterfaceConfig, InterfaceOverPorts, StackError};
 pub use datagrams::JoinRefused;
 pub use opening::ConnectRefused;
 pub use switching::{MOST_SWITCHES, SwitchRefused};
 
+use crate::arch::running::ArchitectureSlot;
 pub use crate::arch::running::Running;
-use crate::arch::running::Slot;
 
 /// How a stack is to be built.
 pub struct StackConfig<P: Platform> {
@@ -96,11 +96,11 @@ impl<P: Platform> Clone for Stack<P> {
 
 struct Core<P: Platform> {
     shared: Arc<Shared<P>>,
-    running: Arc<Slot<P>>,
+    running: Arc<ArchitectureSlot<P>>,
     /// A thread is switching.
     switching: P::AtomicBool,
     staffing: ThreadConfig,
-    ports: Ports<P>,
+    ports: PortNumbers<P>,
     /// Datagram sockets made so far.
     datagrams: P::AtomicU32,
     rss: wire::rss::Toeplitz,

@@ -4,7 +4,7 @@
 //! moves later leaves it where it is, and the connection, woken early, finds nothing due (invariant G8: a stale timer
 //! has no effect). So an ACK that defers the retransmission deadline costs nothing here.
 //!
-//! An entry names its connection by slot. The connection has a [`Timer`], four bytes with the position of its entry. It
+//! An entry names its connection by slot. The connection has a [`TimerPlace`], four bytes with the position of its entry. It
 //! is checked against the entry, so a stale one does no harm.
 //!
 //! Owned by one cell (or, under a shared table, by one lock). Arming costs a few stores; a tick costs a bit scan of
@@ -25,16 +25,16 @@ const HORIZON: u64 = 1 << (LEVEL_BITS * LEVELS as u32);
 
 /// Where a connection's entry is, if it has one.
 #[derive(Clone, Copy, Debug)]
-pub struct Timer(u32);
+pub struct TimerPlace(u32);
 
-impl Timer {
+impl TimerPlace {
     /// The connection has no entry.
-    pub const UNARMED: Timer = Timer(NONE);
+    pub const UNARMED: TimerPlace = TimerPlace(NONE);
 }
 
 /// One entry.
 #[derive(Clone, Copy)]
-struct Link {
+struct TimerLink {
     /// The connection; [`NONE`]: the entry is free.
     slot: u32,
     /// The next in its bucket, or among the free ones.
@@ -45,7 +45,7 @@ struct Link {
     bucket: u16,
 }
 
-impl Link {
+impl TimerLink {
     /// Its deadline in ticks, for a wheel at `tick`.
     #[inline]
     fn due(&self, tick: u64) -> u64 {
@@ -55,7 +55,7 @@ impl Link {
 
 /// Timer entries of connections, at most one each.
 pub struct Wheel {
-    links: Vec<Link>,
+    links: Vec<TimerLink>,
     /// The first free link.
     free: u32,
     /// On the heap: a wheel is part of a cell, which is moved into its place when the stack is built.
@@ -106,14 +106,14 @@ impl Wheel {
 
     /// Wakes the connection in `slot` no later than one tick after `deadline`; `timer` is that connection's. Returns
     /// when the new entry is due, in nanoseconds; `u64::MAX` if an earlier entry is kept.
-    pub fn arm(&mut self, timer: &mut Timer, slot: u32, deadline: Time) -> u64 {
+    pub fn arm(&mut self, timer: &mut TimerPlace, slot: u32, deadline: Time) -> u64 {
         // Rounded up: a wake before the deadline would find nothing due.
         let ticks = deadline.as_nanos().saturating_add((1 << TICK_SHIFT) - 1) >> TICK_SHIFT;
         let ticks = ticks.clamp(self.tick + 1, self.tick + HORIZON);
         match self.link(*timer, slot) {
             Some(link) if link.due(self.tick) <= ticks => return u64::MAX,
             Some(_) => self.unlink(timer.0),
-            None => *timer = Timer(self.allocate(slot)),
+            None => *timer = TimerPlace(self.allocate(slot)),
         }
         self.place(timer.0, ticks);
         self.earliest = self.earliest.min(ticks << TICK_SHIFT);
@@ -121,7 +121,7 @@ impl Wheel {
     }
 
     /// Removes the entry of the connection in `slot`; called when the slot is freed.
-    pub fn cancel(&mut self, timer: Timer, slot: u32) {
+    pub fn cancel(&mut self, timer: TimerPlace, slot: u32) {
         if self.link(timer, slot).is_some() {
             self.unlink(timer.0);
             self.release(timer.0);
@@ -130,12 +130,12 @@ impl Wheel {
 
     /// The entry of the connection in `slot`.
     #[inline]
-    fn link(&self, timer: Timer, slot: u32) -> Option<&Link> {
+    fn link(&self, timer: TimerPlace, slot: u32) -> Option<&TimerLink> {
         self.links.get(timer.0 as usize).filter(|link| link.slot == slot)
     }
 
     fn allocate(&mut self, slot: u32) -> u32 {
-        let link = Link { slot, next: NONE, prev: NONE, deadline: 0, bucket: 0 };
+        let link = TimerLink { slot, next: NONE, prev: NONE, deadline: 0, bucket: 0 };
         let index = self.free;
         match self.links.get_mut(index as usize) {
             Some(free) => {
@@ -182,7 +182,7 @@ impl Wheel {
     }
 
     /// Advances the wheel to `now` and appends the slots that are due to `due`, unarmed, ordered by tick. The
-    /// [`Timer`]s of their connections are stale then.
+    /// [`TimerPlace`]s of their connections are stale then.
     pub fn expire(&mut self, now: Time, due: &mut Vec<u32>) {
         self.turn(now, due);
         self.earliest = self.next_deadline().map_or(u64::MAX, Time::as_nanos);
@@ -248,7 +248,7 @@ impl Wheel {
         let bucket = level * SLOTS + (position as usize & (SLOTS - 1));
         let head = self.heads[bucket];
         let link = &mut self.links[index as usize];
-        *link = Link { next: head, prev: NONE, deadline: deadline as u32, bucket: bucket as u16, ..*link };
+        *link = TimerLink { next: head, prev: NONE, deadline: deadline as u32, bucket: bucket as u16, ..*link };
         if head != NONE {
             self.links[head as usize].prev = index;
         }
@@ -287,12 +287,12 @@ mod tests {
     /// A wheel, with the timers of its connections.
     struct Armed {
         wheel: Wheel,
-        timers: Vec<Timer>,
+        timers: Vec<TimerPlace>,
     }
 
     impl Armed {
         fn new(now: Time) -> Self {
-            Armed { wheel: Wheel::new(now), timers: vec![Timer::UNARMED; 1000] }
+            Armed { wheel: Wheel::new(now), timers: vec![TimerPlace::UNARMED; 1000] }
         }
 
         fn arm(&mut self, slot: u32, deadline: Time) {

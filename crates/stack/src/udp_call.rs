@@ -83,7 +83,7 @@ pub enum UdpReply {
     /// To `Send`: the length of the payload.
     Sent(Result<usize, udp::SendError>),
     /// To `Receive`.
-    Received(Result<udp::Datagram, udp::ReceiveError>),
+    Received(Result<udp::ReceivedDatagram, udp::ReceiveError>),
     /// To `Connect`.
     Connected(Result<(), udp::SendError>),
     /// To `Join`.

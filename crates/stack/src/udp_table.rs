@@ -26,14 +26,14 @@ pub trait Stored {
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R;
 }
 
-impl Stored for Datagrams {
+impl Stored for StoredUdpPcb {
     fn look<R>(&self, f: impl FnOnce(&UdpPcb) -> R) -> R {
         f(&self.pcb)
     }
 }
 
 /// A PCB, and its cached routes.
-pub struct Datagrams {
+pub struct StoredUdpPcb {
     /// The PCB.
     pub pcb: UdpPcb,
     /// Cached routes to the latest peers. Their generation is checked at each use.
@@ -42,10 +42,10 @@ pub struct Datagrams {
     charged: usize,
 }
 
-impl Datagrams {
+impl StoredUdpPcb {
     /// For a socket bound to `local`.
-    pub fn new(local: SocketAddr) -> Datagrams {
-        Datagrams { pcb: UdpPcb::new(local), routes: RecentRoutes::default(), charged: 0 }
+    pub fn new(local: SocketAddr) -> StoredUdpPcb {
+        StoredUdpPcb { pcb: UdpPcb::new(local), routes: RecentRoutes::default(), charged: 0 }
     }
 
     /// By how much its receive queue has grown since it was last asked, in bytes: to be entered into the account.

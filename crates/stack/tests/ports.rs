@@ -12,7 +12,7 @@ use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
 use stack::{
-    Addressing, Architecture, BuildError, Clock, Driver, InterfaceConfig, InterfaceOverPorts, Stack, StackConfig,
+    Addressing, Architecture, Clock, Driver, InterfaceConfig, InterfaceOverPorts, Stack, StackConfig, StackError,
     VirtualClock,
 };
 use sync::Real;
@@ -192,8 +192,8 @@ fn a_port_belongs_to_one_interface() {
             .err()
     };
     let twice = build(vec![over(&[0], CLIENT), over(&[0], INNER)]);
-    assert!(matches!(twice, Some(BuildError::Port(0))));
-    assert!(matches!(build(vec![over(&[1], CLIENT)]), Some(BuildError::Port(1))));
+    assert!(matches!(twice, Some(StackError::Port(0))));
+    assert!(matches!(build(vec![over(&[1], CLIENT)]), Some(StackError::Port(1))));
     assert!(build(vec![]).is_none(), "a stack without interfaces reaches itself");
     assert!(build(vec![over(&[], CLIENT)]).is_none(), "a device without an interface is no error");
 }

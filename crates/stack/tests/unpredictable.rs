@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use observe::Time;
-use stack::ports::Ports;
+use stack::ports::PortNumbers;
 use stack::secrets::Secrets;
 use sync::Real;
 use wire::FourTuple;
@@ -63,7 +63,7 @@ fn sequence_numbers_of_one_tuple_follow_the_clock_and_a_restart_changes_all() {
 #[test]
 fn the_next_port_towards_one_destination_tells_nothing_of_another() {
     let secrets = Secrets::from_seed(11);
-    let ports = Ports::<Real>::default();
+    let ports = PortNumbers::<Real>::default();
     let local = "10.0.0.1".parse().unwrap();
     let first = |n: u32| {
         let remote = SocketAddr::new(std::net::IpAddr::V4((0x0a02_0000 + n).into()), 443);
@@ -80,7 +80,7 @@ fn the_next_port_towards_one_destination_tells_nothing_of_another() {
 #[test]
 fn ports_towards_one_destination_come_back_late() {
     let secrets = Secrets::from_seed(11);
-    let ports = Ports::<Real>::default();
+    let ports = PortNumbers::<Real>::default();
     let remote = "10.0.0.2:443".parse().unwrap();
     let next = || ports.candidates(&secrets, "10.0.0.1".parse().unwrap(), remote).next().expect("a port");
     let seen: HashSet<u16> = (0..16_384).map(|_| next()).collect();

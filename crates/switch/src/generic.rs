@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use bridge::{Arrival, Bridge, Decision, Egress, FdbConfig, Flood, PortConfig, PortNumber, PortState};
+use bridge::{Arrival, Bridge, Decision, FdbConfig, Flood, ForwardedFrame, PortConfig, PortNumber, PortState};
 use dev::{Device, RxQueue};
 use observe::{Counters, DropReason, Time};
 use path::{Dirty, Emitter, Framing, Port, Ports, VECTOR_LEN};
@@ -263,7 +263,7 @@ impl<P: Platform> Generic<P> {
     fn transmit_bpdus(&mut self) {
         while let Some((port, bytes)) = self.bridge.next_bpdu() {
             match PktBuf::from_slice(&bytes) {
-                Some(frame) => self.way_out.transmit(Egress { port, tag: bridge::TagAction::Keep }, frame),
+                Some(frame) => self.way_out.transmit(ForwardedFrame { port, tag: bridge::TagAction::Keep }, frame),
                 None => self.way_out.counters.drop(DropReason::NoBuffer),
             }
         }
@@ -271,7 +271,7 @@ impl<P: Platform> Generic<P> {
 }
 
 impl<P: Platform> WayOut<P> {
-    fn transmit(&mut self, egress: Egress, frame: PktBuf) {
+    fn transmit(&mut self, egress: ForwardedFrame, frame: PktBuf) {
         transmit(&self.ports, &self.counters, &mut self.dirty, egress, frame);
     }
 
@@ -287,7 +287,13 @@ impl<P: Platform> WayOut<P> {
 }
 
 /// Transmits a frame by a port, with its tag and checksum as they are to be there.
-fn transmit<P: Platform>(ports: &Ports<P, ()>, counters: &Counters, dirty: &mut Dirty, egress: Egress, frame: PktBuf) {
+fn transmit<P: Platform>(
+    ports: &Ports<P, ()>,
+    counters: &Counters,
+    dirty: &mut Dirty,
+    egress: ForwardedFrame,
+    frame: PktBuf,
+) {
     let port = egress.port.index();
     let path = &ports[port];
     if path.is_down() {
@@ -302,10 +308,10 @@ fn transmit<P: Platform>(ports: &Ports<P, ()>, counters: &Counters, dirty: &mut 
 }
 
 /// A port, and its receive queues.
-type Opened<P> = (Port<P, ()>, Vec<Box<dyn RxQueue>>);
+type OpenedPort<P> = (Port<P, ()>, Vec<Box<dyn RxQueue>>);
 
 /// Opens a device as a port whose transmit queues are numbered from `first`.
-fn open<P: Platform>(device: &mut dyn Device, first: usize) -> Result<Opened<P>, PortError> {
+fn open<P: Platform>(device: &mut dyn Device, first: usize) -> Result<OpenedPort<P>, PortError> {
     let capabilities = device.capabilities();
     if capabilities.framing != Framing::Ethernet {
         return Err(PortError::NotEthernet);

@@ -71,7 +71,7 @@ pub use once_cell::race::OnceBox;
 pub use parker::Parker;
 pub use per_thread::{PerThread, Writers};
 pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
-pub use qsbr::{Qsbr, Reader};
+pub use qsbr::{Qsbr, QsbrReader};
 pub use real::{Doorbell, Real};
 pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;

@@ -10,11 +10,11 @@ use crate::platform::model_is_over;
 use crate::{LockClass, Platform, walk};
 
 /// A lock's place among locks of its own class, where it has one.
-pub(crate) type Index = Option<u32>;
+pub(crate) type LockIndex = Option<u32>;
 
 /// One thread's held locks, in the order they were taken.
 #[derive(Debug, Default)]
-pub struct HeldLocks(RefCell<Vec<(LockClass, Index)>>);
+pub struct HeldLocks(RefCell<Vec<(LockClass, LockIndex)>>);
 
 impl HeldLocks {
     /// A thread that holds nothing.
@@ -27,7 +27,7 @@ impl HeldLocks {
         self.0.borrow().iter().map(|&(class, _)| class).collect()
     }
 
-    fn check(&self, class: LockClass, index: Index) {
+    fn check(&self, class: LockClass, index: LockIndex) {
         let broken = self.0.borrow().iter().copied().find(|&held| !may_follow(held, (class, index)));
         if let Some((held, held_index)) = broken {
             // The borrow has ended: the panic unwinds through guards that remove themselves from the list.
@@ -35,11 +35,11 @@ impl HeldLocks {
         }
     }
 
-    fn push(&self, class: LockClass, index: Index) {
+    fn push(&self, class: LockClass, index: LockIndex) {
         self.0.borrow_mut().push((class, index));
     }
 
-    fn remove(&self, class: LockClass, index: Index) {
+    fn remove(&self, class: LockClass, index: LockIndex) {
         let mut held = self.0.borrow_mut();
         if let Some(at) = held.iter().rposition(|&entry| entry == (class, index)) {
             held.remove(at);
@@ -47,11 +47,11 @@ impl HeldLocks {
     }
 }
 
-fn may_follow((held, held_index): (LockClass, Index), (class, index): (LockClass, Index)) -> bool {
+fn may_follow((held, held_index): (LockClass, LockIndex), (class, index): (LockClass, LockIndex)) -> bool {
     held < class || (held == class && matches!((held_index, index), (Some(a), Some(b)) if a < b))
 }
 
-fn sentence(held: LockClass, held_index: Index, class: LockClass, index: Index) -> String {
+fn sentence(held: LockClass, held_index: LockIndex, class: LockClass, index: LockIndex) -> String {
     if held != class {
         return format!(
             "lock order: `{class}` may not be taken while `{held}` is held; \
@@ -75,7 +75,7 @@ fn sentence(held: LockClass, held_index: Index, class: LockClass, index: Index) 
 /// # Panics
 /// In debug builds, with a message that names both classes, if it may not.
 #[inline(always)]
-pub(crate) fn waiting<P: Platform>(class: LockClass, index: Index) {
+pub(crate) fn waiting<P: Platform>(class: LockClass, index: LockIndex) {
     if cfg!(debug_assertions) && !model_is_over::<P>() {
         P::with_held(|held| held.check(class, index));
     }
@@ -83,19 +83,19 @@ pub(crate) fn waiting<P: Platform>(class: LockClass, index: Index) {
 
 /// Records that the calling thread now holds the lock.
 #[inline(always)]
-pub(crate) fn acquired<P: Platform>(class: LockClass, index: Index) {
+pub(crate) fn acquired<P: Platform>(class: LockClass, index: LockIndex) {
     if cfg!(debug_assertions) {
         P::with_held(|held| held.push(class, index));
-        walk::step(|| walk::Step::Take(class));
+        walk::step(|| walk::WalkStep::Take(class));
     }
 }
 
 /// Records that the calling thread no longer holds the lock.
 #[inline(always)]
-pub(crate) fn released<P: Platform>(class: LockClass, index: Index) {
+pub(crate) fn released<P: Platform>(class: LockClass, index: LockIndex) {
     if cfg!(debug_assertions) {
         P::with_held(|held| held.remove(class, index));
-        walk::step(|| walk::Step::Release(class));
+        walk::step(|| walk::WalkStep::Release(class));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The platform of the model checker loom: every interleaving and every reordering that C11 allows, within a bound.
 //!
-//! Valid inside `loom::model` only. Tracked by loom: atomics, [`Cell`]s, the futex, joins. Not tracked, so that they
+//! Valid inside `loom::model` only. Tracked by loom: atomics, [`LoomCell`]s, the futex, joins. Not tracked, so that they
 //! add no ordering that the real machine lacks: thread numbers, clock, random numbers. What may never happen here:
 //! state outside the model that influences the code under test, because loom replays executions and expects the same
 //! steps.
@@ -30,13 +30,13 @@ forward_atomic!(AtomicBool, bool);
 ///
 /// The mutex orders a sleep against a wake as the kernel's hash bucket lock does.
 #[derive(Default)]
-struct Sleepers {
+struct LoomSleepers {
     asleep: Mutex<Vec<(usize, usize)>>,
     changed: Condvar,
 }
 
 ::loom::lazy_static! {
-    static ref SLEEPERS: Sleepers = Sleepers::default();
+    static ref SLEEPERS: LoomSleepers = LoomSleepers::default();
 }
 
 ::loom::thread_local! {
@@ -70,7 +70,7 @@ impl Platform for Loom {
     type AtomicU64 = AtomicU64;
     type AtomicUsize = AtomicUsize;
     type AtomicBool = AtomicBool;
-    type Cell<T> = Cell<T>;
+    type Cell<T> = LoomCell<T>;
     type JoinHandle = thread::JoinHandle<()>;
     type Doorbell = NoDoorbell<Loom>;
 
@@ -164,9 +164,9 @@ fn mix(seed: u64) -> u64 {
 
 /// Memory that loom checks for data races.
 #[derive(Debug)]
-pub struct Cell<T>(UnsafeCell<T>);
+pub struct LoomCell<T>(UnsafeCell<T>);
 
-impl<T> CellLike<T> for Cell<T> {
+impl<T> CellLike<T> for LoomCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
     }

@@ -15,7 +15,7 @@ const DIRECT: usize = 64;
 /// Blocks of further slots. Block `k` holds the slots `DIRECT << k .. DIRECT << (k + 1)`, so each doubles the table.
 const BLOCKS: usize = 16;
 
-type Slot<T> = AtomicPtr<CachePadded<T>>;
+type ThreadSlot<T> = AtomicPtr<CachePadded<T>>;
 
 /// Which threads write a value that [`PerThread`] makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +31,9 @@ pub enum Writers {
 /// Pointers to slots are written once per thread index, which no checker needs to explore; so they are plain atomics,
 /// and only `T` uses the platform.
 pub struct PerThread<T, P: Platform = Real> {
-    direct: [Slot<T>; DIRECT],
-    blocks: [AtomicPtr<Slot<T>>; BLOCKS],
-    common: Slot<T>,
+    direct: [ThreadSlot<T>; DIRECT],
+    blocks: [AtomicPtr<ThreadSlot<T>>; BLOCKS],
+    common: ThreadSlot<T>,
     make: fn(Writers) -> T,
     _owns: PhantomData<(Box<T>, P)>,
 }
@@ -84,7 +84,7 @@ impl<T, P: Platform> PerThread<T, P> {
 
     /// The slot of an index that is not in the table itself.
     #[cold]
-    fn far_slot(&self, index: usize) -> &Slot<T> {
+    fn far_slot(&self, index: usize) -> &ThreadSlot<T> {
         if index >= Self::LIMIT {
             return &self.common;
         }
@@ -99,9 +99,9 @@ impl<T, P: Platform> PerThread<T, P> {
     }
 
     /// Publishes block `k`, or finds that another thread has.
-    fn grow(&self, k: usize) -> *mut Slot<T> {
-        let slots: Box<[Slot<T>]> = (0..DIRECT << k).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
-        let fresh = Box::into_raw(slots).cast::<Slot<T>>();
+    fn grow(&self, k: usize) -> *mut ThreadSlot<T> {
+        let slots: Box<[ThreadSlot<T>]> = (0..DIRECT << k).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        let fresh = Box::into_raw(slots).cast::<ThreadSlot<T>>();
         match self.blocks[k].compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => fresh,
             Err(winner) => {
@@ -113,7 +113,7 @@ impl<T, P: Platform> PerThread<T, P> {
     }
 
     #[cold]
-    fn fill(&self, slot: &Slot<T>, writers: Writers) -> &T {
+    fn fill(&self, slot: &ThreadSlot<T>, writers: Writers) -> &T {
         let fresh = Box::into_raw(Box::new(CachePadded::new((self.make)(writers))));
         match slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: `fresh` is a box we just gave to the table, which keeps it until its drop.
@@ -138,7 +138,7 @@ impl<T, P: Platform> PerThread<T, P> {
     }
 
     /// The slots of block `k`; none if it was never needed.
-    fn block(&self, k: usize) -> &[Slot<T>] {
+    fn block(&self, k: usize) -> &[ThreadSlot<T>] {
         let block = self.blocks[k].load(Ordering::Acquire);
         if block.is_null() {
             return &[];

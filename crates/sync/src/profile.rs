@@ -101,19 +101,19 @@ impl ThreadCounters {
 }
 
 /// The counters of every thread of one platform, and the point from which they are counted.
-pub struct Table<P: Platform> {
+pub struct ProfileTable<P: Platform> {
     threads: PerThread<ThreadCounters, P>,
     /// Subtracted from every snapshot. A reset moves it, because a counter has no second writer.
-    since: Mutex<Option<Totals>>,
+    since: Mutex<Option<ProfileTotals>>,
 }
 
 #[derive(Clone)]
-struct Totals {
+struct ProfileTotals {
     classes: [ClassProfile; LockClass::COUNT],
     handoffs: HandoffProfile,
 }
 
-impl<P: Platform> Table<P> {
+impl<P: Platform> ProfileTable<P> {
     /// An empty table.
     pub const fn new() -> Self {
         Self { threads: PerThread::new(ThreadCounters::new), since: Mutex::new(None) }
@@ -140,7 +140,7 @@ impl<P: Platform> Table<P> {
         *self.since.lock().unwrap_or_else(|e| e.into_inner()) = Some(now);
     }
 
-    fn since_reset(&self) -> Totals {
+    fn since_reset(&self) -> ProfileTotals {
         let mut totals = self.totals();
         if let Some(since) = &*self.since.lock().unwrap_or_else(|e| e.into_inner()) {
             totals.subtract(since);
@@ -148,8 +148,8 @@ impl<P: Platform> Table<P> {
         totals
     }
 
-    fn totals(&self) -> Totals {
-        let mut totals = Totals::zero();
+    fn totals(&self) -> ProfileTotals {
+        let mut totals = ProfileTotals::zero();
         for thread in self.threads.iter() {
             totals.add(thread);
         }
@@ -157,13 +157,13 @@ impl<P: Platform> Table<P> {
     }
 }
 
-impl<P: Platform> Default for Table<P> {
+impl<P: Platform> Default for ProfileTable<P> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Totals {
+impl ProfileTotals {
     fn zero() -> Self {
         let classes = LockClass::ALL.map(|class| ClassProfile {
             class,
@@ -189,7 +189,7 @@ impl Totals {
         self.handoffs.wakes_suppressed += thread.wakes_suppressed.load(Ordering::Relaxed);
     }
 
-    fn subtract(&mut self, since: &Totals) {
+    fn subtract(&mut self, since: &ProfileTotals) {
         for (sum, base) in self.classes.iter_mut().zip(&since.classes) {
             sum.acquired -= base.acquired;
             sum.first_try_failed -= base.first_try_failed;
@@ -234,7 +234,7 @@ pub fn reset() {
 /// Records that the calling thread handed `n` pieces of work to another thread.
 #[inline]
 pub fn handoff<P: Platform>(n: u64) {
-    crate::walk::step(|| crate::walk::Step::HandOff);
+    crate::walk::step(|| crate::walk::WalkStep::HandOff);
     if let Some(counters) = P::lock_counters() {
         counters.add(&counters.handoffs, n);
     }

@@ -1,12 +1,12 @@
 //! Read-side sections without a lock: quiescent-state-based reclamation.
 //!
-//! *Model.* A reader reports now and then that it holds no older reference ([`Reader::quiescent`]), typically once per
+//! *Model.* A reader reports now and then that it holds no older reference ([`QsbrReader::quiescent`]), typically once per
 //! batch of packets. A writer unlinks a value, waits until every reader has reported so once since
 //! ([`Qsbr::synchronize`]), and then frees it or reuses its place. A read is one load, without fence or
 //! read-modify-write; a change costs a grace period. NetBSD's pserialize takes a context switch on every CPU for the
 //! quiescent state; here it is the batch.
 //!
-//! *Lifetimes.* A type that is built on this gives out references that borrow a [`Reader`]; `quiescent` and `offline`
+//! *Lifetimes.* A type that is built on this gives out references that borrow a [`QsbrReader`]; `quiescent` and `offline`
 //! take the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be inactive
 //! (asleep, or waiting for a lock) goes [`offline`](Reader::offline), or it would block every writer.
 //!
@@ -30,9 +30,9 @@ pub struct Qsbr<P: Platform = Real> {
 }
 
 /// A reader's state that writers read, on cache lines of its own.
-type Presence<P> = CachePadded<Seen<P>>;
+type Presence<P> = CachePadded<SeenEpoch<P>>;
 
-struct Seen<P: Platform> {
+struct SeenEpoch<P: Platform> {
     /// The newest epoch at which the reader held nothing; [`OFFLINE`] while it is offline.
     epoch: P::AtomicU64,
     /// The reader's thread, to detect a writer that would wait for itself.
@@ -49,11 +49,11 @@ impl<P: Platform> Qsbr<P> {
     }
 
     /// A new reader, online, for the calling thread.
-    pub fn reader(self: &Arc<Self>) -> Reader<P> {
-        let seen = Seen { epoch: P::AtomicU64::new(OFFLINE), thread: P::thread_index() };
+    pub fn reader(self: &Arc<Self>) -> QsbrReader<P> {
+        let seen = SeenEpoch { epoch: P::AtomicU64::new(OFFLINE), thread: P::thread_index() };
         let presence = Arc::new(CachePadded::new(seen));
         self.readers.lock().push(presence.clone());
-        let mut reader = Reader { domain: self.clone(), presence, _stays_on_its_thread: PhantomData };
+        let mut reader = QsbrReader { domain: self.clone(), presence, _stays_on_its_thread: PhantomData };
         reader.online();
         reader
     }
@@ -88,13 +88,13 @@ impl<P: Platform> Qsbr<P> {
 }
 
 /// A thread's permission to read. Not `Send`: a writer must recognise its own thread's readers.
-pub struct Reader<P: Platform = Real> {
+pub struct QsbrReader<P: Platform = Real> {
     domain: Arc<Qsbr<P>>,
     presence: Arc<Presence<P>>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
-impl<P: Platform> Reader<P> {
+impl<P: Platform> QsbrReader<P> {
     /// Announces that the thread holds no reference from earlier reads: a load and a store.
     #[inline]
     pub fn quiescent(&mut self) {
@@ -121,7 +121,7 @@ impl<P: Platform> Reader<P> {
 }
 
 /// Brings a reader back online, also on panic.
-struct Online<'a, P: Platform>(&'a mut Reader<P>);
+struct Online<'a, P: Platform>(&'a mut QsbrReader<P>);
 
 impl<P: Platform> Drop for Online<'_, P> {
     fn drop(&mut self) {
@@ -131,7 +131,7 @@ impl<P: Platform> Drop for Online<'_, P> {
     }
 }
 
-impl<P: Platform> Drop for Reader<P> {
+impl<P: Platform> Drop for QsbrReader<P> {
     fn drop(&mut self) {
         if model_is_over::<P>() {
             return;

@@ -1,7 +1,7 @@
 //! The platform of the randomised checker shuttle: many schedules of larger programs, sequentially consistent memory.
 //!
 //! Valid only inside `shuttle::check_random` and similar functions. Shuttle sees atomics, joins and the futex. It does
-//! not see plain memory, so [`Cell`] checks by itself that a write overlaps no other access, and adds a scheduling
+//! not see plain memory, so [`ShuttleCell`] checks by itself that a write overlaps no other access, and adds a scheduling
 //! point in the middle of each. Shuttle cannot find an ordering that is too weak; loom does.
 
 use std::cell::{Cell as Plain, UnsafeCell};
@@ -27,13 +27,13 @@ forward_atomic!(AtomicBool, bool);
 
 /// The sleepers of one execution: the address slept on and the sleeper's thread number.
 #[derive(Default)]
-struct Sleepers {
+struct ShuttleSleepers {
     asleep: Mutex<Vec<(usize, usize)>>,
     changed: Condvar,
 }
 
 ::shuttle::lazy_static! {
-    static ref SLEEPERS: Sleepers = Sleepers::default();
+    static ref SLEEPERS: ShuttleSleepers = ShuttleSleepers::default();
 }
 
 ::shuttle::thread_local! {
@@ -48,7 +48,7 @@ impl Platform for Shuttle {
     type AtomicU64 = AtomicU64;
     type AtomicUsize = AtomicUsize;
     type AtomicBool = AtomicBool;
-    type Cell<T> = Cell<T>;
+    type Cell<T> = ShuttleCell<T>;
     type JoinHandle = thread::JoinHandle<()>;
     type Doorbell = NoDoorbell<Shuttle>;
 
@@ -136,16 +136,16 @@ impl Platform for Shuttle {
 
 /// Memory that checks its own accesses: several readers or one writer at a time.
 #[derive(Debug)]
-pub struct Cell<T> {
+pub struct ShuttleCell<T> {
     /// Readers inside, or -1 for a writer. Every model thread runs on one thread of the kernel, so a plain cell does.
     inside: Plain<i32>,
     value: UnsafeCell<T>,
 }
 
 /// Ends an access, also on panic.
-struct Access<'a>(&'a Plain<i32>, i32);
+struct AccessGuard<'a>(&'a Plain<i32>, i32);
 
-impl<'a> Access<'a> {
+impl<'a> AccessGuard<'a> {
     fn begin(inside: &'a Plain<i32>, change: i32) -> Self {
         if std::thread::panicking() {
             // The execution has failed and is unwinding: nothing is checked any more.
@@ -160,24 +160,24 @@ impl<'a> Access<'a> {
     }
 }
 
-impl Drop for Access<'_> {
+impl Drop for AccessGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - self.1);
     }
 }
 
-impl<T> CellLike<T> for Cell<T> {
+impl<T> CellLike<T> for ShuttleCell<T> {
     fn new(value: T) -> Self {
         Self { inside: Plain::new(0), value: UnsafeCell::new(value) }
     }
 
     fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
-        let _access = Access::begin(&self.inside, 1);
+        let _access = AccessGuard::begin(&self.inside, 1);
         read(self.value.get())
     }
 
     fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
-        let _access = Access::begin(&self.inside, -1);
+        let _access = AccessGuard::begin(&self.inside, -1);
         write(self.value.get())
     }
 

@@ -9,7 +9,7 @@
 //! *Transfer.* An entry changes its owner by [`Owner::detach`], which makes it a [`Detached`], then the only access to
 //! its value, and [`Owner::attach`]. Neither the value's address nor its [`Key`] changes. A [`Detached`] also serves to
 //! put a value behind a lock of its own; [`Slab::detached`] makes one. [`Detached::take`] moves the value out and
-//! leaves the entry [`Reserved`]: its key remains in use, and [`Reserved::fill`] puts a value back.
+//! leaves the entry [`ReservedEntry`]: its key remains in use, and [`ReservedEntry::fill`] puts a value back.
 //!
 //! *Free entries.* Each owner keeps up to two runs of [`RUN`] free entries; runs go to and come from a depot behind a
 //! lock. So insertion and removal nearly always cost no shared atomic operation, and free memory moves from one owner
@@ -38,7 +38,7 @@ const NONE: u32 = u32::MAX;
 
 /// Instead of an owner's number: the entry holds no value and is in a list of free entries, or about to be.
 const FREE: u32 = 0;
-/// The same, but its key is in use; a [`Reserved`] exists for it.
+/// The same, but its key is in use; a [`ReservedEntry`] exists for it.
 const RESERVED: u32 = 1;
 /// A [`Detached`] exists for it.
 const DETACHED: u32 = 2;
@@ -68,19 +68,19 @@ impl Key {
 
 /// A slot for one value. Only the thread that has the entry by `owner` touches the other fields.
 #[repr(C)]
-struct Entry<T, P: Platform> {
+struct SlabEntry<T, P: Platform> {
     owner: P::AtomicU32,
-    inner: P::Cell<Inner<T>>,
+    inner: P::Cell<SlabInner<T>>,
 }
 
 #[repr(C)]
-struct Inner<T> {
+struct SlabInner<T> {
     generation: u32,
     /// In a free entry: the index of the next one in its list.
     value: MaybeUninit<T>,
 }
 
-impl<T> Inner<T> {
+impl<T> SlabInner<T> {
     fn set_next(&mut self, next: u32) {
         const { assert!(size_of::<T>() >= size_of::<u32>(), "a free entry keeps the index of the next in its place") };
         // SAFETY: the place is large enough (asserted), need not be aligned, and holds no value.
@@ -88,7 +88,7 @@ impl<T> Inner<T> {
     }
 
     /// # Safety
-    /// The entry is free, and [`Inner::set_next`] was called since it last held a value.
+    /// The entry is free, and [`SlabInner::set_next`] was called since it last held a value.
     unsafe fn next(&self) -> u32 {
         // SAFETY: the caller's promise: the bytes were written as a `u32`.
         unsafe { self.value.as_ptr().cast::<u32>().read_unaligned() }
@@ -99,7 +99,7 @@ impl<T> Inner<T> {
 pub struct Slab<T, P: Platform = Real> {
     /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order only the initialisation of what they point
     /// to, and nothing is reclaimed before the slab is dropped.
-    tables: [AtomicPtr<AtomicPtr<Entry<T, P>>>; TABLES],
+    tables: [AtomicPtr<AtomicPtr<SlabEntry<T, P>>>; TABLES],
     depot: Lock<Depot, P>,
 }
 
@@ -112,18 +112,18 @@ struct Depot {
     /// Heads of lists of free entries, each [`RUN`] long.
     runs: Vec<u32>,
     /// Free entries, fewer than a run.
-    loose: List,
+    loose: FreeList,
 }
 
 /// Free entries, linked through their places.
 #[derive(Clone, Copy)]
-struct List {
+struct FreeList {
     head: u32,
     len: u32,
 }
 
-impl List {
-    const EMPTY: List = List { head: NONE, len: 0 };
+impl FreeList {
+    const EMPTY: FreeList = FreeList { head: NONE, len: 0 };
 }
 
 // SAFETY: a value is reached by `&mut` through the one owner or `Detached` that has its entry, and by `&` through a
@@ -144,7 +144,7 @@ fn locate(chunk: u32) -> (usize, usize) {
 impl<T, P: Platform> Slab<T, P> {
     /// An empty slab; its depot has a lock of class `class`.
     pub fn new(class: LockClass) -> Arc<Self> {
-        let depot = Depot { chunks: 0, next_owner: FIRST_OWNER, runs: Vec::new(), loose: List::EMPTY };
+        let depot = Depot { chunks: 0, next_owner: FIRST_OWNER, runs: Vec::new(), loose: FreeList::EMPTY };
         Arc::new(Slab {
             tables: [const { AtomicPtr::new(ptr::null_mut()) }; TABLES],
             depot: Lock::new(LockKind::Blocking, class, depot),
@@ -160,7 +160,7 @@ impl<T, P: Platform> Slab<T, P> {
         let id = depot.next_owner;
         depot.next_owner = id.checked_add(1).expect("a slab has numbers for 4294967292 owners: build a new one");
         drop(depot);
-        Owner { slab: self.clone(), id, live: 0, free: List::EMPTY, spare: NONE, _owns: PhantomData }
+        Owner { slab: self.clone(), id, live: 0, free: FreeList::EMPTY, spare: NONE, _owns: PhantomData }
     }
 
     /// Inserts a value without an owner.
@@ -169,18 +169,18 @@ impl<T, P: Platform> Slab<T, P> {
     }
 
     /// Takes an entry without a value: its key is in use from now on.
-    pub fn reserve(self: &Arc<Self>) -> Reserved<T, P> {
+    pub fn reserve(self: &Arc<Self>) -> ReservedEntry<T, P> {
         let mut depot = self.depot.lock();
         if depot.loose.len == 0 {
             depot.loose = match depot.runs.pop() {
-                Some(head) => List { head, len: RUN },
-                None => List { head: self.grow(&mut depot), len: RUN },
+                Some(head) => FreeList { head, len: RUN },
+                None => FreeList { head: self.grow(&mut depot), len: RUN },
             };
         }
         let (index, entry) = self.pop(&mut depot.loose);
         entry.owner.store(RESERVED, Ordering::Relaxed);
         drop(depot);
-        Reserved { slab: self.clone(), index }
+        ReservedEntry { slab: self.clone(), index }
     }
 
     /// Bytes that entries and their tables take, used or free.
@@ -190,11 +190,11 @@ impl<T, P: Platform> Slab<T, P> {
     }
 
     /// Bytes of one entry.
-    pub const ENTRY: usize = size_of::<Entry<T, P>>();
+    pub const ENTRY: usize = size_of::<SlabEntry<T, P>>();
 
     /// The entry of this index, if its chunk has been allocated.
     #[inline(always)]
-    fn entry(&self, index: u32) -> Option<&Entry<T, P>> {
+    fn entry(&self, index: u32) -> Option<&SlabEntry<T, P>> {
         let (table, place) = locate(index >> RUN_SHIFT);
         let table = self.tables[table].load(Ordering::Acquire);
         if table.is_null() {
@@ -217,17 +217,17 @@ impl<T, P: Platform> Slab<T, P> {
         let (table, place) = locate(chunk);
         let mut places = self.tables[table].load(Ordering::Relaxed);
         if places.is_null() {
-            let fresh: Box<[AtomicPtr<Entry<T, P>>]> =
+            let fresh: Box<[AtomicPtr<SlabEntry<T, P>>]> =
                 (0..1usize << table).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
             places = Box::into_raw(fresh).cast();
             self.tables[table].store(places, Ordering::Release);
         }
         let entry = |index: u32| {
-            let mut inner = Inner { generation: 0, value: MaybeUninit::uninit() };
+            let mut inner = SlabInner { generation: 0, value: MaybeUninit::uninit() };
             inner.set_next(if index % RUN == RUN - 1 { NONE } else { index + 1 });
-            Entry { owner: P::AtomicU32::new(FREE), inner: P::Cell::new(inner) }
+            SlabEntry { owner: P::AtomicU32::new(FREE), inner: P::Cell::new(inner) }
         };
-        let entries: Box<[Entry<T, P>]> = (first..first + RUN).map(entry).collect();
+        let entries: Box<[SlabEntry<T, P>]> = (first..first + RUN).map(entry).collect();
         // SAFETY: `place` is within the table, as `locate` keeps to.
         unsafe { &*places.add(place) }.store(Box::into_raw(entries).cast(), Ordering::Release);
         depot.chunks += 1;
@@ -236,15 +236,15 @@ impl<T, P: Platform> Slab<T, P> {
 
     /// A list of free entries: a run, the loose ones, or a new chunk.
     #[cold]
-    fn refill(&self) -> List {
+    fn refill(&self) -> FreeList {
         let mut depot = self.depot.lock();
         if let Some(head) = depot.runs.pop() {
-            return List { head, len: RUN };
+            return FreeList { head, len: RUN };
         }
         if depot.loose.len != 0 {
-            return std::mem::replace(&mut depot.loose, List::EMPTY);
+            return std::mem::replace(&mut depot.loose, FreeList::EMPTY);
         }
-        List { head: self.grow(&mut depot), len: RUN }
+        FreeList { head: self.grow(&mut depot), len: RUN }
     }
 
     /// Returns a free entry that is in no list.
@@ -253,27 +253,27 @@ impl<T, P: Platform> Slab<T, P> {
         let next = depot.loose.head;
         // SAFETY: the entry is free and in no list: the caller alone has it.
         entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
-        depot.loose = List { head: index, len: depot.loose.len + 1 };
+        depot.loose = FreeList { head: index, len: depot.loose.len + 1 };
         if depot.loose.len == RUN {
             depot.runs.push(index);
-            depot.loose = List::EMPTY;
+            depot.loose = FreeList::EMPTY;
         }
     }
 
     /// A free entry out of a list that is not empty, and its index.
     #[inline(always)]
-    fn pop(&self, free: &mut List) -> (u32, &Entry<T, P>) {
+    fn pop(&self, free: &mut FreeList) -> (u32, &SlabEntry<T, P>) {
         let index = free.head;
         // SAFETY: a list that is not empty names entries of this slab.
         let entry = unsafe { self.entry(index).unwrap_unchecked() };
         // SAFETY: it is free, and was put into the list by `set_next`.
         let next = entry.inner.with(|inner| unsafe { (*inner).next() });
-        *free = List { head: next, len: free.len - 1 };
+        *free = FreeList { head: next, len: free.len - 1 };
         (index, entry)
     }
 
     /// Drops the value of an entry that the caller has, and makes its key stale; the entry is then free and in no list.
-    fn clear(entry: &Entry<T, P>) {
+    fn clear(entry: &SlabEntry<T, P>) {
         // First, so that a value that panics on drop is not reached again; its entry is then lost.
         entry.owner.store(FREE, Ordering::Relaxed);
         entry.inner.with_mut(|inner| {
@@ -285,7 +285,7 @@ impl<T, P: Platform> Slab<T, P> {
         });
     }
 
-    fn key(entry: &Entry<T, P>, index: u32) -> Key {
+    fn key(entry: &SlabEntry<T, P>, index: u32) -> Key {
         // SAFETY: the caller has the entry.
         Key { slot: index, generation: entry.inner.with(|inner| unsafe { (*inner).generation }) }
     }
@@ -303,7 +303,7 @@ impl<T, P: Platform> Drop for Slab<T, P> {
             let entries = unsafe { &*self.tables[table].load(Ordering::Relaxed).add(place) }.load(Ordering::Relaxed);
             // SAFETY: it came from `Box::into_raw` of that many entries, and is freed only here.
             let entries = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(entries, RUN as usize)) };
-            let holds = |entry: &&Entry<T, P>| entry.owner.load(Ordering::Relaxed) >= DETACHED;
+            let holds = |entry: &&SlabEntry<T, P>| entry.owner.load(Ordering::Relaxed) >= DETACHED;
             entries.iter().filter(holds).for_each(Self::clear);
         }
         for (table, places) in self.tables.iter_mut().enumerate() {
@@ -330,7 +330,7 @@ pub struct Owner<T, P: Platform = Real> {
     /// Entries with a value of this owner.
     live: u32,
     /// At most [`RUN`] of them.
-    free: List,
+    free: FreeList,
     /// The head of a second list, which is a whole run, or [`NONE`].
     spare: u32,
     /// A shared borrow of an owner gives shared borrows of its values.
@@ -390,7 +390,7 @@ impl<T, P: Platform> Owner<T, P> {
     /// Relaxed is enough: the word is this owner's number only if it was written through this owner, which the caller
     /// has.
     #[inline(always)]
-    fn owned(&self, index: u32) -> Option<&Entry<T, P>> {
+    fn owned(&self, index: u32) -> Option<&SlabEntry<T, P>> {
         let entry = self.slab.entry(index)?;
         (entry.owner.load(Ordering::Relaxed) == self.id).then_some(entry)
     }
@@ -463,14 +463,14 @@ impl<T, P: Platform> Owner<T, P> {
     fn restock(&mut self) {
         self.free = match std::mem::replace(&mut self.spare, NONE) {
             NONE => self.slab.refill(),
-            head => List { head, len: RUN },
+            head => FreeList { head, len: RUN },
         };
     }
 
     /// Keeps a free entry that is in no list. Beyond two runs, one goes to the depot.
     fn keep(&mut self, index: u32) {
         if self.free.len == RUN {
-            let run = std::mem::replace(&mut self.free, List::EMPTY).head;
+            let run = std::mem::replace(&mut self.free, FreeList::EMPTY).head;
             let surplus = std::mem::replace(&mut self.spare, run);
             if surplus != NONE {
                 self.slab.depot.lock().runs.push(surplus);
@@ -480,7 +480,7 @@ impl<T, P: Platform> Owner<T, P> {
         let next = self.free.head;
         // SAFETY: the entry is free and in no list: this owner alone has it.
         entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
-        self.free = List { head: index, len: self.free.len + 1 };
+        self.free = FreeList { head: index, len: self.free.len + 1 };
     }
 }
 
@@ -517,7 +517,7 @@ impl<T, P: Platform> fmt::Debug for Owner<T, P> {
 /// A value without an owner, and the only access to it. Dropping it drops the value and frees the entry.
 pub struct Detached<T, P: Platform = Real> {
     slab: Arc<Slab<T, P>>,
-    entry: NonNull<Entry<T, P>>,
+    entry: NonNull<SlabEntry<T, P>>,
     index: u32,
 }
 
@@ -528,7 +528,7 @@ unsafe impl<T: Send + Sync, P: Platform> Sync for Detached<T, P> {}
 
 impl<T, P: Platform> Detached<T, P> {
     #[inline(always)]
-    fn entry(&self) -> &Entry<T, P> {
+    fn entry(&self) -> &SlabEntry<T, P> {
         // SAFETY: chunks live as long as the slab, of which there is a reference beside it.
         unsafe { self.entry.as_ref() }
     }
@@ -546,12 +546,12 @@ impl<T, P: Platform> Detached<T, P> {
     }
 
     /// Moves the value out. Its key remains in use.
-    pub fn take(self) -> (Reserved<T, P>, T) {
+    pub fn take(self) -> (ReservedEntry<T, P>, T) {
         let index = self.index;
         // SAFETY: the entry holds a value, and its word is `RESERVED` before it could be reached again.
         let value = self.entry().inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
         self.entry().owner.store(RESERVED, Ordering::Relaxed);
-        (Reserved { slab: self.forget(), index }, value)
+        (ReservedEntry { slab: self.forget(), index }, value)
     }
 }
 
@@ -588,13 +588,13 @@ impl<T: fmt::Debug, P: Platform> fmt::Debug for Detached<T, P> {
 }
 
 /// An entry without a value, but with its key in use. Dropping it frees the entry.
-pub struct Reserved<T, P: Platform = Real> {
+pub struct ReservedEntry<T, P: Platform = Real> {
     slab: Arc<Slab<T, P>>,
     index: u32,
 }
 
-impl<T, P: Platform> Reserved<T, P> {
-    fn entry(&self) -> &Entry<T, P> {
+impl<T, P: Platform> ReservedEntry<T, P> {
+    fn entry(&self) -> &SlabEntry<T, P> {
         // SAFETY: it was made from an entry of this slab with this index.
         unsafe { self.slab.entry(self.index).unwrap_unchecked() }
     }
@@ -619,7 +619,7 @@ impl<T, P: Platform> Reserved<T, P> {
     }
 }
 
-impl<T, P: Platform> Drop for Reserved<T, P> {
+impl<T, P: Platform> Drop for ReservedEntry<T, P> {
     fn drop(&mut self) {
         if model_is_over::<P>() {
             return;
@@ -632,7 +632,7 @@ impl<T, P: Platform> Drop for Reserved<T, P> {
     }
 }
 
-impl<T, P: Platform> fmt::Debug for Reserved<T, P> {
+impl<T, P: Platform> fmt::Debug for ReservedEntry<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reserved").field("key", &self.key()).finish()
     }

@@ -63,9 +63,9 @@ impl fmt::Display for NotOwner {
 impl std::error::Error for NotOwner {}
 
 /// Ends a use, also on panic.
-struct InUse<'a>(&'a Cell<bool>);
+struct UseGuard<'a>(&'a Cell<bool>);
 
-impl Drop for InUse<'_> {
+impl Drop for UseGuard<'_> {
     fn drop(&mut self) {
         self.0.set(false);
     }
@@ -74,7 +74,7 @@ impl Drop for InUse<'_> {
 /// Access to the value of a [`ThreadOwned`] by its owner; see [`ThreadOwned::borrow_mine`].
 pub struct OwnerGuard<'a, T, P: Platform> {
     cell: &'a ThreadOwned<T, P>,
-    _in_use: InUse<'a>,
+    _in_use: UseGuard<'a>,
     _stays_on_its_thread: PhantomData<*const ()>,
 }
 
@@ -120,7 +120,7 @@ impl<T, P: Platform> ThreadOwned<T, P> {
         if self.owner.load(Relaxed) != P::known_thread_index() || self.busy.replace(true) {
             return None;
         }
-        Some(OwnerGuard { cell: self, _in_use: InUse(&self.busy), _stays_on_its_thread: PhantomData })
+        Some(OwnerGuard { cell: self, _in_use: UseGuard(&self.busy), _stays_on_its_thread: PhantomData })
     }
 
     /// Makes the calling thread the owner, if there is none.
@@ -158,12 +158,12 @@ impl<T, P: Platform> ThreadOwned<T, P> {
     }
 
     #[inline]
-    fn enter(&self) -> Result<InUse<'_>, NotOwner> {
+    fn enter(&self) -> Result<UseGuard<'_>, NotOwner> {
         self.owned(P::thread_index())?;
         if self.busy.replace(true) {
             return Err(NotOwner::Reentered);
         }
-        Ok(InUse(&self.busy))
+        Ok(UseGuard(&self.busy))
     }
 
     #[inline]

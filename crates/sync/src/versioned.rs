@@ -19,14 +19,14 @@ use crate::{Lock, LockClass, LockKind, Platform, Real};
 pub struct Versioned<T, P: Platform = Real> {
     current: AtomicPtr<T>,
     /// Every version, each from `Box::into_raw`; freed by drop alone.
-    versions: Lock<Vec<Version<T>>, P>,
+    versions: Lock<Vec<StoredVersion<T>>, P>,
 }
 
-struct Version<T>(*mut T);
+struct StoredVersion<T>(*mut T);
 
 // SAFETY: a version is a box that its `Versioned` owns; it is reached by shared reference only (`T: Sync`) and freed on
 // whatever thread drops the whole (`T: Send`).
-unsafe impl<T: Send + Sync> Send for Version<T> {}
+unsafe impl<T: Send + Sync> Send for StoredVersion<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync, P: Platform> Sync for Versioned<T, P> {}
 // SAFETY: as above.
@@ -51,7 +51,7 @@ impl<T: PartialEq, P: Platform> Versioned<T, P> {
     /// `value` is current.
     pub fn new(value: T) -> Self {
         let first = Box::into_raw(Box::new(value));
-        let versions = Lock::new(LockKind::Blocking, LockClass::Control, vec![Version(first)]);
+        let versions = Lock::new(LockKind::Blocking, LockClass::Control, vec![StoredVersion(first)]);
         Versioned { current: AtomicPtr::new(first), versions }
     }
 
@@ -82,7 +82,7 @@ impl<T: PartialEq, P: Platform> Versioned<T, P> {
             None if versions.len() >= Self::MOST => return Err(TooManyVersions.into()),
             None => {
                 let fresh = Box::into_raw(Box::new(next));
-                versions.push(Version(fresh));
+                versions.push(StoredVersion(fresh));
                 fresh
             }
         };

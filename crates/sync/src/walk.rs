@@ -9,7 +9,7 @@ use crate::LockClass;
 
 /// One step of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum WalkStep {
     /// A note by the code in `file`.
     Note {
         /// Path of the source file in the workspace.
@@ -26,11 +26,11 @@ pub enum Step {
 }
 
 thread_local! {
-    static STEPS: RefCell<Option<Vec<Step>>> = const { RefCell::new(None) };
+    static STEPS: RefCell<Option<Vec<WalkStep>>> = const { RefCell::new(None) };
 }
 
 /// Records the calling thread's steps in `work`. Empty in release builds.
-pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<Step>) {
+pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<WalkStep>) {
     STEPS.with(|steps| *steps.borrow_mut() = Some(Vec::new()));
     let result = work();
     let steps = STEPS.with(|steps| steps.borrow_mut().take());
@@ -40,11 +40,11 @@ pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<Step>) {
 /// Leaves a note, if the calling thread is being recorded. Use `file!()` for `file`.
 #[inline(always)]
 pub fn note(file: &'static str, text: &'static str) {
-    step(|| Step::Note { file, text });
+    step(|| WalkStep::Note { file, text });
 }
 
 #[inline(always)]
-pub(crate) fn step(step: impl FnOnce() -> Step) {
+pub(crate) fn step(step: impl FnOnce() -> WalkStep) {
     if cfg!(debug_assertions) {
         // A thread that ends has no record any more.
         let _ = STEPS.try_with(|steps| {
@@ -70,8 +70,8 @@ mod tests {
             note("here.rs", "inside");
             drop(guard);
         });
-        let inside = Step::Note { file: "here.rs", text: "inside" };
-        assert_eq!(steps, [Step::Take(LockClass::Group), inside, Step::Release(LockClass::Group)]);
+        let inside = WalkStep::Note { file: "here.rs", text: "inside" };
+        assert_eq!(steps, [WalkStep::Take(LockClass::Group), inside, WalkStep::Release(LockClass::Group)]);
         drop(lock.lock());
         assert_eq!(record(|| ()).1, []);
     }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
-use tcp::{Config, Event, OpenParams, Outbox, Pcb, Receive, Segment, SegmentArrives, Send, Verify};
+use tcp::{Config, OpenParams, Outbox, Pcb, Receive, Segment, SegmentArrives, Send, TcpEvent, Verify};
 use wire::tcp::{Header, Options, SackBlocks, TcpFlags, Timestamps};
 use wire::{FourTuple, SeqNumber};
 

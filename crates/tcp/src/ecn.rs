@@ -242,25 +242,25 @@ fn rare(segment: &Segment) -> ExtraOptions {
 
 /// Counters of a connection before it processed an acknowledgement.
 #[derive(Clone, Copy)]
-pub(crate) struct Before {
+pub(crate) struct CountersBefore {
     una: SeqNumber,
     delivered: u32,
     ts_recent: u32,
 }
 
-impl Before {
+impl CountersBefore {
     /// `None`: the connection has no ECN.
     #[inline]
-    pub(crate) fn of(parts: &PcbMut<'_>) -> Option<Before> {
+    pub(crate) fn of(parts: &PcbMut<'_>) -> Option<CountersBefore> {
         parts.header_out.ecn.as_ref()?;
         let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
-        Some(Before { una: sw.una, delivered: sw.delivered_bytes(), ts_recent: rw.ts_recent })
+        Some(CountersBefore { una: sw.una, delivered: sw.delivered_bytes(), ts_recent: rw.ts_recent })
     }
 
-    fn progress(self, parts: &PcbMut<'_>) -> Progress {
+    fn progress(self, parts: &PcbMut<'_>) -> AckProgress {
         let (sw, rw) = (&*parts.send_window, &*parts.receive_window);
         let delivered = sw.delivered_bytes().wrapping_sub(self.delivered) as i32;
-        Progress {
+        AckProgress {
             acked: (sw.una - self.una).max(0) as u32,
             delivered: delivered.max(0) as u32,
             later: rw.ts_recent != self.ts_recent,
@@ -270,7 +270,7 @@ impl Before {
 
 /// The progress that an acknowledgement made.
 #[derive(Clone, Copy)]
-struct Progress {
+struct AckProgress {
     /// Bytes of sequence space that it acknowledged for the first time.
     acked: u32,
     /// Bytes of data that are known to have arrived since, acknowledged or SACKed.
@@ -279,7 +279,7 @@ struct Progress {
     later: bool,
 }
 
-impl Progress {
+impl AckProgress {
     /// Whether another acknowledgement may have overtaken this one (RFC 9768 appendix A.1).
     fn may_be_old(self) -> bool {
         self.acked == 0 && self.delivered == 0 && !self.later
@@ -288,7 +288,7 @@ impl Progress {
 
 /// Marks that must be reported to the peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct EcnEcho {
     /// Data arrived with a mark: it is acknowledged at once.
     pub(crate) now: bool,
     /// Enough segments without data arrived with a mark to report it although there is nothing to acknowledge.
@@ -300,17 +300,17 @@ pub(crate) struct Answer {
 #[inline(never)]
 pub(crate) fn arrives(
     segment: &Segment,
-    before: Before,
+    before: CountersBefore,
     parts: &mut PcbMut<'_>,
     out: &Outbox<'_>,
     now: Time,
-) -> Answer {
-    let Some(ecn) = parts.header_out.ecn.as_deref() else { return Answer::default() };
+) -> EcnEcho {
+    let Some(ecn) = parts.header_out.ecn.as_deref() else { return EcnEcho::default() };
     let mode = ecn.mode;
     let progress = before.progress(parts);
     match mode {
-        EcnMode::Off => Answer::default(),
-        EcnMode::Classic => Answer { now: classic(segment, progress.acked, parts, out, now), pure: false },
+        EcnMode::Off => EcnEcho::default(),
+        EcnMode::Classic => EcnEcho { now: classic(segment, progress.acked, parts, out, now), pure: false },
         EcnMode::Accurate => accurate(segment, progress, parts, out, now),
     }
 }
@@ -349,12 +349,12 @@ fn classic(segment: &Segment, acked: u32, parts: &mut PcbMut<'_>, out: &Outbox<'
     marked
 }
 
-fn accurate(segment: &Segment, progress: Progress, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> Answer {
+fn accurate(segment: &Segment, progress: AckProgress, parts: &mut PcbMut<'_>, out: &Outbox<'_>, now: Time) -> EcnEcho {
     let passive = parts.header_in.is_passive();
     let (mss, sack) = (parts.send_window.mss.into(), parts.send_window.sack);
     let ho = &mut *parts.header_out;
     let segments_out = ho.segments_out;
-    let Some(ecn) = ho.ecn.as_deref_mut() else { return Answer::default() };
+    let Some(ecn) = ho.ecn.as_deref_mut() else { return EcnEcho::default() };
     let handshake = std::mem::take(&mut ecn.first) && first_segment(ecn, segment, passive, out.config);
     let marked = count_arrival(ecn, segment, out);
     // It must not be taken for a duplicate acknowledgement, which has SACK blocks where SACK is agreed on.
@@ -371,7 +371,7 @@ fn accurate(segment: &Segment, progress: Progress, parts: &mut PcbMut<'_>, out: 
             cut(parts.send_window, ho, progress.acked, out, now);
         }
     }
-    Answer { now: marked && segment.seq_len() > 0, pure }
+    EcnEcho { now: marked && segment.seq_len() > 0, pure }
 }
 
 impl EcnState {
@@ -433,7 +433,7 @@ fn count_arrival(ecn: &mut EcnState, segment: &Segment, out: &Outbox<'_>) -> boo
 }
 
 /// Reads the peer's report of our marks. True if there were new ones.
-fn read_marks(ecn: &mut EcnState, segment: &Segment, progress: Progress, mss: u32) -> bool {
+fn read_marks(ecn: &mut EcnState, segment: &Segment, progress: AckProgress, mss: u32) -> bool {
     // Without an earlier option there is no difference that shows what has met congestion since.
     let known = ecn.option;
     let counters = rare(segment).ecn;

@@ -22,12 +22,12 @@ pub struct Knob {
     pub meaning: &'static str,
     /// Why it has no effect here; `None`: it has one.
     pub idle: Option<&'static str>,
-    form: Form,
+    form: KnobForm,
 }
 
 /// The format of a knob's value, and its accessors.
 #[derive(Debug)]
-enum Form {
+enum KnobForm {
     /// One whole number in a range.
     Number { range: (i64, i64), get: fn(&Config) -> i64, set: fn(&mut Config, i64) },
     /// Three whole numbers in a range, each at least as large as the one before.
@@ -42,23 +42,23 @@ impl Knob {
     /// Its value in `config`, as Linux prints it: numbers separated by a tab.
     pub fn value(&self, config: &Config) -> String {
         match &self.form {
-            Form::Number { get, .. } => get(config).to_string(),
-            Form::Triple { get, .. } => get(config).map(|number| number.to_string()).join("\t"),
-            Form::Word { get, .. } => get(config),
-            Form::Idle { value, .. } => (*value).to_owned(),
+            KnobForm::Number { get, .. } => get(config).to_string(),
+            KnobForm::Triple { get, .. } => get(config).map(|number| number.to_string()).join("\t"),
+            KnobForm::Word { get, .. } => get(config),
+            KnobForm::Idle { value, .. } => (*value).to_owned(),
         }
     }
 
     /// The values it accepts, as half a sentence.
     pub fn expects(&self) -> String {
         match &self.form {
-            Form::Number { range: (least, most), .. } | Form::Idle { range: (least, most), .. } => {
+            KnobForm::Number { range: (least, most), .. } | KnobForm::Idle { range: (least, most), .. } => {
                 format!("a whole number from {least} to {most}")
             }
-            Form::Triple { range: (least, most), .. } => {
+            KnobForm::Triple { range: (least, most), .. } => {
                 format!("three whole numbers from {least} to {most}, none smaller than the one before")
             }
-            Form::Word { expects, .. } => (*expects).to_owned(),
+            KnobForm::Word { expects, .. } => (*expects).to_owned(),
         }
     }
 
@@ -75,19 +75,19 @@ impl Knob {
 
     fn write(&self, config: &mut Config, text: &str) -> bool {
         match &self.form {
-            Form::Number { range, set, .. } => {
+            KnobForm::Number { range, set, .. } => {
                 let Some([value]) = numbers(text, *range) else { return false };
                 set(config, value);
             }
-            Form::Triple { range, set, .. } => {
+            KnobForm::Triple { range, set, .. } => {
                 let Some(values) = numbers::<3>(text, *range) else { return false };
                 if !values.is_sorted() {
                     return false;
                 }
                 set(config, values);
             }
-            Form::Word { set, .. } => return set(config, text),
-            Form::Idle { range, .. } => return idle_value(text, *range),
+            KnobForm::Word { set, .. } => return set(config, text),
+            KnobForm::Idle { range, .. } => return idle_value(text, *range),
         }
         true
     }

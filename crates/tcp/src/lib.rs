@@ -72,10 +72,10 @@ pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::{
-    Abort, Chunks, Close, Disposition, Event, IcmpError, IcmpKind, LinkDown, Open, OptionValues, PathMtu, Peek, Peeked,
+    Abort, Chunks, Close, Disposition, IcmpError, IcmpKind, LinkDown, Open, OptionValues, PathMtu, Peek, Peeked,
     Receive, ReceiveRemainder, Received, Reclaim, RecoveryState, ReportUnread, RouteChanged, SegmentArrives, Send,
     SendMore, SendRecord, SendUrgent, Sent, SetOption, Shutdown, SocketOption, Start, Status, StatusReport,
-    TakeDestinationUpdate, TakeError, Timeouts, Traffic, TransmitReady,
+    TakeDestinationUpdate, TakeError, TcpEvent, Timeouts, Traffic, TransmitReady,
 };
 pub use handshake::{HalfOpen, Progress, listen, syn_cookie};
 pub use info::TcpInfo;

@@ -18,7 +18,10 @@ use wire::tcp::TcpFlags;
 
 use crate::config::Config;
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Ack, Awaited, FrtoState, HeaderOut, IDLE_CHECK, Limit, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::pcb::{
+    Ack, Awaited, FrtoState, HeaderOut, IDLE_CHECK, RecoveryMode, RetransmitQueue, SendWindow, SenderLimit,
+    TimerPurpose,
+};
 use crate::tick::Tick;
 
 pub(crate) use recover::{probe_recovery, probe_tail};
@@ -113,7 +116,13 @@ pub(crate) fn send_data(
 
 /// After a transmission of a sender with limits of its own: update the account, and wake waiting writers.
 #[cold]
-fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, Hold), out: &mut Outbox<'_>, now: Time) {
+fn shaped(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    (from, hold): (SeqNumber, StopReason),
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
     if sw.awaited.contains(Awaited::ROOM) && sw.is_writable(rq, out.config, out.scarcity) {
         sw.awaited.remove(Awaited::ROOM);
         out.ready |= Readiness::WRITABLE;
@@ -125,7 +134,7 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
         if nxt != from {
             rate.sent(una, (from, nxt), delivered, now.as_micros() as u32);
         }
-        if hold == Hold::Empty && waits { rate.ran_dry(nxt) } else { rate.is_busy() }
+        if hold == StopReason::Empty && waits { rate.ran_dry(nxt) } else { rate.is_busy() }
     }
     shaping.acknowledged(una);
     if waits && shaping.user_timeout > 0 {
@@ -135,10 +144,10 @@ fn shaped(sw: &mut SendWindow, rq: &RetransmitQueue, (from, hold): (SeqNumber, H
     if let Some(account) = &mut shaping.account {
         account.note(
             match hold {
-                _ if !waits => Limit::Idle,
-                Hold::Window if unsent => Limit::Window,
-                Hold::Empty if blocked => Limit::Buffer,
-                _ => Limit::Network,
+                _ if !waits => SenderLimit::Idle,
+                StopReason::Window if unsent => SenderLimit::Window,
+                StopReason::Empty if blocked => SenderLimit::Buffer,
+                _ => SenderLimit::Network,
             },
             now,
         );
@@ -160,7 +169,7 @@ fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &m
 
 /// Why no (more) new data was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
+enum StopReason {
     /// There is none.
     Empty,
     /// The peer's window, or the silly-window rule.
@@ -195,13 +204,13 @@ fn send_new(
     out: &mut Outbox<'_>,
     now: Time,
     push: bool,
-) -> Hold {
+) -> StopReason {
     let mut pipe = sw.pipe();
     loop {
         let room = sw.congestion.cwnd().saturating_sub(pipe);
-        match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push }) {
+        match send_one_new(sw, rq, ho, out, now, NewSegmentLimits { congestion: room, push }) {
             // Usually that was all.
-            Ok(_) if sw.nothing_unsent(rq) => return Hold::Empty,
+            Ok(_) if sw.nothing_unsent(rq) => return StopReason::Empty,
             Ok(bytes) => pipe += bytes,
             Err(hold) => return hold,
         }
@@ -210,7 +219,7 @@ fn send_new(
 
 /// Limits of the next new segment, beside those in the send window.
 #[derive(Clone, Copy)]
-struct Room {
+struct NewSegmentLimits {
     /// Bytes that the congestion window has room for.
     congestion: u32,
     push: bool,
@@ -224,12 +233,12 @@ fn send_one_new(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    mut room: Room,
-) -> Result<u32, Hold> {
+    mut room: NewSegmentLimits,
+) -> Result<u32, StopReason> {
     let mut unsent = rq.len - sw.sent_data();
     let mut fin = sw.fin_queued && !sw.fin_sent;
     if unsent == 0 && !fin {
-        return Err(Hold::Empty);
+        return Err(StopReason::Empty);
     }
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6
     //# If this happens, the sender SHOULD NOT send new data (SHLD-15),
@@ -253,16 +262,16 @@ fn send_one_new(
     }
     let super_segments = if ho.marks.are_plain() { out.prefer_super_segments } else { 0 };
     let len = next_len(sw, unsent, window, room, super_segments).inspect_err(|&hold| {
-        sw.cwnd_limited |= hold == Hold::Congestion;
+        sw.cwnd_limited |= hold == StopReason::Congestion;
     })?;
     // The FIN takes a byte of window, too.
     let fin = fin && len == unsent && (window > len || room.push);
     if len == 0 && !fin {
-        return Err(Hold::Window);
+        return Err(StopReason::Window);
     }
     if len > 0 && out.credit == 0 {
         out.tx_blocked = true;
-        return Err(Hold::Starved);
+        return Err(StopReason::Starved);
     }
     // Data that the user did not push is pushed when its time has expired, or by the FIN.
     let pushed = sw.hold.is_pushed() || room.push || fin;
@@ -289,7 +298,7 @@ fn put_new(
     out: &mut Outbox<'_>,
     now: Time,
     NewData { len, fin, pushed, whole }: NewData,
-) -> Result<u32, Hold> {
+) -> Result<u32, StopReason> {
     let mut flags = ACK;
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
     //# The transmitter SHOULD collapse successive bits when it packetizes data, to send the largest possible segment
@@ -317,7 +326,7 @@ fn put_new(
         }
     }
     if !emit_data(ho, out, draft, |dst, sum| rq.copy_unsent(dst, sum)) {
-        return Err(Hold::Starved);
+        return Err(StopReason::Starved);
     }
     Ok(note_new(sw, out, (len, fin), now))
 }
@@ -332,7 +341,7 @@ fn put_news(
     out: &mut Outbox<'_>,
     now: Time,
     (mut draft, mut fin): (Draft, bool),
-) -> Result<u32, Hold> {
+) -> Result<u32, StopReason> {
     if ho.marks.needs_cwr() {
         draft.flags.insert(TcpFlags::CWR);
     }
@@ -347,7 +356,7 @@ fn put_news(
     let fill = |dst: &mut [u8], sum| rq.copy_unsent(dst, sum);
     let sent = if counters { emit_data_with_counters(ho, out, draft, fill) } else { emit_data(ho, out, draft, fill) };
     if !sent {
-        return Err(Hold::Starved);
+        return Err(StopReason::Starved);
     }
     ho.marks.cwr_sent();
     let bytes = note_new(sw, out, (len, fin), now);
@@ -373,13 +382,13 @@ fn note_new(sw: &mut SendWindow, out: &mut Outbox<'_>, (len, fin): (u32, bool), 
 /// Whether the pacer allows a new segment; if not, it sets the time. Else returns how much of `unsent` belongs to one
 /// record.
 #[cold]
-fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time, unsent: u32) -> Result<u32, Hold> {
+fn pace(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time, unsent: u32) -> Result<u32, StopReason> {
     let (sent, nxt) = (sw.data_segments_out, sw.nxt);
     let Some(shaping) = sw.shaping.as_mut() else { return Ok(unsent) };
     match shaping.hold_until(sent, now) {
         Some(at) => {
             out.wake_by(at);
-            Err(Hold::Paced)
+            Err(StopReason::Paced)
         }
         None => Ok(shaping.record(nxt, unsent)),
     }
@@ -404,7 +413,7 @@ fn advance(sw: &mut SendWindow, len: u32, fin: bool, now: Time) {
     //= https://www.rfc-editor.org/rfc/rfc6298#section-3
     //# A TCP implementation MUST take at least one RTT measurement per RTT (unless that is not possible per Karn's
     //# algorithm).
-    if !sw.rtt.is_timing() && sw.mode == Mode::Open {
+    if !sw.rtt.is_timing() && sw.mode == RecoveryMode::Open {
         sw.timed = sw.nxt;
         sw.rtt.start();
     }
@@ -421,12 +430,18 @@ fn pieces(sw: &SendWindow, len: u32) -> u32 {
 //# However, a TCP implementation SHOULD send a maximum-sized segment whenever possible (SHLD-28) to improve performance
 //# (see Section 3.8.6.2.1).
 #[inline]
-fn next_len(sw: &SendWindow, unsent: u32, window: u32, room: Room, super_segments: usize) -> Result<u32, Hold> {
+fn next_len(
+    sw: &SendWindow,
+    unsent: u32,
+    window: u32,
+    room: NewSegmentLimits,
+    super_segments: usize,
+) -> Result<u32, StopReason> {
     let mss = u32::from(sw.mss);
     let largest = if super_segments == 0 { mss } else { super_segments.min(LARGEST_SUPER_SEGMENT) as u32 / mss * mss };
     let fit = unsent.min(window);
     if fit > room.congestion && room.congestion < mss {
-        return Err(Hold::Congestion);
+        return Err(StopReason::Congestion);
     }
     let len = fit.min(room.congestion).min(largest.max(mss));
     if len < unsent || len >= mss {
@@ -452,14 +467,14 @@ fn next_len(sw: &SendWindow, unsent: u32, window: u32, room: Room, super_segment
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.2.1
 //# A TCP implementation MUST include a SWS avoidance algorithm in the sender (MUST-38).
 #[cold]
-fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u32, Hold> {
+fn silly_window(sw: &SendWindow, len: u32, window: u32, room: NewSegmentLimits) -> Result<u32, StopReason> {
     let window_limits = window < room.congestion;
     if len > 0 && (room.push || window_limits && len >= sw.max_wnd / 2) {
         Ok(len)
     } else if window_limits {
-        Err(Hold::Window)
+        Err(StopReason::Window)
     } else {
-        Err(Hold::Congestion)
+        Err(StopReason::Congestion)
     }
 }
 
@@ -471,15 +486,15 @@ fn silly_window(sw: &SendWindow, len: u32, window: u32, room: Room) -> Result<u3
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
 //# A TCP implementation SHOULD implement the Nagle algorithm to coalesce short segments (SHLD-7).
 #[inline]
-fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
+fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), StopReason> {
     if push {
         Ok(())
     } else if sw.hold.holds() {
-        Err(Hold::Cork)
+        Err(StopReason::Cork)
     } else if sw.no_delay || sw.small_end.le(sw.una) {
         Ok(())
     } else {
-        Err(Hold::Nagle)
+        Err(StopReason::Nagle)
     }
 }
 
@@ -488,36 +503,44 @@ fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), Hold> {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.2
 //# If PUSH flags are not implemented, then the sending TCP peer: (1) MUST NOT buffer data indefinitely (MUST-60),
 #[inline]
-fn set_timer_after_sending(sw: &mut SendWindow, rq: &RetransmitQueue, hold: Hold, out: &mut Outbox<'_>, now: Time) {
+fn set_timer_after_sending(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    hold: StopReason,
+    out: &mut Outbox<'_>,
+    now: Time,
+) {
     if sw.flight() > 0 {
         if !sw.timer_kind.guards_flight() {
             sw.guard_flight(out.config, now);
         }
     } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
-        if sw.timer_kind == Timer::Off {
+        if sw.timer_kind == TimerPurpose::Off {
             // Everything before was acknowledged: the user time-out begins here.
             sw.progress = Tick::of(now);
         }
         match hold {
             // The stack continues a blocked connection with `TransmitReady`; no answer from the peer is needed.
-            Hold::Starved if sw.timer_kind == Timer::Persist => sw.stop_timer(),
+            StopReason::Starved if sw.timer_kind == TimerPurpose::Persist => sw.stop_timer(),
             // A device that stays blocked must not hold data for ever: see `user_timeout`.
-            Hold::Starved if sw.timer_kind == Timer::Off => sw.set_timer(Timer::Cork, sw.rtt.deadline(now)),
-            Hold::Starved => {}
-            // The stack runs the next event at once.
-            Hold::Path => {}
-            // Its own deadline wakes it.
-            Hold::Paced if sw.timer_kind == Timer::Persist => sw.stop_timer(),
-            Hold::Paced => {}
-            // No sooner than the retransmission time-out, as on Linux.
-            Hold::Cork if sw.timer_kind != Timer::Cork => {
-                sw.set_timer(Timer::Cork, sw.rtt.deadline(now).max(now + out.config.cork_timeout));
+            StopReason::Starved if sw.timer_kind == TimerPurpose::Off => {
+                sw.set_timer(TimerPurpose::Cork, sw.rtt.deadline(now))
             }
-            Hold::Cork => {}
+            StopReason::Starved => {}
+            // The stack runs the next event at once.
+            StopReason::Path => {}
+            // Its own deadline wakes it.
+            StopReason::Paced if sw.timer_kind == TimerPurpose::Persist => sw.stop_timer(),
+            StopReason::Paced => {}
+            // No sooner than the retransmission time-out, as on Linux.
+            StopReason::Cork if sw.timer_kind != TimerPurpose::Cork => {
+                sw.set_timer(TimerPurpose::Cork, sw.rtt.deadline(now).max(now + out.config.cork_timeout));
+            }
+            StopReason::Cork => {}
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
             //# The transmitting host SHOULD send the first zero-window probe when a zero window has existed for the
             //# retransmission timeout period (SHLD-29)
-            _ if sw.timer_kind != Timer::Persist => sw.set_timer(Timer::Persist, sw.rtt.deadline(now)),
+            _ if sw.timer_kind != TimerPurpose::Persist => sw.set_timer(TimerPurpose::Persist, sw.rtt.deadline(now)),
             _ => {}
         }
     }

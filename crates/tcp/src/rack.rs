@@ -28,26 +28,26 @@ pub(crate) const NO_DUP_THRESH: u8 = 4;
 
 /// One transmission that was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sent {
+pub(crate) struct DeliveredSegment {
     /// When it left.
     pub(crate) at: u32,
     /// One past its last byte.
     pub(crate) end: SeqNumber,
 }
 
-impl Sent {
+impl DeliveredSegment {
     /// Whether this was sent after `other`. Of segments sent together, the higher sequence number was sent later.
-    pub(crate) fn is_after(self, other: Sent) -> bool {
+    pub(crate) fn is_after(self, other: DeliveredSegment) -> bool {
         is_before(other.at, self.at) || self.left_with(other)
     }
 
     /// The same, for any age of `other` at `now` that the times can express (71 minutes).
-    fn is_after_at(self, other: Sent, now: u32) -> bool {
+    fn is_after_at(self, other: DeliveredSegment, now: u32) -> bool {
         since(now, other.at) > since(now, self.at) || self.left_with(other)
     }
 
     /// Whether this was sent at the same time as `other`, and after it.
-    fn left_with(self, other: Sent) -> bool {
+    fn left_with(self, other: DeliveredSegment) -> bool {
         other.at == self.at && self.end.gt(other.end)
     }
 }
@@ -56,7 +56,7 @@ impl Sent {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rack {
     /// RACK.xmit_ts and RACK.end_seq.
-    newest: Option<Sent>,
+    newest: Option<DeliveredSegment>,
     /// It was a retransmission.
     newest_again: bool,
     /// RACK.rtt: of the last delivery.
@@ -75,7 +75,7 @@ impl Rack {
     /// Section 6.2, step 2: `sent` was delivered at `now`. For a retransmission, `again`, only a delivery that cannot
     /// be that of an earlier transmission counts: its timestamp echo must not be older (the caller's check), and it
     /// must have taken the least round-trip time.
-    pub(crate) fn delivered(&mut self, sent: Sent, again: bool, now: u32, min_rtt: u32) {
+    pub(crate) fn delivered(&mut self, sent: DeliveredSegment, again: bool, now: u32, min_rtt: u32) {
         let rtt = since(now, sent.at);
         if again && rtt < min_rtt || rtt >= LONGEST_US {
             return;
@@ -88,7 +88,7 @@ impl Rack {
     }
 
     /// The most recently sent segment that was delivered.
-    pub(crate) fn newest(&self) -> Option<Sent> {
+    pub(crate) fn newest(&self) -> Option<DeliveredSegment> {
         self.newest
     }
 
@@ -143,12 +143,12 @@ impl Rack {
 
     /// Whether a segment sent after the retransmission `sent` has arrived by `now`. Segments sent together are ordered
     /// by sequence number only if both were retransmissions.
-    pub(crate) fn overtook(&self, sent: Sent, now: u32) -> bool {
+    pub(crate) fn overtook(&self, sent: DeliveredSegment, now: u32) -> bool {
         self.newest.is_some_and(|newest| newest.is_after_at(sent, now) && (self.newest_again || newest.at != sent.at))
     }
 
     /// Whether the retransmission `sent` is lost at `now`, with this reordering window.
-    pub(crate) fn is_overdue(&self, sent: Sent, window: u32, now: u32) -> bool {
+    pub(crate) fn is_overdue(&self, sent: DeliveredSegment, window: u32, now: u32) -> bool {
         self.overtook(sent, now) && since(now, sent.at) >= self.rtt.saturating_add(window)
     }
 
@@ -170,8 +170,8 @@ impl Rack {
 mod tests {
     use super::*;
 
-    fn sent(at: u32, end: u32) -> Sent {
-        Sent { at, end: SeqNumber(end) }
+    fn sent(at: u32, end: u32) -> DeliveredSegment {
+        DeliveredSegment { at, end: SeqNumber(end) }
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum WindowRule {
 
 /// The inputs of the choice, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
+pub(crate) struct WindowInputs {
     /// Free space, limited by the window field and by the user.
     pub(crate) free: u32,
     /// Size of the buffer.
@@ -42,8 +42,8 @@ pub(crate) struct Room {
 impl WindowRule {
     /// The window to announce.
     #[inline]
-    pub(crate) fn choose(self, room: Room) -> u32 {
-        let Room { free, limit, open, segment, .. } = room;
+    pub(crate) fn choose(self, room: WindowInputs) -> u32 {
+        let WindowInputs { free, limit, open, segment, .. } = room;
         match self {
             WindowRule::Linux if room.shift != 0 && free >= limit / 2 => free,
             WindowRule::Linux => linux(room),
@@ -63,8 +63,8 @@ impl WindowRule {
     }
 }
 
-fn linux(room: Room) -> u32 {
-    let Room { mut free, limit, clamp, offered, shift, .. } = room;
+fn linux(room: WindowInputs) -> u32 {
+    let WindowInputs { mut free, limit, clamp, offered, shift, .. } = room;
     let full = limit.min(clamp);
     let segment = room.segment.min(full).max(1);
     if free < full / 2 {
@@ -89,12 +89,12 @@ fn linux(room: Room) -> u32 {
 mod tests {
     use super::*;
 
-    fn room(free: u32) -> Room {
-        Room { free, limit: 65_536, clamp: 1 << 30, open: 0, offered: 64_000, segment: 1000, shift: 0 }
+    fn room(free: u32) -> WindowInputs {
+        WindowInputs { free, limit: 65_536, clamp: 1 << 30, open: 0, offered: 64_000, segment: 1000, shift: 0 }
     }
 
     fn chosen(rule: WindowRule, frees: &[u32], shift: u8) -> Vec<u32> {
-        frees.iter().map(|free| rule.choose(Room { shift, ..room(*free) })).collect()
+        frees.iter().map(|free| rule.choose(WindowInputs { shift, ..room(*free) })).collect()
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
         // The first two are within a segment of the offered window.
         assert_eq!(chosen(WindowRule::Linux, &frees, 0), [65_000, 64_000, 64_000, 63_000, 20_000, 4_000, 0]);
         assert_eq!(chosen(WindowRule::Linux, &frees, 7), [65_535, 64_999, 64_000, 63_999, 20_480, 4_480, 0]);
-        let tiny = Room { limit: 3000, free: 900, ..room(0) };
+        let tiny = WindowInputs { limit: 3000, free: 900, ..room(0) };
         assert_eq!(WindowRule::Linux.choose(tiny), 0, "less than a segment");
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn an_empty_buffer_is_offered_to_large_segments_too() {
         for segment in [1, 700, 1024, 2000, 3734, 5000, 8191, 65_000] {
             for offered in [0, 700, 3734, 4095] {
-                let empty = Room { limit: 8192, free: 8192, offered, open: offered, segment, ..room(0) };
+                let empty = WindowInputs { limit: 8192, free: 8192, offered, open: offered, segment, ..room(0) };
                 let window = WindowRule::Linux.choose(empty);
                 assert!(window > 8192 / 2, "segments of {segment}, {offered} offered before: {window}");
             }
@@ -122,12 +122,16 @@ mod tests {
     #[test]
     fn freebsd_offers_what_is_free_and_nothing_below_a_segment() {
         assert_eq!(chosen(WindowRule::FreeBsd, &[65_535, 20_500, 1000, 999], 0), [65_535, 20_500, 1000, 0]);
-        assert_eq!(WindowRule::FreeBsd.choose(Room { limit: 2000, ..room(500) }), 500, "a quarter of the buffer");
+        assert_eq!(
+            WindowRule::FreeBsd.choose(WindowInputs { limit: 2000, ..room(500) }),
+            500,
+            "a quarter of the buffer"
+        );
     }
 
     #[test]
     fn the_rfc_has_the_edge_stay_until_it_moves_by_a_segment() {
-        let rfc = |free, open| WindowRule::Rfc.choose(Room { open, ..room(free) });
+        let rfc = |free, open| WindowRule::Rfc.choose(WindowInputs { open, ..room(free) });
         assert_eq!([rfc(64_999, 64_000), rfc(65_000, 64_000), rfc(10, 20)], [64_000, 65_000, 20]);
     }
 

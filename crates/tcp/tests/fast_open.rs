@@ -8,7 +8,7 @@ use observe::{Counter, DropReason};
 use pktbuf::{Chunk, PktBuf};
 use support::endpoint::{Driver, Setup};
 use support::script::{Peer, Script, peer};
-use tcp::fast_open::{DestinationUpdate, Offer, Outcome};
+use tcp::fast_open::{DestinationUpdate, Offer, OfferOutcome};
 use tcp::{Close, Error, Isn, OpenParams, Outbox, PathMtu, Pcb, State, TakeError};
 use tcp::{Start, TakeDestinationUpdate};
 use wire::SeqNumber;
@@ -222,7 +222,7 @@ fn a_syn_carries_a_cookie_and_as_much_data_as_was_offered() {
     t.inject(peer("S.").seq(0).ack(1001).mss(1000));
     t.expect(&["P. 1001:1501(500) ack 1 win 65535"]);
     assert!(t.us.learnt);
-    let news = DestinationUpdate { cookie: None, mss: Some(1000), outcome: Outcome::Taken };
+    let news = DestinationUpdate { cookie: None, mss: Some(1000), outcome: OfferOutcome::Taken };
     assert_eq!((t.run(TakeDestinationUpdate), t.run(TakeDestinationUpdate)), (Some(news), None));
     t.inject(peer(".").seq(1).ack(1501));
     assert_eq!((t.us.status().send_queue, t.us.status().traffic.bytes_acked), (0, 1500));
@@ -240,7 +240,7 @@ fn data_that_was_not_taken_leaves_again_at_once() {
         answer.rare.fast_open = Some(cookie(b"87654321"));
         t.inject(answer);
         assert_eq!(t.take(), [format!("P. {}:1001({}) ack 1 win 65535", 1 + taken, 1000 - taken)]);
-        let outcome = if taken > 0 { Outcome::Taken } else { Outcome::Answered };
+        let outcome = if taken > 0 { OfferOutcome::Taken } else { OfferOutcome::Answered };
         let cookie = Some(cookie(b"87654321"));
         assert_eq!(t.run(TakeDestinationUpdate), Some(DestinationUpdate { cookie, mss: Some(1000), outcome }));
         t.inject(peer(".").seq(1).ack(1001));
@@ -255,7 +255,7 @@ fn without_a_cookie_one_is_asked_for_and_data_follows_the_handshake() {
     assert_eq!(option(&mut t), (request.option, "S 0:0(0) <mss 1460>".to_owned()));
     t.inject(peer("S.").seq(0).ack(1).mss(1000));
     t.expect(&["P. 1:101(100) ack 1 win 65535"]);
-    let outcome = Outcome::Ignored { experimental: false };
+    let outcome = OfferOutcome::Ignored { experimental: false };
     assert_eq!(t.run(TakeDestinationUpdate), Some(DestinationUpdate { cookie: None, mss: Some(1000), outcome }));
     // No offer: nothing to learn.
     let mut t = open(plain(), Offer::default(), 100);
@@ -292,7 +292,7 @@ fn a_cookie_that_nobody_asked_for_is_none() {
     t.inject(answer);
     assert_eq!(
         t.run(TakeDestinationUpdate),
-        Some(DestinationUpdate { cookie: None, mss: Some(1000), outcome: Outcome::Taken })
+        Some(DestinationUpdate { cookie: None, mss: Some(1000), outcome: OfferOutcome::Taken })
     );
 }
 
@@ -320,7 +320,7 @@ fn silence_falls_back_to_a_plain_syn() {
         assert_eq!(option(&mut t), (None, "S 0:0(0) <mss 1460>".to_owned()));
         assert_eq!(
             t.run(TakeDestinationUpdate),
-            Some(DestinationUpdate { cookie: None, mss: None, outcome: Outcome::Silent })
+            Some(DestinationUpdate { cookie: None, mss: None, outcome: OfferOutcome::Silent })
         );
         t.us.learnt = false;
         t.until_sent(Duration::from_secs(4)).expect("a second time-out");

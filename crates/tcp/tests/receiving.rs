@@ -505,7 +505,7 @@ fn data_out_of_order_does_not_close_the_window() {
 /// A read with segments processed by another thread between its two halves: both then have something to advertise.
 struct ReadWhile(Vec<tcp::Segment>);
 
-impl tcp::Event for ReadWhile {
+impl tcp::TcpEvent for ReadWhile {
     type Reply = usize;
 
     fn run<A: tcp::PcbAccess>(self, pcb: &mut A, out: &mut tcp::Outbox<'_>, now: observe::Time) -> usize {

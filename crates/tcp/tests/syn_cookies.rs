@@ -7,11 +7,11 @@ use std::time::Duration;
 use observe::Counter;
 use support::endpoint::Setup;
 use support::script::{IRS, Peer, Script, line, peer};
-use tcp::handshake::Secrets;
+use tcp::handshake::HandshakeSecrets;
 use tcp::{Isn, Outbox, State, syn_cookie};
 use wire::SeqNumber;
 
-const SECRETS: Secrets = Secrets { syn_cookie: (5, 6), fast_open: [0; 16] };
+const SECRETS: HandshakeSecrets = HandshakeSecrets { syn_cookie: (5, 6), fast_open: [0; 16] };
 
 fn isn() -> Isn {
     Isn { iss: SeqNumber(0), ts_offset: 0x1234_5678, flow_hash: None }

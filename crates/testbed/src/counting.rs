@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use sync::profile::{Table, ThreadCounters};
+use sync::profile::{ProfileTable, ThreadCounters};
 use sync::{Atomic, LockClass, Object, Ordering, Platform, Real, Step, ThreadClass};
 
 thread_local! {
@@ -116,7 +116,7 @@ pub fn charged<R>(work: impl FnOnce() -> R) -> (R, Charged) {
     (result, charged)
 }
 
-static LOCKS: Table<Counting> = Table::new();
+static LOCKS: ProfileTable<Counting> = ProfileTable::new();
 
 impl Platform for Counting {
     const CHARGED: bool = true;

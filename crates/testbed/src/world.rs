@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dev::fault::{Fault, FaultPlan};
-use dev::pcap::Tap;
+use dev::pcap::CaptureDevice;
 use dev::{Device, mem};
 use observe::{CounterSnapshot, Counters, Time};
 use stack::{Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
@@ -125,7 +125,7 @@ impl<S, P: Platform> World<S, P> {
         }
         if let Some(recorder) = terms.recorder {
             let time = clock.clone();
-            left = Box::new(Tap::<P>::on_platform(left, recorder, move || time.now(), 0));
+            left = Box::new(CaptureDevice::<P>::on_platform(left, recorder, move || time.now(), 0));
         }
         let hosts: [[(IpAddr, u8); 2]; 2] =
             [[(STACK.into(), 24), (STACK6.into(), 64)], [(PEER.into(), 24), (PEER6.into(), 64)]];

@@ -8,24 +8,24 @@ use pktbuf::PktBuf;
 
 use crate::output;
 use crate::pcb::{LEAST_RECEIVE_LIMIT, MAX_MEMBERSHIPS, Membership, PendingError};
-use crate::{Datagram, JoinError, Outbox, Outgoing, Readiness, ReceiveError, SendError, UdpPcb};
+use crate::{JoinError, OutgoingDatagram, ReceiveError, ReceivedDatagram, SendError, UdpOutbox, UdpPcb, UdpReadiness};
 
 /// Something that happens to a socket. UDP has no timers, so no event needs to know the time.
 pub trait UdpEvent {
     /// The result of the event.
     type Reply;
     /// Runs the event.
-    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply;
+    fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) -> Self::Reply;
 }
 
 /// A datagram arrives for the socket. The reply is the reason if it was dropped, to be counted by the caller.
 #[derive(Debug)]
-pub struct DatagramArrives(pub Datagram);
+pub struct DatagramArrives(pub ReceivedDatagram);
 
 impl UdpEvent for DatagramArrives {
     type Reply = Result<(), DropReason>;
 
-    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) -> Self::Reply {
         let Self(datagram) = self;
         if pcb.closed {
             return Err(DropReason::UdpNoSocket);
@@ -43,7 +43,7 @@ impl UdpEvent for DatagramArrives {
         pcb.enqueue(datagram)?;
         out.counters.increment(Counter::DatagramsIn);
         if was_empty {
-            out.ready |= Readiness::READABLE;
+            out.ready |= UdpReadiness::READABLE;
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ pub struct SendTo {
 impl UdpEvent for SendTo {
     type Reply = Result<usize, SendError>;
 
-    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) -> Self::Reply {
         if pcb.closed {
             return Err(SendError::Closed);
         }
@@ -86,7 +86,7 @@ impl UdpEvent for SendTo {
         let buf = output::emit(self.payload, from, to, checksum)?;
         out.counters.increment(Counter::DatagramsOut);
         let ttl = if to.ip().is_multicast() { pcb.group_ttl } else { pcb.ttl };
-        out.datagrams.push(Outgoing { buf, src, dst: to.ip(), tos: pcb.tos, ttl });
+        out.datagrams.push(OutgoingDatagram { buf, src, dst: to.ip(), tos: pcb.tos, ttl });
         Ok(len)
     }
 }
@@ -106,9 +106,9 @@ impl From<PendingError> for SendError {
 pub struct ReceiveFrom;
 
 impl UdpEvent for ReceiveFrom {
-    type Reply = Result<Datagram, ReceiveError>;
+    type Reply = Result<ReceivedDatagram, ReceiveError>;
 
-    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, _out: &mut UdpOutbox<'_>) -> Self::Reply {
         match pcb.error {
             Some(PendingError::Refused) => {
                 pcb.error = None;
@@ -128,12 +128,12 @@ impl UdpEvent for ReceiveFrom {
 
 /// Takes the error that the next call would report (`SO_ERROR`).
 #[derive(Clone, Copy, Debug)]
-pub struct TakeError;
+pub struct UdpTakeError;
 
-impl UdpEvent for TakeError {
+impl UdpEvent for UdpTakeError {
     type Reply = Option<SendError>;
 
-    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, _out: &mut UdpOutbox<'_>) -> Self::Reply {
         pcb.error.take().map(SendError::from)
     }
 }
@@ -147,7 +147,7 @@ impl UdpEvent for JoinGroup {
     /// See [`JoinError`].
     type Reply = Result<(), JoinError>;
 
-    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, _out: &mut UdpOutbox<'_>) -> Self::Reply {
         let Self(membership) = self;
         let group = membership.group;
         if pcb.closed {
@@ -174,7 +174,7 @@ pub struct LeaveGroup(pub Membership);
 impl UdpEvent for LeaveGroup {
     type Reply = bool;
 
-    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, _out: &mut UdpOutbox<'_>) -> Self::Reply {
         let Self(membership) = self;
         let before = pcb.memberships.len();
         pcb.memberships.retain(|other| *other != membership);
@@ -185,17 +185,17 @@ impl UdpEvent for LeaveGroup {
 /// The user sets the peer: datagrams from others are dropped from now on, and errors about the peer are reported.
 /// Queued datagrams from others are dropped, or the first receive could return one.
 #[derive(Clone, Copy, Debug)]
-pub struct Connect {
+pub struct UdpConnect {
     /// The peer.
     pub remote: SocketAddr,
     /// The address that routing chose; becomes the local address of a socket that has none.
     pub source: IpAddr,
 }
 
-impl UdpEvent for Connect {
+impl UdpEvent for UdpConnect {
     type Reply = Result<(), SendError>;
 
-    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) -> Self::Reply {
         let Self { remote, source } = self;
         if pcb.closed {
             return Err(SendError::Closed);
@@ -229,7 +229,7 @@ pub struct Disconnect;
 impl UdpEvent for Disconnect {
     type Reply = ();
 
-    fn run(self, pcb: &mut UdpPcb, _out: &mut Outbox<'_>) {
+    fn run(self, pcb: &mut UdpPcb, _out: &mut UdpOutbox<'_>) {
         pcb.remote = None;
         pcb.error = None;
     }
@@ -238,7 +238,7 @@ impl UdpEvent for Disconnect {
 /// An ICMP error about a datagram from this socket to `remote`. Only a connected socket gets it: another one could not
 /// know which of its datagrams is meant (RFC 1122 section 4.1.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IcmpError {
+pub enum UdpIcmpError {
     /// The peer's host has no such port.
     Refused {
         /// Destination of the quoted datagram.
@@ -259,10 +259,10 @@ pub enum IcmpError {
     },
 }
 
-impl UdpEvent for IcmpError {
+impl UdpEvent for UdpIcmpError {
     type Reply = Result<(), DropReason>;
 
-    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) -> Self::Reply {
+    fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) -> Self::Reply {
         let (remote, error) = match self {
             Self::Refused { remote } => (remote, PendingError::Refused),
             Self::Unreachable { remote } => (remote, PendingError::Unreachable),
@@ -272,22 +272,22 @@ impl UdpEvent for IcmpError {
             return Err(DropReason::IcmpNoConnection);
         }
         pcb.error = Some(error);
-        out.ready |= Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+        out.ready |= UdpReadiness::ERROR | UdpReadiness::READABLE | UdpReadiness::WRITABLE;
         Ok(())
     }
 }
 
 /// The user closes the socket; the queue is dropped.
 #[derive(Clone, Copy, Debug)]
-pub struct Close;
+pub struct UdpClose;
 
-impl UdpEvent for Close {
+impl UdpEvent for UdpClose {
     type Reply = ();
 
-    fn run(self, pcb: &mut UdpPcb, out: &mut Outbox<'_>) {
+    fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) {
         pcb.closed = true;
         out.counters.drop_many(DropReason::UdpNoSocket, pcb.queue.len() as u64);
         while pcb.dequeue().is_some() {}
-        out.ready |= Readiness::CLOSED | Readiness::READABLE;
+        out.ready |= UdpReadiness::CLOSED | UdpReadiness::READABLE;
     }
 }

@@ -9,7 +9,7 @@ use wire::{FourTuple, ParseError};
 
 /// A received datagram; the buffer holds the payload, the headers are still in its headroom.
 #[derive(Debug)]
-pub struct Datagram {
+pub struct ReceivedDatagram {
     /// The payload.
     pub buf: PktBuf,
     /// The sender. Port 0 means that no answer is expected.
@@ -22,7 +22,7 @@ pub struct Datagram {
     pub without_checksum: bool,
 }
 
-impl Datagram {
+impl ReceivedDatagram {
     /// The flow as its receiver sees it.
     pub fn tuple(&self) -> FourTuple {
         FourTuple {
@@ -42,7 +42,13 @@ impl Datagram {
 ///
 /// # Errors
 /// The reason for which the packet must be dropped; the caller counts it.
-pub fn parse(mut buf: PktBuf, src: IpAddr, dst: IpAddr, tos: u8, counters: &Counters) -> Result<Datagram, DropReason> {
+pub fn parse(
+    mut buf: PktBuf,
+    src: IpAddr,
+    dst: IpAddr,
+    tos: u8,
+    counters: &Counters,
+) -> Result<ReceivedDatagram, DropReason> {
     let header = udp::parse(&buf).map_err(|error| match error {
         ParseError::Truncated if buf.len() < HEADER_LEN => DropReason::UdpTruncated,
         _ => DropReason::UdpBadLength,
@@ -57,7 +63,7 @@ pub fn parse(mut buf: PktBuf, src: IpAddr, dst: IpAddr, tos: u8, counters: &Coun
     }
     buf.pull_front(HEADER_LEN);
     let (source, destination) = (SocketAddr::new(src, header.src_port), SocketAddr::new(dst, header.dst_port));
-    Ok(Datagram { buf, source, destination, tos, without_checksum })
+    Ok(ReceivedDatagram { buf, source, destination, tos, without_checksum })
 }
 
 #[inline]

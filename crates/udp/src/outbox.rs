@@ -8,9 +8,9 @@ use smallvec::SmallVec;
 
 /// Readiness of a socket as a set of bits, with the same values as TCP's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Readiness(pub u16);
+pub struct UdpReadiness(pub u16);
 
-impl Readiness {
+impl UdpReadiness {
     /// Nothing.
     pub const NONE: Self = Self(0);
     /// A datagram can be received.
@@ -35,7 +35,7 @@ impl Readiness {
     }
 }
 
-impl core::ops::BitOr for Readiness {
+impl core::ops::BitOr for UdpReadiness {
     type Output = Self;
     #[inline]
     fn bitor(self, other: Self) -> Self {
@@ -43,7 +43,7 @@ impl core::ops::BitOr for Readiness {
     }
 }
 
-impl core::ops::BitOrAssign for Readiness {
+impl core::ops::BitOrAssign for UdpReadiness {
     #[inline]
     fn bitor_assign(&mut self, other: Self) {
         self.0 |= other.0;
@@ -52,7 +52,7 @@ impl core::ops::BitOrAssign for Readiness {
 
 /// A datagram ready for IP.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingDatagram {
     /// UDP header and payload, checksum done or left to the device.
     pub buf: PktBuf,
     /// Source address, part of the checksum.
@@ -66,7 +66,7 @@ pub struct Outgoing {
 }
 
 /// Effects of one event, and the resources that the event may use.
-pub struct Outbox<'c> {
+pub struct UdpOutbox<'c> {
     /// The counters of this thread.
     pub counters: &'c Counters,
     /// The device computes transport checksums.
@@ -74,14 +74,14 @@ pub struct Outbox<'c> {
     /// Memory is short in the stack: a receive queue grows to [`crate::LEAST_RECEIVE_LIMIT`] and no further.
     pub memory_short: bool,
     /// Datagrams to send, in order.
-    pub datagrams: SmallVec<[Outgoing; 2]>,
+    pub datagrams: SmallVec<[OutgoingDatagram; 2]>,
     /// Readiness bits that rose.
-    pub ready: Readiness,
+    pub ready: UdpReadiness,
 }
 
-impl<'c> Outbox<'c> {
+impl<'c> UdpOutbox<'c> {
     /// An empty outbox; checksums are computed here.
     pub fn new(counters: &'c Counters) -> Self {
-        Self { counters, offload: false, memory_short: false, datagrams: SmallVec::new(), ready: Readiness::NONE }
+        Self { counters, offload: false, memory_short: false, datagrams: SmallVec::new(), ready: UdpReadiness::NONE }
     }
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use observe::DropReason;
 use pktbuf::PktBuf;
 
-use crate::{Datagram, Readiness};
+use crate::{ReceivedDatagram, UdpReadiness};
 
 /// Memory that a socket's receive queue may hold by default, in bytes: some 250 full frames.
 pub const DEFAULT_RECEIVE_LIMIT: usize = 512 << 10;
@@ -60,7 +60,7 @@ pub struct UdpPcb {
     /// Accept datagrams without checksum over IPv6, which are dropped otherwise (RFC 8200 section 8.1, RFC 6936 section
     /// 5): Linux's `UDP_NO_CHECK6_RX`. Over IPv4 they are always legal (RFC 768).
     pub accept_without_checksum: bool,
-    pub(crate) queue: VecDeque<Datagram>,
+    pub(crate) queue: VecDeque<ReceivedDatagram>,
     pub(crate) held: usize,
     limit: usize,
     pub(crate) error: Option<PendingError>,
@@ -104,15 +104,15 @@ impl UdpPcb {
     }
 
     /// The level of every readiness bit.
-    pub fn readiness(&self) -> Readiness {
-        let mut ready = Readiness::NONE;
+    pub fn readiness(&self) -> UdpReadiness {
+        let mut ready = UdpReadiness::NONE;
         if !self.queue.is_empty() || self.closed {
-            ready |= Readiness::READABLE;
+            ready |= UdpReadiness::READABLE;
         }
         if self.error.is_some() {
-            ready |= Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
+            ready |= UdpReadiness::ERROR | UdpReadiness::READABLE | UdpReadiness::WRITABLE;
         }
-        ready |= if self.closed { Readiness::CLOSED } else { Readiness::WRITABLE };
+        ready |= if self.closed { UdpReadiness::CLOSED } else { UdpReadiness::WRITABLE };
         ready
     }
 
@@ -150,7 +150,7 @@ impl UdpPcb {
         Some(u8::from(connected) * 2 + u8::from(!self.local.ip().is_unspecified()))
     }
 
-    pub(crate) fn enqueue(&mut self, datagram: Datagram) -> Result<(), DropReason> {
+    pub(crate) fn enqueue(&mut self, datagram: ReceivedDatagram) -> Result<(), DropReason> {
         let charge = charge(&datagram.buf);
         if self.held + charge > self.limit {
             return Err(DropReason::SocketQueueFull);
@@ -160,7 +160,7 @@ impl UdpPcb {
         Ok(())
     }
 
-    pub(crate) fn dequeue(&mut self) -> Option<Datagram> {
+    pub(crate) fn dequeue(&mut self) -> Option<ReceivedDatagram> {
         let datagram = self.queue.pop_front()?;
         self.held -= charge(&datagram.buf);
         Some(datagram)

@@ -20,7 +20,7 @@ fn emitted(payload: &[u8], src: &str, dst: &str) -> PktBuf {
     emit(PktBuf::from_slice(payload).unwrap(), at(src), at(dst), Checksumming::Here).unwrap()
 }
 
-fn parsed(packet: PktBuf, src: &str, dst: &str) -> Result<Datagram, DropReason> {
+fn parsed(packet: PktBuf, src: &str, dst: &str) -> Result<ReceivedDatagram, DropReason> {
     parse(packet, at(src).ip(), at(dst).ip(), 0, &Counters::new())
 }
 
@@ -100,7 +100,7 @@ fn a_missing_checksum_is_legal_over_ipv4_and_where_the_socket_takes_it() {
         DatagramArrives(datagram)
     };
     let counters = Counters::new();
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     assert_eq!(without(A4, B4).run(&mut bound(), &mut out), Ok(()));
     let mut pcb = UdpPcb::new(at(B6));
     assert_eq!(without(A6, B6).run(&mut pcb, &mut out), Err(DropReason::UdpNoChecksum));
@@ -118,7 +118,7 @@ fn a_socket_may_send_without_checksum() {
     for (local, remote, offload) in [(A4, B4, false), (A6, B6, false), (A6, B6, true)] {
         let mut pcb = UdpPcb::new(at(local));
         pcb.omit_checksum = true;
-        let mut out = Outbox::new(&counters);
+        let mut out = UdpOutbox::new(&counters);
         out.offload = offload;
         let payload = PktBuf::from_slice(b"tunnelled").unwrap();
         SendTo { payload, to: Some(at(remote)), source: at(local).ip() }.run(&mut pcb, &mut out).unwrap();
@@ -175,11 +175,11 @@ fn oversize_payloads_name_the_limit() {
 #[test]
 fn a_socket_receives_in_order_and_wakes_once() {
     let (counters, mut pcb) = (Counters::new(), bound());
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     assert_eq!(ReceiveFrom.run(&mut pcb, &mut out).unwrap_err(), ReceiveError::WouldBlock);
     arriving(b"one", A4, B4).run(&mut pcb, &mut out).unwrap();
-    assert_eq!(out.ready, Readiness::READABLE);
-    out.ready = Readiness::NONE;
+    assert_eq!(out.ready, UdpReadiness::READABLE);
+    out.ready = UdpReadiness::NONE;
     arriving(b"two", A4, B4).run(&mut pcb, &mut out).unwrap();
     assert!(out.ready.is_empty(), "a socket that was readable does not become so");
     let first = ReceiveFrom.run(&mut pcb, &mut out).unwrap();
@@ -192,7 +192,7 @@ fn a_socket_receives_in_order_and_wakes_once() {
 #[test]
 fn the_queue_is_bounded_by_the_memory_it_pins() {
     let (counters, mut pcb) = (Counters::new(), bound());
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     pcb.set_receive_limit(64 << 10);
     let mut taken = 0;
     let reason = loop {
@@ -210,10 +210,10 @@ fn the_queue_is_bounded_by_the_memory_it_pins() {
 #[test]
 fn a_connected_socket_hears_its_peer_only() {
     let (counters, mut pcb) = (Counters::new(), UdpPcb::new(at("0.0.0.0:53")));
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     arriving(b"stranger", "10.0.0.9:1", B4).run(&mut pcb, &mut out).unwrap();
     arriving(b"peer", A4, B4).run(&mut pcb, &mut out).unwrap();
-    Connect { remote: at(A4), source: ip("10.0.0.2") }.run(&mut pcb, &mut out).unwrap();
+    UdpConnect { remote: at(A4), source: ip("10.0.0.2") }.run(&mut pcb, &mut out).unwrap();
     assert_eq!(pcb.local, at(B4));
     assert_eq!(counters.dropped(DropReason::UdpWrongPeer), 1);
     let refused = arriving(b"stranger", "10.0.0.9:1", B4).run(&mut pcb, &mut out);
@@ -226,7 +226,7 @@ fn a_connected_socket_hears_its_peer_only() {
 #[test]
 fn sending_needs_a_destination_and_uses_the_right_source() {
     let (counters, mut pcb) = (Counters::new(), UdpPcb::new(at("0.0.0.0:53")));
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     let send = |to: Option<&str>| SendTo {
         payload: PktBuf::from_slice(b"hello").unwrap(),
         to: to.map(at),
@@ -240,24 +240,24 @@ fn sending_needs_a_destination_and_uses_the_right_source() {
     let sent = out.datagrams.pop().unwrap();
     assert_eq!((sent.src, sent.dst, sent.ttl), (ip("10.0.0.2"), ip("10.0.0.1"), 64));
     assert_eq!(&*parsed(sent.buf, B4, A4).unwrap().buf, b"hello");
-    Close.run(&mut pcb, &mut out);
+    UdpClose.run(&mut pcb, &mut out);
     assert_eq!(send(Some(A4)).run(&mut pcb, &mut out), Err(SendError::Closed));
 }
 
 #[test]
 fn errors_reach_connected_sockets_once() {
     let (counters, mut pcb) = (Counters::new(), bound());
-    let mut out = Outbox::new(&counters);
-    let refused = IcmpError::Refused { remote: at(A4) };
+    let mut out = UdpOutbox::new(&counters);
+    let refused = UdpIcmpError::Refused { remote: at(A4) };
     assert_eq!(refused.run(&mut pcb, &mut out), Err(DropReason::IcmpNoConnection), "not connected");
-    Connect { remote: at(A4), source: ip("10.0.0.2") }.run(&mut pcb, &mut out).unwrap();
-    let other = IcmpError::Refused { remote: at("10.0.0.9:1") };
+    UdpConnect { remote: at(A4), source: ip("10.0.0.2") }.run(&mut pcb, &mut out).unwrap();
+    let other = UdpIcmpError::Refused { remote: at("10.0.0.9:1") };
     assert_eq!(other.run(&mut pcb, &mut out), Err(DropReason::IcmpNoConnection), "another peer");
     refused.run(&mut pcb, &mut out).unwrap();
-    assert!(out.ready.contains(Readiness::ERROR) && pcb.readiness().contains(Readiness::ERROR));
+    assert!(out.ready.contains(UdpReadiness::ERROR) && pcb.readiness().contains(UdpReadiness::ERROR));
     assert_eq!(ReceiveFrom.run(&mut pcb, &mut out).unwrap_err(), ReceiveError::Refused);
     assert_eq!(ReceiveFrom.run(&mut pcb, &mut out).unwrap_err(), ReceiveError::WouldBlock);
-    IcmpError::PacketTooBig { remote: at(A4), mtu: 1400 }.run(&mut pcb, &mut out).unwrap();
+    UdpIcmpError::PacketTooBig { remote: at(A4), mtu: 1400 }.run(&mut pcb, &mut out).unwrap();
     let payload = PktBuf::from_slice(b"x").unwrap();
     let send = SendTo { payload, to: None, source: ip("10.0.0.2") };
     assert_eq!(send.run(&mut pcb, &mut out), Err(SendError::PathTooNarrow { mtu: 1400 }));
@@ -266,9 +266,9 @@ fn errors_reach_connected_sockets_once() {
 #[test]
 fn closing_empties_the_queue_and_counts_what_was_in_it() {
     let (counters, mut pcb) = (Counters::new(), bound());
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     arriving(b"late", A4, B4).run(&mut pcb, &mut out).unwrap();
-    Close.run(&mut pcb, &mut out);
+    UdpClose.run(&mut pcb, &mut out);
     assert_eq!((pcb.held(), counters.dropped(DropReason::UdpNoSocket)), (0, 1));
     assert_eq!(ReceiveFrom.run(&mut pcb, &mut out).unwrap_err(), ReceiveError::Closed);
     assert_eq!(arriving(b"later", A4, B4).run(&mut pcb, &mut out), Err(DropReason::UdpNoSocket));
@@ -291,7 +291,7 @@ fn the_most_specific_socket_scores_highest() {
 #[test]
 fn what_is_sent_to_a_group_is_for_its_members_and_stays_on_the_link() {
     let (counters, group) = (Counters::new(), at("239.1.2.3:53"));
-    let mut out = Outbox::new(&counters);
+    let mut out = UdpOutbox::new(&counters);
     let mut pcb = UdpPcb::new(at("0.0.0.0:53"));
     let membership = Membership { group: group.ip(), interface: 0 };
     assert_eq!(pcb.score(at(A4), group), None, "a stranger");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use sync::lock_order::HeldLocks;
-use sync::profile::{Table, ThreadCounters};
+use sync::profile::{ProfileTable, ThreadCounters};
 use sync::{NoDoorbell, Object, Ordering, Platform, Step, ThreadClass, real};
 
 use crate::machine;
@@ -14,10 +14,10 @@ use crate::word::Word;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vsmp;
 
-static PROFILE: Table<Vsmp> = Table::new();
+static PROFILE: ProfileTable<Vsmp> = ProfileTable::new();
 
 /// The lock profile of all machines of the process. Exact when none runs.
-pub fn lock_profile() -> &'static Table<Vsmp> {
+pub fn lock_profile() -> &'static ProfileTable<Vsmp> {
     &PROFILE
 }
 

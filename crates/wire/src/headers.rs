@@ -156,7 +156,7 @@ impl Headers {
             EtherType::Ipv6 => (V6, flow_v6(packet)),
             _ => return Headers::UNKNOWN,
         };
-        let Some(Flow { header, payload, len, udp }) = flow else {
+        let Some(TransportOffsets { header, payload, len, udp }) = flow else {
             return Headers(frame.len() as u64 & 0xffff_ffff | (network as u64) << 32 | kind << KIND);
         };
         let kind = kind | FLOW | if udp { UDP } else { 0 };
@@ -329,14 +329,14 @@ fn is_whole_tcp(head: &[u8; PLAIN_V4_LEN]) -> bool {
 }
 
 /// A whole segment or datagram, in offsets from the network header.
-struct Flow {
+struct TransportOffsets {
     header: usize,
     payload: usize,
     len: usize,
     udp: bool,
 }
 
-fn flow_v4(packet: &[u8]) -> Option<Flow> {
+fn flow_v4(packet: &[u8]) -> Option<TransportOffsets> {
     const FRAGMENT: u16 = 0x3fff;
     let head = packet.first_chunk::<{ ipv4::HEADER_LEN }>()?;
     let header = usize::from(head[0] & 0x0f) * 4;
@@ -347,7 +347,7 @@ fn flow_v4(packet: &[u8]) -> Option<Flow> {
     flow(packet, header, u16::from_be_bytes([head[2], head[3]]).into(), head[9])
 }
 
-fn flow_v6(packet: &[u8]) -> Option<Flow> {
+fn flow_v6(packet: &[u8]) -> Option<TransportOffsets> {
     let head = packet.first_chunk::<{ ipv6::HEADER_LEN }>()?;
     if head[0] >> 4 != 6 {
         return None;
@@ -357,7 +357,7 @@ fn flow_v6(packet: &[u8]) -> Option<Flow> {
 }
 
 /// The flow of a packet of this length with a network header of `header` bytes.
-fn flow(packet: &[u8], header: usize, len: usize, transport: u8) -> Option<Flow> {
+fn flow(packet: &[u8], header: usize, len: usize, transport: u8) -> Option<TransportOffsets> {
     if len > packet.len() {
         return None;
     }
@@ -367,7 +367,7 @@ fn flow(packet: &[u8], header: usize, len: usize, transport: u8) -> Option<Flow>
         _ => return None,
     };
     let fits = payload >= header + least && payload <= len;
-    fits.then_some(Flow { header, payload, len, udp: transport == protocol::UDP })
+    fits.then_some(TransportOffsets { header, payload, len, udp: transport == protocol::UDP })
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ pub enum PortRole {
 
 /// A configuration BPDU of STP (section 9.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Config {
+pub struct ConfigBpdu {
     /// Topology Change.
     pub topology_change: bool,
     /// Topology Change Acknowledgement.
@@ -120,7 +120,7 @@ pub enum Bpdu {
     /// Topology change notification of STP (section 9.3.2).
     Notification,
     /// Configuration of STP.
-    Config(Config),
+    Config(ConfigBpdu),
     /// Of RSTP.
     Rapid(Rapid),
 }
@@ -236,7 +236,7 @@ fn config(rest: &[u8]) -> Result<Bpdu, ParseError> {
         return Err(ParseError::BadField);
     }
     let (topology_change, acknowledgement) = (body.flags & TC != 0, body.flags & TC_ACK != 0);
-    Ok(Bpdu::Config(Config { topology_change, acknowledgement, priority: body.priority(), times: body.times() }))
+    Ok(Bpdu::Config(ConfigBpdu { topology_change, acknowledgement, priority: body.priority(), times: body.times() }))
 }
 
 fn rapid(rest: &[u8]) -> Result<Bpdu, ParseError> {
@@ -268,7 +268,7 @@ fn bit(set: bool, bit: u8) -> u8 {
     if set { bit } else { 0 }
 }
 
-impl Config {
+impl ConfigBpdu {
     fn body(&self) -> BodyView {
         let flags = bit(self.topology_change, TC) | bit(self.acknowledgement, TC_ACK);
         BodyView::new(flags, &self.priority, &self.times)
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_config_bpdu_as_old_as_max_age_is_refused() {
-        let mut config = Config { topology_change: true, acknowledgement: true, priority: PRIORITY, times: TIMES };
+        let mut config = ConfigBpdu { topology_change: true, acknowledgement: true, priority: PRIORITY, times: TIMES };
         let frame = Bpdu::Config(config).emit(MacAddr([2, 0, 0, 0, 0, 2]));
         assert_eq!(frame[17..22], [0, 0, 0, 0, 0x81]);
         assert_eq!(Bpdu::of_frame(&frame), Ok(Bpdu::Config(config)));
@@ -343,7 +343,7 @@ mod tests {
     fn every_length_is_parsed_or_refused() {
         let from = MacAddr([2, 0, 0, 0, 0, 2]);
         assert_eq!(Bpdu::of_frame(&Bpdu::Notification.emit(from)), Ok(Bpdu::Notification));
-        let config = Config { topology_change: false, acknowledgement: false, priority: PRIORITY, times: TIMES };
+        let config = ConfigBpdu { topology_change: false, acknowledgement: false, priority: PRIORITY, times: TIMES };
         let frame = Bpdu::Config(config).emit(from);
         for len in 0..frame.len() {
             assert_eq!(Bpdu::of_frame(&frame[..len]).is_ok(), len >= 14 + 3 + 35, "{len} bytes");

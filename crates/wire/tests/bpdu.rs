@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use wire::ethernet::MacAddr;
-use wire::stp::{Bpdu, BridgeId, Config, PortRole, PriorityVector, Rapid, Times};
+use wire::stp::{Bpdu, BridgeId, ConfigBpdu, PortRole, PriorityVector, Rapid, Times};
 
 prop_compose! {
     fn priority()(root: u64, cost: u32, bridge: u64, port: u16) -> PriorityVector {
@@ -27,8 +27,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn config()(topology_change: bool, acknowledgement: bool, priority in priority(), times in times()) -> Config {
-        Config { topology_change, acknowledgement, priority, times }
+    fn config()(topology_change: bool, acknowledgement: bool, priority in priority(), times in times()) -> ConfigBpdu {
+        ConfigBpdu { topology_change, acknowledgement, priority, times }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The string literals of a Rust source file.
+//! The string literals of a Rust source file, and its code without them.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -92,9 +92,18 @@ impl Reader<'_> {
 
 /// The literals of `source`, up to its unit tests at the end of the file.
 pub fn literals(source: &str) -> Vec<Literal> {
-    let code = source.split_once("#[cfg(test)]\nmod tests {").map_or(source, |(code, _)| code);
-    let mut reader = Reader { rest: code.chars().peekable(), line: 1 };
-    let mut found = Vec::new();
+    split(source).1
+}
+
+/// The code of `source` without comments and literals, up to its unit tests at the end of the file.
+pub fn code(source: &str) -> String {
+    split(source).0
+}
+
+fn split(source: &str) -> (String, Vec<Literal>) {
+    let source = source.split_once("#[cfg(test)]\nmod tests {").map_or(source, |(code, _)| code);
+    let mut reader = Reader { rest: source.chars().peekable(), line: 1 };
+    let (mut code, mut found) = (String::new(), Vec::new());
     let mut word = String::new();
     while let Some(c) = reader.next() {
         let line = reader.line;
@@ -114,9 +123,9 @@ pub fn literals(source: &str) -> Vec<Literal> {
                 }
             }
             '\'' => reader.apostrophe(),
-            _ => {}
+            c => code.push(c),
         }
         if c.is_alphanumeric() || c == '_' { word.push(c) } else { word.clear() }
     }
-    found
+    (code, found)
 }

@@ -4,7 +4,7 @@
 use observe::Time;
 
 use super::Stp;
-use super::port::{MIGRATE_TIME, Migration, Port};
+use super::port::{MIGRATE_TIME, Migration, StpPort};
 
 impl Stp {
     /// Makes one transition of the machine, if there is one to make.
@@ -49,7 +49,7 @@ impl Stp {
     }
 }
 
-impl Port {
+impl StpPort {
     fn sense(&mut self) {
         self.migration = Migration::Sensing;
         (self.rcvd_rstp, self.rcvd_stp) = (false, false);

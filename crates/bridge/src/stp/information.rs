@@ -7,10 +7,10 @@ use observe::Time;
 use wire::stp::{Bpdu, PortRole, Rapid, Times};
 
 use super::Stp;
-use super::port::{InfoIs, MIGRATE_TIME, Port, duration};
+use super::port::{InfoIs, MIGRATE_TIME, StpPort, duration};
 
 /// What a message is, compared with what the port knows (17.21.8).
-enum Received {
+enum ReceivedInfo {
     SuperiorDesignated,
     RepeatedDesignated,
     InferiorDesignated,
@@ -21,7 +21,7 @@ enum Received {
 /// One second, as BPDUs have it.
 pub(super) const SECOND: u16 = 256;
 
-impl Port {
+impl StpPort {
     /// The RECEIVE state of Port Receive: a BPDU for a port that is up.
     pub(super) fn take(&mut self, bpdu: &Bpdu, now: Time) {
         match bpdu {
@@ -35,9 +35,9 @@ impl Port {
     }
 
     /// rcvInfo.
-    fn compare(&mut self) -> Received {
+    fn compare(&mut self) -> ReceivedInfo {
         let (role, priority, times) = match self.message {
-            Bpdu::Notification => return Received::Other,
+            Bpdu::Notification => return ReceivedInfo::Other,
             Bpdu::Config(config) => (PortRole::Designated, config.priority, config.times),
             Bpdu::Rapid(rapid) => (rapid.role, rapid.priority, rapid.times),
         };
@@ -49,15 +49,15 @@ impl Port {
                     priority.bridge.address() == held.bridge.address() && priority.port & 0xfff == held.port & 0xfff;
                 // The port times are the message's but for the least Hello Time.
                 if priority == *held && recorded(times) == self.port_times && self.info_is == InfoIs::Received {
-                    Received::RepeatedDesignated
+                    ReceivedInfo::RepeatedDesignated
                 } else if priority < *held || same_port {
-                    Received::SuperiorDesignated
+                    ReceivedInfo::SuperiorDesignated
                 } else {
-                    Received::InferiorDesignated
+                    ReceivedInfo::InferiorDesignated
                 }
             }
-            PortRole::Root | PortRole::AlternateOrBackup if priority >= *held => Received::InferiorRootAlternate,
-            PortRole::Root | PortRole::AlternateOrBackup => Received::Other,
+            PortRole::Root | PortRole::AlternateOrBackup if priority >= *held => ReceivedInfo::InferiorRootAlternate,
+            PortRole::Root | PortRole::AlternateOrBackup => ReceivedInfo::Other,
         }
     }
 
@@ -128,7 +128,7 @@ impl Port {
     /// The states that a received message leads to.
     fn inform(&mut self, rstp: bool, now: Time) {
         match self.compare() {
-            Received::SuperiorDesignated => {
+            ReceivedInfo::SuperiorDesignated => {
                 (self.agreed, self.proposing) = (false, false);
                 self.record_proposal();
                 self.set_tc_flags();
@@ -139,19 +139,19 @@ impl Port {
                 self.info_is = InfoIs::Received;
                 self.ask_for_roles();
             }
-            Received::RepeatedDesignated => {
+            ReceivedInfo::RepeatedDesignated => {
                 self.record_proposal();
                 self.set_tc_flags();
                 self.update_rcvd_info(now);
             }
-            Received::InferiorDesignated => self.record_dispute(),
-            Received::InferiorRootAlternate => {
+            ReceivedInfo::InferiorDesignated => self.record_dispute(),
+            ReceivedInfo::InferiorRootAlternate => {
                 self.record_agreement(rstp);
                 self.set_tc_flags();
             }
             // The standard's diagram ignores it here, and its Topology Change machine waits for it.
-            Received::Other if self.message == Bpdu::Notification => self.rcvd_tcn = true,
-            Received::Other => {}
+            ReceivedInfo::Other if self.message == Bpdu::Notification => self.rcvd_tcn = true,
+            ReceivedInfo::Other => {}
         }
         self.rcvd_msg = false;
     }

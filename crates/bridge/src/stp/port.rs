@@ -2,7 +2,7 @@
 //!
 //! The standard loads some timers over and over for as long as a port has a role: rrWhile of a Root Port, fdWhile of a
 //! port that is Alternate, Backup or Disabled, rbWhile of a Backup Port. Here they count as running while the role
-//! lasts, and are started when it ends ([`Port::leave_role`]): a port at rest has no deadline but its hello.
+//! lasts, and are started when it ends ([`StpPort::leave_role`]): a port at rest has no deadline but its hello.
 
 use core::time::Duration;
 
@@ -85,7 +85,7 @@ pub(super) enum TopologyChange {
 /// See the head of the file.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the standard's")]
-pub(super) struct Port {
+pub(super) struct StpPort {
     pub(super) number: PortNumber,
     pub(super) config: StpPortConfig,
     /// portEnabled
@@ -151,11 +151,11 @@ pub(super) struct Port {
     pub(super) tick: Timer,
 }
 
-impl Port {
+impl StpPort {
     /// In the state that BEGIN puts it in, disabled.
-    pub(super) fn new(number: PortNumber, config: StpPortConfig, rstp: bool) -> Port {
+    pub(super) fn new(number: PortNumber, config: StpPortConfig, rstp: bool) -> StpPort {
         let (priority, times) = (PriorityVector::default(), Times::default());
-        Port {
+        StpPort {
             number,
             config,
             enabled: false,

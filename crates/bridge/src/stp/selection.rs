@@ -5,7 +5,7 @@ use wire::stp::{PriorityVector, Times};
 
 use super::Stp;
 use super::information::SECOND;
-use super::port::{InfoIs, Port, Role};
+use super::port::{InfoIs, Role, StpPort};
 
 impl Stp {
     /// Selects all roles anew, if a port asks for it.
@@ -40,7 +40,7 @@ impl Stp {
 }
 
 /// The root path priority vector of a port (17.6), with the port; `None` if it has heard of no root from another bridge.
-fn path(port: &Port, own: PriorityVector) -> Option<(PriorityVector, u16)> {
+fn path(port: &StpPort, own: PriorityVector) -> Option<(PriorityVector, u16)> {
     let heard = port.port_priority;
     let other = port.info_is == InfoIs::Received && heard.bridge.address() != own.bridge.address();
     let cost = heard.cost.saturating_add(port.config.cost);
@@ -55,7 +55,7 @@ fn older(times: Times) -> Times {
 
 /// The role of a port, and whether its information is to become the bridge's own. `is_root`: it is the way to the root;
 /// `own_lan`: the bridge itself connects its LAN to the root.
-fn role(port: &Port, is_root: bool, own_lan: bool) -> (Role, bool) {
+fn role(port: &StpPort, is_root: bool, own_lan: bool) -> (Role, bool) {
     match port.info_is {
         InfoIs::Disabled => (Role::Disabled, port.updt_info),
         InfoIs::Aged => (Role::Designated, true),

@@ -9,10 +9,10 @@ use core::time::Duration;
 use observe::Time;
 use wire::stp::Times;
 
-use super::port::{Port, Role, TopologyChange, duration};
+use super::port::{Role, StpPort, TopologyChange, duration};
 use super::{Effect, Stp};
 
-impl Port {
+impl StpPort {
     fn is_active(&self) -> bool {
         matches!(self.role, Role::Root | Role::Designated) && !self.oper_edge
     }
@@ -62,7 +62,7 @@ impl Stp {
     }
 }
 
-impl Port {
+impl StpPort {
     fn enter_learning(&mut self) {
         (self.rcvd_tc, self.rcvd_tcn, self.rcvd_tc_ack, self.tc_prop) = (false, false, false, false);
         self.topology = TopologyChange::Learning;

@@ -4,7 +4,7 @@
 
 use observe::Time;
 
-use super::port::{Port, Role};
+use super::port::{Role, StpPort};
 use super::{Effect, Stp};
 use crate::PortState;
 
@@ -54,7 +54,7 @@ impl Stp {
     }
 
     fn all_synced(&self) -> bool {
-        let settled = |port: &Port| port.selected && port.role == port.selected_role && !port.updt_info;
+        let settled = |port: &StpPort| port.selected && port.role == port.selected_role && !port.updt_info;
         self.ports().all(|port| settled(port) && (port.role == Role::Root || port.synced))
     }
 
@@ -93,7 +93,7 @@ impl Stp {
     }
 }
 
-impl Port {
+impl StpPort {
     /// Takes up the selected role: ROOT_PORT, DESIGNATED_PORT, BLOCK_PORT, DISABLE_PORT.
     fn take_role(&mut self, now: Time) {
         self.leave_role(now);

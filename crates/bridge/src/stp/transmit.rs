@@ -4,9 +4,9 @@
 use core::time::Duration;
 
 use observe::Time;
-use wire::stp::{Bpdu, Config, PortRole, Rapid};
+use wire::stp::{Bpdu, ConfigBpdu, PortRole, Rapid};
 
-use super::port::{Port, Role};
+use super::port::{Role, StpPort};
 use super::{Effect, Stp};
 
 impl Stp {
@@ -52,7 +52,7 @@ impl Stp {
     }
 }
 
-impl Port {
+impl StpPort {
     /// What the port has to say: txRstp, txConfig, txTcn (17.21.19 to 21). `None`: nothing, by STP.
     fn bpdu(&self, now: Time) -> Option<Bpdu> {
         let (priority, times, topology_change) = (self.designated_priority, self.designated_times, self.tc.runs(now));
@@ -77,7 +77,7 @@ impl Port {
         }
         match self.role {
             Role::Designated => {
-                Some(Bpdu::Config(Config { topology_change, acknowledgement: self.tc_ack, priority, times }))
+                Some(Bpdu::Config(ConfigBpdu { topology_change, acknowledgement: self.tc_ack, priority, times }))
             }
             Role::Root => Some(Bpdu::Notification),
             Role::Alternate | Role::Backup | Role::Disabled => None,

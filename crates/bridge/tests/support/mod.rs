@@ -3,7 +3,7 @@
 
 pub mod lans;
 
-use bridge::{Bridge, Decision, Egress, FdbConfig, PortConfig, PortNumber, PortState, Vid};
+use bridge::{Bridge, Decision, FdbConfig, ForwardedFrame, PortConfig, PortNumber, PortState, Vid};
 use observe::{Counters, DropReason, Time};
 use wire::ethernet::{EtherType, HEADER_LEN, Header, MacAddr, TAGGED_HEADER_LEN, VlanTag};
 
@@ -66,7 +66,7 @@ impl World {
     }
 
     /// The copies that leave, or why there is none.
-    pub fn send(&mut self, from: u16, bytes: &[u8]) -> Result<Vec<Egress>, DropReason> {
+    pub fn send(&mut self, from: u16, bytes: &[u8]) -> Result<Vec<ForwardedFrame>, DropReason> {
         match self.decide(from, bytes) {
             Decision::Forward(egress) => Ok(vec![egress]),
             Decision::Flood(flood) => Ok(flood.egress(self.bridge.members(), &self.counters).collect()),

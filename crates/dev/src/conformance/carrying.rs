@@ -6,17 +6,17 @@ use pktbuf::{Checksum, PktBuf};
 use wire::Framing;
 use wire::ethernet::MacAddr;
 
-use super::link::{Arrived, End, Flow, Found, frame, leave_checksum, segment, sized};
+use super::link::{Arrived, End, Findings, TestFlow, frame, leave_checksum, segment, sized};
 use crate::layout::Layout;
 
 /// Any flow.
-const FLOW: Flow = Flow { v6: false, port: 40_000 };
+const FLOW: TestFlow = TestFlow { v6: false, port: 40_000 };
 /// A queue that accepts more frames than this is treated as unlimited.
 const NO_LIMIT: usize = 1 << 14;
 /// Frames in flight at a time where the queue must not fill.
 const BURST: usize = 16;
 
-pub(super) fn capabilities(from: End, _to: End, found: &mut Found) {
+pub(super) fn capabilities(from: End, _to: End, found: &mut Findings) {
     let (name, says) = (from.name.as_str(), &from.capabilities);
     found.expect(name, !name.is_empty(), "the device has no name");
     found.expect(name, says.mtu >= 68, format_args!("an MTU of {} bytes is below 68 (RFC 791)", says.mtu));
@@ -40,7 +40,7 @@ pub(super) fn capabilities(from: End, _to: End, found: &mut Found) {
     found.expect(name, usable, "the region gives no buffer of 64 bytes");
 }
 
-pub(super) fn intact(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn intact(mut from: End, mut to: End, found: &mut Findings) {
     let peer = to.capabilities.clone();
     let mtu = from.capabilities.mtu.min(peer.mtu);
     let mut number = 0;
@@ -69,7 +69,7 @@ pub(super) fn intact(mut from: End, mut to: End, found: &mut Found) {
 }
 
 /// Exactly one frame has arrived, with these bytes.
-fn one(arrived: &[Arrived], bytes: &[u8], number: u32, to: &End, found: &mut Found) {
+fn one(arrived: &[Arrived], bytes: &[u8], number: u32, to: &End, found: &mut Findings) {
     let len = bytes.len();
     match arrived {
         [only] if *only.frame != *bytes => {
@@ -90,7 +90,7 @@ fn one(arrived: &[Arrived], bytes: &[u8], number: u32, to: &End, found: &mut Fou
     }
 }
 
-pub(super) fn order(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn order(mut from: End, mut to: End, found: &mut Findings) {
     let peer = to.capabilities.clone();
     for queue in 0..from.queues.len() {
         let (mut next, mut came_on) = (0, None);
@@ -124,7 +124,7 @@ pub(super) fn order(mut from: End, mut to: End, found: &mut Found) {
     }
 }
 
-pub(super) fn batch(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn batch(mut from: End, mut to: End, found: &mut Findings) {
     let peer = to.capabilities.clone();
     for number in 0..5 {
         let sent = frame(&from, &peer, FLOW, number);
@@ -160,7 +160,7 @@ pub(super) fn batch(mut from: End, mut to: End, found: &mut Found) {
 
 impl End {
     /// The queue on which the first of several frames of a flow arrives.
-    fn collect_one(&mut self, found: &mut Found) -> Option<usize> {
+    fn collect_one(&mut self, found: &mut Findings) -> Option<usize> {
         let end = std::time::Instant::now() + found.patience;
         while std::time::Instant::now() < end {
             for (index, pair) in self.queues.iter_mut().enumerate() {
@@ -176,7 +176,7 @@ impl End {
     }
 }
 
-pub(super) fn room(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn room(mut from: End, mut to: End, found: &mut Findings) {
     let peer = to.capabilities.clone();
     let Some(filled) = fill(&mut from, &peer, found) else { return };
     // All are refused, in order; a frame refused one by one is returned unchanged.
@@ -205,7 +205,7 @@ pub(super) fn room(mut from: End, mut to: End, found: &mut Found) {
 
 /// Fills queue 0 with frames from number 0 on; returns how many it accepted. `None`: it has no limit, or breaks the
 /// rule.
-fn fill(from: &mut End, peer: &crate::Capabilities, found: &mut Found) -> Option<usize> {
+fn fill(from: &mut End, peer: &crate::Capabilities, found: &mut Findings) -> Option<usize> {
     let mut filled = 0;
     loop {
         let credit = from.queues[0].tx.credit();
@@ -234,7 +234,7 @@ fn fill(from: &mut End, peer: &crate::Capabilities, found: &mut Found) -> Option
 }
 
 /// All frames with these numbers have arrived, in their order.
-fn all(arrived: &[Arrived], numbers: core::ops::Range<u32>, to: &End, found: &mut Found) {
+fn all(arrived: &[Arrived], numbers: core::ops::Range<u32>, to: &End, found: &mut Findings) {
     let (wanted, came) = (numbers.len(), arrived.len());
     let same = arrived.iter().map(|arrived| arrived.number).eq(numbers);
     found.expect(
@@ -244,7 +244,7 @@ fn all(arrived: &[Arrived], numbers: core::ops::Range<u32>, to: &End, found: &mu
     );
 }
 
-pub(super) fn size(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn size(mut from: End, mut to: End, found: &mut Findings) {
     let peer = to.capabilities.clone();
     let mtu = from.capabilities.mtu;
     if mtu >= 65_535 {
@@ -266,7 +266,7 @@ pub(super) fn size(mut from: End, mut to: End, found: &mut Found) {
     found.expect(&from.name, !only || counted, "a frame longer than the MTU vanished without a counted reason");
 }
 
-pub(super) fn checksum(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn checksum(mut from: End, mut to: End, found: &mut Findings) {
     let peer = to.capabilities.clone();
     let framing = from.capabilities.framing;
     for flow in from.flows(42_000) {
@@ -308,7 +308,7 @@ fn says_the_truth(framing: Framing, frame: &PktBuf, sent: Checksum, damaged: boo
     }
 }
 
-pub(super) fn segmentation(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn segmentation(mut from: End, mut to: End, found: &mut Findings) {
     let Some(longest) = from.capabilities.segmentation else { return };
     let peer = to.capabilities.clone();
     let (framing, mtu) = (from.capabilities.framing, from.capabilities.mtu.min(peer.mtu));

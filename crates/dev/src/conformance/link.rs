@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pktbuf::{Checksum, PktBuf};
 use wire::{FourTuple, Framing, SeqNumber, checksum, tcp};
 
-use super::{Rule, Violation};
+use super::{ContractRule, Violation};
 use crate::layout::Layout;
 use crate::peer::Frames;
 use crate::{Capabilities, Device, QueuePair};
@@ -24,15 +24,15 @@ const STEP: u32 = 100_003;
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The findings of a rule so far, and its time limit.
-pub(super) struct Found {
-    rule: Rule,
+pub(super) struct Findings {
+    rule: ContractRule,
     pub(super) patience: Duration,
     pub(super) violations: Vec<Violation>,
 }
 
-impl Found {
-    pub(super) fn new(rule: Rule, patience: Duration) -> Found {
-        Found { rule, patience, violations: Vec::new() }
+impl Findings {
+    pub(super) fn new(rule: ContractRule, patience: Duration) -> Findings {
+        Findings { rule, patience, violations: Vec::new() }
     }
 
     /// Records that the device at `end` breaks the rule.
@@ -61,7 +61,7 @@ pub(super) struct End {
 
 /// A flow of frames: family and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow {
+pub(super) struct TestFlow {
     pub(super) v6: bool,
     pub(super) port: u16,
 }
@@ -87,9 +87,9 @@ impl End {
     }
 
     /// The flows that packets of the MTU can belong to, one of each family.
-    pub(super) fn flows(&self, port: u16) -> impl Iterator<Item = Flow> + use<> {
+    pub(super) fn flows(&self, port: u16) -> impl Iterator<Item = TestFlow> + use<> {
         let v6_fits = self.capabilities.mtu >= 1280;
-        [false, true].into_iter().filter(move |v6| v6_fits || !v6).map(move |v6| Flow { v6, port })
+        [false, true].into_iter().filter(move |v6| v6_fits || !v6).map(move |v6| TestFlow { v6, port })
     }
 
     /// All frames dropped by this device, if it counts.
@@ -98,7 +98,7 @@ impl End {
     }
 
     /// Sends one frame by a queue; false, and a finding, if the queue, which is empty, does not accept it.
-    pub(super) fn send(&mut self, queue: usize, frame: PktBuf, found: &mut Found) -> bool {
+    pub(super) fn send(&mut self, queue: usize, frame: PktBuf, found: &mut Findings) -> bool {
         let taken = self.queues[queue].tx.transmit(frame).is_ok();
         self.queues[queue].tx.flush();
         found.expect(&self.name, taken, format_args!("queue {queue} has no room for the only frame on its way"))
@@ -142,12 +142,12 @@ impl End {
 ///
 /// # Panics
 /// If there is no memory.
-pub(super) fn frame(from: &End, to: &Capabilities, flow: Flow, number: u32) -> PktBuf {
+pub(super) fn frame(from: &End, to: &Capabilities, flow: TestFlow, number: u32) -> PktBuf {
     sized(from, to, flow, number, from.capabilities.mtu.min(100))
 }
 
 /// As [`frame`], `packet` bytes long from its IP header; longer if the headers and the number need it.
-pub(super) fn sized(from: &End, to: &Capabilities, flow: Flow, number: u32, packet: usize) -> PktBuf {
+pub(super) fn sized(from: &End, to: &Capabilities, flow: TestFlow, number: u32, packet: usize) -> PktBuf {
     segment(from, to, flow, number, packet, 0)
 }
 
@@ -155,7 +155,7 @@ pub(super) fn sized(from: &End, to: &Capabilities, flow: Flow, number: u32, pack
 pub(super) fn segment(
     from: &End,
     to: &Capabilities,
-    flow: Flow,
+    flow: TestFlow,
     number: u32,
     packet: usize,
     segment_size: u16,
@@ -210,7 +210,7 @@ pub(super) fn number(framing: Framing, frame: &[u8]) -> Option<u32> {
 }
 
 /// From the sender's side. Addresses for documentation (RFC 5737, RFC 3849): no host answers.
-fn tuple(flow: Flow) -> FourTuple {
+fn tuple(flow: TestFlow) -> FourTuple {
     let address = |last: u8| match flow.v6 {
         false => IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)),
         true => IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into())),

@@ -1,7 +1,7 @@
 //! A conformance test of the device contract, for authors of devices to call from a test of their own.
 //!
 //! [`Conformance`] takes a closure that makes two linked devices (each receives what the other transmits), and checks
-//! one [`Rule`] after another, each with a new pair and in both directions. A rule is a sentence in the documentation
+//! one [`ContractRule`] after another, each with a new pair and in both directions. A rule is a sentence in the documentation
 //! of [`Device`], [`RxQueue`](crate::RxQueue) or [`TxQueue`](crate::TxQueue). Frames are TCP segments over IPv4 and
 //! IPv6 with random sequence numbers, which are not coalesced by chance; other frames, such as those that a kernel
 //! sends by itself, are ignored.
@@ -30,7 +30,7 @@ mod waiting;
 use std::fmt;
 use std::time::Duration;
 
-use self::link::{End, Found};
+use self::link::{End, Findings};
 use crate::Device;
 
 /// How long a device may take for a required action. Far more than a correct device needs: it only ends a hang.
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A sentence of the contract of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum ContractRule {
     /// The capabilities are in their ranges, the number of queue pairs is as stated, and they are returned once.
     Capabilities,
     /// A frame arrives as it was sent: each byte, once, on one queue, at any length up to the MTU.
@@ -69,22 +69,22 @@ pub enum Rule {
     Threads,
 }
 
-impl Rule {
+impl ContractRule {
     /// All rules.
-    pub const ALL: &'static [Rule] = &[
-        Rule::Capabilities,
-        Rule::Intact,
-        Rule::Order,
-        Rule::Batch,
-        Rule::Room,
-        Rule::Size,
-        Rule::Checksum,
-        Rule::Segmentation,
-        Rule::Wait,
-        Rule::Wake,
-        Rule::Notify,
-        Rule::Gone,
-        Rule::Threads,
+    pub const ALL: &'static [ContractRule] = &[
+        ContractRule::Capabilities,
+        ContractRule::Intact,
+        ContractRule::Order,
+        ContractRule::Batch,
+        ContractRule::Room,
+        ContractRule::Size,
+        ContractRule::Checksum,
+        ContractRule::Segmentation,
+        ContractRule::Wait,
+        ContractRule::Wake,
+        ContractRule::Notify,
+        ContractRule::Gone,
+        ContractRule::Threads,
     ];
 }
 
@@ -92,7 +92,7 @@ impl Rule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The rule.
-    pub rule: Rule,
+    pub rule: ContractRule,
     /// A description that names the device.
     pub what: String,
 }
@@ -117,12 +117,12 @@ impl fmt::Debug for Violations {
 
 impl std::error::Error for Violations {}
 
-type Make<'a> = Box<dyn FnMut() -> (End, End) + 'a>;
+type MakeLink<'a> = Box<dyn FnMut() -> (End, End) + 'a>;
 
 /// The test: see the [module](self). It runs on the calling thread and on threads of its own.
 pub struct Conformance<'a> {
-    make: Make<'a>,
-    without: Vec<Rule>,
+    make: MakeLink<'a>,
+    without: Vec<ContractRule>,
     patience: Duration,
 }
 
@@ -142,7 +142,7 @@ impl<'a> Conformance<'a> {
     }
 
     /// Leaves a rule out. The test should state why the device need not keep it.
-    pub fn without(mut self, rule: Rule) -> Self {
+    pub fn without(mut self, rule: ContractRule) -> Self {
         self.without.push(rule);
         self
     }
@@ -159,7 +159,7 @@ impl<'a> Conformance<'a> {
     /// The violations found.
     pub fn check(&mut self) -> Result<(), Violations> {
         let mut violations = Vec::new();
-        for rule in Rule::ALL.iter().filter(|rule| !self.without.contains(rule)) {
+        for rule in ContractRule::ALL.iter().filter(|rule| !self.without.contains(rule)) {
             violations.extend(run(*rule, &mut self.make, self.patience));
         }
         if violations.is_empty() { Ok(()) } else { Err(Violations(violations)) }
@@ -169,7 +169,7 @@ impl<'a> Conformance<'a> {
     ///
     /// # Errors
     /// The violations found.
-    pub fn check_one(&mut self, rule: Rule) -> Result<(), Violations> {
+    pub fn check_one(&mut self, rule: ContractRule) -> Result<(), Violations> {
         let violations = run(rule, &mut self.make, self.patience);
         if violations.is_empty() { Ok(()) } else { Err(Violations(violations)) }
     }
@@ -177,23 +177,23 @@ impl<'a> Conformance<'a> {
 
 /// Checks a rule in both directions. A rule that is broken in one is not checked in the other, to avoid duplicate
 /// reports.
-fn run(rule: Rule, make: &mut Make<'_>, patience: Duration) -> Vec<Violation> {
-    let check: fn(End, End, &mut Found) = match rule {
-        Rule::Capabilities => carrying::capabilities,
-        Rule::Intact => carrying::intact,
-        Rule::Order => carrying::order,
-        Rule::Batch => carrying::batch,
-        Rule::Room => carrying::room,
-        Rule::Size => carrying::size,
-        Rule::Checksum => carrying::checksum,
-        Rule::Segmentation => carrying::segmentation,
-        Rule::Wait => waiting::wait,
-        Rule::Wake => waiting::wake,
-        Rule::Notify => waiting::notify,
-        Rule::Gone => waiting::gone,
-        Rule::Threads => waiting::threads,
+fn run(rule: ContractRule, make: &mut MakeLink<'_>, patience: Duration) -> Vec<Violation> {
+    let check: fn(End, End, &mut Findings) = match rule {
+        ContractRule::Capabilities => carrying::capabilities,
+        ContractRule::Intact => carrying::intact,
+        ContractRule::Order => carrying::order,
+        ContractRule::Batch => carrying::batch,
+        ContractRule::Room => carrying::room,
+        ContractRule::Size => carrying::size,
+        ContractRule::Checksum => carrying::checksum,
+        ContractRule::Segmentation => carrying::segmentation,
+        ContractRule::Wait => waiting::wait,
+        ContractRule::Wake => waiting::wake,
+        ContractRule::Notify => waiting::notify,
+        ContractRule::Gone => waiting::gone,
+        ContractRule::Threads => waiting::threads,
     };
-    let mut found = Found::new(rule, patience);
+    let mut found = Findings::new(rule, patience);
     let (a, b) = make();
     check(a, b, &mut found);
     if found.violations.is_empty() {

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use pktbuf::PktBuf;
 
-use super::link::{Arrived, End, Flow, Found, frame, number};
+use super::link::{Arrived, End, Findings, TestFlow, frame, number};
 use crate::{BitSet, QueuePair, RxQueue, WaitOutcome};
 
 /// Any flow.
-const FLOW: Flow = Flow { v6: false, port: 44_000 };
+const FLOW: TestFlow = TestFlow { v6: false, port: 44_000 };
 /// Frames sent one at a time, each of which must wake a sleeping receiver: enough to find a wake-up that is sometimes
 /// lost.
 const ROUNDS: u32 = 500;
@@ -25,7 +25,7 @@ const CROSSING: u32 = 20_000;
 const COUNTED: usize = 4096;
 
 /// Sends a frame and returns the queue on which it arrived.
-fn arrival_queue(from: &mut End, to: &mut End, found: &mut Found) -> Option<usize> {
+fn arrival_queue(from: &mut End, to: &mut End, found: &mut Findings) -> Option<usize> {
     let sent = frame(from, &to.capabilities, FLOW, u32::MAX);
     if !from.send(0, sent, found) {
         return None;
@@ -48,7 +48,7 @@ fn wait_quiet(rx: &mut dyn RxQueue, timeout: Duration, patience: Duration) -> Wa
     }
 }
 
-pub(super) fn wait(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn wait(mut from: End, mut to: End, found: &mut Findings) {
     let Some(queue) = arrival_queue(&mut from, &mut to, found) else { return };
     let name = to.name.clone();
     let quiet = wait_quiet(&mut *to.queues[queue].rx, Duration::ZERO, found.patience);
@@ -71,7 +71,7 @@ pub(super) fn wait(mut from: End, mut to: End, found: &mut Found) {
     }
 }
 
-pub(super) fn wake(_from: End, mut to: End, found: &mut Found) {
+pub(super) fn wake(_from: End, mut to: End, found: &mut Findings) {
     let name = to.name.clone();
     for pair in &mut to.queues {
         let waker = pair.rx.waker();
@@ -135,7 +135,7 @@ fn listen(mut rx: Box<dyn RxQueue>, framing: wire::Framing, report: &Sender<u32>
     }
 }
 
-pub(super) fn notify(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn notify(mut from: End, mut to: End, found: &mut Findings) {
     let Some(queue) = arrival_queue(&mut from, &mut to, found) else { return };
     let QueuePair { rx, tx: _tx } = to.queues.swap_remove(queue);
     let waker = rx.waker();
@@ -177,7 +177,7 @@ pub(super) fn notify(mut from: End, mut to: End, found: &mut Found) {
     while reports.recv_timeout(found.patience).is_ok() {}
 }
 
-pub(super) fn gone(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn gone(mut from: End, mut to: End, found: &mut Findings) {
     let Some(queue) = arrival_queue(&mut from, &mut to, found) else { return };
     let name = to.name.clone();
     let early = to.queues.iter().chain(&from.queues).any(|pair| pair.rx.gone());
@@ -223,7 +223,7 @@ pub(super) fn gone(mut from: End, mut to: End, found: &mut Found) {
     found.expect(&name, counted, "a frame to an end that has gone vanished without a counted reason");
 }
 
-pub(super) fn threads(mut from: End, mut to: End, found: &mut Found) {
+pub(super) fn threads(mut from: End, mut to: End, found: &mut Findings) {
     let Some(queue) = arrival_queue(&mut from, &mut to, found) else { return };
     let (peer, framing, patience) = (to.capabilities.clone(), to.capabilities.framing, found.patience);
     let region = from.capabilities.region;

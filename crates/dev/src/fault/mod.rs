@@ -7,7 +7,7 @@
 //!
 //! # Time
 //!
-//! Delays run on the caller's [`Clock`]: virtual in tests, the machine's in a run. A device has no thread of its own,
+//! Delays run on the caller's [`TimeSource`]: virtual in tests, the machine's in a run. A device has no thread of its own,
 //! so delayed frames move when the queues are used. The receive queue moves both directions: each
 //! [`receive`](RxQueue::receive) sends transmitted frames that have become due, and [`wait`](RxQueue::wait) does not
 //! sleep past the next one. The out-path is therefore shared by the two queues of a pair, under a lock of class `Pool`,
@@ -34,7 +34,7 @@ use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, Guard, Lock, LockClass, LockKind, Parker, Platform, Real};
 
-pub use self::plan::{Burst, Cycle, DeviceFaults, FaultPlan, Faults, Ppm, Rule, Timing, Unplug};
+pub use self::plan::{Burst, Cycle, DeviceFaults, FaultPlan, FaultRule, Faults, Ppm, Timing, Unplug};
 pub use self::random::Pcg;
 pub use self::text::{GRAMMAR, ParsePlanError};
 
@@ -43,12 +43,12 @@ use crate::segment::{NoBuffer, Splitter};
 use crate::{Capabilities, Device, Framing, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// The time source of a device.
-pub trait Clock: Send + Sync {
+pub trait TimeSource: Send + Sync {
     /// The current time; it never goes back.
     fn now(&self) -> Time;
 }
 
-impl<F: Fn() -> Time + Send + Sync> Clock for F {
+impl<F: Fn() -> Time + Send + Sync> TimeSource for F {
     fn now(&self) -> Time {
         self()
     }
@@ -58,7 +58,7 @@ impl<F: Fn() -> Time + Send + Sync> Clock for F {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlatformClock<P: Platform>(P);
 
-impl<P: Platform> Clock for PlatformClock<P> {
+impl<P: Platform> TimeSource for PlatformClock<P> {
     fn now(&self) -> Time {
         Time::from_nanos(P::now())
     }
@@ -77,7 +77,7 @@ pub struct Fault<P: Platform = Real> {
     capabilities: Capabilities,
     inner: Box<dyn Device>,
     plan: Arc<FaultPlan>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn TimeSource>,
     counters: Arc<Counters>,
     lock_index: u32,
     platform: PhantomData<P>,
@@ -85,14 +85,14 @@ pub struct Fault<P: Platform = Real> {
 
 impl Fault<Real> {
     /// Wraps `device` on the real platform.
-    pub fn new(device: Box<dyn Device>, plan: FaultPlan, clock: impl Clock + 'static) -> Fault<Real> {
+    pub fn new(device: Box<dyn Device>, plan: FaultPlan, clock: impl TimeSource + 'static) -> Fault<Real> {
         Fault::on_platform(device, plan, clock)
     }
 }
 
 impl<P: Platform> Fault<P> {
     /// Wraps `device` on platform `P`.
-    pub fn on_platform(device: Box<dyn Device>, plan: FaultPlan, clock: impl Clock + 'static) -> Fault<P> {
+    pub fn on_platform(device: Box<dyn Device>, plan: FaultPlan, clock: impl TimeSource + 'static) -> Fault<P> {
         let capabilities = Capabilities { segmentation: None, coalescing: false, ..device.capabilities().clone() };
         Fault {
             name: format!("{}+fault", device.name()),
@@ -134,7 +134,7 @@ impl<P: Platform> Fault<P> {
             made,
             unplug: trouble.unplug,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(FaultShared {
             out: Lock::new(LockKind::Blocking, LockClass::Pool, out),
             lock_index: self.lock_index,
             sleeping: P::AtomicBool::new(false),
@@ -188,7 +188,7 @@ struct Out<P: Platform> {
     path: Path<P>,
     /// A due frame that found the device full.
     blocked: Option<PktBuf>,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn TimeSource>,
     full: Option<Cycle>,
     made: Time,
     unplug: Option<Unplug>,
@@ -251,7 +251,7 @@ impl<P: Platform> Out<P> {
 }
 
 /// The state shared by the two queues of a pair.
-struct Shared<P: Platform> {
+struct FaultShared<P: Platform> {
     out: Lock<Out<P>, P>,
     lock_index: u32,
     /// The receive queue is waiting.
@@ -263,7 +263,7 @@ struct Shared<P: Platform> {
     parker: Parker<P>,
 }
 
-impl<P: Platform> Shared<P> {
+impl<P: Platform> FaultShared<P> {
     /// The wrapped device may have a lock of its own, below this one.
     fn lock_out(&self) -> Guard<'_, Out<P>, P> {
         self.out.lock_nested(self.lock_index)
@@ -276,7 +276,7 @@ impl<P: Platform> Shared<P> {
     }
 }
 
-impl<P: Platform> Wake for Shared<P> {
+impl<P: Platform> Wake for FaultShared<P> {
     fn wake(&self) {
         self.woken.store(true, Ordering::Release);
         self.wake_receiver();
@@ -284,7 +284,7 @@ impl<P: Platform> Wake for Shared<P> {
 }
 
 struct FaultTx<P: Platform> {
-    shared: Arc<Shared<P>>,
+    shared: Arc<FaultShared<P>>,
 }
 
 impl<P: Platform> TxQueue for FaultTx<P> {
@@ -329,8 +329,8 @@ struct FaultRx<P: Platform> {
     rx: Box<dyn RxQueue>,
     path: Path<P>,
     framing: Framing,
-    shared: Arc<Shared<P>>,
-    clock: Arc<dyn Clock>,
+    shared: Arc<FaultShared<P>>,
+    clock: Arc<dyn TimeSource>,
     holds: bool,
     arrived: Vec<PktBuf>,
     counters: Arc<Counters>,

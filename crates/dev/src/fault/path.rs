@@ -15,7 +15,7 @@ use sync::{Atomic, Platform};
 use wire::Framing;
 
 use super::damage;
-use super::plan::{Burst, Faults, Rule, Timing};
+use super::plan::{Burst, FaultRule, Faults, Timing};
 use super::random::Pcg;
 
 /// A frame held back for others to overtake is released after this time even if there are none; otherwise the last
@@ -85,22 +85,22 @@ struct Streams {
 }
 
 /// A rule with its own random numbers and state.
-struct Link {
-    rule: Rule,
+struct FaultLink {
+    rule: FaultRule,
     rng: Pcg,
     /// In the bad state of the burst model.
     in_burst: bool,
 }
 
-impl Link {
+impl FaultLink {
     /// Rules of the chain, each with a stream that depends on its kind and on how many of its kind come before it: a
     /// rule that is added to a plan does not change which frames the others hit.
-    fn chain(rules: &[Rule], stream: impl Fn(u64) -> Pcg) -> Vec<Link> {
+    fn chain(rules: &[FaultRule], stream: impl Fn(u64) -> Pcg) -> Vec<FaultLink> {
         let earlier = |index: usize| {
-            let same = |other: &&Rule| std::mem::discriminant(*other) == std::mem::discriminant(&rules[index]);
+            let same = |other: &&FaultRule| std::mem::discriminant(*other) == std::mem::discriminant(&rules[index]);
             rules[..index].iter().filter(same).count() as u64
         };
-        let link = |(index, rule): (usize, &Rule)| Link {
+        let link = |(index, rule): (usize, &FaultRule)| FaultLink {
             rule: *rule,
             rng: stream(earlier(index) << 4 | kind(rule)),
             in_burst: false,
@@ -116,18 +116,18 @@ impl Link {
 }
 
 /// The number of a rule's kind among the streams of a path; below 16.
-fn kind(rule: &Rule) -> u64 {
+fn kind(rule: &FaultRule) -> u64 {
     match rule {
-        Rule::Loss(_) => 1,
-        Rule::Burst(_) => 2,
-        Rule::Duplicate(_) => 3,
-        Rule::Corrupt { .. } => 6,
-        Rule::Truncate(_) => 7,
-        Rule::Scramble { .. } => 8,
-        Rule::Forge(_) => 9,
-        Rule::Pad(_) => 10,
-        Rule::Mark(_) => 11,
-        Rule::Mtu(_) | Rule::Flap(_) => 0,
+        FaultRule::Loss(_) => 1,
+        FaultRule::Burst(_) => 2,
+        FaultRule::Duplicate(_) => 3,
+        FaultRule::Corrupt { .. } => 6,
+        FaultRule::Truncate(_) => 7,
+        FaultRule::Scramble { .. } => 8,
+        FaultRule::Forge(_) => 9,
+        FaultRule::Pad(_) => 10,
+        FaultRule::Mark(_) => 11,
+        FaultRule::Mtu(_) | FaultRule::Flap(_) => 0,
     }
 }
 
@@ -156,7 +156,7 @@ pub struct PathContext<P: Platform> {
 
 /// A path and the frames on it.
 pub struct Path<P: Platform> {
-    chain: Vec<Link>,
+    chain: Vec<FaultLink>,
     timing: Timing,
     around: PathContext<P>,
     streams: Streams,
@@ -173,7 +173,7 @@ impl<P: Platform> Path<P> {
     pub fn new(faults: &Faults, seed: u64, number: u64, around: PathContext<P>) -> Path<P> {
         let stream = |kind: u64| Pcg::new(seed, number << 16 | kind);
         Path {
-            chain: Link::chain(&faults.rules, stream),
+            chain: FaultLink::chain(&faults.rules, stream),
             timing: faults.timing.clone(),
             around,
             streams: Streams { reorder: stream(4), delay: stream(5) },
@@ -210,38 +210,38 @@ impl<P: Platform> Path<P> {
         let link = &mut self.chain[index];
         let lost = |lost| if lost { Fate::Lost } else { Fate::GoesOn };
         let (counter, counted) = match link.rule {
-            Rule::Loss(chance) => return lost(link.rng.chance(chance)),
-            Rule::Burst(burst) => return lost(link.is_lost_in_burst(&burst)),
-            Rule::Mtu(mtu) => return lost(frame.len() > mtu + framing.header_len()),
-            Rule::Flap(cycle) => return lost(cycle.bad_for(now - self.around.made).is_some()),
-            Rule::Duplicate(chance) => {
+            FaultRule::Loss(chance) => return lost(link.rng.chance(chance)),
+            FaultRule::Burst(burst) => return lost(link.is_lost_in_burst(&burst)),
+            FaultRule::Mtu(mtu) => return lost(frame.len() > mtu + framing.header_len()),
+            FaultRule::Flap(cycle) => return lost(cycle.bad_for(now - self.around.made).is_some()),
+            FaultRule::Duplicate(chance) => {
                 let doubled = link.rng.chance(chance);
                 self.around.counters.add(Counter::FaultsDuplicated, doubled.into());
                 return if doubled { Fate::Doubled } else { Fate::GoesOn };
             }
-            Rule::Corrupt { chance, bits } => (
+            FaultRule::Corrupt { chance, bits } => (
                 Counter::FaultsCorrupted,
                 link.rng.chance(chance) && damage::corrupt(framing, frame, &mut link.rng, bits),
             ),
-            Rule::Scramble { chance, bytes } => (
+            FaultRule::Scramble { chance, bytes } => (
                 Counter::FaultsCorrupted,
                 link.rng.chance(chance) && damage::scramble(framing, frame, &mut link.rng, bytes),
             ),
-            Rule::Forge(chance) => {
+            FaultRule::Forge(chance) => {
                 (Counter::FaultsForged, link.rng.chance(chance) && damage::swap_words(framing, frame, &mut link.rng))
             }
-            Rule::Truncate(chance) => {
+            FaultRule::Truncate(chance) => {
                 let cut = link.rng.chance(chance);
                 if cut {
                     damage::truncate(framing, frame, &mut link.rng);
                 }
                 (Counter::FaultsTruncated, cut)
             }
-            Rule::Pad(chance) => {
+            FaultRule::Pad(chance) => {
                 let longest = self.around.longest;
                 (Counter::FaultsPadded, link.rng.chance(chance) && damage::pad(framing, frame, &mut link.rng, longest))
             }
-            Rule::Mark(chance) => (Counter::FaultsMarked, link.rng.chance(chance) && damage::mark(framing, frame)),
+            FaultRule::Mark(chance) => (Counter::FaultsMarked, link.rng.chance(chance) && damage::mark(framing, frame)),
         };
         self.around.counters.add(counter, counted.into());
         Fate::GoesOn

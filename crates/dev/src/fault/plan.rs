@@ -1,6 +1,6 @@
 //! The plan of faults of a [`Fault`](super::Fault) device, as values. Its text form is in `text.rs`.
 //!
-//! A plan has one chain of [`Rule`]s for each direction. A frame passes the rules in order, each on the result of the
+//! A plan has one chain of [`FaultRule`]s for each direction. A frame passes the rules in order, each on the result of the
 //! previous one (modified, duplicated, lost). Then comes [`Timing`]: which frames are held back, and the delay of the
 //! link. Faults of the device as a whole (full queues, stalls, wake-ups, being unplugged) are [`DeviceFaults`].
 
@@ -60,7 +60,7 @@ impl Cycle {
 /// One rule of the chain: what may happen to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Rule {
+pub enum FaultRule {
     /// Frames are lost independently.
     Loss(Ppm),
     /// Frames are lost in bursts.
@@ -133,7 +133,7 @@ impl Default for Timing {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The chain, first rule first.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<FaultRule>,
     /// The timing after the chain.
     pub timing: Timing,
 }

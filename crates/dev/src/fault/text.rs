@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::plan::{Burst, Cycle, DeviceFaults, FaultPlan, Faults, Ppm, Rule, Timing, Unplug};
+use super::plan::{Burst, Cycle, DeviceFaults, FaultPlan, FaultRule, Faults, Ppm, Timing, Unplug};
 
 /// The grammar, for help texts: one line for each word.
 pub const GRAMMAR: &str = "\
@@ -146,22 +146,22 @@ impl Words<'_> {
     }
 
     /// A rule of the chain, if `word` names one.
-    fn rule(&mut self, word: &str) -> Result<Option<Rule>, ParsePlanError> {
+    fn rule(&mut self, word: &str) -> Result<Option<FaultRule>, ParsePlanError> {
         Ok(Some(match word {
-            "loss" => Rule::Loss(self.percent("loss")?),
-            "burst" => Rule::Burst(self.burst()?),
-            "dup" => Rule::Duplicate(self.percent("dup")?),
-            "corrupt" => Rule::Corrupt { chance: self.percent("corrupt")?, bits: 1 },
+            "loss" => FaultRule::Loss(self.percent("loss")?),
+            "burst" => FaultRule::Burst(self.burst()?),
+            "dup" => FaultRule::Duplicate(self.percent("dup")?),
+            "corrupt" => FaultRule::Corrupt { chance: self.percent("corrupt")?, bits: 1 },
             "scramble" => {
                 let chance = self.percent("scramble")?;
-                Rule::Scramble { chance, bytes: self.value("scramble", COUNT, count)? }
+                FaultRule::Scramble { chance, bytes: self.value("scramble", COUNT, count)? }
             }
-            "forge" => Rule::Forge(self.percent("forge")?),
-            "truncate" => Rule::Truncate(self.percent("truncate")?),
-            "pad" => Rule::Pad(self.percent("pad")?),
-            "ce" => Rule::Mark(self.percent("ce")?),
-            "mtu" => Rule::Mtu(self.value("mtu", COUNT, count)? as usize),
-            "flap" => Rule::Flap(self.cycle("flap")?),
+            "forge" => FaultRule::Forge(self.percent("forge")?),
+            "truncate" => FaultRule::Truncate(self.percent("truncate")?),
+            "pad" => FaultRule::Pad(self.percent("pad")?),
+            "ce" => FaultRule::Mark(self.percent("ce")?),
+            "mtu" => FaultRule::Mtu(self.value("mtu", COUNT, count)? as usize),
+            "flap" => FaultRule::Flap(self.cycle("flap")?),
             _ => return Ok(None),
         }))
     }
@@ -251,7 +251,7 @@ impl FromStr for FaultPlan {
                     let count = words.value("bits", COUNT, count)?;
                     for faults in plan.concerned(scope) {
                         match faults.rules.last_mut() {
-                            Some(Rule::Corrupt { bits, .. }) => *bits = count,
+                            Some(FaultRule::Corrupt { bits, .. }) => *bits = count,
                             _ => return Err(ParsePlanError::Misplaced("bits", "corrupt")),
                         }
                     }
@@ -319,43 +319,43 @@ fn decimal(text: &str, digits: usize) -> Option<u64> {
     whole.checked_add(fraction.checked_mul(scale)?)
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for FaultRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Rule::Loss(chance) => write!(f, "loss {chance}"),
-            Rule::Burst(Burst { enter, leave, loss }) => write!(f, "burst {enter} {leave} {loss}"),
-            Rule::Mtu(mtu) => write!(f, "mtu {mtu}"),
-            Rule::Flap(cycle) => write!(f, "flap {cycle}"),
-            Rule::Corrupt { chance, bits: 1 } => write!(f, "corrupt {chance}"),
-            Rule::Corrupt { chance, bits } => write!(f, "corrupt {chance} bits {bits}"),
-            Rule::Scramble { chance, bytes } => write!(f, "scramble {chance} {bytes}"),
-            Rule::Forge(chance) => write!(f, "forge {chance}"),
-            Rule::Truncate(chance) => write!(f, "truncate {chance}"),
-            Rule::Pad(chance) => write!(f, "pad {chance}"),
-            Rule::Mark(chance) => write!(f, "ce {chance}"),
-            Rule::Duplicate(chance) => write!(f, "dup {chance}"),
+            FaultRule::Loss(chance) => write!(f, "loss {chance}"),
+            FaultRule::Burst(Burst { enter, leave, loss }) => write!(f, "burst {enter} {leave} {loss}"),
+            FaultRule::Mtu(mtu) => write!(f, "mtu {mtu}"),
+            FaultRule::Flap(cycle) => write!(f, "flap {cycle}"),
+            FaultRule::Corrupt { chance, bits: 1 } => write!(f, "corrupt {chance}"),
+            FaultRule::Corrupt { chance, bits } => write!(f, "corrupt {chance} bits {bits}"),
+            FaultRule::Scramble { chance, bytes } => write!(f, "scramble {chance} {bytes}"),
+            FaultRule::Forge(chance) => write!(f, "forge {chance}"),
+            FaultRule::Truncate(chance) => write!(f, "truncate {chance}"),
+            FaultRule::Pad(chance) => write!(f, "pad {chance}"),
+            FaultRule::Mark(chance) => write!(f, "ce {chance}"),
+            FaultRule::Duplicate(chance) => write!(f, "dup {chance}"),
         }
     }
 }
 
 impl fmt::Display for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", Time(self.good), Time(self.bad))
+        write!(f, "{} {}", ShownTime(self.good), ShownTime(self.bad))
     }
 }
 
 /// The words of one direction: only values that differ from the default, so that a plan prints as it was written.
 fn words_of(faults: &Faults) -> Vec<String> {
-    let mut words: Vec<String> = faults.rules.iter().map(Rule::to_string).collect();
+    let mut words: Vec<String> = faults.rules.iter().map(FaultRule::to_string).collect();
     let (timing, usual) = (&faults.timing, Timing::default());
     let mut word = |differs: bool, text: String| words.extend(differs.then_some(text));
     word(timing.reorder != usual.reorder, format!("reorder {}", timing.reorder));
     word(timing.distance != usual.distance, format!("distance {}", timing.distance));
-    word(!timing.reorder_within.is_zero(), format!("reorder {}", Time(timing.reorder_within)));
-    word(!timing.delay.is_zero(), format!("delay {}", Time(timing.delay)));
-    word(!timing.jitter.is_zero(), format!("jitter {}", Time(timing.jitter)));
+    word(!timing.reorder_within.is_zero(), format!("reorder {}", ShownTime(timing.reorder_within)));
+    word(!timing.delay.is_zero(), format!("delay {}", ShownTime(timing.delay)));
+    word(!timing.jitter.is_zero(), format!("jitter {}", ShownTime(timing.jitter)));
     if let Some(rate) = timing.rate {
-        word(true, format!("rate {}", Rate(rate)));
+        word(true, format!("rate {}", ShownRate(rate)));
     }
     word(timing.limit != usual.limit, format!("limit {}", timing.limit));
     words
@@ -369,8 +369,8 @@ impl fmt::Display for FaultPlan {
         words.extend(stall.map(|cycle| format!("stall {cycle}")));
         words.extend((*lost_wake != Ppm(0)).then(|| format!("lostwake {lost_wake}")));
         words.extend((*spurious_wake != Ppm(0)).then(|| format!("spuriouswake {spurious_wake}")));
-        words.extend(unplug.map(|unplug| format!("unplug {}", Time(unplug.after))));
-        words.extend(unplug.and_then(|unplug| unplug.away).map(|away| format!("back {}", Time(away))));
+        words.extend(unplug.map(|unplug| format!("unplug {}", ShownTime(unplug.after))));
+        words.extend(unplug.and_then(|unplug| unplug.away).map(|away| format!("back {}", ShownTime(away))));
         words.extend((self.seed != 0).then(|| format!("seed {}", self.seed)));
         let (inbound, outbound) = (words_of(&self.inbound), words_of(&self.outbound));
         if self.inbound == self.outbound {
@@ -386,9 +386,9 @@ impl fmt::Display for FaultPlan {
 }
 
 /// A time in the largest unit that needs no fraction.
-struct Time(Duration);
+struct ShownTime(Duration);
 
-impl fmt::Display for Time {
+impl fmt::Display for ShownTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0.as_nanos();
         let (unit, size) = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000), ("ns", 1)]
@@ -400,9 +400,9 @@ impl fmt::Display for Time {
 }
 
 /// A rate in the largest unit that needs no fraction.
-struct Rate(u64);
+struct ShownRate(u64);
 
-impl fmt::Display for Rate {
+impl fmt::Display for ShownRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, size) = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)]
             .into_iter()

@@ -1,6 +1,6 @@
 //! Captures: recording the frames of a device, reading captures, and replaying them into a stack.
 //!
-//! [`Tap`] wraps any device and records both directions as pcapng for Wireshark: one interface per queue pair,
+//! [`CaptureDevice`] wraps any device and records both directions as pcapng for Wireshark: one interface per queue pair,
 //! nanosecond time stamps, direction flags. [`Reader`] reads pcapng and classic pcap. [`Replay`] is a device whose
 //! received frames come from a capture.
 //!
@@ -27,40 +27,40 @@ use sync::{Guard, Lock, LockClass, LockKind, Platform, Real};
 
 pub use self::format::Direction;
 pub use self::read::{Captured, ReadError, Reader};
-pub use self::replay::{Pacing, Replay, ReplayConfig};
+pub use self::replay::{Replay, ReplayConfig, ReplayPacing};
 pub use self::write::Writer;
 
-use crate::fault::{Clock, PlatformClock};
+use crate::fault::{PlatformClock, TimeSource};
 use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// Bytes gathered before the writer is called.
 const BUFFER: usize = 64 << 10;
 
 /// A device that records its frames.
-pub struct Tap<P: Platform = Real> {
+pub struct CaptureDevice<P: Platform = Real> {
     name: String,
     inner: Box<dyn Device>,
     recording: Arc<Recording<P>>,
 }
 
-impl Tap<Real> {
+impl CaptureDevice<Real> {
     /// Wraps `device`, writing to `writer` with the machine's clock.
-    pub fn new(device: Box<dyn Device>, writer: impl Write + Send + 'static) -> Tap<Real> {
+    pub fn new(device: Box<dyn Device>, writer: impl Write + Send + 'static) -> CaptureDevice<Real> {
         // The platform's clock has an arbitrary start; captures count from 1970.
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
         let epoch = since_1970.saturating_sub(Real::now());
-        Tap::on_platform(device, writer, PlatformClock::<Real>::default(), epoch)
+        CaptureDevice::on_platform(device, writer, PlatformClock::<Real>::default(), epoch)
     }
 }
 
-impl<P: Platform> Tap<P> {
+impl<P: Platform> CaptureDevice<P> {
     /// Wraps `device` on platform `P`. `epoch` is what to add to `clock`, in nanoseconds, to count from 1970.
     pub fn on_platform(
         device: Box<dyn Device>,
         writer: impl Write + Send + 'static,
-        clock: impl Clock + 'static,
+        clock: impl TimeSource + 'static,
         epoch: u64,
-    ) -> Tap<P> {
+    ) -> CaptureDevice<P> {
         let queues = device.capabilities().queue_pairs;
         let sink: Box<dyn Write + Send> = Box::new(writer);
         let open = || -> io::Result<Writer<Output>> {
@@ -71,8 +71,8 @@ impl<P: Platform> Tap<P> {
             Ok(writer)
         };
         let state = match open() {
-            Ok(writer) => State { writer: Some(writer), frames: 0, error: None },
-            Err(error) => State { writer: None, frames: 0, error: Some(error) },
+            Ok(writer) => CaptureState { writer: Some(writer), frames: 0, error: None },
+            Err(error) => CaptureState { writer: None, frames: 0, error: Some(error) },
         };
         let recording = Recording {
             state: Lock::new(LockKind::Blocking, LockClass::Pool, state),
@@ -80,7 +80,7 @@ impl<P: Platform> Tap<P> {
             clock: Box::new(clock),
             epoch,
         };
-        Tap { name: device.name().to_owned(), inner: device, recording: Arc::new(recording) }
+        CaptureDevice { name: device.name().to_owned(), inner: device, recording: Arc::new(recording) }
     }
 
     /// The recording, for its status while the device is in use.
@@ -89,7 +89,7 @@ impl<P: Platform> Tap<P> {
     }
 }
 
-impl<P: Platform> Device for Tap<P> {
+impl<P: Platform> Device for CaptureDevice<P> {
     fn capabilities(&self) -> &Capabilities {
         self.inner.capabilities()
     }
@@ -102,8 +102,8 @@ impl<P: Platform> Device for Tap<P> {
         let queues = self.inner.take_queues().into_iter().zip(0u32..);
         queues
             .map(|(pair, interface)| QueuePair {
-                rx: Box::new(TapRx { rx: pair.rx, interface, recording: self.recording.clone() }),
-                tx: Box::new(TapTx { tx: pair.tx, interface, recording: self.recording.clone() }),
+                rx: Box::new(CaptureRx { rx: pair.rx, interface, recording: self.recording.clone() }),
+                tx: Box::new(CaptureTx { tx: pair.tx, interface, recording: self.recording.clone() }),
             })
             .collect()
     }
@@ -115,14 +115,14 @@ impl<P: Platform> Device for Tap<P> {
 
 type Output = BufWriter<Box<dyn Write + Send>>;
 
-struct State {
+struct CaptureState {
     /// `None` after an error: recording has ended.
     writer: Option<Writer<Output>>,
     frames: u64,
     error: Option<io::Error>,
 }
 
-impl State {
+impl CaptureState {
     /// Does something with the writer; ends the recording if it fails.
     fn attempt(&mut self, act: impl FnOnce(&mut Writer<Output>) -> io::Result<()>) -> bool {
         let Some(writer) = &mut self.writer else { return false };
@@ -137,11 +137,11 @@ impl State {
     }
 }
 
-/// The recording of a [`Tap`].
+/// The recording of a [`CaptureDevice`].
 pub struct Recording<P: Platform = Real> {
-    state: Lock<State, P>,
+    state: Lock<CaptureState, P>,
     lock_index: u32,
-    clock: Box<dyn Clock>,
+    clock: Box<dyn TimeSource>,
     epoch: u64,
 }
 
@@ -167,7 +167,7 @@ impl<P: Platform> Recording<P> {
         self.lock().attempt(Writer::flush);
     }
 
-    fn lock(&self) -> Guard<'_, State, P> {
+    fn lock(&self) -> Guard<'_, CaptureState, P> {
         self.state.lock_nested(self.lock_index)
     }
 
@@ -186,13 +186,13 @@ impl<P: Platform> Recording<P> {
     }
 }
 
-struct TapRx<P: Platform> {
+struct CaptureRx<P: Platform> {
     rx: Box<dyn RxQueue>,
     interface: u32,
     recording: Arc<Recording<P>>,
 }
 
-impl<P: Platform> RxQueue for TapRx<P> {
+impl<P: Platform> RxQueue for CaptureRx<P> {
     fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
         let from = batch.len();
         let received = self.rx.receive(batch, max);
@@ -221,19 +221,19 @@ impl<P: Platform> RxQueue for TapRx<P> {
     }
 }
 
-struct TapTx<P: Platform> {
+struct CaptureTx<P: Platform> {
     tx: Box<dyn TxQueue>,
     interface: u32,
     recording: Arc<Recording<P>>,
 }
 
-impl<P: Platform> TapTx<P> {
+impl<P: Platform> CaptureTx<P> {
     fn record<'a>(&self, frames: impl ExactSizeIterator<Item = &'a PktBuf>) {
         self.recording.record(self.interface, Direction::Outbound, frames);
     }
 }
 
-impl<P: Platform> TxQueue for TapTx<P> {
+impl<P: Platform> TxQueue for CaptureTx<P> {
     fn credit(&self) -> usize {
         self.tx.credit()
     }

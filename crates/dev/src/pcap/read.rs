@@ -82,7 +82,7 @@ impl std::error::Error for ReadError {
 }
 
 #[derive(Clone, Copy)]
-struct Interface {
+struct CaptureInterface {
     link_type: u16,
     snap_len: u32,
     /// Ticks of the interface's clock: as (is a power of two, exponent).
@@ -92,7 +92,7 @@ struct Interface {
 
 enum Format {
     Classic { nanoseconds: bool, link_type: u16 },
-    NextGeneration { interfaces: Vec<Interface> },
+    NextGeneration { interfaces: Vec<CaptureInterface> },
 }
 
 /// Reads the frames of a capture one after the other.
@@ -228,7 +228,7 @@ impl<R: Read> Reader<R> {
         if block.len() < 8 {
             return Err(ReadError::BadLength(start, block.len() as u32 + 12));
         }
-        let mut interface = Interface {
+        let mut interface = CaptureInterface {
             link_type: self.u16(block),
             snap_len: self.u32(&block[4..]),
             resolution: (false, 6),
@@ -295,7 +295,7 @@ impl<R: Read> Reader<R> {
         Ok(Captured { time: 0, interface: 0, direction, link_type: interface.link_type, original_len, data })
     }
 
-    fn declared(&self, number: u32, start: u64) -> Result<Interface, ReadError> {
+    fn declared(&self, number: u32, start: u64) -> Result<CaptureInterface, ReadError> {
         match &self.format {
             Format::NextGeneration { interfaces } => interfaces.get(number as usize).copied(),
             Format::Classic { .. } => None,
@@ -371,7 +371,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-impl Interface {
+impl CaptureInterface {
     fn nanoseconds(&self, ticks: u64) -> u64 {
         let (binary, exponent) = self.resolution;
         let ticks = u128::from(ticks) * 1_000_000_000;

@@ -18,13 +18,13 @@ use wire::rss::SYMMETRIC_KEY;
 use super::format::{Direction, LINKTYPE_ETHERNET};
 use super::read::{ReadError, Reader};
 use super::since;
-use crate::fault::Clock;
+use crate::fault::TimeSource;
 use crate::rss::Rss;
 use crate::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 
 /// When frames of a capture arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pacing {
+pub enum ReplayPacing {
     /// As fast as they are taken.
     #[default]
     AtOnce,
@@ -42,7 +42,7 @@ pub struct ReplayConfig {
     /// Largest payload of a frame in bytes; longer ones in the capture are dropped, and counted.
     pub mtu: usize,
     /// When frames arrive.
-    pub pacing: Pacing,
+    pub pacing: ReplayPacing,
     /// The device counts as gone once the capture has been played; otherwise it stays silent.
     pub gone_at_end: bool,
 }
@@ -53,7 +53,7 @@ impl Default for ReplayConfig {
             queues: 1,
             mac: MacAddr([0x02, 0x68, 0x65, 0x64, 0x00, 0x0c]),
             mtu: 1500,
-            pacing: Pacing::AtOnce,
+            pacing: ReplayPacing::AtOnce,
             gone_at_end: false,
         }
     }
@@ -78,7 +78,7 @@ impl Replay {
     pub fn new<R: Read>(
         capture: Reader<R>,
         config: ReplayConfig,
-        clock: impl Clock + 'static,
+        clock: impl TimeSource + 'static,
     ) -> Result<Replay, ReadError> {
         Replay::on_platform::<R, Real>(capture, config, clock)
     }
@@ -88,10 +88,10 @@ impl Replay {
     pub fn on_platform<R: Read, P: Platform>(
         capture: Reader<R>,
         config: ReplayConfig,
-        clock: impl Clock + 'static,
+        clock: impl TimeSource + 'static,
     ) -> Result<Replay, ReadError> {
         let counters = Arc::new(Counters::shared());
-        let clock: Arc<dyn Clock> = Arc::new(clock);
+        let clock: Arc<dyn TimeSource> = Arc::new(clock);
         let queues = spread(capture, &config, &counters)?;
         let origin = clock.now();
         let pair = |coming| QueuePair {
@@ -101,7 +101,7 @@ impl Replay {
                 clock: clock.clone(),
                 origin,
                 counters: counters.clone(),
-                bell: Arc::new(Bell { woken: P::AtomicBool::new(false), parker: Parker::new() }),
+                bell: Arc::new(ReplayWake { woken: P::AtomicBool::new(false), parker: Parker::new() }),
             }),
             tx: Box::new(ReplayTx { counters: counters.clone() }),
         };
@@ -140,7 +140,7 @@ fn spread<R: Read>(
             continue;
         }
         let start = *start.get_or_insert(frame.time);
-        let due = if config.pacing == Pacing::AtOnce { Time::ZERO } else { since(start, frame.time) };
+        let due = if config.pacing == ReplayPacing::AtOnce { Time::ZERO } else { since(start, frame.time) };
         let hash = rss.hash_bytes(&frame.data);
         queues[rss.queue(hash)].push_back(Pending { due, hash, bytes: frame.data });
     }
@@ -165,12 +165,12 @@ impl Device for Replay {
     }
 }
 
-struct Bell<P: Platform> {
+struct ReplayWake<P: Platform> {
     woken: P::AtomicBool,
     parker: Parker<P>,
 }
 
-impl<P: Platform> Wake for Bell<P> {
+impl<P: Platform> Wake for ReplayWake<P> {
     fn wake(&self) {
         self.woken.store(true, std::sync::atomic::Ordering::Release);
         self.parker.unpark();
@@ -180,10 +180,10 @@ impl<P: Platform> Wake for Bell<P> {
 struct ReplayRx<P: Platform> {
     coming: VecDeque<Pending>,
     gone_at_end: bool,
-    clock: Arc<dyn Clock>,
+    clock: Arc<dyn TimeSource>,
     origin: Time,
     counters: Arc<Counters>,
-    bell: Arc<Bell<P>>,
+    bell: Arc<ReplayWake<P>>,
 }
 
 impl<P: Platform> ReplayRx<P> {

@@ -48,7 +48,7 @@ pub enum PeerState {
 
 /// The actions that an arriving segment requires of the peer, besides the changes to the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct PeerReaction {
     /// Acknowledge at once.
     pub ack: bool,
     /// Acknowledge if nothing more arrives.
@@ -71,7 +71,7 @@ pub struct Answer {
 
 /// A segment to send: its header and the position of its data in the stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Outgoing {
+pub struct PeerSegment {
     /// The header.
     pub header: Header,
     /// Stream offset of the data.
@@ -82,7 +82,7 @@ pub struct Outgoing {
 
 /// The peer's end of a connection.
 #[derive(Debug)]
-pub struct Connection {
+pub struct PeerConnection {
     /// Local is the peer, remote the stack.
     pub tuple: FourTuple,
     /// The state of the connection.
@@ -117,10 +117,10 @@ pub struct Connection {
     refused: bool,
 }
 
-impl Connection {
+impl PeerConnection {
     /// A connection that has yet to send its SYN.
-    pub fn opening(tuple: FourTuple, iss: u32, terms: &ConnectionConfig, now: u64) -> Connection {
-        Connection {
+    pub fn opening(tuple: FourTuple, iss: u32, terms: &ConnectionConfig, now: u64) -> PeerConnection {
+        PeerConnection {
             tuple,
             state: PeerState::SynSent,
             listed: false,
@@ -150,8 +150,8 @@ impl Connection {
     }
 
     /// A connection that a SYN opens; its SYN-ACK is still to be sent.
-    pub fn opened_by(tuple: FourTuple, syn: &Header, iss: u32, terms: &ConnectionConfig, now: u64) -> Connection {
-        let mut connection = Connection::opening(tuple, iss, terms, now);
+    pub fn opened_by(tuple: FourTuple, syn: &Header, iss: u32, terms: &ConnectionConfig, now: u64) -> PeerConnection {
+        let mut connection = PeerConnection::opening(tuple, iss, terms, now);
         connection.state = PeerState::SynReceived;
         connection.opened_here = false;
         connection.learn(syn, terms);
@@ -184,8 +184,8 @@ impl Connection {
         segments: u32,
         terms: &ConnectionConfig,
         now: u64,
-    ) -> Answer {
-        let mut answer = Answer::default();
+    ) -> PeerReaction {
+        let mut answer = PeerReaction::default();
         if header.flags.contains(TcpFlags::RST) {
             self.refused = self.state == PeerState::SynSent;
             self.state = PeerState::Closed;
@@ -225,7 +225,7 @@ impl Connection {
         answer
     }
 
-    fn syn_ack_arrives(&mut self, header: &Header, terms: &ConnectionConfig, now: u64, answer: &mut Answer) {
+    fn syn_ack_arrives(&mut self, header: &Header, terms: &ConnectionConfig, now: u64, answer: &mut PeerReaction) {
         let is_syn_ack = header.flags.contains(TcpFlags::SYN.union(TcpFlags::ACK));
         if is_syn_ack && header.ack.0 == self.iss.wrapping_add(1) {
             self.learn(header, terms);
@@ -234,7 +234,7 @@ impl Connection {
         }
     }
 
-    fn establish(&mut self, now: u64, answer: &mut Answer) {
+    fn establish(&mut self, now: u64, answer: &mut PeerReaction) {
         self.state = PeerState::Established;
         self.snd_una = self.iss.wrapping_add(1);
         self.timeout_at = now + FIRST_TIMEOUT;
@@ -242,7 +242,7 @@ impl Connection {
         answer.established = true;
     }
 
-    fn acknowledgment_arrives(&mut self, header: &Header, pure: bool, now: u64, answer: &mut Answer) {
+    fn acknowledgment_arrives(&mut self, header: &Header, pure: bool, now: u64, answer: &mut PeerReaction) {
         if !header.flags.contains(TcpFlags::ACK) {
             return;
         }
@@ -275,7 +275,7 @@ impl Connection {
         data: &[u8],
         segments: u32,
         terms: &ConnectionConfig,
-        answer: &mut Answer,
+        answer: &mut PeerReaction,
     ) {
         let fin = header.flags.contains(TcpFlags::FIN);
         if data.is_empty() && !fin {
@@ -365,7 +365,7 @@ impl Connection {
     }
 
     /// The next segment with data or FIN that the window allows, of at most `most` bytes of data.
-    pub fn next_segment(&mut self, most: usize, terms: &ConnectionConfig, now: u64) -> Option<Outgoing> {
+    pub fn next_segment(&mut self, most: usize, terms: &ConnectionConfig, now: u64) -> Option<PeerSegment> {
         if self.state != PeerState::Established {
             return None;
         }
@@ -408,7 +408,7 @@ impl Connection {
             self.snd_max = self.snd_nxt;
         }
         self.unacked = 0;
-        Some(Outgoing { header, offset, len })
+        Some(PeerSegment { header, offset, len })
     }
 
     /// Whether [`next_segment`](Connection::next_segment) may have something.

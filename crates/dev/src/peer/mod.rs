@@ -45,7 +45,7 @@ use crate::{Capabilities, Device, QueuePair};
 
 /// The peer's behaviour on its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Traffic {
+pub enum PeerTraffic {
     /// Acknowledges and discards data; closes when the stack does.
     #[default]
     Sink,
@@ -76,7 +76,7 @@ pub struct PeerConfig {
     /// The peer's IP address. Segments to any other address are dropped.
     pub address: IpAddr,
     /// The peer's behaviour.
-    pub traffic: Traffic,
+    pub traffic: PeerTraffic,
     /// Connections that it opens; it always accepts connections on any port.
     pub opens: Option<Opens>,
     /// Receive window of each connection in bytes, up to 1 GiB.
@@ -95,7 +95,7 @@ impl PeerConfig {
         PeerConfig {
             link: MemConfig::default(),
             address,
-            traffic: Traffic::Sink,
+            traffic: PeerTraffic::Sink,
             opens: None,
             window: 1 << 20,
             ack_every: 2,
@@ -112,8 +112,8 @@ impl PeerConfig {
             timestamps: self.timestamps,
             ack_every: self.ack_every.max(1),
             send: match self.traffic {
-                Traffic::Sink => Some(0),
-                Traffic::Source { bytes } => bytes,
+                PeerTraffic::Sink => Some(0),
+                PeerTraffic::Source { bytes } => bytes,
             },
             verify: self.verify,
         }

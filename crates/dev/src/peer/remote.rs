@@ -1,6 +1,6 @@
 //! The remote ends of the connections whose frames arrive on one receive queue.
 //!
-//! [`RemoteEnds`] is that receive queue: it processes the frames that the stack transmitted, has each [`Connection`]
+//! [`RemoteEnds`] is that receive queue: it processes the frames that the stack transmitted, has each [`PeerConnection`]
 //! produce its frames, and returns those. It belongs to the thread that polls the queue; only the totals are shared.
 //!
 //! Two lists refer to a connection's place in the table (connections that may send, connections with an acknowledgment
@@ -19,7 +19,7 @@ use sync::Platform;
 use wire::tcp::{Header, Options, TcpFlags};
 use wire::{FourTuple, SeqNumber, arp, ethernet, icmpv6, tcp};
 
-use super::connection::{Answer, Connection, ConnectionConfig, PeerState};
+use super::connection::{ConnectionConfig, PeerConnection, PeerReaction, PeerState};
 use super::frames::{self, Frames, pattern};
 use super::{PeerConfig, PeerTotals, Published};
 use crate::layout::{self, Layout};
@@ -68,7 +68,7 @@ pub struct RemoteEnds<P: Platform> {
     frames: Frames,
     /// Most data bytes in one frame; above the MSS with super-segments.
     most_data: usize,
-    connections: Vec<Connection>,
+    connections: Vec<PeerConnection>,
     free: Vec<u32>,
     index: HashMap<FourTuple, u32, BuildHasherDefault<FoldHasher>>,
     /// Connections that may have something to send.
@@ -187,7 +187,7 @@ impl<P: Platform> RemoteEnds<P> {
         }
         if header.flags.contains(TcpFlags::SYN) && !header.flags.contains(TcpFlags::ACK) {
             let iss = P::random() as u32;
-            let connection = Connection::opened_by(tuple, header, iss, &self.terms, self.now);
+            let connection = PeerConnection::opened_by(tuple, header, iss, &self.terms, self.now);
             let at = self.insert(connection);
             return self.send_handshake(at);
         }
@@ -210,7 +210,7 @@ impl<P: Platform> RemoteEnds<P> {
     }
 
     /// Performs the actions that a connection's segment requires.
-    fn act(&mut self, at: u32, answer: Answer) {
+    fn act(&mut self, at: u32, answer: PeerReaction) {
         let totals = &mut self.totals;
         totals.bytes_in += u64::from(answer.received);
         totals.bytes_acked += u64::from(answer.acked);
@@ -242,7 +242,7 @@ impl<P: Platform> RemoteEnds<P> {
         }
     }
 
-    fn insert(&mut self, connection: Connection) -> u32 {
+    fn insert(&mut self, connection: PeerConnection) -> u32 {
         let tuple = connection.tuple;
         let at = match self.free.pop() {
             Some(at) => {
@@ -319,7 +319,7 @@ impl<P: Platform> RemoteEnds<P> {
     fn open_connections(&mut self) {
         while self.opening < OPENING && self.now >= self.open_after {
             let Some(tuple) = self.to_open.pop_front() else { return };
-            let connection = Connection::opening(tuple, P::random() as u32, &self.terms, self.now);
+            let connection = PeerConnection::opening(tuple, P::random() as u32, &self.terms, self.now);
             let at = self.insert(connection);
             self.opening += 1;
             self.send_handshake(at);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dev::fault::Fault;
 use dev::mem::{MemConfig, pair};
-use dev::pcap::{Reader, Tap};
+use dev::pcap::{CaptureDevice, Reader};
 use dev::{BitSet, Device, TxQueue};
 use observe::Time;
 use pktbuf::PktBuf;
@@ -63,7 +63,7 @@ fn a_batch_is_what_its_frames_are_one_by_one() {
             let plan = "loss 20% dup 10% reorder 10% distance 3 seed 5".parse().expect("a plan");
             Box::new(Fault::new(device, plan, || Time::from_secs(1)))
         }),
-        ("pcap", |device| Box::new(Tap::new(device, Disk::default()))),
+        ("pcap", |device| Box::new(CaptureDevice::new(device, Disk::default()))),
     ];
     for (name, wrap) in wraps {
         let single = story(wrap, one_by_one);
@@ -77,7 +77,7 @@ fn a_batch_is_what_its_frames_are_one_by_one() {
 fn a_recording_of_a_batch_has_every_frame_once() {
     let (disk, clock) = (Disk::default(), || Time::from_secs(1));
     let (near, mut far) = pair::<Real>(MemConfig { ring_frames: RING, ..MemConfig::default() });
-    let mut device = Tap::<Real>::on_platform(Box::new(near), disk.clone(), clock, 0);
+    let mut device = CaptureDevice::<Real>::on_platform(Box::new(near), disk.clone(), clock, 0);
     let recording = device.recording();
     let (mut near, mut far) = (only_queue(&mut device), only_queue(&mut far));
     let mut offered = frames(40);

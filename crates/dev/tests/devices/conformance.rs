@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dev::conformance::{Conformance, Rule};
+use dev::conformance::{Conformance, ContractRule};
 use dev::fault::{Fault, FaultPlan, PlatformClock};
 use dev::mem::{MemConfig, MemDevice, pair};
-use dev::pcap::Tap;
+use dev::pcap::CaptureDevice;
 use dev::{BitSet, Capabilities, Device, Framing, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use observe::Counters;
 use pktbuf::{Checksum, PktBuf};
@@ -55,7 +55,7 @@ fn a_device_that_is_recorded_keeps_the_contract() {
     for kind in kinds() {
         let make = || {
             let (a, b) = pair::<Real>(kind.clone());
-            (Tap::new(Box::new(a), std::io::sink()), b)
+            (CaptureDevice::new(Box::new(a), std::io::sink()), b)
         };
         Conformance::new(make).check().unwrap_or_else(|said| panic!("{kind:?}: {said}"));
     }
@@ -99,40 +99,40 @@ enum Mistake {
 }
 
 /// Each mistake with the rule that it breaks.
-const MISTAKES: &[(Mistake, Rule)] = &[
-    (Mistake::OneQueueTooFew, Rule::Capabilities),
-    (Mistake::QueuesTwice, Rule::Capabilities),
-    (Mistake::NoAddress, Rule::Capabilities),
-    (Mistake::FlipsAByte, Rule::Intact),
-    (Mistake::CutsTheEnd, Rule::Intact),
-    (Mistake::SendsTwice, Rule::Intact),
-    (Mistake::Loses, Rule::Intact),
-    (Mistake::Swaps, Rule::Order),
-    (Mistake::TakesMore, Rule::Batch),
-    (Mistake::SaysMore, Rule::Batch),
-    (Mistake::EmptiesTheBatch, Rule::Batch),
-    (Mistake::PromisesMore, Rule::Room),
-    (Mistake::ChangesWhatItRefuses, Rule::Room),
-    (Mistake::SwallowsWhatItRefuses, Rule::Room),
-    (Mistake::TurnsWhatItRefuses, Rule::Room),
-    (Mistake::CarriesLong, Rule::Size),
-    (Mistake::LosesLongUncounted, Rule::Size),
-    (Mistake::GivesLongBack, Rule::Size),
-    (Mistake::Vouches, Rule::Checksum),
-    (Mistake::ForgetsTheChecksum, Rule::Checksum),
-    (Mistake::LosesAPiece, Rule::Segmentation),
-    (Mistake::NeverReady, Rule::Wait),
-    (Mistake::AlwaysReady, Rule::Wait),
-    (Mistake::ReadyOnce, Rule::Wait),
-    (Mistake::ForgetsWakes, Rule::Wake),
-    (Mistake::AddsWakes, Rule::Wake),
-    (Mistake::SleepsThroughFlush, Rule::Notify),
-    (Mistake::SleepsThroughTheNotifier, Rule::Notify),
-    (Mistake::GoneAtOnce, Rule::Gone),
-    (Mistake::GoneTooEarly, Rule::Gone),
-    (Mistake::SleepsWhenGone, Rule::Gone),
-    (Mistake::Loses, Rule::Threads),
-    (Mistake::Swaps, Rule::Threads),
+const MISTAKES: &[(Mistake, ContractRule)] = &[
+    (Mistake::OneQueueTooFew, ContractRule::Capabilities),
+    (Mistake::QueuesTwice, ContractRule::Capabilities),
+    (Mistake::NoAddress, ContractRule::Capabilities),
+    (Mistake::FlipsAByte, ContractRule::Intact),
+    (Mistake::CutsTheEnd, ContractRule::Intact),
+    (Mistake::SendsTwice, ContractRule::Intact),
+    (Mistake::Loses, ContractRule::Intact),
+    (Mistake::Swaps, ContractRule::Order),
+    (Mistake::TakesMore, ContractRule::Batch),
+    (Mistake::SaysMore, ContractRule::Batch),
+    (Mistake::EmptiesTheBatch, ContractRule::Batch),
+    (Mistake::PromisesMore, ContractRule::Room),
+    (Mistake::ChangesWhatItRefuses, ContractRule::Room),
+    (Mistake::SwallowsWhatItRefuses, ContractRule::Room),
+    (Mistake::TurnsWhatItRefuses, ContractRule::Room),
+    (Mistake::CarriesLong, ContractRule::Size),
+    (Mistake::LosesLongUncounted, ContractRule::Size),
+    (Mistake::GivesLongBack, ContractRule::Size),
+    (Mistake::Vouches, ContractRule::Checksum),
+    (Mistake::ForgetsTheChecksum, ContractRule::Checksum),
+    (Mistake::LosesAPiece, ContractRule::Segmentation),
+    (Mistake::NeverReady, ContractRule::Wait),
+    (Mistake::AlwaysReady, ContractRule::Wait),
+    (Mistake::ReadyOnce, ContractRule::Wait),
+    (Mistake::ForgetsWakes, ContractRule::Wake),
+    (Mistake::AddsWakes, ContractRule::Wake),
+    (Mistake::SleepsThroughFlush, ContractRule::Notify),
+    (Mistake::SleepsThroughTheNotifier, ContractRule::Notify),
+    (Mistake::GoneAtOnce, ContractRule::Gone),
+    (Mistake::GoneTooEarly, ContractRule::Gone),
+    (Mistake::SleepsWhenGone, ContractRule::Gone),
+    (Mistake::Loses, ContractRule::Threads),
+    (Mistake::Swaps, ContractRule::Threads),
 ];
 
 /// A linked pair with one mistake. Its frames are 1500 bytes; with [`Mistake::CarriesLong`] it accepts longer ones.
@@ -356,6 +356,6 @@ fn each_planted_mistake_is_found_by_its_rule() {
         let violations = said.expect_err(&format!("{mistake:?} is not found by {rule:?}")).0;
         assert!(violations.iter().all(|violation| violation.rule == *rule), "{violations:?}");
     }
-    let unused = Rule::ALL.iter().find(|rule| MISTAKES.iter().all(|(_, found)| found != *rule));
+    let unused = ContractRule::ALL.iter().find(|rule| MISTAKES.iter().all(|(_, found)| found != *rule));
     assert_eq!(unused, None, "a rule that no mistake breaks");
 }

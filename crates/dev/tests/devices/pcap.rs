@@ -7,7 +7,7 @@ use std::time::Duration;
 use dev::Device;
 use dev::fault::Pcg;
 use dev::mem::{MemConfig, pair};
-use dev::pcap::{Captured, Direction, Pacing, ReadError, Reader, Replay, ReplayConfig, Tap, Writer};
+use dev::pcap::{CaptureDevice, Captured, Direction, ReadError, Reader, Replay, ReplayConfig, ReplayPacing, Writer};
 use observe::{DropReason, Time};
 use pcap_file::pcapng::{Block, PcapNgReader};
 use sync::Real;
@@ -44,10 +44,10 @@ impl Write for Disk {
 }
 
 /// A tap around one end of a pair, with a clock at 1 s and an epoch offset of 1000 s.
-fn recorded(disk: &Disk) -> (Tap, Box<dyn Device>) {
+fn recorded(disk: &Disk) -> (CaptureDevice, Box<dyn Device>) {
     let (a, b) = pair::<Real>(MemConfig { queues: 2, ..MemConfig::default() });
     let clock = || Time::from_secs(1);
-    (Tap::on_platform(Box::new(a), disk.clone(), clock, 1_000_000_000_000), Box::new(b))
+    (CaptureDevice::on_platform(Box::new(a), disk.clone(), clock, 1_000_000_000_000), Box::new(b))
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_replay_plays_what_came_in_at_its_times() {
     let now = Arc::new(Mutex::new(Time::from_secs(7)));
     let time = now.clone();
     let clock = move || *time.lock().expect("unpoisoned");
-    let config = ReplayConfig { pacing: Pacing::AsCaptured, gone_at_end: true, ..ReplayConfig::default() };
+    let config = ReplayConfig { pacing: ReplayPacing::AsCaptured, gone_at_end: true, ..ReplayConfig::default() };
     let mut replay = Replay::new(Reader::new(&capture[..]).expect("pcapng"), config, clock).expect("readable");
     let counters = replay.counters().expect("counters");
     assert_eq!(counters.dropped(DropReason::FrameTooLong), 1);
@@ -234,8 +234,10 @@ fn devices_can_be_wrapped_in_any_order() {
     let (a, mut b) = pair::<Real>(MemConfig::default());
     let disk = Disk::default();
     let plan = || "loss 0% delay 1ns".parse().expect("a plan");
-    let tap = Tap::new(Box::new(dev::fault::Fault::new(Box::new(a), plan(), || Time::from_secs(1))), disk.clone());
-    let outer = Tap::new(Box::new(dev::fault::Fault::new(Box::new(tap), plan(), || Time::from_secs(1))), disk);
+    let tap =
+        CaptureDevice::new(Box::new(dev::fault::Fault::new(Box::new(a), plan(), || Time::from_secs(1))), disk.clone());
+    let outer =
+        CaptureDevice::new(Box::new(dev::fault::Fault::new(Box::new(tap), plan(), || Time::from_secs(1))), disk);
     let mut device: Box<dyn Device> = Box::new(outer);
     let (mut near, mut far) = (only_queue(&mut device), only_queue(&mut b));
     near.tx.transmit(build::data(Flow::v4(1), 1, b"x")).expect("room");

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use dev::mem::MemConfig;
-use dev::peer::{Opens, Peer, PeerConfig, PeerMonitor, Traffic, pattern};
+use dev::peer::{Opens, Peer, PeerConfig, PeerMonitor, PeerTraffic, pattern};
 use dev::{Device, QueuePair};
 use frames::Frame;
 use observe::DropReason;
@@ -28,7 +28,7 @@ struct Talk {
     ack: u32,
 }
 
-fn peer(traffic: Traffic, change: impl FnOnce(&mut PeerConfig)) -> Peer<Real> {
+fn peer(traffic: PeerTraffic, change: impl FnOnce(&mut PeerConfig)) -> Peer<Real> {
     let mut config = PeerConfig { traffic, timestamps: false, verify: true, ..PeerConfig::new(Flow::v4(1).to.ip()) };
     change(&mut config);
     Peer::new(config)
@@ -79,7 +79,7 @@ impl Talk {
 
 #[test]
 fn a_sink_acknowledges_every_second_segment_and_the_rest_in_silence() {
-    let mut talk = Talk::new(peer(Traffic::Sink, |_| ()));
+    let mut talk = Talk::new(peer(PeerTraffic::Sink, |_| ()));
     talk.connect(1000);
     assert_eq!(heard(&mut talk.queue).len(), 0);
     for part in 0..5 {
@@ -97,7 +97,7 @@ fn a_sink_acknowledges_every_second_segment_and_the_rest_in_silence() {
 
 #[test]
 fn a_sink_counts_disorder_and_bridges_the_hole_afterwards() {
-    let mut talk = Talk::new(peer(Traffic::Sink, |_| ()));
+    let mut talk = Talk::new(peer(PeerTraffic::Sink, |_| ()));
     talk.connect(1000);
     let start = talk.seq;
     for part in [0u64, 2, 3, 1] {
@@ -117,7 +117,7 @@ fn a_sink_counts_disorder_and_bridges_the_hole_afterwards() {
 
 #[test]
 fn a_sink_closes_when_the_stack_does() {
-    let mut talk = Talk::new(peer(Traffic::Sink, |_| ()));
+    let mut talk = Talk::new(peer(PeerTraffic::Sink, |_| ()));
     talk.connect(1000);
     talk.say(FIN_ACK, 1000, pattern(0, 10));
     let answers = heard(&mut talk.queue);
@@ -136,7 +136,7 @@ fn a_sink_closes_when_the_stack_does() {
 
 #[test]
 fn a_source_keeps_to_the_window_and_sends_in_order() {
-    let mut talk = Talk::new(peer(Traffic::Source { bytes: Some(10_500) }, |_| ()));
+    let mut talk = Talk::new(peer(PeerTraffic::Source { bytes: Some(10_500) }, |_| ()));
     talk.connect(4000);
     let mut received = Vec::new();
     let mut closed = false;
@@ -168,7 +168,7 @@ fn a_source_keeps_to_the_window_and_sends_in_order() {
 
 #[test]
 fn a_source_goes_back_after_three_duplicate_acknowledgments() {
-    let mut talk = Talk::new(peer(Traffic::Source { bytes: None }, |_| ()));
+    let mut talk = Talk::new(peer(PeerTraffic::Source { bytes: None }, |_| ()));
     talk.connect(5000);
     let first = heard(&mut talk.queue);
     assert_eq!(first.len(), 5);
@@ -190,7 +190,7 @@ fn a_source_goes_back_after_three_duplicate_acknowledgments() {
 
 #[test]
 fn a_coalescing_link_gets_super_segments() {
-    let source = Traffic::Source { bytes: Some(30_000) };
+    let source = PeerTraffic::Source { bytes: Some(30_000) };
     let mut talk = Talk::new(peer(source, |config| config.link.coalescing = true));
     talk.connect(40_000);
     let mut batch = Vec::new();
@@ -202,7 +202,7 @@ fn a_coalescing_link_gets_super_segments() {
 
 #[test]
 fn window_scaling_and_timestamps_are_used_when_both_offer_them() {
-    let mut talk = Talk::new(peer(Traffic::Sink, |config| config.timestamps = true));
+    let mut talk = Talk::new(peer(PeerTraffic::Sink, |config| config.timestamps = true));
     let mut header = talk.header(SYN, 1000);
     header.options.window_scale = Some(7);
     header.options.timestamps = Some(Timestamps { value: 4711, echo: 0 });
@@ -218,7 +218,7 @@ fn window_scaling_and_timestamps_are_used_when_both_offer_them() {
 fn the_peer_opens_connections_and_tries_again_when_refused() {
     let to = SocketAddr::from(([10, 0, 0, 1], 80));
     let opens = Some(Opens { connections: 3, to, first_port: 5000 });
-    let mut device = peer(Traffic::Sink, |config| config.opens = opens);
+    let mut device = peer(PeerTraffic::Sink, |config| config.opens = opens);
     let monitor = device.monitor();
     let mut queue = only_queue(&mut device);
     let syns = heard(&mut queue);
@@ -242,7 +242,7 @@ fn the_peer_opens_connections_and_tries_again_when_refused() {
 
 #[test]
 fn address_questions_are_answered() {
-    let mut device = peer(Traffic::Sink, |_| ());
+    let mut device = peer(PeerTraffic::Sink, |_| ());
     let counters = device.counters().expect("counters");
     let (stack_mac, peer_mac) = (MemConfig::default().mac_a, MemConfig::default().mac_b);
     assert_eq!(device.capabilities().mac, stack_mac);

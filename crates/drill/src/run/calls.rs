@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::task::Poll;
 
 use observe::Time;
-use posix::{Errno, Interest, PollFd, Sockets};
+use posix::{EpollInterest, Errno, PollFd, Sockets};
 use sync::Real;
 
 use crate::error::ScriptError;
@@ -346,12 +346,12 @@ impl Runner {
         Ok((attempt, self.deadline(timeout)))
     }
 
-    fn interest(&mut self, value: &Expr) -> Ran<Interest> {
+    fn interest(&mut self, value: &Expr) -> Ran<EpollInterest> {
         let Expr::Struct(fields) = value else { return Err(missing(self.line, "epoll_ctl")) };
         let events = field(fields, "events").map_or(Ok(0), |events| self.int(events))?;
         let data = ["fd", "u32", "u64", "ptr"].iter().find_map(|name| field(fields, name));
         let data = data.map_or(Ok(0), |data| self.int(data))?;
-        Ok(Interest { events: events as u32, data: data as u64 })
+        Ok(EpollInterest { events: events as u32, data: data as u64 })
     }
 
     fn prepare_epoll_ctl(&mut self, args: &[Expr], epoll: i32) -> Ran<Attempt> {
@@ -360,7 +360,7 @@ impl Runner {
         let fd = self.fd(fd);
         let interest = match args.get(3) {
             Some(value @ Expr::Struct(_)) => self.interest(value)?,
-            _ => Interest { events: 0, data: 0 },
+            _ => EpollInterest { events: 0, data: 0 },
         };
         Ok(immediate(move |sockets| nothing(sockets.epoll_ctl(epoll, operation, fd, interest))))
     }

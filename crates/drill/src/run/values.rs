@@ -1,6 +1,6 @@
 //! Bytes of streams, and the names in assertions.
 
-use posix::{Errno, TcpInfo};
+use posix::{Errno, LinuxTcpInfo};
 
 use crate::code::{Names, Value};
 use crate::symbols;
@@ -25,7 +25,7 @@ pub(super) fn pattern(place: u32) -> u8 {
 /// Names of assertions: fields of the connection's TCP_INFO, and constants.
 pub(super) struct Info<'r> {
     pub runner: &'r mut Runner,
-    pub info: Option<Result<TcpInfo, Errno>>,
+    pub info: Option<Result<LinuxTcpInfo, Errno>>,
 }
 
 impl Names for Info<'_> {

@@ -16,7 +16,7 @@ use stack::socket::Readiness;
 use sync::{Ordering, Platform, Real};
 use tcp::Chunks;
 
-use super::{TcpStream, Timeouts};
+use super::{StreamTimeouts, TcpStream};
 use crate::leftover::Leftover;
 
 /// The most that one `write` copies before it calls the connection: one pooled buffer.
@@ -260,7 +260,11 @@ impl TcpStream {
         self.wait_for(Readiness::WRITABLE, |patience| &patience.write)
     }
 
-    fn wait_for(&self, bit: Readiness, which: impl Fn(&Timeouts) -> &<Real as Platform>::AtomicU64) -> io::Result<()> {
+    fn wait_for(
+        &self,
+        bit: Readiness,
+        which: impl Fn(&StreamTimeouts) -> &<Real as Platform>::AtomicU64,
+    ) -> io::Result<()> {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }

@@ -12,7 +12,7 @@ use sync::Real;
 
 use super::halves::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use super::interest::{Interest, Ready, WRITABLE};
-use super::wakers::{Attachment, Halves};
+use super::wakers::{Attachment, StreamWakers};
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::connect::Connect;
@@ -22,7 +22,7 @@ use crate::stream::OPENED;
 /// A TCP connection: `AsyncRead` and `AsyncWrite`. To read and write in two tasks use [`TcpStream::split`] or
 /// [`TcpStream::into_split`]; one task at a time waits for each direction. Dropping it closes gracefully.
 pub struct TcpStream {
-    attachment: Attachment<TcpSocket<Real>, Halves>,
+    attachment: Attachment<TcpSocket<Real>, StreamWakers>,
     stream: crate::TcpStream,
 }
 

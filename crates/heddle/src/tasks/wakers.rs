@@ -42,12 +42,12 @@ impl<S: Pollable<Real>, W: Watch> Drop for Attachment<S, W> {
 
 /// For a stream: one task reads, one writes, which `&mut` guarantees.
 #[derive(Default)]
-pub(super) struct Halves {
+pub(super) struct StreamWakers {
     pub read: AtomicWaker,
     pub write: AtomicWaker,
 }
 
-impl Watch for Halves {
+impl Watch for StreamWakers {
     fn ready(&self, _: Readiness, level: Readiness) {
         if level.intersects(READ) {
             self.read.wake();

@@ -6,7 +6,7 @@
 //! confirm its neighbours' addresses, which takes one answer of three, at either end. What may never happen: a bound
 //! too low for a drawn cell, which would cause false alarms.
 
-use heddle::device::fault::{Faults, Ppm, Rule};
+use heddle::device::fault::{FaultRule, Faults, Ppm};
 
 use crate::cell::Cell;
 
@@ -40,12 +40,14 @@ impl Way {
         let (mut passes, mut turns, mut in_burst) = (1.0, [0.0, 1.0], 0.0);
         for rule in &faults.rules {
             match rule {
-                Rule::Loss(chance)
-                | Rule::Truncate(chance)
-                | Rule::Corrupt { chance, .. }
-                | Rule::Scramble { chance, .. } => passes *= 1.0 - share(*chance),
-                Rule::Flap(cycle) => passes *= cycle.good.as_secs_f64() / (cycle.good + cycle.bad).as_secs_f64(),
-                Rule::Burst(burst) => (turns, in_burst) = ([share(burst.enter), share(burst.leave)], share(burst.loss)),
+                FaultRule::Loss(chance)
+                | FaultRule::Truncate(chance)
+                | FaultRule::Corrupt { chance, .. }
+                | FaultRule::Scramble { chance, .. } => passes *= 1.0 - share(*chance),
+                FaultRule::Flap(cycle) => passes *= cycle.good.as_secs_f64() / (cycle.good + cycle.bad).as_secs_f64(),
+                FaultRule::Burst(burst) => {
+                    (turns, in_burst) = ([share(burst.enter), share(burst.leave)], share(burst.loss))
+                }
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 
 use heddle::{Connect, TcpListener, TcpStream};
-use sync::walk::{Step, record};
+use sync::walk::{WalkStep, record};
 
 use crate::world::World;
 
@@ -26,7 +26,7 @@ pub fn page() -> String {
     page
 }
 
-fn walk(arch: &str) -> (Vec<Step>, Vec<Step>) {
+fn walk(arch: &str) -> (Vec<WalkStep>, Vec<WalkStep>) {
     let mut world = World::new(arch.parse().expect("a plan's name"));
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true).unwrap();
@@ -55,24 +55,24 @@ fn drain(stream: &mut TcpStream) {
     while stream.read(&mut buffer).map_err(|error| assert_eq!(error.kind(), ErrorKind::WouldBlock)).is_ok() {}
 }
 
-fn render(steps: &[Step]) -> String {
+fn render(steps: &[WalkStep]) -> String {
     let mut text = String::new();
     let mut depth = 0;
     for step in steps {
         match step {
-            Step::Note { file, text: what } => {
+            WalkStep::Note { file, text: what } => {
                 let file = file.trim_start_matches("crates/").replace("/src/", "/");
                 let _ = writeln!(text, "{:indent$}{file}: {what}", "", indent = 2 * depth);
             }
-            Step::Take(class) => {
+            WalkStep::Take(class) => {
                 let _ = writeln!(text, "{:indent$}[{class}]", "", indent = 2 * depth);
                 depth += 1;
             }
-            Step::Release(class) => {
+            WalkStep::Release(class) => {
                 depth = depth.saturating_sub(1);
                 let _ = writeln!(text, "{:indent$}/{class}", "", indent = 2 * depth);
             }
-            Step::HandOff => {
+            WalkStep::HandOff => {
                 let _ = writeln!(text, "{:indent$}--> handed to another thread's queue", "", indent = 2 * depth);
             }
         }

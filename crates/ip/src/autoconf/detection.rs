@@ -19,7 +19,7 @@ use wire::ethernet::MacAddr;
 use wire::ipv6::solicited_node;
 
 use super::routers::Solicitation;
-use super::{AddressEvent, Autoconf, RETRY_INTERVAL, RouteChange, Step};
+use super::{AddressEvent, Autoconf, RETRY_INTERVAL, RouteChange, StepContext};
 use crate::neighbour::message;
 use crate::route::RouteEntry;
 
@@ -52,7 +52,7 @@ pub(super) enum Origin {
 
 /// The phase of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum DetectionPhase {
     /// Probing whether another station has it.
     Probing,
     /// In use, and being announced on the link (IPv4).
@@ -69,7 +69,7 @@ pub(super) struct Tracked {
     pub address: IpAddr,
     pub prefix_len: u8,
     pub origin: Origin,
-    pub phase: Phase,
+    pub phase: DetectionPhase,
     /// When the phase has work.
     pub deadline: Time,
     /// Probes or announcements sent in this phase.
@@ -87,7 +87,7 @@ impl Tracked {
             address,
             prefix_len,
             origin,
-            phase: Phase::Probing,
+            phase: DetectionPhase::Probing,
             deadline: Time::MAX,
             sent: 0,
             attempt: 0,
@@ -98,7 +98,7 @@ impl Tracked {
     }
 
     pub fn is_in_use(&self) -> bool {
-        matches!(self.phase, Phase::Announcing | Phase::Assigned)
+        matches!(self.phase, DetectionPhase::Announcing | DetectionPhase::Assigned)
     }
 
     pub fn next_deadline(&self) -> Time {
@@ -122,7 +122,7 @@ impl Autoconf {
     }
 
     pub(super) fn under_test(&self, address: IpAddr) -> Option<usize> {
-        self.tracked.iter().position(|tracked| tracked.address == address && tracked.phase == Phase::Probing)
+        self.tracked.iter().position(|tracked| tracked.address == address && tracked.phase == DetectionPhase::Probing)
     }
 
     /// The address under test that an ARP packet claims or tests as well (RFC 5227 section 2.1.1).
@@ -136,8 +136,8 @@ impl Autoconf {
     }
 
     /// Starts to test an address.
-    pub(super) fn begin(&mut self, mut tracked: Tracked, step: &mut Step<'_>) {
-        tracked.phase = Phase::Probing;
+    pub(super) fn begin(&mut self, mut tracked: Tracked, step: &mut StepContext<'_>) {
+        tracked.phase = DetectionPhase::Probing;
         tracked.sent = 0;
         tracked.deadline = step.now + self.random_below(FIRST_WAIT);
         self.listen(&tracked, step);
@@ -145,7 +145,7 @@ impl Autoconf {
     }
 
     /// Joins the group in which objections to an address are made.
-    fn listen(&mut self, tracked: &Tracked, step: &mut Step<'_>) {
+    fn listen(&mut self, tracked: &Tracked, step: &mut StepContext<'_>) {
         let Some(address) = tracked.v6() else { return };
         let group = solicited_node(address);
         self.view.join(group.into());
@@ -154,9 +154,9 @@ impl Autoconf {
     }
 
     /// The next probe or announcement is due, or the last was not answered.
-    pub(super) fn advance(&mut self, at: usize, step: &mut Step<'_>) {
+    pub(super) fn advance(&mut self, at: usize, step: &mut StepContext<'_>) {
         match (self.tracked[at].phase, self.tracked[at].address) {
-            (Phase::Probing, IpAddr::V4(address)) => {
+            (DetectionPhase::Probing, IpAddr::V4(address)) => {
                 if self.tracked[at].sent == PROBE_NUM {
                     return self.assign(at, step);
                 }
@@ -166,7 +166,7 @@ impl Autoconf {
                 tracked.sent += 1;
                 tracked.deadline = step.now + if tracked.sent == PROBE_NUM { ANNOUNCE_WAIT } else { wait };
             }
-            (Phase::Probing, IpAddr::V6(address)) => {
+            (DetectionPhase::Probing, IpAddr::V6(address)) => {
                 if self.tracked[at].sent == DAD_TRANSMITS {
                     return self.assign(at, step);
                 }
@@ -174,21 +174,21 @@ impl Autoconf {
                 self.tracked[at].sent += 1;
                 self.tracked[at].deadline = step.now + self.timing.retrans;
             }
-            (Phase::Announcing, IpAddr::V4(_)) => self.announce(at, step),
-            (Phase::Rejected, _) => {
+            (DetectionPhase::Announcing, IpAddr::V4(_)) => self.announce(at, step),
+            (DetectionPhase::Rejected, _) => {
                 let tracked = &mut self.tracked[at];
-                (tracked.phase, tracked.sent) = (Phase::Probing, 0);
+                (tracked.phase, tracked.sent) = (DetectionPhase::Probing, 0);
                 tracked.deadline = step.now;
                 let tracked = tracked.clone();
                 self.listen(&tracked, step);
                 self.advance(at, step);
             }
-            (Phase::Announcing | Phase::Assigned, _) => self.tracked[at].deadline = Time::MAX,
+            (DetectionPhase::Announcing | DetectionPhase::Assigned, _) => self.tracked[at].deadline = Time::MAX,
         }
     }
 
     /// There was no objection: the address is in use from now on.
-    fn assign(&mut self, at: usize, step: &mut Step<'_>) {
+    fn assign(&mut self, at: usize, step: &mut StepContext<'_>) {
         let Tracked { address, prefix_len, origin, .. } = self.tracked[at];
         if let IpAddr::V6(address) = address {
             // An assigned address implies membership of its group.
@@ -197,7 +197,7 @@ impl Autoconf {
         // The control plane has checked the prefix; this fails only for an address configured twice.
         let added = self.view.add_address(address, prefix_len).is_ok();
         step.changes.view = true;
-        self.tracked[at].phase = Phase::Assigned;
+        self.tracked[at].phase = DetectionPhase::Assigned;
         self.tracked[at].deadline = Time::MAX;
         if added {
             step.changes.events.push(AddressEvent::Assigned(address));
@@ -207,7 +207,7 @@ impl Autoconf {
             step.changes.routes.push(RouteChange::Insert(row));
         }
         if address.is_ipv4() {
-            (self.tracked[at].phase, self.tracked[at].sent) = (Phase::Announcing, 0);
+            (self.tracked[at].phase, self.tracked[at].sent) = (DetectionPhase::Announcing, 0);
             self.announce(at, step);
         }
         if origin == Origin::LinkLocal && self.settings.from_routers && !self.routers.any() {
@@ -217,25 +217,25 @@ impl Autoconf {
     }
 
     /// Announces the address on the link (RFC 5227 section 2.3).
-    fn announce(&mut self, at: usize, step: &mut Step<'_>) {
+    fn announce(&mut self, at: usize, step: &mut StepContext<'_>) {
         let IpAddr::V4(address) = self.tracked[at].address else { return };
         step.changes.frames.extend(message::arp_announcement(self.view.mac, address, step.counters));
         let tracked = &mut self.tracked[at];
         tracked.sent += 1;
         tracked.deadline = step.now + ANNOUNCE_INTERVAL;
         if tracked.sent == ANNOUNCE_NUM {
-            (tracked.phase, tracked.deadline) = (Phase::Assigned, Time::MAX);
+            (tracked.phase, tracked.deadline) = (DetectionPhase::Assigned, Time::MAX);
         }
     }
 
     /// Another station has an address under test, or tests it too.
-    pub(super) fn taken(&mut self, at: usize, by: Option<MacAddr>, step: &mut Step<'_>) {
+    pub(super) fn taken(&mut self, at: usize, by: Option<MacAddr>, step: &mut StepContext<'_>) {
         step.counters.increment(Counter::AddressesDuplicate);
         let address = self.tracked[at].address;
         step.changes.events.push(AddressEvent::Duplicate { address, by });
         self.stop_listening(address, step);
         let tracked = &mut self.tracked[at];
-        (tracked.phase, tracked.deadline) = (Phase::Rejected, Time::MAX);
+        (tracked.phase, tracked.deadline) = (DetectionPhase::Rejected, Time::MAX);
         if tracked.origin == Origin::Static {
             tracked.deadline = step.now + RETRY_INTERVAL;
             return;
@@ -254,19 +254,25 @@ impl Autoconf {
     }
 
     /// Another station claims an address in use (RFC 5227 section 2.4).
-    pub(super) fn contested(&mut self, address: IpAddr, by: Option<MacAddr>, defended: bool, step: &mut Step<'_>) {
+    pub(super) fn contested(
+        &mut self,
+        address: IpAddr,
+        by: Option<MacAddr>,
+        defended: bool,
+        step: &mut StepContext<'_>,
+    ) {
         let at = self.tracked.iter().position(|tracked| tracked.address == address && tracked.is_in_use());
         let lost = at.filter(|_| address.is_ipv4() && !defended && !self.settings.keep_contested);
         step.changes.events.push(AddressEvent::Conflict { address, by, lost: lost.is_some() });
         if let Some(at) = lost {
             self.withdraw(at, step);
             let tracked = &mut self.tracked[at];
-            (tracked.phase, tracked.deadline) = (Phase::Rejected, step.now + RETRY_INTERVAL);
+            (tracked.phase, tracked.deadline) = (DetectionPhase::Rejected, step.now + RETRY_INTERVAL);
         }
     }
 
     /// Takes an address out of use.
-    pub(super) fn withdraw(&mut self, at: usize, step: &mut Step<'_>) {
+    pub(super) fn withdraw(&mut self, at: usize, step: &mut StepContext<'_>) {
         let Tracked { address, prefix_len, origin, .. } = self.tracked[at];
         step.changes.view |= self.view.remove_address(address);
         self.stop_listening(address, step);
@@ -275,7 +281,7 @@ impl Autoconf {
         }
     }
 
-    fn stop_listening(&mut self, address: IpAddr, step: &mut Step<'_>) {
+    fn stop_listening(&mut self, address: IpAddr, step: &mut StepContext<'_>) {
         let IpAddr::V6(address) = address else { return };
         let group = solicited_node(address);
         step.changes.view |= self.forget(group.into());
@@ -294,11 +300,11 @@ impl Autoconf {
     /// Whether objections to an address under test are received through `group`.
     pub(super) fn tests_in(&self, group: IpAddr) -> bool {
         let needs = |tracked: &Tracked| tracked.v6().is_some_and(|address| group == solicited_node(address));
-        self.tracked.iter().any(|tracked| tracked.phase == Phase::Probing && needs(tracked))
+        self.tracked.iter().any(|tracked| tracked.phase == DetectionPhase::Probing && needs(tracked))
     }
 
     /// Applies the lifetimes of an address from a router's prefix.
-    pub(super) fn lifetimes(&mut self, at: usize, step: &mut Step<'_>) {
+    pub(super) fn lifetimes(&mut self, at: usize, step: &mut StepContext<'_>) {
         let Tracked { address, preferred_until, valid_until, deprecated, .. } = self.tracked[at];
         let in_use = self.tracked[at].is_in_use();
         if step.now >= valid_until {
@@ -312,7 +318,7 @@ impl Autoconf {
         }
     }
 
-    pub(super) fn set_deprecated(&mut self, at: usize, deprecated: bool, step: &mut Step<'_>) {
+    pub(super) fn set_deprecated(&mut self, at: usize, deprecated: bool, step: &mut StepContext<'_>) {
         let tracked = &mut self.tracked[at];
         let Some(address) = tracked.v6().filter(|_| tracked.deprecated != deprecated) else { return };
         tracked.deprecated = deprecated;
@@ -323,7 +329,7 @@ impl Autoconf {
     }
 
     /// Counts a router advertisement, or a part of one, that has no effect.
-    pub(super) fn ignored(step: &Step<'_>) {
+    pub(super) fn ignored(step: &StepContext<'_>) {
         step.counters.drop(DropReason::RouterAdvertIgnored);
     }
 }

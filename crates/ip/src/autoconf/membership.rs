@@ -86,7 +86,7 @@ struct Change {
 
 /// Reports of one interface in one family.
 #[derive(Debug)]
-struct Reports {
+struct GroupReports {
     changes: SmallVec<[Change; 4]>,
     next_change: Time,
     /// When the last query is answered, and its group.
@@ -100,7 +100,7 @@ struct Reports {
 /// The records that are due, and the version of the report.
 type Due = (SmallVec<[(RecordKind, IpAddr); 8]>, GroupVersion);
 
-impl Reports {
+impl GroupReports {
     fn new(all_groups: IpAddr) -> Self {
         Self {
             changes: SmallVec::new(),
@@ -189,21 +189,21 @@ fn covers(asked: IpAddr, group: IpAddr) -> bool {
 
 /// Group membership of one interface.
 #[derive(Debug)]
-pub(super) struct Membership {
-    v4: Reports,
-    v6: Reports,
+pub(super) struct InterfaceGroups {
+    v4: GroupReports,
+    v6: GroupReports,
     /// Groups that users have joined, each with the number of users.
     users: SmallVec<[(IpAddr, u32); 2]>,
 }
 
-impl Default for Membership {
+impl Default for InterfaceGroups {
     fn default() -> Self {
         let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
-        Self { v4: Reports::new(v4), v6: Reports::new(v6), users: SmallVec::new() }
+        Self { v4: GroupReports::new(v4), v6: GroupReports::new(v6), users: SmallVec::new() }
     }
 }
 
-impl Membership {
+impl InterfaceGroups {
     /// An address, or the first user, needs the group.
     pub fn joined(&mut self, group: IpAddr, now: Time) {
         self.change(group, RecordKind::Joined, now);
@@ -220,7 +220,7 @@ impl Membership {
         }
     }
 
-    fn reports(&mut self, group: IpAddr) -> &mut Reports {
+    fn reports(&mut self, group: IpAddr) -> &mut GroupReports {
         if group.is_ipv4() { &mut self.v4 } else { &mut self.v6 }
     }
 

@@ -9,7 +9,9 @@ use wire::icmpv6::{PrefixInfo, RouterAdvert};
 use wire::ipv6;
 
 use super::detection::{Origin, Tracked};
-use super::{Autoconf, MAX_ADDRESSES, MAX_PREFIXES, MAX_ROUTERS, NEW_ADDRESSES, RouteChange, Step, random_below};
+use super::{
+    Autoconf, MAX_ADDRESSES, MAX_PREFIXES, MAX_ROUTERS, NEW_ADDRESSES, RouteChange, StepContext, random_below,
+};
 use crate::interface::mask_v6;
 use crate::neighbour::message;
 use crate::route::RouteEntry;
@@ -87,7 +89,7 @@ fn end(now: Time, seconds: u32) -> Time {
 
 impl Autoconf {
     /// RFC 4861 section 6.3.4.
-    pub(super) fn on_router_advert(&mut self, from: Ipv6Addr, advert: &RouterAdvert, step: &mut Step<'_>) {
+    pub(super) fn on_router_advert(&mut self, from: Ipv6Addr, advert: &RouterAdvert, step: &mut StepContext<'_>) {
         step.counters.increment(Counter::RouterAdvertsIn);
         // An answer to a solicitation, or equivalent; a router that is not a default router does not end the
         // solicitations.
@@ -121,7 +123,7 @@ impl Autoconf {
         }
     }
 
-    fn hear_default(&mut self, from: Ipv6Addr, lifetime: u16, step: &mut Step<'_>) {
+    fn hear_default(&mut self, from: Ipv6Addr, lifetime: u16, step: &mut StepContext<'_>) {
         let at = self.routers.defaults.iter().position(|router| router.address == from);
         let until = step.now + Duration::from_secs(lifetime.into());
         match (at, lifetime) {
@@ -140,7 +142,7 @@ impl Autoconf {
     }
 
     /// Points the default route at the router to use.
-    fn choose_router(&mut self, step: &mut Step<'_>) {
+    fn choose_router(&mut self, step: &mut StepContext<'_>) {
         let best = self.routers.best();
         if best == self.routers.current || self.settings.own_default_route {
             return;
@@ -157,7 +159,7 @@ impl Autoconf {
         });
     }
 
-    pub(super) fn router_silent(&mut self, address: IpAddr, step: &mut Step<'_>) {
+    pub(super) fn router_silent(&mut self, address: IpAddr, step: &mut StepContext<'_>) {
         let silent = self.routers.defaults.iter_mut().find(|router| IpAddr::V6(router.address) == address);
         if let Some(router) = silent {
             router.silent = true;
@@ -171,7 +173,7 @@ impl Autoconf {
         }
     }
 
-    fn hear_on_link(&mut self, info: &PrefixInfo, step: &mut Step<'_>) {
+    fn hear_on_link(&mut self, info: &PrefixInfo, step: &mut StepContext<'_>) {
         let prefix = Ipv6Addr::from_bits(info.prefix.to_bits() & mask_v6(info.prefix_len));
         let known = self.routers.prefixes.iter().position(|p| (p.prefix, p.prefix_len) == (prefix, info.prefix_len));
         let until = end(step.now, info.valid_lifetime);
@@ -194,7 +196,7 @@ impl Autoconf {
     }
 
     /// RFC 4862 section 5.5.3.
-    fn hear_autonomous(&mut self, info: &PrefixInfo, step: &mut Step<'_>) {
+    fn hear_autonomous(&mut self, info: &PrefixInfo, step: &mut StepContext<'_>) {
         if info.preferred_lifetime > info.valid_lifetime || info.prefix_len != 64 {
             return Self::ignored(step);
         }
@@ -207,7 +209,7 @@ impl Autoconf {
     }
 
     /// A known prefix is advertised again: its address gets a longer lifetime, or one not too much shorter.
-    fn renew(&mut self, at: usize, info: &PrefixInfo, step: &mut Step<'_>) {
+    fn renew(&mut self, at: usize, info: &PrefixInfo, step: &mut StepContext<'_>) {
         let now = step.now;
         let tracked = &mut self.tracked[at];
         let proposed = end(now, info.valid_lifetime);
@@ -225,7 +227,7 @@ impl Autoconf {
     }
 
     /// A new prefix: forms an address and tests it.
-    fn form(&mut self, prefix: Ipv6Addr, info: &PrefixInfo, step: &mut Step<'_>) {
+    fn form(&mut self, prefix: Ipv6Addr, info: &PrefixInfo, step: &mut StepContext<'_>) {
         let formed = self.tracked.iter().filter(|tracked| matches!(tracked.origin, Origin::Router(_))).count();
         let address = self.settings.identifiers.address(prefix, self.view.mac, 0);
         let Some(address) = address.filter(|_| formed < MAX_ADDRESSES && self.may_form(step.now)) else {
@@ -251,7 +253,7 @@ impl Autoconf {
     }
 
     /// Lifetimes of routers and prefixes, and the next solicitation.
-    pub(super) fn router_timeouts(&mut self, step: &mut Step<'_>) {
+    pub(super) fn router_timeouts(&mut self, step: &mut StepContext<'_>) {
         let now = step.now;
         self.routers.defaults.retain(|router| now < router.until);
         self.choose_router(step);

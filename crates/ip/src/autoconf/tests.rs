@@ -294,7 +294,7 @@ fn a_stable_identifier_gets_three_more_chances() {
     let mut tried = Vec::new();
     for attempt in 0..4 {
         story.pass(Duration::from_millis(if attempt == 0 { 1 } else { 1010 }));
-        let Some(at) = story.machine.tracked.iter().position(|t| t.phase == Phase::Probing) else { break };
+        let Some(at) = story.machine.tracked.iter().position(|t| t.phase == DetectionPhase::Probing) else { break };
         let IpAddr::V6(target) = story.machine.tracked[at].address else { panic!("IPv6") };
         tried.push(target);
         let message = Message::NeighbourSolicit { target, source: None };

@@ -33,7 +33,7 @@ pub enum IcmpErrorKind {
 /// An error about a packet from one of our addresses. Any host can send one: the transport must find the connection and
 /// check `seq` against the outstanding data before it acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IcmpError {
+pub struct ReceivedIcmpError {
     /// The flow as our connection sees it: local is the source of the quoted packet.
     pub tuple: FourTuple,
     /// Transport of the quoted packet.
@@ -66,7 +66,7 @@ pub enum IcmpMeaning {
     Transient,
 }
 
-impl IcmpError {
+impl ReceivedIcmpError {
     /// What the error means to the transport whose packet it quotes.
     pub fn meaning(&self) -> IcmpMeaning {
         match self.kind {
@@ -99,7 +99,7 @@ pub(super) fn error_v4(
     message: icmpv4::Message,
     interface: &InterfaceView,
     counters: &Counters,
-) -> Result<IcmpError, DropReason> {
+) -> Result<ReceivedIcmpError, DropReason> {
     counters.increment(Counter::IcmpErrorsIn);
     let kind = match message {
         icmpv4::Message::Unreachable { code: icmpv4::unreachable::FRAGMENTATION_NEEDED, mtu } => {
@@ -123,7 +123,7 @@ pub(super) fn error_v4(
 
 /// The error for a packet of ours that was not sent because its neighbour did not answer, like a router's "host
 /// unreachable". `packet` begins at its network header; `None` when it does not belong to a transport.
-pub fn undelivered(packet: &[u8], interface: &InterfaceView) -> Option<IcmpError> {
+pub fn undelivered(packet: &[u8], interface: &InterfaceView) -> Option<ReceivedIcmpError> {
     let unreachable = |code| IcmpErrorKind::Unreachable { code };
     if packet.first()? >> 4 == 4 {
         let header = ipv4::parse_unverified(packet).ok().filter(|header| header.fragment_offset == 0)?;
@@ -177,7 +177,7 @@ pub(super) fn error_v6(
     message: icmpv6::Message,
     interface: &InterfaceView,
     counters: &Counters,
-) -> Result<IcmpError, DropReason> {
+) -> Result<ReceivedIcmpError, DropReason> {
     counters.increment(Counter::IcmpErrorsIn);
     let kind = match message {
         icmpv6::Message::Unreachable { code } => IcmpErrorKind::Unreachable { code },
@@ -216,7 +216,7 @@ fn build(
     protocol: u8,
     transport: &[u8],
     sent: usize,
-) -> Result<IcmpError, DropReason> {
+) -> Result<ReceivedIcmpError, DropReason> {
     if !interface.is_local(local_addr) || !matches!(protocol, protocol::TCP | protocol::UDP) {
         return Err(DropReason::IcmpNoConnection);
     }
@@ -226,5 +226,5 @@ fn build(
     let (local_port, remote_port) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
     let seq = (protocol == protocol::TCP).then(|| SeqNumber(u32::from_be_bytes([e, f, g, h])));
     let tuple = FourTuple { local_addr, remote_addr, local_port, remote_port };
-    Ok(IcmpError { tuple, protocol, kind, seq, sent, reporter })
+    Ok(ReceivedIcmpError { tuple, protocol, kind, seq, sent, reporter })
 }

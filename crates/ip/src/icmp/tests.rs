@@ -156,7 +156,10 @@ fn errors_are_reduced_to_the_flow_they_are_about() {
     assert_eq!(error.tuple.local(), "[2001:db8::1]:4000".parse().unwrap());
 
     let (received, _) = outcome(message_v6(V6::PacketTooBig { mtu: 1300 }, &quoted_v6(protocol::TCP)));
-    assert!(matches!(received, ReceivedIcmp::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1300 }, .. })));
+    assert!(matches!(
+        received,
+        ReceivedIcmp::Error(ReceivedIcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1300 }, .. })
+    ));
 }
 
 /// RFC 8201 section 4.
@@ -170,7 +173,10 @@ fn over_ipv6_reports_below_the_least_mtu_are_discarded() {
         }
     }
     let (received, _) = outcome(message_v6(V6::PacketTooBig { mtu: 1280 }, &quoted_v6(protocol::TCP)));
-    assert!(matches!(received, ReceivedIcmp::Error(IcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1280 }, .. })));
+    assert!(matches!(
+        received,
+        ReceivedIcmp::Error(ReceivedIcmpError { kind: IcmpErrorKind::PacketTooBig { mtu: 1280 }, .. })
+    ));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::output::LinkHeader;
 
 /// The effects of an arrival or a time-out.
 #[derive(Debug, Default)]
-pub struct Effects {
+pub struct NeighbourEffects {
     /// Whole frames to send through the table's interface, in this order: answers or solicitations, then packets that
     /// waited for their neighbour.
     pub frames: SmallVec<[PktBuf; 4]>,
@@ -48,11 +48,11 @@ pub struct Discovery {
     src: Ipv6Addr,
     target: Ipv6Addr,
     mac: Option<MacAddr>,
-    kind: Kind,
+    kind: DiscoveryKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum DiscoveryKind {
     Solicit,
     Advert { solicited: bool, override_flag: bool },
 }
@@ -75,7 +75,7 @@ impl Discovery {
 
     /// Whether it is a solicitation.
     pub fn is_solicitation(&self) -> bool {
-        self.kind == Kind::Solicit
+        self.kind == DiscoveryKind::Solicit
     }
 
     /// Checks that no router forwarded it (RFC 4861 section 7.1), which the message itself does not show.
@@ -85,9 +85,9 @@ impl Discovery {
             return Err(DropReason::NeighbourBadAdvert);
         }
         let (target, mac, kind) = match message {
-            Message::NeighbourSolicit { target, source } => (target, source, Kind::Solicit),
+            Message::NeighbourSolicit { target, source } => (target, source, DiscoveryKind::Solicit),
             Message::NeighbourAdvert { target, target_mac, solicited, override_flag, .. } => {
-                (target, target_mac, Kind::Advert { solicited, override_flag })
+                (target, target_mac, DiscoveryKind::Advert { solicited, override_flag })
             }
             _ => return Err(DropReason::IcmpUnknownType),
         };
@@ -115,7 +115,7 @@ impl NeighbourTable {
         interface: &InterfaceView,
         packet: &arp::Packet,
         counters: &Counters,
-    ) -> Effects {
+    ) -> NeighbourEffects {
         match packet.op {
             Operation::Request => counters.increment(Counter::ArpRequestsIn),
             Operation::Reply => counters.increment(Counter::ArpRepliesIn),
@@ -136,7 +136,7 @@ impl NeighbourTable {
         if probe && !asks_us {
             return dropped(DropReason::ArpNotForUs, counters);
         }
-        let mut effects = Effects::default();
+        let mut effects = NeighbourEffects::default();
         if asks_us {
             effects.frames.extend(message::arp_reply(interface.mac, packet, counters));
         }
@@ -152,7 +152,7 @@ impl NeighbourTable {
         interface: &InterfaceView,
         packet: &arp::Packet,
         asks_us: bool,
-        effects: &mut Effects,
+        effects: &mut NeighbourEffects,
         counters: &Counters,
     ) {
         let address = IpAddr::V4(packet.spa);
@@ -176,7 +176,13 @@ impl NeighbourTable {
 
     /// Another station claims an address of ours: defend it at most once in ten seconds, or two stations would answer
     /// each other for ever (RFC 5227 section 2.4 b).
-    fn defend(&mut self, now: Time, interface: &InterfaceView, packet: &arp::Packet, counters: &Counters) -> Effects {
+    fn defend(
+        &mut self,
+        now: Time,
+        interface: &InterfaceView,
+        packet: &arp::Packet,
+        counters: &Counters,
+    ) -> NeighbourEffects {
         let address = IpAddr::V4(packet.spa);
         let mut effects = dropped(DropReason::ArpConflict, counters);
         counters.increment(Counter::AddressConflicts);
@@ -197,13 +203,13 @@ impl NeighbourTable {
         interface: &InterfaceView,
         discovery: &Discovery,
         counters: &Counters,
-    ) -> Effects {
+    ) -> NeighbourEffects {
         match discovery.kind {
-            Kind::Solicit => {
+            DiscoveryKind::Solicit => {
                 counters.increment(Counter::NeighbourSolicitsIn);
                 self.take_solicit(now, interface, discovery, counters)
             }
-            Kind::Advert { solicited, override_flag } => {
+            DiscoveryKind::Advert { solicited, override_flag } => {
                 counters.increment(Counter::NeighbourAdvertsIn);
                 self.take_advert(now, interface, discovery, (solicited, override_flag), counters)
             }
@@ -217,12 +223,12 @@ impl NeighbourTable {
         interface: &InterfaceView,
         discovery: &Discovery,
         counters: &Counters,
-    ) -> Effects {
+    ) -> NeighbourEffects {
         let Discovery { src, target, mac, .. } = *discovery;
         if !interface.is_local(IpAddr::V6(target)) {
             return dropped(DropReason::NotForUs, counters);
         }
-        let mut effects = Effects::default();
+        let mut effects = NeighbourEffects::default();
         effects.frames.extend(self.advertise(now, interface, target, src, mac, counters));
         if let Some(mac) = mac.filter(|_| !src.is_unspecified())
             && let Some(slot) = self.find_or_create(now, IpAddr::V6(src), interface, Creator::Remote, counters)
@@ -271,7 +277,7 @@ impl NeighbourTable {
         discovery: &Discovery,
         (solicited, override_flag): (bool, bool),
         counters: &Counters,
-    ) -> Effects {
+    ) -> NeighbourEffects {
         let address = IpAddr::V6(discovery.target);
         if interface.is_local(address) && discovery.mac == Some(interface.mac) {
             // Our own message, reflected by a hub or a bridge.
@@ -297,24 +303,24 @@ impl NeighbourTable {
         if mac != entry.mac && entry.state != NeighbourState::Incomplete && !override_flag {
             return self.doubt_advert(slot, counters);
         }
-        let mut effects = Effects::default();
+        let mut effects = NeighbourEffects::default();
         self.apply(now, slot, Claim { mac, solicited, replaces: true }, &mut effects, counters);
         effects
     }
 
     /// Another link address without the override flag: a proxy's. The known address is kept, but is in doubt.
-    fn doubt_advert(&mut self, slot: u32, counters: &Counters) -> Effects {
+    fn doubt_advert(&mut self, slot: u32, counters: &Counters) -> NeighbourEffects {
         let entry = self.entry(slot);
         if entry.state != NeighbourState::Reachable {
             return dropped(DropReason::ArpNotForUs, counters);
         }
         entry.set(NeighbourState::Stale, Time::MAX);
         self.generation += 1;
-        Effects { changed: true, ..Effects::default() }
+        NeighbourEffects { changed: true, ..NeighbourEffects::default() }
     }
 
     /// Applies a claim to the entry: the only place where a link address changes.
-    fn apply(&mut self, now: Time, slot: u32, claim: Claim, effects: &mut Effects, counters: &Counters) {
+    fn apply(&mut self, now: Time, slot: u32, claim: Claim, effects: &mut NeighbourEffects, counters: &Counters) {
         let entry = self.entry(slot);
         let (same, fresh) = (entry.mac == claim.mac, entry.state == NeighbourState::Incomplete);
         if entry.state == NeighbourState::Permanent {
@@ -348,7 +354,7 @@ impl NeighbourTable {
         self.release(now, slot, effects);
     }
 
-    fn release(&mut self, now: Time, slot: u32, effects: &mut Effects) {
+    fn release(&mut self, now: Time, slot: u32, effects: &mut NeighbourEffects) {
         let entry = self.entry(slot);
         if entry.pending.is_empty() {
             return;
@@ -368,9 +374,9 @@ impl NeighbourTable {
     }
 }
 
-fn dropped(reason: DropReason, counters: &Counters) -> Effects {
+fn dropped(reason: DropReason, counters: &Counters) -> NeighbourEffects {
     counters.drop(reason);
-    Effects::default()
+    NeighbourEffects::default()
 }
 
 fn may_own(address: Ipv4Addr) -> bool {

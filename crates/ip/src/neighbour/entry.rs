@@ -39,7 +39,7 @@ pub(super) const VALUE_STALE: u8 = 2;
 const VALUE_IN_USE: u8 = 3;
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct NeighbourEntry {
     pub address: IpAddr,
     pub mac: MacAddr,
     pub state: NeighbourState,
@@ -59,7 +59,7 @@ pub(super) struct Entry {
     local_addr: IpAddr,
 }
 
-impl Entry {
+impl NeighbourEntry {
     pub fn new(address: IpAddr, local_mac: MacAddr, local_addr: IpAddr) -> Self {
         Self {
             address,

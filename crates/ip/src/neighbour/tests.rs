@@ -24,7 +24,7 @@ impl Story {
         Self { table: NeighbourTable::new(1), view: interface(), counters: Counters::new(), now }
     }
 
-    fn pass(&mut self, time: Duration) -> Effects {
+    fn pass(&mut self, time: Duration) -> NeighbourEffects {
         self.now += time;
         self.table.timeouts(self.now, &self.counters)
     }
@@ -34,22 +34,22 @@ impl Story {
         self.table.resolve(self.now, &self.view, to, packet, &self.counters)
     }
 
-    fn arp(&mut self, op: Operation, mac: MacAddr, spa: Ipv4Addr, tpa: Ipv4Addr) -> Effects {
+    fn arp(&mut self, op: Operation, mac: MacAddr, spa: Ipv4Addr, tpa: Ipv4Addr) -> NeighbourEffects {
         let tha = if op == Operation::Reply { OUR_MAC } else { MacAddr::UNSPECIFIED };
         let packet = arp::Packet { op, sha: mac, spa, tha, tpa };
         self.table.arp_arrives(self.now, &self.view, &packet, &self.counters)
     }
 
-    fn answered(&mut self, mac: MacAddr) -> Effects {
+    fn answered(&mut self, mac: MacAddr) -> NeighbourEffects {
         self.arp(Operation::Reply, mac, PEER, OURS)
     }
 
-    fn discovery(&mut self, src: core::net::Ipv6Addr, message: Message, hop_limit: u8) -> Effects {
+    fn discovery(&mut self, src: core::net::Ipv6Addr, message: Message, hop_limit: u8) -> NeighbourEffects {
         match discovery(src, OURS6, message, hop_limit) {
             Ok(discovery) => self.table.discovery_arrives(self.now, &self.view, &discovery, &self.counters),
             Err(reason) => {
                 self.counters.drop(reason);
-                Effects::default()
+                NeighbourEffects::default()
             }
         }
     }

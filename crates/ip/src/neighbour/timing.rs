@@ -14,27 +14,27 @@ const MOST_RETRANS: Duration = Duration::from_secs(10);
 
 /// How long a confirmation is valid, and the time between solicitations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
+pub struct NeighbourTiming {
     /// Mean time for which a confirmation is valid: 1 s to 1 h.
     pub reachable: Duration,
     /// Between solicitations: 100 ms to 10 s.
     pub retrans: Duration,
 }
 
-impl Default for Timing {
+impl Default for NeighbourTiming {
     fn default() -> Self {
-        Timing { reachable: REACHABLE_TIME, retrans: RETRANS_TIMER }
+        NeighbourTiming { reachable: REACHABLE_TIME, retrans: RETRANS_TIMER }
     }
 }
 
-impl Timing {
+impl NeighbourTiming {
     /// The same with a router's values, in milliseconds, clamped to the bounds; 0 leaves a value unchanged.
-    pub fn hearing(self, reachable: u32, retrans: u32) -> Timing {
+    pub fn hearing(self, reachable: u32, retrans: u32) -> NeighbourTiming {
         let said = |millis: u32, old: Duration, least: Duration, most: Duration| match millis {
             0 => old,
             millis => Duration::from_millis(millis.into()).clamp(least, most),
         };
-        Timing {
+        NeighbourTiming {
             reachable: said(reachable, self.reachable, LEAST_REACHABLE, MOST_REACHABLE),
             retrans: said(retrans, self.retrans, LEAST_RETRANS, MOST_RETRANS),
         }
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn what_a_router_says_is_taken_within_bounds() {
-        let usual = Timing::default();
+        let usual = NeighbourTiming::default();
         assert_eq!(usual.hearing(0, 0), usual);
         let said = usual.hearing(20_000, 500);
         assert_eq!((said.reachable.as_millis(), said.retrans.as_millis()), (20_000, 500));

@@ -23,17 +23,17 @@ struct Held {
 
 /// The entries of every source that has any.
 #[derive(Debug, Default)]
-pub(super) struct Sources(HashMap<IpAddr, Held>);
+pub(super) struct SourceTable(HashMap<IpAddr, Held>);
 
 /// Neighbours of an entry in its source's list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Links {
+pub(super) struct SourceLinks {
     older: u32,
     newer: u32,
 }
 
-impl Links {
-    pub const NONE: Links = Links { older: NONE, newer: NONE };
+impl SourceLinks {
+    pub const NONE: SourceLinks = SourceLinks { older: NONE, newer: NONE };
 }
 
 /// The source that an address is counted under.
@@ -58,15 +58,15 @@ impl ReassemblyTable {
         let held = self.sources.0.entry(source).or_insert(Held { charge: 0, oldest: slot, newest: NONE });
         held.charge += charge;
         let older = core::mem::replace(&mut held.newest, slot);
-        self.entry(slot).mates = Links { older, newer: NONE };
+        self.entry(slot).mates = SourceLinks { older, newer: NONE };
         if older != NONE {
             self.entry(older).mates.newer = slot;
         }
     }
 
     /// An entry was taken out of its slot.
-    pub(super) fn unlink_source(&mut self, source: IpAddr, charge: usize, links: Links) {
-        let Links { older, newer } = links;
+    pub(super) fn unlink_source(&mut self, source: IpAddr, charge: usize, links: SourceLinks) {
+        let SourceLinks { older, newer } = links;
         if older != NONE {
             self.entry(older).mates.newer = newer;
         }

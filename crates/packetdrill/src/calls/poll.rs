@@ -3,7 +3,7 @@
 use std::task::Poll;
 
 use libc::{c_int, epoll_event, nfds_t, pollfd};
-use posix::{Errno, Interest, PollFd};
+use posix::{EpollInterest, Errno, PollFd};
 
 use crate::abi::UserData;
 use crate::calls::plug;
@@ -53,11 +53,11 @@ pub(crate) unsafe extern "C" fn epoll_ctl(
     // SAFETY: `userdata` is the table's.
     let plug = unsafe { plug(userdata) };
     let interest = match event.is_null() {
-        true => Interest { events: 0, data: 0 },
+        true => EpollInterest { events: 0, data: 0 },
         false => {
             // SAFETY: not null, so it is an event, as `epoll_ctl(2)` requires.
             let event = unsafe { event.read_unaligned() };
-            Interest { events: event.events, data: event.u64 }
+            EpollInterest { events: event.events, data: event.u64 }
         }
     };
     let result = plug.now(move |sockets| sockets.epoll_ctl(epoll, operation, fd, interest));

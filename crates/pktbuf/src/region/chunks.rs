@@ -11,8 +11,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use sync::{IndexStack, ShareCount};
 
 use super::{Access, Memory, NotLent, RegionError, RegionId, Released, Span};
-use crate::block::{Block, Header, Home};
-use crate::buffer::Window;
+use crate::block::{Block, BlockHeader, Home};
+use crate::buffer::PacketBounds;
 use crate::meta::Meta;
 
 /// The layout of a region's chunks: chunk `i` is the `chunk` bytes from `first + i * stride`. No alignment is required.
@@ -77,12 +77,12 @@ const IN_BUFFER: u8 = 1;
 const LENT: u8 = 2;
 
 /// See the head of this file.
-pub(crate) struct Chunks {
+pub(crate) struct RegionChunks {
     layout: RegionLayout,
     access: Access,
     released: Released,
     base: NonNull<u8>,
-    headers: Box<[UnsafeCell<Header>]>,
+    headers: Box<[UnsafeCell<BlockHeader>]>,
     places: Box<[AtomicU8]>,
     free: IndexStack,
     returned: IndexStack,
@@ -92,18 +92,18 @@ pub(crate) struct Chunks {
 
 // SAFETY: a header is used by the owner of its chunk's buffer only, which `places` makes one at a time; `base` is not
 // read through here.
-unsafe impl Sync for Chunks {}
+unsafe impl Sync for RegionChunks {}
 // SAFETY: as above; the memory itself is `Send`.
-unsafe impl Send for Chunks {}
+unsafe impl Send for RegionChunks {}
 
-impl Chunks {
+impl RegionChunks {
     /// All chunks free. The layout has been checked.
-    pub(super) fn new<M: Memory>(id: RegionId, memory: M, layout: RegionLayout, released: Released) -> Chunks {
+    pub(super) fn new<M: Memory>(id: RegionId, memory: M, layout: RegionLayout, released: Released) -> RegionChunks {
         let base = memory.base();
         let header = |chunk: u32| {
             // SAFETY: the layout was checked against the memory's length.
             let data = unsafe { base.add(layout.offset(chunk)) };
-            UnsafeCell::new(Header {
+            UnsafeCell::new(BlockHeader {
                 meta: Meta::default(),
                 data,
                 data_len: layout.chunk as u32,
@@ -116,7 +116,7 @@ impl Chunks {
         let free = IndexStack::new(layout.count);
         // The first chunk is allocated first.
         (0..layout.count).rev().for_each(|chunk| free.push(chunk));
-        Chunks {
+        RegionChunks {
             layout,
             access: M::ACCESS,
             released,
@@ -148,7 +148,7 @@ impl Chunks {
 
     /// The block of a chunk that has just come into a buffer.
     fn block(&self, chunk: u32) -> Block {
-        let header = NonNull::from(&self.headers[chunk as usize]).cast::<Header>();
+        let header = NonNull::from(&self.headers[chunk as usize]).cast::<BlockHeader>();
         // SAFETY: `UnsafeCell` has the layout of its content. The headers are kept while a chunk is out, by the use
         // count of the region, and the exchange of the chunk's place has made the caller its only user.
         let mut block = unsafe { Block::with_header(header) };
@@ -219,7 +219,7 @@ impl Chunks {
     }
 
     /// Where a buffer's bytes begin, from the region's first byte.
-    pub(super) fn offset(&self, block: Block, window: Window) -> usize {
+    pub(super) fn offset(&self, block: Block, window: PacketBounds) -> usize {
         block.data().addr() - self.base.addr().get() + window.start() as usize
     }
 }

@@ -12,23 +12,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sync::{CachePadded, UseCount};
 
-use super::chunks::Chunks;
+use super::chunks::RegionChunks;
 use super::{Access, RegionError, RegionId};
 use crate::block::Block;
-use crate::buffer::Window;
+use crate::buffer::PacketBounds;
 
 /// How many regions there may be.
 pub(super) const ENTRIES: usize = 1024;
 
-struct Entry {
+struct RegionEntry {
     /// One use for each chunk that is not home, and one for an allocation in progress.
     uses: UseCount,
-    chunks: AtomicPtr<Chunks>,
+    chunks: AtomicPtr<RegionChunks>,
 }
 
-static TABLE: [CachePadded<Entry>; ENTRIES] =
-    [const { CachePadded::new(Entry { uses: UseCount::closed_static(), chunks: AtomicPtr::new(ptr::null_mut()) }) };
-        ENTRIES];
+static TABLE: [CachePadded<RegionEntry>; ENTRIES] = [const {
+    CachePadded::new(RegionEntry { uses: UseCount::closed_static(), chunks: AtomicPtr::new(ptr::null_mut()) })
+}; ENTRIES];
 
 /// Held by a thread that registers or frees.
 static CHANGE: Mutex<()> = Mutex::new(());
@@ -37,14 +37,16 @@ fn change() -> MutexGuard<'static, ()> {
     CHANGE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn entry(id: RegionId) -> &'static Entry {
+fn entry(id: RegionId) -> &'static RegionEntry {
     &TABLE[usize::from(id.entry)]
 }
 
 /// Gives a new region a number and a place; `make` is called with the number.
-pub(super) fn register(make: impl FnOnce(RegionId) -> Box<Chunks>) -> Result<(RegionId, NonNull<Chunks>), RegionError> {
+pub(super) fn register(
+    make: impl FnOnce(RegionId) -> Box<RegionChunks>,
+) -> Result<(RegionId, NonNull<RegionChunks>), RegionError> {
     let _change = change();
-    let open = |(number, entry): (usize, &'static CachePadded<Entry>)| {
+    let open = |(number, entry): (usize, &'static CachePadded<RegionEntry>)| {
         // The old chunks are removed before an entry counts as free.
         let is_free = entry.chunks.load(Relaxed).is_null();
         let generation = is_free.then(|| entry.uses.open()).flatten()?;
@@ -85,7 +87,7 @@ pub(crate) fn release(block: Block) {
 }
 
 /// Where a buffer's bytes begin in its region.
-pub(crate) fn offset_of(id: RegionId, block: Block, window: Window) -> usize {
+pub(crate) fn offset_of(id: RegionId, block: Block, window: PacketBounds) -> usize {
     // SAFETY: the block is a use of its region and lasts longer than this.
     unsafe { &*entry(id).chunks.load(Acquire) }.offset(block, window)
 }
@@ -129,7 +131,7 @@ pub(super) fn unregister(id: RegionId) -> bool {
 
 /// Frees the chunks of a closed region without uses, once.
 #[cold]
-fn free(entry: &Entry) {
+fn free(entry: &RegionEntry) {
     let chunks = {
         let _change = change();
         if !entry.uses.is_drained() {

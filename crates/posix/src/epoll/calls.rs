@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use sync::Platform;
 
-use super::{Instance, Interest, MOST_NESTED, Reported};
+use super::{EpollInterest, Instance, MOST_NESTED, Reported};
 use crate::blocking::block;
-use crate::description::{Description, Object};
+use crate::description::{Description, OpenObject};
 use crate::wait_queue::bits;
-use crate::{Answer, Errno, Sockets, now};
+use crate::{CallProgress, Errno, Sockets, now};
 
 impl<P: Platform> Sockets<P> {
     /// `epoll_create1(2)`.
@@ -23,7 +23,7 @@ impl<P: Platform> Sockets<P> {
         }
         let instance = Instance::new();
         let waiters = instance.waiters.clone();
-        let file = Description::new(Object::Epoll(instance), waiters, (false, libc::O_RDWR), &self.stack);
+        let file = Description::new(OpenObject::Epoll(instance), waiters, (false, libc::O_RDWR), &self.stack);
         self.table.add(file, flags & libc::EPOLL_CLOEXEC != 0, 0)
     }
 
@@ -32,9 +32,9 @@ impl<P: Platform> Sockets<P> {
     /// # Errors
     /// `EBADF`; `EEXIST`, `ENOENT`; `EINVAL` if `epoll` is no instance or `fd` itself; `EPERM` for a file that is
     /// always ready; `ELOOP` if instances would watch each other in a cycle or more than five deep.
-    pub fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<(), Errno> {
+    pub fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: EpollInterest) -> Result<(), Errno> {
         let (instance, file) = (self.file(epoll)?, self.file(fd)?);
-        if matches!(file.object, Object::Zeros(_)) {
+        if matches!(file.object, OpenObject::Zeros(_)) {
             return Err(Errno::EPERM);
         }
         let same = Arc::ptr_eq(&instance, &file);
@@ -42,7 +42,7 @@ impl<P: Platform> Sockets<P> {
         match operation {
             _ if same => Err(Errno::EINVAL),
             libc::EPOLL_CTL_ADD => match &file.object {
-                Object::Epoll(inner) => {
+                OpenObject::Epoll(inner) => {
                     // Of two threads that would close a cycle, one must see the other's half.
                     let _one_at_a_time = self.nesting.lock();
                     if inner.reaches(instance, MOST_NESTED) {
@@ -59,7 +59,7 @@ impl<P: Platform> Sockets<P> {
     }
 
     /// One attempt of `epoll_wait(2)`: at most `max` events; pending when there is none.
-    pub fn try_epoll_wait(&self, epoll: i32, max: usize) -> Answer<Vec<Reported>> {
+    pub fn try_epoll_wait(&self, epoll: i32, max: usize) -> CallProgress<Vec<Reported>> {
         let taken = self.file(epoll).and_then(|file| Ok(file.epoll()?.take(max)));
         match taken {
             Ok(events) if events.is_empty() => Poll::Pending,

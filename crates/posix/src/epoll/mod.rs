@@ -21,12 +21,12 @@ use std::sync::{Arc, Weak};
 use sync::{Lock, LockClass, LockKind, Platform};
 
 use crate::Errno;
-use crate::description::{Description, Object};
-use crate::wait_queue::{Ticket, WaitQueue, Waiter, bits};
+use crate::description::{Description, OpenObject};
+use crate::wait_queue::{WaitQueue, WaitTicket, Waiter, bits};
 
 /// The events that one descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interest {
+pub struct EpollInterest {
     /// Event bits, `EPOLLET` and `EPOLLONESHOT` among them.
     pub events: u32,
     /// The user's own value.
@@ -34,14 +34,14 @@ pub struct Interest {
 }
 
 /// One event of `epoll_wait`.
-pub type Reported = Interest;
+pub type Reported = EpollInterest;
 
 const EDGE_TRIGGERED: u32 = libc::EPOLLET as u32;
 const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
 /// The nesting depth of instances: Linux's limit.
 const MOST_NESTED: usize = 5;
 
-impl Interest {
+impl EpollInterest {
     /// The events to report.
     fn wanted(self) -> u32 {
         self.events & bits::ALL | bits::ALWAYS
@@ -51,20 +51,20 @@ impl Interest {
 /// A registration's name: number of the descriptor and address of the description, unique while it lives; and a serial
 /// number among the registrations of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct RegistrationKey {
     fd: i32,
     address: usize,
     serial: u64,
 }
 
-struct Registration<P: Platform> {
+struct EpollRegistration<P: Platform> {
     serial: u64,
     file: Weak<Description<P>>,
     /// If that is an instance as well.
     nested: Option<Weak<Instance<P>>>,
-    interest: Interest,
+    interest: EpollInterest,
     /// Its entry in the description's queue.
-    ticket: Option<Ticket>,
+    ticket: Option<WaitTicket>,
     /// It is in the ready list.
     listed: bool,
     /// It was reported under `EPOLLONESHOT`.
@@ -72,18 +72,18 @@ struct Registration<P: Platform> {
 }
 
 struct Lists<P: Platform> {
-    interest: BTreeMap<(i32, usize), Registration<P>>,
-    ready: VecDeque<Key>,
+    interest: BTreeMap<(i32, usize), EpollRegistration<P>>,
+    ready: VecDeque<RegistrationKey>,
     serial: u64,
 }
 
 impl<P: Platform> Lists<P> {
-    fn find(&mut self, key: Key) -> Option<&mut Registration<P>> {
+    fn find(&mut self, key: RegistrationKey) -> Option<&mut EpollRegistration<P>> {
         self.interest.get_mut(&(key.fd, key.address)).filter(|registration| registration.serial == key.serial)
     }
 
     /// Puts a registration into the ready list; false if it was there already.
-    fn list(&mut self, key: Key) -> bool {
+    fn list(&mut self, key: RegistrationKey) -> bool {
         let Some(registration) = self.find(key) else { return false };
         if registration.spent || std::mem::replace(&mut registration.listed, true) {
             return false;
@@ -93,7 +93,7 @@ impl<P: Platform> Lists<P> {
     }
 
     /// Takes the oldest registration out of the ready list.
-    fn next(&mut self) -> Option<(Key, Weak<Description<P>>, u32)> {
+    fn next(&mut self) -> Option<(RegistrationKey, Weak<Description<P>>, u32)> {
         loop {
             let key = self.ready.pop_front()?;
             // One that has been deleted may still be listed.
@@ -105,9 +105,9 @@ impl<P: Platform> Lists<P> {
     }
 
     /// The report for a registration with a description that is ready for `level`.
-    fn report(&mut self, key: Key, level: u32) -> Option<Reported> {
+    fn report(&mut self, key: RegistrationKey, level: u32) -> Option<Reported> {
         let registration = self.find(key)?;
-        let Interest { events, data } = registration.interest;
+        let EpollInterest { events, data } = registration.interest;
         let there = level & registration.interest.wanted();
         if there == 0 || registration.spent {
             return None;
@@ -116,7 +116,7 @@ impl<P: Platform> Lists<P> {
         if events & (ONE_SHOT | EDGE_TRIGGERED) == 0 {
             self.list(key);
         }
-        Some(Interest { events: there, data })
+        Some(EpollInterest { events: there, data })
     }
 }
 
@@ -139,7 +139,7 @@ impl<P: Platform> Instance<P> {
     }
 
     /// `EPOLL_CTL_ADD`.
-    fn add(self: &Arc<Self>, fd: i32, file: &Arc<Description<P>>, interest: Interest) -> Result<(), Errno> {
+    fn add(self: &Arc<Self>, fd: i32, file: &Arc<Description<P>>, interest: EpollInterest) -> Result<(), Errno> {
         let name = (fd, address_of(file));
         let mut lists = self.lists.lock();
         if lists.interest.contains_key(&name) {
@@ -150,15 +150,15 @@ impl<P: Platform> Instance<P> {
         let nested = file.epoll().ok().map(Arc::downgrade);
         let file_of = Arc::downgrade(file);
         let registration =
-            Registration { serial, file: file_of, nested, interest, ticket: None, listed: false, spent: false };
+            EpollRegistration { serial, file: file_of, nested, interest, ticket: None, listed: false, spent: false };
         lists.interest.insert(name, registration);
         drop(lists);
-        self.watch(Key { fd, address: name.1, serial }, file, interest);
+        self.watch(RegistrationKey { fd, address: name.1, serial }, file, interest);
         Ok(())
     }
 
     /// `EPOLL_CTL_MOD`.
-    fn modify(self: &Arc<Self>, fd: i32, file: &Arc<Description<P>>, interest: Interest) -> Result<(), Errno> {
+    fn modify(self: &Arc<Self>, fd: i32, file: &Arc<Description<P>>, interest: EpollInterest) -> Result<(), Errno> {
         let address = address_of(file);
         let mut lists = self.lists.lock();
         let registration = lists.interest.get_mut(&(fd, address)).ok_or(Errno::ENOENT)?;
@@ -166,7 +166,7 @@ impl<P: Platform> Instance<P> {
         let (serial, ticket) = (registration.serial, registration.ticket.take());
         drop(lists);
         // The new entry first, so that no wake-up is lost between the two.
-        self.watch(Key { fd, address, serial }, file, interest);
+        self.watch(RegistrationKey { fd, address, serial }, file, interest);
         ticket.into_iter().for_each(|ticket| file.waiters.leave(ticket));
         Ok(())
     }
@@ -180,9 +180,9 @@ impl<P: Platform> Instance<P> {
     }
 
     /// Subscribes the registration to the events of `file`, and queues it if that is ready already.
-    fn watch(self: &Arc<Self>, key: Key, file: &Arc<Description<P>>, interest: Interest) {
+    fn watch(self: &Arc<Self>, key: RegistrationKey, file: &Arc<Description<P>>, interest: EpollInterest) {
         if interest.events & EDGE_TRIGGERED != 0
-            && let Object::Tcp(socket) = &file.object
+            && let OpenObject::Tcp(socket) = &file.object
         {
             socket.tell_every_arrival(file.stack());
         }
@@ -201,7 +201,7 @@ impl<P: Platform> Instance<P> {
     }
 
     /// The description of a registration may have become ready. The caller holds no lock.
-    pub(crate) fn mark(&self, key: Key) {
+    pub(crate) fn mark(&self, key: RegistrationKey) {
         let is_new = self.lists.lock().list(key);
         if is_new {
             self.waiters.wake(bits::IN);
@@ -209,7 +209,7 @@ impl<P: Platform> Instance<P> {
     }
 
     /// The description of a registration has ended.
-    pub(crate) fn forget(&self, key: Key) {
+    pub(crate) fn forget(&self, key: RegistrationKey) {
         let mut lists = self.lists.lock();
         if lists.find(key).is_some() {
             lists.interest.remove(&(key.fd, key.address));
@@ -239,7 +239,7 @@ impl<P: Platform> Instance<P> {
 
     /// `EPOLLIN` if `epoll_wait` would report something.
     pub(crate) fn events(&self) -> u32 {
-        let listed: Vec<Key> = self.lists.lock().ready.iter().copied().collect();
+        let listed: Vec<RegistrationKey> = self.lists.lock().ready.iter().copied().collect();
         let is_ready = listed.into_iter().any(|key| {
             let found = self.lists.lock().find(key).map(|found| (found.file.clone(), found.interest.wanted()));
             let Some((file, wanted)) = found else { return false };

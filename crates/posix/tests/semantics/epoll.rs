@@ -1,6 +1,6 @@
 //! epoll(7), epoll_ctl(2), poll(2).
 
-use posix::{Errno, Interest, PollFd};
+use posix::{EpollInterest, Errno, PollFd};
 
 use crate::kernel_and_stacks;
 use crate::system::System;
@@ -29,7 +29,7 @@ kernel_and_stacks! {
 
 fn watch(system: &dyn System, fd: i32, events: u32) -> i32 {
     let epoll = system.epoll_create().expect("epoll_create");
-    system.epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, Interest { events, data: fd as u64 }).expect("EPOLL_CTL_ADD");
+    system.epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, EpollInterest { events, data: fd as u64 }).expect("EPOLL_CTL_ADD");
     epoll
 }
 
@@ -90,7 +90,7 @@ fn a_one_shot_registration_is_disabled_until_it_is_modified(world: &World) {
     world.client.shutdown(client, libc::SHUT_WR).expect("shutdown");
     until(&*world.server, server, libc::POLLRDHUP);
     assert_eq!(look(&*world.server, epoll), 0);
-    let again = Interest { events: IN | ONESHOT, data: 0 };
+    let again = EpollInterest { events: IN | ONESHOT, data: 0 };
     world.server.epoll_ctl(epoll, libc::EPOLL_CTL_MOD, server, again).expect("EPOLL_CTL_MOD");
     assert_eq!(look(&*world.server, epoll), IN);
     assert_eq!(look(&*world.server, epoll), 0);
@@ -141,7 +141,7 @@ fn wrong_uses_fail_as_the_manual_says(world: &World) {
     let system = &*world.server;
     let (fd, _) = world.listener();
     let epoll = system.epoll_create().expect("epoll_create");
-    let interest = Interest { events: IN, data: 0 };
+    let interest = EpollInterest { events: IN, data: 0 };
     let ctl = |epoll, operation, fd| system.epoll_ctl(epoll, operation, fd, interest);
     assert_eq!(ctl(epoll, libc::EPOLL_CTL_MOD, fd), Err(Errno::ENOENT));
     assert_eq!(ctl(epoll, libc::EPOLL_CTL_DEL, fd), Err(Errno::ENOENT));
@@ -177,7 +177,7 @@ fn an_instance_is_readable_when_it_has_events(world: &World) {
 fn instances_may_not_watch_each_other_in_a_circle(world: &World) {
     let system = &*world.server;
     let made: Vec<_> = (0..3).map(|_| system.epoll_create().expect("epoll_create")).collect();
-    let interest = Interest { events: IN, data: 0 };
+    let interest = EpollInterest { events: IN, data: 0 };
     let add = |epoll: usize, fd: usize| system.epoll_ctl(made[epoll], libc::EPOLL_CTL_ADD, made[fd], interest);
     assert_eq!(add(0, 1), Ok(()));
     assert_eq!(add(1, 2), Ok(()));
@@ -209,7 +209,9 @@ fn all_ready_descriptors_get_their_turn(world: &World) {
     for data in 0..4 {
         let (reader, writer) = system.pipe().expect("pipe");
         system.write(writer, b"x").expect("write");
-        system.epoll_ctl(epoll, libc::EPOLL_CTL_ADD, reader, Interest { events: IN, data }).expect("EPOLL_CTL_ADD");
+        system
+            .epoll_ctl(epoll, libc::EPOLL_CTL_ADD, reader, EpollInterest { events: IN, data })
+            .expect("EPOLL_CTL_ADD");
     }
     let mut seen: Vec<u64> = (0..4).map(|_| system.epoll_wait(epoll, 1, NOW).expect("epoll_wait")[0].data).collect();
     seen.sort_unstable();
@@ -235,6 +237,6 @@ fn an_entry_of_the_error_queue_wakes_who_waits(world: &World) {
     world.client.send(client, b"x", 0).expect("send");
     assert_eq!(polls.join().expect("the thread"), (1, libc::POLLERR));
     let events = world.client.epoll_wait(edges, 8, PATIENCE).expect("epoll_wait");
-    assert_eq!(events, [Interest { events: libc::EPOLLERR as u32, data: client as u64 }]);
+    assert_eq!(events, [EpollInterest { events: libc::EPOLLERR as u32, data: client as u64 }]);
     assert_eq!(world.server.recv(server, 9, 0), Ok((1, b"x".to_vec())));
 }

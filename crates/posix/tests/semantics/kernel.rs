@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nix::sys::socket::sockopt::Timestamping;
 use nix::sys::socket::{self, MsgFlags, TimestampingFlag, setsockopt};
-use posix::{Errno, Interest, PollFd, Reported};
+use posix::{EpollInterest, Errno, PollFd, Reported};
 use rustix::event::{self, PollFlags, Timespec, epoll};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
 use rustix::{fs, io, pipe};
@@ -184,7 +184,7 @@ impl System for Kernel {
         self.add(epoll::create(epoll::CreateFlags::CLOEXEC))
     }
 
-    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()> {
+    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: EpollInterest) -> Result<()> {
         let (epoll, file) = (self.file(epoll)?, self.file(fd)?);
         let (data, flags) =
             (epoll::EventData::new_u64(interest.data), epoll::EventFlags::from_bits_retain(interest.events));
@@ -202,7 +202,7 @@ impl System for Kernel {
         let count = self.with(epoll, |file| epoll::wait(file, &mut events[..], Some(&timespec(timeout))))?;
         let report = |event: &epoll::Event| {
             let epoll::Event { flags, data } = *event;
-            Interest { events: flags.bits(), data: data.u64() }
+            EpollInterest { events: flags.bits(), data: data.u64() }
         };
         Ok(events[..count].iter().map(report).collect())
     }

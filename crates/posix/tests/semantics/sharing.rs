@@ -1,6 +1,6 @@
 //! dup(2), close(2), epoll(7): descriptors and what they refer to.
 
-use posix::{Errno, Interest};
+use posix::{EpollInterest, Errno};
 
 use crate::kernel_and_stacks;
 use crate::world::{NOW, PATIENCE, World, until};
@@ -48,14 +48,17 @@ fn a_registration_outlives_its_descriptor_but_not_the_description(world: &World)
     let (server, client) = world.connection();
     let copy = world.server.dup(server).expect("dup");
     let epoll = world.server.epoll_create().expect("epoll_create");
-    let interest = Interest { events: libc::EPOLLIN as u32, data: 77 };
+    let interest = EpollInterest { events: libc::EPOLLIN as u32, data: 77 };
     world.server.epoll_ctl(epoll, libc::EPOLL_CTL_ADD, server, interest).expect("EPOLL_CTL_ADD");
-    world.server.epoll_ctl(epoll, libc::EPOLL_CTL_ADD, copy, Interest { data: 78, ..interest }).expect("EPOLL_CTL_ADD");
+    world
+        .server
+        .epoll_ctl(epoll, libc::EPOLL_CTL_ADD, copy, EpollInterest { data: 78, ..interest })
+        .expect("EPOLL_CTL_ADD");
     world.server.epoll_ctl(epoll, libc::EPOLL_CTL_DEL, copy, interest).expect("EPOLL_CTL_DEL");
     world.server.close(server).expect("close");
     world.client.send(client, b"x", 0).expect("send");
     let events = world.server.epoll_wait(epoll, 8, PATIENCE).expect("epoll_wait");
-    assert_eq!(events, [Interest { events: libc::EPOLLIN as u32, data: 77 }]);
+    assert_eq!(events, [EpollInterest { events: libc::EPOLLIN as u32, data: 77 }]);
     let removed = world.server.epoll_ctl(epoll, libc::EPOLL_CTL_DEL, server, interest);
     assert_eq!(removed, Err(Errno::EBADF), "the number means nothing any more");
     world.server.close(copy).expect("close");

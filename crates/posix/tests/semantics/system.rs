@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use posix::{Errno, Interest, OptionValue, PollFd, Reported, Sockets};
+use posix::{EpollInterest, Errno, OptionValue, PollFd, Reported, Sockets};
 use sync::Real;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -44,7 +44,7 @@ pub(crate) trait System: Send + Sync {
     fn peer(&self, fd: i32) -> Result<SocketAddr>;
     fn poll(&self, fds: &mut [PollFd], timeout: Duration) -> usize;
     fn epoll_create(&self) -> Result<i32>;
-    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()>;
+    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: EpollInterest) -> Result<()>;
     fn epoll_wait(&self, epoll: i32, max: usize, timeout: Duration) -> Result<Vec<Reported>>;
     /// The read end and the write end.
     fn pipe(&self) -> Result<(i32, i32)>;
@@ -172,7 +172,7 @@ impl System for Sockets<Real> {
         self.epoll_create(0)
     }
 
-    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: Interest) -> Result<()> {
+    fn epoll_ctl(&self, epoll: i32, operation: i32, fd: i32, interest: EpollInterest) -> Result<()> {
         self.epoll_ctl(epoll, operation, fd, interest)
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use patient::Patient;
 use planted::{NoWake, Planted, outcome};
-use posix::{Errno, Interest, LowestFree, Sockets};
+use posix::{EpollInterest, Errno, LowestFree, Sockets};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 use sync::{Platform, ThreadClass};
@@ -64,7 +64,7 @@ impl<P: Platform> Process<P> {
         let (stop_reader, stop) = sockets.pipe(0).expect("pipe");
         let epoll = sockets.epoll_create(0).expect("epoll_create");
         for (fd, events, data) in [(reader, events, DATA), (stop_reader, IN, STOP)] {
-            let interest = Interest { events, data };
+            let interest = EpollInterest { events, data };
             sockets.epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, interest).expect("EPOLL_CTL_ADD");
         }
         Arc::new(Process { sockets, reader, writer, stop, epoll })
@@ -164,10 +164,10 @@ fn one_shot_is_for_one<P: Platform>() {
 fn modify_against_arrival<P: Platform>() {
     let process = Process::<P>::start(IN | ONESHOT);
     let writes = process.spawn(|process| assert_eq!(process.sockets.write(process.writer, b"x"), Ok(1)));
-    let again = Interest { events: IN, data: DATA };
+    let again = EpollInterest { events: IN, data: DATA };
     process.sockets.epoll_ctl(process.epoll, libc::EPOLL_CTL_MOD, process.reader, again).expect("EPOLL_CTL_MOD");
     let events = process.sockets.epoll_wait(process.epoll, 4, None).expect("epoll_wait");
-    assert_eq!(events, [Interest { events: IN, data: DATA }]);
+    assert_eq!(events, [EpollInterest { events: IN, data: DATA }]);
     process.sockets.epoll_ctl(process.epoll, libc::EPOLL_CTL_DEL, process.reader, again).expect("EPOLL_CTL_DEL");
     join::<P>([writes]);
     assert_eq!(process.look(), []);

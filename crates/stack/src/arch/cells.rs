@@ -26,7 +26,7 @@ use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::{self, Target, UdpName};
-use crate::handoff::{Message, ReplySender, ReplySlot};
+use crate::handoff::{CellMessage, ReplySender, ReplySlot};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -69,7 +69,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     ///
     /// # Errors
     /// The queue is full; returns the message.
-    fn send(&self, _hub: &Hub<P>, message: Message<P>, _announce: bool) -> Result<(), Message<P>> {
+    fn send(&self, _hub: &Hub<P>, message: CellMessage<P>, _announce: bool) -> Result<(), CellMessage<P>> {
         debug_assert!(false, "a cell that never refuses is sent nothing");
         drop(message);
         Ok(())
@@ -103,7 +103,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     }
 
     /// At rest: takes the messages that have not been run.
-    fn withdraw(&self) -> Vec<Message<P>> {
+    fn withdraw(&self) -> Vec<CellMessage<P>> {
         Vec::new()
     }
 
@@ -116,18 +116,18 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
 /// An architecture with cells.
 pub struct Cells<P: Platform, E: Exclusion<P>> {
-    inner: Arc<Inner<P, E>>,
+    inner: Arc<CellsInner<P, E>>,
     threads: Lock<Vec<P::JoinHandle>, P>,
 }
 
-struct Inner<P: Platform, E> {
+struct CellsInner<P: Platform, E> {
     hub: Hub<P>,
     /// The slab with the connections of the stack.
     slab: Arc<Connections<P>>,
     cells: Box<[CachePadded<E>]>,
 }
 
-impl<P: Platform, E: Exclusion<P>> Inner<P, E> {
+impl<P: Platform, E: Exclusion<P>> CellsInner<P, E> {
     /// Gives each cell its share; no other thread has access to the cells yet.
     fn install(&self, contents: Contents<P>) {
         if contents.is_empty() {
@@ -157,7 +157,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let mut cells = Vec::with_capacity(count.max(1));
         // A cell is some kilobytes, so it is constructed in place if the compiler can do so.
         cells.resize_with(count.max(1), || CachePadded::new(make()));
-        let inner = Arc::new(Inner { hub, slab: contents.slab.clone(), cells: cells.into() });
+        let inner = Arc::new(CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() });
         inner.install(contents);
         let spawn = |index: usize| {
             let inner = inner.clone();
@@ -190,9 +190,9 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// frame.
     #[inline(never)]
     fn hand_over(&self, index: usize, ingress: &mut Ingress, deferred: &mut DeferredEffects<P>) {
-        let Inner { hub, cells, .. } = &*self.inner;
+        let CellsInner { hub, cells, .. } = &*self.inner;
         deferred.announce(index);
-        if cells[index].send(hub, Message::Ingress(std::mem::take(ingress)), false).is_err() {
+        if cells[index].send(hub, CellMessage::Ingress(std::mem::take(ingress)), false).is_err() {
             hub.shared.counters.drop(DropReason::InputQueueFull);
         }
     }
@@ -200,8 +200,8 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     /// Sends a request and sleeps until it is answered.
     #[cold]
     #[inline(never)]
-    fn ask(&self, index: usize, message: impl FnOnce(ReplySender<P>) -> Message<P>) -> Reply {
-        let Inner { hub, cells, .. } = &*self.inner;
+    fn ask(&self, index: usize, message: impl FnOnce(ReplySender<P>) -> CellMessage<P>) -> Reply {
+        let CellsInner { hub, cells, .. } = &*self.inner;
         let slot = ReplySlot::new();
         let mut message = message(ReplySender::new(&slot));
         while let Err(back) = cells[index].send(hub, message, true) {
@@ -239,7 +239,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
             _ => shared.clock().now(),
         };
         if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
-            *reply = self.ask(index, |asker| Message::Call(*target, call.take(), asker));
+            *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
         }
     }
 
@@ -248,7 +248,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         if let Some(reply) = self.hold(index, |cell, deferred| cell.udp_call(call, deferred)) {
             return reply;
         }
-        match self.ask(index, |asker| Message::Udp(call.take(), asker)) {
+        match self.ask(index, |asker| CellMessage::Udp(call.take(), asker)) {
             Reply::Udp(reply) => *reply,
             _ => UdpReply::Gone,
         }
@@ -259,13 +259,13 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         for index in 0..self.inner.cells.len() {
             let now = self.inner.hub.shared.clock().now();
             if self.hold(index, |cell, deferred| cell.control(change.clone(), now, deferred)).is_none() {
-                self.ask(index, |asker| Message::Control(change.clone(), asker));
+                self.ask(index, |asker| CellMessage::Control(change.clone(), asker));
             }
         }
     }
 
     fn tick(&self, now: Time) {
-        let Inner { hub, cells, .. } = &*self.inner;
+        let CellsInner { hub, cells, .. } = &*self.inner;
         if hub.own_threads && E::RUNS_TIMERS {
             return;
         }
@@ -300,7 +300,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
             match self.hold(index, |cell, _| cell.stats()) {
                 Some(stats) => sum.add(&stats),
                 None => {
-                    if let Reply::StackStats(stats) = self.ask(index, Message::StackStats) {
+                    if let Reply::StackStats(stats) = self.ask(index, CellMessage::StackStats) {
                         sum.add(&stats);
                     }
                 }
@@ -310,7 +310,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
-        let Inner { hub, slab, cells } = &*self.inner;
+        let CellsInner { hub, slab, cells } = &*self.inner;
         if hub.own_threads {
             self.shutdown();
         }

@@ -11,7 +11,7 @@ use sync::{Atomic, Lock, LockClass, Ordering, Platform, Writers};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
-use super::declaration::{Declaration, Numbers, Properties, Row, Variant};
+use super::declaration::{Declaration, NumericOption, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
@@ -31,7 +31,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
     ],
     // The paper's best, ConnP-L(128).
     default: 1,
-    numbers: Some(Numbers { unit: "groups", least: 1, most: 1024, parameter: usize::from }),
+    numbers: Some(NumericOption { unit: "groups", least: 1, most: 1024, parameter: usize::from }),
     properties: Properties {
         single_thread: false,
         has_locks: true,
@@ -40,7 +40,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
         keeps_batches_together: true,
         complexity: 2,
     },
-    rows: &[Row {
+    rows: &[TableRow {
         names: "`connp-l:G`",
         cell: "a group of connections",
         exclusive_use: "the group's lock",

@@ -17,12 +17,12 @@ use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
-use super::declaration::{Declaration, Properties, Row, Variant};
+use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
-use crate::handoff::{Answer, Message};
+use crate::handoff::{CellMessage, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
@@ -58,7 +58,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
         complexity: 5,
     },
     rows: &[
-        Row {
+        TableRow {
             names: "`connp-t`",
             cell: "a shard",
             exclusive_use: "message to the owner: mutex and condition variable, synchronous reply",
@@ -66,7 +66,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
             table: "private, listeners replicated",
             order: "queue",
         },
-        Row {
+        TableRow {
             names: "`connp-t:spsc`",
             cell: "a shard",
             exclusive_use: "the same, lock-free rings, wakes held back to the end of a batch",
@@ -87,7 +87,7 @@ pub enum QueueKind {
 }
 
 /// One protocol thread's cell and the way to it.
-struct Owner<P: Platform> {
+struct OwnerThread<P: Platform> {
     cell: ThreadOwned<Cell<P>, P>,
     mailbox: Mailbox<P>,
     deadline: P::AtomicU64,
@@ -102,7 +102,7 @@ pub fn new<P: Platform>(
     contents: Contents<P>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, cpus, own_threads, contents, || Owner {
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, || OwnerThread {
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(),
@@ -113,9 +113,9 @@ pub fn new<P: Platform>(
     }))
 }
 
-impl<P: Platform> Owner<P> {
+impl<P: Platform> OwnerThread<P> {
     /// Runs queued messages and due timers; the calling thread owns the cell. False: there were none.
-    fn round(&self, hub: &Hub<P>, now: Time, batch: &mut VecDeque<Message<P>>) -> bool {
+    fn round(&self, hub: &Hub<P>, now: Time, batch: &mut VecDeque<CellMessage<P>>) -> bool {
         if batch.is_empty() {
             self.mailbox.take(batch, ROUND);
         }
@@ -129,7 +129,7 @@ impl<P: Platform> Owner<P> {
             let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
             debug_assert!(answer.is_ok(), "only the owner runs its rounds");
             deferred.flush(hub.shared.links());
-            answer.ok().flatten().into_iter().for_each(Answer::give);
+            answer.ok().flatten().into_iter().for_each(PendingReply::give);
         }
         let ran = self.cell.with(|cell| {
             // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
@@ -144,7 +144,7 @@ impl<P: Platform> Owner<P> {
     }
 }
 
-impl<P: Platform> Exclusion<P> for Owner<P> {
+impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     const THREAD: &'static str = "heddle-pt";
     const RUNS_TIMERS: bool = true;
 
@@ -168,7 +168,7 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
         Some(result)
     }
 
-    fn withdraw(&self) -> Vec<Message<P>> {
+    fn withdraw(&self) -> Vec<CellMessage<P>> {
         self.mailbox.withdraw()
     }
 
@@ -177,7 +177,7 @@ impl<P: Platform> Exclusion<P> for Owner<P> {
     }
 
     #[inline]
-    fn send(&self, _: &Hub<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
+    fn send(&self, _: &Hub<P>, message: CellMessage<P>, announce: bool) -> Result<(), CellMessage<P>> {
         sync::walk::note(file!(), "sends a message to the protocol thread that owns the flow");
         self.mailbox.send(message, announce)
     }

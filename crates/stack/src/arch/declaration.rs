@@ -16,11 +16,11 @@ pub struct Declaration<T: 'static> {
     /// The index of the variant that the name alone selects.
     pub default: usize,
     /// If the option is a number: the range accepted besides the variants.
-    pub numbers: Option<Numbers<T>>,
+    pub numbers: Option<NumericOption<T>>,
     /// Properties that other code may read; the same for all variants.
     pub properties: Properties,
     /// Its rows in the table of ARCHITECTURE.md.
-    pub rows: &'static [Row],
+    pub rows: &'static [TableRow],
 }
 
 /// One set of options.
@@ -38,7 +38,7 @@ pub struct Variant<T> {
 
 /// An option that is a number: `connp-l:128`.
 #[derive(Debug)]
-pub struct Numbers<T> {
+pub struct NumericOption<T> {
     /// What is counted, in the plural.
     pub unit: &'static str,
     /// The smallest that is accepted.
@@ -70,7 +70,7 @@ pub struct Properties {
 
 /// One row of the table of architectures; a cell of the table is what one runner at a time may touch.
 #[derive(Debug)]
-pub struct Row {
+pub struct TableRow {
     /// The names that it describes, in Markdown.
     pub names: &'static str,
     /// What one cell is.
@@ -96,13 +96,13 @@ impl<T: Copy> Declaration<T> {
 }
 
 /// A declaration, whatever its constructor takes. An *option* is the number in the name where the architecture has
-/// [`Numbers`], and otherwise an index into its variants.
+/// [`NumericOption`], and otherwise an index into its variants.
 pub(super) trait Declared: Sync {
     fn name(&self) -> &'static str;
     /// `msgp[:1|2|6][+coupled]`
     fn usage(&self) -> String;
     fn properties(&self) -> &Properties;
-    fn rows(&self) -> &'static [Row];
+    fn rows(&self) -> &'static [TableRow];
     /// The option that `name` denotes.
     fn parse(&self, name: &str) -> Option<u16>;
     /// The full name with `option`.
@@ -128,7 +128,7 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
         &self.properties
     }
 
-    fn rows(&self) -> &'static [Row] {
+    fn rows(&self) -> &'static [TableRow] {
         self.rows
     }
 
@@ -155,7 +155,7 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
     }
 
     fn numbered(&self) -> Option<(String, String)> {
-        let Numbers { unit, least, most, .. } = self.numbers.as_ref()?;
+        let NumericOption { unit, least, most, .. } = self.numbers.as_ref()?;
         Some((format!("{}:N", self.name), format!("with N {unit}, {least} to {most}")))
     }
 

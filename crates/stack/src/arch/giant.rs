@@ -8,7 +8,7 @@ use sync::Platform;
 
 use super::RunningArchitecture;
 use super::connp_l;
-use super::declaration::{Declaration, Properties, Row, Variant};
+use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::place::Contents;
 use crate::shared::Shared;
@@ -28,7 +28,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         keeps_batches_together: true,
         complexity: 1,
     },
-    rows: &[Row {
+    rows: &[TableRow {
         names: "`giant`",
         cell: "the stack",
         exclusive_use: "one lock",

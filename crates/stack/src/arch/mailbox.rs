@@ -18,56 +18,56 @@ use crate::call::Reply;
 use crate::charge;
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
-use crate::handoff::{Answer, Message};
+use crate::handoff::{CellMessage, PendingReply};
 use crate::place::Cell;
 
-impl<P: Platform> Message<P> {
+impl<P: Platform> CellMessage<P> {
     /// Runs the message in `cell`, which the caller holds exclusively. Returns the reply if a caller waits for one.
-    pub fn run(self, cell: &mut Cell<P>, now: Time, deferred: &mut DeferredEffects<P>) -> Option<Answer<P>> {
+    pub fn run(self, cell: &mut Cell<P>, now: Time, deferred: &mut DeferredEffects<P>) -> Option<PendingReply<P>> {
         let (reply, asker) = match self {
-            Message::Ingress(mut ingress) => {
+            CellMessage::Ingress(mut ingress) => {
                 cell.ingress(&mut ingress, now, deferred);
                 return None;
             }
-            Message::Call(target, mut call, asker) => {
+            CellMessage::Call(target, mut call, asker) => {
                 let mut reply = Reply::Gone;
                 cell.call(&target, &mut call, now, deferred, &mut reply);
                 (reply, asker)
             }
-            Message::Udp(mut call, asker) => (Reply::Udp(Box::new(cell.udp_call(&mut call, deferred))), asker),
-            Message::Control(change, asker) => {
+            CellMessage::Udp(mut call, asker) => (Reply::Udp(Box::new(cell.udp_call(&mut call, deferred))), asker),
+            CellMessage::Control(change, asker) => {
                 cell.control(change, now, deferred);
                 (Reply::Done, asker)
             }
-            Message::StackStats(asker) => (Reply::StackStats(Box::new(cell.stats())), asker),
+            CellMessage::StackStats(asker) => (Reply::StackStats(Box::new(cell.stats())), asker),
         };
-        Some(Answer::new(reply, asker))
+        Some(PendingReply::new(reply, asker))
     }
 }
 
 /// Slots of a ring. An arrival that finds it full is dropped and counted; a caller waits.
 const RING: usize = 4096;
 
-enum Queue<P: Platform> {
-    List { list: Lock<VecDeque<Message<P>>, P>, arrived: Condvar<P> },
-    Ring { ring: Mpsc<Message<P>, P>, parker: Parker<P> },
+enum MailboxQueue<P: Platform> {
+    List { list: Lock<VecDeque<CellMessage<P>>, P>, arrived: Condvar<P> },
+    Ring { ring: Mpsc<CellMessage<P>, P>, parker: Parker<P> },
 }
 
 /// See the module documentation.
 pub struct Mailbox<P: Platform> {
-    queue: Queue<P>,
+    queue: MailboxQueue<P>,
     /// Sent and not yet run.
     pending: P::AtomicUsize,
 }
 
 /// Messages that have been taken out. Dropping this ends their pending state, even if one of them panicked.
-pub struct Taken<'a, P: Platform> {
+pub struct TakenMessages<'a, P: Platform> {
     pending: &'a P::AtomicUsize,
     /// How many have been started.
     pub count: usize,
 }
 
-impl<P: Platform> Drop for Taken<'_, P> {
+impl<P: Platform> Drop for TakenMessages<'_, P> {
     fn drop(&mut self) {
         if self.count != 0 && !model_is_over::<P>() {
             self.pending.fetch_sub(self.count, Ordering::AcqRel);
@@ -76,28 +76,28 @@ impl<P: Platform> Drop for Taken<'_, P> {
 }
 
 impl<P: Platform> Mailbox<P> {
-    fn new(queue: Queue<P>) -> Self {
+    fn new(queue: MailboxQueue<P>) -> Self {
         Mailbox { queue, pending: P::AtomicUsize::new(0) }
     }
 
     /// A list under a mutex.
     pub fn list() -> Self {
         let list = Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new());
-        Self::new(Queue::List { list, arrived: Condvar::new() })
+        Self::new(MailboxQueue::List { list, arrived: Condvar::new() })
     }
 
     /// A lock-free ring.
     pub fn ring() -> Self {
-        Self::new(Queue::Ring { ring: Mpsc::new(RING), parker: Parker::new() })
+        Self::new(MailboxQueue::Ring { ring: Mpsc::new(RING), parker: Parker::new() })
     }
 
     /// Sends without waiting. A list wakes its receiver at once, a ring if `announce`; see [`Mailbox::announce`].
     ///
     /// # Errors
     /// The ring is full; returns the message.
-    pub fn send(&self, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
+    pub fn send(&self, message: CellMessage<P>, announce: bool) -> Result<(), CellMessage<P>> {
         match &self.queue {
-            Queue::List { list, arrived } => {
+            MailboxQueue::List { list, arrived } => {
                 let mut list = list.lock();
                 list.push_back(message);
                 charge::messages::<P>(list.back(), true);
@@ -106,7 +106,7 @@ impl<P: Platform> Mailbox<P> {
                 drop(list);
                 arrived.notify_one();
             }
-            Queue::Ring { ring, parker } => {
+            MailboxQueue::Ring { ring, parker } => {
                 self.pending.fetch_add(1, Ordering::AcqRel);
                 charge::messages::<P>(Some(&message), true);
                 let sent = ring.push(message);
@@ -125,7 +125,7 @@ impl<P: Platform> Mailbox<P> {
 
     /// Wakes the receiver, after the calling thread has sent messages without announcing them.
     pub fn announce(&self) {
-        if let Queue::Ring { parker, .. } = &self.queue {
+        if let MailboxQueue::Ring { parker, .. } = &self.queue {
             parker.unpark();
         }
     }
@@ -137,28 +137,28 @@ impl<P: Platform> Mailbox<P> {
     }
 
     /// Takes one message. Only the receiver calls it.
-    pub fn pop(&self) -> Option<Message<P>> {
+    pub fn pop(&self) -> Option<CellMessage<P>> {
         match &self.queue {
-            Queue::List { list, .. } => {
+            MailboxQueue::List { list, .. } => {
                 let mut list = list.lock();
                 charge::messages::<P>(list.front(), false);
                 list.pop_front()
             }
-            Queue::Ring { ring, .. } => ring.pop(),
+            MailboxQueue::Ring { ring, .. } => ring.pop(),
         }
     }
 
     /// Takes all messages, which the receiver will not run.
-    pub fn withdraw(&self) -> Vec<Message<P>> {
-        let messages: Vec<Message<P>> = std::iter::from_fn(|| self.pop()).collect();
+    pub fn withdraw(&self) -> Vec<CellMessage<P>> {
+        let messages: Vec<CellMessage<P>> = std::iter::from_fn(|| self.pop()).collect();
         self.taken().count = messages.len();
         messages
     }
 
     /// Moves at most `most` messages to `batch`, which is empty. Only the receiver calls it.
-    pub fn take(&self, batch: &mut VecDeque<Message<P>>, most: usize) {
+    pub fn take(&self, batch: &mut VecDeque<CellMessage<P>>, most: usize) {
         match &self.queue {
-            Queue::List { list, .. } => {
+            MailboxQueue::List { list, .. } => {
                 let mut list = list.lock();
                 charge::messages::<P>(list.iter().take(most), false);
                 if list.len() <= most {
@@ -167,7 +167,7 @@ impl<P: Platform> Mailbox<P> {
                     batch.extend(list.drain(..most));
                 }
             }
-            Queue::Ring { ring, .. } => {
+            MailboxQueue::Ring { ring, .. } => {
                 while batch.len() < most {
                     let Some(message) = ring.pop() else { break };
                     charge::messages::<P>(Some(&message), false);
@@ -178,14 +178,14 @@ impl<P: Platform> Mailbox<P> {
     }
 
     /// Accounts for messages that the receiver takes out and runs.
-    pub fn taken(&self) -> Taken<'_, P> {
-        Taken { pending: &self.pending, count: 0 }
+    pub fn taken(&self) -> TakenMessages<'_, P> {
+        TakenMessages { pending: &self.pending, count: 0 }
     }
 
     /// Sleeps until a message arrives, `stop` is set, or `timeout` has passed. Only the receiver calls it.
     pub fn wait(&self, stop: &P::AtomicBool, timeout: Option<Duration>) {
         match &self.queue {
-            Queue::List { list, arrived } => {
+            MailboxQueue::List { list, arrived } => {
                 let list = list.lock();
                 // Checked under the lock, which `wake` takes too: either `stop` is seen here, or the thread that sets
                 // it finds this one asleep.
@@ -196,7 +196,7 @@ impl<P: Platform> Mailbox<P> {
                     });
                 }
             }
-            Queue::Ring { ring, parker } => {
+            MailboxQueue::Ring { ring, parker } => {
                 if ring.is_empty() {
                     parker.park(timeout);
                 }
@@ -207,12 +207,12 @@ impl<P: Platform> Mailbox<P> {
     /// Wakes the receiver, whether there is a message or not.
     pub fn wake(&self) {
         match &self.queue {
-            Queue::List { list, arrived } => {
+            MailboxQueue::List { list, arrived } => {
                 // Under the lock, or a receiver between its check and its sleep would miss the wake-up.
                 drop(list.lock());
                 arrived.notify_one();
             }
-            Queue::Ring { parker, .. } => {
+            MailboxQueue::Ring { parker, .. } => {
                 parker.unpark();
             }
         }

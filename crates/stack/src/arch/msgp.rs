@@ -8,7 +8,7 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
-use super::declaration::{Declaration, Properties, Row, Variant};
+use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, ControlRequest, Ingress, Reply};
@@ -75,7 +75,7 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
         complexity: 4,
     },
     rows: &[
-        Row {
+        TableRow {
             names: "`msgp:1`, `:2`, `:6`",
             cell: "a connection, its halves, its six parts",
             exclusive_use: "global table lock, then connection lock(s)",
@@ -83,7 +83,7 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
             table: "global, locked",
             order: "structure",
         },
-        Row {
+        TableRow {
             names: "`msgp:N+coupled`",
             cell: "the same",
             exclusive_use: "table lock kept while waiting for the connection and through ACK processing (FreeBSD 7)",

@@ -32,4 +32,4 @@ impl<P: Platform> PartialEq for Running<P> {
 }
 
 /// Where drivers and callers find the architecture.
-pub(crate) type Slot<P> = Versioned<Running<P>, P>;
+pub(crate) type ArchitectureSlot<P> = Versioned<Running<P>, P>;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use sync::Platform;
 
 use super::RunningArchitecture;
-use super::declaration::{Declared, Properties, Row};
+use super::declaration::{Declared, Properties, TableRow};
 use crate::place::Contents;
 use crate::shared::Shared;
 
@@ -167,7 +167,7 @@ impl Architecture {
     pub fn table() -> String {
         let head = "| name | one cell is | exclusive use by | thread that runs it | table | order kept by |";
         let mut text = format!("{head}\n|---|---|---|---|---|---|\n");
-        for Row { names, cell, exclusive_use, thread, table, order } in
+        for TableRow { names, cell, exclusive_use, thread, table, order } in
             FAMILIES.iter().flat_map(|family| family.declared().rows())
         {
             let _ = writeln!(text, "| {names} | {cell} | {exclusive_use} | {thread} | {table} | {order} |");

@@ -32,13 +32,13 @@ use sync::{Atomic, Lock, LockClass, Ordering, Parker, Platform, ThreadClass, Thr
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
-use super::declaration::{Declaration, Properties, Row, Variant};
+use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::attempt::attempt;
 use crate::charge;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
-use crate::handoff::Message;
+use crate::handoff::CellMessage;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
@@ -83,7 +83,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
         keeps_batches_together: true,
         complexity: 3,
     },
-    rows: &[Row {
+    rows: &[TableRow {
         names: "`squeue:fill`, `:nodrain`, `:process`",
         cell: "a shard",
         exclusive_use: "own it or queue for it",
@@ -106,7 +106,7 @@ pub enum Mode {
 
 struct Squeue<P: Platform> {
     mode: Mode,
-    queue: Lock<Queue<P>, P>,
+    queue: Lock<EventQueue<P>, P>,
     /// The flag: the owner of the cell runs. A thread takes and releases ownership with the queue's lock held.
     cell: ThreadOwned<Cell<P>, P>,
     worker: Parker<P>,
@@ -114,7 +114,7 @@ struct Squeue<P: Platform> {
     stop: P::AtomicBool,
 }
 
-type Queue<P> = VecDeque<Message<P>>;
+type EventQueue<P> = VecDeque<CellMessage<P>>;
 
 /// One shard for each CPU. With own threads each shard has a pinned worker; otherwise a tick drains it.
 pub fn new<P: Platform>(
@@ -139,7 +139,7 @@ pub fn new<P: Platform>(
 struct FlagGuard<'a, P: Platform> {
     squeue: &'a Squeue<P>,
     /// Taken from the queue and not run yet.
-    batch: VecDeque<Message<P>>,
+    batch: VecDeque<CellMessage<P>>,
 }
 
 impl<'a, P: Platform> FlagGuard<'a, P> {
@@ -173,12 +173,12 @@ impl<P: Platform> Drop for FlagGuard<'_, P> {
 }
 
 /// Deferred effects, performed once the cell has been released, even if the last event panics.
-struct Owed<'a, P: Platform> {
+struct OwedEffects<'a, P: Platform> {
     deferred: DeferredEffects<P>,
     shared: &'a Shared<P>,
 }
 
-impl<P: Platform> Drop for Owed<'_, P> {
+impl<P: Platform> Drop for OwedEffects<'_, P> {
     #[inline]
     fn drop(&mut self) {
         if model_is_over::<P>() {
@@ -221,7 +221,7 @@ impl<P: Platform> Squeue<P> {
         self.drain_some(hub);
     }
 
-    fn give_up(&self, queue: sync::Guard<'_, Queue<P>, P>) {
+    fn give_up(&self, queue: sync::Guard<'_, EventQueue<P>, P>) {
         let given_up = self.cell.release();
         debug_assert!(given_up.is_ok(), "the thread that runs owns the cell, and has left it");
         let left = !queue.is_empty();
@@ -275,10 +275,10 @@ impl<P: Platform> Squeue<P> {
 
     /// Runs a batch and due timers; the calling thread has the flag. The cell is released only to answer a waiting
     /// caller, and at the end.
-    fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<Message<P>>, now: Time) {
+    fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<CellMessage<P>>, now: Time) {
         charge::messages::<P>(batch.iter(), false);
         loop {
-            let mut owed = Owed { deferred: DeferredEffects::default(), shared: &hub.shared };
+            let mut owed = OwedEffects { deferred: DeferredEffects::default(), shared: &hub.shared };
             let answer = self.run_in_cell(|cell| {
                 while let Some(message) = batch.pop_front() {
                     if let Some(answer) = message.run(cell, now, &mut owed.deferred) {
@@ -337,7 +337,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         result
     }
 
-    fn withdraw(&self) -> Vec<Message<P>> {
+    fn withdraw(&self) -> Vec<CellMessage<P>> {
         std::mem::take(&mut *self.queue.lock()).into()
     }
 
@@ -345,7 +345,7 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         self.mode != Mode::Fill
     }
 
-    fn send(&self, hub: &Hub<P>, message: Message<P>, _: bool) -> Result<(), Message<P>> {
+    fn send(&self, hub: &Hub<P>, message: CellMessage<P>, _: bool) -> Result<(), CellMessage<P>> {
         let mut queue = self.queue.lock();
         queue.push_back(message);
         charge::messages::<P>(queue.back(), true);

@@ -11,12 +11,12 @@ use sync::{Atomic, Ordering, Platform, ThreadOwned, Writers, model_is_over};
 
 use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
-use super::declaration::{Declaration, Properties, Row, Variant};
+use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
-use crate::handoff::{Answer, Message};
+use crate::handoff::{CellMessage, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
 
@@ -40,7 +40,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         keeps_batches_together: true,
         complexity: 0,
     },
-    rows: &[Row {
+    rows: &[TableRow {
         names: "`up`",
         cell: "the stack",
         exclusive_use: "nothing: one thread owns it; others send messages",
@@ -143,7 +143,7 @@ impl<P: Platform> Up<P> {
             debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
             drop(taken);
             deferred.flush(hub.shared.links());
-            answer.ok().flatten().into_iter().for_each(Answer::give);
+            answer.ok().flatten().into_iter().for_each(PendingReply::give);
         }
         ran
     }
@@ -175,12 +175,12 @@ impl<P: Platform> Exclusion<P> for Up<P> {
         }
     }
 
-    fn withdraw(&self) -> Vec<Message<P>> {
+    fn withdraw(&self) -> Vec<CellMessage<P>> {
         self.mailbox.withdraw()
     }
 
     #[cold]
-    fn send(&self, hub: &Hub<P>, message: Message<P>, announce: bool) -> Result<(), Message<P>> {
+    fn send(&self, hub: &Hub<P>, message: CellMessage<P>, announce: bool) -> Result<(), CellMessage<P>> {
         self.mailbox.send(message, announce)?;
         hub.shared.links().wake_drivers();
         Ok(())

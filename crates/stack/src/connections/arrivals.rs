@@ -93,16 +93,16 @@ pub trait Arrivals: Place {
             (outcome, directory.half_open.cached_deadline())
         });
         match outcome {
-            Outcome::Done => {}
-            Outcome::Adopted(adopted) => self.adopted(adopted, now, deferred),
-            Outcome::Nobody => {
+            UnmatchedOutcome::Done => {}
+            UnmatchedOutcome::Adopted(adopted) => self.adopted(adopted, now, deferred),
+            UnmatchedOutcome::Nobody => {
                 let (shared, counters) = (self.shared(), self.counters());
                 counters.drop(DropReason::TcpNoListener);
                 if let Some(segment) = &arrival.segment {
                     shared.egress().reset(shared.control(), &flow, segment, counters, deferred);
                 }
             }
-            Outcome::Appeared => self.appeared(arrival, now, deferred),
+            UnmatchedOutcome::Appeared => self.appeared(arrival, now, deferred),
         }
         self.call_for(due, deferred);
     }
@@ -124,7 +124,7 @@ pub trait Arrivals: Place {
     #[cold]
     fn icmp_error(
         &mut self,
-        error: &ip::IcmpError,
+        error: &ip::ReceivedIcmpError,
         hash: u32,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
@@ -151,7 +151,7 @@ pub trait Arrivals: Place {
         &mut self,
         id: &Self::Id,
         held: Self::Held,
-        error: &ip::IcmpError,
+        error: &ip::ReceivedIcmpError,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) {
@@ -179,7 +179,7 @@ pub struct Adopted<L: Place> {
 }
 
 /// The outcome for a segment that belonged to no connection.
-enum Outcome<L: Place> {
+enum UnmatchedOutcome<L: Place> {
     /// It was taken, or dropped.
     Done,
     /// It completed a handshake, or opened a connection at once.
@@ -199,15 +199,15 @@ fn unmatched<L: Place>(
     arrival: &mut ArrivingSegment,
     now: Time,
     deferred: &mut DeferredEffects<L::Platform>,
-) -> Outcome<L> {
-    let Some(absent) = L::absent(directory, missing, &flow) else { return Outcome::Appeared };
+) -> UnmatchedOutcome<L> {
+    let Some(absent) = L::absent(directory, missing, &flow) else { return UnmatchedOutcome::Appeared };
     let (shared, counters) = (site.shared, site.counters);
     let half_open = &mut directory.half_open;
     let arrival = &mut arrival.segment;
     let child = if let Some(slot) = half_open.find(&flow, absent) {
         half_open.segment_arrives(shared, slot, arrival, now, (counters, &mut *deferred))
     } else {
-        let Some(segment) = arrival.as_ref() else { return Outcome::Done };
+        let Some(segment) = arrival.as_ref() else { return UnmatchedOutcome::Done };
         match directory.bound_sockets.unmatched(segment, now) {
             Unmatched::Listener(listener) => {
                 half_open.syn_arrives(shared, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
@@ -215,10 +215,10 @@ fn unmatched<L: Place>(
             Unmatched::Cookie(listener) => {
                 cookie_arrives(shared, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
             }
-            Unmatched::Nobody => return Outcome::Nobody,
+            Unmatched::Nobody => return UnmatchedOutcome::Nobody,
         }
     };
-    child.map_or(Outcome::Done, |child| Outcome::Adopted(adopt(directory, site, child, deferred)))
+    child.map_or(UnmatchedOutcome::Done, |child| UnmatchedOutcome::Adopted(adopt(directory, site, child, deferred)))
 }
 
 /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.

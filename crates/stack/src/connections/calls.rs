@@ -1,7 +1,7 @@
 //! A user's calls on connections, active opens included.
 
 use observe::Time;
-use tcp::{Event, Outbox, PcbAccess};
+use tcp::{Outbox, PcbAccess, TcpEvent};
 
 use super::events::Events;
 use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
@@ -139,7 +139,7 @@ impl<L: Events> Calls for L {}
 /// A call as an event.
 struct Served<P: sync::Platform>(Call<P>);
 
-impl<P: sync::Platform> Event for Served<P> {
+impl<P: sync::Platform> TcpEvent for Served<P> {
     type Reply = Reply;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {

@@ -13,7 +13,7 @@ use sync::Platform;
 use udp::UdpEvent;
 use wire::FourTuple;
 
-use crate::call::Datagram;
+use crate::call::ArrivingDatagram;
 use crate::deferred::DeferredEffects;
 use crate::place::Place;
 use crate::route_cache::RouteCache;
@@ -25,8 +25,8 @@ use crate::udp_table::HeldSocket;
 /// Datagram sockets; see the module documentation.
 pub trait Datagrams: Place {
     /// A datagram arrives.
-    fn datagram(&mut self, datagram: Datagram, deferred: &mut DeferredEffects<Self::Platform>) {
-        let Datagram { tuple, datagram, .. } = datagram;
+    fn datagram(&mut self, datagram: ArrivingDatagram, deferred: &mut DeferredEffects<Self::Platform>) {
+        let ArrivingDatagram { tuple, datagram, .. } = datagram;
         let mut arriving = Some(datagram);
         let taken = self.with_socket_for(&tuple, |mut held| {
             if let Some(datagram) = arriving.take() {
@@ -46,7 +46,7 @@ pub trait Datagrams: Place {
 
     /// An ICMP error about a datagram of ours.
     #[cold]
-    fn datagram_error(&mut self, error: &ip::IcmpError, deferred: &mut DeferredEffects<Self::Platform>) {
+    fn datagram_error(&mut self, error: &ip::ReceivedIcmpError, deferred: &mut DeferredEffects<Self::Platform>) {
         let remote = SocketAddr::new(error.tuple.remote_addr, error.tuple.remote_port);
         let event = match error.kind {
             IcmpErrorKind::PacketTooBig { mtu } => {
@@ -56,14 +56,14 @@ pub trait Datagrams: Place {
                     mtu,
                     self.shared().clock().batch_now(),
                 ) {
-                    Some(path) => udp::IcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
+                    Some(path) => udp::UdpIcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
                     None => return self.counters().drop(DropReason::NoRoute),
                 }
             }
-            _ if error.is_refusal() => udp::IcmpError::Refused { remote },
-            _ => udp::IcmpError::Unreachable { remote },
+            _ if error.is_refusal() => udp::UdpIcmpError::Refused { remote },
+            _ => udp::UdpIcmpError::Unreachable { remote },
         };
-        self.with_socket_for(&error.tuple, |held| match event.run(held.pcb, &mut udp::Outbox::new(held.counters)) {
+        self.with_socket_for(&error.tuple, |held| match event.run(held.pcb, &mut udp::UdpOutbox::new(held.counters)) {
             Ok(()) => {
                 let bits = Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
                 deferred.wake_datagrams(held.socket, bits, held.writers);
@@ -98,7 +98,7 @@ impl<L: Place> Datagrams for L {}
 fn arrives<P: Platform>(datagram: ip::Datagram, held: &mut HeldSocket<'_, P>) -> Result<(), DropReason> {
     let ip::Datagram { buf, src, dst, tos, .. } = datagram;
     let datagram = udp::parse(buf, src, dst, tos, held.counters)?;
-    let mut out = udp::Outbox::new(held.counters);
+    let mut out = udp::UdpOutbox::new(held.counters);
     out.memory_short = held.shared.control().scarcity().memory() == tcp::Pressure::Severe;
     udp::DatagramArrives(datagram).run(held.pcb, &mut out)
 }
@@ -115,7 +115,7 @@ fn send<P: Platform>(
     let destination = to.or(pcb.remote).ok_or(udp::SendError::NoDestination)?;
     let mut route = routes.recall(destination.ip(), shared.routes().generation());
     let source = source(shared, &route, (pcb.local.ip(), destination.ip()))?;
-    let mut out = udp::Outbox::new(counters);
+    let mut out = udp::UdpOutbox::new(counters);
     let sent = udp::SendTo { payload, to, source }.run(pcb, &mut out);
     if sent.is_err() {
         error_reported(pcb, socket, writers);
@@ -137,10 +137,10 @@ fn send<P: Platform>(
 /// what comes later raises both again.
 fn error_reported<P: Platform>(pcb: &udp::UdpPcb, socket: &UdpShared<P>, writers: sync::Writers) {
     let now = pcb.readiness();
-    if now.contains(udp::Readiness::ERROR) {
+    if now.contains(udp::UdpReadiness::ERROR) {
         return;
     }
-    let readable = now.contains(udp::Readiness::READABLE);
+    let readable = now.contains(udp::UdpReadiness::READABLE);
     let over = if readable { Readiness::ERROR } else { Readiness::ERROR | Readiness::READABLE };
     socket.ready.clear_as(over, writers);
 }
@@ -167,7 +167,7 @@ fn source<P: Platform>(
 /// A request that concerns the socket only.
 fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpReply {
     let HeldSocket { pcb, socket, counters, writers, .. } = held;
-    let mut out = udp::Outbox::new(counters);
+    let mut out = udp::UdpOutbox::new(counters);
     match request {
         UdpRequest::Receive => {
             let received = udp::ReceiveFrom.run(pcb, &mut out);
@@ -182,7 +182,7 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
             return UdpReply::Received(received);
         }
         UdpRequest::Connect { remote, source } => {
-            return UdpReply::Connected(udp::Connect { remote, source }.run(pcb, &mut out));
+            return UdpReply::Connected(udp::UdpConnect { remote, source }.run(pcb, &mut out));
         }
         UdpRequest::Join(membership) => return UdpReply::Joined(udp::JoinGroup(membership).run(pcb, &mut out)),
         UdpRequest::Leave(membership) => return UdpReply::Left(udp::LeaveGroup(membership).run(pcb, &mut out)),
@@ -190,7 +190,7 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::Local => return UdpReply::Local(pcb.local),
         UdpRequest::Remote => return UdpReply::Remote(pcb.remote),
         UdpRequest::TakeError => {
-            let error = udp::TakeError.run(pcb, &mut out);
+            let error = udp::UdpTakeError.run(pcb, &mut out);
             error_reported(pcb, socket, writers);
             return UdpReply::Failure(error);
         }

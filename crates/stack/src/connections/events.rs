@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use observe::{Counter, Time};
 use sync::Writers;
-use tcp::{Event, PathUpdate, TableChange};
+use tcp::{PathUpdate, TableChange, TcpEvent};
 
 use crate::attempt::{Panic, attempt};
 use crate::containment::{CONDEMNED, FaultScope};
@@ -17,7 +17,7 @@ use crate::socket::{Admitted, TcpSocket};
 pub trait Events: Place {
     /// Runs one event of one connection and performs its effects. `None`: the connection has gone.
     #[inline(always)]
-    fn run<E: Event>(
+    fn run<E: TcpEvent>(
         &mut self,
         id: &Self::Id,
         held: Self::Held,
@@ -32,7 +32,7 @@ pub trait Events: Place {
 
     /// As [`Events::run`], but a panic ends only this connection and returns `None`.
     #[inline(always)]
-    fn run_contained<E: Event>(
+    fn run_contained<E: TcpEvent>(
         &mut self,
         id: &Self::Id,
         held: Self::Held,

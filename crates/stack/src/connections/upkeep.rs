@@ -1,7 +1,7 @@
 //! Timers, changes that concern every connection of a place, and statistics.
 
 use observe::{Counter, Time};
-use tcp::Event;
+use tcp::TcpEvent;
 
 use super::events::Events;
 use crate::call::ControlRequest;
@@ -66,7 +66,7 @@ pub trait Upkeep: Place {
 
     /// Runs an event on every connection that it concerns.
     #[cold]
-    fn each<E: Event + Copy>(
+    fn each<E: TcpEvent + Copy>(
         &mut self,
         concerns: impl Fn(&Flow) -> bool,
         event: E,

@@ -11,12 +11,12 @@ use std::sync::Arc;
 
 use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, Platform, Writers};
-use tcp::{Event, Pcb};
+use tcp::{Pcb, TcpEvent};
 use udp::UdpEvent as _;
 use wire::FourTuple;
 
 use super::connection::{Connection, Connections, OwnedTable};
-use super::contents::{Contents, Moving, Share};
+use super::contents::{Contents, MovingConnection, Share};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::attempt::attempt;
@@ -30,19 +30,19 @@ use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::VacantEntry;
 use crate::timers::Wheel;
-use crate::udp_table::{Bound, Datagrams, HeldSocket, UdpTable};
+use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
 
 /// A shard of connections with its tables, timers and counters.
 pub struct Cell<P: Platform> {
     shared: Arc<Shared<P>>,
     directory: Directory<OwnedTable<P>, P>,
-    datagrams: UdpTable<Datagrams, P>,
+    datagrams: UdpTable<StoredUdpPcb, P>,
     wheel: Wheel,
     /// Buffer for the slots that are due, reused.
     due: Vec<u32>,
     counters: Counters,
     /// Where the account of its connections is kept.
-    account: Arc<CachePadded<account::Entry<P>>>,
+    account: Arc<CachePadded<account::AccountEntry<P>>>,
     /// Whether state published for other threads is written by plain stores.
     writers: Writers,
 }
@@ -78,11 +78,11 @@ impl<P: Platform> Cell<P> {
 }
 
 /// The context of a connection in a cell.
-type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::Entry<P>, Writers);
+type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers);
 
 /// Runs an event on a connection of a cell.
 #[inline(always)]
-fn work<P: Platform, E: Event>(
+fn work<P: Platform, E: TcpEvent>(
     connection: &mut Connection<P>,
     (shared, counters, account, writers): Around<'_, P>,
     event: E,
@@ -111,11 +111,11 @@ fn work<P: Platform, E: Event>(
 /// Uses a datagram socket of a cell, and enters what its queue has grown by.
 #[inline(always)]
 fn hold<P: Platform, R>(
-    Bound { socket, pcb: datagrams }: &mut Bound<Datagrams, P>,
+    Bound { socket, pcb: datagrams }: &mut Bound<StoredUdpPcb, P>,
     (shared, counters, account, writers): Around<'_, P>,
     f: impl FnOnce(HeldSocket<'_, P>) -> R,
 ) -> R {
-    let Datagrams { pcb, routes, .. } = datagrams;
+    let StoredUdpPcb { pcb, routes, .. } = datagrams;
     let result = f(HeldSocket { pcb, routes, socket, counters, shared, writers });
     shared.control().account().take_datagrams(account, datagrams.growth(), shared.control().tcp());
     result
@@ -253,20 +253,20 @@ impl<P: Platform> Place for Cell<P> {
     }
 
     fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
-        let pcb = Datagrams::new(socket.local());
+        let pcb = StoredUdpPcb::new(socket.local());
         self.datagrams.insert(socket, pcb);
     }
 
     fn unbind_socket(&mut self, name: UdpName) {
         if let Some(mut bound) = self.datagrams.remove(name) {
-            udp::Close.run(&mut bound.pcb.pcb, &mut udp::Outbox::new(&self.counters));
+            udp::UdpClose.run(&mut bound.pcb.pcb, &mut udp::UdpOutbox::new(&self.counters));
             let control = self.shared.control();
             control.account().take_datagrams(&self.account, bound.pcb.growth(), control.tcp());
         }
     }
 
     #[inline(always)]
-    fn work<E: Event>(
+    fn work<E: TcpEvent>(
         &mut self,
         slot: &u32,
         (): (),
@@ -387,7 +387,11 @@ impl<P: Platform> Cell<P> {
         for slot in self.directory.connections.slots() {
             let admission = self.directory.take_admission(slot);
             if let Some(connection) = self.directory.connections.release(slot) {
-                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), admission });
+                contents.connections.push(MovingConnection {
+                    connection,
+                    deadline: deadlines.remove(&slot),
+                    admission,
+                });
             }
         }
         contents.half_open.append(&mut self.directory.half_open.take());
@@ -404,7 +408,7 @@ impl<P: Platform> Cell<P> {
         if let Some(wheel_time) = wheel_time {
             self.wheel = Wheel::new(wheel_time);
         }
-        for Moving { connection, deadline, admission } in connections {
+        for MovingConnection { connection, deadline, admission } in connections {
             let slot = self.directory.connections.adopt(connection);
             if let Some(deadline) = deadline {
                 self.arm(&slot, deadline);

@@ -16,7 +16,7 @@ use crate::route_cache::RouteCache;
 use crate::secrets::Secrets;
 use crate::socket::TcpSocket;
 use crate::table::index::{Index, VacantEntry};
-use crate::timers::Timer;
+use crate::timers::TimerPlace;
 
 /// One connection, used by one thread at a time. The fields of look-ups come first, in the cache line in which the slab
 /// stores the owner.
@@ -25,7 +25,7 @@ pub struct Connection<P: Platform> {
     /// The keyed hash of its tuple: removal, or a move to another table, needs no second hash.
     pub(super) hash: VacantEntry,
     /// Its entry in the wheel of its cell. Connections with locks of their own keep it elsewhere.
-    pub(super) timer: Timer,
+    pub(super) timer: TimerPlace,
     pub(super) flow: Flow,
     pub(super) socket: Arc<TcpSocket<P>>,
     pub(super) route: RouteCache,
@@ -38,7 +38,7 @@ impl<P: Platform> Connection<P> {
     /// Not in a table yet, and without a timer.
     #[inline(always)]
     pub(super) fn new(hash: VacantEntry, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
-        Connection { hash, timer: Timer::UNARMED, flow, socket, route, charge: Charge::default(), pcb }
+        Connection { hash, timer: TimerPlace::UNARMED, flow, socket, route, charge: Charge::default(), pcb }
     }
 }
 
@@ -125,7 +125,7 @@ impl<P: Platform> OwnedTable<P> {
     /// # Panics
     /// If it is in another slab.
     pub(super) fn adopt(&mut self, mut connection: Detached<Connection<P>, P>) -> u32 {
-        connection.timer = Timer::UNARMED;
+        connection.timer = TimerPlace::UNARMED;
         let (flow_hash, hash) = (connection.flow.hash, connection.hash);
         let slot = self.owner.attach(connection).ok().expect("connections of one stack lie in one slab").slot;
         self.enter(slot, flow_hash, hash);

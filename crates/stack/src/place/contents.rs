@@ -12,10 +12,10 @@ use std::sync::Arc;
 use super::connection::{Connection, Connections, connections};
 use crate::bound_sockets::BoundSockets;
 use crate::flow::UdpName;
-use crate::handoff::Message;
+use crate::handoff::CellMessage;
 use crate::handshakes;
 use crate::socket::Admission;
-use crate::udp_table::{Bound, Datagrams};
+use crate::udp_table::{Bound, StoredUdpPcb};
 use observe::{CounterSnapshot, Time};
 use sync::Platform;
 use sync::slab::{Detached, Key};
@@ -29,13 +29,13 @@ pub struct Contents<P: Platform> {
     /// The slab with the connections of the stack.
     pub slab: Arc<Connections<P>>,
     /// Messages to cells that have not been run, in order.
-    pub messages: Vec<Message<P>>,
+    pub messages: Vec<CellMessage<P>>,
     /// Sums of the counters.
     pub counted: CounterSnapshot,
-    pub(super) connections: Vec<Moving<P>>,
-    pub(super) half_open: Vec<handshakes::Moving<P>>,
+    pub(super) connections: Vec<MovingConnection<P>>,
+    pub(super) half_open: Vec<handshakes::MovingHandshake<P>>,
     /// Datagram sockets with what they have queued; those of one port in the order in which they were bound.
-    pub(super) datagrams: Vec<Bound<Datagrams, P>>,
+    pub(super) datagrams: Vec<Bound<StoredUdpPcb, P>>,
     /// The sockets of which each cell has a replica.
     pub(super) bound_sockets: BoundSockets<P>,
     /// The time of the wheels: the earliest, if there were several.
@@ -43,7 +43,7 @@ pub struct Contents<P: Platform> {
 }
 
 /// A connection between two places.
-pub(super) struct Moving<P: Platform> {
+pub(super) struct MovingConnection<P: Platform> {
     pub(super) connection: Detached<Connection<P>, P>,
     /// When its entry in the wheel fires.
     pub(super) deadline: Option<Time>,
@@ -53,9 +53,9 @@ pub(super) struct Moving<P: Platform> {
 
 /// The contents for one place.
 pub(crate) struct Share<P: Platform> {
-    pub(super) connections: Vec<Moving<P>>,
-    pub(super) half_open: Vec<handshakes::Moving<P>>,
-    pub(super) datagrams: Vec<Bound<Datagrams, P>>,
+    pub(super) connections: Vec<MovingConnection<P>>,
+    pub(super) half_open: Vec<handshakes::MovingHandshake<P>>,
+    pub(super) datagrams: Vec<Bound<StoredUdpPcb, P>>,
     pub(super) bound_sockets: BoundSockets<P>,
     pub(super) wheel_time: Option<Time>,
 }

@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
 use sync::{Atomic, Guard, Lock, Ordering, Platform, Writers, class};
-use tcp::{Event, Outbox};
+use tcp::{Outbox, TcpEvent};
 use udp::{UdpEvent as _, UdpPcb};
 use wire::FourTuple;
 
 use super::connection::Connections;
-use super::contents::{Contents, Moving, NotAtRest, Share};
+use super::contents::{Contents, MovingConnection, NotAtRest, Share};
 use super::pcb::{CoupledGuard, EmitContext, HeldBeside, LockPlan, SharedPcb, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::attempt::attempt;
@@ -43,10 +43,10 @@ use crate::route_cache::RouteCache;
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::VacantEntry;
-use crate::timers::{Timer, Wheel};
-use crate::udp_table::{Bound, Datagrams, HeldSocket, Stored, UdpTable};
+use crate::timers::{TimerPlace, Wheel};
+use crate::udp_table::{Bound, HeldSocket, Stored, StoredUdpPcb, UdpTable};
 
-pub use connection::{Connection, SharedTable};
+pub use connection::{LockedConnection, SharedTable};
 
 /// When the table lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,13 +76,13 @@ pub struct Locked<P: Platform> {
 /// The wheel, and the positions of the connections' entries in it, by slot.
 struct Timers {
     wheel: Wheel,
-    of: Vec<Timer>,
+    of: Vec<TimerPlace>,
 }
 
 impl Timers {
     fn arm(&mut self, slot: u32, deadline: Time) -> u64 {
         if self.of.len() <= slot as usize {
-            self.of.resize(slot as usize + 1, Timer::UNARMED);
+            self.of.resize(slot as usize + 1, TimerPlace::UNARMED);
         }
         self.wheel.arm(&mut self.of[slot as usize], slot, deadline)
     }
@@ -98,7 +98,7 @@ impl Timers {
 type TableGuard<'a, P> = Option<Guard<'a, Directory<SharedTable<P>, P>, P, class::ConnTable>>;
 
 /// A datagram socket behind its lock.
-type LockedDatagrams<P> = Arc<Lock<Datagrams, P, class::SocketBuffer>>;
+type LockedDatagrams<P> = Arc<Lock<StoredUdpPcb, P, class::SocketBuffer>>;
 
 impl<P: Platform> Locked<P> {
     /// An empty table, and `locks` for each connection, all of the stack's lock kind.
@@ -140,7 +140,11 @@ impl<P: Platform> Locked<P> {
         for slot in slots {
             let admission = directory.take_admission(slot);
             if let Some(connection) = directory.connections.release(slot) {
-                contents.connections.push(Moving { connection, deadline: deadlines.remove(&slot), admission });
+                contents.connections.push(MovingConnection {
+                    connection,
+                    deadline: deadlines.remove(&slot),
+                    admission,
+                });
             }
         }
         contents.half_open.append(&mut directory.half_open.take());
@@ -148,7 +152,7 @@ impl<P: Platform> Locked<P> {
         contents.bound_sockets = std::mem::take(&mut directory.bound_sockets);
         drop(directory);
         contents.datagrams.extend(self.datagrams.lock().take().map(|Bound { socket, pcb }| {
-            let empty = Datagrams::new(socket.local());
+            let empty = StoredUdpPcb::new(socket.local());
             Bound { socket, pcb: std::mem::replace(&mut *pcb.lock(), empty) }
         }));
         contents.counted += &self.counters.snapshot();
@@ -164,7 +168,7 @@ impl<P: Platform> Locked<P> {
         if let Some(wheel_time) = wheel_time {
             timers.wheel = Wheel::new(wheel_time);
         }
-        for Moving { connection, deadline, admission } in connections {
+        for MovingConnection { connection, deadline, admission } in connections {
             let connection = directory.connections.adopt(self.locks, self.shared.lock_kind, connection);
             let slot = connection.key.slot;
             if let Some(deadline) = deadline {
@@ -217,7 +221,7 @@ impl<P: Platform> Locked<P> {
         Some((found, held))
     }
 
-    fn behind_lock(&self, pcb: Datagrams) -> LockedDatagrams<P> {
+    fn behind_lock(&self, pcb: StoredUdpPcb) -> LockedDatagrams<P> {
         Arc::new(Lock::ordered(self.shared.lock_kind, pcb))
     }
 
@@ -225,18 +229,18 @@ impl<P: Platform> Locked<P> {
     fn with_held<R>(
         &self,
         socket: &Arc<UdpShared<P>>,
-        datagrams: &mut Datagrams,
+        datagrams: &mut StoredUdpPcb,
         f: impl FnOnce(HeldSocket<'_, P>) -> R,
     ) -> R {
         let (counters, shared) = (self.counters.here(), &*self.shared);
-        let Datagrams { pcb, routes, .. } = datagrams;
+        let StoredUdpPcb { pcb, routes, .. } = datagrams;
         let result = f(HeldSocket { pcb, routes, socket, counters, shared, writers: Writers::Many });
         self.charge_datagrams(datagrams);
         result
     }
 
     /// Enters what the queue of a datagram socket has grown by, whose lock is held.
-    fn charge_datagrams(&self, datagrams: &mut Datagrams) {
+    fn charge_datagrams(&self, datagrams: &mut StoredUdpPcb) {
         let control = self.shared.control();
         control.account().take_datagrams(control.account().here(), datagrams.growth(), control.tcp());
     }
@@ -248,12 +252,12 @@ impl<P: Platform> Locked<P> {
 
 impl<'a, P: Platform> Place for &'a Locked<P> {
     type Platform = P;
-    type Id = Arc<Connection<P>>;
+    type Id = Arc<LockedConnection<P>>;
     type Held = TableGuard<'a, P>;
     type Missing = ();
     type Table = SharedTable<P>;
     type Layout = LockPlan;
-    const BESIDE: usize = size_of::<Connection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
+    const BESIDE: usize = size_of::<LockedConnection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
 
     fn shared(&self) -> &Arc<Shared<P>> {
         &self.shared
@@ -369,7 +373,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     }
 
     fn bind_socket(&mut self, socket: Arc<UdpShared<P>>) {
-        let pcb = self.behind_lock(Datagrams::new(socket.local()));
+        let pcb = self.behind_lock(StoredUdpPcb::new(socket.local()));
         self.datagrams.lock().insert(socket, pcb);
     }
 
@@ -377,12 +381,12 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let removed = self.datagrams.lock().remove(name);
         if let Some(bound) = removed {
             let mut datagrams = bound.pcb.lock();
-            udp::Close.run(&mut datagrams.pcb, &mut udp::Outbox::new(self.counters()));
+            udp::UdpClose.run(&mut datagrams.pcb, &mut udp::UdpOutbox::new(self.counters()));
             self.charge_datagrams(&mut datagrams);
         }
     }
 
-    fn work<E: Event>(
+    fn work<E: TcpEvent>(
         &mut self,
         connection: &Self::Id,
         held: Self::Held,
@@ -503,7 +507,7 @@ impl<P: Platform> Stored for LockedDatagrams<P> {
 struct EventLocks<'a, P: Platform> {
     table: TableGuard<'a, P>,
     place: &'a Locked<P>,
-    connection: &'a Connection<P>,
+    connection: &'a LockedConnection<P>,
 }
 
 impl<P: Platform> HeldBeside for EventLocks<'_, P> {
@@ -523,7 +527,7 @@ impl<P: Platform> HeldBeside for EventLocks<'_, P> {
 }
 
 /// Runs an event on a PCB under its locks; the table guard, if kept, is dropped during the event.
-fn pass<P: Platform, E: Event>(
+fn pass<P: Platform, E: TcpEvent>(
     (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
     mut way: EmitContext<'_, P>,
     held: &mut EventLocks<'_, P>,
@@ -543,11 +547,11 @@ fn pass<P: Platform, E: Event>(
         }
         SharedPcb::Halves(pcb, _) => {
             charge::event(&**pcb, socket);
-            event.run(&mut halves::SplitGuard { pcb, way, held }, out, now)
+            event.run(&mut halves::HalvesGuard { pcb, way, held }, out, now)
         }
         SharedPcb::Six(pcb, _) => {
             charge::event(&**pcb, socket);
-            event.run(&mut six::SplitGuard { pcb, way, held }, out, now)
+            event.run(&mut six::SixGuard { pcb, way, held }, out, now)
         }
     }
 }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, Time};
 use sync::{Platform, Writers};
-use tcp::{Event, Outbox, PathUpdate, Pcb, TableChange};
+use tcp::{Outbox, PathUpdate, Pcb, TableChange, TcpEvent};
 use wire::FourTuple;
 
 use crate::account;
@@ -92,7 +92,7 @@ pub struct Site<'a, L: Place> {
     /// How a connection is laid out here.
     pub layout: L::Layout,
     /// Where the account of its connections is kept.
-    pub(crate) account: &'a account::Entry<L::Platform>,
+    pub(crate) account: &'a account::AccountEntry<L::Platform>,
     /// See [`Cell::new`].
     pub(crate) writers: Writers,
 }
@@ -220,7 +220,7 @@ pub trait Place: Sized {
     fn unbind_socket(&mut self, name: UdpName);
 
     /// Runs an event on a connection; its segments have left for the device when this returns. `None`: it has gone.
-    fn work<E: Event>(
+    fn work<E: TcpEvent>(
         &mut self,
         id: &Self::Id,
         held: Self::Held,

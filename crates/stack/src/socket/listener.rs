@@ -13,7 +13,7 @@ use observe::Time;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use tcp::config::{ConnectionOptions, FastOpenKeys, FastOpenMode};
 use tcp::fast_open::PendingRequests;
-use tcp::handshake::{Answer, Backlog, Occupancy};
+use tcp::handshake::{Backlog, Occupancy, SynResponse};
 
 use super::TcpSocket;
 use super::readiness::{Pollable, Readiness, ReadyState};
@@ -270,11 +270,11 @@ pub enum Admitted<P: Platform> {
 
 impl<P: Platform> Admission<P> {
     /// The place that a connection holds after this answer to its SYN.
-    pub fn of(answer: Answer, listener: Arc<ListenerShared<P>>) -> Option<Self> {
+    pub fn of(answer: SynResponse, listener: Arc<ListenerShared<P>>) -> Option<Self> {
         match answer {
-            Answer::HalfOpen { .. } => Some(Admission::Handshake(listener)),
-            Answer::Early { .. } => Some(Admission::Early(listener)),
-            Answer::SynCookie => None,
+            SynResponse::HalfOpen { .. } => Some(Admission::Handshake(listener)),
+            SynResponse::Early { .. } => Some(Admission::Early(listener)),
+            SynResponse::SynCookie => None,
         }
     }
 

@@ -31,7 +31,7 @@ const CHUNK: usize = 32;
 
 /// The ready queue of one watching thread. Any thread may mark members; one thread at a time waits.
 pub struct PollSet<P: Platform> {
-    queue: Lock<Queue<P>, P>,
+    queue: Lock<ReadyQueue<P>, P>,
     /// Entries in the queue, written under its lock and readable without: a hint. A sleeper does not rely on it: an
     /// entry in an empty queue is followed by a permit for the parker, and [`PollSet::arm`] takes the lock.
     length: P::AtomicUsize,
@@ -41,17 +41,17 @@ pub struct PollSet<P: Platform> {
     doorbell: Option<P::Doorbell>,
 }
 
-struct Queue<P: Platform> {
-    members: Vec<Member<P>>,
+struct ReadyQueue<P: Platform> {
+    members: Vec<PollMember<P>>,
     /// Numbers to be given again.
     free: Vec<u32>,
-    ready: VecDeque<Number>,
+    ready: VecDeque<MemberNumber>,
     /// The set will not be read again.
     closed: bool,
 }
 
 /// A registered socket, or a place for one.
-struct Member<P: Platform> {
+struct PollMember<P: Platform> {
     socket: Option<Arc<dyn Pollable<P>>>,
     token: usize,
     generation: u32,
@@ -61,38 +61,38 @@ struct Member<P: Platform> {
 
 /// A member's name in its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Number {
+pub(crate) struct MemberNumber {
     index: u32,
     generation: u32,
 }
 
-impl Number {
+impl MemberNumber {
     /// The number of no member.
-    const NONE: Number = Number { index: u32::MAX, generation: 0 };
+    const NONE: MemberNumber = MemberNumber { index: u32::MAX, generation: 0 };
 }
 
-impl<P: Platform> Queue<P> {
+impl<P: Platform> ReadyQueue<P> {
     #[inline]
-    fn member(&mut self, number: Number) -> Option<&mut Member<P>> {
+    fn member(&mut self, number: MemberNumber) -> Option<&mut PollMember<P>> {
         self.members.get_mut(number.index as usize).filter(|member| member.generation == number.generation)
     }
 
-    fn register(&mut self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
+    fn register(&mut self, socket: Arc<dyn Pollable<P>>, token: usize) -> MemberNumber {
         let index = self.free.pop().unwrap_or(self.members.len() as u32);
         match self.members.get_mut(index as usize) {
             Some(place) => {
                 (place.socket, place.token, place.queued) = (Some(socket), token, false);
-                Number { index, generation: place.generation }
+                MemberNumber { index, generation: place.generation }
             }
             None => {
-                self.members.push(Member { socket: Some(socket), token, generation: 0, queued: false });
-                Number { index, generation: 0 }
+                self.members.push(PollMember { socket: Some(socket), token, generation: 0, queued: false });
+                MemberNumber { index, generation: 0 }
             }
         }
     }
 
     /// The member leaves; returns its reference.
-    fn deregister(&mut self, number: Number) -> Option<Arc<dyn Pollable<P>>> {
+    fn deregister(&mut self, number: MemberNumber) -> Option<Arc<dyn Pollable<P>>> {
         let member = self.member(number)?;
         member.generation = member.generation.wrapping_add(1);
         let socket = member.socket.take();
@@ -101,7 +101,7 @@ impl<P: Platform> Queue<P> {
     }
 
     #[inline]
-    fn mark(&mut self, number: Number) {
+    fn mark(&mut self, number: MemberNumber) {
         if let Some(member) = self.member(number)
             && !member.queued
         {
@@ -131,7 +131,7 @@ impl<P: Platform> PollSet<P> {
     /// The descriptor cannot be opened (the process has too many open files).
     pub fn new(pollable: bool) -> std::io::Result<Arc<Self>> {
         let doorbell = if pollable { Some(P::Doorbell::new()?) } else { None };
-        let queue = Queue { members: Vec::new(), free: Vec::new(), ready: VecDeque::new(), closed: false };
+        let queue = ReadyQueue { members: Vec::new(), free: Vec::new(), ready: VecDeque::new(), closed: false };
         Ok(Arc::new(PollSet {
             queue: Lock::new(LockKind::Blocking, LockClass::SocketBuffer, queue),
             length: P::AtomicUsize::new(0),
@@ -163,7 +163,7 @@ impl<P: Platform> PollSet<P> {
 
     /// Makes `socket` a member that is reported under `token`, until [`PollSet::deregister`]. Does nothing on a closed
     /// set.
-    pub(super) fn register(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> Number {
+    pub(super) fn register(&self, socket: Arc<dyn Pollable<P>>, token: usize) -> MemberNumber {
         let mut queue = self.queue.lock();
         if !queue.closed {
             return queue.register(socket, token);
@@ -171,17 +171,17 @@ impl<P: Platform> PollSet<P> {
         // Dropped with the lock released: dropping the last reference to a socket may run much code.
         drop(queue);
         drop(socket);
-        Number::NONE
+        MemberNumber::NONE
     }
 
     /// The member leaves; its entry in the queue is skipped.
-    pub(super) fn deregister(&self, number: Number) {
+    pub(super) fn deregister(&self, number: MemberNumber) {
         let socket = self.queue.lock().deregister(number);
         drop(socket);
     }
 
     /// Edges of these members, under one lock. Their bits were set before.
-    pub(crate) fn mark_all(&self, numbers: &[Number]) {
+    pub(crate) fn mark_all(&self, numbers: &[MemberNumber]) {
         let mut queue = self.queue.lock();
         let first = queue.ready.is_empty();
         numbers.iter().for_each(|number| queue.mark(*number));

@@ -17,7 +17,7 @@ use std::time::Duration;
 use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Writers};
 pub use tcp::Readiness;
 
-use super::poll::{Number, PollSet};
+use super::poll::{MemberNumber, PollSet};
 use crate::attempt::attempt;
 
 /// A thread sleeps on the word.
@@ -52,28 +52,28 @@ pub struct ReadyState<P: Platform> {
     own: P::AtomicU32,
     /// Its owner's; see [`ReadyState::with_owner_word`].
     owner_word: u32,
-    first: OnceLock<Place<P>>,
+    first: OnceLock<PollPlace<P>>,
     later: OnceBox<Lock<Option<Registration<P>>, P>>,
 }
 
 /// A poll set, and the socket's number there.
-struct Place<P: Platform> {
+struct PollPlace<P: Platform> {
     set: Arc<PollSet<P>>,
-    number: Number,
+    number: MemberNumber,
 }
 
 /// The receiver of a readiness edge; see [`ReadyState::rise`].
-pub(crate) enum Waiter<'a, P: Platform> {
+pub(crate) enum ReadinessWaiter<'a, P: Platform> {
     /// No waiter and no watch.
     None,
     /// Mark this number in this set.
-    Member(&'a Arc<PollSet<P>>, Number),
+    Member(&'a Arc<PollSet<P>>, MemberNumber),
     /// Other waiters: [`ReadyState::tell`].
     Other,
 }
 
 enum Registration<P: Platform> {
-    Poll(Place<P>),
+    Poll(PollPlace<P>),
     Watch(Arc<dyn Watch>),
 }
 
@@ -154,9 +154,9 @@ impl<P: Platform> ReadyState<P> {
     /// As [`ReadyState::raise`], by a thread that with [`Writers::One`] is the only one to set and clear bits.
     pub fn raise_as(&self, bits: Readiness, writers: Writers) {
         match self.rise(bits, writers) {
-            Waiter::None => {}
-            Waiter::Member(set, number) => set.mark_all(&[number]),
-            Waiter::Other => self.tell(bits),
+            ReadinessWaiter::None => {}
+            ReadinessWaiter::Member(set, number) => set.mark_all(&[number]),
+            ReadinessWaiter::Other => self.tell(bits),
         }
     }
 
@@ -181,17 +181,19 @@ impl<P: Platform> ReadyState<P> {
     /// Sets `bits` and returns the receiver to notify once no guard is held. Phase *inside*: with [`Writers::One`] no
     /// other thread uses the connection or its cell.
     #[inline]
-    pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> Waiter<'_, P> {
+    pub(crate) fn rise(&self, bits: Readiness, writers: Writers) -> ReadinessWaiter<'_, P> {
         let seen = match writers {
             Writers::One => self.set_plainly(bits),
             Writers::Many => self.set(bits),
         };
         if seen & (POLLED | WAITING) == 0 {
-            return Waiter::None;
+            return ReadinessWaiter::None;
         }
         match self.first.get() {
-            Some(place) if seen & (POLLED | MOVED | WAITING) == POLLED => Waiter::Member(&place.set, place.number),
-            _ => Waiter::Other,
+            Some(place) if seen & (POLLED | MOVED | WAITING) == POLLED => {
+                ReadinessWaiter::Member(&place.set, place.number)
+            }
+            _ => ReadinessWaiter::Other,
         }
     }
 
@@ -336,7 +338,7 @@ impl<P: Platform> ReadyState<P> {
     /// at once. The set keeps `owner` until the registration ends or the set closes.
     pub fn register<S: Pollable<P>>(&self, owner: &Arc<S>, set: &Arc<PollSet<P>>, token: usize) {
         let number = set.register(owner.clone(), token);
-        let place = Place { set: set.clone(), number };
+        let place = PollPlace { set: set.clone(), number };
         let refused =
             if self.word.load(Ordering::Acquire) & MOVED == 0 { self.first.set(place).err() } else { Some(place) };
         let old = match refused {
@@ -376,7 +378,7 @@ impl<P: Platform> ReadyState<P> {
 
     /// The registration `before` has ended, and so has the first.
     fn leave(&self, before: Option<Registration<P>>) {
-        if let Some(Registration::Poll(Place { set, number })) = before {
+        if let Some(Registration::Poll(PollPlace { set, number })) = before {
             set.deregister(number);
         }
         if let Some(place) = self.first.get() {

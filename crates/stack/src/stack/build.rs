@@ -19,14 +19,14 @@ use wire::ethernet::MacAddr;
 use super::{Core, Stack, StackConfig};
 use crate::addresses::Addressing;
 use crate::alarm::Alarms;
-use crate::arch::running::{Running, Slot};
+use crate::arch::running::{ArchitectureSlot, Running};
 use crate::arch::select::{self, Architecture, ThreadConfig};
 use crate::deferred::DeferredEffects;
-use crate::interface::{Interface, Port, Ports};
+use crate::interface::{Port, Ports, StackInterface};
 use crate::loopback;
 use crate::place::Contents;
 use crate::ports;
-use crate::rx::{Driver, Source};
+use crate::rx::{Driver, RxSource};
 use crate::secrets::Secrets;
 use crate::shared::{Settings, Shared};
 
@@ -60,7 +60,7 @@ pub struct InterfaceOverPorts {
 
 /// Why a stack cannot be built.
 #[derive(Debug)]
-pub enum BuildError {
+pub enum StackError {
     /// The device returned no queues: it is already in use.
     NoQueues(String),
     /// An interface names a device, by its index in the list, that does not exist or that another interface has.
@@ -73,21 +73,21 @@ pub enum BuildError {
     NullLock(Architecture),
 }
 
-impl fmt::Display for BuildError {
+impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::NoQueues(name) => {
+            StackError::NoQueues(name) => {
                 write!(f, "device {name} has no queue left: it already belongs to another stack; open it again")
             }
-            BuildError::Port(port) => {
+            StackError::Port(port) => {
                 write!(f, "device {port} is not there to be used: name each device of the list once, counted from 0")
             }
-            BuildError::Framing(port) => write!(
+            StackError::Framing(port) => write!(
                 f,
                 "device {port} cannot share an interface with the others: all carry Ethernet frames, or all bare packets"
             ),
-            BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
-            BuildError::NullLock(arch) => write!(
+            StackError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
+            StackError::NullLock(arch) => write!(
                 f,
                 "the null lock excludes no thread, and {arch} shares its locks between threads: choose another lock kind"
             ),
@@ -95,21 +95,21 @@ impl fmt::Display for BuildError {
     }
 }
 
-impl std::error::Error for BuildError {}
+impl std::error::Error for StackError {}
 
 /// Receive queues by the driver that polls them.
-type Sources<P> = Vec<Vec<Source<P>>>;
+type DriverQueues<P> = Vec<Vec<RxSource<P>>>;
 
 impl<P: Platform> Stack<P> {
     /// Builds a stack of interfaces with one device each, and one driver for each queue pair of the device with the
     /// most; see [`Driver`].
     ///
     /// # Errors
-    /// See [`BuildError`].
+    /// See [`StackError`].
     pub fn build(
         config: StackConfig<P>,
         interfaces: Vec<InterfaceConfig>,
-    ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
+    ) -> Result<(Stack<P>, Vec<Driver<P>>), StackError> {
         let (mut devices, mut over) = (Vec::new(), Vec::new());
         for InterfaceConfig { device, addresses, gateways, addressing } in interfaces {
             over.push(InterfaceOverPorts { ports: vec![devices.len()], addresses, gateways, addressing });
@@ -121,15 +121,15 @@ impl<P: Platform> Stack<P> {
     /// The same for devices and interfaces over them. Frames from a device without an interface are dropped.
     ///
     /// # Errors
-    /// See [`BuildError`].
+    /// See [`StackError`].
     pub fn build_over_ports(
         mut config: StackConfig<P>,
         devices: Vec<Box<dyn Device>>,
         interfaces: Vec<InterfaceOverPorts>,
-    ) -> Result<(Stack<P>, Vec<Driver<P>>), BuildError> {
+    ) -> Result<(Stack<P>, Vec<Driver<P>>), StackError> {
         let single_thread = config.arch.properties().single_thread;
         if config.lock_kind == LockKind::Null && !single_thread {
-            return Err(BuildError::NullLock(config.arch));
+            return Err(StackError::NullLock(config.arch));
         }
         let key = devices.first().and_then(|device| device.capabilities().rss_key);
         let key = key.unwrap_or(wire::rss::SYMMETRIC_KEY);
@@ -148,7 +148,7 @@ impl<P: Platform> Stack<P> {
         }
         let view = loopback::view(built.len());
         machines.push((Addressing::default(), Autoconf::fixed(view.clone(), secrets.timing_seed(built.len()))));
-        built.push(Interface::new(view, vec![ports.iter().len() - 1]));
+        built.push(StackInterface::new(view, vec![ports.iter().len() - 1]));
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
         let workers = config.cpus.max(1);
         let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
@@ -159,9 +159,9 @@ impl<P: Platform> Stack<P> {
         let shared = Shared::new(settings, (built, ports), routes, machines);
         let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, staffing, Contents::empty());
-        let running = Arc::new(Slot::new(Running { active, arch: config.arch, version: 0 }));
+        let running = Arc::new(ArchitectureSlot::new(Running { active, arch: config.arch, version: 0 }));
         let (switching, datagrams) = (P::AtomicBool::new(false), P::AtomicU32::new(0));
-        let core = Core { shared, running, switching, staffing, ports: ports::Ports::default(), datagrams, rss };
+        let core = Core { shared, running, switching, staffing, ports: ports::PortNumbers::default(), datagrams, rss };
         let stack = Stack { core: Arc::new(core) };
         let mut deferred = DeferredEffects::default();
         let shared = &stack.core.shared;
@@ -187,27 +187,28 @@ impl<P: Platform> Stack<P> {
 fn open_ports<P: Platform>(
     devices: Vec<Box<dyn Device>>,
     interfaces: &[InterfaceOverPorts],
-) -> Result<(Vec<Port<P>>, Sources<P>), BuildError> {
+) -> Result<(Vec<Port<P>>, DriverQueues<P>), StackError> {
     let mut interface_of = vec![None; devices.len()];
     for (index, interface) in interfaces.iter().enumerate() {
         for port in &interface.ports {
             match interface_of.get_mut(*port) {
                 Some(owner @ None) => *owner = Some(index),
-                _ => return Err(BuildError::Port(*port)),
+                _ => return Err(StackError::Port(*port)),
             }
         }
     }
-    let (mut ports, mut sources, mut queues): (Vec<Port<P>>, Sources<P>, usize) = (Vec::new(), vec![Vec::new()], 0);
+    let (mut ports, mut sources, mut queues): (Vec<Port<P>>, DriverQueues<P>, usize) =
+        (Vec::new(), vec![Vec::new()], 0);
     for (port, (mut device, interface)) in devices.into_iter().zip(interface_of).enumerate() {
         let (opened, receivers) = Port::open(&mut *device, LockKind::Blocking, queues)
-            .ok_or_else(|| BuildError::NoQueues(device.name().to_owned()))?;
+            .ok_or_else(|| StackError::NoQueues(device.name().to_owned()))?;
         let framing = opened.capabilities().framing;
         queues += receivers.len();
         for (driver, queue) in receivers.into_iter().enumerate() {
             if sources.len() <= driver {
                 sources.push(Vec::new());
             }
-            sources[driver].push(Source { port, interface, framing, inspected: None, queue });
+            sources[driver].push(RxSource { port, interface, framing, inspected: None, queue });
         }
         ports.push(opened);
     }
@@ -220,7 +221,7 @@ fn add_loopback<P: Platform>(
     drivers: usize,
     rss_key: [u8; 40],
     alarms: &Arc<Alarms<P>>,
-) -> Vec<loopback::Receiver<P>> {
+) -> Vec<loopback::LoopbackReceiver<P>> {
     let queues = ports.iter().map(|port| port.queues().len()).sum();
     let (port, receivers) = loopback::open(drivers, rss_key, queues, alarms);
     ports.push(port);
@@ -228,12 +229,12 @@ fn add_loopback<P: Platform>(
 }
 
 /// The link properties of an interface over these ports: framing, hardware address and MTU.
-fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> Result<(Framing, MacAddr, usize), BuildError> {
+fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> Result<(Framing, MacAddr, usize), StackError> {
     let capabilities = || numbers.iter().map(|port| ports[*port].capabilities());
     let mac = capabilities().next().map_or(MacAddr::UNSPECIFIED, |first| first.mac);
     let framing = capabilities().next().map_or(Framing::Ethernet, |first| first.framing);
     if let Some(other) = numbers.iter().find(|port| ports[**port].capabilities().framing != framing) {
-        return Err(BuildError::Framing(*other));
+        return Err(StackError::Framing(*other));
     }
     Ok((framing, mac, capabilities().map(|capabilities| capabilities.mtu).min().unwrap_or(MTU_WITHOUT_PORT)))
 }
@@ -243,7 +244,7 @@ fn build_interface<P: Platform>(
     ports: &Ports<P>,
     (index, seed): (usize, u64),
     routes: &mut RouteTable,
-) -> Result<(Interface<P>, (Addressing, Autoconf)), BuildError> {
+) -> Result<(StackInterface<P>, (Addressing, Autoconf)), StackError> {
     let InterfaceOverPorts { ports: numbers, addresses, gateways, addressing } = config;
     let (framing, mac, mtu) = link_of(ports, &numbers)?;
     let mut view = match framing {
@@ -251,7 +252,7 @@ fn build_interface<P: Platform>(
         Framing::Packet => InterfaceView::without_link(index as u16, mtu),
     };
     for (address, prefix) in &addresses {
-        view.add_address(*address, *prefix).map_err(|error| BuildError::Address(*address, error))?;
+        view.add_address(*address, *prefix).map_err(|error| StackError::Address(*address, error))?;
     }
     // Without a link no other host can have the same address, and no router can be heard.
     let autoconf = if addressing.is_checked() && framing == Framing::Ethernet {
@@ -273,5 +274,5 @@ fn build_interface<P: Platform>(
     for gateway in gateways {
         routes.insert_default(gateway, index as u16);
     }
-    Ok((Interface::new(view, numbers), (addressing, autoconf)))
+    Ok((StackInterface::new(view, numbers), (addressing, autoconf)))
 }

@@ -138,7 +138,7 @@ impl<P: Platform> Stack<P> {
     ///
     /// # Errors
     /// See [`udp::ReceiveError`]; `WouldBlock` has cleared the readiness.
-    pub fn receive_udp(&self, socket: &UdpShared<P>) -> Result<udp::Datagram, udp::ReceiveError> {
+    pub fn receive_udp(&self, socket: &UdpShared<P>) -> Result<udp::ReceivedDatagram, udp::ReceiveError> {
         // A readable socket has its bit set: without it no call is made.
         if !socket.ready.get().contains(Readiness::READABLE) {
             return Err(udp::ReceiveError::WouldBlock);

@@ -25,7 +25,7 @@ use crate::arch::running::Running;
 use crate::arch::select::{self, Architecture};
 use crate::call::Reply;
 use crate::deferred::DeferredEffects;
-use crate::handoff::Message;
+use crate::handoff::CellMessage;
 use crate::place::Contents;
 
 /// The most switches of one stack: each leaves some kilobytes for each cell of the old architecture.
@@ -117,27 +117,27 @@ impl<P: Platform> Stack<P> {
     }
 
     /// Runs a message that the old architecture had queued.
-    fn deliver(&self, message: Message<P>) {
+    fn deliver(&self, message: CellMessage<P>) {
         let Stack { core } = self;
         let (active, now) = (self.active(), core.shared.clock().now());
         match message {
-            Message::Ingress(mut ingress) => {
+            CellMessage::Ingress(mut ingress) => {
                 let mut deferred = DeferredEffects::default();
                 active.post(&mut ingress, now, &mut deferred);
                 deferred.flush(core.shared.links());
                 active.end_of_batch(&mut deferred);
             }
-            Message::Call(target, mut call, asker) => {
+            CellMessage::Call(target, mut call, asker) => {
                 let mut reply = Reply::Gone;
                 active.call(&target, &mut call, &mut reply);
                 asker.answer(reply);
             }
-            Message::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(active.udp(&mut call)))),
-            Message::Control(change, asker) => {
+            CellMessage::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(active.udp(&mut call)))),
+            CellMessage::Control(change, asker) => {
                 active.control(change);
                 asker.answer(Reply::Done);
             }
-            Message::StackStats(asker) => asker.answer(Reply::StackStats(Box::new(active.stats()))),
+            CellMessage::StackStats(asker) => asker.answer(Reply::StackStats(Box::new(active.stats()))),
         }
     }
 }

@@ -75,7 +75,7 @@ impl<P: Platform> Egress<P> {
     /// valid, no table is read; otherwise it is updated.
     pub(crate) fn send_datagram(
         &self,
-        datagram: udp::Outgoing,
+        datagram: udp::OutgoingDatagram,
         known: &mut RouteCache,
         hash: u32,
         counters: &Counters,
@@ -83,7 +83,7 @@ impl<P: Platform> Egress<P> {
     ) {
         // Read before the tables, so that a change in between makes the result stale.
         let generation = self.routes.generation();
-        let udp::Outgoing { mut buf, src, dst, tos, ttl } = datagram;
+        let udp::OutgoingDatagram { mut buf, src, dst, tos, ttl } = datagram;
         if let Some(interface) = known.leaves_by(generation).and_then(|port| self.links.interface_of(port))
             && let Some(link) = &known.link
             && let Some(port) = self.links.port_of(interface, hash)

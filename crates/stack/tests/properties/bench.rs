@@ -9,7 +9,7 @@ use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, TcpSocket};
-use sync::walk::{Step, record};
+use sync::walk::{WalkStep, record};
 use sync::{LockKind, Platform};
 use testbed::frames::{Ends, ISS, Segment, neighbour_solicitation, tcp_of};
 use testbed::limit::HANG;
@@ -225,7 +225,7 @@ impl Bench {
     }
 
     /// The receive thread's walk for one batch.
-    pub fn walk(&mut self, frames: &[Vec<u8>]) -> Vec<Step> {
+    pub fn walk(&mut self, frames: &[Vec<u8>]) -> Vec<WalkStep> {
         frames.iter().for_each(|frame| self.put(frame));
         record(|| self.driver.poll()).1
     }

@@ -7,7 +7,7 @@ use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::Architecture;
 use sync::LockClass::{self, *};
-use sync::walk::{Step, record};
+use sync::walk::{WalkStep, record};
 use testbed::frames::{Datagram, Ends};
 
 use crate::bench::Bench;
@@ -15,10 +15,10 @@ use crate::bench::Bench;
 const PORT: u16 = 53;
 
 /// The locks that a walk takes, except those of IP and of the device.
-fn locks(steps: &[Step]) -> Vec<LockClass> {
+fn locks(steps: &[WalkStep]) -> Vec<LockClass> {
     let of_ip = |class: &LockClass| matches!(class, Routes | Neighbours | DeviceTx);
     let taken = steps.iter().filter_map(|step| match step {
-        Step::Take(class) => Some(*class),
+        WalkStep::Take(class) => Some(*class),
         _ => None,
     });
     taken.filter(|class| !of_ip(class)).collect()

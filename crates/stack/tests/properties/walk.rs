@@ -2,7 +2,7 @@
 //! woke others.
 
 use sync::LockClass;
-use sync::walk::Step;
+use sync::walk::WalkStep;
 
 use crate::scene::WAKES;
 
@@ -36,20 +36,20 @@ fn counts(class: LockClass) -> bool {
 }
 
 /// The moments of a walk.
-pub fn moments(steps: &[Step]) -> Vec<Moment> {
+pub fn moments(steps: &[WalkStep]) -> Vec<Moment> {
     let mut held: Vec<LockClass> = Vec::new();
     let mut moments = Vec::new();
     for step in steps {
         let what = match step {
-            Step::Take(class) if counts(*class) => What::Takes(*class),
-            Step::Release(class) if counts(*class) => {
+            WalkStep::Take(class) if counts(*class) => What::Takes(*class),
+            WalkStep::Release(class) if counts(*class) => {
                 let place = held.iter().rposition(|other| other == class).expect("a lock that was taken");
                 held.remove(place);
                 What::Releases(*class)
             }
-            Step::Note { text, .. } if *text == WAKES => What::Wakes,
-            Step::Note { text, .. } if text.starts_with("runs the event") => What::Runs,
-            Step::HandOff => What::HandsOver,
+            WalkStep::Note { text, .. } if *text == WAKES => What::Wakes,
+            WalkStep::Note { text, .. } if text.starts_with("runs the event") => What::Runs,
+            WalkStep::HandOff => What::HandsOver,
             _ => continue,
         };
         moments.push(Moment { what, held: held.clone() });

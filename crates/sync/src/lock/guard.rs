@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::Lock;
 use crate::lock_class::class;
-use crate::lock_order::{self, Index};
+use crate::lock_order::{self, LockIndex};
 use crate::platform::model_is_over;
 use crate::{CellLike, Platform, Real, profile};
 
@@ -16,7 +16,7 @@ use crate::{CellLike, Platform, Real, profile};
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard<'a, T, P: Platform = Real, C = class::Unstated> {
     pub(crate) lock: &'a Lock<T, P, C>,
-    pub(crate) index: Index,
+    pub(crate) index: LockIndex,
     /// When the lock was obtained, if it is timed; 0 if not.
     since: u64,
     _stays_on_its_thread: PhantomData<*const ()>,
@@ -28,7 +28,7 @@ unsafe impl<T: Sync, P: Platform, C> Sync for Guard<'_, T, P, C> {}
 impl<'a, T, P: Platform, C> Guard<'a, T, P, C> {
     /// Wraps a lock that the caller has just obtained, and counts it.
     #[inline(always)]
-    pub(super) fn enter(lock: &'a Lock<T, P, C>, index: Index) -> Self {
+    pub(super) fn enter(lock: &'a Lock<T, P, C>, index: LockIndex) -> Self {
         lock_order::acquired::<P>(lock.class, index);
         if let Some(counters) = P::lock_counters() {
             counters.acquired(lock.class);

@@ -26,7 +26,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::lock_class::{Before, Class, class};
-use crate::lock_order::{self, Index};
+use crate::lock_order::{self, LockIndex};
 use crate::{CellLike, LockClass, Platform, Real, profile};
 
 /// The algorithms alone, without value, class or counting.
@@ -244,7 +244,7 @@ impl<T, P: Platform, C> Lock<T, P, C> {
     }
 
     #[inline]
-    fn acquire(&self, index: Index) -> Guard<'_, T, P, C> {
+    fn acquire(&self, index: LockIndex) -> Guard<'_, T, P, C> {
         lock_order::waiting::<P>(self.class, index);
         if !self.raw.try_lock() {
             self.wait();

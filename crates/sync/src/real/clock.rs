@@ -23,17 +23,17 @@ const CLOSE: u64 = 1_000;
 /// Nanoseconds per cycle, in units of 2^-32; 0: unknown, or not to be used.
 static RATE: AtomicU64 = AtomicU64::new(0);
 /// The first reading, if the counter can be trusted.
-static FIRST: OnceLock<Option<Reading>> = OnceLock::new();
+static FIRST: OnceLock<Option<ClockReading>> = OnceLock::new();
 
 /// Counter and kernel's clock at one moment.
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     cycles: u64,
     nanos: u64,
 }
 
 thread_local! {
-    static LATEST: Cell<Reading> = const { Cell::new(Reading { cycles: 0, nanos: 0 }) };
+    static LATEST: Cell<ClockReading> = const { Cell::new(ClockReading { cycles: 0, nanos: 0 }) };
 }
 
 /// Nanoseconds of the monotonic clock.
@@ -51,18 +51,18 @@ pub(super) fn now() -> u64 {
 
 /// Reads the kernel's clock, and never returns less than this thread may have read before.
 #[cold]
-fn ask_again(latest: Reading, rate: u64) -> u64 {
+fn ask_again(latest: ClockReading, rate: u64) -> u64 {
     let told_at_most = if latest.cycles == 0 { 0 } else { latest.nanos + ((HORIZON * rate) >> 32) };
     match both() {
         Ok(both) => {
             let nanos = both.nanos.max(told_at_most);
-            LATEST.set(Reading { nanos, ..both });
+            LATEST.set(ClockReading { nanos, ..both });
             nanos
         }
         // Stored as expired: the next call reads the kernel's clock again, and never returns less than this reading.
         Err(nanos) => {
             let nanos = nanos.max(told_at_most);
-            LATEST.set(Reading { nanos: nanos.saturating_sub((HORIZON * rate) >> 32), ..latest });
+            LATEST.set(ClockReading { nanos: nanos.saturating_sub((HORIZON * rate) >> 32), ..latest });
             nanos
         }
     }
@@ -86,11 +86,11 @@ fn without_rate() -> u64 {
 }
 
 /// Counter and kernel's clock at one moment; only the kernel's if the thread was interrupted between the two.
-fn both() -> Result<Reading, u64> {
+fn both() -> Result<ClockReading, u64> {
     let before = counter();
     let nanos = kernel();
     let width = counter().wrapping_sub(before);
-    if width <= CLOSE { Ok(Reading { cycles: before + width / 2, nanos }) } else { Err(nanos) }
+    if width <= CLOSE { Ok(ClockReading { cycles: before + width / 2, nanos }) } else { Err(nanos) }
 }
 
 /// Whether the kernel itself keeps time by the counter: then it is constant, and the same on all processors.
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn an_old_reading_is_not_gone_back_behind() {
         let (cycles, nanos) = (counter(), kernel() + 5_000_000);
-        let ahead = Reading { cycles: cycles.wrapping_sub(2 * HORIZON).max(1), nanos };
+        let ahead = ClockReading { cycles: cycles.wrapping_sub(2 * HORIZON).max(1), nanos };
         let first = ask_again(ahead, 1 << 31);
         assert!(first >= nanos, "the kernel is behind what was told");
         assert!(ask_again(LATEST.get(), 1 << 31) >= first);

@@ -49,13 +49,13 @@ pub(super) fn counters() -> Option<&'static ThreadCounters> {
     if known.is_some() { known } else { introduce().counters }
 }
 
-struct Numbers {
+struct IndexAllocator {
     /// Lowest first, so that numbers stay dense.
     returned: BinaryHeap<Reverse<usize>>,
     next: usize,
 }
 
-static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { returned: BinaryHeap::new(), next: 0 });
+static NUMBERS: Mutex<IndexAllocator> = Mutex::new(IndexAllocator { returned: BinaryHeap::new(), next: 0 });
 
 #[cold]
 fn introduce() -> Current {

@@ -19,14 +19,14 @@ use std::time::Duration;
 use std::{hint, io, mem, ptr, thread};
 
 use crate::lock_order::HeldLocks;
-use crate::profile::{Table, ThreadCounters};
+use crate::profile::{ProfileTable, ThreadCounters};
 use crate::{CellLike, Platform, ThreadClass};
 
 /// The machine the process runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Real;
 
-static PROFILE: Table<Real> = Table::new();
+static PROFILE: ProfileTable<Real> = ProfileTable::new();
 
 thread_local! {
     static HELD: HeldLocks = const { HeldLocks::new() };
@@ -89,7 +89,7 @@ impl Real {
     }
 
     /// The lock profile of the process.
-    pub(crate) fn profile() -> &'static Table<Real> {
+    pub(crate) fn profile() -> &'static ProfileTable<Real> {
         &PROFILE
     }
 }

@@ -24,13 +24,13 @@ use super::{Full, slots};
 use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, CellLike, Platform, Real};
 
-struct Slot<T, P: Platform> {
+struct RingSlot<T, P: Platform> {
     turn: P::AtomicUsize,
     value: P::Cell<MaybeUninit<T>>,
 }
 
 /// The consumer's words, on lines that no producer touches.
-struct Consumer<P: Platform> {
+struct ConsumerLine<P: Platform> {
     head: P::AtomicUsize,
     claimed: P::AtomicBool,
 }
@@ -38,8 +38,8 @@ struct Consumer<P: Platform> {
 /// See the head of this file.
 pub struct Mpsc<T, P: Platform = Real> {
     tail: CachePadded<P::AtomicUsize>,
-    consumer: CachePadded<Consumer<P>>,
-    slots: Box<[Slot<T, P>]>,
+    consumer: CachePadded<ConsumerLine<P>>,
+    slots: Box<[RingSlot<T, P>]>,
     mask: usize,
 }
 
@@ -57,10 +57,13 @@ impl<T, P: Platform> Mpsc<T, P> {
     pub fn new(capacity: usize) -> Self {
         // With one slot, "full" (p + 1) and "free for the next round" (p + slots) would be the same number.
         let count = slots(capacity).max(2);
-        let slot = |p| Slot { turn: P::AtomicUsize::new(p), value: P::Cell::new(MaybeUninit::uninit()) };
+        let slot = |p| RingSlot { turn: P::AtomicUsize::new(p), value: P::Cell::new(MaybeUninit::uninit()) };
         Self {
             tail: CachePadded::new(P::AtomicUsize::new(0)),
-            consumer: CachePadded::new(Consumer { head: P::AtomicUsize::new(0), claimed: P::AtomicBool::new(false) }),
+            consumer: CachePadded::new(ConsumerLine {
+                head: P::AtomicUsize::new(0),
+                claimed: P::AtomicBool::new(false),
+            }),
             slots: (0..count).map(slot).collect(),
             mask: count - 1,
         }

@@ -19,7 +19,7 @@ use super::{Full, slots};
 use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, CellLike, Platform, Real};
 
-struct Shared<T, P: Platform> {
+struct RingShared<T, P: Platform> {
     head: CachePadded<P::AtomicUsize>,
     tail: CachePadded<P::AtomicUsize>,
     slots: Box<[P::Cell<MaybeUninit<T>>]>,
@@ -28,13 +28,13 @@ struct Shared<T, P: Platform> {
 
 // SAFETY: a slot is used by one side at a time, handed over with Release and Acquire: values only move between threads,
 // which is what `T: Send` allows.
-unsafe impl<T: Send, P: Platform> Sync for Shared<T, P> {}
+unsafe impl<T: Send, P: Platform> Sync for RingShared<T, P> {}
 // SAFETY: as above.
-unsafe impl<T: Send, P: Platform> Send for Shared<T, P> {}
+unsafe impl<T: Send, P: Platform> Send for RingShared<T, P> {}
 
 /// The end that pushes.
 pub struct Producer<T, P: Platform = Real> {
-    ring: Arc<Shared<T, P>>,
+    ring: Arc<RingShared<T, P>>,
     tail: usize,
     /// The consumer's position at the last read: at or behind the current one.
     head_seen: usize,
@@ -42,7 +42,7 @@ pub struct Producer<T, P: Platform = Real> {
 
 /// The end that pops.
 pub struct Consumer<T, P: Platform = Real> {
-    ring: Arc<Shared<T, P>>,
+    ring: Arc<RingShared<T, P>>,
     head: usize,
     /// The producer's position at the last read: at or behind the current one.
     tail_seen: usize,
@@ -54,7 +54,7 @@ pub struct Consumer<T, P: Platform = Real> {
 /// If `capacity` is 0.
 pub fn channel<T: Send, P: Platform>(capacity: usize) -> (Producer<T, P>, Consumer<T, P>) {
     let count = slots(capacity);
-    let ring = Arc::new(Shared {
+    let ring = Arc::new(RingShared {
         head: CachePadded::new(P::AtomicUsize::new(0)),
         tail: CachePadded::new(P::AtomicUsize::new(0)),
         slots: (0..count).map(|_| P::Cell::new(MaybeUninit::uninit())).collect(),
@@ -63,7 +63,7 @@ pub fn channel<T: Send, P: Platform>(capacity: usize) -> (Producer<T, P>, Consum
     (Producer { ring: ring.clone(), tail: 0, head_seen: 0 }, Consumer { ring, head: 0, tail_seen: 0 })
 }
 
-impl<T, P: Platform> Shared<T, P> {
+impl<T, P: Platform> RingShared<T, P> {
     fn capacity(&self) -> usize {
         self.mask + 1
     }
@@ -225,7 +225,7 @@ impl<T, P: Platform> Consumer<T, P> {
     }
 }
 
-impl<T, P: Platform> Drop for Shared<T, P> {
+impl<T, P: Platform> Drop for RingShared<T, P> {
     fn drop(&mut self) {
         if model_is_over::<P>() {
             return;

@@ -13,7 +13,7 @@ use core::time::Duration;
 use observe::Time;
 
 use super::hystart::HyStart;
-use super::{Acked, Window};
+use super::{Acked, CongestionWindow};
 
 /// beta_cubic = 7/10: the share of the flight kept after a loss (section 4.6).
 const BETA: (u64, u64) = (7, 10);
@@ -55,7 +55,7 @@ pub(super) struct Cubic {
 
 impl Cubic {
     /// The threshold after a loss with `flight` bytes outstanding, without its lower bound (sections 4.6 and 4.7).
-    pub(super) fn threshold(&mut self, window: &Window, flight: u32) -> u32 {
+    pub(super) fn threshold(&mut self, window: &CongestionWindow, flight: u32) -> u32 {
         self.w_max = if window.cwnd < self.w_max { scaled(window.cwnd, FAST_CONVERGENCE) } else { window.cwnd };
         self.cwnd_prior = window.cwnd;
         self.end_epoch();
@@ -92,7 +92,7 @@ impl Cubic {
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.2
     //# An endpoint MAY implement such alternative algorithms provided that the algorithms are conformant with the TCP
     //# specifications from the IETF Standards Track as described in RFC 2914, RFC 5033 [7], and RFC 8961 [15] (MAY-18).
-    pub(super) fn grow(&mut self, window: &mut Window, ack: &Acked) {
+    pub(super) fn grow(&mut self, window: &mut CongestionWindow, ack: &Acked) {
         let now = millis(ack.now);
         if !self.running {
             self.begin_epoch(window, now);
@@ -117,7 +117,7 @@ impl Cubic {
         window.set_cwnd(cwnd.saturating_add((earned / u64::from(cwnd)) as u32));
     }
 
-    fn begin_epoch(&mut self, window: &mut Window, now: u32) {
+    fn begin_epoch(&mut self, window: &mut CongestionWindow, now: u32) {
         if self.w_max <= window.cwnd {
             self.w_max = window.cwnd;
             self.k = 0;
@@ -133,7 +133,7 @@ impl Cubic {
     }
 
     /// W_est += alpha * segments_acked / cwnd segments (section 4.3).
-    fn grow_estimate(&mut self, window: &Window, acked: u32) {
+    fn grow_estimate(&mut self, window: &CongestionWindow, acked: u32) {
         let alpha = if self.w_est >= self.cwnd_prior { ALPHA_UNIT } else { ALPHA };
         let unit = ALPHA_UNIT * u64::from(window.cwnd);
         // An acknowledgement of more than a window, which slow start can leave, counts as one window.

@@ -25,7 +25,7 @@ pub(super) const LEAST_WINDOW: u32 = 16;
 
 /// The conclusion from a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum DelayVerdict {
     /// Slow start at full pace.
     Grow,
     /// Conservative slow start.
@@ -53,7 +53,7 @@ impl HyStart {
     /// A round-trip time of `rtt` was measured by the acknowledgement of everything below `una`, while everything below
     /// `nxt` is sent. The acknowledgement that ends a round is its last sample: the data it acknowledges left in that
     /// round, and in the next round it would hide a rise of the delay.
-    pub(super) fn sample(&mut self, rtt: u32, una: SeqNumber, nxt: SeqNumber) -> Verdict {
+    pub(super) fn sample(&mut self, rtt: u32, una: SeqNumber, nxt: SeqNumber) -> DelayVerdict {
         let end = *self.end.get_or_insert(nxt);
         let rtt = rtt.max(1);
         self.current = if self.current == 0 { rtt } else { self.current.min(rtt) };
@@ -62,9 +62,9 @@ impl HyStart {
             self.compare();
         }
         if una.ge(end) && self.next_round(nxt) {
-            return Verdict::Leave;
+            return DelayVerdict::Leave;
         }
-        if self.baseline > 0 { Verdict::Conserve } else { Verdict::Grow }
+        if self.baseline > 0 { DelayVerdict::Conserve } else { DelayVerdict::Grow }
     }
 
     /// A round begins. True if that was the last one of conservative slow start.
@@ -100,9 +100,9 @@ mod tests {
 
     /// One round of `n` acknowledgements of one segment each, `rtt` after it left; the last verdict. Ten segments have
     /// left by then for the next round.
-    fn round(h: &mut HyStart, at: &mut u32, rtt: u32, n: u32) -> Verdict {
+    fn round(h: &mut HyStart, at: &mut u32, rtt: u32, n: u32) -> DelayVerdict {
         let end = *at + n;
-        let mut verdict = Verdict::Grow;
+        let mut verdict = DelayVerdict::Grow;
         while *at < end {
             *at += 1;
             let nxt = if *at < end { end } else { end + 10 };
@@ -114,22 +114,22 @@ mod tests {
     #[test]
     fn a_rise_beyond_the_threshold_conserves_and_five_rounds_leave() {
         let (mut h, mut at) = (HyStart::default(), 0);
-        assert_eq!(round(&mut h, &mut at, 80_000, 10), Verdict::Grow);
-        assert_eq!(round(&mut h, &mut at, 89_999, 10), Verdict::Grow, "an eighth of 80 ms is 10 ms");
-        assert_eq!(round(&mut h, &mut at, 101_300, 10), Verdict::Conserve);
+        assert_eq!(round(&mut h, &mut at, 80_000, 10), DelayVerdict::Grow);
+        assert_eq!(round(&mut h, &mut at, 89_999, 10), DelayVerdict::Grow, "an eighth of 80 ms is 10 ms");
+        assert_eq!(round(&mut h, &mut at, 101_300, 10), DelayVerdict::Conserve);
         for _ in 0..3 {
-            assert_eq!(round(&mut h, &mut at, 110_000, 10), Verdict::Conserve);
+            assert_eq!(round(&mut h, &mut at, 110_000, 10), DelayVerdict::Conserve);
         }
-        assert_eq!(round(&mut h, &mut at, 110_000, 9), Verdict::Conserve);
-        assert_eq!(round(&mut h, &mut at, 110_000, 1), Verdict::Leave, "the round of the rise and four more");
+        assert_eq!(round(&mut h, &mut at, 110_000, 9), DelayVerdict::Conserve);
+        assert_eq!(round(&mut h, &mut at, 110_000, 1), DelayVerdict::Leave, "the round of the rise and four more");
     }
 
     #[test]
     fn a_delay_that_falls_back_resumes_slow_start() {
         let (mut h, mut at) = (HyStart::default(), 0);
         round(&mut h, &mut at, 20_000, 10);
-        assert_eq!(round(&mut h, &mut at, 30_000, 10), Verdict::Conserve);
-        assert_eq!(round(&mut h, &mut at, 29_000, 10), Verdict::Grow);
+        assert_eq!(round(&mut h, &mut at, 30_000, 10), DelayVerdict::Conserve);
+        assert_eq!(round(&mut h, &mut at, 29_000, 10), DelayVerdict::Grow);
         assert_eq!(h.rounds, 0);
     }
 
@@ -137,12 +137,12 @@ mod tests {
     fn the_threshold_is_bounded_and_few_samples_decide_nothing() {
         let (mut h, mut at) = (HyStart::default(), 0);
         round(&mut h, &mut at, 100, 10);
-        assert_eq!(round(&mut h, &mut at, 4_099, 10), Verdict::Grow, "4 ms at least");
+        assert_eq!(round(&mut h, &mut at, 4_099, 10), DelayVerdict::Grow, "4 ms at least");
         let (mut h, mut at) = (HyStart::default(), 0);
         round(&mut h, &mut at, 400_000, 10);
-        assert_eq!(round(&mut h, &mut at, 416_000, 10), Verdict::Conserve, "16 ms at most");
+        assert_eq!(round(&mut h, &mut at, 416_000, 10), DelayVerdict::Conserve, "16 ms at most");
         let (mut h, mut at) = (HyStart::default(), 0);
         round(&mut h, &mut at, 20_000, 10);
-        assert_eq!(round(&mut h, &mut at, 90_000, 7), Verdict::Grow);
+        assert_eq!(round(&mut h, &mut at, 90_000, 7), DelayVerdict::Grow);
     }
 }

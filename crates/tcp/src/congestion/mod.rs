@@ -27,10 +27,10 @@ use observe::Time;
 use wire::SeqNumber;
 
 use cubic::Cubic;
-use hystart::{LEAST_WINDOW, Verdict};
+use hystart::{DelayVerdict, LEAST_WINDOW};
 pub use kind::{Kind, UnknownKind};
 pub(crate) use prr::Prr;
-use window::{Phase, Window};
+use window::{CongestionWindow, Phase};
 
 /// The largest congestion window: no peer can announce a larger one (RFC 7323 section 2.3).
 pub const MAX_WINDOW: u32 = 1 << 30;
@@ -44,7 +44,7 @@ const BURST: u32 = 10;
 /// The congestion window of one connection and what moves it.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    window: Window,
+    window: CongestionWindow,
     /// CUBIC's state, allocated when first needed: many connections never leave slow start.
     curve: Option<Box<Cubic>>,
 }
@@ -52,7 +52,7 @@ pub struct Controller {
 /// A controller's state before a cut, for [`Controller::restore`].
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
-    window: Window,
+    window: CongestionWindow,
     curve: Option<Box<Cubic>>,
 }
 
@@ -68,7 +68,7 @@ impl Controller {
     /// is cut to 1..=65535.
     pub fn new(kind: Kind, mss: u32, iw_bytes: u32) -> Controller {
         let mss = mss.clamp(1, MAX_MSS) as u16;
-        let mut window = Window { cwnd: 0, ssthresh: MAX_WINDOW, credit: 0, mss, phase: Phase::Open, kind };
+        let mut window = CongestionWindow { cwnd: 0, ssthresh: MAX_WINDOW, credit: 0, mss, phase: Phase::Open, kind };
         window.set_cwnd(iw_bytes);
         Controller { window, curve: None }
     }
@@ -167,9 +167,9 @@ impl Controller {
             return;
         }
         window.phase = match self.curve.get_or_insert_default().hystart.sample(rtt, una, nxt) {
-            Verdict::Grow => Phase::Open,
-            Verdict::Conserve => Phase::Conservative,
-            Verdict::Leave => {
+            DelayVerdict::Grow => Phase::Open,
+            DelayVerdict::Conserve => Phase::Conservative,
+            DelayVerdict::Leave => {
                 window.ssthresh = window.cwnd;
                 window.credit = 0;
                 Phase::Open
@@ -194,7 +194,7 @@ impl Controller {
                 cubic.end_epoch();
             }
         }
-        self.window = Window { cwnd, ssthresh, mss, kind, phase: Phase::Open, credit: 0 };
+        self.window = CongestionWindow { cwnd, ssthresh, mss, kind, phase: Phase::Open, credit: 0 };
     }
 
     /// Sets the window during fast recovery, as Proportional Rate Reduction computes it.

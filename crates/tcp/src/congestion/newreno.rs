@@ -3,7 +3,7 @@
 //! The window grows by one segment for every window of bytes acknowledged, and is half of the flight after a loss.
 //! Called by [`Controller`](super::Controller) only; the recovery procedure of RFC 6582 is the send side's.
 
-use super::Window;
+use super::CongestionWindow;
 
 /// The threshold after a loss with `flight` bytes outstanding (RFC 5681 equation 4, without its lower bound).
 #[inline]
@@ -19,7 +19,7 @@ pub(super) fn threshold(flight: u32) -> u32 {
 //# A TCP endpoint MUST implement the basic congestion control algorithms slow start, congestion avoidance, and
 //# exponential backoff of RTO to avoid creating congestion collapse conditions (MUST-19).
 #[inline]
-pub(super) fn grow(window: &mut Window, acked: u32) {
+pub(super) fn grow(window: &mut CongestionWindow, acked: u32) {
     window.credit = window.credit.saturating_add(acked);
     if window.credit >= window.cwnd {
         window.credit = (window.credit - window.cwnd).min(window.cwnd);

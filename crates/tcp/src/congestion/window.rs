@@ -21,7 +21,7 @@ pub(super) enum Phase {
 
 /// The part that all algorithms share.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct CongestionWindow {
     /// Congestion window, bytes.
     pub cwnd: u32,
     /// Slow-start threshold, bytes.
@@ -35,7 +35,7 @@ pub(super) struct Window {
     pub kind: Kind,
 }
 
-impl Window {
+impl CongestionWindow {
     #[inline]
     pub fn mss(&self) -> u32 {
         u32::from(self.mss)

@@ -2,7 +2,7 @@
 
 use observe::Time;
 
-use super::{Event, close};
+use super::{TcpEvent, close};
 use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -19,7 +19,7 @@ pub struct Abort;
 #[derive(Clone, Copy, Debug)]
 pub struct LinkDown;
 
-impl Event for LinkDown {
+impl TcpEvent for LinkDown {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
@@ -32,7 +32,7 @@ impl Event for LinkDown {
     }
 }
 
-impl Event for Abort {
+impl TcpEvent for Abort {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {

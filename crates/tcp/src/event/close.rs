@@ -2,12 +2,12 @@
 
 use observe::{Counter, Time};
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Reading};
+use crate::pcb::{Ack, ReadMode};
 use crate::state::{Cause, State};
 
 /// The user closes the connection: send the queue, then a FIN, and keep the connection until that is acknowledged. With
@@ -27,7 +27,7 @@ pub enum Shutdown {
     Write,
 }
 
-impl Event for Close {
+impl TcpEvent for Close {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
@@ -62,7 +62,7 @@ fn one_too_many(parts: &PcbMut<'_>, out: &Outbox<'_>) -> bool {
     many
 }
 
-impl Event for Shutdown {
+impl TcpEvent for Shutdown {
     /// # Errors
     /// [`Error::NotConnected`] if there is no connection to shut down.
     type Reply = Result<(), Error>;
@@ -84,7 +84,7 @@ impl Event for Shutdown {
 
 fn discard(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let rw = &mut *parts.receive_window;
-    rw.reading = Reading::Discard;
+    rw.reading = ReadMode::Discard;
     rw.kept = 0;
     rw.drop_queue(out);
     rw.urgent_valid = false;

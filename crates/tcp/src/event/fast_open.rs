@@ -5,12 +5,12 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::{FastOpen, TcpFlags};
 
-use super::{Chunks, Event, Send};
+use super::{Chunks, Send, TcpEvent};
 use crate::access::{PcbAccess, PcbMut};
-use crate::fast_open::{DestinationUpdate, FastOpenFailure, Offer, Outcome, SentOffer};
+use crate::fast_open::{DestinationUpdate, FastOpenFailure, Offer, OfferOutcome, SentOffer};
 use crate::outbox::{Outbox, TableChange};
 use crate::output;
-use crate::pcb::{HeaderIn, Loss, Timer};
+use crate::pcb::{HeaderIn, Loss, TimerPurpose};
 use crate::segment::Segment;
 use crate::user_timeout;
 
@@ -39,7 +39,7 @@ pub(crate) fn sent_again(header_in: &HeaderIn, una: SeqNumber) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub struct TakeDestinationUpdate;
 
-impl Event for TakeDestinationUpdate {
+impl TcpEvent for TakeDestinationUpdate {
     type Reply = Option<DestinationUpdate>;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, _out: &mut Outbox<'_>, _now: Time) -> Option<DestinationUpdate> {
@@ -72,7 +72,7 @@ impl PcbMut<'_> {
         if output::fast_syn(sw, rq, self.header_out, (offer.option, len), out, now) {
             sw.nxt += len;
         }
-        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        sw.set_timer(TimerPurpose::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
         self.header_in.arm(out);
     }
@@ -90,9 +90,9 @@ pub(crate) fn answered(parts: &mut PcbMut<'_>, segment: &Segment, out: &mut Outb
     let first = parts.send_window.unanswered == 0;
     let request = asked.option.filter(|option| option.cookie.is_request() && cookie.is_none() && first);
     let outcome = match request {
-        _ if taken => Outcome::Taken,
-        Some(FastOpen { experimental, .. }) => Outcome::Ignored { experimental },
-        None => Outcome::Answered,
+        _ if taken => OfferOutcome::Taken,
+        Some(FastOpen { experimental, .. }) => OfferOutcome::Ignored { experimental },
+        None => OfferOutcome::Answered,
     };
     asked.update = Some(DestinationUpdate { cookie, mss: segment.header.options.mss, outcome });
     out.table = TableChange::DestinationLearnt;
@@ -124,7 +124,7 @@ pub(crate) fn silent(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     let first = parts.send_window.unanswered == 1;
     let settings = parts.header_in.settings.as_deref_mut().filter(|_| first);
     let Some(asked) = settings.and_then(|settings| settings.fast_open.as_mut()) else { return };
-    asked.update = Some(DestinationUpdate { cookie: None, mss: None, outcome: Outcome::Silent });
+    asked.update = Some(DestinationUpdate { cookie: None, mss: None, outcome: OfferOutcome::Silent });
     asked.failure = Some(FastOpenFailure::SentAgain);
     out.table = TableChange::DestinationLearnt;
 }

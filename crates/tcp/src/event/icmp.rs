@@ -7,14 +7,14 @@
 use observe::{Counter, Time};
 use wire::SeqNumber;
 
-use super::Event;
+use super::TcpEvent;
 use super::fast_open;
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::MtuProbing;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, Flight, Mode, SendWindow, Sizes};
+use crate::pcb::{Ack, Flight, RecoveryMode, SendWindow, Sizes};
 use crate::state::State;
 
 /// Class of an ICMP error.
@@ -57,7 +57,7 @@ fn in_flight(sw: &SendWindow, seq: SeqNumber) -> bool {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.2.2
 //# Since these Unreachable messages indicate soft error conditions, a TCP implementation MUST NOT abort the connection
 //# (MUST-56),
-impl Event for IcmpError {
+impl TcpEvent for IcmpError {
     /// Whether the error was believed.
     type Reply = bool;
 
@@ -91,7 +91,7 @@ impl Event for IcmpError {
 //= https://www.rfc-editor.org/rfc/rfc7323#section-5.7
 //# Setting the DF bit implies the use of Path MTU Discovery as described in [RFC1191], [RFC1981], and [RFC4821]; thus,
 //# any TCP implementation that implements PAWS MUST also implement Path MTU Discovery.
-impl Event for PathMtu {
+impl TcpEvent for PathMtu {
     /// Whether the MSS was lowered.
     type Reply = bool;
 
@@ -209,7 +209,7 @@ fn of_open_early(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> boo
 /// Retransmit the lost segments; the loss is no sign of congestion.
 fn repair(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
-    sw.mode = Mode::Loss;
+    sw.mode = RecoveryMode::Loss;
     sw.rtt.cancel();
     let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
     if let Some((nxt, edge)) = told {

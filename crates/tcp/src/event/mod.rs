@@ -1,7 +1,7 @@
 //! Everything that can happen to a connection, as values (RFC 9293 section 3.10).
 //!
 //! An event can be run here and now, queued, sent to another thread, replayed or scripted: it is only data until
-//! [`Event::run`] is called with a connection. Opening is not an event because there is no connection yet: see
+//! [`TcpEvent::run`] is called with a connection. Opening is not an event because there is no connection yet: see
 //! [`crate::Pcb::open_active`] and [`crate::handshake`].
 
 mod abort;
@@ -46,7 +46,7 @@ use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 
 /// Something that happens to a connection.
-pub trait Event {
+pub trait TcpEvent {
     /// The result of `run`.
     type Reply;
 

@@ -4,7 +4,7 @@ use observe::{Counter, Time};
 use wire::tcp::{Header, Options};
 use wire::{FourTuple, SeqNumber};
 
-use super::Event;
+use super::TcpEvent;
 use super::fast_open::Start;
 use crate::access::PcbAccess;
 use crate::config::{Config, ConnectionOptions, MtuProbing, OpenParams};
@@ -15,7 +15,8 @@ use crate::mss;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{
-    HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RecvSnapshot, RetransmitQueue, SendWindow, Timer, first_window,
+    HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RecvSnapshot, RetransmitQueue, SendWindow, TimerPurpose,
+    first_window,
 };
 use crate::state::{Cause, State};
 use crate::user_timeout;
@@ -55,7 +56,7 @@ impl Negotiation {
 /// The active OPEN of a PCB that is not open: it sends its SYN, with data if there is any (Fast Open).
 pub struct Open(pub Option<Box<Start>>);
 
-impl Event for Open {
+impl TcpEvent for Open {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
@@ -131,7 +132,7 @@ impl crate::access::PcbMut<'_> {
         sw.timed = sw.nxt;
         sw.rtt.start();
         self.retransmit_queue.log.sent(sw.una, sw.una, now.as_micros() as u32, 0);
-        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        sw.set_timer(TimerPurpose::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
         output::syn(sw, &user_timeout::of_syn(self.header_in), self.header_out, out, now);
         self.header_in.arm(out);

@@ -4,7 +4,7 @@ use observe::Time;
 use pktbuf::PktBuf;
 use smallvec::SmallVec;
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -105,7 +105,7 @@ impl Receive {
     }
 }
 
-impl Event for Receive {
+impl TcpEvent for Receive {
     /// # Errors
     /// [`Error::WouldBlock`] when there is nothing yet, or why the connection ended, once (then
     /// [`Error::NotConnected`]).
@@ -123,7 +123,7 @@ impl Event for Receive {
     }
 }
 
-impl Event for ReceiveRemainder {
+impl TcpEvent for ReceiveRemainder {
     /// # Errors
     /// As [`Receive`].
     type Reply = Result<(), Error>;
@@ -137,7 +137,7 @@ impl Event for ReceiveRemainder {
     }
 }
 
-impl Event for Peek {
+impl TcpEvent for Peek {
     /// # Errors
     /// As [`Receive`].
     type Reply = Result<Peeked, Error>;
@@ -180,7 +180,7 @@ fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
     Peeked { data, end, urgent }
 }
 
-impl Event for ReportUnread {
+impl TcpEvent for ReportUnread {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {

@@ -9,7 +9,7 @@ use core::time::Duration;
 use observe::{Counter, Time};
 use wire::SeqNumber;
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::PcbAccess;
 use crate::outbox::Outbox;
 use crate::state::{Cause, State};
@@ -26,7 +26,7 @@ const DISTANCE: u32 = 65_535 + 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Reclaim;
 
-impl Event for Reclaim {
+impl TcpEvent for Reclaim {
     /// The initial sequence number for the new connection; `None`: the tuple stays in use.
     type Reply = Option<SeqNumber>;
 

@@ -8,7 +8,7 @@
 
 use observe::{Counter, Time};
 
-use super::Event;
+use super::TcpEvent;
 use super::icmp::{send_all_again, shrink};
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
@@ -25,7 +25,7 @@ pub struct RouteChanged {
     pub lost: bool,
 }
 
-impl Event for RouteChanged {
+impl TcpEvent for RouteChanged {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {

@@ -4,7 +4,7 @@ use observe::Time;
 use pktbuf::Chunk;
 use smallvec::SmallVec;
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -31,7 +31,7 @@ pub struct Sent {
     pub rest: Chunks,
 }
 
-impl Event for Send {
+impl TcpEvent for Send {
     /// # Errors
     /// As for `&mut Send`; the chunks are dropped then.
     type Reply = Result<Sent, Error>;
@@ -44,7 +44,7 @@ impl Event for Send {
 }
 
 /// The event by reference, since it is large: data not taken for lack of space is left in it.
-impl Event for &mut Send {
+impl TcpEvent for &mut Send {
     /// Bytes taken.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Event for &mut Send {
 //# A TCP endpoint MAY implement PUSH flags on SEND calls (MAY-15).
 pub struct SendMore(pub Send);
 
-impl Event for SendMore {
+impl TcpEvent for SendMore {
     /// As [`Send`].
     type Reply = Result<Sent, Error>;
 
@@ -120,7 +120,7 @@ fn send<A: PcbAccess>(
 /// stream like any other (RFC 6093 section 6).
 pub struct SendUrgent(pub Send);
 
-impl Event for SendUrgent {
+impl TcpEvent for SendUrgent {
     /// As [`Send`]; the mark is set if all data was taken.
     type Reply = Result<Sent, Error>;
 
@@ -142,7 +142,7 @@ impl Event for SendUrgent {
 /// carries data from both sides of the end, and the end of a record does not wait for data that cannot join it.
 pub struct SendRecord(pub Send);
 
-impl Event for SendRecord {
+impl TcpEvent for SendRecord {
     /// As [`Send`]; the record ends if all data was taken.
     type Reply = Result<Sent, Error>;
 

@@ -4,14 +4,14 @@ use core::time::Duration;
 
 use observe::Time;
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::config::KeepAlive;
 use crate::congestion::Kind;
 use crate::error::Error;
 use crate::outbox::{Outbox, Readiness};
 use crate::output;
-use crate::pcb::{Ack, Awaited, Reading, UserSettings};
+use crate::pcb::{Ack, Awaited, ReadMode, UserSettings};
 use crate::user_timeout;
 
 /// Largest buffer that can be set, in bytes: the largest window (RFC 7323 section 2.3).
@@ -86,7 +86,7 @@ pub enum SocketOption {
     NotifyAcknowledged,
 }
 
-impl Event for SetOption {
+impl TcpEvent for SetOption {
     /// # Errors
     /// [`Error::InvalidOption`] if the value is out of range.
     type Reply = Result<(), Error>;
@@ -164,8 +164,8 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             }
         }
         SocketOption::EveryArrival(_) if rw.discards() => {}
-        SocketOption::EveryArrival(true) => rw.reading = Reading::EveryArrival,
-        SocketOption::EveryArrival(false) => rw.reading = Reading::AtLowWater,
+        SocketOption::EveryArrival(true) => rw.reading = ReadMode::EveryArrival,
+        SocketOption::EveryArrival(false) => rw.reading = ReadMode::AtLowWater,
         SocketOption::NotifyWritable if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
             out.ready |= Readiness::WRITABLE;
         }

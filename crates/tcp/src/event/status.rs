@@ -5,7 +5,7 @@ use core::time::Duration;
 use observe::Time;
 
 use super::fast_open;
-use super::{Event, OptionValues};
+use super::{OptionValues, TcpEvent};
 use crate::access::{PcbAccess, PcbMut};
 use crate::congestion::Kind;
 use crate::ecn::{EcnCounts, EcnMode};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fast_open::FastOpenFailure;
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::shaping::Limited;
-use crate::pcb::{HeaderOut, Loss, Mode, Rate, SendWindow, Timer};
+use crate::pcb::{HeaderOut, Loss, Rate, RecoveryMode, SendWindow, TimerPurpose};
 use crate::sack::DUP_THRESH;
 use crate::state::State;
 
@@ -198,20 +198,22 @@ pub enum RecoveryState {
 
 fn recovery_state(sw: &SendWindow, ho: &HeaderOut) -> RecoveryState {
     match sw.mode {
-        Mode::Open | Mode::Disorder if ho.ecn.as_deref().is_some_and(|ecn| ecn.reduced(sw.bytes_acked)) => {
+        RecoveryMode::Open | RecoveryMode::Disorder
+            if ho.ecn.as_deref().is_some_and(|ecn| ecn.reduced(sw.bytes_acked)) =>
+        {
             RecoveryState::Reduced
         }
-        Mode::Open => RecoveryState::Open,
-        Mode::Disorder => {
+        RecoveryMode::Open => RecoveryState::Open,
+        RecoveryMode::Disorder => {
             let quiet = |loss: &Loss| loss.board.is_empty() && loss.duplicates == 0;
             if sw.loss.as_deref().is_some_and(quiet) { RecoveryState::Open } else { RecoveryState::Disorder }
         }
-        Mode::Recovery => RecoveryState::Recovery,
-        Mode::Loss => RecoveryState::Loss,
+        RecoveryMode::Recovery => RecoveryState::Recovery,
+        RecoveryMode::Loss => RecoveryState::Loss,
     }
 }
 
-impl Event for Status {
+impl TcpEvent for Status {
     type Reply = StatusReport;
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> StatusReport {
@@ -220,10 +222,10 @@ impl Event for Status {
 }
 
 fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
-    let persists = parts.send_window.timer_kind == Timer::Persist;
+    let persists = parts.send_window.timer_kind == TimerPurpose::Persist;
     let (sw, rw, rq) = (&*parts.send_window, &*parts.receive_window, &*parts.retransmit_queue);
     let loss = sw.loss.as_deref();
-    let disorder = loss.filter(|_| sw.mode != Mode::Open);
+    let disorder = loss.filter(|_| sw.mode != RecoveryMode::Open);
     let again = if sw.mode.recovers() { 0 } else { fast_open::sent_again(parts.header_in, sw.una) };
     StatusReport {
         state: parts.header_in.state,

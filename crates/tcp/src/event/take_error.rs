@@ -2,7 +2,7 @@
 
 use observe::Time;
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::PcbAccess;
 use crate::error::Error;
 use crate::outbox::Outbox;
@@ -11,7 +11,7 @@ use crate::outbox::Outbox;
 #[derive(Clone, Copy, Debug)]
 pub struct TakeError;
 
-impl Event for TakeError {
+impl TcpEvent for TakeError {
     /// `None` if there is none, or it has been reported already.
     type Reply = Option<Error>;
 

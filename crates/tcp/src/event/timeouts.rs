@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use observe::{Counter, Time};
 
-use super::Event;
+use super::TcpEvent;
 use super::fast_open;
 use super::icmp::suspect_black_hole;
 use super::segment_arrives::disorder;
@@ -18,7 +18,7 @@ use crate::ecn;
 use crate::error::Error;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Ack, FrtoState, IDLE_CHECK, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
+use crate::pcb::{Ack, FrtoState, IDLE_CHECK, RecoveryMode, RetransmitQueue, SendWindow, TIMER_SLACK, TimerPurpose};
 use crate::state::{Cause, State};
 use crate::tick::since;
 use crate::user_timeout;
@@ -33,7 +33,7 @@ const TOLERANCE: Duration = Duration::from_nanos(1 << 20);
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts;
 
-impl Event for Timeouts {
+impl TcpEvent for Timeouts {
     /// When to run it again; the same as `out.deadline`.
     type Reply = Option<Time>;
 
@@ -87,8 +87,8 @@ fn delayed_ack(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 /// The timer of the send window.
 fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     match parts.send_window.timer_kind {
-        Timer::Off => parts.send_window.stop_timer(),
-        Timer::Cork => {
+        TimerPurpose::Off => parts.send_window.stop_timer(),
+        TimerPurpose::Cork => {
             let progress = parts.send_window.progress;
             parts.send_window.stop_timer();
             push(parts, out, now);
@@ -97,10 +97,10 @@ fn send_timer(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
                 parts.send_window.progress = progress;
             }
         }
-        Timer::Persist => persist(parts, out, now),
-        Timer::Probe => tail_loss_probe(parts, out, now),
-        Timer::Reorder => reordering_settled(parts, out, now),
-        Timer::Retransmit => retransmit(parts, out, now),
+        TimerPurpose::Persist => persist(parts, out, now),
+        TimerPurpose::Probe => tail_loss_probe(parts, out, now),
+        TimerPurpose::Reorder => reordering_settled(parts, out, now),
+        TimerPurpose::Retransmit => retransmit(parts, out, now),
     }
 }
 
@@ -145,9 +145,9 @@ fn persist(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     sw.rtt.backoff();
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //# and SHOULD increase exponentially the interval between successive probes (SHLD-30).
-    sw.set_timer(Timer::Persist, sw.rtt.deadline(now));
+    sw.set_timer(TimerPurpose::Persist, sw.rtt.deadline(now));
     // Data that only waits for the device needs no probe.
-    if !push(parts, out, now) && parts.send_window.timer_kind == Timer::Persist {
+    if !push(parts, out, now) && parts.send_window.timer_kind == TimerPurpose::Persist {
         out.count(Counter::WindowProbesOut, 1);
         output::probe(parts.send_window, parts.header_out, out, now);
     }
@@ -182,7 +182,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let recovers = sw.mode.recovers();
     let (due, newest, limit) = probe_times(sw, rq, out.config, now);
     if due > now {
-        sw.set_timer(Timer::Probe, due);
+        sw.set_timer(TimerPurpose::Probe, due);
         return;
     }
     if gives_up(parts, out.config.retries, out, now) {
@@ -195,10 +195,10 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //# If either one of these two conditions is not met, then the sender MUST skip sending a loss probe and MUST proceed
     //# to re-arm the RTO timer, as specified at the end of this section.
     let sw = &mut *parts.send_window;
-    let alone = sw.mode == Mode::Open || sw.loss.as_ref().is_none_or(|loss| loss.probe.is_none());
+    let alone = sw.mode == RecoveryMode::Open || sw.loss.as_ref().is_none_or(|loss| loss.probe.is_none());
     if !(recovers || alone && sw.rtt.is_current()) {
         // At least a microsecond: a deadline in the past would expire again at once.
-        sw.set_timer(Timer::Retransmit, limit.max(now + Duration::from_micros(1)));
+        sw.set_timer(TimerPurpose::Retransmit, limit.max(now + Duration::from_micros(1)));
         return;
     }
     let probed = parts.send_window.state.may_transmit()
@@ -219,7 +219,7 @@ fn tail_loss_probe(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         sw.guard_flight(out.config, if probed { now } else { newest });
         sw.timer = sw.timer.max(now + TIMER_SLACK);
     } else {
-        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        sw.set_timer(TimerPurpose::Retransmit, sw.rtt.deadline(now));
     }
 }
 
@@ -260,7 +260,7 @@ fn retransmit(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     if state != State::SynSent || sw.unanswered > out.config.syn_linear_timeouts {
         sw.rtt.backoff();
     }
-    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+    sw.set_timer(TimerPurpose::Retransmit, sw.rtt.deadline(now));
     out.count(Counter::Timeouts, 1);
     if matches!(state, State::SynSent | State::SynReceived) {
         out.count(Counter::Retransmits, 1);
@@ -312,7 +312,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# Further, the new value of RecoveryPoint MUST be preserved and the loss recovery algorithm outlined in this
     //# document MUST be terminated.
-    sw.mode = Mode::Loss;
+    sw.mode = RecoveryMode::Loss;
 }
 
 /// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and a soft error to the user, unless

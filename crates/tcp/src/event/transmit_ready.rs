@@ -2,7 +2,7 @@
 
 use observe::Time;
 
-use super::Event;
+use super::TcpEvent;
 use super::segment_arrives::fast_path;
 use crate::access::PcbAccess;
 use crate::outbox::Outbox;
@@ -12,7 +12,7 @@ use crate::state::State;
 #[derive(Clone, Copy, Debug)]
 pub struct TransmitReady;
 
-impl Event for TransmitReady {
+impl TcpEvent for TransmitReady {
     type Reply = ();
 
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {

@@ -14,7 +14,7 @@ pub struct Offer {
 
 /// How a peer has dealt with an [`Offer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OfferOutcome {
     /// It accepted data of the SYN.
     Taken,
     /// It answered, and accepted no data, or there was none.
@@ -36,7 +36,7 @@ pub struct DestinationUpdate {
     /// The MSS that the peer announced; `None` if it has not answered.
     pub mss: Option<u16>,
     /// The result of the offer.
-    pub outcome: Outcome,
+    pub outcome: OfferOutcome,
 }
 
 /// Why data did not go with the SYN, numbered as `tcpi_fastopen_client_fail`.

@@ -21,7 +21,7 @@ pub struct CookieKeys {
 
 /// The decision about a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CookieDecision {
     /// A SYN like any other.
     Regular,
     /// The client gets this cookie, and its payload is not accepted.
@@ -37,19 +37,19 @@ impl CookieKeys {
     }
 
     /// Decides about `syn`. A cookie made with the backup key is accepted, and replaced.
-    pub(crate) fn classify(&self, syn: &Segment, mode: FastOpenMode) -> Verdict {
+    pub(crate) fn classify(&self, syn: &Segment, mode: FastOpenMode) -> CookieDecision {
         if mode.has(FastOpenMode::SERVER_WITHOUT_COOKIE) && !syn.data.is_empty() {
-            return Verdict::Open(None);
+            return CookieDecision::Open(None);
         }
-        let Some(shown) = syn.rare_options().fast_open else { return Verdict::Regular };
+        let Some(shown) = syn.rare_options().fast_open else { return CookieDecision::Regular };
         let cookie = |key: &[u8; 16]| FastOpen { cookie: cookie_of(&syn.tuple, key), ..shown };
         let current = cookie(&self.primary);
         if shown == current {
-            Verdict::Open(None)
+            CookieDecision::Open(None)
         } else if self.backup.is_some_and(|key| shown == cookie(&key)) {
-            Verdict::Open(Some(current))
+            CookieDecision::Open(Some(current))
         } else {
-            Verdict::Cookie(current)
+            CookieDecision::Cookie(current)
         }
     }
 }

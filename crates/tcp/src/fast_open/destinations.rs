@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use observe::Time;
 use wire::tcp::{Cookie, FastOpen};
 
-use super::{DestinationUpdate, Offer, Outcome};
+use super::{DestinationUpdate, Offer, OfferOutcome};
 use crate::config::FastOpenMode;
 use crate::mss;
 
@@ -29,12 +29,12 @@ struct Destination {
     unanswered: u8,
     /// The path counts as a black hole until then: no offer before.
     black_hole_until: Time,
-    form: Form,
+    form: CookieForm,
 }
 
 /// The form in which a cookie is requested from a destination.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Form {
+enum CookieForm {
     /// That of RFC 7413.
     #[default]
     Standard,
@@ -71,7 +71,7 @@ impl Destinations {
                 Offer { option: None, max_data: payload(route_mss) }
             }
             None => {
-                let experimental = known.form == Form::Experimental;
+                let experimental = known.form == CookieForm::Experimental;
                 Offer { option: Some(FastOpen { cookie: Cookie::REQUEST, experimental }), max_data: 0 }
             }
         }
@@ -84,13 +84,13 @@ impl Destinations {
         entry.cookie = update.cookie.or(entry.cookie);
         entry.mss = update.mss.or(entry.mss);
         match update.outcome {
-            Outcome::Taken => entry.unanswered = 0,
-            Outcome::Answered => {}
-            Outcome::Ignored { experimental: false } if entry.form == Form::Standard => {
-                entry.form = Form::Experimental;
+            OfferOutcome::Taken => entry.unanswered = 0,
+            OfferOutcome::Answered => {}
+            OfferOutcome::Ignored { experimental: false } if entry.form == CookieForm::Standard => {
+                entry.form = CookieForm::Experimental;
             }
-            Outcome::Ignored { .. } => entry.form = Form::Settled,
-            Outcome::Silent => {
+            OfferOutcome::Ignored { .. } => entry.form = CookieForm::Settled,
+            OfferOutcome::Silent => {
                 entry.black_hole_until = now + black_hole_timeout * (1 << entry.unanswered);
                 entry.unanswered = (entry.unanswered + 1).min(DOUBLINGS);
             }
@@ -141,7 +141,7 @@ mod tests {
         let mut known = Destinations::default();
         let last = 3 * DESTINATIONS as u32;
         for n in 0..=last {
-            let update = DestinationUpdate { cookie: cookie(n), mss: None, outcome: Outcome::Answered };
+            let update = DestinationUpdate { cookie: cookie(n), mss: None, outcome: OfferOutcome::Answered };
             known.learn(address(n), &update, TIMEOUT, Time::ZERO);
         }
         assert_eq!((known.len(), known.known.len()), (DESTINATIONS, DESTINATIONS));
@@ -160,13 +160,13 @@ mod tests {
         let offers = |now| known.borrow().offer(address(1), 1460, CLIENT, now) != Offer::default();
         let mut now = Time::from_secs(1);
         for wait in [60, 120, 240, 480, 960, 1920, 3840, 3840] {
-            learn(Outcome::Silent, now);
+            learn(OfferOutcome::Silent, now);
             assert!(!offers(now + Duration::from_secs(wait - 1)), "{wait}");
             now += Duration::from_secs(wait);
             assert!(offers(now), "{wait}");
         }
-        learn(Outcome::Taken, now);
-        learn(Outcome::Silent, now);
+        learn(OfferOutcome::Taken, now);
+        learn(OfferOutcome::Silent, now);
         assert!(offers(now + Duration::from_secs(60)), "what works is not suspected for long");
         assert_eq!(known.borrow().offer(address(1), 1460, FastOpenMode(0), now), Offer::default());
     }
@@ -176,7 +176,7 @@ mod tests {
         let mut known = Destinations::default();
         let mut form = || {
             let option = known.offer(address(1), 1460, CLIENT, Time::ZERO).option.expect("a request");
-            let outcome = Outcome::Ignored { experimental: option.experimental };
+            let outcome = OfferOutcome::Ignored { experimental: option.experimental };
             known.learn(address(1), &DestinationUpdate { cookie: None, mss: Some(1400), outcome }, TIMEOUT, Time::ZERO);
             option.experimental
         };

@@ -16,8 +16,8 @@ mod destinations;
 mod pending;
 
 pub(crate) use client::SentOffer;
-pub use client::{DestinationUpdate, FastOpenFailure, Offer, Outcome};
+pub use client::{DestinationUpdate, FastOpenFailure, Offer, OfferOutcome};
+pub(crate) use cookie::CookieDecision;
 pub use cookie::CookieKeys;
-pub(crate) use cookie::Verdict;
 pub use destinations::Destinations;
 pub use pending::PendingRequests;

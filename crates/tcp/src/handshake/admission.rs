@@ -8,7 +8,7 @@ use observe::DropReason;
 use wire::tcp::FastOpen;
 
 use crate::config::{Config, SynCookies};
-use crate::fast_open::{CookieKeys, Verdict};
+use crate::fast_open::{CookieDecision, CookieKeys};
 use crate::scarcity::Scarcity;
 use crate::segment::Segment;
 
@@ -64,7 +64,7 @@ impl Backlog {
 
 /// What a listener answers to a SYN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum SynResponse {
     /// A SYN-ACK, with this Fast Open cookie if there is one; the handshake is stored and counts as one in progress.
     HalfOpen {
         /// For the client to present next time.
@@ -80,19 +80,19 @@ pub enum Answer {
     },
 }
 
-impl Answer {
+impl SynResponse {
     /// The answer when no more Fast Open requests may be pending: as to a SYN without the option (RFC 7413 section
     /// 5.1).
-    pub fn without_fast_open(self) -> Answer {
+    pub fn without_fast_open(self) -> SynResponse {
         match self {
-            Answer::Early { .. } => Answer::HalfOpen { cookie: None },
+            SynResponse::Early { .. } => SynResponse::HalfOpen { cookie: None },
             other => other,
         }
     }
 
     /// Whether the handshake counts as one in progress.
     pub fn is_remembered(&self) -> bool {
-        !matches!(self, Answer::SynCookie)
+        !matches!(self, SynResponse::SynCookie)
     }
 }
 
@@ -105,7 +105,7 @@ pub fn admit(
     backlog: &Backlog,
     fast_open: Option<&CookieKeys>,
     (config, scarcity): (&Config, Scarcity),
-) -> Result<Answer, DropReason> {
+) -> Result<SynResponse, DropReason> {
     if scarcity.is_severe() {
         // Open connections come first; the peer retransmits.
         return Err(DropReason::MemoryShort);
@@ -114,15 +114,15 @@ pub fn admit(
         return Err(DropReason::AcceptQueueFull);
     }
     match (config.syn_cookies, backlog.handshakes.is_full()) {
-        (SynCookies::Always, _) | (SynCookies::WhenFull, true) => return Ok(Answer::SynCookie),
+        (SynCookies::Always, _) | (SynCookies::WhenFull, true) => return Ok(SynResponse::SynCookie),
         (SynCookies::Never, true) => return Err(DropReason::SynQueueFull),
         (_, false) => {}
     }
-    let verdict = fast_open.map_or(Verdict::Regular, |keys| keys.classify(syn, config.fast_open));
+    let verdict = fast_open.map_or(CookieDecision::Regular, |keys| keys.classify(syn, config.fast_open));
     Ok(match verdict {
-        Verdict::Regular => Answer::HalfOpen { cookie: None },
-        Verdict::Cookie(cookie) => Answer::HalfOpen { cookie: Some(cookie) },
-        Verdict::Open(cookie) => Answer::Early { cookie },
+        CookieDecision::Regular => SynResponse::HalfOpen { cookie: None },
+        CookieDecision::Cookie(cookie) => SynResponse::HalfOpen { cookie: Some(cookie) },
+        CookieDecision::Open(cookie) => SynResponse::Early { cookie },
     })
 }
 
@@ -153,7 +153,7 @@ mod tests {
         Segment::parse_unverified([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), buf).unwrap()
     }
 
-    fn answer(accept_queue: usize, handshakes: usize, syn_cookies: SynCookies) -> Result<Answer, DropReason> {
+    fn answer(accept_queue: usize, handshakes: usize, syn_cookies: SynCookies) -> Result<SynResponse, DropReason> {
         let occupancy = |used| Occupancy { used, limit: 4 };
         let backlog = Backlog { accept_queue: occupancy(accept_queue), handshakes: occupancy(handshakes) };
         admit(&syn(&[]), &backlog, None, (&Config { syn_cookies, ..Config::default() }, Scarcity::NONE))
@@ -162,15 +162,15 @@ mod tests {
     #[test]
     fn a_listener_with_room_remembers_the_handshake() {
         for syn_cookies in [SynCookies::Never, SynCookies::WhenFull] {
-            assert_eq!(answer(3, 3, syn_cookies), Ok(Answer::HalfOpen { cookie: None }));
+            assert_eq!(answer(3, 3, syn_cookies), Ok(SynResponse::HalfOpen { cookie: None }));
         }
-        assert_eq!(answer(0, 0, SynCookies::Always), Ok(Answer::SynCookie));
+        assert_eq!(answer(0, 0, SynCookies::Always), Ok(SynResponse::SynCookie));
     }
 
     #[test]
     fn a_full_syn_cache_answers_with_cookies_if_it_may() {
-        assert_eq!(answer(0, 4, SynCookies::WhenFull), Ok(Answer::SynCookie));
-        assert_eq!(answer(0, 4, SynCookies::Always), Ok(Answer::SynCookie));
+        assert_eq!(answer(0, 4, SynCookies::WhenFull), Ok(SynResponse::SynCookie));
+        assert_eq!(answer(0, 4, SynCookies::Always), Ok(SynResponse::SynCookie));
         assert_eq!(answer(0, 4, SynCookies::Never), Err(DropReason::SynQueueFull));
     }
 
@@ -196,10 +196,10 @@ mod tests {
             let backlog = Backlog { accept_queue: occupancy(0), handshakes: occupancy(handshakes) };
             admit(&syn(payload), &backlog, keys, (&config, Scarcity::NONE)).unwrap()
         };
-        let regular = Answer::HalfOpen { cookie: None };
-        assert_eq!(answer(b"GET", 3, Some(&keys)), Answer::Early { cookie: None });
+        let regular = SynResponse::HalfOpen { cookie: None };
+        assert_eq!(answer(b"GET", 3, Some(&keys)), SynResponse::Early { cookie: None });
         assert_eq!(answer(b"GET", 3, Some(&keys)).without_fast_open(), regular);
-        assert_eq!(answer(b"GET", 4, Some(&keys)), Answer::SynCookie);
+        assert_eq!(answer(b"GET", 4, Some(&keys)), SynResponse::SynCookie);
         assert_eq!(answer(b"GET", 3, None), regular, "a listener that does not take part");
         assert_eq!(answer(b"", 3, Some(&keys)), regular);
     }

@@ -10,7 +10,7 @@ use crate::event::segment_arrives::take_data;
 use crate::isn::Isn;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output;
-use crate::pcb::{Pcb, Timer};
+use crate::pcb::{Pcb, TimerPurpose};
 use crate::segment::Segment;
 use crate::state::State;
 
@@ -70,7 +70,7 @@ impl PcbMut<'_> {
         output::syn_ack(iss, self.send_window.sack, &rare, self.header_out, out, now);
         self.receive_window.acked_by_syn(self.header_out.acked, self.header_out.advertised_edge);
         let sw = &mut *self.send_window;
-        sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+        sw.set_timer(TimerPurpose::Retransmit, sw.rtt.deadline(now));
         sw.arm(out);
         out.ready |= Readiness::ACCEPTABLE | Readiness::WRITABLE;
         out.table = TableChange::Established;

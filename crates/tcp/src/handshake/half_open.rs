@@ -12,7 +12,7 @@ use wire::{FourTuple, SeqNumber};
 
 use crate::config::{Config, ListenParams};
 use crate::ecn::{self, EcnMode};
-use crate::event::{Event, IcmpError, IcmpKind, Negotiation, SegmentArrives};
+use crate::event::{IcmpError, IcmpKind, Negotiation, SegmentArrives, TcpEvent};
 use crate::isn::Isn;
 use crate::mss;
 use crate::outbox::Outbox;

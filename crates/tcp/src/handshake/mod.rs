@@ -4,14 +4,14 @@
 //! | file | content |
 //! |---|---|
 //! | `listen.rs` ([`listen`]) | the checks of LISTEN (RFC 9293 section 3.10.7.2), and which segments concern a listener at all |
-//! | `admission.rs` ([`admit`], [`Backlog`], [`Answer`]) | how a SYN is answered where queues fill up (RFC 4987) or a Fast Open cookie is shown (RFC 7413) |
+//! | `admission.rs` ([`admit`], [`Backlog`], [`SynResponse`]) | how a SYN is answered where queues fill up (RFC 4987) or a Fast Open cookie is shown (RFC 7413) |
 //! | `half_open.rs` ([`HalfOpen`]) | one half-open connection (RFC 9293 section 3.10.7.4, SYN-RECEIVED) |
 //! | `syn_cache.rs` ([`SynCache`]) | half-open connections by tuple, and the timer of their SYN-ACKs |
 //! | `syn_cookie.rs` ([`syn_cookie`]) | SYN cookies: no state is kept |
 //! | `early.rs` | a connection that opens with its SYN (Fast Open) |
-//! | `secrets.rs` ([`Secrets`]) | the keys of both kinds of cookies |
+//! | `secrets.rs` ([`HandshakeSecrets`]) | the keys of both kinds of cookies |
 //!
-//! The steps for a SYN: the caller passes the listener's load to [`admit`], and its [`Answer`] to [`syn_arrives`],
+//! The steps for a SYN: the caller passes the listener's load to [`admit`], and its [`SynResponse`] to [`syn_arrives`],
 //! which makes the half-open connection; the SYN-ACK is in the outbox. The caller decides where half-open connections
 //! are kept, under which lock the places of a listener are counted, and which listener a segment is for.
 
@@ -25,10 +25,10 @@ pub mod syn_cookie;
 
 use observe::{DropReason, Time};
 
-pub use admission::{Answer, Backlog, Occupancy, admit};
+pub use admission::{Backlog, Occupancy, SynResponse, admit};
 pub use early::accept;
 pub use half_open::{HalfOpen, Progress};
-pub use secrets::Secrets;
+pub use secrets::HandshakeSecrets;
 pub use syn_cache::SynCache;
 
 use crate::config::ListenParams;
@@ -40,7 +40,7 @@ use crate::segment::Segment;
 /// The result of a SYN.
 #[derive(Debug)]
 #[must_use]
-pub enum Opened {
+pub enum SynOutcome {
     /// A half-open connection, to be stored ([`SynCache::insert`]).
     HalfOpen(HalfOpen),
     /// A connection, which may enter the accept queue before its handshake is complete (Fast Open).
@@ -55,20 +55,24 @@ pub enum Opened {
 /// # Errors
 /// The reason for which the segment was dropped, counted already; a reset may be in `out`.
 pub fn syn_arrives(
-    answer: Answer,
+    answer: SynResponse,
     params: &ListenParams<'_>,
     arrival: &mut Option<Segment>,
-    (isn, secrets): (Isn, &Secrets),
+    (isn, secrets): (Isn, &HandshakeSecrets),
     out: &mut Outbox<'_>,
     now: Time,
-) -> Result<Opened, DropReason> {
-    let Some(syn) = arrival.as_ref() else { return Ok(Opened::CookieSent) };
+) -> Result<SynOutcome, DropReason> {
+    let Some(syn) = arrival.as_ref() else { return Ok(SynOutcome::CookieSent) };
     match answer {
-        Answer::HalfOpen { cookie } => listen::syn_arrives(params, syn, isn, cookie, out, now).map(Opened::HalfOpen),
-        Answer::SynCookie => syn_cookie::answer(params, syn, isn, secrets, out, now).map(|()| Opened::CookieSent),
-        Answer::Early { cookie } => match arrival.take() {
-            Some(syn) => accept(params, syn, isn, cookie, out, now).map(Opened::Early),
-            None => Ok(Opened::CookieSent),
+        SynResponse::HalfOpen { cookie } => {
+            listen::syn_arrives(params, syn, isn, cookie, out, now).map(SynOutcome::HalfOpen)
+        }
+        SynResponse::SynCookie => {
+            syn_cookie::answer(params, syn, isn, secrets, out, now).map(|()| SynOutcome::CookieSent)
+        }
+        SynResponse::Early { cookie } => match arrival.take() {
+            Some(syn) => accept(params, syn, isn, cookie, out, now).map(SynOutcome::Early),
+            None => Ok(SynOutcome::CookieSent),
         },
     }
 }

@@ -8,14 +8,14 @@ use wire::{FourTuple, SeqNumber};
 
 /// Keys that a peer must not guess. Any number of threads may use them.
 #[derive(Clone)]
-pub struct Secrets {
+pub struct HandshakeSecrets {
     /// For SYN cookies (RFC 4987 section 3.6).
     pub syn_cookie: (u64, u64),
     /// For Fast Open cookies (RFC 7413 section 4.1.2), unless the configuration or the listener has one.
     pub fast_open: [u8; 16],
 }
 
-impl Secrets {
+impl HandshakeSecrets {
     /// The keyed hash in a SYN cookie: of both ends, the peer's initial sequence number, the epoch and the MSS class.
     pub(crate) fn mac(&self, tuple: &FourTuple, irs: SeqNumber, epoch: u32, class: u32) -> u32 {
         let mut hasher = SipHasher24::new_with_keys(self.syn_cookie.0, self.syn_cookie.1);
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn everything_that_a_cookie_covers_counts() {
-        let secrets = Secrets { syn_cookie: (1, 2), fast_open: [0; 16] };
+        let secrets = HandshakeSecrets { syn_cookie: (1, 2), fast_open: [0; 16] };
         let ends = |local: &str, remote: &str| FourTuple {
             local_addr: local.parse().unwrap(),
             remote_addr: remote.parse().unwrap(),
@@ -58,7 +58,7 @@ mod tests {
         let mac = |tuple: &FourTuple, irs, epoch, class| secrets.mac(tuple, SeqNumber(irs), epoch, class);
         let mut macs: Vec<u32> = tuples.iter().map(|tuple| mac(tuple, 7, 1, 2)).collect();
         macs.extend([mac(&base, 8, 1, 2), mac(&base, 7, 2, 2), mac(&base, 7, 1, 3)]);
-        macs.push(Secrets { syn_cookie: (1, 3), ..secrets.clone() }.mac(&base, SeqNumber(7), 1, 2));
+        macs.push(HandshakeSecrets { syn_cookie: (1, 3), ..secrets.clone() }.mac(&base, SeqNumber(7), 1, 2));
         let all = macs.len();
         macs.sort_unstable();
         macs.dedup();

@@ -22,7 +22,7 @@ const LISTS: usize = 8;
 const CHUNK_SHIFT: u32 = 4;
 const CHUNK: usize = 1 << CHUNK_SHIFT;
 
-struct Entry<B> {
+struct SynCacheEntry<B> {
     half_open: HalfOpen,
     beside: B,
     hash: u32,
@@ -32,20 +32,20 @@ struct Entry<B> {
     prev: u32,
 }
 
-enum Slot<B> {
+enum SynCacheSlot<B> {
     Free { next: u32 },
-    Used(Entry<B>),
+    Used(SynCacheEntry<B>),
 }
 
 #[derive(Clone, Copy)]
-struct List {
+struct RetryList {
     first: u32,
     last: u32,
 }
 
 /// Half-open connections, with a `B` for each; see the module documentation.
 pub struct SynCache<B> {
-    chunks: Vec<Vec<Slot<B>>>,
+    chunks: Vec<Vec<SynCacheSlot<B>>>,
     /// Slots of all chunks that have been used.
     slots: u32,
     /// The first free slot among them.
@@ -53,7 +53,7 @@ pub struct SynCache<B> {
     len: usize,
     /// The first entry of each bucket; their number is a power of two, or 0.
     buckets: Vec<u32>,
-    lists: [List; LISTS],
+    lists: [RetryList; LISTS],
     /// Not later than the earliest deadline, in nanoseconds; `u64::MAX` while there is none.
     earliest: u64,
 }
@@ -66,7 +66,7 @@ impl<B> Default for SynCache<B> {
             free: NONE,
             len: 0,
             buckets: Vec::new(),
-            lists: [List { first: NONE, last: NONE }; LISTS],
+            lists: [RetryList { first: NONE, last: NONE }; LISTS],
             earliest: u64::MAX,
         }
     }
@@ -86,8 +86,8 @@ impl<B> SynCache<B> {
 
     /// Memory held, in bytes, without what the `B`s point to.
     pub fn footprint(&self) -> usize {
-        let chunks =
-            self.chunks.capacity() * size_of::<Vec<Slot<B>>>() + self.chunks.len() * CHUNK * size_of::<Slot<B>>();
+        let chunks = self.chunks.capacity() * size_of::<Vec<SynCacheSlot<B>>>()
+            + self.chunks.len() * CHUNK * size_of::<SynCacheSlot<B>>();
         chunks + self.buckets.capacity() * size_of::<u32>()
     }
 
@@ -128,7 +128,7 @@ impl<B> SynCache<B> {
             self.grow();
         }
         let bucket = self.bucket(hash);
-        let entry = Entry { half_open, beside, hash, chain: self.buckets[bucket], next: NONE, prev: NONE };
+        let entry = SynCacheEntry { half_open, beside, hash, chain: self.buckets[bucket], next: NONE, prev: NONE };
         let slot = self.take_slot(entry);
         self.buckets[bucket] = slot;
         self.len += 1;
@@ -145,8 +145,8 @@ impl<B> SynCache<B> {
     /// into other caches.
     pub fn into_entries(self) -> impl Iterator<Item = (HalfOpen, B, u32)> {
         self.chunks.into_iter().flatten().filter_map(|slot| match slot {
-            Slot::Used(Entry { half_open, beside, hash, .. }) => Some((half_open, beside, hash)),
-            Slot::Free { .. } => None,
+            SynCacheSlot::Used(SynCacheEntry { half_open, beside, hash, .. }) => Some((half_open, beside, hash)),
+            SynCacheSlot::Free { .. } => None,
         })
     }
 
@@ -214,30 +214,30 @@ impl<B> SynCache<B> {
     }
 
     #[inline]
-    fn entry(&self, slot: u32) -> Option<&Entry<B>> {
+    fn entry(&self, slot: u32) -> Option<&SynCacheEntry<B>> {
         match self.chunks.get((slot >> CHUNK_SHIFT) as usize)?.get(slot as usize % CHUNK)? {
-            Slot::Used(entry) => Some(entry),
-            Slot::Free { .. } => None,
+            SynCacheSlot::Used(entry) => Some(entry),
+            SynCacheSlot::Free { .. } => None,
         }
     }
 
     #[inline]
-    fn slot_mut(&mut self, slot: u32) -> Option<&mut Slot<B>> {
+    fn slot_mut(&mut self, slot: u32) -> Option<&mut SynCacheSlot<B>> {
         self.chunks.get_mut((slot >> CHUNK_SHIFT) as usize)?.get_mut(slot as usize % CHUNK)
     }
 
     #[inline]
-    fn entry_mut(&mut self, slot: u32) -> Option<&mut Entry<B>> {
+    fn entry_mut(&mut self, slot: u32) -> Option<&mut SynCacheEntry<B>> {
         match self.slot_mut(slot)? {
-            Slot::Used(entry) => Some(entry),
-            Slot::Free { .. } => None,
+            SynCacheSlot::Used(entry) => Some(entry),
+            SynCacheSlot::Free { .. } => None,
         }
     }
 
-    fn take_slot(&mut self, entry: Entry<B>) -> u32 {
+    fn take_slot(&mut self, entry: SynCacheEntry<B>) -> u32 {
         let free = self.free;
         if let Some(slot) = self.slot_mut(free) {
-            if let Slot::Free { next } = std::mem::replace(slot, Slot::Used(entry)) {
+            if let SynCacheSlot::Free { next } = std::mem::replace(slot, SynCacheSlot::Used(entry)) {
                 self.free = next;
             }
             return free;
@@ -247,7 +247,7 @@ impl<B> SynCache<B> {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         if let Some(chunk) = self.chunks.last_mut() {
-            chunk.push(Slot::Used(entry));
+            chunk.push(SynCacheSlot::Used(entry));
         }
         self.slots += 1;
         slot
@@ -269,8 +269,8 @@ impl<B> SynCache<B> {
                 before = entry.chain;
             }
         }
-        let free = Slot::Free { next: self.free };
-        let Slot::Used(entry) = std::mem::replace(self.slot_mut(slot)?, free) else { return None };
+        let free = SynCacheSlot::Free { next: self.free };
+        let SynCacheSlot::Used(entry) = std::mem::replace(self.slot_mut(slot)?, free) else { return None };
         self.free = slot;
         self.len -= 1;
         if self.len == 0 {

@@ -6,7 +6,7 @@
 //! timestamp         clock (26 bits) | ECN (1 bit) | SACK (1 bit) | window shift, 15: none (4 bits)
 //! ```
 //!
-//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is in [`Secrets`], and
+//! The hash covers the tuple, the peer's sequence number, the epoch and the MSS class; the key is in [`HandshakeSecrets`], and
 //! each epoch of 64 s acts as a new one: one bit selects one of the last two epochs, and the hash rejects others.
 //! Without timestamps the options that have no room are not granted. What may never happen: a connection from an
 //! acknowledgement with a wrong hash, or with one older than two epochs.
@@ -27,7 +27,7 @@ use crate::segment::Segment;
 
 use super::half_open::{HalfOpen, Progress, agreement};
 use super::listen;
-use super::secrets::Secrets;
+use super::secrets::HandshakeSecrets;
 
 /// Longest validity of a cookie.
 pub const LIFE: Duration = Duration::from_secs(128);
@@ -50,13 +50,18 @@ fn epoch(now: Time) -> u32 {
     (now.as_nanos() / EPOCH_NS) as u32
 }
 
-fn encode((tuple, irs): (&FourTuple, SeqNumber), mss: u16, secrets: &Secrets, now: Time) -> SeqNumber {
+fn encode((tuple, irs): (&FourTuple, SeqNumber), mss: u16, secrets: &HandshakeSecrets, now: Time) -> SeqNumber {
     let (epoch, class) = (epoch(now), MSS.iter().rposition(|&class| class <= mss).unwrap_or(0) as u32);
     SeqNumber(epoch << 31 | class << 28 | secrets.mac(tuple, irs, epoch, class) & MAC_BITS)
 }
 
 /// The MSS in a cookie that we made at most two epochs ago.
-fn decode((tuple, irs): (&FourTuple, SeqNumber), cookie: SeqNumber, secrets: &Secrets, now: Time) -> Option<u16> {
+fn decode(
+    (tuple, irs): (&FourTuple, SeqNumber),
+    cookie: SeqNumber,
+    secrets: &HandshakeSecrets,
+    now: Time,
+) -> Option<u16> {
     let class = cookie.0 >> 28 & 7;
     let made = [0, 1].into_iter().filter_map(|age| epoch(now).checked_sub(age)).find(|made| made & 1 == cookie.0 >> 31);
     let expected = secrets.mac(tuple, irs, made?, class) & MAC_BITS;
@@ -71,7 +76,7 @@ pub fn answer(
     params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
-    secrets: &Secrets,
+    secrets: &HandshakeSecrets,
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Result<(), DropReason> {
@@ -109,7 +114,7 @@ pub fn accept(
     params: &ListenParams<'_>,
     segment: &Segment,
     isn: Isn,
-    secrets: &Secrets,
+    secrets: &HandshakeSecrets,
     config: &Config,
     now: Time,
 ) -> Option<HalfOpen> {
@@ -157,7 +162,7 @@ pub fn complete(
 mod tests {
     use super::*;
 
-    const SECRETS: Secrets = Secrets { syn_cookie: (3, 4), fast_open: [0; 16] };
+    const SECRETS: HandshakeSecrets = HandshakeSecrets { syn_cookie: (3, 4), fast_open: [0; 16] };
 
     fn tuple() -> FourTuple {
         let ends = [10, 0, 0, 1].into();

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Form, Knob};
+use super::{Knob, KnobForm};
 use crate::config::{
     BufferSizes, Config, DataShare, Ecn, EcnOption, FastOpenKeys, MemoryLimits, MtuProbing, SynCookies,
 };
@@ -24,7 +24,7 @@ const fn number(
     get: fn(&Config) -> i64,
     set: fn(&mut Config, i64),
 ) -> Knob {
-    Knob { name, meaning, idle: None, form: Form::Number { range, get, set } }
+    Knob { name, meaning, idle: None, form: KnobForm::Number { range, get, set } }
 }
 
 const fn flag(name: &'static str, meaning: &'static str, get: fn(&Config) -> i64, set: fn(&mut Config, i64)) -> Knob {
@@ -38,7 +38,7 @@ const fn idle(
     value: &'static str,
     why: &'static str,
 ) -> Knob {
-    Knob { name, meaning, idle: Some(why), form: Form::Idle { range, value } }
+    Knob { name, meaning, idle: Some(why), form: KnobForm::Idle { range, value } }
 }
 
 fn seconds(time: Duration) -> i64 {
@@ -133,7 +133,7 @@ pub static KNOBS: &[Knob] = &[
         name: "default_qdisc",
         meaning: "queueing discipline of devices: `fq` paces every connection",
         idle: None,
-        form: Form::Word {
+        form: KnobForm::Word {
             expects: "`fq` (paces), or `fq_codel`, `pfifo_fast`, `pfifo` or `noqueue` (do not)",
             get: |c| if c.pacing.on { "fq".to_owned() } else { "pfifo_fast".to_owned() },
             set: set_discipline,
@@ -181,7 +181,7 @@ pub static KNOBS: &[Knob] = &[
         name: "tcp_congestion_control",
         meaning: "congestion control of new connections",
         idle: None,
-        form: Form::Word { expects: "`cubic` or `reno`", get: |c| linux_name(c.congestion), set: set_congestion },
+        form: KnobForm::Word { expects: "`cubic` or `reno`", get: |c| linux_name(c.congestion), set: set_congestion },
     },
     flag("tcp_dsack", "report duplicate segments by D-SACK", |c| c.dsack.into(), |c, v| c.dsack = v == 1),
     number(
@@ -242,7 +242,7 @@ pub static KNOBS: &[Knob] = &[
         name: "tcp_fastopen_key",
         meaning: "secret of Fast Open cookies, and after a comma the one before",
         idle: None,
-        form: Form::Word {
+        form: KnobForm::Word {
             expects: "four groups of hexadecimal digits, as 00112233-44556677-8899aabb-ccddeeff, or two such keys with a comma between",
             get: fast_open_keys,
             set: set_fast_open_keys,
@@ -330,7 +330,7 @@ pub static KNOBS: &[Knob] = &[
         meaning: "memory of the buffers of all connections, pages of 4096 bytes: pressure ends, pressure begins, limit; 0 0 0: \
                   derived from the machine's memory when a stack is built",
         idle: None,
-        form: Form::Triple {
+        form: KnobForm::Triple {
             range: (0, 1 << 40),
             get: |c| {
                 let memory = c.memory.unwrap_or(MemoryLimits { low: 0, pressure: 0, high: 0 });
@@ -450,7 +450,7 @@ pub static KNOBS: &[Knob] = &[
         name: "tcp_rmem",
         meaning: "receive buffer: least under memory pressure, at the beginning, at most; bytes, see tcp_adv_win_scale",
         idle: None,
-        form: Form::Triple {
+        form: KnobForm::Triple {
             range: (1, BUFFER),
             get: |c| sizes(&c.receive_buffer).map(|text| c.receive_share.memory(text as u32).into()),
             set: |c, v| c.receive_buffer = to_sizes(v.map(|memory| c.receive_share.data(memory as u32).into())),
@@ -547,7 +547,7 @@ pub static KNOBS: &[Knob] = &[
         name: "tcp_wmem",
         meaning: "send buffer: least under memory pressure, at the beginning, at most; bytes, with what text costs beside",
         idle: None,
-        form: Form::Triple {
+        form: KnobForm::Triple {
             range: (1, BUFFER),
             get: |c| sizes(&c.send_buffer),
             set: |c, v| c.send_buffer = to_sizes(v),

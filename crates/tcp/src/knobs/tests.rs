@@ -30,7 +30,7 @@ fn values_read_back() {
 #[test]
 fn ranges_are_kept() {
     for knob in KNOBS {
-        let Form::Number { range: (least, most), .. } = knob.form else { continue };
+        let KnobForm::Number { range: (least, most), .. } = knob.form else { continue };
         for value in [least, most] {
             let mut config = Config::default();
             assert_eq!(knob.set(&mut config, &value.to_string()), Ok(()), "{}", knob.name);
@@ -51,7 +51,7 @@ fn ranges_are_kept() {
 #[test]
 fn a_working_number_changes_the_configuration() {
     for knob in KNOBS.iter().filter(|knob| knob.idle.is_none()) {
-        let Form::Number { range: (least, most), .. } = knob.form else { continue };
+        let KnobForm::Number { range: (least, most), .. } = knob.form else { continue };
         let before = Config::default();
         let other = if knob.value(&before) == least.to_string() { most } else { least };
         let mut config = before.clone();

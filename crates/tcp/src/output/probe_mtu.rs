@@ -20,12 +20,12 @@ pub(super) fn send_probe(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-    room: Room,
-) -> Option<Result<u32, Hold>> {
+    room: NewSegmentLimits,
+) -> Option<Result<u32, StopReason>> {
     take_result(sw, out);
     if !room.push && sw.mtu_search().is_some_and(|search| search.is_behind(out.routes)) {
         out.ask_for_path();
-        return Some(Err(Hold::Path));
+        return Some(Err(StopReason::Path));
     }
     let len = next_size(sw, rq, out, now, room)?;
     let left = sw.nxt;
@@ -53,9 +53,15 @@ fn take_result(sw: &mut SendWindow, out: &Outbox<'_>) {
 }
 
 /// Bytes of data of a probe, if one may leave now.
-fn next_size(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now: Time, room: Room) -> Option<u32> {
+fn next_size(
+    sw: &mut SendWindow,
+    rq: &RetransmitQueue,
+    out: &Outbox<'_>,
+    now: Time,
+    room: NewSegmentLimits,
+) -> Option<u32> {
     let mss = u32::from(sw.mss);
-    let quiet = sw.mode == Mode::Open && !room.push && out.credit > 0;
+    let quiet = sw.mode == RecoveryMode::Open && !room.push && out.credit > 0;
     if !quiet || sw.congestion.cwnd() < LEAST_WINDOW * mss || room.congestion < mss {
         return None;
     }

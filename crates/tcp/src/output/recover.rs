@@ -17,7 +17,7 @@ pub(super) fn recover(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Hold {
+) -> StopReason {
     if let Some(hold) = resend_first(sw, rq, ho, out, now) {
         return hold;
     }
@@ -34,7 +34,7 @@ pub(super) fn recover(
         //# appropriate.
         if room < mss && !small_hole_fits(sw, room) {
             sw.cwnd_limited = true;
-            return Hold::Congestion;
+            return StopReason::Congestion;
         }
         match recover_one(sw, rq, ho, out, now, (room, &mut new_data)) {
             Ok(bytes) => pipe += bytes,
@@ -58,13 +58,13 @@ fn resend_first(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Option<Hold> {
+) -> Option<StopReason> {
     let (una, nxt, mss) = (sw.una, sw.nxt, u32::from(sw.mss));
     let loss = sw.loss.as_mut().filter(|loss| loss.resend_first)?;
     let right = loss.first_end(una, nxt, mss);
     let right = within_record(sw, una, right);
     if !resend(sw, rq, ho, out, now, (una, right)) {
-        return Some(Hold::Starved);
+        return Some(StopReason::Starved);
     }
     if let Some(loss) = &mut sw.loss {
         loss.resend_first = false;
@@ -88,8 +88,8 @@ fn doubt_time_out(
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Option<Hold> {
-    sw.loss.as_ref().filter(|loss| sw.mode == Mode::Loss && loss.doubt == FrtoState::NewData)?;
+) -> Option<StopReason> {
+    sw.loss.as_ref().filter(|loss| sw.mode == RecoveryMode::Loss && loss.doubt == FrtoState::NewData)?;
     let hold = send_new(sw, rq, ho, out, now, false);
     let (nxt, loss) = (sw.nxt, sw.loss.as_mut()?);
     if nxt == loss.recover {
@@ -113,9 +113,9 @@ fn recover_one(
     out: &mut Outbox<'_>,
     now: Time,
     (room, new_data): (u32, &mut bool),
-) -> Result<u32, Hold> {
+) -> Result<u32, StopReason> {
     let (una, mss) = (sw.una, u32::from(sw.mss));
-    let by_range = sw.sack || sw.mode == Mode::Loss;
+    let by_range = sw.sack || sw.mode == RecoveryMode::Loss;
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# If there exists a smallest unSACKed sequence number 'S2' that meets the following three criteria for determining
     //# loss, the sequence range of one segment of up to SMSS octets starting with S2 MUST be returned.
@@ -125,28 +125,28 @@ fn recover_one(
     if by_range && let Some(range) = sw.loss.as_ref().and_then(|loss| loss.next_lost(una, mss)) {
         let range = (range.0, within_record(sw, range.0, range.1));
         let sent = resend(sw, rq, ho, out, now, range);
-        return if sent { Ok((range.1 - range.0) as u32) } else { Err(Hold::Starved) };
+        return if sent { Ok((range.1 - range.0) as u32) } else { Err(StopReason::Starved) };
     }
     if *new_data {
         //= https://www.rfc-editor.org/rfc/rfc6675#section-4
         //# If no sequence number 'S2' per rule (1) exists but there exists available unsent data and the receiver's
         //# advertised window allows, the sequence range of one segment of up to SMSS octets of previously unsent data
         //# starting with sequence number HighData+1 MUST be returned.
-        match send_one_new(sw, rq, ho, out, now, Room { congestion: room, push: false }) {
+        match send_one_new(sw, rq, ho, out, now, NewSegmentLimits { congestion: room, push: false }) {
             Ok(bytes) => {
                 if let Some(loss) = &mut sw.loss {
                     loss.prr.sent(bytes);
                 }
                 return Ok(bytes);
             }
-            Err(Hold::Starved) => return Err(Hold::Starved),
+            Err(StopReason::Starved) => return Err(StopReason::Starved),
             Err(_) => *new_data = false,
         }
         return Ok(0);
     }
     //= https://www.rfc-editor.org/rfc/rfc6675#section-4
     //# NextSeg () MUST indicate failure, and no segment is returned.
-    Err(Hold::Empty)
+    Err(StopReason::Empty)
 }
 
 /// A tail loss probe: new data if it may be sent, else the end of the flight again (RFC 8985 section 7.3). False if
@@ -190,7 +190,7 @@ fn probe_with_new(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Option<u32> {
-    let (from, room) = (sw.nxt, Room { congestion: u32::from(sw.mss), push: true });
+    let (from, room) = (sw.nxt, NewSegmentLimits { congestion: u32::from(sw.mss), push: true });
     // The next wake is for the retransmission time-out, whatever is sent.
     let super_segments = core::mem::take(&mut out.prefer_super_segments);
     let sent = send_one_new(sw, rq, ho, out, now, room).ok();
@@ -250,7 +250,7 @@ fn resend(
         loss.undo.sent_again(bytes, first.then(|| ho.clock(now)));
         loss.totals.sent_again(bytes);
     }
-    if first && sw.timer_kind == Timer::Retransmit {
+    if first && sw.timer_kind == TimerPurpose::Retransmit {
         // Never less than a time-out after the previous transmission of the segment (RFC 6298 section 5).
         sw.guard_flight(out.config, now);
         sw.arm(out);

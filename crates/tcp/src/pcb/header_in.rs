@@ -60,7 +60,7 @@ pub(crate) fn milliseconds(time: Duration) -> u32 {
 
 /// The path of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
+pub(crate) enum SegmentPath {
     /// Established, with only ACK and PSH: hold-set by hold-set.
     Established,
     /// Everything else: all parts at once.
@@ -212,13 +212,13 @@ impl HeaderIn {
 
     /// The first step of an arriving segment: chooses its path, and records that the peer is alive.
     #[inline]
-    pub(crate) fn classify(&mut self, segment: &Segment, now: Time) -> Path {
+    pub(crate) fn classify(&mut self, segment: &Segment, now: Time) -> SegmentPath {
         self.last_heard = ticks_of_2_20_ns(now);
         self.segments_in = self.segments_in.wrapping_add(1);
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
         let usual = segment.ecn() < self.traits >> NOTABLE_SHIFT
             && (self.traits & EXCHANGES == 0 || !self.takes_whole(segment));
-        if plain && usual && self.state == State::Established { Path::Established } else { Path::Whole }
+        if plain && usual && self.state == State::Established { SegmentPath::Established } else { SegmentPath::Whole }
     }
 
     /// Whether a challenge acknowledgement may be sent now. If so, the next one must wait (RFC 5961 section 7).

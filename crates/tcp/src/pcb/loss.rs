@@ -20,7 +20,7 @@ use wire::SeqNumber;
 use super::Totals;
 use super::send_log::SendLog;
 use crate::congestion::Prr;
-use crate::rack::{Rack, Sent};
+use crate::rack::{DeliveredSegment, Rack};
 use crate::sack::Scoreboard;
 use crate::tick::{is_before, not_before, since};
 use crate::undo::Undo;
@@ -47,12 +47,12 @@ impl Resent {
         bytes(self.left, self.right)
     }
 
-    fn if_delivered(&self) -> Sent {
-        Sent { at: self.first, end: self.right }
+    fn if_delivered(&self) -> DeliveredSegment {
+        DeliveredSegment { at: self.first, end: self.right }
     }
 
-    fn if_lost(&self) -> Sent {
-        Sent { at: self.last, end: self.right }
+    fn if_lost(&self) -> DeliveredSegment {
+        DeliveredSegment { at: self.last, end: self.right }
     }
 }
 
@@ -63,7 +63,7 @@ fn bytes(left: SeqNumber, right: SeqNumber) -> u32 {
 
 /// A tail loss probe whose effect is not yet known (RFC 8985 section 7).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Probe {
+pub(crate) struct TailLossProbe {
     left: SeqNumber,
     /// TLP.end_seq.
     pub(crate) right: SeqNumber,
@@ -90,9 +90,9 @@ pub(crate) struct Delivery {
     /// Bytes acknowledged or SACKed for the first time.
     pub(crate) bytes: u32,
     /// The latest of their transmissions that were the only one.
-    pub(crate) first: Option<Sent>,
+    pub(crate) first: Option<DeliveredSegment>,
     /// The latest of their transmissions that were retransmissions.
-    pub(crate) again: Option<Sent>,
+    pub(crate) again: Option<DeliveredSegment>,
     /// Start of the lowest bytes, sent only once, that arrived after bytes sent later.
     pub(crate) reordered: Option<SeqNumber>,
     /// Something arrived that was sent only once, and before recovery began.
@@ -130,7 +130,7 @@ pub(crate) struct Loss {
     lost_again: u32,
     /// No run under way is older.
     oldest: u32,
-    pub(crate) probe: Option<Probe>,
+    pub(crate) probe: Option<TailLossProbe>,
     pub(crate) totals: Totals,
     /// Duplicate acknowledgements not yet used up.
     pub(crate) duplicates: u16,
@@ -281,9 +281,9 @@ impl Loss {
     }
 
     /// Removes `[left, right)` from the retransmitted runs; returns the latest transmission of any of it.
-    fn take_resent(&mut self, left: SeqNumber, right: SeqNumber) -> Option<Sent> {
+    fn take_resent(&mut self, left: SeqNumber, right: SeqNumber) -> Option<DeliveredSegment> {
         let mut i = self.resent.partition_point(|run| run.right.le(left));
-        let mut latest: Option<Sent> = None;
+        let mut latest: Option<DeliveredSegment> = None;
         while let Some(run) = self.resent.get(i).copied().filter(|run| run.left.lt(right)) {
             let cut = Resent { left: run.left.max(left), right: run.right.min(right), ..run };
             let gone = if run.lost { &mut self.lost_again } else { &mut self.under_way };
@@ -319,10 +319,10 @@ impl Loss {
             return;
         }
         if let Some(probe) = self.probe.filter(|probe| probe.again && probe.right.gt(first) && probe.left.lt(right)) {
-            see(&mut delivery.again, Sent { at: probe.at, end: probe.right.min(right) });
+            see(&mut delivery.again, DeliveredSegment { at: probe.at, end: probe.right.min(right) });
             return;
         }
-        see(&mut delivery.first, Sent { at: log.time_of(right - 1), end: right });
+        see(&mut delivery.first, DeliveredSegment { at: log.time_of(right - 1), end: right });
         if fack.is_some_and(|fack| right.le(fack)) {
             delivery.reordered = Some(delivery.reordered.map_or(first, |low| if first.lt(low) { first } else { low }));
         }
@@ -363,7 +363,7 @@ impl Loss {
     }
 
     /// The same for retransmitted bytes.
-    fn detect_resent(&mut self, newest: Sent, window: u32, now: u32) -> Detected {
+    fn detect_resent(&mut self, newest: DeliveredSegment, window: u32, now: u32) -> Detected {
         let mut found = Detected::default();
         // By age and not by time, because times wrap after an hour.
         if self.under_way == 0 || since(now, newest.at) > since(now, self.oldest) {
@@ -443,7 +443,7 @@ impl Loss {
 
     /// `[left, right)` is sent as a tail loss probe: `again` if it is old data.
     pub(crate) fn probe_sent(&mut self, (left, right): (SeqNumber, SeqNumber), now: u32, again: bool) {
-        self.probe = Some(Probe { left, right, at: now, again });
+        self.probe = Some(TailLossProbe { left, right, at: now, again });
     }
 
     /// Frees heap memory that is not in use.
@@ -456,7 +456,7 @@ impl Loss {
 }
 
 /// Keep the later of two transmissions.
-fn see(slot: &mut Option<Sent>, sent: Sent) {
+fn see(slot: &mut Option<DeliveredSegment>, sent: DeliveredSegment) {
     if slot.is_none_or(|known| sent.is_after(known)) {
         *slot = Some(sent);
     }

@@ -32,14 +32,16 @@ pub use retransmit_queue::RetransmitQueue;
 pub use send_window::SendWindow;
 
 pub(crate) use exchange::AdvertisedTimeouts;
-pub(crate) use header_in::{Path, milliseconds};
+pub(crate) use header_in::{SegmentPath, milliseconds};
 pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Flight, FrtoState, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
-pub(crate) use receive_window::{Ack, Reading, RecvSnapshot, first_window};
-pub(crate) use send_window::{Awaited, Mode, RECOVERY_PROBES, RECOVERY_SLACK, TIMER_SLACK, TIMESTAMPS_LEN, Timer};
+pub(crate) use receive_window::{Ack, ReadMode, RecvSnapshot, first_window};
+pub(crate) use send_window::{
+    Awaited, RECOVERY_PROBES, RECOVERY_SLACK, RecoveryMode, TIMER_SLACK, TIMESTAMPS_LEN, TimerPurpose,
+};
 pub(crate) use settings::UserSettings;
-pub(crate) use shaping::{Limit, Shaping};
+pub(crate) use shaping::{SenderLimit, Shaping};
 pub(crate) use sizing::Sizing;
 pub(crate) use totals::Totals;
 
@@ -201,7 +203,7 @@ impl PcbMut<'_> {
         out.memory -= self.retransmit_queue.clear();
         self.send_window.stop_timer();
         self.send_window.una = self.send_window.nxt;
-        self.send_window.mode = Mode::Open;
+        self.send_window.mode = RecoveryMode::Open;
         self.send_window.loss = None;
     }
 

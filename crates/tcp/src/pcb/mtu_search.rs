@@ -17,7 +17,7 @@ use wire::SeqNumber;
 
 /// A segment larger than the largest known to pass.
 #[derive(Clone, Copy, Debug)]
-struct Probe {
+struct MtuProbe {
     left: SeqNumber,
     right: SeqNumber,
     size: u16,
@@ -32,7 +32,7 @@ pub(crate) struct MtuSearch {
     high: u16,
     /// The largest size of the peer and the first hop, from which the search starts again.
     limit: u16,
-    probe: Option<Probe>,
+    probe: Option<MtuProbe>,
     /// When the search began.
     began: Time,
     /// The generation of the routes that `limit` is from ([`crate::Outbox::routes`]); 0: of the time when the
@@ -96,7 +96,7 @@ impl MtuSearch {
 
     /// A probe of `size` has left.
     pub(crate) fn sent(&mut self, left: SeqNumber, right: SeqNumber, size: u16) {
-        self.probe = Some(Probe { left, right, size });
+        self.probe = Some(MtuProbe { left, right, size });
     }
 
     /// The segment at `una` is lost: returns the end of the probe, if it is the probe.

@@ -19,7 +19,7 @@ use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
-use self::queue::{Incoming, Queue, fitted};
+use self::queue::{InsertedSegment, ReassemblyHeap, fitted};
 use crate::outbox::Outbox;
 
 /// The most runs, and so holes, of one connection. A segment that would begin one more is dropped.
@@ -53,7 +53,7 @@ pub struct Reassembly {
 /// The queue, and the records that stay when it is empty again.
 #[derive(Debug)]
 struct Record {
-    queue: Option<Box<Queue>>,
+    queue: Option<Box<ReassemblyHeap>>,
     /// A duplicate not yet reported (RFC 2883); empty for none.
     dsack: (SeqNumber, SeqNumber),
     /// Segments that did not begin at RCV.NXT, modulo 2^32.
@@ -67,7 +67,7 @@ impl Reassembly {
     }
 
     #[inline]
-    fn queue(&self) -> Option<&Queue> {
+    fn queue(&self) -> Option<&ReassemblyHeap> {
         self.record.as_ref()?.queue.as_deref()
     }
 
@@ -176,14 +176,14 @@ impl Reassembly {
         if seq.gt(rcv_nxt) {
             record.out_of_order = record.out_of_order.wrapping_add(1);
         }
-        let mut incoming = Incoming { left: seq, right, data: fitted(data), fin };
+        let mut incoming = InsertedSegment { left: seq, right, data: fitted(data), fin };
         let mut duplicate = None;
         if seq.lt(rcv_nxt) {
             duplicate = Some((seq, rcv_nxt));
             incoming.cut_left(rcv_nxt);
         }
         incoming.cut_right(window_end);
-        let queue = record.queue.get_or_insert_with(|| Box::new(Queue::new()));
+        let queue = record.queue.get_or_insert_with(|| Box::new(ReassemblyHeap::new()));
         let stored = queue.store(incoming, limit_bytes, &mut duplicate);
         if queue.runs.is_empty() {
             record.queue = None;

@@ -18,7 +18,7 @@ use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::scarcity::of_buffer;
 use crate::state::State;
-use crate::window_rule::{Room, WindowRule};
+use crate::window_rule::{WindowInputs, WindowRule};
 
 /// Data of up to this many bytes is copied into the buffer before it, if that has room, so that a peer that sends one
 /// byte at a time does not pin one buffer per byte. About half of a block for one frame: whatever lengths a peer
@@ -84,7 +84,7 @@ pub(crate) enum Ack {
 
 /// How arriving data is treated, and when the user is notified of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum ReadMode {
     /// The user is notified when the low-water mark is reached.
     AtLowWater,
     /// The user is notified of every arrival, also while data is unread.
@@ -96,7 +96,7 @@ pub(crate) enum Reading {
 /// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535
 /// bytes, exactly. Any other is rounded up to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Advertised {
+enum WindowAdvertised {
     /// Our SYN alone.
     Syn,
     /// Our SYN alone, and it has acknowledged data.
@@ -134,12 +134,12 @@ pub struct ReceiveWindow {
     /// The peer's FIN has been taken.
     pub(crate) finished: bool,
     /// How arriving data is treated, and when the user is notified.
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadMode,
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
     /// Which segments have advertised our window.
-    told: Advertised,
+    told: WindowAdvertised,
     /// The sequence number after the urgent byte, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
     /// Data bytes in `queue`.
@@ -176,7 +176,7 @@ impl ReceiveWindow {
     /// Whether the user reads no more.
     #[inline(always)]
     pub(crate) fn discards(&self) -> bool {
-        self.reading == Reading::Discard
+        self.reading == ReadMode::Discard
     }
 
     /// `first`: the window of our SYN.
@@ -197,10 +197,10 @@ impl ReceiveWindow {
             sack: false,
             fin_next: false,
             finished: false,
-            reading: Reading::AtLowWater,
+            reading: ReadMode::AtLowWater,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
-            told: Advertised::Syn,
+            told: WindowAdvertised::Syn,
             urgent: SeqNumber(0),
             queued: 0,
             kept: 0,
@@ -254,7 +254,11 @@ impl ReceiveWindow {
     /// RCV.NXT + RCV.WND as last advertised: the field is unscaled in a SYN, and rounded up to a unit later.
     #[inline]
     pub(crate) fn advertised_right_edge(&self) -> SeqNumber {
-        let unit = if matches!(self.told, Advertised::Syn | Advertised::SynWithData) { 1 } else { 1 << self.shift };
+        let unit = if matches!(self.told, WindowAdvertised::Syn | WindowAdvertised::SynWithData) {
+            1
+        } else {
+            1 << self.shift
+        };
         let window = (self.advertised_edge - self.last_ack_sent).max(0) as u32;
         self.last_ack_sent + ((window + (unit - 1)) & !(unit - 1))
     }
@@ -341,7 +345,7 @@ impl ReceiveWindow {
             return;
         }
         let most = u32::from(u16::MAX) << self.shift;
-        let window = self.rule.choose(Room {
+        let window = self.rule.choose(WindowInputs {
             free: self.space().min(self.clamp).min(most),
             limit: self.limit,
             clamp: self.clamp,
@@ -388,7 +392,7 @@ impl ReceiveWindow {
         let gain = self.edge - self.advertised_right_edge();
         // While much of the advertised window is left, an update would be a needless segment. The window of a SYN is
         // limited by its field; the first acknowledgement of data advertises the rest of the buffer.
-        let much = if matches!(self.told, Advertised::Syn | Advertised::NoData) {
+        let much = if matches!(self.told, WindowAdvertised::Syn | WindowAdvertised::NoData) {
             (self.limit / 2).min(u32::from(u16::MAX) / 2)
         } else {
             self.limit / 2
@@ -431,7 +435,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
-            if self.told != Advertised::Data {
+            if self.told != WindowAdvertised::Data {
                 self.first_advertised(nxt);
             }
             self.last_ack_sent = nxt;
@@ -445,15 +449,15 @@ impl ReceiveWindow {
     /// One of the first segments without SYN was sent.
     #[cold]
     fn first_advertised(&mut self, nxt: SeqNumber) {
-        let data = nxt != self.last_ack_sent || self.told == Advertised::SynWithData;
-        self.told = if data { Advertised::Data } else { Advertised::NoData };
+        let data = nxt != self.last_ack_sent || self.told == WindowAdvertised::SynWithData;
+        self.told = if data { WindowAdvertised::Data } else { WindowAdvertised::NoData };
     }
 
     /// As [`ReceiveWindow::acked`], for a SYN-ACK.
     pub(crate) fn acked_by_syn(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         let data = nxt != self.last_ack_sent;
         self.acked(nxt, edge);
-        self.told = if data { Advertised::SynWithData } else { Advertised::Syn };
+        self.told = if data { WindowAdvertised::SynWithData } else { WindowAdvertised::Syn };
     }
 
     /// Decides how urgent the acknowledgement of newly arrived in-order data is, and records the decision.

@@ -21,7 +21,7 @@ const SLICES: usize = 64;
 
 /// When the first and the last of some bytes were sent; microseconds modulo 2^32.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct SendTimes {
     first: u32,
     last: u32,
 }
@@ -30,7 +30,7 @@ struct Span {
 #[derive(Clone, Copy, Debug)]
 struct Slice {
     right: SeqNumber,
-    left_at: Span,
+    left_at: SendTimes,
 }
 
 /// A ring of slices, oldest at `head`.
@@ -44,7 +44,7 @@ struct Older {
 impl Older {
     fn new() -> Box<Older> {
         Box::new(Older {
-            slices: [Slice { right: SeqNumber(0), left_at: Span { first: 0, last: 0 } }; SLICES],
+            slices: [Slice { right: SeqNumber(0), left_at: SendTimes { first: 0, last: 0 } }; SLICES],
             head: 0,
             len: 0,
         })
@@ -65,7 +65,7 @@ impl Older {
     fn compact(&mut self) {
         for i in 0..self.len / 2 {
             let (old, new) = (self.get(2 * i), self.get(2 * i + 1));
-            let left_at = Span { first: old.left_at.first, last: new.left_at.last };
+            let left_at = SendTimes { first: old.left_at.first, last: new.left_at.last };
             self.slices[usize::from(self.head.wrapping_add(i)) % SLICES] = Slice { right: new.right, left_at };
         }
         self.len /= 2;
@@ -93,14 +93,14 @@ impl Older {
 #[derive(Debug)]
 pub(crate) struct SendLog {
     /// When the newest slice was sent.
-    newest: Span,
+    newest: SendTimes,
     older: Option<Box<Older>>,
 }
 
 impl SendLog {
     /// Nothing in flight.
     pub(crate) const fn new() -> Self {
-        SendLog { newest: Span { first: 0, last: 0 }, older: None }
+        SendLog { newest: SendTimes { first: 0, last: 0 }, older: None }
     }
 
     /// New bytes were sent at `now`, from `from` on (SND.NXT before them), with `una` as SND.UNA; slices shorter than
@@ -112,7 +112,7 @@ impl SendLog {
     pub(crate) fn sent(&mut self, una: SeqNumber, from: SeqNumber, now: u32, width: u32) -> bool {
         if una == from {
             // Nothing else is in flight.
-            self.newest = Span { first: now, last: now };
+            self.newest = SendTimes { first: now, last: now };
             if let Some(older) = &mut self.older {
                 older.len = 0;
             }
@@ -132,7 +132,7 @@ impl SendLog {
             older.compact();
         }
         older.push(Slice { right: from, left_at: self.newest });
-        self.newest = Span { first: now, last: now };
+        self.newest = SendTimes { first: now, last: now };
         fresh
     }
 

@@ -10,7 +10,7 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
-use super::{Hold, Limit, Loss, MtuSearch, Shaping};
+use super::{Hold, Loss, MtuSearch, SenderLimit, Shaping};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::{Controller, Kind};
 use crate::outbox::Outbox;
@@ -34,7 +34,7 @@ pub(crate) const RECOVERY_PROBES: u8 = 2;
 
 /// The sender's recovery state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum RecoveryMode {
     /// No sign of loss.
     Open,
     /// Something is SACKed, duplicate acknowledgements are coming in, or a tail loss probe is out.
@@ -45,17 +45,17 @@ pub(crate) enum Mode {
     Loss,
 }
 
-impl Mode {
+impl RecoveryMode {
     /// Whether data is being retransmitted.
     #[inline]
     pub(crate) fn recovers(self) -> bool {
-        matches!(self, Mode::Recovery | Mode::Loss)
+        matches!(self, RecoveryMode::Recovery | RecoveryMode::Loss)
     }
 }
 
 /// The purpose of `SendWindow::timer`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timer {
+pub(crate) enum TimerPurpose {
     /// Nothing.
     Off,
     /// Retransmission time-out (RFC 6298).
@@ -70,11 +70,11 @@ pub(crate) enum Timer {
     Cork,
 }
 
-impl Timer {
+impl TimerPurpose {
     /// Whether it guards the flight.
     #[inline]
     pub(crate) fn guards_flight(self) -> bool {
-        matches!(self, Timer::Retransmit | Timer::Probe | Timer::Reorder)
+        matches!(self, TimerPurpose::Retransmit | TimerPurpose::Probe | TimerPurpose::Reorder)
     }
 }
 
@@ -132,8 +132,8 @@ pub struct SendWindow {
     pub(crate) ts_offset: u32,
     /// Copy of `HeaderIn::state`.
     pub(crate) state: State,
-    pub(crate) mode: Mode,
-    pub(crate) timer_kind: Timer,
+    pub(crate) mode: RecoveryMode,
+    pub(crate) timer_kind: TimerPurpose,
     /// The peer's window shift.
     pub(crate) shift: u8,
     /// Probes or time-outs without any answer.
@@ -191,8 +191,8 @@ impl SendWindow {
             mss,
             ts_offset: 0,
             state: State::Closed,
-            mode: Mode::Open,
-            timer_kind: Timer::Off,
+            mode: RecoveryMode::Open,
+            timer_kind: TimerPurpose::Off,
             shift: 0,
             unanswered: 0,
             no_delay: options.no_delay,
@@ -247,12 +247,12 @@ impl SendWindow {
     /// that left the network, which is equivalent to RFC 6582's window inflation).
     #[inline]
     pub(crate) fn pipe(&self) -> u32 {
-        if self.mode == Mode::Open { self.flight() } else { self.pipe_in_disorder() }
+        if self.mode == RecoveryMode::Open { self.flight() } else { self.pipe_in_disorder() }
     }
 
     fn pipe_in_disorder(&self) -> u32 {
         let Some(loss) = &self.loss else { return self.flight() };
-        if self.sack || self.mode == Mode::Loss {
+        if self.sack || self.mode == RecoveryMode::Loss {
             return loss.pipe(self.una, self.nxt);
         }
         // The first segment is lost until it is retransmitted.
@@ -264,8 +264,8 @@ impl SendWindow {
     pub(crate) fn begin_disorder(&mut self) -> &mut Loss {
         let una = self.una;
         let loss = self.loss.get_or_insert_with(|| Loss::new(una));
-        if self.mode == Mode::Open {
-            self.mode = Mode::Disorder;
+        if self.mode == RecoveryMode::Open {
+            self.mode = RecoveryMode::Disorder;
             loss.begin(una);
         }
         loss
@@ -283,11 +283,11 @@ impl SendWindow {
     #[inline]
     pub(crate) fn guard_flight(&mut self, config: &Config, now: Time) {
         let probes = self.sack && config.tail_loss_probe;
-        if probes && (self.mode == Mode::Open || self.may_probe_recovery()) {
+        if probes && (self.mode == RecoveryMode::Open || self.may_probe_recovery()) {
             let at = self.rtt.probe_deadline(now, self.ack_delay(config));
-            self.set_timer(Timer::Probe, at);
+            self.set_timer(TimerPurpose::Probe, at);
         } else {
-            self.set_timer(Timer::Retransmit, self.rtt.deadline(now));
+            self.set_timer(TimerPurpose::Retransmit, self.rtt.deadline(now));
         }
     }
 
@@ -305,9 +305,9 @@ impl SendWindow {
     #[inline]
     pub(crate) fn ack_delay(&self, config: &Config) -> Duration {
         match self.mode {
-            Mode::Open if self.flight() <= u32::from(self.mss) => config.peer_ack_delay,
-            Mode::Open | Mode::Disorder => TIMER_SLACK,
-            Mode::Recovery | Mode::Loss => {
+            RecoveryMode::Open if self.flight() <= u32::from(self.mss) => config.peer_ack_delay,
+            RecoveryMode::Open | RecoveryMode::Disorder => TIMER_SLACK,
+            RecoveryMode::Recovery | RecoveryMode::Loss => {
                 let repeats = self.loss.as_ref().is_some_and(|loss| loss.probes > 0);
                 if repeats { RECOVERY_SLACK } else { TIMER_SLACK }
             }
@@ -316,7 +316,7 @@ impl SendWindow {
 
     /// Sets the timer; [`SendWindow::arm`] requests the wake.
     #[inline]
-    pub(crate) fn set_timer(&mut self, kind: Timer, at: Time) {
+    pub(crate) fn set_timer(&mut self, kind: TimerPurpose, at: Time) {
         self.timer_kind = kind;
         self.timer = at;
     }
@@ -324,7 +324,7 @@ impl SendWindow {
     /// Stops the timer. A wake already requested still comes, and does nothing.
     #[inline]
     pub(crate) fn stop_timer(&mut self) {
-        self.set_timer(Timer::Off, Time::MAX);
+        self.set_timer(TimerPurpose::Off, Time::MAX);
     }
 
     /// Requests a wake for the timer, unless an earlier one is pending. A timer that only moved later costs nothing:
@@ -348,7 +348,7 @@ impl SendWindow {
             rate.acknowledged(una, delivered, now.as_micros() as u32, min_rtt);
         }
         if let Some(account) = shaping.account.as_mut().filter(|_| idle) {
-            account.note(Limit::Idle, now);
+            account.note(SenderLimit::Idle, now);
         }
     }
 
@@ -359,7 +359,7 @@ impl SendWindow {
 
     /// Bytes in flight that are SACKed.
     pub(crate) fn sacked(&self) -> u32 {
-        self.loss.as_deref().filter(|_| self.mode != Mode::Open).map_or(0, |loss| loss.board.sacked_bytes())
+        self.loss.as_deref().filter(|_| self.mode != RecoveryMode::Open).map_or(0, |loss| loss.board.sacked_bytes())
     }
 
     /// The limits that few connections have, allocated if necessary.

@@ -20,7 +20,7 @@ const UNPACED: u32 = 10;
 
 /// What limits a sender, for the account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum SenderLimit {
     /// Nothing is to be sent, or to be acknowledged.
     #[default]
     Idle,
@@ -34,8 +34,8 @@ pub(crate) enum Limit {
 
 /// How long a sender was busy, and what limited it meanwhile (`tcpi_busy_time` and related fields).
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Account {
-    limit: Limit,
+pub(crate) struct LimitTimes {
+    limit: SenderLimit,
     since: Time,
     busy: Duration,
     window: Duration,
@@ -53,22 +53,22 @@ pub struct Limited {
     pub buffer: Duration,
 }
 
-impl Account {
-    pub(crate) fn note(&mut self, limit: Limit, now: Time) {
+impl LimitTimes {
+    pub(crate) fn note(&mut self, limit: SenderLimit, now: Time) {
         if limit == self.limit {
             return;
         }
         let Limited { busy, window, buffer } = self.totals(now);
-        *self = Account { limit, since: now, busy, window, buffer };
+        *self = LimitTimes { limit, since: now, busy, window, buffer };
     }
 
     pub(crate) fn totals(&self, now: Time) -> Limited {
         let since = now - self.since;
         let part = |counted: bool| if counted { since } else { Duration::ZERO };
         Limited {
-            busy: self.busy + part(self.limit != Limit::Idle),
-            window: self.window + part(self.limit == Limit::Window),
-            buffer: self.buffer + part(self.limit == Limit::Buffer),
+            busy: self.busy + part(self.limit != SenderLimit::Idle),
+            window: self.window + part(self.limit == SenderLimit::Window),
+            buffer: self.buffer + part(self.limit == SenderLimit::Buffer),
         }
     }
 }
@@ -95,7 +95,7 @@ pub(crate) struct Shaping {
     /// The user time-out in ms; 0 for none. A copy of that in `HeaderIn`.
     pub(crate) user_timeout: u32,
     /// The account of what limited the sender, if enabled.
-    pub(crate) account: Option<Account>,
+    pub(crate) account: Option<LimitTimes>,
     /// The delivery rate, if enabled.
     pub(crate) rate: Option<DeliveryRate>,
     /// The search for the path's MTU.
@@ -117,7 +117,7 @@ impl Shaping {
             urgent: None,
             records: VecDeque::new(),
             user_timeout: 0,
-            account: config.measure_limits.then(Account::default),
+            account: config.measure_limits.then(LimitTimes::default),
             rate: config.measure_limits.then(DeliveryRate::default),
             mtu_search: None,
             initial_window: 0,

@@ -6,8 +6,8 @@ use observe::{Counters, Time};
 use pktbuf::{Chunk, PktBuf};
 use tcp::config::WindowRule;
 use tcp::{
-    Config, Disposition, Error, Event, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness,
-    Receive, Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, Timeouts, Verify,
+    Config, Disposition, Error, HalfOpen, Isn, ListenParams, OpenParams, Outbox, Pcb, Progress, Readiness, Receive,
+    Scarcity, Segment, SegmentArrives, Send, State, Status, StatusReport, TableChange, TcpEvent, Timeouts, Verify,
     listen,
 };
 use wire::{FourTuple, SeqNumber};
@@ -219,7 +219,7 @@ impl Endpoint {
         });
     }
 
-    pub fn run<E: Event>(&mut self, event: E, now: Time) -> E::Reply {
+    pub fn run<E: TcpEvent>(&mut self, event: E, now: Time) -> E::Reply {
         self.with_outbox(|driver, out, _| match driver.as_mut().expect("a connection") {
             Driver::Whole(pcb) => event.run(&mut pcb.parts(), out, now),
             Driver::Staged(pcb) => event.run(&mut **pcb, out, now),

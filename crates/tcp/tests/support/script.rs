@@ -253,7 +253,7 @@ impl Script {
         self.us.read(self.now)
     }
 
-    pub fn run<E: tcp::Event>(&mut self, event: E) -> E::Reply {
+    pub fn run<E: tcp::TcpEvent>(&mut self, event: E) -> E::Reply {
         self.us.run(event, self.now)
     }
 

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use tcp::pcb::{HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
-use tcp::{Config, Event, Outbox, PcbAccess, PcbMut, Readiness, Segment, SegmentArrives, TableChange};
+use tcp::{Config, Outbox, PcbAccess, PcbMut, Readiness, Segment, SegmentArrives, TableChange, TcpEvent};
 
 use super::link::Random;
 

@@ -180,7 +180,7 @@ impl RouterAdvert {
 
 /// The options of one message.
 #[derive(Default)]
-struct Found {
+struct FoundOptions {
     source: Option<MacAddr>,
     target: Option<MacAddr>,
     mtu: Option<u32>,
@@ -259,7 +259,7 @@ fn parse_redirect(body: &[u8], src: Ipv6Addr) -> Result<Message, ParseError> {
     Ok(Message::Redirect { target, destination, target_mac: found.target })
 }
 
-fn target_and_options(body: &[u8]) -> Result<(Ipv6Addr, Found), ParseError> {
+fn target_and_options(body: &[u8]) -> Result<(Ipv6Addr, FoundOptions), ParseError> {
     let (target, rest) = body.split_first_chunk::<16>().ok_or(ParseError::Truncated)?;
     let target = Ipv6Addr::from(*target);
     let found = options(rest)?;
@@ -274,8 +274,8 @@ fn is_solicited_node(addr: Ipv6Addr) -> bool {
 }
 
 /// Walks the options. A length of zero, or one that overruns, makes the message invalid (RFC 4861 section 4.6).
-fn options(mut rest: &[u8]) -> Result<Found, ParseError> {
-    let mut found = Found::default();
+fn options(mut rest: &[u8]) -> Result<FoundOptions, ParseError> {
+    let mut found = FoundOptions::default();
     while let &[kind, len8, ..] = rest {
         if len8 == 0 {
             return Err(ParseError::BadOption);
@@ -288,7 +288,7 @@ fn options(mut rest: &[u8]) -> Result<Found, ParseError> {
 }
 
 /// Keeps an option of a known type and the right length.
-fn take(found: &mut Found, kind: u8, option: &[u8]) {
+fn take(found: &mut FoundOptions, kind: u8, option: &[u8]) {
     match kind {
         SOURCE_LINK_LAYER => found.source = link_layer(option).or(found.source),
         TARGET_LINK_LAYER => found.target = link_layer(option).or(found.target),

@@ -314,7 +314,7 @@ impl Options {
 
     pub(super) fn emit_any(&self, order: OptionOrder, extra: &ExtraOptions, out: &mut [u8]) {
         let blocks = self.emitted_blocks(extra.emitted_len());
-        let mut writer = Writer { rest: out };
+        let mut writer = OptionWriter { rest: out };
         if let Some(mss) = self.mss {
             let [high, low] = mss.to_be_bytes();
             writer.put([MSS, 4, high, low]);
@@ -346,14 +346,14 @@ impl Options {
         extra.put_fast_open(rest);
     }
 
-    fn put_scale(&self, writer: &mut Writer<'_>) {
+    fn put_scale(&self, writer: &mut OptionWriter<'_>) {
         if let Some(shift) = self.window_scale {
             writer.put([NOP, WINDOW_SCALE, 3, shift]);
         }
     }
 
     /// Timestamps and SACK-permitted share one word of padding; `alone` is the latter without the former.
-    fn put_timestamps(&self, writer: &mut Writer<'_>, alone: [u8; 4]) {
+    fn put_timestamps(&self, writer: &mut OptionWriter<'_>, alone: [u8; 4]) {
         if let Some(timestamps) = self.timestamps {
             let mut bytes: [u8; 12] = zerocopy::transmute!(padded_timestamps(timestamps));
             if self.sack_permitted {
@@ -366,7 +366,7 @@ impl Options {
         }
     }
 
-    fn put_sack(&self, writer: &mut Writer<'_>, blocks: usize) {
+    fn put_sack(&self, writer: &mut OptionWriter<'_>, blocks: usize) {
         if blocks == 0 {
             return;
         }
@@ -384,11 +384,11 @@ fn padded_timestamps(timestamps: Timestamps) -> PaddedTimestamps {
 }
 
 /// Fills a slice from the front. The slice was sized by `emitted_len`, so nothing is ever cut off.
-struct Writer<'a> {
+struct OptionWriter<'a> {
     rest: &'a mut [u8],
 }
 
-impl Writer<'_> {
+impl OptionWriter<'_> {
     fn put<const N: usize>(&mut self, bytes: [u8; N]) {
         if let Some((front, rest)) = core::mem::take(&mut self.rest).split_first_chunk_mut::<N>() {
             *front = bytes;

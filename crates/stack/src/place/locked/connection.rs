@@ -19,7 +19,7 @@ use crate::socket::TcpSocket;
 use crate::table::index::{Index, VacantEntry};
 
 /// One connection. Any thread.
-pub struct Connection<P: Platform> {
+pub struct LockedConnection<P: Platform> {
     pub(super) key: Key,
     hash: VacantEntry,
     pub(super) flow: Flow,
@@ -34,7 +34,7 @@ pub struct Connection<P: Platform> {
     standing: P::AtomicU32,
 }
 
-impl<P: Platform> Connection<P> {
+impl<P: Platform> LockedConnection<P> {
     /// Charges to the stack's account the amounts in an event's outbox. Two threads may do so at once: each records its
     /// own change.
     #[inline]
@@ -91,7 +91,7 @@ type Whole<P> = Detached<connection::Connection<P>, P>;
 pub struct SharedTable<P: Platform> {
     slab: Arc<Connections<P>>,
     index: Index,
-    connections: Vec<Option<Arc<Connection<P>>>>,
+    connections: Vec<Option<Arc<LockedConnection<P>>>>,
 }
 
 impl<P: Platform> SharedTable<P> {
@@ -107,17 +107,17 @@ impl<P: Platform> SharedTable<P> {
 
     /// Memory of the table and of its entries in the slab, in bytes.
     pub(super) fn footprint(&self) -> usize {
-        let place = size_of::<Option<Arc<Connection<P>>>>();
+        let place = size_of::<Option<Arc<LockedConnection<P>>>>();
         self.len() * Connections::<P>::ENTRY + self.connections.capacity() * place + self.index.footprint()
     }
 
     /// Every connection, by slot.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Connection<P>>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<LockedConnection<P>>> {
         self.connections.iter().flatten()
     }
 
     /// The connection of `tuple`, which hashes to this flow hash; or what [`SharedTable::insert`] needs.
-    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<Connection<P>>, VacantEntry> {
+    pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<&Arc<LockedConnection<P>>, VacantEntry> {
         let SharedTable { index, connections, .. } = self;
         let at = |slot: u32| connections.get(slot as usize)?.as_ref();
         let slot = index.find(tuple, flow_hash, |slot| at(slot).is_some_and(|found| found.flow.tuple == *tuple));
@@ -125,12 +125,12 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// The connection in `slot`.
-    pub(super) fn at(&self, slot: u32) -> Option<&Arc<Connection<P>>> {
+    pub(super) fn at(&self, slot: u32) -> Option<&Arc<LockedConnection<P>>> {
         self.connections.get(slot as usize)?.as_ref()
     }
 
     /// The connection that `key` names.
-    pub(super) fn get(&self, key: Key) -> Option<&Arc<Connection<P>>> {
+    pub(super) fn get(&self, key: Key) -> Option<&Arc<LockedConnection<P>>> {
         self.at(key.slot).filter(|connection| connection.key == key)
     }
 
@@ -140,7 +140,7 @@ impl<P: Platform> SharedTable<P> {
         site: &Site<'_, &Locked<P>>,
         new: NewConnection<P>,
         hash: VacantEntry,
-    ) -> Arc<Connection<P>> {
+    ) -> Arc<LockedConnection<P>> {
         let NewConnection { flow, pcb, route, socket } = new;
         let kind = site.shared.lock_kind;
         let mut charge = Charge::default();
@@ -160,13 +160,14 @@ impl<P: Platform> SharedTable<P> {
         let armed = P::AtomicU64::new(u64::MAX);
         let memory = P::AtomicU64::new(charge.memory as u64);
         let standing = P::AtomicU32::new(charge.standing as u32);
-        let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
+        let connection =
+            Arc::new(LockedConnection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
         self.enter(connection.clone());
         connection
     }
 
     /// Inserts a connection that another table has released.
-    pub(super) fn adopt(&mut self, layout: LockPlan, kind: LockKind, connection: Whole<P>) -> Arc<Connection<P>> {
+    pub(super) fn adopt(&mut self, layout: LockPlan, kind: LockKind, connection: Whole<P>) -> Arc<LockedConnection<P>> {
         let (key, hash, flow, socket) = (connection.key(), connection.hash, connection.flow, connection.socket.clone());
         let leaves_by = P::AtomicU32::new(connection.route.port().into());
         let memory = P::AtomicU64::new(connection.charge.memory as u64);
@@ -179,14 +180,15 @@ impl<P: Platform> SharedTable<P> {
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
-        let connection = Arc::new(Connection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
+        let connection =
+            Arc::new(LockedConnection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
         self.enter(connection.clone());
         connection
     }
 
     /// Releases a connection that no thread is inside. It stays in its slot, or is reassembled there.
     pub(super) fn release(&mut self, slot: u32) -> Option<Whole<P>> {
-        let Connection { hash, flow, pcb, socket, memory, standing, .. } = Arc::into_inner(self.remove(slot)?)?;
+        let LockedConnection { hash, flow, pcb, socket, memory, standing, .. } = Arc::into_inner(self.remove(slot)?)?;
         let mut whole = pcb.into_whole(|pcb, route| connection::Connection::new(hash, flow, socket, route, pcb));
         // Its share of the account remains: only where it is stored changes.
         let memory = memory.load(Ordering::Relaxed) as i64;
@@ -195,7 +197,7 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// Makes a connection findable.
-    fn enter(&mut self, connection: Arc<Connection<P>>) {
+    fn enter(&mut self, connection: Arc<LockedConnection<P>>) {
         let (slot, flow_hash, hash) = (connection.key.slot, connection.flow.hash, connection.hash);
         if self.connections.len() <= slot as usize {
             self.connections.resize(slot as usize + 1, None);
@@ -207,7 +209,7 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// Removes a connection. Its slot is free once the last user of the connection has dropped it.
-    pub(super) fn remove(&mut self, slot: u32) -> Option<Arc<Connection<P>>> {
+    pub(super) fn remove(&mut self, slot: u32) -> Option<Arc<LockedConnection<P>>> {
         let connection = self.connections.get_mut(slot as usize)?.take()?;
         self.index.remove(slot, connection.flow.hash, connection.hash);
         Some(connection)

@@ -46,7 +46,7 @@ impl<P: Platform> Halves<P> {
 }
 
 /// One thread's way through a [`Halves`].
-pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
+pub struct HalvesGuard<'a, 'w, P: Platform, H: HeldBeside> {
     /// The connection.
     pub pcb: &'a Halves<P>,
     /// Where its segments go.
@@ -55,7 +55,7 @@ pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
     pub held: &'a mut H,
 }
 
-impl<P: Platform, H: HeldBeside> PcbAccess for SplitGuard<'_, '_, P, H> {
+impl<P: Platform, H: HeldBeside> PcbAccess for HalvesGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         f(&mut self.pcb.receive.lock().header_in)
     }

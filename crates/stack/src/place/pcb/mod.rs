@@ -1,6 +1,6 @@
 //! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
 //!
-//! A [`SharedPcb`] keeps the parts. A guard ([`halves::SplitGuard`], [`six::SplitGuard`]) is one thread's access to
+//! A [`SharedPcb`] keeps the parts. A guard ([`halves::HalvesGuard`], [`six::SixGuard`]) is one thread's access to
 //! them, and implements `tcp::PcbAccess`. With one lock (TCP-1 of Nahum et al.) it is held for the whole event: the
 //! *whole* driver. With two (TCP-2) or six (TCP-6) each lock is taken when TCP requests a hold-set, always in the
 //! canonical order, and released when the hold-set ends: the *staged* driver. Segments made in a hold-set are given to
@@ -10,7 +10,7 @@ pub mod halves;
 pub mod single;
 pub mod six;
 
-use sync::slab::{Detached, Reserved};
+use sync::slab::{Detached, ReservedEntry};
 use sync::{Atomic, LockKind, Ordering, Platform};
 use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
@@ -41,9 +41,9 @@ pub enum SharedPcb<P: Platform> {
     /// One lock; the connection is in the slab.
     Single(Single<P>),
     /// Two locks. The parts have been moved out of the slab, where the connection's slot is reserved for its key.
-    Halves(Box<Halves<P>>, Reserved<Connection<P>, P>),
+    Halves(Box<Halves<P>>, ReservedEntry<Connection<P>, P>),
     /// Six locks, the same.
-    Six(Box<Six<P>>, Reserved<Connection<P>, P>),
+    Six(Box<Six<P>>, ReservedEntry<Connection<P>, P>),
 }
 
 impl<P: Platform> SharedPcb<P> {
@@ -58,7 +58,7 @@ impl<P: Platform> SharedPcb<P> {
         kind: LockKind,
         pcb: Pcb,
         route: RouteCache,
-        place: Reserved<Connection<P>, P>,
+        place: ReservedEntry<Connection<P>, P>,
     ) -> Self {
         match arch {
             LockPlan::Six => SharedPcb::Six(Box::new(Six::new(kind, pcb, route)), place),

@@ -50,7 +50,7 @@ impl<P: Platform> Six<P> {
 }
 
 /// One thread's way through a [`Six`].
-pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
+pub struct SixGuard<'a, 'w, P: Platform, H: HeldBeside> {
     /// The connection.
     pub pcb: &'a Six<P>,
     /// Where its segments go.
@@ -59,7 +59,7 @@ pub struct SplitGuard<'a, 'w, P: Platform, H: HeldBeside> {
     pub held: &'a mut H,
 }
 
-impl<P: Platform, H: HeldBeside> PcbAccess for SplitGuard<'_, '_, P, H> {
+impl<P: Platform, H: HeldBeside> PcbAccess for SixGuard<'_, '_, P, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
         f(&mut self.pcb.header_in.lock())
     }

@@ -8,14 +8,14 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
-use super::disorder::{self, Seen};
+use super::disorder::{self, AckFacts};
 use crate::outbox::{Outbox, Readiness};
-use crate::pcb::{Awaited, Delivery, Mode, RetransmitQueue, SendWindow, Timer};
+use crate::pcb::{Awaited, Delivery, RecoveryMode, RetransmitQueue, SendWindow, TimerPurpose};
 use crate::tick::{Tick, since};
 
 /// The result of checking the ACK field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Acked {
+pub(crate) enum AckCheck {
     /// It acknowledges unsent data, or is impossibly old: challenge, and drop the segment.
     Invalid,
     /// It is acceptable.
@@ -37,7 +37,7 @@ pub(crate) fn process(
     data_len: u32,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Acked {
+) -> AckCheck {
     let ack = header.ack;
     let advance = ack - sw.una;
     if advance < 0 {
@@ -53,13 +53,13 @@ pub(crate) fn process(
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# TCP stacks that implement this mitigation MUST add an additional input check to any incoming segment.
         let possible = age <= sw.max_wnd && u64::from(age) <= sent;
-        return if possible { overtaken(sw, rq, header, out, now) } else { Acked::Invalid };
+        return if possible { overtaken(sw, rq, header, out, now) } else { AckCheck::Invalid };
     }
     if advance as u32 > sw.flight() {
-        return Acked::Invalid;
+        return AckCheck::Invalid;
     }
     let old_window = sw.wnd;
-    let delivery = (sw.mode != Mode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
+    let delivery = (sw.mode != RecoveryMode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
     // The window counts from the acknowledgement of the same segment: an acknowledgement that fills a hole and moves
     // SND.UNA updates it, even if data behind the hole had arrived before, or the right edge would move with SND.UNA
     // beyond the granted one.
@@ -84,7 +84,7 @@ pub(crate) fn process(
             sw.wl1 = header.seq;
         }
         sw.wl2 = ack;
-        if sw.timer_kind == Timer::Persist && sw.wnd > 0 {
+        if sw.timer_kind == TimerPurpose::Persist && sw.wnd > 0 {
             // The back-off was that of the probes, and does not apply to the data that follows.
             sw.rtt.reset_backoff();
         }
@@ -105,21 +105,27 @@ pub(crate) fn process(
     if delivery.is_some() || advance == 0 && sw.flight() > 0 || !header.options.sack.is_empty() {
         let duplicate = advance == 0 && data_len == 0 && sw.wnd == old_window && sw.flight() > 0;
         let delivery = delivery.unwrap_or_default();
-        let seen = Seen { advance: advance as u32, duplicate, sacked: false, delivery };
+        let seen = AckFacts { advance: advance as u32, duplicate, sacked: false, delivery };
         disorder::settle(sw, rq, header, seen, out, now);
     }
-    Acked::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
+    AckCheck::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
 }
 
 /// An acknowledgement that was overtaken: SND.UNA and the window have gone on, but its SACK blocks may be new.
 #[cold]
-fn overtaken(sw: &mut SendWindow, rq: &mut RetransmitQueue, header: &Header, out: &mut Outbox<'_>, now: Time) -> Acked {
-    let news = sw.sack && sw.mode != Mode::Open && !header.options.sack.is_empty();
+fn overtaken(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    header: &Header,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> AckCheck {
+    let news = sw.sack && sw.mode != RecoveryMode::Open && !header.options.sack.is_empty();
     if news {
-        let seen = Seen { advance: 0, duplicate: false, sacked: false, delivery: Delivery::default() };
+        let seen = AckFacts { advance: 0, duplicate: false, sacked: false, delivery: Delivery::default() };
         disorder::settle(sw, rq, header, seen, out, now);
     }
-    Acked::Valid { work: news && sw.has_work(rq), fin: false }
+    AckCheck::Valid { work: news && sw.has_work(rq), fin: false }
 }
 
 /// SND.UNA moves by `advance`, at least 1; `known` bytes of that were already known to have arrived.
@@ -150,7 +156,7 @@ fn acknowledge(
     let left_at = rq.log.acknowledge(sw.una);
     // Before recovery ends: the acknowledgement that ends it does not also open the window (RFC 6582 section 3.2).
     let limited = sw.cwnd_limited;
-    if limited && sw.mode == Mode::Open && sw.congestion.watches_round_trips() {
+    if limited && sw.mode == RecoveryMode::Open && sw.congestion.watches_round_trips() {
         sw.congestion.on_round_trip(since(now.as_micros() as u32, left_at), sw.una, sw.nxt);
     }
     sw.congestion.on_ack(advance - known, flight - known, sw.rtt.srtt(), now, limited);
@@ -198,7 +204,7 @@ fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header,
             sw.rtt.finish(elapsed, now, &out.config.rto);
             out.count(Counter::RttSamples, 1);
         }
-    } else if sw.timestamps && !sw.sack && (sw.mode != Mode::Open || sw.rtt.backoff_count() > 0) {
+    } else if sw.timestamps && !sw.sack && (sw.mode != RecoveryMode::Open || sw.rtt.backoff_count() > 0) {
         sw.sample_echo(header, out, now);
     }
 }

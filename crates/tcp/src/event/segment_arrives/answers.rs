@@ -57,9 +57,9 @@ pub(crate) fn refuse<A: PcbAccess>(
     now: Time,
 ) -> Disposition {
     match refused.answer {
-        sequence::Answer::None => {}
-        sequence::Answer::AtOnce => answer(pcb, out, now),
-        sequence::Answer::Limited => challenge(pcb, out, now),
+        sequence::UnacceptableReply::None => {}
+        sequence::UnacceptableReply::AtOnce => answer(pcb, out, now),
+        sequence::UnacceptableReply::Limited => challenge(pcb, out, now),
     }
     Disposition::Dropped(out.dropped(refused.reason))
 }

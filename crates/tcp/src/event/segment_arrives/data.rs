@@ -6,11 +6,11 @@ use wire::SeqNumber;
 
 use crate::outbox::{Outbox, Readiness};
 use crate::pcb::reassembly::Inserted;
-use crate::pcb::{Ack, IDLE_CHECK, Reading, Reassembly, ReceiveWindow, RecvSnapshot};
+use crate::pcb::{Ack, IDLE_CHECK, ReadMode, Reassembly, ReceiveWindow, RecvSnapshot};
 
 /// The disposition of the data.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct TakenData {
     pub(crate) ack: Ack,
     pub(crate) snapshot: RecvSnapshot,
     /// The peer's FIN is next in sequence.
@@ -28,7 +28,7 @@ pub(crate) fn accept(
     followed: bool,
     out: &mut Outbox<'_>,
     now: Time,
-) -> Taken {
+) -> TakenData {
     let mut dropped = None;
     let ack = if out.scarcity.is_severe() && over_memory_limit(rw, out) && !data.is_empty() {
         dropped = Some(DropReason::TcpReceiveBufferFull);
@@ -51,7 +51,7 @@ pub(crate) fn accept(
     if ack >= Ack::Now {
         rw.acked(snapshot.nxt, snapshot.edge);
     }
-    Taken { ack, snapshot, fin: rw.fin_next, dropped }
+    TakenData { ack, snapshot, fin: rw.fin_next, dropped }
 }
 
 /// Memory use exceeds the limit, and this user leaves more unread than the least buffer holds: data is dropped until it
@@ -72,7 +72,7 @@ fn in_order(rw: &mut ReceiveWindow, data: PktBuf, out: &mut Outbox<'_>, now: Tim
     let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
     rw.peer_segment = rw.peer_segment.max(segment);
     if rw.queued < rw.low_water && !rw.discards() && len >= (rw.low_water - rw.queued) as usize
-        || rw.reading == Reading::EveryArrival
+        || rw.reading == ReadMode::EveryArrival
     {
         out.ready |= Readiness::READABLE;
     }

@@ -13,14 +13,16 @@ use wire::SeqNumber;
 use wire::tcp::Header;
 
 use crate::outbox::Outbox;
-use crate::pcb::{Delivery, Detected, FrtoState, Loss, Mode, RetransmitQueue, SendWindow, TIMER_SLACK, Timer};
-use crate::rack::{LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW, Sent};
+use crate::pcb::{
+    Delivery, Detected, FrtoState, Loss, RecoveryMode, RetransmitQueue, SendWindow, TIMER_SLACK, TimerPurpose,
+};
+use crate::rack::{DeliveredSegment, LONGEST_US, NO_DUP_THRESH, STATIC_WINDOW};
 use crate::sack::{DUP_THRESH, dsack};
 use crate::tick::{since, until};
 
 /// Facts about the acknowledgement so far.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct AckFacts {
     /// Bytes by which SND.UNA moved.
     pub(super) advance: u32,
     /// It is a duplicate in the sense of RFC 5681 section 2.
@@ -60,14 +62,14 @@ pub(super) fn settle(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     header: &Header,
-    seen: Seen,
+    seen: AckFacts,
     out: &mut Outbox<'_>,
     now: Time,
 ) {
-    let timed_out = sw.mode == Mode::Loss;
+    let timed_out = sw.mode == RecoveryMode::Loss;
     conclude(sw, rq, header, seen, out, now);
     if timed_out
-        && sw.mode != Mode::Loss
+        && sw.mode != RecoveryMode::Loss
         && let Some(loss) = &mut sw.loss
     {
         loss.totals.recovered(now);
@@ -78,7 +80,7 @@ fn conclude(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     header: &Header,
-    mut seen: Seen,
+    mut seen: AckFacts,
     out: &mut Outbox<'_>,
     now: Time,
 ) {
@@ -90,7 +92,7 @@ fn conclude(
         settle_without_sack(sw, rq, header, seen, out, now);
         return;
     }
-    let quiet = sw.mode == Mode::Open;
+    let quiet = sw.mode == RecoveryMode::Open;
     let duplicate = duplicate_reported(sw, header, out);
     if quiet && header.options.sack.iter().all(|(_, right)| right.le(sw.una)) {
         // Only a D-SACK, or blocks that were known.
@@ -120,9 +122,12 @@ fn conclude(
     process_tlp_ack(sw, header, &seen, out, now);
     let more_lost = detect(sw, rq, seen.delivery.bytes, out, now);
     finish(sw, out, now);
-    if sw.mode == Mode::Recovery {
+    if sw.mode == RecoveryMode::Recovery {
         reduce(sw, seen.delivery.bytes, seen.advance > 0 && !more_lost);
-    } else if seen.sacked && sw.mode == Mode::Disorder && sw.loss.as_ref().is_some_and(|loss| loss.rack.reordering) {
+    } else if seen.sacked
+        && sw.mode == RecoveryMode::Disorder
+        && sw.loss.as_ref().is_some_and(|loss| loss.rack.reordering)
+    {
         // Where reordering is usual, SACKed bytes open the window at once; otherwise they never would.
         let (bytes, srtt, limited) = (seen.delivery.bytes - cumulative, sw.rtt.srtt(), sw.cwnd_limited);
         sw.congestion.on_ack(bytes, (sw.flight() + bytes).saturating_sub(sw.sacked()), srtt, now, limited);
@@ -133,7 +138,7 @@ fn conclude(
 /// arriving behind a hole does not show that the retransmission into it is still under way, and must not delay sending
 /// it once more. If the arrived data had left before that retransmission, the round trip is longer than estimated, and
 /// the retransmission has the time-out from now.
-fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &AckFacts, out: &mut Outbox<'_>, now: Time) {
     if !sw.mode.recovers() || seen.delivery.bytes == 0 || sw.flight() == 0 {
         return;
     }
@@ -143,11 +148,11 @@ fn guard_recovery(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen, out: &
     sw.guard_flight(out.config, now);
     let clock = now.as_micros() as u32;
     let head = since(clock, first_left(sw, rq));
-    let older = |sent: Sent| since(clock, sent.at) > head;
+    let older = |sent: DeliveredSegment| since(clock, sent.at) > head;
     if seen.advance == 0 && !seen.delivery.again.or(seen.delivery.first).is_some_and(older) {
         let limit = first_deadline(sw, rq, now);
         if limit < sw.timer {
-            sw.set_timer(Timer::Retransmit, limit);
+            sw.set_timer(TimerPurpose::Retransmit, limit);
         }
     }
     sw.arm(out);
@@ -172,9 +177,9 @@ fn first_deadline(sw: &SendWindow, rq: &RetransmitQueue, now: Time) -> Time {
 //# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
 //= https://www.rfc-editor.org/rfc/rfc6675#section-5
 //# Upon receipt of an ACK that does not cover RecoveryPoint, the following actions MUST be taken:
-fn take_blocks(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, seen: &mut Seen, out: &mut Outbox<'_>) {
+fn take_blocks(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, seen: &mut AckFacts, out: &mut Outbox<'_>) {
     let (una, nxt) = (sw.una, sw.nxt);
-    let began = sw.mode == Mode::Open;
+    let began = sw.mode == RecoveryMode::Open;
     let loss = sw.begin_disorder();
     let fack = loss.board.highest();
     if seen.advance > 0 {
@@ -209,7 +214,7 @@ fn take_blocks(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, seen:
 }
 
 /// Updates RACK and the round-trip estimate with the deliveries.
-fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+fn observe(sw: &mut SendWindow, header: &Header, seen: &AckFacts, out: &mut Outbox<'_>, now: Time) {
     let clock = now.as_micros() as u32;
     let min_rtt = sw.rtt.min_rtt_us();
     let echo_age = echo_age_us(sw, header, now);
@@ -238,7 +243,7 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'
     // within half of the least round trip cannot be a retransmission's, even if a queue has stood for as long as the
     // minimum is remembered.
     let original = delivery.again.is_some_and(|sent| again.is_none() || since(clock, sent.at) < min_rtt / 2);
-    loss.rack.reordering |= original && sw.mode == Mode::Recovery;
+    loss.rack.reordering |= original && sw.mode == RecoveryMode::Recovery;
     // Karn: an acknowledgement caused by a retransmission, spurious or not, gives no sample for segments sent once, and
     // one for the retransmission itself only if its own timestamp is echoed.
     let drawn = delivery.again.is_some() || dsack(&header.options.sack, header.ack).is_some();
@@ -269,10 +274,11 @@ fn detect_eifel(sw: &mut SendWindow, header: &Header) -> bool {
 
 /// F-RTO (RFC 5682 section 3.1; section 2.1 without SACK): whether the time-out was spurious. It was if data is
 /// acknowledged that was sent before it and not retransmitted. If instead a hole appears, something is lost.
-fn detect_spurious_rto(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &Seen) -> bool {
+fn detect_spurious_rto(sw: &mut SendWindow, rq: &RetransmitQueue, seen: &AckFacts) -> bool {
     let (una, wnd_end, unsent) = (sw.una, sw.right_edge(), rq.len > sw.sent_data());
     let (nxt, sack) = (sw.nxt, sw.sack);
-    let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == Mode::Loss && loss.doubt != FrtoState::None) else {
+    let Some(loss) = sw.loss.as_mut().filter(|loss| sw.mode == RecoveryMode::Loss && loss.doubt != FrtoState::None)
+    else {
         return false;
     };
     // Without SACK the first acknowledgement covers data that had arrived behind the loss before the time-out.
@@ -318,10 +324,10 @@ fn undo_reduction(sw: &mut SendWindow, out: &mut Outbox<'_>) {
     sw.congestion.restore(saved);
     out.count(Counter::UndoneReductions, 1);
     // The segments were only late; RACK decides about the rest with a wider reordering window.
-    loss.rack.reordering |= sw.mode != Mode::Loss;
+    loss.rack.reordering |= sw.mode != RecoveryMode::Loss;
     if sw.mode.recovers() {
         loss.lose_nothing(una);
-        sw.mode = Mode::Disorder;
+        sw.mode = RecoveryMode::Disorder;
     }
 }
 
@@ -329,7 +335,7 @@ fn undo_reduction(sw: &mut SendWindow, out: &mut Outbox<'_>) {
 //= https://www.rfc-editor.org/rfc/rfc8985#section-7.4.2
 //# If the TLP sender does not receive such an indication, then it MUST assume that the original data segment, the TLP
 //# retransmission, or a corresponding ACK was lost for congestion control purposes.
-fn process_tlp_ack(sw: &mut SendWindow, header: &Header, seen: &Seen, out: &mut Outbox<'_>, now: Time) {
+fn process_tlp_ack(sw: &mut SendWindow, header: &Header, seen: &AckFacts, out: &mut Outbox<'_>, now: Time) {
     let (ack, flight) = (sw.una, sw.flight());
     let recovers = sw.mode.recovers();
     let Some(loss) = &mut sw.loss else { return };
@@ -385,13 +391,13 @@ fn detect(sw: &mut SendWindow, rq: &RetransmitQueue, delivered: u32, out: &mut O
         let at = now + Duration::from_micros(u64::from(us).max(1)) + slack;
         let limit = if recovers { first_deadline(sw, rq, now) } else { sw.rtt.deadline(now) };
         if at < limit {
-            sw.set_timer(Timer::Reorder, at);
+            sw.set_timer(TimerPurpose::Reorder, at);
             sw.arm(out);
         }
-    } else if sw.timer_kind == Timer::Reorder {
+    } else if sw.timer_kind == TimerPurpose::Reorder {
         guard_again(sw, rq, out, now);
         sw.arm(out);
-    } else if sw.timer_kind == Timer::Probe && sw.mode == Mode::Disorder {
+    } else if sw.timer_kind == TimerPurpose::Probe && sw.mode == RecoveryMode::Disorder {
         sw.guard_flight(out.config, now);
         sw.arm(out);
     }
@@ -427,19 +433,19 @@ fn guard_again(sw: &mut SendWindow, rq: &RetransmitQueue, out: &Outbox<'_>, now:
     }
     sw.guard_flight(out.config, now);
     let limit = first_deadline(sw, rq, now);
-    if sw.timer_kind == Timer::Retransmit || sw.mode.recovers() && limit < sw.timer {
-        sw.set_timer(Timer::Retransmit, limit);
+    if sw.timer_kind == TimerPurpose::Retransmit || sw.mode.recovers() && limit < sw.timer {
+        sw.set_timer(TimerPurpose::Retransmit, limit);
     }
 }
 
 /// The reordering window has ended (RFC 8985 section 6.3): segments that have not arrived are lost.
 pub(crate) fn reordering_settled(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>, now: Time) {
     guard_again(sw, rq, out, now);
-    if sw.mode == Mode::Open {
+    if sw.mode == RecoveryMode::Open {
         return;
     }
     detect(sw, rq, 0, out, now);
-    if sw.mode == Mode::Recovery {
+    if sw.mode == RecoveryMode::Recovery {
         let (pipe, ssthresh, mss) = (sw.pipe(), sw.congestion.ssthresh(), u32::from(sw.mss));
         if let Some(loss) = &sw.loss {
             sw.congestion.set_recovery_window(loss.prr.window_after_timer(pipe, ssthresh, mss));
@@ -461,7 +467,7 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     loss.prr = crate::congestion::Prr::begin((flight + delivered).saturating_sub(loss.board.sacked_bytes()));
     loss.recover = nxt;
     loss.probe = None;
-    sw.mode = Mode::Recovery;
+    sw.mode = RecoveryMode::Recovery;
     sw.rtt.cancel();
     loss.probes = 0;
     sw.congestion.on_congestion(sw.outstanding(out.config), now);
@@ -482,7 +488,7 @@ fn mtu_probe_lost(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> bool 
         return false;
     }
     loss.lose_first(una, end, nxt);
-    sw.mode = Mode::Loss;
+    sw.mode = RecoveryMode::Loss;
     sw.rtt.cancel();
     sw.guard_flight(out.config, now);
     sw.arm(out);
@@ -511,7 +517,7 @@ fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
         loss.resend_first = false;
         loss.probe = None;
         sw.congestion.on_recovery_exit(pipe, now);
-        sw.mode = Mode::Disorder;
+        sw.mode = RecoveryMode::Disorder;
         loss.duplicates = 0;
         if loss.any_lost(una) {
             // Segments sent during recovery are lost, too: a new window of data, a new cut.
@@ -519,9 +525,9 @@ fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
             return;
         }
     }
-    if sw.mode == Mode::Disorder && loss.board.is_empty() && loss.probe.is_none() {
+    if sw.mode == RecoveryMode::Disorder && loss.board.is_empty() && loss.probe.is_none() {
         loss.duplicates = 0;
-        sw.mode = Mode::Open;
+        sw.mode = RecoveryMode::Open;
         if flight > 0 {
             sw.guard_flight(out.config, now);
             sw.arm(out);
@@ -534,7 +540,7 @@ fn settle_without_sack(
     sw: &mut SendWindow,
     rq: &RetransmitQueue,
     header: &Header,
-    seen: Seen,
+    seen: AckFacts,
     out: &mut Outbox<'_>,
     now: Time,
 ) {
@@ -556,12 +562,12 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
         if sw.mode.recovers() {
             sw.congestion.on_recovery_exit(flight, now);
         }
-        sw.mode = Mode::Open;
+        sw.mode = RecoveryMode::Open;
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
         loss.resend_first = false;
-    } else if sw.mode == Mode::Recovery {
+    } else if sw.mode == RecoveryMode::Recovery {
         // A partial acknowledgement (RFC 6582 section 3.2): the next segment is lost as well. Segments acknowledged now
         // that were already counted as arrived have left the flight.
         let arrived = (advance / mss).saturating_sub(1).min(loss.duplicates.into());
@@ -578,7 +584,7 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
 fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
     out.count(Counter::DupAcksIn, 1);
     let (una, nxt, mss, flight) = (sw.una, sw.nxt, u32::from(sw.mss), sw.flight());
-    let recovers = sw.mode == Mode::Recovery;
+    let recovers = sw.mode == RecoveryMode::Recovery;
     let loss = sw.begin_disorder();
     // Forged duplicates must not claim more arrivals than there are segments; in recovery, than there were at its
     // beginning, or each would release another segment, which could be claimed as well (RFC 5681 section 3.2).
@@ -593,7 +599,7 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
         return;
     }
     // RFC 6582 section 3.2 step 2: duplicates of the recovery point may be caused by spurious retransmissions.
-    if duplicates < DUP_THRESH || una == recover || sw.mode != Mode::Disorder {
+    if duplicates < DUP_THRESH || una == recover || sw.mode != RecoveryMode::Disorder {
         return;
     }
     if mtu_probe_lost(sw, out, now) {
@@ -608,11 +614,11 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
     //# For non-SACK-enabled connections, instead of subtracting out bytes SACKed in the SACK scoreboard, senders MUST
     //# subtract out: min(RecoverFS, 1 SMSS for each preceding duplicate ACK in the fast recovery episode)
     loss.prr = crate::congestion::Prr::begin(flight.saturating_sub((duplicates - 1) * mss));
-    sw.mode = Mode::Recovery;
+    sw.mode = RecoveryMode::Recovery;
     sw.rtt.cancel();
     sw.congestion.on_congestion(sw.outstanding(out.config), now);
     reduce(sw, mss, false);
-    sw.set_timer(Timer::Retransmit, sw.rtt.deadline(now));
+    sw.set_timer(TimerPurpose::Retransmit, sw.rtt.deadline(now));
     sw.arm(out);
     out.count(Counter::FastRetransmits, 1);
     out.count(Counter::CongestionEvents, 1);

@@ -8,7 +8,7 @@
 
 use observe::{Counter, DropReason, Time};
 
-use super::acknowledgement::{self, Acked};
+use super::acknowledgement::{self, AckCheck};
 use super::answers::{Disposition, challenge, refuse};
 use super::otherwise::finish;
 use super::{data, sequence};
@@ -35,7 +35,7 @@ pub(crate) fn take_header<A: PcbAccess>(
     };
     let len = segment.data.len() as u32;
     let acked = pcb.send_side(|sw, rq| acknowledgement::process(sw, rq, &segment.header, len, out, now));
-    let Acked::Valid { work, .. } = acked else {
+    let AckCheck::Valid { work, .. } = acked else {
         challenge(pcb, out, now);
         return Some(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)));
     };

@@ -29,11 +29,11 @@ mod syn_sent;
 
 use observe::{Counter, DropReason, Time};
 
-use super::Event;
+use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::closed;
 use crate::outbox::Outbox;
-use crate::pcb::Path;
+use crate::pcb::SegmentPath;
 use crate::segment::Segment;
 use crate::state::State;
 
@@ -45,7 +45,7 @@ pub(crate) use otherwise::take_data;
 #[derive(Debug)]
 pub struct SegmentArrives<'s>(pub &'s mut Option<Segment>);
 
-impl Event for SegmentArrives<'_> {
+impl TcpEvent for SegmentArrives<'_> {
     type Reply = Disposition;
 
     #[inline]
@@ -64,14 +64,14 @@ impl Event for SegmentArrives<'_> {
             }
         });
         match judged {
-            Ok(Path::Established) => match fast_path::take_header(segment, pcb, out, now) {
+            Ok(SegmentPath::Established) => match fast_path::take_header(segment, pcb, out, now) {
                 Some(disposition) => disposition,
                 None => match self.0.take() {
                     Some(segment) => fast_path::take_data(segment, pcb, out, now),
                     None => Disposition::Done,
                 },
             },
-            Ok(Path::Whole) => {
+            Ok(SegmentPath::Whole) => {
                 out.count(Counter::SlowPathIn, 1);
                 pcb.whole(out, |parts, out| whole(self.0, parts, out, now))
             }

@@ -5,7 +5,7 @@ use observe::{Counter, DropReason, Time};
 use wire::tcp::{Header, TcpFlags};
 
 use super::super::early;
-use super::acknowledgement::{self, Acked};
+use super::acknowledgement::{self, AckCheck};
 use super::answers::{Disposition, answer, challenge, refuse};
 use super::{data, our_syn, sequence};
 use crate::access::{PcbAccess, PcbMut};
@@ -61,7 +61,7 @@ pub(super) fn arrives(
     if !segment.header.flags.contains(TcpFlags::ACK) {
         return Disposition::Dropped(out.dropped(DropReason::TcpNoAck));
     }
-    let (state, before) = (parts.header_in.state, ecn::Before::of(&parts));
+    let (state, before) = (parts.header_in.state, ecn::CountersBefore::of(&parts));
     if let Err(disposition) = acknowledge(segment, &mut parts, out, now) {
         return disposition;
     }
@@ -71,7 +71,7 @@ pub(super) fn arrives(
     let simultaneous = state == State::SynReceived && !parts.header_in.is_passive();
     let marked = match before.filter(|_| !simultaneous) {
         Some(before) => ecn::arrives(segment, before, &mut parts, out, now),
-        None => ecn::Answer::default(),
+        None => ecn::EcnEcho::default(),
     };
     user_timeout::receive(segment, &mut parts, out, now);
     let least = match () {
@@ -283,15 +283,15 @@ fn acknowledge(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, 
         //= https://www.rfc-editor.org/rfc/rfc5961#section-5.2
         //# All incoming segments whose ACK value doesn't satisfy the above condition MUST be discarded and an ACK sent
         //# back.
-        Acked::Invalid => {
+        AckCheck::Invalid => {
             challenge(parts, out, now);
             Err(Disposition::Dropped(out.dropped(DropReason::TcpBadAck)))
         }
-        Acked::Valid { fin: true, .. } => {
+        AckCheck::Valid { fin: true, .. } => {
             acknowledge_fin(parts, out, now);
             Ok(())
         }
-        Acked::Valid { .. } => Ok(()),
+        AckCheck::Valid { .. } => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::congestion::Controller;
 use crate::outbox::Outbox;
 use crate::output;
-use crate::pcb::{Loss, Timer};
+use crate::pcb::{Loss, TimerPurpose};
 use crate::tick::{Tick, since};
 use crate::user_timeout;
 
@@ -46,7 +46,7 @@ pub(super) fn establish(parts: &mut PcbMut<'_>, header: &Header, out: &mut Outbo
     let sw = &mut *parts.send_window;
     sw.rtt.cancel();
     sw.unanswered = 0;
-    sw.set_timer(Timer::Off, Time::MAX);
+    sw.set_timer(TimerPurpose::Off, Time::MAX);
     parts.receive_window.begin_data(now);
 }
 

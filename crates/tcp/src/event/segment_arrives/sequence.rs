@@ -9,7 +9,7 @@ use crate::segment::Segment;
 
 /// How to answer a segment that is not acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum UnacceptableReply {
     None,
     AtOnce,
     Limited,
@@ -19,7 +19,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unacceptable {
     pub(crate) reason: DropReason,
-    pub(crate) answer: Answer,
+    pub(crate) answer: UnacceptableReply,
 }
 
 /// Check timestamps and sequence number. A new timestamp to echo is returned, for [`take_timestamp`] once the
@@ -129,7 +129,7 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
         }
         //= https://www.rfc-editor.org/rfc/rfc7323#section-3.2
         //# A TCP MUST NOT abort a TCP connection because any segment lacks an expected TSopt.
-        return Err(Unacceptable { reason: DropReason::TcpMissingTimestamp, answer: Answer::None });
+        return Err(Unacceptable { reason: DropReason::TcpMissingTimestamp, answer: UnacceptableReply::None });
     };
     let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
     if age < 0 && is_old(age, config) && rw.timestamp_is_fresh(now) {
@@ -153,9 +153,9 @@ fn old_timestamp(segment: &Segment) -> Unacceptable {
 
 /// Data or FIN is answered at once, because our acknowledgement may have been lost. Other segments could belong to a
 /// loop of two desynchronised ends, or to an attacker's guesses.
-fn urgency(segment: &Segment) -> Answer {
+fn urgency(segment: &Segment) -> UnacceptableReply {
     let guess = segment.seq_len() == 0 || segment.header.flags.contains(TcpFlags::SYN);
-    if guess { Answer::Limited } else { Answer::AtOnce }
+    if guess { UnacceptableReply::Limited } else { UnacceptableReply::AtOnce }
 }
 
 /// Why the segment is outside the window. Data that was received before is reported with a D-SACK block (RFC 2883).
@@ -163,7 +163,7 @@ fn urgency(segment: &Segment) -> Answer {
 #[cold]
 fn outside(rw: &ReceiveWindow, ra: &mut Reassembly, segment: &Segment, config: &Config) -> Unacceptable {
     if segment.header.flags.contains(TcpFlags::RST) {
-        return Unacceptable { reason: DropReason::TcpOutOfWindow, answer: Answer::None };
+        return Unacceptable { reason: DropReason::TcpOutOfWindow, answer: UnacceptableReply::None };
     }
     let seq = segment.header.seq;
     let end = segment.end();

@@ -23,7 +23,7 @@ fn half_open(port: u16, config: &Config, now: Time) -> HalfOpen {
 /// Memory per SYN of a flood, beside its share of the buckets: 4 to 8 bytes.
 #[test]
 fn an_entry_is_small() {
-    assert!(size_of::<Slot<[Box<u64>; 5]>>() <= 128, "{} bytes", size_of::<Slot<[Box<u64>; 5]>>());
+    assert!(size_of::<SynCacheSlot<[Box<u64>; 5]>>() <= 128, "{} bytes", size_of::<SynCacheSlot<[Box<u64>; 5]>>());
 }
 
 /// The cache compared with a map, through random insertions and removals. Eight hashes for all tuples, so that the

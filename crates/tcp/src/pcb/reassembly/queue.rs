@@ -1,6 +1,6 @@
 //! The runs of the out-of-order queue, and how a segment finds its place among them.
 //!
-//! [`Reassembly`](super::Reassembly) owns the one [`Queue`] of a connection while anything is queued, and is its only
+//! [`Reassembly`](super::Reassembly) owns the one [`ReassemblyHeap`] of a connection while anything is queued, and is its only
 //! caller. What may never happen: two runs that touch or overlap, a run without data, a piece of a segment stored
 //! beyond the FIN, more work for a segment than one binary search and [`MAX_PIECES`] pieces.
 
@@ -17,7 +17,7 @@ use super::{MAX_BLOCKS, MAX_RUNS};
 pub(super) const MAX_PIECES: usize = 4;
 
 /// Charged for a run beside its buffers: its place in the queue, and its own queue of buffers.
-const RUN_COST: u32 = (size_of::<Run>() + 4 * size_of::<PktBuf>()) as u32;
+const RUN_COST: u32 = (size_of::<ByteRun>() + 4 * size_of::<PktBuf>()) as u32;
 
 /// Charged for a buffer beside its block: the block's header, and the handle.
 const BUFFER_COST: u32 = 64 + size_of::<PktBuf>() as u32;
@@ -27,7 +27,7 @@ const COPY_ABOVE: usize = 4096;
 
 /// Bytes `[left, right)` without a hole. The FIN, if it is known and adjacent, is the last of them.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct ByteRun {
     pub(super) left: SeqNumber,
     pub(super) right: SeqNumber,
     /// The data from `left` on, in order; never empty. Only the buffer of a FIN without data has no bytes.
@@ -35,7 +35,7 @@ pub(super) struct Run {
 }
 
 /// A segment to be inserted, cut to the acceptable bytes.
-pub(super) struct Incoming {
+pub(super) struct InsertedSegment {
     pub(super) left: SeqNumber,
     pub(super) right: SeqNumber,
     pub(super) data: PktBuf,
@@ -44,8 +44,8 @@ pub(super) struct Incoming {
 
 /// The heap part, present while anything is queued.
 #[derive(Debug)]
-pub(super) struct Queue {
-    pub(super) runs: VecDeque<Run>,
+pub(super) struct ReassemblyHeap {
+    pub(super) runs: VecDeque<ByteRun>,
     /// Bytes of data.
     pub(super) bytes: u32,
     /// Charged memory.
@@ -58,7 +58,7 @@ pub(super) struct Queue {
     recent_len: u8,
 }
 
-impl Incoming {
+impl InsertedSegment {
     /// Drops the bytes below `seq`, which is not beyond the right edge.
     pub(super) fn cut_left(&mut self, seq: SeqNumber) {
         let n = (seq - self.left) as usize;
@@ -84,9 +84,9 @@ impl Incoming {
     }
 }
 
-impl Queue {
-    pub(super) fn new() -> Queue {
-        Queue {
+impl ReassemblyHeap {
+    pub(super) fn new() -> ReassemblyHeap {
+        ReassemblyHeap {
             runs: VecDeque::new(),
             bytes: 0,
             memory: 0,
@@ -113,7 +113,7 @@ impl Queue {
     /// bytes that are not new become the `duplicate`, unless there is one.
     pub(super) fn store(
         &mut self,
-        mut incoming: Incoming,
+        mut incoming: InsertedSegment,
         limit: u32,
         duplicate: &mut Option<(SeqNumber, SeqNumber)>,
     ) -> Result<bool, DropReason> {
@@ -140,7 +140,7 @@ impl Queue {
     /// Cuts the segment at the known end of the stream; false if all of it lies beyond a FIN.
     ///
     /// The first FIN received counts, and only if no data beyond it is queued.
-    fn reconcile_fin(&mut self, incoming: &mut Incoming) -> bool {
+    fn reconcile_fin(&mut self, incoming: &mut InsertedSegment) -> bool {
         if let Some(fin) = self.fin
             && incoming.right.gt(fin + 1)
         {
@@ -162,7 +162,11 @@ impl Queue {
     }
 
     /// Drops leading bytes that are already queued; returns the index of the first run after the rest.
-    fn skip_duplicate(&mut self, incoming: &mut Incoming, duplicate: &mut Option<(SeqNumber, SeqNumber)>) -> usize {
+    fn skip_duplicate(
+        &mut self,
+        incoming: &mut InsertedSegment,
+        duplicate: &mut Option<(SeqNumber, SeqNumber)>,
+    ) -> usize {
         let i = self.index_after(incoming.left);
         let Some(run) = self.runs.get(i).filter(|r| r.left.le(incoming.left)) else { return i };
         let end = run.right.min(incoming.right);
@@ -179,10 +183,10 @@ impl Queue {
     fn fill_hole(
         &mut self,
         next: usize,
-        mut incoming: Incoming,
+        mut incoming: InsertedSegment,
         limit: u32,
         duplicate: &mut Option<(SeqNumber, SeqNumber)>,
-    ) -> Result<Option<Incoming>, DropReason> {
+    ) -> Result<Option<InsertedSegment>, DropReason> {
         let left = incoming.left;
         let above = self.runs.get(next).filter(|r| r.left.lt(incoming.right));
         let (end, bridges) = above.map_or((incoming.right, false), |r| (r.left, r.right.lt(incoming.right)));
@@ -223,7 +227,7 @@ impl Queue {
         self.memory += cost;
         self.bytes += data.len() as u32;
         match (extends, precedes) {
-            (false, false) => self.runs.insert(next, Run { left, right, payloads: VecDeque::from([data]) }),
+            (false, false) => self.runs.insert(next, ByteRun { left, right, payloads: VecDeque::from([data]) }),
             (false, true) => self.runs[next].push_front(data, left),
             (true, joins) => {
                 self.runs[next - 1].push_back(data, right);
@@ -252,7 +256,7 @@ impl Queue {
 
     /// Makes run `i` the first to be reported, in place of itself and of the runs that it has absorbed.
     fn touch(&mut self, i: usize) {
-        let Run { left, right, .. } = self.runs[i];
+        let ByteRun { left, right, .. } = self.runs[i];
         let mut recent = [(left, right); MAX_BLOCKS];
         let mut n = 1;
         for &old in self.recent() {
@@ -303,7 +307,7 @@ impl Queue {
     }
 }
 
-impl Run {
+impl ByteRun {
     fn push_back(&mut self, data: PktBuf, right: SeqNumber) {
         self.payloads.push_back(data);
         self.right = right;
