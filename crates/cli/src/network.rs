@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use heddle::config::Profile;
 use heddle::device::Framing;
 use heddle::device::fault::{FaultPlan, GRAMMAR};
-use heddle::device::pcap::{Recording, Tap as Recorder};
+use heddle::device::pcap::{CaptureDevice, Recording};
 use heddle::device::{Device, with_faults};
 use heddle::mem::MemConfig;
 use heddle::tap::{Offloads, Tap, TapError, TapOptions};
@@ -316,7 +316,7 @@ impl NetworkArgs {
         }
         let mut recording = None;
         if let Some(path) = &self.pcap {
-            let recorder = Recorder::new(device, create(path)?);
+            let recorder = CaptureDevice::new(device, create(path)?);
             recording = Some((path.clone(), recorder.recording()));
             device = Box::new(recorder);
         }

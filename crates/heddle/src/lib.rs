@@ -306,14 +306,14 @@ pub mod device {
     /// Captures: recording the frames of a device, reading captures, and replaying them into a stack.
     ///
     /// ```
-    /// use heddle::device::pcap::{Reader, Tap};
+    /// use heddle::device::pcap::{CaptureDevice, Reader};
     /// use heddle::{Interface, Stack, UdpSocket, mem};
     /// use std::fs::File;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let path = std::env::temp_dir().join(format!("heddle-doc-{}.pcapng", std::process::id()));
     /// let (a, b) = mem::pair(mem::MemConfig::default());
-    /// let recorded = Tap::new(Box::new(a), File::create(&path)?);
+    /// let recorded = CaptureDevice::new(Box::new(a), File::create(&path)?);
     /// let recording = recorded.recording();
     /// let server = Stack::builder().interface(Interface::new(recorded).address("10.0.0.1/24")?).build()?;
     /// let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
@@ -332,9 +332,9 @@ pub mod device {
         pub use dev::pcap::{Captured, Direction, ReadError, Reader, Replay, ReplayConfig, ReplayPacing, Writer};
 
         /// A device that records its frames. Loopback packets cross no device.
-        pub type Tap = dev::pcap::CaptureDevice<sync::Real>;
+        pub type CaptureDevice = dev::pcap::CaptureDevice<sync::Real>;
 
-        /// The recording of a [`Tap`], and its status.
+        /// The recording of a [`CaptureDevice`], and its status.
         pub type Recording = dev::pcap::Recording<sync::Real>;
     }
 

@@ -99,7 +99,7 @@ impl core::error::Error for JoinError {}
 /// Why no datagram can be received now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveError {
-    /// Nothing has arrived: wait for [`Readiness::READABLE`](crate::Readiness::READABLE).
+    /// Nothing has arrived: wait for [`UdpReadiness::READABLE`](crate::UdpReadiness::READABLE).
     WouldBlock,
     /// The connected peer refused an earlier datagram. Reported once.
     Refused,
