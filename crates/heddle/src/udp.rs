@@ -366,8 +366,7 @@ impl UdpSocket {
     }
 
     /// Receives datagrams to an IPv4 group on the interface with the address `interface`; the unspecified address
-    /// leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`], but without loopback of this
-    /// stack's own datagrams.
+    /// leaves the choice to the stack. As [`std::net::UdpSocket::join_multicast_v4`].
     ///
     /// # Errors
     /// Not a group, joined already, too many groups, or no such interface.
@@ -420,6 +419,76 @@ impl UdpSocket {
     /// None; as in [`std::net::UdpSocket`].
     pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
         Ok(self.inner.stack.raw().group_ttl(&self.inner.socket).into())
+    }
+
+    /// Whether datagrams to IPv4 groups that this stack is in come back to it, to sockets that have joined; on by
+    /// default. As in Linux, they always do if they leave by the loopback interface.
+    ///
+    /// ```
+    /// use heddle::{Interface, Stack, UdpSocket, mem};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (device, _peer) = mem::pair(mem::MemConfig::default());
+    /// # let stack = Stack::builder().interface(Interface::new(device).address("10.0.0.1/24")?).build()?;
+    /// let socket = UdpSocket::bind(&stack, "0.0.0.0:5353")?;
+    /// socket.join_multicast_v4(&"239.1.2.3".parse()?, &"10.0.0.1".parse()?)?;
+    /// assert!(socket.multicast_loop_v4()?);
+    /// socket.send_to(b"to all", "239.1.2.3:5353")?;
+    /// assert_eq!(socket.recv(&mut [0; 16])?, 6);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The socket is bound to an IPv6 address other than `[::]`.
+    pub fn set_multicast_loop_v4(&self, multicast_loop_v4: bool) -> io::Result<()> {
+        self.set_group_loop(false, multicast_loop_v4)
+    }
+
+    /// The value of [`UdpSocket::set_multicast_loop_v4`].
+    ///
+    /// # Errors
+    /// The socket is bound to an IPv6 address other than `[::]`.
+    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
+        self.group_loop(false)
+    }
+
+    /// The same as [`UdpSocket::set_multicast_loop_v4`], for IPv6 groups.
+    ///
+    /// # Errors
+    /// The socket is bound to an IPv4 address.
+    pub fn set_multicast_loop_v6(&self, multicast_loop_v6: bool) -> io::Result<()> {
+        self.set_group_loop(true, multicast_loop_v6)
+    }
+
+    /// The value of [`UdpSocket::set_multicast_loop_v6`].
+    ///
+    /// # Errors
+    /// The socket is bound to an IPv4 address.
+    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
+        self.group_loop(true)
+    }
+
+    fn set_group_loop(&self, v6: bool, on: bool) -> io::Result<()> {
+        self.check_family(v6)?;
+        self.inner.stack.raw().set_group_loop(&self.inner.socket, v6, on);
+        Ok(())
+    }
+
+    fn group_loop(&self, v6: bool) -> io::Result<bool> {
+        self.check_family(v6)?;
+        Ok(self.inner.stack.raw().group_loop(&self.inner.socket, v6))
+    }
+
+    /// Whether the socket can send to groups of a family at all.
+    fn check_family(&self, v6: bool) -> io::Result<()> {
+        let local = self.inner.socket.local();
+        if local.is_ipv6() == v6 || local.ip() == Ipv6Addr::UNSPECIFIED {
+            return Ok(());
+        }
+        let (has, other) = if v6 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
+        let message = format!("{local} is an address of {has}: bind the socket to one of {other}, or to [::]");
+        Err(io::Error::new(io::ErrorKind::Unsupported, message))
     }
 
     /// The number of the interface that has an address; `None` for the unspecified address.

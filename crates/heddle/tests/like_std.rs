@@ -6,7 +6,7 @@ mod pair;
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::time::Duration;
 
 use heddle::{Architecture, Stack};
@@ -15,6 +15,8 @@ use testbed::limit::{HANG, within};
 
 /// Long enough to be measured.
 const SHORT: Duration = Duration::from_millis(20);
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
 /// The kernel's loopback.
 struct Kernel;
@@ -46,6 +48,15 @@ impl Kernel {
     fn broadcast(&self) -> &str {
         "127.255.255.255:9"
     }
+
+    /// A member of 239.1.2.3 on the interface by which the other socket of this host sends.
+    fn member_and_sender(&self) -> (std::net::UdpSocket, std::net::UdpSocket) {
+        let (member, sender) = ("0.0.0.0:0", "127.0.0.1:0");
+        let bind = |address| std::net::UdpSocket::bind(address).unwrap();
+        let (member, sender) = (bind(member), bind(sender));
+        member.join_multicast_v4(&GROUP, &Ipv4Addr::LOCALHOST).unwrap();
+        (member, sender)
+    }
 }
 
 /// Two stacks on a link in memory.
@@ -76,6 +87,13 @@ impl Heddle {
 
     fn broadcast(&self) -> &str {
         "10.0.0.255:9"
+    }
+
+    fn member_and_sender(&self) -> (heddle::UdpSocket, heddle::UdpSocket) {
+        let bind = |address| heddle::UdpSocket::bind(&self.0, address).unwrap();
+        let (member, sender) = (bind("0.0.0.0:0"), bind("10.0.0.1:0"));
+        member.join_multicast_v4(&GROUP, &Ipv4Addr::new(10, 0, 0, 1)).unwrap();
+        (member, sender)
     }
 }
 
@@ -301,6 +319,25 @@ like_std! {
         assert!(one.take_error().unwrap().is_none());
         one.set_nonblocking(true).unwrap();
         assert_eq!(one.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock, "and by no other call");
+    }
+
+    fn datagrams_to_a_group_come_back_to_its_members(net) {
+        let (member, sender) = net.member_and_sender();
+        let to = SocketAddr::new(GROUP.into(), member.local_addr().unwrap().port());
+        assert!(sender.multicast_loop_v4().unwrap());
+        let mut buffer = [0; 16];
+        for data in [b"one".as_slice(), b"", b"three"] {
+            assert_eq!(sender.send_to(data, to).unwrap(), data.len());
+            assert_eq!(member.recv_from(&mut buffer).unwrap(), (data.len(), sender.local_addr().unwrap()));
+            assert_eq!(&buffer[..data.len()], data);
+        }
+        sender.set_multicast_loop_v4(false).unwrap();
+        assert!(!sender.multicast_loop_v4().unwrap());
+        assert!(member.multicast_loop_v4().unwrap(), "each socket has its own");
+        sender.set_multicast_loop_v4(true).unwrap();
+        assert!(sender.multicast_loop_v4().unwrap());
+        // Of the other family, which the socket cannot use.
+        assert!(sender.multicast_loop_v6().is_err() && sender.set_multicast_loop_v6(false).is_err());
     }
 
     fn connections_inherit_what_their_listener_says(net) {

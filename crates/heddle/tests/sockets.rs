@@ -3,14 +3,15 @@
 mod world;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::ConnectionOptions;
-use heddle::{Architecture, BindError, Connect, ConnectError, Readiness, TcpListener, TcpStream, UdpSocket};
+use heddle::{Architecture, BindError, Connect, ConnectError, Readiness, Stack, TcpListener, TcpStream, UdpSocket};
 use observe::DropReason;
+use testbed::limit::HANG;
 use world::World;
 
 const SERVER: &str = "10.0.0.1:80";
@@ -364,6 +365,72 @@ fn datagrams_to_ipv6_groups_and_sockets_bound_to_a_group(arch: Architecture) {
         sender.send_to(b"hum", to).unwrap();
         world.settle();
         assert_eq!(member.recv(&mut buffer).ok(), heard, "{to}");
+    }
+}
+
+/// RFC 1112 section 6.1: datagrams to a group that the sending host is a member of come back to it, unless the sender
+/// has cleared that; those with a time to live of zero do not leave the host.
+#[every_arch]
+fn datagrams_to_a_group_come_back_to_a_member_on_the_sending_host(arch: Architecture) {
+    for (local, group, far) in
+        [("10.0.0.1:1053", "239.1.2.3:5353", "0.0.0.0:5353"), ("[fd00::1]:1053", "[ff15::77]:5353", "[::]:5353")]
+    {
+        let mut world = World::new(arch);
+        let sender = UdpSocket::bind(&world.a, local).unwrap();
+        let [here, there] = [&world.a, &world.b].map(|stack| UdpSocket::bind(stack, far).unwrap());
+        let v6 = local.starts_with('[');
+        let join = |socket: &UdpSocket| match group.parse::<SocketAddr>().unwrap().ip() {
+            IpAddr::V4(group) => socket.join_multicast_v4(&group, &Ipv4Addr::UNSPECIFIED).unwrap(),
+            IpAddr::V6(group) => socket.join_multicast_v6(&group, 1).unwrap(),
+        };
+        let set = |on| if v6 { sender.set_multicast_loop_v6(on) } else { sender.set_multicast_loop_v4(on) }.unwrap();
+        here.set_nonblocking(true).unwrap();
+        there.set_nonblocking(true).unwrap();
+        join(&there);
+        let mut buffer = vec![0; 70_000];
+        let mut tell = |world: &mut World, len: usize| {
+            assert_eq!(sender.send_to(&vec![7; len], group).unwrap(), len);
+            world.settle();
+            [&here, &there].map(|socket| socket.recv_from(&mut buffer).ok().map(|(len, from)| (len, from.to_string())))
+        };
+        let came = |len: usize| Some((len, local.to_owned()));
+        assert_eq!(tell(&mut world, 5), [None, came(5)], "this host is no member");
+        join(&here);
+        world.settle();
+        assert_eq!(tell(&mut world, 5), [came(5), came(5)]);
+        assert_eq!(tell(&mut world, 9000), [came(9000), came(9000)], "the link's in fragments");
+        let most = if v6 { 65_527 } else { 65_507 };
+        assert_eq!(tell(&mut world, most)[0], came(most), "the longest");
+        set(false);
+        assert_eq!(tell(&mut world, 6), [None, came(6)]);
+        set(true);
+        sender.set_multicast_ttl_v4(0).unwrap();
+        assert_eq!(tell(&mut world, 7), [came(7), None], "it stays in the host");
+        let unheard = |world: &World| world.counters().dropped(DropReason::NoRoute);
+        let before = unheard(&world);
+        set(false);
+        assert_eq!(tell(&mut world, 8), [None, None], "for nobody");
+        assert_eq!(unheard(&world), before + 1);
+    }
+}
+
+/// A stack without an interface reaches the members in itself.
+#[every_arch]
+fn datagrams_to_groups_by_the_loopback_interface(arch: Architecture) {
+    let builder = Stack::builder().architecture(arch).cpus(2);
+    let stack = builder.build().unwrap();
+    for (local, group) in [("127.0.0.1:1053", "239.1.2.3:5353"), ("[::1]:1053", "[ff15::77]:5353")] {
+        let sender = UdpSocket::bind(&stack, local).unwrap();
+        let member = UdpSocket::bind(&stack, group).unwrap();
+        match group.parse::<SocketAddr>().unwrap().ip() {
+            IpAddr::V4(group) => member.join_multicast_v4(&group, &Ipv4Addr::LOCALHOST).unwrap(),
+            IpAddr::V6(group) => member.join_multicast_v6(&group, 0).unwrap(),
+        }
+        sender.send_to(b"to myself", group).unwrap();
+        let mut buffer = [0; 16];
+        member.set_read_timeout(Some(HANG)).unwrap();
+        let (len, from) = member.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..len], from), (b"to myself".as_slice(), local.parse().unwrap()));
     }
 }
 

@@ -4,6 +4,7 @@
 //! Packets to one of the stack's own addresses, or to a loopback address, leave by this port, regardless of the routing
 //! table ([`Routes::lookup`](crate::routes::Routes::lookup)), as Linux first consults its table of local addresses.
 //! They return as bare packets, and are processed like any other: checks, classification, the architecture's dispatch.
+//! A datagram to a group that an interface is a member of leaves by that interface, and a copy by this port.
 //! So a connection of a stack with itself is two connections, each served where its own flow leads.
 //!
 //! Each driver receives by one of the port's queues, besides those of its devices. It does not sleep on it: a sender
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use dev::mem::{self, MemConfig, MemDevice};
 use dev::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue};
 use ip::InterfaceView;
+use ip::interface::Cast;
 use pktbuf::{Checksum, PktBuf};
 use sync::{Atomic, CachePadded, LockKind, Ordering, Platform};
 use wire::Framing;
@@ -206,9 +208,11 @@ impl<P: Platform> Links<P> {
         self.is_loopback(interface) || !source.is_loopback()
     }
 
-    /// The interface that has `address`, including the loopback interface: for packets of the stack to itself.
+    /// The interface that has `address` or is a member of that group, including the loopback interface: for packets of
+    /// the stack to itself.
     pub(crate) fn owner_including_loopback(&self, address: IpAddr) -> Option<usize> {
-        self.interfaces().iter().position(|interface| interface.view.get().is_local(address))
+        let takes = |cast| matches!(cast, Cast::Unicast | Cast::Multicast);
+        self.interfaces().iter().position(|interface| takes(interface.view.get().cast(address)))
     }
 }
 

@@ -429,7 +429,7 @@ impl<P: Platform> Driver<P> {
         self.vector = vector;
     }
 
-    /// A loopback packet: it arrives at the interface that has its destination.
+    /// A loopback packet: it arrives at the interface that has its destination or, to a group, is a member of it.
     fn looped(&mut self, packet: PktBuf, followed: bool, now: Time, deferred: &mut DeferredEffects<P>) {
         let destination = ip::input::destination(&packet);
         let Some(owner) = destination.and_then(|destination| self.shared.links().owner_including_loopback(destination))

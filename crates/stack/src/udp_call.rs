@@ -67,6 +67,18 @@ pub enum UdpRequest<P: Platform> {
     SetGroupTtl(u8),
     /// Say it.
     GroupTtl,
+    /// Set whether datagrams to groups come back to this host.
+    SetGroupLoop {
+        /// To groups of IPv6, or of IPv4.
+        v6: bool,
+        /// Whether they do.
+        on: bool,
+    },
+    /// Say it.
+    GroupLoop {
+        /// To groups of IPv6, or of IPv4.
+        v6: bool,
+    },
     /// Set whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
     SetChecksumFree {
         /// Sent without.
@@ -98,6 +110,8 @@ pub enum UdpReply {
     Remote(Option<SocketAddr>),
     /// To `Ttl` and `GroupTtl`.
     Ttl(u8),
+    /// To `GroupLoop`.
+    GroupLoop(bool),
     /// To `TakeError`.
     Failure(Option<udp::SendError>),
     /// The socket is no longer there.

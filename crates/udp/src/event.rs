@@ -85,8 +85,9 @@ impl UdpEvent for SendTo {
         };
         let buf = output::emit(self.payload, from, to, checksum)?;
         out.counters.increment(Counter::DatagramsOut);
-        let ttl = if to.ip().is_multicast() { pcb.group_ttl } else { pcb.ttl };
-        out.datagrams.push(OutgoingDatagram { buf, src, dst: to.ip(), tos: pcb.tos, ttl });
+        let loops = if to.is_ipv4() { pcb.loop_v4 } else { pcb.loop_v6 };
+        let (ttl, loops) = if to.ip().is_multicast() { (pcb.group_ttl, loops) } else { (pcb.ttl, false) };
+        out.datagrams.push(OutgoingDatagram { buf, src, dst: to.ip(), tos: pcb.tos, ttl, loops });
         Ok(len)
     }
 }

@@ -63,6 +63,8 @@ pub struct OutgoingDatagram {
     pub tos: u8,
     /// Time to live or hop limit.
     pub ttl: u8,
+    /// The destination is a group, and this host receives the datagram too if it is a member.
+    pub loops: bool,
 }
 
 /// Effects of one event, and the resources that the event may use.

@@ -54,6 +54,10 @@ pub struct UdpPcb {
     pub ttl: u8,
     /// Time to live of datagrams sent to groups: 1 unless set, so that they stay on the link (RFC 1112 section 6.1).
     pub group_ttl: u8,
+    /// Datagrams sent to IPv4 groups that this host is in come back to it: on unless cleared (RFC 1112 section 6.1).
+    pub loop_v4: bool,
+    /// The same for IPv6 groups (RFC 3493 section 5.2).
+    pub loop_v6: bool,
     /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels
     /// whose payload has a checksum of its own (RFC 6936 section 4), and the receiver must allow it.
     pub omit_checksum: bool,
@@ -77,6 +81,8 @@ impl UdpPcb {
             tos: 0,
             ttl: 64,
             group_ttl: 1,
+            loop_v4: true,
+            loop_v6: true,
             omit_checksum: false,
             accept_without_checksum: false,
             queue: VecDeque::new(),

@@ -198,6 +198,9 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::SetTtl(ttl) => pcb.ttl = ttl,
         UdpRequest::GroupTtl => return UdpReply::Ttl(pcb.group_ttl),
         UdpRequest::SetGroupTtl(ttl) => pcb.group_ttl = ttl,
+        UdpRequest::GroupLoop { v6 } => return UdpReply::GroupLoop(if v6 { pcb.loop_v6 } else { pcb.loop_v4 }),
+        UdpRequest::SetGroupLoop { v6: false, on } => pcb.loop_v4 = on,
+        UdpRequest::SetGroupLoop { v6: true, on } => pcb.loop_v6 = on,
         UdpRequest::SetChecksumFree { sent, taken } => {
             (pcb.omit_checksum, pcb.accept_without_checksum) = (sent, taken);
         }

@@ -221,6 +221,16 @@ impl<P: Platform> Stack<P> {
         }
     }
 
+    /// Sets whether datagrams to IPv4 or IPv6 groups come back to this host if it is a member.
+    pub fn set_group_loop(&self, socket: &UdpShared<P>, v6: bool, on: bool) {
+        self.udp(socket, UdpRequest::SetGroupLoop { v6, on });
+    }
+
+    /// See [`Stack::set_group_loop`].
+    pub fn group_loop(&self, socket: &UdpShared<P>, v6: bool) -> bool {
+        matches!(self.udp(socket, UdpRequest::GroupLoop { v6 }), UdpReply::GroupLoop(true))
+    }
+
     /// Sets whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
     pub fn set_checksum_free(&self, socket: &UdpShared<P>, sent: bool, taken: bool) {
         self.udp(socket, UdpRequest::SetChecksumFree { sent, taken });

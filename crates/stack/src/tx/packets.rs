@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use ip::ErrorKind;
+use ip::interface::Cast;
 use ip::output::Fragmentation;
 use observe::{Counter, Counters, DropReason, Time};
 use pktbuf::PktBuf;
@@ -83,7 +84,7 @@ impl<P: Platform> Egress<P> {
     ) {
         // Read before the tables, so that a change in between makes the result stale.
         let generation = self.routes.generation();
-        let udp::OutgoingDatagram { mut buf, src, dst, tos, ttl } = datagram;
+        let udp::OutgoingDatagram { mut buf, src, dst, tos, ttl, loops } = datagram;
         if let Some(interface) = known.leaves_by(generation).and_then(|port| self.links.interface_of(port))
             && let Some(link) = &known.link
             && let Some(port) = self.links.port_of(interface, hash)
@@ -102,8 +103,35 @@ impl<P: Platform> Egress<P> {
             }
             _ => ip::output::header(&mut buf, src, dst, wire::protocol::UDP, tos, ttl),
         }
+        if dst.is_multicast() && !self.links.is_loopback(route.0) {
+            let looped = loops && self.links.view(route.0).cast(dst) == Cast::Multicast;
+            if looped {
+                self.loop_group(&buf, (src, dst), hash, counters, deferred);
+            }
+            // Such a datagram does not leave the host (RFC 1112 section 6.1).
+            if ttl == 0 {
+                if !looped {
+                    counters.drop(DropReason::NoRoute);
+                }
+                return;
+            }
+        }
         self.send_along(route, buf, (src, dst), (wire::protocol::UDP, hash), counters, deferred);
         *known = self.way(route, dst, (hash, generation), deferred);
+    }
+
+    /// Sends a copy of a packet to a group by the loopback port. It is made before the packet is cut into fragments.
+    fn loop_group(
+        &self,
+        packet: &PktBuf,
+        (source, group): (IpAddr, IpAddr),
+        hash: u32,
+        counters: &Counters,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let Some(copy) = packet.duplicate() else { return counters.drop(DropReason::NoBuffer) };
+        let route = (self.links.loopback(), group);
+        self.send_along(route, copy, (source, group), (wire::protocol::UDP, hash), counters, deferred);
     }
 
     /// The cacheable route to `destination`, looked up when the routes were of this generation.
