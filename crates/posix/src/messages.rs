@@ -11,6 +11,7 @@ use sync::Platform;
 
 use crate::blocking::block;
 use crate::description::{Description, OpenObject};
+use crate::receive::Put;
 use crate::transfer::{MOST, Transfer};
 use crate::wait_queue::bits;
 use crate::{CallProgress, Errno, Sockets, now};
@@ -34,8 +35,38 @@ pub struct ReceivedMessage {
 }
 
 impl ReceivedMessage {
-    fn data(data: Vec<u8>) -> ReceivedMessage {
-        ReceivedMessage { count: data.len(), data, ..ReceivedMessage::default() }
+    /// Of a stream, with the bytes elsewhere.
+    fn of(count: usize) -> ReceivedMessage {
+        ReceivedMessage { count, ..ReceivedMessage::default() }
+    }
+}
+
+/// The most bytes for which a message that is returned gets its memory at once.
+const USUAL: usize = 1 << 16;
+
+/// Buffers that are filled one after the other.
+struct Filling<'b, 'm> {
+    buffers: &'b mut [IoSliceMut<'m>],
+    /// The bytes in the first of them.
+    filled: usize,
+}
+
+impl Filling<'_, '_> {
+    /// Appends bytes, for which there is room.
+    fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty()
+            && let Some(buffer) = self.buffers.first_mut()
+        {
+            let free = &mut buffer[self.filled..];
+            let count = free.len().min(bytes.len());
+            free[..count].copy_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            self.filled += count;
+            if self.filled == buffer.len() {
+                self.buffers = &mut std::mem::take(&mut self.buffers)[1..];
+                self.filled = 0;
+            }
+        }
     }
 }
 
@@ -43,35 +74,39 @@ impl<P: Platform> Sockets<P> {
     /// One attempt of `recvfrom(2)`, `recvmsg(2)`, `recv(2)` or `read(2)`: at most `max` bytes. The last one if the
     /// time of the call has `expired`.
     pub fn try_receive(&self, fd: i32, max: usize, flags: i32, expired: bool) -> CallProgress<ReceivedMessage> {
-        match self.file(fd) {
-            Ok(file) => self.receive_of(&file, max, flags, expired),
-            Err(error) => now(Err(error)),
-        }
+        let file = match self.file(fd) {
+            Ok(file) => file,
+            Err(error) => return now(Err(error)),
+        };
+        let mut data = Vec::with_capacity(max.min(USUAL));
+        let answer = self.receive_of(&file, max, (flags, expired), &mut |bytes| data.extend_from_slice(bytes));
+        answer.map(|received| received.map(|received| ReceivedMessage { data, ..received }))
     }
 
+    /// One attempt; the bytes go to `put`.
     fn receive_of(
         &self,
         file: &Description<P>,
         max: usize,
-        flags: i32,
-        expired: bool,
+        (flags, expired): (i32, bool),
+        put: Put<'_>,
     ) -> CallProgress<ReceivedMessage> {
         let nonblocking = expired || file.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         match &file.object {
-            OpenObject::Tcp(socket) => socket.receive(&self.stack, max, flags, nonblocking).map(|received| {
-                let waiting = socket.waiting(&self.stack);
-                let received = ReceivedMessage::data(received?);
+            OpenObject::Tcp(socket) => {
                 // "This flag causes the received bytes of data to be discarded, rather than passed back" (tcp(7)).
                 let discards = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
-                let data = if discards { Vec::new() } else { received.data };
-                Ok(ReceivedMessage { data, waiting, ..received })
-            }),
-            OpenObject::Udp(socket) => match socket.receive(&self.stack, max, flags) {
+                let put = if discards { &mut |_: &[u8]| {} } else { put };
+                socket.receive(&self.stack, max, flags, nonblocking, put).map(|count| {
+                    Ok(ReceivedMessage { waiting: socket.waiting(&self.stack), ..ReceivedMessage::of(count?) })
+                })
+            }
+            OpenObject::Udp(socket) => match socket.receive(&self.stack, max, flags, put) {
                 Err(Errno::EAGAIN) if !nonblocking => Poll::Pending,
                 received => now(received),
             },
-            OpenObject::Pipe(end) => end.read(max, nonblocking).map(|read| read.map(ReceivedMessage::data)),
-            OpenObject::Zeros(zeros) => now(Ok(ReceivedMessage::data(vec![0; zeros.skip(max)]))),
+            OpenObject::Pipe(end) => end.read(max, nonblocking, put).map(|read| read.map(ReceivedMessage::of)),
+            OpenObject::Zeros(zeros) => now(Ok(ReceivedMessage::of(zeros.read(max, put)))),
             OpenObject::Epoll(_) => now(Err(Errno::EINVAL)),
         }
     }
@@ -83,9 +118,16 @@ impl<P: Platform> Sockets<P> {
     /// `EAGAIN`, `EBADF`, `ENOTCONN`, `ECONNREFUSED`, `ECONNRESET`, `ETIMEDOUT` and other errors that ended the
     /// connection.
     pub fn recvmsg(&self, fd: i32, max: usize, flags: i32) -> Result<ReceivedMessage, Errno> {
+        let mut data = Vec::with_capacity(max.min(USUAL));
+        let received = self.receive(fd, max, flags, &mut |bytes| data.extend_from_slice(bytes))?;
+        Ok(ReceivedMessage { data, ..received })
+    }
+
+    /// Receives at most `max` bytes, and waits for them.
+    fn receive(&self, fd: i32, max: usize, flags: i32, put: Put<'_>) -> Result<ReceivedMessage, Errno> {
         let file = self.file(fd)?;
         let wanted = bits::IN | bits::RDHUP;
-        block(&file, wanted, file.timeout(true), |expired| self.receive_of(&file, max, flags, expired))
+        block(&file, wanted, file.timeout(true), |expired| self.receive_of(&file, max, (flags, expired), put))
     }
 
     /// `recv(2)`: the value of the call. See [`Sockets::recvmsg`].
@@ -93,9 +135,7 @@ impl<P: Platform> Sockets<P> {
     /// # Errors
     /// As [`Sockets::recvmsg`].
     pub fn recv(&self, fd: i32, buffer: &mut [u8], flags: i32) -> Result<usize, Errno> {
-        let received = self.recvmsg(fd, buffer.len(), flags)?;
-        buffer[..received.data.len()].copy_from_slice(&received.data);
-        Ok(received.count)
+        Ok(self.recvmsg_vectored(fd, &mut [IoSliceMut::new(buffer)], flags)?.count)
     }
 
     /// `read(2)`. See [`Sockets::recvmsg`].
@@ -121,15 +161,8 @@ impl<P: Platform> Sockets<P> {
             return Err(Errno::EMSGSIZE);
         }
         let max = buffers.iter().fold(0, |sum: usize, buffer| sum.saturating_add(buffer.len())).min(MOST);
-        let mut received = self.recvmsg(fd, max, flags)?;
-        let data = std::mem::take(&mut received.data);
-        let mut left = &data[..];
-        for buffer in buffers {
-            let (now, later) = left.split_at(left.len().min(buffer.len()));
-            buffer[..now.len()].copy_from_slice(now);
-            left = later;
-        }
-        Ok(received)
+        let mut filling = Filling { buffers, filled: 0 };
+        self.receive(fd, max, flags, &mut |bytes| filling.put(bytes))
     }
 
     /// `readv(2)`: as [`Sockets::read`] into several buffers, filled one after the other.

@@ -6,6 +6,7 @@ use std::task::Poll;
 
 use sync::{Lock, LockClass, LockKind, Platform};
 
+use crate::receive::Put;
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
 use crate::{CallProgress, Errno, now};
@@ -50,7 +51,7 @@ impl<P: Platform> PipeEnd<P> {
     /// `read(2)`: "If a process attempts to read from an empty pipe, then read(2) will block until data is available";
     /// "if all file descriptors referring to the write end of a pipe have been closed, then an attempt to read(2) from
     /// the pipe will see end-of-file" (pipe(7)).
-    pub(crate) fn read(&self, max: usize, nonblocking: bool) -> CallProgress<Vec<u8>> {
+    pub(crate) fn read(&self, max: usize, nonblocking: bool, put: Put<'_>) -> CallProgress<usize> {
         if self.writes {
             return now(Err(Errno::EBADF));
         }
@@ -59,10 +60,14 @@ impl<P: Platform> PipeEnd<P> {
             return if nonblocking { now(Err(Errno::EAGAIN)) } else { Poll::Pending };
         }
         let count = max.min(content.bytes.len());
-        let data = content.bytes.drain(..count).collect();
+        let (front, back) = content.bytes.as_slices();
+        let first = count.min(front.len());
+        put(&front[..first]);
+        put(&back[..count - first]);
+        content.bytes.drain(..count);
         drop(content);
         self.pipe.writer.wake(bits::OUT);
-        now(Ok(data))
+        now(Ok(count))
     }
 
     /// `write(2)`: "If a process attempts to write to a full pipe, then write(2) blocks until sufficient data has been

@@ -2,6 +2,8 @@
 //!
 //! The connection delivers whole packet buffers. The rest of a partially read one stays here, ahead of the connection's
 //! data: a call that returns data takes from both.
+//!
+//! Bytes are copied once, from packet buffers to the caller's memory: each piece is passed to a [`Put`].
 
 use std::collections::VecDeque;
 use std::task::Poll;
@@ -26,20 +28,40 @@ struct Manner {
     nonblocking: bool,
 }
 
+/// Receives the bytes of a call, piece by piece and in order. An attempt that has to wait has passed none.
+pub(crate) type Put<'p> = &'p mut dyn FnMut(&[u8]);
+
 /// Buffers that were taken from a connection and not read completely.
 #[derive(Default)]
 pub(crate) struct Unread(VecDeque<PktBuf>);
 
 impl<P: Platform> Stream<P> {
-    /// One attempt to receive at most `max` bytes.
-    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> CallProgress<Vec<u8>> {
+    /// One attempt to receive at most `max` bytes; the answer is how many.
+    pub(crate) fn receive(
+        &self,
+        stack: &Stack<P>,
+        max: usize,
+        flags: i32,
+        nonblocking: bool,
+        put: Put<'_>,
+    ) -> CallProgress<usize> {
         let manner = Manner { max, all: flags & libc::MSG_WAITALL != 0 && !nonblocking, nonblocking };
         let unread = self.unread.lock();
-        if flags & libc::MSG_PEEK != 0 { self.peek(stack, unread, manner) } else { self.read(stack, unread, manner) }
+        if flags & libc::MSG_PEEK != 0 {
+            self.peek(stack, unread, manner, put)
+        } else {
+            self.read(stack, unread, manner, put)
+        }
     }
 
     /// Takes bytes.
-    fn read(&self, stack: &Stack<P>, mut unread: Guard<'_, Unread, P>, manner: Manner) -> CallProgress<Vec<u8>> {
+    fn read(
+        &self,
+        stack: &Stack<P>,
+        mut unread: Guard<'_, Unread, P>,
+        manner: Manner,
+        put: Put<'_>,
+    ) -> CallProgress<usize> {
         loop {
             let held = unread.len();
             if held >= manner.max || self.ended.load(Ordering::Relaxed) || self.is_enough(stack, held, manner) {
@@ -61,32 +83,48 @@ impl<P: Platform> Stream<P> {
             }
         }
         let before = unread.len();
-        let data = unread.take(manner.max);
+        let count = unread.take(manner.max, put);
         self.unread_bytes.store(unread.len(), Ordering::Release);
         // Linux frees exactly the bytes read.
         if before > 0 {
             ask(stack, &self.socket, Call::ReportUnread(tcp::ReportUnread { bytes: unread.len() }));
         }
-        now(Ok(data))
+        now(Ok(count))
     }
 
     /// Copies bytes without consuming them, in this layer or in the connection.
-    fn peek(&self, stack: &Stack<P>, unread: Guard<'_, Unread, P>, manner: Manner) -> CallProgress<Vec<u8>> {
-        let mut data = unread.copy(manner.max);
+    fn peek(
+        &self,
+        stack: &Stack<P>,
+        unread: Guard<'_, Unread, P>,
+        manner: Manner,
+        put: Put<'_>,
+    ) -> CallProgress<usize> {
+        let held = unread.len().min(manner.max);
         let ended = self.ended.load(Ordering::Relaxed);
-        if data.len() == manner.max || ended || self.is_enough(stack, data.len(), manner) {
-            return now(Ok(data));
+        if held == manner.max || ended || self.is_enough(stack, held, manner) {
+            unread.copy(held, put);
+            return now(Ok(held));
         }
-        let peek = tcp::Peek { max: manner.max - data.len(), follows_data: !data.is_empty() };
-        match ask(stack, &self.socket, Call::Peek(peek)) {
+        let peek = tcp::Peek { max: manner.max - held, follows_data: held > 0 };
+        let more = match ask(stack, &self.socket, Call::Peek(peek)) {
             Reply::Peeked(Ok(peeked)) => {
-                data.extend(peeked.data);
-                let short = data.len() < manner.max && !peeked.end && !self.shut_read.load(Ordering::Acquire);
-                if manner.all && short { Poll::Pending } else { now(Ok(data)) }
+                let count = held + peeked.data.len();
+                let short = count < manner.max && !peeked.end && !self.shut_read.load(Ordering::Acquire);
+                if manner.all && short {
+                    return Poll::Pending;
+                }
+                peeked.data
             }
-            Reply::Peeked(Err(error)) => self.refused(error, manner).unwrap_or(now(Ok(data))),
-            _ => now(Ok(data)),
-        }
+            Reply::Peeked(Err(error)) => match self.refused(error, manner) {
+                Some(answer) => return answer,
+                None => Vec::new(),
+            },
+            _ => Vec::new(),
+        };
+        unread.copy(held, put);
+        put(&more);
+        now(Ok(held + more.len()))
     }
 
     /// Whether a call that has `held` bytes returns with them although it wants more and the connection has none. It
@@ -101,7 +139,7 @@ impl<P: Platform> Stream<P> {
     }
 
     /// Converts the connection's error for the caller; `None`: the end of the stream.
-    fn refused(&self, error: Error, manner: Manner) -> Option<CallProgress<Vec<u8>>> {
+    fn refused(&self, error: Error, manner: Manner) -> Option<CallProgress<usize>> {
         match error {
             Error::WouldBlock if self.shut_read.load(Ordering::Acquire) => None,
             Error::WouldBlock if manner.nonblocking => Some(now(Err(Errno::EAGAIN))),
@@ -120,30 +158,31 @@ impl Unread {
         self.0.iter().map(|buffer| buffer.len()).sum()
     }
 
-    /// Takes up to `max` bytes.
-    fn take(&mut self, max: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(max.min(1 << 16));
-        while out.len() < max
+    /// Takes up to `max` bytes; returns how many.
+    fn take(&mut self, max: usize, put: Put<'_>) -> usize {
+        let mut taken = 0;
+        while taken < max
             && let Some(front) = self.0.front_mut()
         {
-            let count = front.len().min(max - out.len());
-            out.extend_from_slice(&front[..count]);
+            let count = front.len().min(max - taken);
+            put(&front[..count]);
+            taken += count;
             if count == front.len() {
                 self.0.pop_front();
             } else {
                 front.pull_front(count);
             }
         }
-        out
+        taken
     }
 
-    /// Copies up to `max` bytes.
-    fn copy(&self, max: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(max.min(1 << 16));
+    /// Copies the first `len` bytes.
+    fn copy(&self, len: usize, put: Put<'_>) {
+        let mut left = len;
         for buffer in &self.0 {
-            let count = buffer.len().min(max - out.len());
-            out.extend_from_slice(&buffer[..count]);
+            let count = buffer.len().min(left);
+            put(&buffer[..count]);
+            left -= count;
         }
-        out
     }
 }

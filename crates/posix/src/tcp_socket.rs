@@ -15,6 +15,7 @@ use stack::socket::ListenerShared;
 use sync::{Guard, Lock, LockClass, LockKind, Platform};
 use tcp::SocketOption;
 
+use crate::receive::Put;
 use crate::reports::Reports;
 use crate::settings::SocketSettings;
 use crate::stream::Stream;
@@ -226,14 +227,21 @@ impl<P: Platform> TcpDescription<P> {
         }
     }
 
-    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32, nonblocking: bool) -> CallProgress<Vec<u8>> {
+    pub(crate) fn receive(
+        &self,
+        stack: &Stack<P>,
+        max: usize,
+        flags: i32,
+        nonblocking: bool,
+        put: Put<'_>,
+    ) -> CallProgress<usize> {
         let stream = match &self.lock().stage {
             Stage::Stream(stream) => stream.clone(),
             Stage::Deferred(..) if nonblocking => return now(Err(Errno::EAGAIN)),
             Stage::Deferred(..) => return Poll::Pending,
             Stage::Idle(_) | Stage::Listener(_) => return now(Err(Errno::ENOTCONN)),
         };
-        stream.receive(stack, max, flags, nonblocking)
+        stream.receive(stack, max, flags, nonblocking, put)
     }
 
     pub(crate) fn send(

@@ -11,6 +11,7 @@ use udp::ReceivedDatagram;
 
 use crate::messages::ReceivedMessage;
 use crate::options::{OptionValue, domain, is_known};
+use crate::receive::Put;
 use crate::transfer::Transfer;
 use crate::wait_queue::{WaitQueue, bits};
 use crate::{Errno, as_seen, on_wire, unspecified};
@@ -29,17 +30,83 @@ struct UdpSocketState<P: Platform> {
     socket: Option<Arc<UdpShared<P>>>,
     /// A datagram that was peeked (`MSG_PEEK`): the next receive returns it again.
     peeked: Option<ReceivedDatagram>,
-    /// Time to live, or hop limit, that was set before the socket was bound.
-    hop_limit: Option<u8>,
+    settings: DatagramSettings,
+}
+
+/// The values that `setsockopt` has set, also before the socket is bound.
+struct DatagramSettings {
+    /// Time to live, or hop limit.
+    hop_limit: u8,
+    /// The same of datagrams to groups.
+    group_hop_limit: u8,
+    /// Datagrams to groups of IPv4 come back to members on this host.
+    loop_v4: bool,
+    /// The same for IPv6.
+    loop_v6: bool,
+}
+
+impl DatagramSettings {
+    fn apply<P: Platform>(&self, stack: &Stack<P>, socket: &UdpShared<P>) {
+        stack.set_udp_ttl(socket, self.hop_limit);
+        stack.set_group_ttl(socket, self.group_hop_limit);
+        stack.set_group_loop(socket, false, self.loop_v4);
+        stack.set_group_loop(socket, true, self.loop_v6);
+    }
+
+    /// Stores a value; whether it is one of these options.
+    fn set(&mut self, level: i32, name: i32, value: &OptionValue) -> Result<bool, Errno> {
+        // The least value that the option takes. Minus one: the default.
+        let (field, default, least) = match (level, name) {
+            // Linux takes 0 over IPv6; such a datagram would not leave the host.
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
+                (&mut self.hop_limit, HOP_LIMIT, 1)
+            }
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
+                (&mut self.group_hop_limit, GROUP_HOP_LIMIT, 0)
+            }
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => {
+                let OptionValue::Int(value) = value else { return Err(Errno::EINVAL) };
+                self.loop_v4 = *value != 0;
+                return Ok(true);
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP) => {
+                let OptionValue::Int(value @ (0 | 1)) = value else { return Err(Errno::EINVAL) };
+                self.loop_v6 = *value != 0;
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        let OptionValue::Int(value) = value else { return Err(Errno::EINVAL) };
+        let value = if *value == -1 { default.into() } else { *value };
+        *field = u8::try_from(value).ok().filter(|value| *value >= least).ok_or(Errno::EINVAL)?;
+        Ok(true)
+    }
+
+    /// The value of one of these options.
+    fn get(&self, level: i32, name: i32) -> Option<i32> {
+        Some(match (level, name) {
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => self.hop_limit.into(),
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS) => {
+                self.group_hop_limit.into()
+            }
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => self.loop_v4.into(),
+            (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP) => self.loop_v6.into(),
+            _ => return None,
+        })
+    }
 }
 
 /// Time to live and hop limit where nothing was set (RFC 1700).
 const HOP_LIMIT: u8 = 64;
+/// The same to groups: datagrams stay on the link (RFC 1112 section 6.1).
+const GROUP_HOP_LIMIT: u8 = 1;
 
 impl<P: Platform> UdpDescription<P> {
     /// `waiters` are notified of its events.
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
-        let state = UdpSocketState { socket: None, peeked: None, hop_limit: None };
+        let (hop_limit, group_hop_limit) = (HOP_LIMIT, GROUP_HOP_LIMIT);
+        let settings = DatagramSettings { hop_limit, group_hop_limit, loop_v4: true, loop_v6: true };
+        let state = UdpSocketState { socket: None, peeked: None, settings };
         UdpDescription { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
@@ -69,9 +136,7 @@ impl<P: Platform> UdpDescription<P> {
     ) -> Result<Arc<UdpShared<P>>, Errno> {
         let socket = stack.bind_udp(address)?;
         socket.ready.watch(self.waiters.clone());
-        if let Some(limit) = state.hop_limit {
-            stack.set_udp_ttl(&socket, limit);
-        }
+        state.settings.apply(stack, &socket);
         state.socket = Some(socket.clone());
         Ok(socket)
     }
@@ -98,7 +163,13 @@ impl<P: Platform> UdpDescription<P> {
     /// "MSG_TRUNC: return the real length of the packet or datagram, even when it was longer than the passed buffer"
     /// (recv(2)); in `msg_flags` it "indicates that the trailing portion of a datagram was discarded because the
     /// datagram was larger than the buffer supplied".
-    pub(crate) fn receive(&self, stack: &Stack<P>, max: usize, flags: i32) -> Result<ReceivedMessage, Errno> {
+    pub(crate) fn receive(
+        &self,
+        stack: &Stack<P>,
+        max: usize,
+        flags: i32,
+        put: Put<'_>,
+    ) -> Result<ReceivedMessage, Errno> {
         let socket = self.bound(stack, None)?;
         let mut state = self.state.lock();
         let datagram = match state.peeked.take() {
@@ -106,8 +177,9 @@ impl<P: Platform> UdpDescription<P> {
             None => stack.receive_udp(&socket).map_err(no_datagram)?,
         };
         let whole = datagram.buf.len();
+        put(&datagram.buf[..whole.min(max)]);
         let received = ReceivedMessage {
-            data: datagram.buf[..whole.min(max)].to_vec(),
+            data: Vec::new(),
             count: if flags & libc::MSG_TRUNC != 0 { whole } else { whole.min(max) },
             peer: Some(as_seen(self.v6, datagram.source)),
             flags: if whole > max { libc::MSG_TRUNC } else { 0 },
@@ -147,26 +219,17 @@ impl<P: Platform> UdpDescription<P> {
 
     /// `setsockopt`. What this layer knows of other sockets and has no meaning here is taken and has no effect.
     pub(crate) fn set_option(&self, stack: &Stack<P>, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
-        match (level, name, value) {
-            (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, _) if !self.v6 => Err(Errno::ENOPROTOOPT),
-            (libc::IPPROTO_IP, libc::IP_TTL, OptionValue::Int(limit))
-            | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, OptionValue::Int(limit)) => {
-                // Minus one: the default. Linux takes 0 over IPv6; such a datagram would not leave the host.
-                let limit = if *limit == -1 { HOP_LIMIT.into() } else { *limit };
-                let limit = u8::try_from(limit).ok().filter(|limit| *limit > 0).ok_or(Errno::EINVAL)?;
-                let mut state = self.state.lock();
-                state.hop_limit = Some(limit);
-                if let Some(socket) = &state.socket {
-                    stack.set_udp_ttl(socket, limit);
-                }
-                Ok(())
-            }
-            (libc::IPPROTO_IP, libc::IP_TTL, _) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, _) => {
-                Err(Errno::EINVAL)
-            }
-            _ if is_known(level, name) => Ok(()),
-            _ => Err(Errno::ENOPROTOOPT),
+        if level == libc::IPPROTO_IPV6 && !self.v6 {
+            return Err(Errno::ENOPROTOOPT);
         }
+        let mut state = self.state.lock();
+        if state.settings.set(level, name, value)? {
+            if let Some(socket) = &state.socket {
+                state.settings.apply(stack, socket);
+            }
+            return Ok(());
+        }
+        if is_known(level, name) { Ok(()) } else { Err(Errno::ENOPROTOOPT) }
     }
 
     /// `getsockopt`. "SO_ERROR: Get and clear the pending socket error" (socket(7)).
@@ -177,15 +240,12 @@ impl<P: Platform> UdpDescription<P> {
                 let error = socket.and_then(|socket| stack.take_udp_error(&socket));
                 error.map_or(0, |error| refusal(error).0)
             }
-            (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) if !self.v6 => return None,
-            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS) => {
-                self.state.lock().hop_limit.unwrap_or(HOP_LIMIT).into()
-            }
+            (libc::IPPROTO_IPV6, _) if !self.v6 => return None,
             (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_DGRAM,
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => domain(self.v6),
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
-            _ => return None,
+            _ => self.state.lock().settings.get(level, name)?,
         };
         Some(OptionValue::Int(number.into()))
     }

@@ -1,5 +1,6 @@
 //! A file of zeros, for `sendfile`: it has only a name and a length.
 
+use crate::receive::Put;
 use sync::{Atomic, Ordering, Platform};
 
 /// An open one.
@@ -17,6 +18,19 @@ impl<P: Platform> Zeros<P> {
     /// Bytes between the offset and the end.
     pub(crate) fn left(&self) -> usize {
         self.len.saturating_sub(self.offset.load(Ordering::Relaxed))
+    }
+
+    /// `read(2)`: at most `max` bytes; returns how many.
+    pub(crate) fn read(&self, max: usize, put: Put<'_>) -> usize {
+        const PIECE: [u8; 4096] = [0; 4096];
+        let count = self.skip(max);
+        let mut left = count;
+        while left > 0 {
+            let piece = left.min(PIECE.len());
+            put(&PIECE[..piece]);
+            left -= piece;
+        }
+        count
     }
 
     /// Moves the offset, not beyond the end; returns by how much.

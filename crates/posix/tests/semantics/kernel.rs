@@ -141,6 +141,18 @@ impl System for Kernel {
         self.with(fd, |file| sockopt::set_ip_ttl(file, ttl))
     }
 
+    fn group_options(&self, fd: i32) -> Result<(u32, bool)> {
+        self.with(fd, |file| Ok((sockopt::ip_multicast_ttl(file)?, sockopt::ip_multicast_loop(file)?)))
+    }
+
+    fn set_group_ttl(&self, fd: i32, ttl: u32) -> Result<()> {
+        self.with(fd, |file| sockopt::set_ip_multicast_ttl(file, ttl))
+    }
+
+    fn set_group_loop(&self, fd: i32, on: bool) -> Result<()> {
+        self.with(fd, |file| sockopt::set_ip_multicast_loop(file, on))
+    }
+
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {
         self.with(fd, |file| sockopt::set_socket_timeout(file, sockopt::Timeout::Recv, Some(time)))
     }

@@ -1,5 +1,6 @@
 //! recv(2), tcp(7), socket(7), pipe(7): flags, ends and time-outs.
 
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ kernel_and_stacks! {
     datagrams = datagrams_keep_their_boundaries;
     datagram_error = the_error_of_a_datagram_is_pending_until_it_is_read;
     datagram_ttl = a_time_to_live_is_set_before_or_after_the_bind;
+    datagram_groups = datagrams_to_a_group_come_back_as_the_sender_sets;
     pipes = pipes_block_end_and_break;
 }
 
@@ -212,4 +214,35 @@ fn a_time_to_live_is_set_before_or_after_the_bind(world: &World) {
         assert_eq!(world.server.set_ttl(socket, wrong), Err(Errno::EINVAL), "{wrong}");
     }
     assert_eq!(world.server.ttl(socket), Ok(255));
+}
+
+/// ip(7), IP_MULTICAST_LOOP: "Set or read a boolean integer argument that determines whether sent multicast packets
+/// should be looped back to the local sockets"; those that leave by the loopback interface always are. IP_MULTICAST_TTL:
+/// "it is very important for multicast packets to set the smallest TTL possible. The default is 1".
+fn datagrams_to_a_group_come_back_as_the_sender_sets(world: &World) {
+    let bound = |ip| {
+        let socket = world.server.socket(libc::SOCK_DGRAM).expect("socket");
+        world.server.bind(socket, (ip, 0).into()).expect("bind");
+        socket
+    };
+    // Every host is a member of this group.
+    let group = Ipv4Addr::new(224, 0, 0, 1);
+    let (member, sender) = (bound(Ipv4Addr::UNSPECIFIED.into()), bound(world.ip));
+    let to = (group, world.server.local(member).expect("getsockname").port()).into();
+    assert_eq!(world.server.group_options(sender), Ok((1, true)));
+    world.server.sendto(sender, b"looped", to).expect("sendto");
+    assert_eq!(world.server.recv(member, 9, 0), Ok((6, b"looped".to_vec())));
+    assert_eq!(world.server.set_group_loop(sender, false), Ok(()));
+    assert_eq!(world.server.group_options(sender), Ok((1, false)));
+    world.server.sendto(sender, b"not", to).expect("sendto");
+    assert_eq!(world.server.set_group_loop(sender, true), Ok(()));
+    world.server.sendto(sender, b"again", to).expect("sendto");
+    let next = if world.ip.is_loopback() { b"not".as_slice() } else { b"again" };
+    assert_eq!(world.server.recv(member, 9, 0), Ok((next.len(), next.to_vec())));
+    // Set before the bind, kept by it.
+    let early = world.server.socket(libc::SOCK_DGRAM).expect("socket");
+    assert_eq!((world.server.set_group_ttl(early, 0), world.server.set_group_loop(early, false)), (Ok(()), Ok(())));
+    world.server.bind(early, (world.ip, 0).into()).expect("bind");
+    assert_eq!(world.server.group_options(early), Ok((0, false)));
+    assert_eq!(world.server.set_group_ttl(early, 256), Err(Errno::EINVAL));
 }

@@ -32,6 +32,12 @@ pub(crate) trait System: Send + Sync {
     fn ttl(&self, fd: i32) -> Result<u32>;
     /// `IP_TTL`
     fn set_ttl(&self, fd: i32, ttl: u32) -> Result<()>;
+    /// `IP_MULTICAST_TTL`, `IP_MULTICAST_LOOP`
+    fn group_options(&self, fd: i32) -> Result<(u32, bool)>;
+    /// `IP_MULTICAST_TTL`
+    fn set_group_ttl(&self, fd: i32, ttl: u32) -> Result<()>;
+    /// `IP_MULTICAST_LOOP`
+    fn set_group_loop(&self, fd: i32, on: bool) -> Result<()>;
     /// `SO_RCVTIMEO`
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()>;
     /// `SO_SNDTIMEO`
@@ -137,6 +143,22 @@ impl System for Sockets<Real> {
 
     fn set_ttl(&self, fd: i32, ttl: u32) -> Result<()> {
         self.set_option(fd, libc::IPPROTO_IP, libc::IP_TTL, &OptionValue::Int(ttl.into()))
+    }
+
+    fn group_options(&self, fd: i32) -> Result<(u32, bool)> {
+        let ttl = self.get_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL)?;
+        match (ttl, self.get_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP)?) {
+            (OptionValue::Int(ttl), OptionValue::Int(loops)) => Ok((ttl as u32, loops != 0)),
+            others => panic!("numbers, not {others:?}"),
+        }
+    }
+
+    fn set_group_ttl(&self, fd: i32, ttl: u32) -> Result<()> {
+        self.set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_TTL, &OptionValue::Int(ttl.into()))
+    }
+
+    fn set_group_loop(&self, fd: i32, on: bool) -> Result<()> {
+        self.set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, &OptionValue::Int(on.into()))
     }
 
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {
