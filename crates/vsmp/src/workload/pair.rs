@@ -4,6 +4,7 @@
 //! Everything happens on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue
 //! and one polling thread, whatever CPUs there are.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,6 +96,7 @@ impl Pair {
                     to_open: self.connections / hands + usize::from(index < self.connections % hands),
                     opening: Vec::new(),
                     ends: Vec::new(),
+                    ready: VecDeque::new(),
                     payload: payload.clone(),
                     stop: stop.clone(),
                     counted: counted.clone(),
@@ -144,6 +146,8 @@ struct End {
     socket: Socket,
     /// Bytes so far.
     at: usize,
+    /// Whether it is in the queue of its thread.
+    queued: bool,
 }
 
 /// The thread of a CPU.
@@ -156,6 +160,8 @@ struct Hand {
     to_open: usize,
     opening: Vec<Socket>,
     ends: Vec<End>,
+    /// The ends, by index, with data to read or room to write: they take turns, a call each.
+    ready: VecDeque<usize>,
     payload: Arc<[u8]>,
     stop: Arc<Flag>,
     counted: Arc<Counted>,
@@ -172,7 +178,13 @@ impl Hand {
             busy |= self.open_and_accept();
             Vsmp::work(Step::Poll, 1);
             busy |= self.set.try_wait(&mut events, 16) > 0;
-            events.iter().for_each(|event: &PollEvent| self.serve(event.token));
+            for event in &events {
+                let PollEvent { token: end, .. } = *event;
+                if !std::mem::replace(&mut self.ends[end].queued, true) {
+                    self.ready.push_back(end);
+                }
+            }
+            busy |= self.serve();
             if !busy {
                 Vsmp::yield_now();
             }
@@ -204,53 +216,57 @@ impl Hand {
 
     fn register(&mut self, sends: bool, socket: Socket) {
         socket.ready.register(&socket, &self.set, self.ends.len());
-        self.ends.push(End { sends, socket, at: 0 });
+        self.ends.push(End { sends, socket, at: 0, queued: false });
     }
 
-    fn serve(&mut self, end: usize) {
-        Vsmp::work(Step::Application, 1);
-        if self.ends[end].sends { self.send(end) } else { self.receive(end) }
-    }
-
-    /// Until there is no room.
-    fn send(&mut self, end: usize) {
-        let End { socket, at, .. } = &mut self.ends[end];
-        loop {
-            let start = *at % PERIOD;
-            let mut chunks = tcp::Chunks::new();
-            chunks.push(Chunk::part(self.payload.clone(), start..start + WRITE));
-            match self.stacks[0].call(&socket.target(), Call::Send(tcp::Send { chunks })) {
-                Reply::Sent(Ok(sent)) => {
-                    *at += sent.accepted;
-                    if !sent.rest.is_empty() {
-                        return;
-                    }
-                }
-                _ => return,
+    /// Makes one call for each end that is ready. An end that could go on waits for the next turn, behind the others:
+    /// while a peer drains what is written, writing until there is no room may never end, and the thread would neither
+    /// poll nor open its other connections.
+    fn serve(&mut self) -> bool {
+        let count = self.ready.len();
+        for _ in 0..count {
+            let Some(end) = self.ready.pop_front() else { break };
+            Vsmp::work(Step::Application, 1);
+            let goes_on = if self.ends[end].sends { self.send(end) } else { self.receive(end) };
+            self.ends[end].queued = goes_on;
+            if goes_on {
+                self.ready.push_back(end);
             }
+        }
+        count > 0
+    }
+
+    /// Writes once. False: there is no room left, or the connection is over.
+    fn send(&mut self, end: usize) -> bool {
+        let End { socket, at, .. } = &mut self.ends[end];
+        let start = *at % PERIOD;
+        let mut chunks = tcp::Chunks::new();
+        chunks.push(Chunk::part(self.payload.clone(), start..start + WRITE));
+        match self.stacks[0].call(&socket.target(), Call::Send(tcp::Send { chunks })) {
+            Reply::Sent(Ok(sent)) => {
+                *at += sent.accepted;
+                sent.rest.is_empty()
+            }
+            _ => false,
         }
     }
 
-    /// Until there is nothing.
-    fn receive(&mut self, end: usize) {
+    /// Reads once. False: there was nothing, or the connection is over.
+    fn receive(&mut self, end: usize) -> bool {
         let End { socket, at, .. } = &mut self.ends[end];
-        loop {
-            let receive = Call::Receive(tcp::Receive { max: 64 << 10 });
-            let Reply::Received(Ok(received)) = self.stacks[1].call(&socket.target(), receive) else { return };
-            let bytes = received.data.iter().flat_map(|data| data.iter());
-            let (mut read, mut wrong) = (0, 0);
-            for byte in bytes {
-                wrong += u64::from(usize::from(*byte) != (*at + read) % PERIOD);
-                read += 1;
-            }
-            *at += read;
-            self.counted.bytes.fetch_add(read as u64, Ordering::Relaxed);
-            if wrong > 0 {
-                self.counted.wrong.fetch_add(wrong, Ordering::Relaxed);
-            }
-            if read == 0 {
-                return;
-            }
+        let receive = Call::Receive(tcp::Receive { max: 64 << 10 });
+        let Reply::Received(Ok(received)) = self.stacks[1].call(&socket.target(), receive) else { return false };
+        let bytes = received.data.iter().flat_map(|data| data.iter());
+        let (mut read, mut wrong) = (0, 0);
+        for byte in bytes {
+            wrong += u64::from(usize::from(*byte) != (*at + read) % PERIOD);
+            read += 1;
         }
+        *at += read;
+        self.counted.bytes.fetch_add(read as u64, Ordering::Relaxed);
+        if wrong > 0 {
+            self.counted.wrong.fetch_add(wrong, Ordering::Relaxed);
+        }
+        read > 0
     }
 }
