@@ -1,13 +1,20 @@
 //! `cargo xtask mutants`: makes one mistake at a time in the selected code, and fails if no test detects it.
 //!
-//! The mistakes are those of cargo-mutants: a replaced operator, a negated condition, a body replaced by a constant. It
-//! works on a copy of the tree in the system's directory for temporary files and never on the tree itself.
+//! The mistakes are those of cargo-mutants: a replaced operator, a negated condition, a body replaced by a constant. All
+//! of a scope are in one build of a copy of the tree, each behind a switch ([`switches`], [`tree`]); a mutant costs only
+//! the tests that reach it, until one fails ([`trial`]). Those that cannot have a switch, such as the operators of a
+//! constant, are left out; `--each` lets cargo-mutants build each mutant by itself, which takes about a minute for each.
+//!
 //! `xtask/mutants.toml` has the configuration: a *scope* names files, their tests and a time limit; a mutant that hangs
 //! is caught. It also lists the mutants that survive for a stated reason, each identified by its file, its change and
 //! the text of the source line, so that lines may move; if the line or the result has changed, the entry fails the run.
 //!
-//! All scopes together take many hours. `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file
-//! of it, `--changed` only the changes of the working tree against a commit.
+//! `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file of it, `--changed` only the changes of
+//! the working tree against a commit, `--survivors` those that survived the last time.
+
+mod switches;
+mod tree;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,6 +23,9 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use self::switches::Listed;
+use self::tree::Plan;
+use self::trial::{Outcome, Trial};
 use crate::metadata;
 
 const LIST: &str = "xtask/mutants.toml";
@@ -39,11 +49,14 @@ struct Scope {
     package: String,
     /// Paths from the root, with `*`.
     files: Vec<String>,
+    /// Those of them that are not examined.
+    #[serde(default)]
+    except: Vec<String>,
     /// Arguments of `cargo test` for the nearest tests, which are built fastest. They run first.
     near: Vec<String>,
     /// Arguments of `cargo test` for all tests: they run on the mutants that pass the near ones.
     tests: Vec<String>,
-    /// How long the tests may take for one mutant.
+    /// How long the tests may take for one mutant that is built by itself.
     seconds: u32,
 }
 
@@ -76,9 +89,11 @@ struct Wanted<'a> {
     changed: Option<&'a str>,
     file: Option<&'a str>,
     list: bool,
+    each: bool,
+    survivors: bool,
 }
 
-/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--list]`.
+/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--each] [--list]`.
 ///
 /// # Errors
 /// A survivor that is not in the list, an obsolete entry of the list, or tests that fail without a mutant.
@@ -100,9 +115,9 @@ pub fn run(words: &[&str]) -> Result<(), String> {
             finish(narrow(examine(scope, &wanted), &wanted)?.arg("--list"), &[0])?;
             continue;
         }
-        let survivors = survivors(scope, &wanted)?;
-        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none();
-        complaints.extend(check_survivors(scope, &list.accepted, &survivors, whole)?);
+        let found = if wanted.each { each(scope, &wanted)? } else { switched(scope, &list.scope, &wanted)? };
+        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none() && !wanted.survivors;
+        complaints.extend(check_survivors(scope, &list.accepted, &found, whole)?);
     }
     match complaints.len() {
         0 => Ok(()),
@@ -120,6 +135,8 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
             "--changed" => wanted.changed = Some(value("--changed")?),
             "--file" => wanted.file = Some(value("--file")?),
             "--list" => wanted.list = true,
+            "--each" => wanted.each = true,
+            "--survivors" => wanted.survivors = true,
             option if option.starts_with('-') => return Err(format!("cargo xtask mutants has no option {option}")),
             scope => wanted.scopes.push(scope),
         }
@@ -164,6 +181,11 @@ fn examine(scope: &Scope, wanted: &Wanted) -> Command {
     for file in files.chain(wanted.file) {
         command.args(["--file", file]);
     }
+    for file in &scope.except {
+        command.args(["--exclude", file]);
+    }
+    // What a developer sees of a value is nobody's promise.
+    command.args(["--exclude-re", r"<impl (fmt::)?Debug for .*>::fmt"]);
     command
 }
 
@@ -197,18 +219,118 @@ fn directory() -> Result<PathBuf, String> {
     Ok(directory)
 }
 
-/// Runs the tests against the mutants of a scope: the near ones, then all of them on the mutants that pass. Returns
-/// those that pass all.
-fn survivors(scope: &Scope, wanted: &Wanted) -> Result<Vec<Mutant>, String> {
+/// The mutants of a scope that pass all tests, and those that were not examined.
+#[derive(Default)]
+struct Found {
+    survivors: Vec<Mutant>,
+    left: Vec<Mutant>,
+}
+
+impl Found {
+    fn all(&self) -> impl Iterator<Item = &Mutant> {
+        self.survivors.iter().chain(&self.left)
+    }
+}
+
+/// Runs the tests against the mutants of a scope, each built by itself: the near ones, then all of them on the mutants
+/// that pass.
+fn each(scope: &Scope, wanted: &Wanted) -> Result<Found, String> {
     let near = passing(narrow(examine(scope, wanted), wanted)?, scope, &scope.near, "near")?;
     if near.is_empty() || scope.near == scope.tests {
-        return Ok(near);
+        return Ok(Found { survivors: near, left: Vec::new() });
     }
     let mut command = examine(scope, wanted);
     for Mutant { file, row, column, mutant } in &near {
         command.arg("--re").arg(format!("^{}$", escaped(&format!("{file}:{row}:{column}: {mutant}"))));
     }
-    passing(command, scope, &scope.tests, "all")
+    Ok(Found { survivors: passing(command, scope, &scope.tests, "all")?, left: Vec::new() })
+}
+
+/// Runs all tests against the mutants of a scope in one build. `SCOPE/outcomes.txt` gets a line for each.
+fn switched(scope: &Scope, scopes: &[Scope], wanted: &Wanted) -> Result<Found, String> {
+    let directory = directory()?;
+    let records = directory.join(&scope.name);
+    fs::create_dir_all(&records).map_err(|error| format!("cannot make {}: {error}", records.display()))?;
+    // The build has the mutants of all scopes of the package, so that it stays the same for each part of them.
+    let mut all = Vec::new();
+    for scope in scopes.iter().filter(|other| (&other.package, &other.tests) == (&scope.package, &scope.tests)) {
+        all.extend(listed(examine(scope, &Wanted::default()))?);
+    }
+    let chosen: BTreeSet<String> =
+        listed(narrow(examine(scope, wanted), wanted)?)?.into_iter().map(|mutant| mutant.name).collect();
+    let report = records.join("outcomes.txt");
+    let before = if wanted.survivors { Some(survivors_of(&report)?) } else { None };
+    let plan = Plan { package: &scope.package, tests: &scope.tests, directory: directory.clone() };
+    let built = plan.build(&all)?;
+    let trial = Trial { package: plan.package_directory()?, records };
+    let tests = trial.record(&built.programs)?;
+    let mut tally = Tally::new(&report)?;
+    for (number, mutant) in (1..).zip(&all) {
+        if !chosen.contains(&mutant.name) || before.as_ref().is_some_and(|before| !before.contains(&mutant.name)) {
+            continue;
+        }
+        if built.unviable.contains(&number) {
+            tally.add("unviable", mutant, "")?;
+        } else if !built.switched.contains(&number) {
+            tally.add("left", mutant, "")?;
+        } else {
+            match trial.run(number, &tests) {
+                Outcome::Caught(test) => tally.add("caught", mutant, &test)?,
+                Outcome::Hung => tally.add("hung", mutant, "")?,
+                Outcome::Survived(count) => tally.add("survived", mutant, &format!("{count} tests"))?,
+            }
+        }
+    }
+    println!("{}: {:?}", scope.name, tally.counts);
+    Ok(tally.found)
+}
+
+/// The names of the mutants that survived, from a report.
+fn survivors_of(report: &Path) -> Result<BTreeSet<String>, String> {
+    let text = fs::read_to_string(report).map_err(|error| format!("cannot read {}: {error}", report.display()))?;
+    let names = text.lines().filter_map(|line| line.strip_prefix("survived\t")?.split('\t').next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// What `cargo mutants` lists.
+fn listed(mut command: Command) -> Result<Vec<Listed>, String> {
+    let output = command.args(["--list", "--json"]).output();
+    let output = output.map_err(|error| format!("cargo could not be run: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo mutants ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    }
+    if output.stdout.is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("the list of cargo mutants: {error}"))
+}
+
+/// What became of the mutants so far.
+struct Tally {
+    report: fs::File,
+    counts: BTreeMap<&'static str, usize>,
+    found: Found,
+}
+
+impl Tally {
+    fn new(report: &Path) -> Result<Self, String> {
+        let report = fs::File::create(report).map_err(|error| format!("cannot make {}: {error}", report.display()))?;
+        Ok(Self { report, counts: BTreeMap::new(), found: Found::default() })
+    }
+
+    fn add(&mut self, what: &'static str, listed: &Listed, how: &str) -> Result<(), String> {
+        use std::io::Write as _;
+        *self.counts.entry(what).or_default() += 1;
+        match what {
+            "survived" => self.found.survivors.extend(mutant(&listed.name)),
+            "left" => self.found.left.extend(mutant(&listed.name)),
+            _ => {}
+        }
+        if what == "survived" {
+            println!("survived {how}: {}", listed.name);
+        }
+        writeln!(self.report, "{what}\t{}\t{how}", listed.name).map_err(|error| format!("cannot write: {error}"))
+    }
 }
 
 /// `text` as a regular expression that nothing else matches.
@@ -256,35 +378,29 @@ fn source(file: &str) -> Result<Vec<String>, String> {
 
 /// The faults of a scope's survivors: those not in the list; entries whose line is not in the file; if the `whole`
 /// scope was run, entries that did not survive.
-fn check_survivors(
-    scope: &Scope,
-    accepted: &[Accepted],
-    survivors: &[Mutant],
-    whole: bool,
-) -> Result<Vec<String>, String> {
+fn check_survivors(scope: &Scope, accepted: &[Accepted], found: &Found, whole: bool) -> Result<Vec<String>, String> {
     let of_scope = |entry: &&Accepted| scope.files.iter().any(|files| matches(files, &entry.file));
     let entries: Vec<&Accepted> = accepted.iter().filter(of_scope).collect();
-    let files: BTreeSet<&str> =
-        entries.iter().map(|entry| entry.file.as_str()).chain(survivors.iter().map(|mutant| &*mutant.file)).collect();
+    let files: BTreeSet<&str> = entries
+        .iter()
+        .map(|entry| &entry.file)
+        .chain(found.all().map(|mutant| &mutant.file))
+        .map(|file| &**file)
+        .collect();
     let mut sources = BTreeMap::new();
     for file in files {
         sources.insert(file, source(file)?);
     }
-    Ok(compare(&entries, survivors, &sources, whole))
+    Ok(compare(&entries, found, &sources, whole))
 }
 
-fn compare(
-    entries: &[&Accepted],
-    survivors: &[Mutant],
-    sources: &BTreeMap<&str, Vec<String>>,
-    whole: bool,
-) -> Vec<String> {
+fn compare(entries: &[&Accepted], found: &Found, sources: &BTreeMap<&str, Vec<String>>, whole: bool) -> Vec<String> {
     let line_of = |mutant: &Mutant| sources[&*mutant.file].get(mutant.row - 1).cloned().unwrap_or_default();
     let is = |entry: &Accepted, mutant: &Mutant| {
         (&entry.file, &entry.mutant, &entry.line) == (&mutant.file, &mutant.mutant, &line_of(mutant))
     };
     let mut complaints = Vec::new();
-    for mutant in survivors.iter().filter(|mutant| !entries.iter().any(|entry| is(entry, mutant))) {
+    for mutant in found.survivors.iter().filter(|mutant| !entries.iter().any(|entry| is(entry, mutant))) {
         let Mutant { file, row, mutant: change, .. } = mutant;
         complaints.push(format!("{file}:{row}: {change}: {}", line_of(mutant)));
     }
@@ -292,7 +408,7 @@ fn compare(
         let Accepted { file, mutant: change, line, .. } = entry;
         if !sources[&**file].contains(line) {
             complaints.push(format!("{file}: {change}: is listed for a line that is gone: {line}"));
-        } else if whole && !survivors.iter().any(|mutant| is(entry, mutant)) {
+        } else if whole && !found.all().any(|mutant| is(entry, mutant)) {
             complaints.push(format!("{file}: {change}: is listed and caught: {line}"));
         }
     }
@@ -331,8 +447,13 @@ mod tests {
     }
 
     fn complaints(entries: &[&Accepted], survivors: &[Mutant], whole: bool) -> Vec<String> {
+        let found = Found { survivors: survivors.to_vec(), left: Vec::new() };
+        complaints_of(entries, &found, whole)
+    }
+
+    fn complaints_of(entries: &[&Accepted], found: &Found, whole: bool) -> Vec<String> {
         let source = ["fn take() {", "if a < b {"].map(str::to_owned).to_vec();
-        compare(entries, survivors, &BTreeMap::from([("crates/tcp/src/sack.rs", source)]), whole)
+        compare(entries, found, &BTreeMap::from([("crates/tcp/src/sack.rs", source)]), whole)
     }
 
     #[test]
@@ -363,6 +484,8 @@ mod tests {
         assert!(moved[0].contains("a line that is gone: if c < d {"), "{moved:?}");
         assert!(complaints(&[&entry("if a < b {")], &[], false).is_empty(), "another shard has it");
         assert!(complaints(&[&entry("if a < b {")], &[], true)[0].contains("listed and caught"));
+        let left = Found { survivors: Vec::new(), left: vec![survivor()] };
+        assert!(complaints_of(&[&entry("if a < b {")], &left, true).is_empty(), "it was not examined");
     }
 
     #[test]
@@ -394,7 +517,12 @@ mod tests {
             let of_one = |scope: &Scope| scope.files.iter().any(|files| matches(files, &entry.file));
             assert!(list.scope.iter().any(of_one), "no scope examines {}", entry.file);
         }
-        for file in list.scope.iter().flat_map(|scope| &scope.files).filter(|file| !file.contains('*')) {
+        for file in list
+            .scope
+            .iter()
+            .flat_map(|scope| scope.files.iter().chain(&scope.except))
+            .filter(|file| !file.contains('*'))
+        {
             assert!(metadata::root().join(file).is_file(), "{file}");
         }
     }
