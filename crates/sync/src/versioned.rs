@@ -156,6 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn all_versions_are_dropped_once() {
+        let value = std::sync::Arc::new(());
+        let versioned = Versioned::<(u32, std::sync::Arc<()>)>::new((0, value.clone()));
+        for number in [1, 2, 1] {
+            let done = versioned.update(|version| {
+                version.0 = number;
+                Ok::<_, TooManyVersions>(())
+            });
+            done.expect("there is room");
+        }
+        assert_eq!(std::sync::Arc::strong_count(&value), 4);
+        drop(versioned);
+        assert_eq!(std::sync::Arc::strong_count(&value), 1);
+    }
+
+    #[test]
     fn readers_see_whole_versions() {
         let versioned = Versioned::<(u64, u64)>::new((0, 0));
         std::thread::scope(|threads| {

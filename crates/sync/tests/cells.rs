@@ -29,6 +29,61 @@ fn the_first_user_owns_and_others_are_refused() {
     assert_eq!(cell.with(|value| *value), Ok(2));
 }
 
+/// The cheap way in is the owner's alone, and never a second way in.
+#[test]
+fn the_owner_borrows_and_nobody_else() {
+    let cell: ThreadOwned<u32> = ThreadOwned::new(1);
+    assert!(cell.borrow_mine().is_none(), "nobody owns it yet");
+    cell.bind_here().expect("nobody owns it");
+    {
+        let mut inside = cell.borrow_mine().expect("ours");
+        *inside += 1;
+        assert!(cell.borrow_mine().is_none(), "in use");
+        assert_eq!(cell.with(|_| ()), Err(NotOwner::Reentered));
+    }
+    assert_eq!(cell.with(|value| (*value, cell.borrow_mine().is_none())), Ok((2, true)), "in use");
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(cell.borrow_mine().is_none(), "another thread's"));
+    });
+    assert_eq!(cell.borrow_mine().map(|inside| *inside), Some(2));
+}
+
+#[test]
+fn each_refusal_says_what_to_do() {
+    let foreign = NotOwner::Foreign { owner: 3, caller: 8 }.to_string();
+    assert!(foreign.contains('3') && foreign.contains('8') && foreign.contains("hand the work over"), "{foreign}");
+    assert!(NotOwner::Reentered.to_string().contains("queue the work instead"));
+    assert!(sync::TooManyVersions.to_string().contains("build a new stack"));
+    assert!(sync::ring::Full(1).to_string().contains("full"));
+    let unknown = "mutex".parse::<LockKind>().expect_err("no such kind").to_string();
+    assert_eq!(
+        unknown,
+        "no lock kind is called `mutex`; the kinds are null, tas, ttas, ticket, mcs, spin-park, blocking, reserved, \
+         adaptive, adaptive-lending"
+    );
+}
+
+#[test]
+fn a_table_drops_the_values_of_all_threads() {
+    struct Alive(&'static AtomicUsize);
+    impl Drop for Alive {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Relaxed);
+        }
+    }
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    let values: PerThread<Alive> = PerThread::new(|_| {
+        ALIVE.fetch_add(1, Relaxed);
+        Alive(&ALIVE)
+    });
+    for index in [0, 63, 64, 1000, usize::MAX] {
+        values.slot(index);
+    }
+    assert_eq!(ALIVE.load(Relaxed), 5);
+    drop(values);
+    assert_eq!(ALIVE.load(Relaxed), 0);
+}
+
 #[test]
 fn ownership_moves_only_by_release() {
     let cell: ThreadOwned<u32> = ThreadOwned::new(0);
@@ -109,6 +164,7 @@ fn every_index_has_a_slot_of_its_own() {
 fn threads_without_an_index_share_a_slot_and_know_it() {
     let counts: PerThread<Writers> = PerThread::new(|writers| writers);
     assert!(std::ptr::eq(counts.slot(usize::MAX - 1), counts.slot(PerThread::<Writers>::LIMIT)));
+    assert_eq!(*counts.slot(PerThread::<Writers>::LIMIT), Writers::Many);
     assert_eq!(*counts.slot(usize::MAX), Writers::Many);
     assert_eq!(counts.iter().count(), 1);
 }

@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use sync::lock_order::assert_none_held;
-use sync::{Condvar, Lock, LockClass, LockKind, Parker, Real};
+use sync::{Condvar, Lock, LockClass, LockKind, Parker, Platform, Real};
 
 fn lock(class: LockClass) -> Lock<(), Real> {
     Lock::new(LockKind::Tas, class, ())
@@ -30,6 +30,26 @@ fn every_declared_pair_is_allowed_one_way_only() {
             assert!(text.contains(outer.name()) && text.contains(inner.name()), "{text}");
         }
     }
+}
+
+/// What tests of the stack read: the locks that the thread holds, in the order they were taken.
+#[test]
+fn a_thread_knows_the_classes_that_it_holds() {
+    let held = || {
+        let mut classes = Vec::new();
+        Real::with_held(|held| classes = held.classes());
+        classes
+    };
+    let [outer, inner] = [LockClass::ALL[1], LockClass::ALL[3]];
+    let (a, b) = (lock(outer), lock(inner));
+    assert_eq!(held(), []);
+    let first = a.lock();
+    let second = b.lock();
+    assert_eq!(held(), [outer, inner]);
+    drop(first);
+    assert_eq!(held(), [inner]);
+    drop(second);
+    assert_eq!(held(), []);
 }
 
 #[test]

@@ -59,6 +59,67 @@ fn a_key_is_stale_once_its_value_has_gone() {
 }
 
 #[test]
+fn a_key_is_the_same_after_being_a_word() {
+    let words = [(0, 0), (1, 0), (0, 1), (0xffff_ffff, 1), (1, 0xffff_ffff), (0x8765_4321, 0x8fed_cba9)];
+    for (slot, generation) in words {
+        let key = Key { slot, generation };
+        assert_eq!(Key::from_bits(key.to_bits()), key);
+        assert_eq!(key.to_bits() as u32, slot, "the slot is the lower half");
+    }
+}
+
+#[test]
+fn an_owner_counts_its_values_and_knows_their_keys() {
+    let mut owner = slab::<u64>().owner();
+    assert!(owner.is_empty());
+    let keys = [1, 2, 3].map(|value| owner.insert(value));
+    assert_eq!((owner.len(), owner.is_empty()), (3, false));
+    assert_eq!(keys.map(|key| owner.key(key.slot)), keys.map(Some));
+    assert_eq!((owner.remove(keys[0].slot), owner.len()), (Some(1), 2));
+    assert!(owner.free(keys[1].slot));
+    assert_eq!((owner.len(), owner.key(keys[1].slot)), (1, None));
+    assert_eq!((owner.remove(keys[2].slot), owner.len(), owner.is_empty()), (Some(3), 0, true));
+}
+
+/// The memory of all connections is in one account, which this is a part of.
+#[test]
+fn the_footprint_is_that_of_whole_chunks() {
+    let slab = slab::<u64>();
+    assert_eq!(slab.footprint(), 0);
+    let chunk = RUN as usize * Slab::<u64>::ENTRY + size_of::<usize>();
+    let mut owner = slab.owner();
+    let mut keys = Vec::new();
+    for chunks in 1..=5 {
+        keys.extend((0..RUN).map(|n| owner.insert(n.into())));
+        assert_eq!(slab.footprint(), chunks * chunk);
+    }
+    assert!(keys.iter().all(|key| owner.free(key.slot)));
+    assert_eq!(slab.footprint(), 5 * chunk, "free entries are kept");
+}
+
+/// An owner's free entries are lists of any length; each of them serves the next owner.
+#[test]
+fn whatever_an_owner_leaves_is_used_again() {
+    for (inserted, freed) in
+        [(1, 0), (1, 1), (RUN - 1, RUN - 1), (RUN, RUN), (RUN, 1), (2 * RUN, 2 * RUN), (3 * RUN, RUN + 3)]
+    {
+        let slab = slab::<u64>();
+        let mut owner = slab.owner();
+        let keys: Vec<Key> = (0..inserted).map(|n| owner.insert(n.into())).collect();
+        assert!(keys.iter().take(freed as usize).all(|key| owner.free(key.slot)));
+        drop(owner);
+        let before = slab.footprint();
+        let room = inserted.next_multiple_of(RUN) - (inserted - freed);
+        let mut next = slab.owner();
+        let again: Vec<Key> = (0..room).map(|n| next.insert(n.into())).collect();
+        assert_eq!(slab.footprint(), before, "{freed} of {inserted} freed: {room} free entries serve the next owner");
+        let slots: std::collections::HashSet<u32> = again.iter().map(|key| key.slot).collect();
+        assert_eq!(slots.len(), room as usize, "each once");
+        assert!(keys.iter().skip(freed as usize).all(|key| !slots.contains(&key.slot)), "what is in use is not given");
+    }
+}
+
+#[test]
 fn an_owner_reaches_its_own_values_only() {
     let slab = slab::<u64>();
     let (mut one, mut two) = (slab.owner(), slab.owner());

@@ -38,12 +38,14 @@ fn a_worker_that_parks_misses_nothing() {
             sum
         })
     };
+    let mut woken = 0;
     for value in 0..COUNT {
         while shared.0.push(value).is_err() {
             thread::yield_now();
         }
-        shared.1.unpark();
+        woken += u64::from(shared.1.unpark());
     }
+    assert_eq!(shared.1.wakes_sent(), woken, "what it returned adds up");
     assert_eq!(worker.join().expect("the worker ends"), COUNT * (COUNT - 1) / 2);
 }
 
@@ -105,6 +107,9 @@ fn a_silent_doorbell_keeps_the_protocol() {
     assert!(!bell.ring());
     bell.arm();
     assert!(bell.ring() && !bell.ring());
+    bell.arm();
+    bell.drain();
+    assert!(!bell.ring(), "the reader is awake");
     assert!(bell.fd().is_none());
 }
 
