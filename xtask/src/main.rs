@@ -40,8 +40,8 @@ cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as 
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
 cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json, and write docs/performance.md
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
-cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--each] [--list]   plant mistakes
-                            that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
+cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick] [--each] [--list]
+                            plant mistakes that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
 cargo xtask walk            follow one segment and one write through the stack under three architectures
 cargo xtask soak --minutes N [--seed S]   the fault matrix without end, cells drawn from a seed (docs/faults.md)
 cargo xtask soak --replay SEED [--pcap FILE]   one of its cells again

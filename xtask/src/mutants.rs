@@ -10,7 +10,8 @@
 //! the text of the source line, so that lines may move; if the line or the result has changed, the entry fails the run.
 //!
 //! `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file of it, `--changed` only the changes of
-//! the working tree against a commit, `--survivors` those that survived the last time.
+//! the working tree against a commit, `--survivors` those that survived the last time. `--quick` leaves out slow tests: its
+//! survivors are to be run again.
 
 mod switches;
 mod tree;
@@ -91,9 +92,11 @@ struct Wanted<'a> {
     list: bool,
     each: bool,
     survivors: bool,
+    quick: bool,
 }
 
-/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--each] [--list]`.
+/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick]
+/// [--each] [--list]`.
 ///
 /// # Errors
 /// A survivor that is not in the list, an obsolete entry of the list, or tests that fail without a mutant.
@@ -116,7 +119,7 @@ pub fn run(words: &[&str]) -> Result<(), String> {
             continue;
         }
         let found = if wanted.each { each(scope, &wanted)? } else { switched(scope, &list.scope, &wanted)? };
-        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none() && !wanted.survivors;
+        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none() && !wanted.survivors && !wanted.quick;
         complaints.extend(check_survivors(scope, &list.accepted, &found, whole)?);
     }
     match complaints.len() {
@@ -137,6 +140,7 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
             "--list" => wanted.list = true,
             "--each" => wanted.each = true,
             "--survivors" => wanted.survivors = true,
+            "--quick" => wanted.quick = true,
             option if option.starts_with('-') => return Err(format!("cargo xtask mutants has no option {option}")),
             scope => wanted.scopes.push(scope),
         }
@@ -263,7 +267,8 @@ fn switched(scope: &Scope, scopes: &[Scope], wanted: &Wanted) -> Result<Found, S
     let plan = Plan { package: &scope.package, tests: &scope.tests, directory: directory.clone() };
     let built = plan.build(&all)?;
     let trial = Trial { package: plan.package_directory()?, records };
-    let tests = trial.record(&built.programs)?;
+    let mut tests = trial.record(&built.programs)?;
+    tests.retain(|test| !wanted.quick || test.is_quick());
     let mut tally = Tally::new(&report)?;
     for (number, mutant) in (1..).zip(&all) {
         if !chosen.contains(&mutant.name) || before.as_ref().is_some_and(|before| !before.contains(&mutant.name)) {

@@ -29,6 +29,13 @@ pub struct Test {
     reached: BTreeSet<usize>,
 }
 
+impl Test {
+    /// Whether it takes less than half a second.
+    pub fn is_quick(&self) -> bool {
+        self.took < Duration::from_millis(500)
+    }
+}
+
 /// Where programs run, and where it is kept what they did.
 pub struct Trial {
     /// The directory of the package, where cargo runs its tests.
@@ -100,6 +107,8 @@ impl Trial {
     fn tester(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package);
+        // As in `cargo xtask ci models`.
+        command.env("LOOM_MAX_PREEMPTIONS", "2");
         command.env("INSTA_UPDATE", "no").env("RUST_BACKTRACE", "0").stdin(Stdio::null());
         command
     }

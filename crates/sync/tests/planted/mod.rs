@@ -4,7 +4,7 @@
 //! check, a missing fence, a read-modify-write in two steps. A fault may be limited to some threads. A model that
 //! passes on the correct platform and also on a faulty one proves nothing; the tests assert that it fails there.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -72,6 +72,22 @@ impl Fault for Sound {}
 /// Turns that threads of faulty platforms have spent waiting. Not tracked by the checkers.
 pub static WAITS: AtomicUsize = AtomicUsize::new(0);
 
+thread_local! {
+    /// Read-modify-writes of this thread of the machine.
+    static UPDATES: Cell<usize> = const { Cell::new(0) };
+}
+
+fn updated() {
+    UPDATES.set(UPDATES.get() + 1);
+}
+
+/// How many read-modify-writes of words of faulty platforms `act` executes on the calling thread.
+pub fn updates(act: impl FnOnce()) -> usize {
+    let before = UPDATES.get();
+    act();
+    UPDATES.get() - before
+}
+
 /// Platform `P` with fault `F`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planted<P, F>(PhantomData<(P, F)>);
@@ -116,12 +132,14 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
         self.0.store(value, weaken::<F>(order));
     }
     fn swap(&self, value: T, order: Ordering) -> T {
+        updated();
         if F::torn_update() {
             return torn::<P, T>(&self.0, |_| Some(value)).unwrap_or(value);
         }
         self.0.swap(value, weaken::<F>(order))
     }
     fn compare_exchange(&self, current: T, new: T, ok: Ordering, err: Ordering) -> Result<T, T> {
+        updated();
         if F::torn_update() {
             return torn::<P, T>(&self.0, |was| (was == current).then_some(new));
         }
@@ -131,6 +149,7 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
         self.compare_exchange(current, new, ok, err)
     }
     fn fetch_and(&self, mask: T, order: Ordering) -> T {
+        updated();
         if F::torn_update() {
             return torn::<P, T>(&self.0, |was| Some(applied(&A::new(was), |word| word.fetch_and(mask, order))))
                 .unwrap_or(mask);
@@ -138,6 +157,7 @@ impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Wor
         self.0.fetch_and(mask, weaken::<F>(order))
     }
     fn fetch_or(&self, mask: T, order: Ordering) -> T {
+        updated();
         if F::torn_update() {
             return torn::<P, T>(&self.0, |was| Some(applied(&A::new(was), |word| word.fetch_or(mask, order))))
                 .unwrap_or(mask);
