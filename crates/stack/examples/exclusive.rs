@@ -117,7 +117,7 @@ fn run(mut way: Way, shared: &Arc<Shared<Real>>, far: &mut Box<dyn dev::RxQueue>
     let mac = wire::ethernet::MacAddr([2, 0, 0, 0, 0, 9]);
     let arp =
         wire::arp::Packet { op: wire::arp::Operation::Request, sha: mac, spa: REMOTE_V4, tha: mac, tpa: LOCAL_V4 };
-    shared.internet().arp_arrives(shared.egress(), 0, &arp, now, &observe::Counters::new(), &mut deferred);
+    shared.internet().arp_arrives(&mut shared.context(0, &mut deferred), &arp);
     way.post(&mut segment(SeqNumber(0), SeqNumber(0), TcpFlags::SYN, 0), now, &mut deferred);
     let ours = answer(far) + 1;
     way.post(&mut segment(SeqNumber(1), ours, TcpFlags::ACK, 0), now, &mut deferred);

@@ -51,6 +51,20 @@ impl Addressing {
     }
 }
 
+/// An event at an interface: the interface, the time, and what acting on the event needs.
+pub struct InterfaceContext<'a, P: Platform> {
+    /// The transmit path.
+    pub egress: &'a Egress<P>,
+    /// The interface.
+    pub interface: usize,
+    /// When it happens.
+    pub now: Time,
+    /// The counters of the calling thread.
+    pub counters: &'a Counters,
+    /// Effects to be performed once no lock is held.
+    pub deferred: &'a mut DeferredEffects<P>,
+}
+
 /// See the head of this file.
 pub struct Addresses<P: Platform> {
     /// By interface.
@@ -145,28 +159,25 @@ impl<P: Platform> Addresses<P> {
     /// Runs an interface's state machine and performs its actions. `None`: the machine ignored the event.
     fn machine<R>(
         &self,
-        egress: &Egress<P>,
-        interface: usize,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-        run: impl FnOnce(&mut Autoconf) -> Option<(R, Changes)>,
+        context: &mut InterfaceContext<'_, P>,
+        run: impl FnOnce(&mut Autoconf, Time, &Counters) -> Option<(R, Changes)>,
     ) -> Option<R> {
-        let machine = &self.machines[interface];
-        let mut autoconf = machine.autoconf.lock();
-        let (reply, changes) = run(&mut autoconf)?;
+        let mut autoconf = self.machines[context.interface].autoconf.lock();
+        let (reply, changes) = run(&mut autoconf, context.now, context.counters)?;
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
         drop(autoconf);
-        self.deadline.note(deadline, deferred);
+        self.deadline.note(deadline, context.deferred);
         if let Some((version, view)) = view {
-            self.publish(egress, interface, version, view, counters);
+            self.publish(context, version, view);
         }
-        self.perform(egress, interface, changes, counters, deferred);
+        self.perform(context, changes);
         Some(reply)
     }
 
     /// Publishes a view unless a newer one was published meanwhile.
-    fn publish(&self, egress: &Egress<P>, interface: usize, version: u64, view: InterfaceView, counters: &Counters) {
+    fn publish(&self, context: &InterfaceContext<'_, P>, version: u64, view: InterfaceView) {
+        let InterfaceContext { egress, interface, counters, .. } = *context;
         let versioned = &self.machines[interface].versioned;
         let done = egress.links().interfaces()[interface].view.update(|current| {
             if versioned.load(Ordering::Relaxed) < version {
@@ -181,14 +192,8 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
-    fn perform(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        changes: Changes,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
+    fn perform(&self, context: &mut InterfaceContext<'_, P>, changes: Changes) {
+        let InterfaceContext { egress, interface, counters, .. } = *context;
         if changes.view || !changes.routes.is_empty() {
             change_routes(egress, changes.routes);
         }
@@ -198,136 +203,83 @@ impl<P: Platform> Addresses<P> {
         // Groups are not reported on a link without headers: it has no neighbours.
         let told = egress.links().view(interface).framing == Framing::Ethernet;
         for frame in changes.frames.into_iter().filter(|_| told) {
-            egress.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, deferred);
+            egress.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, context.deferred);
         }
         if !changes.events.is_empty() {
             self.tell(interface, changes.events);
         }
     }
 
+    /// Runs an interface's state machine with an event that it cannot ignore.
+    fn change(
+        &self,
+        context: &mut InterfaceContext<'_, P>,
+        run: impl FnOnce(&mut Autoconf, Time, &Counters) -> Changes,
+    ) {
+        self.machine(context, |autoconf, now, counters| Some(((), run(autoconf, now, counters))));
+    }
+
     /// Begins to test the addresses of all interfaces that do so.
     pub(crate) fn start_addresses(&self, egress: &Egress<P>, counters: &Counters, deferred: &mut DeferredEffects<P>) {
         let now = egress.links().clock().now();
         for interface in 0..egress.links().interfaces().len() {
-            self.machine(egress, interface, counters, deferred, |autoconf| Some(((), autoconf.start(now, counters))));
+            self.change(&mut InterfaceContext { egress, interface, now, counters, deferred }, Autoconf::start);
         }
     }
 
     /// Whether an ARP packet concerned an address under test.
-    pub(crate) fn arp_under_test(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        packet: &wire::arp::Packet,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) -> bool {
-        let heard = |autoconf: &mut Autoconf| autoconf.arp_arrives(now, packet, counters).map(|changes| ((), changes));
-        self.machine(egress, interface, counters, deferred, heard).is_some()
+    pub(crate) fn arp_under_test(&self, context: &mut InterfaceContext<'_, P>, packet: &wire::arp::Packet) -> bool {
+        let run = |autoconf: &mut Autoconf, now, counters: &_| Some(((), autoconf.arp_arrives(now, packet, counters)?));
+        self.machine(context, run).is_some()
     }
 
     /// Whether a neighbour discovery message concerned an address under test.
-    pub(crate) fn discovery_under_test(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        discovery: &Discovery,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) -> bool {
-        let heard =
-            |autoconf: &mut Autoconf| autoconf.discovery_arrives(now, discovery, counters).map(|changes| ((), changes));
-        self.machine(egress, interface, counters, deferred, heard).is_some()
+    pub(crate) fn discovery_under_test(&self, context: &mut InterfaceContext<'_, P>, discovery: &Discovery) -> bool {
+        let run = |autoconf: &mut Autoconf, now, counters: &_| {
+            Some(((), autoconf.discovery_arrives(now, discovery, counters)?))
+        };
+        self.machine(context, run).is_some()
     }
 
     /// A router advertisement arrives.
     pub(crate) fn router_advert_arrives(
         &self,
-        egress: &Egress<P>,
-        interface: usize,
+        context: &mut InterfaceContext<'_, P>,
         (from, advert): (Ipv6Addr, &RouterAdvert),
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
     ) {
-        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.router_advert(now, from, advert, counters)));
-        self.machine(egress, interface, counters, deferred, heard);
+        self.change(context, |autoconf, now, counters| autoconf.router_advert(now, from, advert, counters));
     }
 
     /// A socket joins a group on an interface.
     ///
     /// # Errors
     /// The interface is a member of too many groups.
-    pub(crate) fn join_group(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        group: IpAddr,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) -> Result<(), TooManyGroups> {
-        let now = egress.links().clock().now();
-        let join = |autoconf: &mut Autoconf| match autoconf.join(now, group, counters) {
+    pub(crate) fn join_group(&self, context: &mut InterfaceContext<'_, P>, group: IpAddr) -> Result<(), TooManyGroups> {
+        let join = |autoconf: &mut Autoconf, now, counters: &_| match autoconf.join(now, group, counters) {
             Ok(changes) => Some((Ok(()), changes)),
             Err(error) => Some((Err(error), Changes::default())),
         };
-        self.machine(egress, interface, counters, deferred, join).unwrap_or(Ok(()))
+        self.machine(context, join).unwrap_or(Ok(()))
     }
 
     /// A socket leaves a group on an interface.
-    pub(crate) fn leave_group(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        group: IpAddr,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        let now = egress.links().clock().now();
-        let leave = |autoconf: &mut Autoconf| Some(((), autoconf.leave(now, group, counters)));
-        self.machine(egress, interface, counters, deferred, leave);
+    pub(crate) fn leave_group(&self, context: &mut InterfaceContext<'_, P>, group: IpAddr) {
+        self.change(context, |autoconf, now, counters| autoconf.leave(now, group, counters));
     }
 
     /// Sets the MTU of an interface's link, in bytes. Open connections apply it when they next send.
-    pub(crate) fn set_link_mtu(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        mtu: usize,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        let now = egress.links().clock().now();
-        let set = |autoconf: &mut Autoconf| Some(((), autoconf.set_mtu(now, mtu, counters)));
-        self.machine(egress, interface, counters, deferred, set);
+    pub(crate) fn set_link_mtu(&self, context: &mut InterfaceContext<'_, P>, mtu: usize) {
+        self.change(context, |autoconf, now, counters| autoconf.set_mtu(now, mtu, counters));
     }
 
     /// A router queries which groups have listeners.
-    pub(crate) fn group_query_arrives(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        query: &GroupQuery,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.query(now, query)));
-        self.machine(egress, interface, counters, deferred, heard);
+    pub(crate) fn group_query_arrives(&self, context: &mut InterfaceContext<'_, P>, query: &GroupQuery) {
+        self.change(context, |autoconf, now, _| autoconf.query(now, query));
     }
 
     /// A redirect arrives.
-    pub(crate) fn redirect_arrives(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        redirect: &Redirect,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
+    pub(crate) fn redirect_arrives(&self, context: &mut InterfaceContext<'_, P>, redirect: &Redirect) {
+        let InterfaceContext { egress, interface, now, counters, .. } = *context;
         let allowed = redirect.reporter.is_ipv6() || self.machines[interface].redirects_v4;
         if !allowed {
             return counters.drop(DropReason::RedirectRefused);
@@ -340,7 +292,7 @@ impl<P: Platform> Addresses<P> {
         match accepted {
             Ok(changes) => {
                 counters.increment(Counter::RedirectsIn);
-                self.deadline.note(deadline, deferred);
+                self.deadline.note(deadline, context.deferred);
                 change_routes(egress, changes);
             }
             Err(reason) => counters.drop(reason),
@@ -348,35 +300,17 @@ impl<P: Platform> Addresses<P> {
     }
 
     /// Another station claims one of our addresses.
-    pub(crate) fn address_conflict(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        conflict: Conflict,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
+    pub(crate) fn address_conflict(&self, context: &mut InterfaceContext<'_, P>, conflict: Conflict) {
         let Conflict { address, by, defended } = conflict;
-        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.conflict(now, address, by, defended, counters)));
-        self.machine(egress, interface, counters, deferred, heard);
+        self.change(context, |autoconf, now, counters| autoconf.conflict(now, address, by, defended, counters));
     }
 
     /// A neighbour did not answer: routes through it move to another router, if there is one.
-    pub(crate) fn neighbour_failed(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        address: IpAddr,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        let heard = |autoconf: &mut Autoconf| Some(((), autoconf.neighbour_failed(now, address, counters)));
-        self.machine(egress, interface, counters, deferred, heard);
+    pub(crate) fn neighbour_failed(&self, context: &mut InterfaceContext<'_, P>, address: IpAddr) {
+        self.change(context, |autoconf, now, counters| autoconf.neighbour_failed(now, address, counters));
         let changes = self.redirects.lock().neighbour_failed(address);
         if !changes.is_empty() {
-            change_routes(egress, changes);
+            change_routes(context.egress, changes);
         }
     }
 
@@ -389,8 +323,7 @@ impl<P: Platform> Addresses<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         for interface in 0..egress.links().interfaces().len() {
-            let due = |autoconf: &mut Autoconf| Some(((), autoconf.timeouts(now, counters)));
-            self.machine(egress, interface, counters, deferred, due);
+            self.change(&mut InterfaceContext { egress, interface, now, counters, deferred }, Autoconf::timeouts);
         }
         let mut redirects = self.redirects.lock();
         let over = redirects.timeouts(now);

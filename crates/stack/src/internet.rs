@@ -12,7 +12,7 @@ use observe::{Counters, Time};
 use smallvec::{SmallVec, smallvec};
 use sync::{Lock, LockClass, LockKind, Platform};
 
-use crate::addresses::{Addresses, Addressing};
+use crate::addresses::{Addresses, Addressing, InterfaceContext};
 use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::internet_deadline::InternetDeadline;
@@ -47,65 +47,52 @@ impl<P: Platform> Internet<P> {
     }
 
     /// An ARP packet arrives.
-    pub fn arp_arrives(
-        &self,
-        egress: &Egress<P>,
-        interface: usize,
-        packet: &wire::arp::Packet,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
-    ) {
-        if self.addresses.arp_under_test(egress, interface, packet, now, counters, deferred) {
+    pub fn arp_arrives(&self, context: &mut InterfaceContext<'_, P>, packet: &wire::arp::Packet) {
+        if self.addresses.arp_under_test(context, packet) {
             return;
         }
+        let InterfaceContext { egress, interface, now, counters, .. } = *context;
         let link = (interface, egress.links().view(interface));
-        let effects = egress.neighbours().arp_arrives(link, packet, now, (counters, &mut *deferred));
-        self.neighbour_effects(egress, interface, effects, now, counters, deferred);
+        let effects = egress.neighbours().arp_arrives(link, packet, now, (counters, &mut *context.deferred));
+        self.neighbour_effects(context, effects);
     }
 
     /// A neighbour solicitation or advertisement arrives.
     pub(crate) fn discovery_arrives(
         &self,
-        egress: &Egress<P>,
-        interface: usize,
+        context: &mut InterfaceContext<'_, P>,
         discovery: &ip::neighbour::Discovery,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
     ) {
-        if self.addresses.discovery_under_test(egress, interface, discovery, now, counters, deferred) {
+        if self.addresses.discovery_under_test(context, discovery) {
             return;
         }
+        let InterfaceContext { egress, interface, now, counters, .. } = *context;
         let link = (interface, egress.links().view(interface));
-        let effects = egress.neighbours().discovery_arrives(link, discovery, now, (counters, &mut *deferred));
-        self.neighbour_effects(egress, interface, effects, now, counters, deferred);
+        let effects = egress.neighbours().discovery_arrives(link, discovery, now, (counters, &mut *context.deferred));
+        self.neighbour_effects(context, effects);
     }
 
     fn neighbour_effects(
         &self,
-        egress: &Egress<P>,
-        interface: usize,
+        context: &mut InterfaceContext<'_, P>,
         effects: NeighbourEffects,
-        now: Time,
-        counters: &Counters,
-        deferred: &mut DeferredEffects<P>,
     ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
+        let InterfaceContext { egress, interface, counters, .. } = *context;
         if effects.changed {
             egress.routes().invalidate();
         }
         let view = egress.links().view(interface);
         let lost = effects.unreachable.iter().filter_map(|packet| ip::icmp::undelivered(packet, view)).collect();
         if let Some(conflict) = effects.conflict {
-            self.addresses.address_conflict(egress, interface, conflict, now, counters, deferred);
+            self.addresses.address_conflict(context, conflict);
         }
         for address in effects.failed {
-            self.addresses.neighbour_failed(egress, interface, address, now, counters, deferred);
+            self.addresses.neighbour_failed(context, address);
         }
         for frame in effects.frames {
             // By the flow's own queue, or later packets could overtake those that waited (G7).
             let hash = frame.meta().flow_hash.unwrap_or(0);
-            egress.send_frames(interface, hash, &mut smallvec![frame], counters, deferred);
+            egress.send_frames(interface, hash, &mut smallvec![frame], counters, context.deferred);
         }
         lost
     }
@@ -158,7 +145,8 @@ impl<P: Platform> Internet<P> {
         let mut lost = SmallVec::new();
         for interface in 0..egress.links().interfaces().len() {
             let effects = egress.neighbours().timeouts(interface, now, counters, deferred);
-            lost.extend(self.neighbour_effects(egress, interface, effects, now, counters, deferred));
+            let mut context = InterfaceContext { egress, interface, now, counters, deferred };
+            lost.extend(self.neighbour_effects(&mut context, effects));
         }
         lost
     }

@@ -22,11 +22,12 @@ use observe::PerThreadCounters;
 use sync::{LockKind, Platform};
 use wire::rss::Toeplitz;
 
-use crate::addresses::{Addresses, Addressing};
+use crate::addresses::{Addresses, Addressing, InterfaceContext};
 use crate::alarm::Alarms;
 use crate::clock::{BatchClock, Clock};
 use crate::containment::Failures;
 use crate::control::Control;
+use crate::deferred::DeferredEffects;
 use crate::fast_open::SharedDestinations;
 use crate::interface::{Ports, StackInterface};
 use crate::internet::Internet;
@@ -144,6 +145,17 @@ impl<P: Platform> Shared<P> {
     /// Addresses of interfaces, and their groups.
     pub fn addresses(&self) -> &Addresses<P> {
         self.internet.addresses()
+    }
+
+    /// What acting on an event at an interface needs, for a thread that is not a driver.
+    pub fn context<'a>(&'a self, interface: usize, deferred: &'a mut DeferredEffects<P>) -> InterfaceContext<'a, P> {
+        InterfaceContext {
+            egress: &self.egress,
+            interface,
+            now: self.clock().now(),
+            counters: &self.counters,
+            deferred,
+        }
     }
 
     /// Where `now` comes from.

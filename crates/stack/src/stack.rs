@@ -153,7 +153,7 @@ impl<P: Platform> Stack<P> {
     /// they next send; new ones announce it.
     pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
         let (shared, mut deferred) = (self.shared(), DeferredEffects::default());
-        shared.addresses().set_link_mtu(shared.egress(), interface, mtu, &shared.counters, &mut deferred);
+        shared.addresses().set_link_mtu(&mut shared.context(interface, &mut deferred), mtu);
         deferred.flush(shared.links());
     }
 

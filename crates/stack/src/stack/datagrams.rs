@@ -50,13 +50,8 @@ impl<P: Platform> Stack<P> {
             _ => return Err(JoinRefused::Socket(udp::JoinError::Closed)),
         }
         let mut deferred = DeferredEffects::default();
-        let joined = shared.addresses().join_group(
-            shared.egress(),
-            membership.interface.into(),
-            group,
-            &shared.counters,
-            &mut deferred,
-        );
+        let mut context = shared.context(membership.interface.into(), &mut deferred);
+        let joined = shared.addresses().join_group(&mut context, group);
         deferred.flush(shared.links());
         joined.map_err(|error| {
             self.udp(socket, UdpRequest::Leave(membership));
@@ -96,7 +91,7 @@ impl<P: Platform> Stack<P> {
     fn forget_group(&self, membership: udp::Membership) {
         let (shared, mut deferred) = (&self.core.shared, DeferredEffects::default());
         let udp::Membership { group, interface } = membership;
-        shared.addresses().leave_group(shared.egress(), interface.into(), group, &shared.counters, &mut deferred);
+        shared.addresses().leave_group(&mut shared.context(interface.into(), &mut deferred), group);
         deferred.flush(shared.links());
     }
 

@@ -1,0 +1,84 @@
+//! A driver's work between batches: timers, devices that vanish or return, and connections that wait for room in a
+//! device's queue.
+
+use observe::{Counter, Time};
+use path::TransmitQueue;
+use sync::Platform;
+
+use super::{Driver, RxSource};
+use crate::call::{ControlRequest, Ingress};
+use crate::deferred::DeferredEffects;
+use crate::flow::Target;
+use crate::interface::Port;
+
+/// The most connections waiting for room in a device that get a turn after each batch.
+const ROOM_TURNS: usize = 64;
+
+impl<P: Platform> Driver<P> {
+    /// The connections of a vanished device end, and none can be opened through it until it is back.
+    pub(super) fn check_devices(&mut self) {
+        for RxSource { port, interface, queue, .. } in &self.sources {
+            let (gone, known) = (queue.gone(), self.lost.contains(port));
+            if gone && !known {
+                self.lost.push(*port);
+                let last = self.shared.routes().set_port_down(self.shared.links(), *port, *interface, true);
+                if let Some(interface) = interface.filter(|_| last) {
+                    self.active.control(ControlRequest::LinkDown(interface));
+                }
+            } else if known && !gone {
+                self.lost.retain(|lost| lost != port);
+                self.shared.routes().set_port_down(self.shared.links(), *port, *interface, false);
+            }
+        }
+    }
+
+    pub(super) fn housekeeping(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
+        self.active.tick(now);
+        self.shared.failures.notify_pending();
+        self.shared.control().weigh_memory(now);
+        if self.shared.internet().deadline() <= now {
+            let ways = (self.shared.egress(), self.shared.control());
+            for error in self.shared.internet().timeouts(ways, now, &self.counters, deferred) {
+                let hash = self.rss.hash_tcp(&error.tuple);
+                self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
+            }
+            self.active.end_of_batch(deferred);
+        }
+        for address in self.shared.addresses().take_lost() {
+            // It may be on another interface as well.
+            if !self.shared.links().is_local(address) {
+                self.active.control(ControlRequest::AddressLost(address));
+            }
+        }
+        for port in 0..self.shared.links().ports().iter().len() {
+            self.serve_waiting(port, now, deferred);
+        }
+        deferred.flush(self.shared.links());
+    }
+
+    /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.
+    fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
+        for queue in self.served_queues(&self.shared.links().ports()[port]) {
+            if queue.drain() {
+                queue.flush();
+            }
+            for before in 0..queue.blocked().min(ROOM_TURNS) {
+                let Some(target) = queue.pop_ready_sender(before) else { break };
+                self.counters.add(Counter::RoomTurns, 1);
+                self.active.post(&mut Ingress::TransmitReady(target), now, deferred);
+            }
+        }
+        self.active.end_of_batch(deferred);
+    }
+
+    /// Those of one port: the queue of this driver, and all that the calling thread has claimed.
+    #[inline]
+    pub(super) fn served_queues<'a>(
+        &self,
+        port: &'a Port<P>,
+    ) -> impl Iterator<Item = &'a TransmitQueue<P, Target>> + use<'a, P> {
+        let own = self.index;
+        let queues = port.queues().iter().enumerate();
+        queues.filter(move |(index, queue)| *index == own || queue.is_claimed_here()).map(|(_, queue)| queue)
+    }
+}
