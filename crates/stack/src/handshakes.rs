@@ -35,6 +35,24 @@ struct Kept<P: Platform> {
     absent: VacantEntry,
 }
 
+/// A segment of a flow that has no connection, and what its processing needs.
+pub(crate) struct HandshakeSegment<'a, P: Platform> {
+    /// The stack.
+    pub shared: &'a Shared<P>,
+    /// The flow.
+    pub flow: Flow,
+    /// Its vacant entry in the connection table.
+    pub absent: VacantEntry,
+    /// The segment; `None` once it has been taken.
+    pub segment: &'a mut Option<Segment>,
+    /// The time of its batch.
+    pub now: Time,
+    /// The counters of its place.
+    pub counters: &'a Counters,
+    /// Effects to be performed once the place is released.
+    pub deferred: &'a mut DeferredEffects<P>,
+}
+
 /// A connection that has just been established, not yet in the table.
 pub struct Child<P: Platform> {
     /// Its flow.
@@ -147,14 +165,11 @@ impl<P: Platform> Handshakes<P> {
     /// once.
     pub(crate) fn syn_arrives(
         &mut self,
-        shared: &Shared<P>,
         listener: Arc<ListenerShared<P>>,
-        (flow, absent): (Flow, VacantEntry),
-        arrival: &mut Option<Segment>,
-        now: Time,
-        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
+        arrival: HandshakeSegment<'_, P>,
     ) -> Option<Child<P>> {
-        let answer = match admit(shared, &listener, arrival.as_ref()?, now) {
+        let HandshakeSegment { shared, flow, absent, segment, now, counters, deferred } = arrival;
+        let answer = match admit(shared, &listener, segment.as_ref()?, now) {
             Ok(answer) => answer,
             Err(reason) => {
                 counters.drop(reason);
@@ -167,7 +182,7 @@ impl<P: Platform> Handshakes<P> {
         let options = options_on_path(shared, &listener, peer);
         let params = params(&options, &listener, mss_on(shared, &route, peer, now));
         let secrets = (isn_of(shared, &flow, now), shared.secrets.handshake());
-        let opened = handshake::syn_arrives(answer, &params, arrival, secrets, &mut out, now);
+        let opened = handshake::syn_arrives(answer, &params, segment, secrets, &mut out, now);
         shared.egress().emit(&flow, &mut route, &mut out, deferred);
         match opened {
             Ok(SynOutcome::HalfOpen(half_open)) => {
@@ -191,20 +206,14 @@ impl<P: Platform> Handshakes<P> {
     }
 
     /// A segment of a half-open connection: the child, if the handshake is complete.
-    pub(crate) fn segment_arrives(
-        &mut self,
-        shared: &Shared<P>,
-        slot: u32,
-        arrival: &mut Option<Segment>,
-        now: Time,
-        (counters, deferred): (&Counters, &mut DeferredEffects<P>),
-    ) -> Option<Child<P>> {
+    pub(crate) fn segment_arrives(&mut self, slot: u32, arrival: HandshakeSegment<'_, P>) -> Option<Child<P>> {
+        let HandshakeSegment { shared, segment, now, counters, deferred, .. } = arrival;
         let (half_open, Kept { listener, route, .. }) = self.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
         let options = options_on_path(shared, listener, flow.tuple.remote_addr);
         let params = params(&options, listener, u16::MAX);
         let mut out = shared.egress().outbox(shared.control(), &flow, route, counters);
-        let progress = half_open.segment_arrives(&params, arrival, &mut out, now);
+        let progress = half_open.segment_arrives(&params, segment, &mut out, now);
         emit_waiting(shared, &flow, route, &mut out, deferred);
         match progress {
             Progress::Waiting => None,
@@ -307,14 +316,11 @@ fn mss_on<P: Platform>(shared: &Shared<P>, route: &RouteCache, peer: IpAddr, now
 /// An acknowledgement that belongs to no connection, for a listener that has sent cookies: the child, if it returns a
 /// valid cookie. Otherwise it is answered as in CLOSED.
 pub(crate) fn cookie_arrives<P: Platform>(
-    shared: &Shared<P>,
     listener: Arc<ListenerShared<P>>,
-    (flow, absent): (Flow, VacantEntry),
-    arrival: &mut Option<Segment>,
-    now: Time,
-    (counters, deferred): (&Counters, &mut DeferredEffects<P>),
+    arrival: HandshakeSegment<'_, P>,
 ) -> Option<Child<P>> {
-    let segment = arrival.as_ref()?;
+    let HandshakeSegment { shared, flow, absent, segment: arrived, now, counters, deferred } = arrival;
+    let segment = arrived.as_ref()?;
     let peer = flow.tuple.remote_addr;
     let options = options_on_path(shared, &listener, peer);
     let params = params(&options, &listener, shared.routes().mss(shared.links(), peer, now));
@@ -332,7 +338,7 @@ pub(crate) fn cookie_arrives<P: Platform>(
     }
     let mut route = RouteCache::at_generation(shared.routes().generation());
     let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
-    let pcb = syn_cookie::complete(half_open, &params, arrival, &mut out, now);
+    let pcb = syn_cookie::complete(half_open, &params, arrived, &mut out, now);
     shared.egress().emit(&flow, &mut route, &mut out, deferred);
     match pcb {
         Some(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),

@@ -13,7 +13,7 @@ use crate::bound_sockets::Unmatched;
 use crate::call::{ArrivingSegment, Ingress};
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
-use crate::handshakes::{Child, cookie_arrives};
+use crate::handshakes::{Child, HandshakeSegment, cookie_arrives};
 use crate::icmp::{IcmpReport, report};
 use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
 use crate::socket::{Admitted, TcpSocket};
@@ -202,19 +202,16 @@ fn unmatched<L: Place>(
 ) -> UnmatchedOutcome<L> {
     let Some(absent) = L::absent(directory, missing, &flow) else { return UnmatchedOutcome::Appeared };
     let (shared, counters) = (site.shared, site.counters);
+    let segment = &mut arrival.segment;
+    let arrival = HandshakeSegment { shared, flow, absent, segment, now, counters, deferred: &mut *deferred };
     let half_open = &mut directory.half_open;
-    let arrival = &mut arrival.segment;
     let child = if let Some(slot) = half_open.find(&flow, absent) {
-        half_open.segment_arrives(shared, slot, arrival, now, (counters, &mut *deferred))
+        half_open.segment_arrives(slot, arrival)
     } else {
-        let Some(segment) = arrival.as_ref() else { return UnmatchedOutcome::Done };
+        let Some(segment) = arrival.segment.as_ref() else { return UnmatchedOutcome::Done };
         match directory.bound_sockets.unmatched(segment, now) {
-            Unmatched::Listener(listener) => {
-                half_open.syn_arrives(shared, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
-            }
-            Unmatched::Cookie(listener) => {
-                cookie_arrives(shared, listener, (flow, absent), arrival, now, (counters, &mut *deferred))
-            }
+            Unmatched::Listener(listener) => half_open.syn_arrives(listener, arrival),
+            Unmatched::Cookie(listener) => cookie_arrives(listener, arrival),
             Unmatched::Nobody => return UnmatchedOutcome::Nobody,
         }
     };
