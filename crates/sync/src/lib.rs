@@ -35,12 +35,15 @@ mod claim_lock;
 mod condvar;
 mod doorbell;
 mod forward_atomic;
+mod forward_platform;
 mod index_stack;
 mod lock;
 mod lock_class;
 pub mod lock_order;
 #[cfg(feature = "loom")]
 pub mod loom;
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+mod model_platform;
 mod parker;
 mod per_thread;
 mod platform;

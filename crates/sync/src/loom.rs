@@ -6,7 +6,6 @@
 //! steps.
 
 use std::cell::Cell as Plain;
-use std::time::Duration;
 
 use ::loom::cell::UnsafeCell;
 use ::loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
@@ -15,7 +14,8 @@ use ::loom::thread;
 
 use crate::forward_atomic::forward_atomic;
 use crate::lock_order::HeldLocks;
-use crate::{Atomic, CellLike, NoDoorbell, Ordering, Platform, ThreadClass};
+use crate::model_platform::{model_platform, sleepers};
+use crate::{CellLike, Platform};
 
 /// Threads, memory and scheduling by loom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,18 +26,7 @@ forward_atomic!(AtomicU64, u64, fetch_add, fetch_sub);
 forward_atomic!(AtomicUsize, usize, fetch_add, fetch_sub);
 forward_atomic!(AtomicBool, bool);
 
-/// The sleepers of one execution: the address slept on and the sleeper's thread number.
-///
-/// The mutex orders a sleep against a wake as the kernel's hash bucket lock does.
-#[derive(Default)]
-struct LoomSleepers {
-    asleep: Mutex<Vec<(usize, usize)>>,
-    changed: Condvar,
-}
-
-::loom::lazy_static! {
-    static ref SLEEPERS: LoomSleepers = LoomSleepers::default();
-}
+sleepers!(LoomSleepers, ::loom::lazy_static);
 
 ::loom::thread_local! {
     static HELD: HeldLocks = HeldLocks::new();
@@ -64,72 +53,9 @@ fn count_call() -> u64 {
 }
 
 impl Platform for Loom {
-    const EXPLORED: bool = true;
-
-    type AtomicU32 = AtomicU32;
-    type AtomicU64 = AtomicU64;
-    type AtomicUsize = AtomicUsize;
-    type AtomicBool = AtomicBool;
     type Cell<T> = LoomCell<T>;
-    type JoinHandle = thread::JoinHandle<()>;
-    type Doorbell = NoDoorbell<Loom>;
 
-    fn spawn(
-        name: &str,
-        _cpu: Option<usize>,
-        _class: ThreadClass,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Self::JoinHandle {
-        match thread::Builder::new().name(name.to_owned()).spawn(body) {
-            Ok(handle) => handle,
-            Err(reason) => panic!("cannot start model thread `{name}`: {reason}"),
-        }
-    }
-
-    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
-        handle.join()
-    }
-
-    /// A sleep with a timeout times out at once: a permitted outcome, and the one that checks most.
-    fn futex_wait(atom: &AtomicU32, expected: u32, timeout: Option<Duration>) {
-        let sleepers = &*SLEEPERS;
-        let me = (atom as *const AtomicU32 as usize, Self::thread_index());
-        let mut asleep = sleepers.asleep.lock().unwrap_or_else(|e| e.into_inner());
-        if Atomic::load(atom, Ordering::SeqCst) != expected {
-            return;
-        }
-        if timeout.is_some() {
-            drop(asleep);
-            return thread::yield_now();
-        }
-        asleep.push(me);
-        while asleep.contains(&me) {
-            asleep = sleepers.changed.wait(asleep).unwrap_or_else(|e| e.into_inner());
-        }
-    }
-
-    fn futex_wake(atom: &AtomicU32, n: u32) {
-        let sleepers = &*SLEEPERS;
-        let address = atom as *const AtomicU32 as usize;
-        let mut asleep = sleepers.asleep.lock().unwrap_or_else(|e| e.into_inner());
-        let mut left = n;
-        asleep.retain(|&(at, _)| {
-            let wake = at == address && left > 0;
-            left -= u32::from(wake);
-            !wake
-        });
-        if left < n {
-            sleepers.changed.notify_all();
-        }
-    }
-
-    fn relax(_spins: u32) {
-        thread::yield_now();
-    }
-
-    fn yield_now() {
-        thread::yield_now();
-    }
+    model_platform!();
 
     /// The calling thread's number of calls so far, in microseconds: increasing, and the same in every replay.
     fn now() -> u64 {
@@ -143,14 +69,6 @@ impl Platform for Loom {
     fn thread_index() -> usize {
         // A thread that is destroying its thread-locals has no number any more; no ordering depends on the result.
         NUMBER.try_with(|&number| number).unwrap_or(usize::MAX - 1)
-    }
-
-    fn fence(order: Ordering) {
-        fence(order);
-    }
-
-    fn with_held(look: impl FnOnce(&HeldLocks)) {
-        let _ = HELD.try_with(look);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use sync::profile::{ProfileTable, ThreadCounters};
-use sync::{Atomic, LockClass, Object, Ordering, Platform, Real, Step, ThreadClass};
+use sync::{Atomic, LockClass, Object, Ordering, Platform, Real, Step};
 
 thread_local! {
     static READ_MODIFY_WRITES: Cell<u64> = const { Cell::new(0) };
@@ -125,21 +125,8 @@ impl Platform for Counting {
     type AtomicU64 = Counted<AtomicU64>;
     type AtomicUsize = Counted<AtomicUsize>;
     type AtomicBool = Counted<AtomicBool>;
-    type Cell<T> = <Real as Platform>::Cell<T>;
-    type JoinHandle = <Real as Platform>::JoinHandle;
-    type Doorbell = <Real as Platform>::Doorbell;
+    sync::forward_platform!(Real: cells doorbell spawn join spin now random thread fences);
 
-    fn spawn(
-        name: &str,
-        cpu: Option<usize>,
-        class: ThreadClass,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Self::JoinHandle {
-        Real::spawn(name, cpu, class, body)
-    }
-    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
-        Real::join(handle)
-    }
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
         Real::futex_wait(&atom.0, expected, timeout);
     }
@@ -155,30 +142,6 @@ impl Platform for Counting {
         let mut touched = TOUCHED.get();
         touched[object as usize] += length;
         TOUCHED.set(touched);
-    }
-    fn relax(spins: u32) {
-        Real::relax(spins);
-    }
-    fn yield_now() {
-        Real::yield_now();
-    }
-    fn now() -> u64 {
-        Real::now()
-    }
-    fn random() -> u64 {
-        Real::random()
-    }
-    fn thread_index() -> usize {
-        Real::thread_index()
-    }
-    fn fence(order: Ordering) {
-        Real::fence(order);
-    }
-    fn light_fence() {
-        Real::light_fence();
-    }
-    fn heavy_fence() {
-        Real::heavy_fence();
     }
     fn lock_counters() -> Option<&'static ThreadCounters> {
         Some(LOCKS.slot(Counting::thread_index()))

@@ -6,9 +6,8 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use sync::lock_order::HeldLocks;
 use sync::profile::ThreadCounters;
-use sync::{NoDoorbell, Ordering, Platform, ThreadClass};
+use sync::{NoDoorbell, Platform};
 
 /// The differences of a platform from the one below.
 pub trait Variant: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'static {
@@ -28,55 +27,17 @@ pub trait Variant: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'sta
 pub struct Variation<P, M>(PhantomData<(P, M)>);
 
 impl<P: Platform, M: Variant> Platform for Variation<P, M> {
-    const EXPLORED: bool = P::EXPLORED;
+    sync::forward_platform!(P: atomics cells join spawn spin now random thread runs priority fences held);
 
-    type AtomicU32 = P::AtomicU32;
-    type AtomicU64 = P::AtomicU64;
-    type AtomicUsize = P::AtomicUsize;
-    type AtomicBool = P::AtomicBool;
-    type Cell<T> = P::Cell<T>;
-    type JoinHandle = P::JoinHandle;
     type Doorbell = NoDoorbell<Self>;
 
-    fn spawn(
-        name: &str,
-        cpu: Option<usize>,
-        class: ThreadClass,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Self::JoinHandle {
-        P::spawn(name, cpu, class, body)
-    }
-    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
-        P::join(handle)
-    }
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
         P::futex_wait(atom, expected, timeout.filter(|_| !M::WITHOUT_TIMEOUTS));
     }
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
         P::futex_wake(atom, n);
     }
-    fn relax(spins: u32) {
-        P::relax(spins);
-    }
-    fn yield_now() {
-        P::yield_now();
-    }
-    fn now() -> u64 {
-        P::now()
-    }
-    fn random() -> u64 {
-        P::random()
-    }
-    fn thread_index() -> usize {
-        P::thread_index()
-    }
-    fn fence(order: Ordering) {
-        P::fence(order);
-    }
     fn lock_counters() -> Option<&'static ThreadCounters> {
         M::lock_counters()
-    }
-    fn with_held(look: impl FnOnce(&HeldLocks)) {
-        P::with_held(look);
     }
 }

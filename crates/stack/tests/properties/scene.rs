@@ -12,8 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sync::lock_order::HeldLocks;
-use sync::{LockClass, Ordering, Platform, Real, ThreadClass, walk};
+use sync::{LockClass, Platform, Real, ThreadClass, walk};
 use testbed::limit::HANG;
 
 /// The thread that runs the test, which is also the receive thread of its stack.
@@ -217,13 +216,7 @@ pub fn flush() {
 pub struct Observed;
 
 impl Platform for Observed {
-    type AtomicU32 = <Real as Platform>::AtomicU32;
-    type AtomicU64 = <Real as Platform>::AtomicU64;
-    type AtomicUsize = <Real as Platform>::AtomicUsize;
-    type AtomicBool = <Real as Platform>::AtomicBool;
-    type Cell<T> = <Real as Platform>::Cell<T>;
-    type JoinHandle = <Real as Platform>::JoinHandle;
-    type Doorbell = <Real as Platform>::Doorbell;
+    sync::forward_platform!(Real: atomics cells doorbell join spin now random thread fences held);
 
     fn spawn(
         name: &str,
@@ -239,9 +232,6 @@ impl Platform for Observed {
             body();
         })
     }
-    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
-        Real::join(handle)
-    }
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, _timeout: Option<Duration>) {
         report(|state, name| drop(state.asleep.insert(name.to_owned(), held())));
         Real::futex_wait(atom, expected, None);
@@ -250,32 +240,5 @@ impl Platform for Observed {
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
         walk::note(file!(), WAKES);
         Real::futex_wake(atom, n);
-    }
-    fn relax(spins: u32) {
-        Real::relax(spins);
-    }
-    fn yield_now() {
-        Real::yield_now();
-    }
-    fn now() -> u64 {
-        Real::now()
-    }
-    fn random() -> u64 {
-        Real::random()
-    }
-    fn thread_index() -> usize {
-        Real::thread_index()
-    }
-    fn fence(order: Ordering) {
-        Real::fence(order);
-    }
-    fn light_fence() {
-        Real::light_fence();
-    }
-    fn heavy_fence() {
-        Real::heavy_fence();
-    }
-    fn with_held(look: impl FnOnce(&HeldLocks)) {
-        Real::with_held(look);
     }
 }

@@ -12,8 +12,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{self, *};
 use std::time::Duration;
 
-use sync::lock_order::HeldLocks;
-use sync::profile::ThreadCounters;
 use sync::{Atomic, NoDoorbell, Platform, RawLock, ThreadClass};
 
 /// The fault. Read at every step, so that one type can represent several, one after the other.
@@ -186,14 +184,12 @@ fn leaves_out<P: Platform, F: Fault>(atom: usize) -> bool {
 }
 
 impl<P: Platform, F: Fault> Platform for Planted<P, F> {
-    const EXPLORED: bool = P::EXPLORED;
+    sync::forward_platform!(P: cells join now random thread priority profile held);
 
     type AtomicU32 = Word<P::AtomicU32, P, F>;
     type AtomicU64 = Word<P::AtomicU64, P, F>;
     type AtomicUsize = Word<P::AtomicUsize, P, F>;
     type AtomicBool = Word<P::AtomicBool, P, F>;
-    type Cell<T> = P::Cell<T>;
-    type JoinHandle = P::JoinHandle;
     type Doorbell = NoDoorbell<Self>;
 
     fn spawn(
@@ -207,9 +203,6 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
             NAMES.with_borrow_mut(|names| names.insert(P::thread_index(), of_its_name));
             body();
         })
-    }
-    fn join(handle: Self::JoinHandle) -> std::thread::Result<()> {
-        P::join(handle)
     }
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
         let me = (std::ptr::from_ref(atom).addr(), P::thread_index());
@@ -232,15 +225,6 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         WAITS.fetch_add(1, Relaxed);
         P::yield_now();
     }
-    fn now() -> u64 {
-        P::now()
-    }
-    fn random() -> u64 {
-        P::random()
-    }
-    fn thread_index() -> usize {
-        P::thread_index()
-    }
     fn runs(thread: usize) -> Option<bool> {
         if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread) }
     }
@@ -248,12 +232,6 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         if !F::no_fence() {
             P::fence(order);
         }
-    }
-    fn lock_counters() -> Option<&'static ThreadCounters> {
-        P::lock_counters()
-    }
-    fn with_held(look: impl FnOnce(&HeldLocks)) {
-        P::with_held(look);
     }
 }
 
