@@ -75,6 +75,7 @@ mod stream;
 mod stream_options;
 #[cfg(any(feature = "tokio", feature = "futures-io"))]
 mod tasks;
+mod timeout;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod udp;

@@ -18,6 +18,7 @@ use crate::builder::Stack;
 use crate::connect::Connect;
 use crate::error::{ConnectError, given_up, on_connection};
 use crate::leftover::Leftover;
+use crate::timeout::Timeout;
 
 /// The default time to live, or hop limit (RFC 1700).
 pub(crate) const TTL: u8 = 64;
@@ -67,32 +68,26 @@ struct StreamInner {
     ended: <Real as Platform>::AtomicBool,
     nonblocking: <Real as Platform>::AtomicBool,
     /// Read, write and linger time-outs; allocated when the first is set.
-    patience: OnceBox<StreamTimeouts>,
+    timeouts: OnceBox<StreamTimeouts>,
 }
 
-/// The timeouts of one stream, in nanoseconds.
+/// The time-outs of one stream.
+#[derive(Default)]
 struct StreamTimeouts {
-    /// 0: for ever.
-    read: <Real as Platform>::AtomicU64,
-    write: <Real as Platform>::AtomicU64,
-    /// Closing; 0: not at all.
-    linger: <Real as Platform>::AtomicU64,
-}
-
-impl Default for StreamTimeouts {
-    fn default() -> Self {
-        StreamTimeouts { read: Atomic::new(0), write: Atomic::new(0), linger: Atomic::new(0) }
-    }
+    read: Timeout,
+    write: Timeout,
+    /// Of closing; `None`: it does not wait.
+    linger: Timeout,
 }
 
 impl StreamInner {
-    fn patience(&self) -> &StreamTimeouts {
-        self.patience.get_or_init(Box::default)
+    fn timeouts(&self) -> &StreamTimeouts {
+        self.timeouts.get_or_init(Box::default)
     }
 
-    /// One of the times in [`StreamTimeouts`]; 0 if it was never set.
-    fn timeout(&self, which: impl Fn(&StreamTimeouts) -> &<Real as Platform>::AtomicU64) -> u64 {
-        self.patience.get().map_or(0, |patience| which(patience).load(Ordering::Relaxed))
+    /// One of the time-outs; `None` if it was never set.
+    fn timeout(&self, which: impl Fn(&StreamTimeouts) -> &Timeout) -> Option<Duration> {
+        which(self.timeouts.get()?).get()
     }
 }
 
@@ -104,10 +99,10 @@ impl Drop for StreamInner {
         let unread = self.leftover.get_mut().has_data();
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
         self.stack.raw().call(&self.socket.target(), call);
-        let linger = Duration::from_nanos(self.timeout(|patience| &patience.linger));
-        if !unread && !linger.is_zero() && !self.nonblocking.load(Ordering::Relaxed) {
+        let linger = self.timeout(|timeouts| &timeouts.linger).filter(|_| !unread);
+        if linger.is_some() && !self.nonblocking.load(Ordering::Relaxed) {
             let over = Readiness::FLUSHED | Readiness::CLOSED | Readiness::ERROR;
-            self.socket.ready.wait(over, Some(linger));
+            self.socket.ready.wait(over, linger);
         }
     }
 }
@@ -117,7 +112,7 @@ impl TcpStream {
         // Two threads seldom read from one stream.
         let leftover = Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default());
         let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
-        let inner = StreamInner { stack, socket, leftover, ended, nonblocking, patience: OnceBox::new() };
+        let inner = StreamInner { stack, socket, leftover, ended, nonblocking, timeouts: OnceBox::new() };
         TcpStream { inner: Arc::new(inner) }
     }
 
@@ -230,8 +225,7 @@ impl TcpStream {
     /// # Errors
     /// The time is zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.patience().read.store(nanos(timeout)?, Ordering::Relaxed);
-        Ok(())
+        self.inner.timeouts().read.set(timeout)
     }
 
     /// How long a write waits before it fails with [`io::ErrorKind::WouldBlock`]; `None`: for ever.
@@ -239,8 +233,7 @@ impl TcpStream {
     /// # Errors
     /// The time is zero.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.patience().write.store(nanos(timeout)?, Ordering::Relaxed);
-        Ok(())
+        self.inner.timeouts().write.set(timeout)
     }
 
     /// The value of [`TcpStream::set_read_timeout`].
@@ -248,7 +241,7 @@ impl TcpStream {
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(from_nanos(self.inner.timeout(|patience| &patience.read)))
+        Ok(self.inner.timeout(|timeouts| &timeouts.read))
     }
 
     /// The value of [`TcpStream::set_write_timeout`].
@@ -256,7 +249,7 @@ impl TcpStream {
     /// # Errors
     /// None; as in [`std::net::TcpStream`].
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(from_nanos(self.inner.timeout(|patience| &patience.write)))
+        Ok(self.inner.timeout(|timeouts| &timeouts.write))
     }
 
     /// Sends with this time to live or hop limit from now on, 1 to 255.
@@ -293,7 +286,7 @@ impl TcpStream {
             _ => return Err(self.gone()),
         }
         if let SocketOption::Linger(time) = option {
-            self.inner.patience().linger.store(time.map_or(0, nanos_of), Ordering::Relaxed);
+            self.inner.timeouts().linger.set_or_none(time);
         }
         Ok(())
     }
@@ -402,26 +395,6 @@ pub(crate) fn hop_limit(ttl: u32) -> io::Result<u8> {
         .ok()
         .filter(|limit| *limit > 0)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{ttl} is no time to live: give 1 to 255")))
-}
-
-/// A time-out as it is stored: 0 for none.
-pub(crate) fn nanos(timeout: Option<Duration>) -> io::Result<u64> {
-    match timeout {
-        Some(Duration::ZERO) => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "a time-out cannot be zero: give None to wait for ever, or make the socket non-blocking",
-        )),
-        timeout => Ok(timeout.map_or(0, nanos_of)),
-    }
-}
-
-/// The opposite of [`nanos`].
-pub(crate) fn from_nanos(nanos: u64) -> Option<Duration> {
-    (nanos != 0).then(|| Duration::from_nanos(nanos))
-}
-
-fn nanos_of(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl std::fmt::Debug for TcpStream {

@@ -15,7 +15,8 @@ use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real}
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::error::BindError;
-use crate::stream::{from_nanos, hop_limit, nanos};
+use crate::stream::hop_limit;
+use crate::timeout::Timeout;
 
 /// Sends and receives datagrams, like [`std::net::UdpSocket`]. Any number of threads may use it at once.
 ///
@@ -48,10 +49,9 @@ struct UdpInner {
     stack: Stack,
     socket: Arc<UdpShared<Real>>,
     nonblocking: <Real as Platform>::AtomicBool,
-    /// In nanoseconds; 0: wait for ever.
-    read_timeout: <Real as Platform>::AtomicU64,
-    /// The same. Sending does not wait; the value is kept only to be returned.
-    write_timeout: <Real as Platform>::AtomicU64,
+    read_timeout: Timeout,
+    /// Sending does not wait; the value is kept only to be returned.
+    write_timeout: Timeout,
     /// Whether datagrams may be sent to broadcast addresses.
     broadcast: <Real as Platform>::AtomicBool,
     /// Datagrams that were peeked and not taken, oldest first; allocated by the first peek.
@@ -77,8 +77,8 @@ impl UdpSocket {
             stack: stack.clone(),
             socket,
             nonblocking: Atomic::new(false),
-            read_timeout: Atomic::new(0),
-            write_timeout: Atomic::new(0),
+            read_timeout: Timeout::default(),
+            write_timeout: Timeout::default(),
             broadcast: Atomic::new(false),
             peeked: OnceBox::new(),
         };
@@ -256,11 +256,7 @@ impl UdpSocket {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(would_block());
         }
-        let timeout = match self.inner.read_timeout.load(Ordering::Relaxed) {
-            0 => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        };
-        let ready = self.inner.socket.ready.wait(Readiness::READABLE, timeout);
+        let ready = self.inner.socket.ready.wait(Readiness::READABLE, self.inner.read_timeout.get());
         if ready.intersects(Readiness::READABLE) { Ok(()) } else { Err(would_block()) }
     }
 
@@ -283,8 +279,7 @@ impl UdpSocket {
     /// # Errors
     /// The time is zero.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.read_timeout.store(nanos(timeout)?, Ordering::Relaxed);
-        Ok(())
+        self.inner.read_timeout.set(timeout)
     }
 
     /// The value of [`UdpSocket::set_read_timeout`].
@@ -292,7 +287,7 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(from_nanos(self.inner.read_timeout.load(Ordering::Relaxed)))
+        Ok(self.inner.read_timeout.get())
     }
 
     /// How long sending waits. It never does: a datagram without room is lost, as in the network.
@@ -300,8 +295,7 @@ impl UdpSocket {
     /// # Errors
     /// The time is zero.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.inner.write_timeout.store(nanos(timeout)?, Ordering::Relaxed);
-        Ok(())
+        self.inner.write_timeout.set(timeout)
     }
 
     /// The value of [`UdpSocket::set_write_timeout`].
@@ -309,7 +303,7 @@ impl UdpSocket {
     /// # Errors
     /// None; as in [`std::net::UdpSocket`].
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-        Ok(from_nanos(self.inner.write_timeout.load(Ordering::Relaxed)))
+        Ok(self.inner.write_timeout.get())
     }
 
     /// Whether datagrams may be sent to broadcast addresses (`SO_BROADCAST`); off by default.

@@ -8,16 +8,16 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pktbuf::{Chunk, PktBuf};
 use stack::call::{Call, Reply};
 use stack::socket::Readiness;
-use sync::{Ordering, Platform, Real};
+use sync::Ordering;
 use tcp::Chunks;
 
 use super::{StreamTimeouts, TcpStream};
 use crate::leftover::Leftover;
+use crate::timeout::Timeout;
 
 /// The most that one `write` copies before it calls the connection: one pooled buffer.
 const COPY: usize = 64 << 10;
@@ -253,28 +253,20 @@ impl TcpStream {
     }
 
     fn wait_readable(&self) -> io::Result<()> {
-        self.wait_for(Readiness::READABLE, |patience| &patience.read)
+        self.wait_for(Readiness::READABLE, |timeouts| &timeouts.read)
     }
 
     fn wait_writable(&self) -> io::Result<()> {
-        self.wait_for(Readiness::WRITABLE, |patience| &patience.write)
+        self.wait_for(Readiness::WRITABLE, |timeouts| &timeouts.write)
     }
 
-    fn wait_for(
-        &self,
-        bit: Readiness,
-        which: impl Fn(&StreamTimeouts) -> &<Real as Platform>::AtomicU64,
-    ) -> io::Result<()> {
+    fn wait_for(&self, bit: Readiness, which: impl Fn(&StreamTimeouts) -> &Timeout) -> io::Result<()> {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }
-        let timeout = match self.inner.timeout(which) {
-            0 => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        };
         let wanted = bit | Readiness::ERROR | Readiness::CLOSED | Readiness::PEER_CLOSED;
         let wanted = if bit == Readiness::READABLE { wanted } else { Readiness(wanted.0 & !Readiness::PEER_CLOSED.0) };
-        if self.inner.socket.ready.wait(wanted, timeout).intersects(wanted) {
+        if self.inner.socket.ready.wait(wanted, self.inner.timeout(which)).intersects(wanted) {
             Ok(())
         } else {
             Err(self.error(tcp::Error::WouldBlock))
