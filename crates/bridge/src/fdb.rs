@@ -1,14 +1,13 @@
-//! The forwarding database as the rules see it: what a key and an entry are, what the rules ask of a table, and the
-//! rule of learning (IEEE 802.1D-2004 section 7.8).
+//! The forwarding database as the rules see it: keys, entries, the access to a table that the rules need, and the rule of
+//! learning (IEEE 802.1D-2004 section 7.8).
 //!
 //! An entry is one word, so that a table that several threads read can hold it in one atomic: a reader sees the port,
-//! the flags and the age that belong together, and a hit that has to be noted is one store without a lock. Two of
-//! NetBSD's benign races end as they do there: of two ports from which one address is learned at the same time, one
-//! wins; of two stamps, one stays.
+//! the flags and the age that belong together, and recording a hit is one store without a lock. Two of NetBSD's
+//! benign races end as they do there: of two ports from which one address is learned at the same time, one wins; of two
+//! time stamps, one remains.
 //!
-//! What changes how many addresses a port has (a new address, an address that moves) goes through [`FdbWriter`], which
-//! is had with exclusive use of the table: `&mut`, or a mutex. [`Fdb::learn`] is the way there, and [`place`] the rule
-//! that it runs.
+//! A change of the number of addresses of a port (a new address, an address that moves) goes through [`FdbWriter`], which
+//! requires exclusive use of the table: `&mut`, or a mutex. [`Fdb::learn`] obtains that and runs the rule, [`place`].
 
 use core::time::Duration;
 
@@ -17,7 +16,7 @@ use wire::ethernet::MacAddr;
 
 use crate::{PortNumber, Vid};
 
-/// What an entry is found by: a station's address, and the VLAN if the bridge tells VLANs apart. Never zero.
+/// The key of an entry: a station's address, and its VLAN if the bridge distinguishes VLANs. Never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FdbKey(u64);
 
@@ -57,17 +56,17 @@ impl FdbKey {
     }
 }
 
-/// How an entry came to be there.
+/// The properties of an entry that do not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EntryFlags {
     /// It does not age: the administrator entered it.
     pub fixed: bool,
-    /// It keeps its port, though frames from the address arrive by another.
+    /// It keeps its port even if frames from the address arrive by another.
     pub sticky: bool,
 }
 
-/// An entry: where an address is, and since when nothing was heard from it. In one word: flags in bits 0 and 1, the
-/// port in bits 2 to 17, the time in the others, in units of 2^24 ns (17 ms).
+/// An entry: the port behind which an address is, and the arrival time of the last frame from it. In one word: flags in
+/// bits 0 and 1, the port in bits 2 to 17, the time in the others, in units of 2^24 ns (17 ms).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FdbEntry(u64);
 
@@ -75,7 +74,7 @@ const FIXED: u64 = 1;
 const STICKY: u64 = 2;
 const PORT: u32 = 2;
 const STAMP: u32 = 18;
-/// Nanoseconds of a stamp's unit, as a power of two. What is left of 64 bits fits above [`STAMP`].
+/// Nanoseconds of a stamp's unit, as a power of two. The remaining bits of 64 fit above [`STAMP`].
 const UNIT: u32 = 24;
 const _: () = assert!(64 - UNIT <= 64 - STAMP);
 
@@ -85,7 +84,7 @@ const fn stamp(now: Time) -> u64 {
 }
 
 impl FdbEntry {
-    /// An entry for an address heard by `port` at `now`.
+    /// An entry for an address from which `port` received a frame at `now`.
     #[inline]
     pub const fn new(port: PortNumber, flags: EntryFlags, now: Time) -> FdbEntry {
         let flags = if flags.fixed { FIXED } else { 0 } | if flags.sticky { STICKY } else { 0 };
@@ -98,7 +97,7 @@ impl FdbEntry {
         PortNumber::from_bits((self.0 >> PORT) as u16)
     }
 
-    /// How it came to be there.
+    /// Its flags.
     pub const fn flags(self) -> EntryFlags {
         EntryFlags { fixed: self.0 & FIXED != 0, sticky: self.0 & STICKY != 0 }
     }
@@ -109,18 +108,18 @@ impl FdbEntry {
         self.0 & FIXED == 0
     }
 
-    /// For how long nothing was heard from the address, up to 17 ms more or less.
+    /// The time since the last frame from the address, up to 17 ms more or less.
     pub const fn age(self, now: Time) -> Duration {
         Duration::from_nanos(stamp(now).saturating_sub(self.0 >> STAMP) << UNIT)
     }
 
-    /// Whether it is of no use any more: nothing was heard for `ageing`, and it is not fixed.
+    /// Whether it has aged out: no frame for `ageing`, and it is not fixed.
     #[inline]
     pub fn is_expired(self, now: Time, ageing: Duration) -> bool {
         self.is_dynamic() && self.age(now) >= ageing
     }
 
-    /// The same entry, heard at `now`.
+    /// The same entry after a frame at `now`.
     #[inline]
     const fn heard(self, now: Time) -> FdbEntry {
         FdbEntry(self.0 & ((1 << STAMP) - 1) | stamp(now) << STAMP)
@@ -146,7 +145,7 @@ impl core::fmt::Debug for FdbEntry {
     }
 }
 
-/// A source address that a frame has shown.
+/// The source address of a received frame.
 #[derive(Clone, Copy, Debug)]
 pub struct LearnedSource {
     /// The address.
@@ -170,22 +169,24 @@ pub enum Learned {
     Refused,
 }
 
-/// What forwarding asks of a table. A handle: a table that several threads use implements it for what each of them has.
+/// The access to a table that forwarding needs. A table that several threads use implements it for a handle, one for each
+/// thread.
 pub trait Fdb {
     /// The entry of a key, aged or not. Takes no lock, and does not wait.
     fn look_up(&self, key: FdbKey) -> Option<FdbEntry>;
 
-    /// Writes `entry` over the entry of `key`, whose port and flags are the same: one store. Nothing if it has gone.
+    /// Writes `entry` over the entry of `key`, which has the same port and flags: one store. Does nothing if the entry has
+    /// been removed.
     fn refresh(&mut self, key: FdbKey, entry: FdbEntry);
 
     /// Runs [`place`] with exclusive use of the table.
     fn learn(&mut self, source: LearnedSource, now: Time) -> Learned;
 
-    /// After what time an entry that is not heard from ages.
+    /// The time without frames from its address after which an entry ages out.
     fn ageing(&self) -> Duration;
 }
 
-/// What the rules ask of a table that one thread has for itself.
+/// The access to a table that the rules need while one thread has exclusive use of it.
 pub trait FdbWriter {
     /// The entry of a key, aged or not.
     fn find(&self, key: FdbKey) -> Option<FdbEntry>;
@@ -212,10 +213,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether the port may have one more dynamic entry. With a limit of its own up to that. Without one as long as it
-    /// has fewer than are free, which is the dynamic threshold of Choudhury and Hahne (1998) for memory that the
-    /// ports of a switch share: one port alone gets half of the table, and however many addresses it shows, the other
-    /// half is left to the others, among whom the same rule divides it.
+    /// Whether the port may have one more dynamic entry. A port with a limit may have entries up to that limit. A port
+    /// without one may have fewer entries than are free: the dynamic threshold of Choudhury and Hahne (1998) for memory
+    /// that the ports of a switch share. One port alone gets half of the table at most; the other half remains for the
+    /// other ports, among which the same rule divides it.
     #[inline]
     pub const fn admit(self, limit: Option<u32>) -> bool {
         let free = self.capacity.saturating_sub(self.dynamic);
@@ -227,7 +228,7 @@ impl Counts {
 }
 
 /// The learning process: the source address of a frame that a port in the state Learning or Forwarding received is
-/// behind that port. Called for each such frame. `true`, and nothing but loads, for an address that is known.
+/// behind that port. Called for each such frame. A known address costs loads only, and a store when its stamp has changed.
 #[inline]
 pub fn learn(table: &mut impl Fdb, source: LearnedSource, now: Time) -> Learned {
     match table.look_up(source.key) {
@@ -244,7 +245,7 @@ pub fn learn(table: &mut impl Fdb, source: LearnedSource, now: Time) -> Learned 
     }
 }
 
-/// What is done, with exclusive use of the table, with a source whose address has no entry or is behind another port.
+/// Learns a source address that has no entry, or an entry with another port; the caller has exclusive use of the table.
 pub fn place(table: &mut impl FdbWriter, source: LearnedSource, now: Time) -> Learned {
     let LearnedSource { key, port, limit } = source;
     let found = table.find(key);
@@ -267,7 +268,7 @@ pub fn place(table: &mut impl FdbWriter, source: LearnedSource, now: Time) -> Le
 }
 
 impl Counts {
-    /// The same for an address that moves to the port: it has a place in the table already.
+    /// As [`Counts::admit`], for an address that moves to the port: it has an entry in the table already.
     const fn admit_move(self, moves: bool, limit: Option<u32>) -> bool {
         let dynamic = if moves { self.dynamic.saturating_sub(1) } else { self.dynamic };
         Counts { dynamic, ..self }.admit(limit)

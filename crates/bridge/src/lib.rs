@@ -1,5 +1,5 @@
-//! The rules of an Ethernet bridge (IEEE 802.1D-2004, 802.1Q), as values and pure functions: what becomes of a frame,
-//! what is learned, what state spanning tree puts a port in.
+//! The rules of an Ethernet bridge (IEEE 802.1D-2004, 802.1Q), as values and pure functions: the decision about a frame,
+//! the learning process, and the state into which spanning tree puts a port.
 //!
 //! | file | owns |
 //! |---|---|
@@ -7,40 +7,40 @@
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
 //! | `vlan.rs` | [`Vlans`]; [`TagAction`]: what is done to a frame's tag |
-//! | `fdb.rs` | [`FdbKey`], [`FdbEntry`], what the rules ask of a table ([`Fdb`], [`FdbWriter`]), the rule of learning |
+//! | `fdb.rs` | [`FdbKey`], [`FdbEntry`], the access to a table that the rules need ([`Fdb`], [`FdbWriter`]), the rule of learning |
 //! | `table.rs` | [`FdbTable`]: the forwarding database of one thread |
-//! | `storm.rs` | [`Storm`]: how much is flooded of what a port receives |
+//! | `storm.rs` | [`Storm`]: rate limits on the frames that a port floods |
 //! | `stp.rs`, `stp/` | [`Stp`]: spanning tree, STP and RSTP |
 //! | `bridge.rs` | [`Bridge`]: all of it for one thread, or behind one lock |
 //!
-//! # Why it is cut this way
+//! # How the state is divided
 //!
-//! No lock, atomic, thread or clock is named here; time is an argument. Exclusion is `switch`'s, and there are to be
-//! three kinds over these rules: one lock (`generic`), readers in a pserialize-like section (`mpsafe`), caches for each
-//! worker (`rcu`). They differ in who may write what at the same time, so what a frame reads and writes is cut by that:
+//! No lock, atomic, thread or clock is named here; time is an argument. The crate `switch` provides exclusion, and is to
+//! provide three kinds of it over these rules: one lock (`generic`), readers in a pserialize-like section (`mpsafe`), caches
+//! for each worker (`rcu`). The kinds differ in which threads may write at the same time. The state that a frame reads
+//! and writes is divided accordingly:
 //!
-//! * **[`Members`] is read by each frame and written by none.** It can be changed in place under one lock, or replaced
-//!   as a whole and the old one given back after a grace period: [`forward`] takes it by `&`. The sets by which it floods
-//!   are derived when it changes.
-//! * **A table is asked, by [`Fdb`], for what a thread may do at once**: look up; note a hit, which is a store of one word
-//!   to an entry that is there (the paper's update without a lock); and, rarely, learn with exclusive use. That last is
-//!   [`Fdb::learn`], where an implementation takes its mutex, or sends a message, and runs [`place`], which looks
-//!   again, counts and inserts, by [`FdbWriter`]. So the rules (what moves, what is sticky, who may have how many
-//!   entries) are written once, and an implementation has no rule in it.
+//! * **[`Members`] is read for each frame and written for none.** [`forward`] takes it by `&`, so it can be changed in
+//!   place under one lock, or replaced as a whole, with the old one freed after a grace period. The port sets for
+//!   flooding are computed when it changes.
+//! * **[`Fdb`] is the access to the table that threads may have concurrently**: look up an entry; record a hit, which is a
+//!   store of one word to an existing entry (the paper's update without a lock); and, rarely, learn. [`Fdb::learn`]
+//!   obtains exclusive use, by a mutex or by a message to another thread, and runs [`place`] over [`FdbWriter`]: look
+//!   up again, count, insert. So the rules (which entries move, which are sticky, how many entries a port may have) are
+//!   written once, and an implementation contains none of them.
 //! * **An [`FdbEntry`] is one word**, so that a reader without a lock never sees a port with another entry's flags; a table
-//!   for concurrent readers keeps it in an atomic. [`FdbTable`], for one thread, keeps it in a slot of open addressing;
-//!   its entries move, so it is not for concurrent readers. Theirs has entries that stay, unlinked together and given
-//!   back after one grace period: memory is the implementation's business, and nothing here holds a reference to an
-//!   entry.
-//! * **[`Storm`] belongs to whoever polls a port's queue**, and needs no exclusion.
+//!   for concurrent readers keeps it in an atomic. [`FdbTable`], for one thread, keeps it in a slot of open addressing.
+//!   Its entries move, so it does not suit concurrent readers; a table for those has entries that do not move, and
+//!   frees them a grace period after they were unlinked. Nothing here holds a reference to an entry.
+//! * **[`Storm`] belongs to the thread that polls the port's queue**, and needs no exclusion.
 //!
 //! # What a frame costs
-//! Between known stations two look-ups and the comparison of some fields. No allocation, no scan of ports; a flood costs
-//! some instructions for each 64 ports and a look at each port that the frame leaves by.
+//! Between known stations: two look-ups and the comparison of some fields. No allocation and no scan of the ports; a flood
+//! costs some instructions for each 64 ports, and a test of each port by which the frame leaves.
 //!
 //! # What may never happen
-//! A frame to 01-80-C2-00-00-0X is forwarded. A frame is dropped because the table is full. A frame is dropped without a
-//! reason. A port that spanning tree has not put into Forwarding forwards.
+//! Forwarding of a frame to 01-80-C2-00-00-0X, or by a port that spanning tree has not put into the state Forwarding. A
+//! frame that is dropped because the table is full, or without a counted reason.
 
 #![forbid(unsafe_code)]
 

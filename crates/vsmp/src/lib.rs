@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `machine.rs` | [`Machine`]: the run loop, and what a thread may ask of the machine |
 //! | `state.rs` | the state of a running machine: CPUs, threads, clocks, events |
-//! | `scheduling.rs` | who runs where: run queue, priorities, time slices, sleepers |
+//! | `scheduling.rs` | the scheduler: run queue, priorities, time slices, sleepers |
 //! | `order.rs` | [`Order`]: which CPU goes next; by time, or at random to find bugs |
 //! | `coroutine.rs` | the threads' stacks, and the switch |
 //! | `memory/` | addresses ([`Arena`]), directory, caches |

@@ -78,7 +78,7 @@ impl Machine {
         Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1 }
     }
 
-    /// Lets another order choose who goes on.
+    /// Has another order choose the thread that runs next.
     pub fn order(mut self, order: impl Order + 'static) -> Machine {
         self.order = Box::new(order);
         self
