@@ -40,6 +40,22 @@ pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
     fn torn_update() -> bool {
         false
     }
+    /// Not a fault: what the platform knows of a thread, where the one below it knows nothing.
+    fn runs(_thread: usize) -> Option<bool> {
+        None
+    }
+    /// Not a fault: sees what the platform is told.
+    fn sees(_told: Told) {}
+}
+
+/// What a platform is told by a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    Relax,
+    Sleep,
+    Wake,
+    Lend { to: usize },
+    Repay,
 }
 
 macro_rules! faults {
@@ -208,16 +224,19 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         let me = (std::ptr::from_ref(atom).addr(), P::thread_index());
         let is_blind = F::blind_sleep().is_some_and(|beginning| is_named(me.1, beginning));
         let expected = if is_blind { atom.0.load(SeqCst) } else { expected };
+        F::sees(Told::Sleep);
         ASLEEP.with_borrow_mut(|asleep| asleep.push(me));
         P::futex_wait(&atom.0, expected, timeout);
         ASLEEP.with_borrow_mut(|asleep| asleep.retain(|sleeper| *sleeper != me));
     }
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
+        F::sees(Told::Wake);
         if !leaves_out::<P, F>(std::ptr::from_ref(atom).addr()) {
             P::futex_wake(&atom.0, n);
         }
     }
     fn relax(spins: u32) {
+        F::sees(Told::Relax);
         WAITS.fetch_add(1, Relaxed);
         P::relax(spins);
     }
@@ -226,7 +245,15 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         P::yield_now();
     }
     fn runs(thread: usize) -> Option<bool> {
-        if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread) }
+        if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread).or_else(|| F::runs(thread)) }
+    }
+    fn lend(thread: usize) {
+        F::sees(Told::Lend { to: thread });
+        P::lend(thread);
+    }
+    fn repay() {
+        F::sees(Told::Repay);
+        P::repay();
     }
     fn fence(order: Ordering) {
         if !F::no_fence() {
