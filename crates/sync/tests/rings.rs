@@ -167,3 +167,61 @@ fn mpsc_keeps_each_producers_order_and_loses_nothing() {
 fn a_ring_of_nothing_is_refused() {
     drop(spsc::channel::<u8, Real>(0));
 }
+
+/// Each half says what the ring holds and whether the other half is still there.
+#[test]
+fn each_half_of_an_spsc_knows_the_ring() {
+    let (mut producer, mut consumer) = spsc::channel::<u32, Real>(5);
+    assert_eq!((producer.capacity(), consumer.capacity()), (8, 8));
+    for held in 0..8 {
+        assert_eq!((producer.len_hint(), consumer.len_hint(), producer.free()), (held, held, 8 - held));
+        assert_eq!(consumer.is_empty(), held == 0);
+        producer.push(1).expect("there is room");
+    }
+    assert_eq!((producer.len_hint(), producer.free()), (8, 0));
+    assert!(!producer.is_abandoned() && !consumer.is_abandoned());
+    drop(producer);
+    assert!(consumer.is_abandoned());
+    assert_eq!(consumer.pop(), Some(1), "what was pushed can still be popped");
+    let (producer, consumer) = spsc::channel::<u32, Real>(5);
+    drop(consumer);
+    assert!(producer.is_abandoned());
+}
+
+#[test]
+fn the_receiver_of_an_mpsc_knows_the_queue() {
+    let (sender, mut receiver) = Mpsc::<u32>::channel(4);
+    assert!(receiver.is_empty() && !receiver.is_abandoned());
+    let second = sender.clone();
+    for value in 0..3 {
+        assert_eq!(receiver.len_hint(), value as usize);
+        sender.push(value).expect("there is room");
+        assert!(!receiver.is_empty());
+    }
+    let mut out = vec![99];
+    assert_eq!(receiver.pop_batch(&mut out, 2), 2);
+    assert_eq!(receiver.pop_batch(&mut out, 2), 1);
+    assert_eq!(receiver.pop_batch(&mut out, 2), 0);
+    assert_eq!(out, [99, 0, 1, 2]);
+    assert!(receiver.is_empty() && receiver.len_hint() == 0);
+    drop(sender);
+    assert!(!receiver.is_abandoned(), "one sender is left");
+    second.push(7).expect("there is room");
+    drop(second);
+    assert!(receiver.is_abandoned());
+    assert_eq!(receiver.pop(), Some(7), "what was pushed can still be popped");
+}
+
+#[test]
+fn a_queue_is_empty_until_a_value_is_in_it() {
+    let queue = Mpsc::<u32>::new(2);
+    for _ in 0..5 {
+        assert!(queue.is_empty());
+        queue.push(1).expect("there is room");
+        assert!(!queue.is_empty());
+        queue.push(2).expect("there is room");
+        assert_eq!(queue.len_hint(), 2);
+        assert!(queue.push(3).is_err());
+        assert_eq!((queue.pop(), queue.is_empty(), queue.pop()), (Some(1), false, Some(2)));
+    }
+}
