@@ -214,10 +214,12 @@ async fn serve(network: &Network, offer: &Offer, args: &ServiceArgs, totals: &Ar
         }
     };
     let ending = tokio::select! {
+        // A report that was requested before the end is printed, however late both are noticed.
+        biased;
+        () = report => Ending::Signal,
         () = stop.wait() => Ending::Signal,
         () = network.gone.notified() => Ending::DeviceGone,
         () = accepting.run(&mut tasks) => Ending::Signal,
-        () = report => Ending::Signal,
     };
     drop(quit);
     if ending == Ending::Signal {

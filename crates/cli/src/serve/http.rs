@@ -28,7 +28,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 
-use self::body::{Body, SharedPieces};
+use self::body::{Body, PieceLimit, SharedPieces};
 use self::directory::Directory;
 use self::wire::HttpStream;
 use super::totals::Totals;
@@ -42,6 +42,7 @@ pub struct Site {
     upload: Option<Directory>,
     verbose: bool,
     totals: Arc<Totals>,
+    pieces: Arc<PieceLimit>,
 }
 
 impl Site {
@@ -52,14 +53,14 @@ impl Site {
     pub fn open(root: &Path, upload: Option<&Path>, verbose: bool, totals: Arc<Totals>) -> Result<Site, Failure> {
         let root = Directory::open(root)?;
         let upload = upload.map(Directory::open).transpose()?;
-        Ok(Site { root, upload, verbose, totals })
+        Ok(Site { root, upload, verbose, totals, pieces: PieceLimit::of_process() })
     }
 }
 
 /// Serves one connection until the client ends, fails, or the service is `quitting`: then the present response is
 /// finished first.
 pub async fn connection(stream: TcpStream, site: Arc<Site>, mut quitting: watch::Receiver<()>) {
-    let pieces = SharedPieces::default();
+    let pieces = SharedPieces::new(&site.pieces);
     let totals = site.totals.clone();
     let service = {
         let pieces = pieces.clone();

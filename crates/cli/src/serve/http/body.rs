@@ -1,39 +1,110 @@
 //! The content of a response: text in memory, or a file read piece by piece into memory that the stack can share.
+//!
+//! The stack limits the memory of its buffers, and a piece counts there only with the part that waits to be sent. So
+//! this file limits its pieces itself: the more connections have some, the shorter they are ([`PieceLimit`]). A failed
+//! allocation would end the process with all its connections.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Frame, SizeHint};
+use sync::{Platform, Real};
 
-/// Bytes of a file that are read at a time: enough to keep a connection busy while the next piece is read, little
-/// enough for many connections.
+/// Bytes of a file that are read at a time if memory allows: enough to keep a connection busy while the next piece is
+/// read.
 const PIECE: u64 = 256 << 10;
+/// Bytes that are read at a time in any case.
+const LEAST_PIECE: u64 = 4 << 10;
+/// Pieces of one connection that the stack's account omits at most: one that the connection has not taken completely,
+/// one that is not acknowledged completely, and one being read.
+const PIECES: u64 = 3;
+/// The first connections share this part of the memory that the process may use.
+const SHARE: u64 = 16;
 /// Pieces shorter than this are copied: sharing costs as much as copying some kilobytes.
 const SHARED_LEAST: usize = 8 << 10;
 
 /// The content of a response.
 pub type Body = Either<Full<Bytes>, FileBody>;
 
+/// How long a piece may be, for all connections of a service.
+///
+/// With n connections a new piece has a share of 1/n, so all pieces that n connections hold, each read when there were
+/// fewer of them, take about (1 + ln n) times the memory that the first of them had, and [`LEAST_PIECE`]s.
+#[derive(Debug)]
+pub struct PieceLimit {
+    memory: u64,
+    /// Connections that have read a piece.
+    connections: AtomicU64,
+}
+
+impl PieceLimit {
+    /// For the memory that this process may use.
+    pub fn of_process() -> Arc<PieceLimit> {
+        PieceLimit::new(Real::memory().unwrap_or(u64::MAX))
+    }
+
+    /// For a process with so many bytes of memory.
+    fn new(memory: u64) -> Arc<PieceLimit> {
+        Arc::new(PieceLimit { memory, connections: AtomicU64::new(0) })
+    }
+
+    fn length(&self) -> u64 {
+        let connections = self.connections.load(Ordering::Relaxed).max(1);
+        (self.memory / SHARE / PIECES / connections).clamp(LEAST_PIECE, PIECE)
+    }
+}
+
 /// Pieces of files on their way through hyper to the connection, oldest first.
 ///
 /// hyper passes on bytes, not their owner. The connection finds the owner here by the address of the bytes, which is
 /// unique as long as the piece is in the list.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SharedPieces {
-    pieces: Arc<Mutex<VecDeque<Arc<[u8]>>>>,
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pieces: Mutex<VecDeque<Arc<[u8]>>>,
+    limit: Arc<PieceLimit>,
+    /// The connection is among those that `limit` counts.
+    counted: AtomicBool,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if *self.counted.get_mut() {
+            self.limit.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl SharedPieces {
+    /// For one connection.
+    pub fn new(limit: &Arc<PieceLimit>) -> SharedPieces {
+        let counted = AtomicBool::new(false);
+        SharedPieces { inner: Arc::new(Inner { pieces: Mutex::default(), limit: limit.clone(), counted }) }
+    }
+
     fn pieces(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<[u8]>>> {
         // The data under this lock is always consistent.
-        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the next piece may be.
+    fn length(&self) -> u64 {
+        if !self.inner.counted.swap(true, Ordering::Relaxed) {
+            self.inner.limit.connections.fetch_add(1, Ordering::Relaxed);
+        }
+        self.inner.limit.length()
     }
 
     fn push(&self, piece: Arc<[u8]>) {
@@ -75,7 +146,7 @@ impl FileBody {
     }
 
     fn read(&mut self) -> io::Result<Bytes> {
-        let length = (self.end - self.at).min(PIECE) as usize;
+        let length = (self.end - self.at).min(self.pieces.length()) as usize;
         // Allocated in place: a vector would have to be copied into shared memory.
         let mut piece: Arc<[u8]> = std::iter::repeat_n(0, length).collect();
         let bytes =
@@ -113,9 +184,34 @@ impl hyper::body::Body for FileBody {
 mod tests {
     use super::*;
 
+    /// Of one connection, in a process with so many bytes of memory.
+    fn pieces(memory: u64) -> SharedPieces {
+        SharedPieces::new(&PieceLimit::new(memory))
+    }
+
+    /// Each of many connections has as many pieces as a slow reader can pin.
+    #[test]
+    fn pieces_of_many_connections_take_a_part_of_the_memory() {
+        const MEMORY: u64 = 128 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4 * PIECE).unwrap();
+        let limit = PieceLimit::new(MEMORY);
+        let mut taken = 0;
+        let mut bodies = Vec::new();
+        for connection in 0..1500 {
+            let mut body = FileBody::new(file.try_clone().unwrap(), 0, 4 * PIECE, SharedPieces::new(&limit));
+            taken += (0..PIECES).map(|_| body.read().unwrap().len() as u64).sum::<u64>();
+            assert!(taken <= MEMORY / 2, "{taken} bytes for {connection} connections");
+            bodies.push(body);
+        }
+        assert_eq!(limit.length(), LEAST_PIECE);
+        drop(bodies);
+        assert_eq!(limit.length(), PIECE, "who has gone has no share");
+    }
+
     #[test]
     fn a_piece_is_found_by_any_part_of_it_until_its_end_was_sent() {
-        let pieces = SharedPieces::default();
+        let pieces = pieces(u64::MAX);
         let (first, second): (Arc<[u8]>, Arc<[u8]>) = ([1; 100].into(), [2; 50].into());
         pieces.push(first.clone());
         pieces.push(second.clone());
@@ -133,7 +229,7 @@ mod tests {
     fn a_file_that_shrinks_is_an_error_and_not_a_short_response() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10).unwrap();
-        let mut body = FileBody::new(file, 0, 11, SharedPieces::default());
+        let mut body = FileBody::new(file, 0, 11, pieces(u64::MAX));
         assert_eq!(body.read().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
 
@@ -142,7 +238,7 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let content: Vec<u8> = (0..PIECE as u32 * 2).map(|n| n as u8).collect();
         file.write_all_at(&content, 0).unwrap();
-        let mut body = FileBody::new(file, 5, PIECE + 105, SharedPieces::default());
+        let mut body = FileBody::new(file, 5, PIECE + 105, pieces(u64::MAX));
         assert_eq!(body.read().unwrap(), content[5..PIECE as usize + 5]);
         assert_eq!(body.read().unwrap(), content[PIECE as usize + 5..PIECE as usize + 105]);
         assert!(hyper::body::Body::is_end_stream(&body));

@@ -163,6 +163,7 @@ fn content_type(path: &[u8]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::body::PieceLimit;
     use super::*;
 
     fn site() -> (tempfile::TempDir, Directory) {
@@ -180,7 +181,7 @@ mod tests {
         if let Some(range) = range {
             request.headers_mut().insert(hyper::header::RANGE, range.parse().unwrap());
         }
-        respond(root, &request, &SharedPieces::default())
+        respond(root, &request, &SharedPieces::new(&PieceLimit::of_process()))
     }
 
     fn header(response: &Response<Body>, name: hyper::header::HeaderName) -> &str {
