@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::*};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use sync::{ClaimLock, Claimed, LockClass, LockKind, NotOwner, PerThread, Platform, Real, ThreadOwned, Writers};
+use sync::{ClaimLock, Claimed, LockClass, LockKind, NotOwner, PerThread, Platform, Qsbr, Real, ThreadOwned, Writers};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
 
@@ -46,6 +46,30 @@ fn the_owner_borrows_and_nobody_else() {
         scope.spawn(|| assert!(cell.borrow_mine().is_none(), "another thread's"));
     });
     assert_eq!(cell.borrow_mine().map(|inside| *inside), Some(2));
+}
+
+/// A grace period needs one report of each reader after its beginning, and no second one.
+#[test]
+fn a_grace_period_ends_with_the_first_report_of_each_reader() {
+    let domain: Arc<Qsbr> = Qsbr::new();
+    let ended = AtomicUsize::new(0);
+    let mut reader = domain.reader();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            domain.synchronize();
+            ended.fetch_add(1, Release);
+        });
+        while ended.load(Acquire) == 0 {
+            // Nobody begins another grace period, whose number a later report would have.
+            reader.quiescent();
+            thread::yield_now();
+        }
+    });
+    let alone = catch_unwind(AssertUnwindSafe(|| domain.synchronize()));
+    assert!(alone.is_err(), "a thread does not wait for its own reader");
+    reader.offline(|| domain.synchronize());
+    drop(reader);
+    domain.synchronize();
 }
 
 #[test]
@@ -164,8 +188,9 @@ fn every_index_has_a_slot_of_its_own() {
 fn threads_without_an_index_share_a_slot_and_know_it() {
     let counts: PerThread<Writers> = PerThread::new(|writers| writers);
     assert!(std::ptr::eq(counts.slot(usize::MAX - 1), counts.slot(PerThread::<Writers>::LIMIT)));
-    assert_eq!(*counts.slot(PerThread::<Writers>::LIMIT), Writers::Many);
     assert_eq!(*counts.slot(usize::MAX), Writers::Many);
+    let counts: PerThread<Writers> = PerThread::new(|writers| writers);
+    assert_eq!(*counts.slot(PerThread::<Writers>::LIMIT), Writers::Many, "the first that has none of its own");
     assert_eq!(counts.iter().count(), 1);
 }
 

@@ -199,6 +199,7 @@ fn shares() {
 #[test]
 fn index_stack() {
     holds(models::a_place_has_one_holder::<Loom>);
+    holds(models::a_number_that_comes_back_is_not_taken_for_the_old_one::<Loom>);
     fails(RACE, models::a_place_has_one_holder::<Weak>);
 }
 

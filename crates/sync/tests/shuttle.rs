@@ -109,6 +109,7 @@ fn counts_and_places() {
     holds(models::the_last_holder_frees::<Shuttle>);
     holds(models::a_unique_holder_may_write::<Shuttle>);
     holds(models::a_place_has_one_holder::<Shuttle>);
+    holds(models::a_number_that_comes_back_is_not_taken_for_the_old_one::<Shuttle>);
     holds(models::a_closed_thing_is_freed_once::<Shuttle>);
     fails(models::the_last_holder_frees::<Torn>);
     fails(models::a_closed_thing_is_freed_once::<Torn>);

@@ -119,6 +119,22 @@ fn whatever_an_owner_leaves_is_used_again() {
     }
 }
 
+/// A whole run may be all that an owner has left.
+#[test]
+fn a_run_that_an_owner_has_in_reserve_is_used_again() {
+    let slab = slab::<u64>();
+    let mut owner = slab.owner();
+    let keys: Vec<Key> = (0..=RUN).map(|n| owner.insert(n.into())).collect();
+    assert!(keys.iter().all(|key| owner.free(key.slot)));
+    let taken: Vec<Key> = (0..RUN).map(|n| owner.insert(n.into())).collect();
+    let before = slab.footprint();
+    drop(owner);
+    let mut next = slab.owner();
+    let others: Vec<Key> = (0..RUN).map(|n| next.insert(n.into())).collect();
+    assert_eq!(slab.footprint(), before, "two runs are in two chunks");
+    assert!(taken.iter().all(|key| others.iter().all(|other| other.slot != key.slot)));
+}
+
 #[test]
 fn an_owner_reaches_its_own_values_only() {
     let slab = slab::<u64>();

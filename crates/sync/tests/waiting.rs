@@ -114,6 +114,12 @@ fn a_silent_doorbell_keeps_the_protocol() {
 }
 
 #[test]
+fn a_thread_has_the_name_that_it_was_given() {
+    let body = || assert_eq!(Real::thread_name(), "worker-7");
+    Real::join(Real::spawn("worker-7", None, ThreadClass::Application, body)).expect("it has");
+}
+
+#[test]
 fn the_clock_rises_and_numbers_differ() {
     let before = Real::now();
     let numbers: std::collections::HashSet<u64> = (0..100).map(|_| Real::random()).collect();

@@ -78,9 +78,11 @@ fn frames_that_are_not_for_us_end_in_a_reason() {
 
 #[test]
 fn malformed_ipv4_ends_in_a_reason() {
-    let mutants: [(&str, Mutation, DropReason); 24] = [
+    let mutants: [(&str, Mutation, DropReason); 26] = [
         ("nothing", |f| f.truncate(L3), DropReason::IpTruncated),
         ("half a header", |f| f.truncate(L3 + 10), DropReason::IpTruncated),
+        ("one byte less than a header", |f| f.truncate(L3 + 19), DropReason::IpTruncated),
+        ("a header that announces more", |f| f.truncate(L3 + 20), DropReason::IpBadLength),
         ("version 5", |f| f[L3] = 0x55, DropReason::IpBadVersion),
         ("version 6 in an IPv4 frame", |f| f[L3] = 0x65, DropReason::IpBadVersion),
         ("header of four words", |f| f[L3] = 0x44, DropReason::Ipv4BadHeader),
@@ -150,9 +152,11 @@ fn malformed_ipv4_options_end_in_a_reason() {
 
 #[test]
 fn malformed_ipv6_ends_in_a_reason() {
-    let mutants: [(&str, Mutation, DropReason); 15] = [
+    let mutants: [(&str, Mutation, DropReason); 17] = [
         ("nothing", |f| f.truncate(L3), DropReason::IpTruncated),
-        ("half a header", |f| f.truncate(L3 + 39), DropReason::IpTruncated),
+        ("half a header", |f| f.truncate(L3 + 20), DropReason::IpTruncated),
+        ("one byte less than a header", |f| f.truncate(L3 + 39), DropReason::IpTruncated),
+        ("a header that announces more", |f| f.truncate(L3 + 40), DropReason::IpBadLength),
         ("version 4 in an IPv6 frame", |f| f[L3] = 0x40, DropReason::IpBadVersion),
         ("payload beyond the frame", |f| f[L3 + 5] += 1, DropReason::IpBadLength),
         ("LAND", |f| f[L3 + 8..L3 + 24].copy_from_slice(&OURS6.octets()), DropReason::IpMartianSource),

@@ -316,6 +316,27 @@ pub fn a_place_has_one_holder<P: Platform>() {
     assert_eq!(shared.1.iter().map(Shared::get).sum::<usize>(), 3);
 }
 
+/// A thread has read the top number and the one below; before it takes the top, another thread takes both and returns
+/// the top alone.
+pub fn a_number_that_comes_back_is_not_taken_for_the_old_one<P: Platform>() {
+    let free = Arc::new(IndexStack::<P>::new(2));
+    free.push(0);
+    free.push(1);
+    let kept = Arc::new(Shared::<P, Option<u32>>(P::Cell::new(None)));
+    let theirs = (free.clone(), kept.clone());
+    let thread = P::spawn("other", None, ThreadClass::Application, move || {
+        let (free, kept) = theirs;
+        let (top, below) = (free.pop(), free.pop());
+        top.into_iter().for_each(|top| free.push(top));
+        kept.set(below);
+    });
+    let mine = free.pop();
+    join::<P>(thread);
+    let mut all: Vec<u32> = mine.into_iter().chain(kept.get()).chain(std::iter::from_fn(|| free.pop())).collect();
+    all.sort_unstable();
+    assert_eq!(all, [0, 1], "a number was lost or came twice");
+}
+
 /// Uses and a closing thread: the last to end frees, once, and no use begins afterwards.
 pub fn a_closed_thing_is_freed_once<P: Platform>() {
     let shared = Arc::new((UseCount::<P>::closed(), Shared::<P, usize>(P::Cell::new(7)), P::AtomicUsize::new(0)));

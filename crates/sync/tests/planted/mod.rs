@@ -200,7 +200,7 @@ fn leaves_out<P: Platform, F: Fault>(atom: usize) -> bool {
 }
 
 impl<P: Platform, F: Fault> Platform for Planted<P, F> {
-    sync::forward_platform!(P: cells join now random thread priority profile held);
+    sync::forward_platform!(P: cells join now random thread profile held);
 
     type AtomicU32 = Word<P::AtomicU32, P, F>;
     type AtomicU64 = Word<P::AtomicU64, P, F>;
