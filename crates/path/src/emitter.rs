@@ -62,15 +62,15 @@ pub trait Consume<P: Platform, W>: Send {
 
 impl<P: Platform, W> Ports<P, W> {
     /// Notifies the receivers of frames given to devices. Calls `waiting` for each transmit queue in which a sender or
-    /// frame waits for room, since no event signals room: with its index, and whether it has mail for the thread that
-    /// has claimed it. The caller holds no guard.
+    /// frame waits for room, since no event signals room: with its number, and whether it has mail for the thread
+    /// that has claimed it. The caller holds no guard.
     #[inline]
     pub fn notify(&self, dirty: &mut Dirty, mut waiting: impl FnMut(usize, bool)) {
         while let Some((number, receivers)) = dirty.next_queue() {
-            let Some((index, queue)) = self.transmit_queue(number) else { continue };
+            let Some(queue) = self.transmit_queue(number) else { continue };
             queue.notify(receivers);
             if queue.may_have_waiters() {
-                waiting(index, queue.has_mail());
+                waiting(number, queue.has_mail());
             }
         }
         dirty.finish();

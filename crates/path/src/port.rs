@@ -114,12 +114,17 @@ impl<P: Platform, W> Ports<P, W> {
         self.ports.iter().flat_map(|port| &port.queues)
     }
 
-    /// The transmit queue of this number, and its index in its port.
+    /// The port of the transmit queue of this number, and the queue's index there.
     #[inline]
-    pub fn transmit_queue(&self, number: usize) -> Option<(usize, &TransmitQueue<P, W>)> {
-        let (port, index) = *self.places.get(number)?;
-        let index = index as usize;
-        Some((index, self.ports.get(port as usize)?.queues.get(index)?))
+    pub fn place_of(&self, number: usize) -> Option<(usize, usize)> {
+        self.places.get(number).map(|(port, index)| (*port as usize, *index as usize))
+    }
+
+    /// The transmit queue of this number.
+    #[inline]
+    pub fn transmit_queue(&self, number: usize) -> Option<&TransmitQueue<P, W>> {
+        let (port, index) = self.place_of(number)?;
+        self.ports.get(port)?.queues.get(index)
     }
 
     /// Chooses the port that carries the flows of this hash among those that are up, always the same one, so that no

@@ -6,6 +6,7 @@
 
 use pktbuf::PktBuf;
 use sync::{Object, Platform, Step};
+use tcp::TcpEvent;
 
 use crate::call::{Call, Reply};
 use crate::handoff::CellMessage;
@@ -30,20 +31,23 @@ pub fn batch<P: Platform>() {
     }
 }
 
-/// A frame is received.
+/// Least bytes of headers in a frame with a segment.
+const HEADERS: usize = 40;
+
+/// A frame is received. A super-segment counts as the frames that its device has joined.
 #[inline(always)]
 pub fn frame<P: Platform>(frame: &PktBuf) {
     if P::CHARGED {
-        P::work(Step::Frame, 1);
+        P::work(Step::Frame, parts(frame.len().saturating_sub(HEADERS), frame));
         touch::<P, _>(Object::Buffer, frame.split_at(frame.len().min(HEADERS_READ)).0, false);
     }
 }
 
 /// An event runs on a connection; `state` is all that it may change.
 #[inline(always)]
-pub fn event<P: Platform, C>(state: &C, socket: &TcpSocket<P>) {
+pub fn event<P: Platform, C, E: TcpEvent>(state: &C, socket: &TcpSocket<P>, event: &E) {
     if P::CHARGED {
-        P::work(Step::Event, 1);
+        P::work(Step::Event, event.segments());
         touch::<P, _>(Object::Connection, state, true);
         touch::<P, _>(Object::Socket, socket, true);
     }
@@ -65,7 +69,11 @@ pub fn emit<P: Platform>(segments: &[PktBuf]) {
 
 /// How many segments a device makes of one.
 fn on_the_wire(segment: &PktBuf) -> usize {
-    let data = segment.len().saturating_sub(wire::tcp::header_len(segment));
+    parts(segment.len().saturating_sub(wire::tcp::header_len(segment)), segment)
+}
+
+/// The number of segments with these bytes of data in a buffer.
+fn parts(data: usize, segment: &PktBuf) -> usize {
     match usize::from(segment.meta().segment_size) {
         0 => 1,
         size => data.div_ceil(size).max(1),

@@ -79,6 +79,7 @@ pub use control::SetKnobError;
 pub use ip::autoconf::AddressEvent;
 pub use ip::interface::AddressError;
 pub use ip::{Cidr, ParseCidrError, ParseRouteError, Route, RouteAttributes, RouteName};
+pub use links::DriverLayout;
 pub use rx::Driver;
 
 pub use stack::{

@@ -6,6 +6,7 @@
 //! receive thread takes a lock here, and nothing sends: that is in [`tx`](crate::tx).
 
 use std::net::IpAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ip::InterfaceView;
@@ -16,6 +17,31 @@ use crate::alarm::{Alarms, ROOM_NAP};
 use crate::clock::BatchClock;
 use crate::interface::{Ports, StackInterface};
 
+/// How the receive queues of the devices are divided among drivers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DriverLayout {
+    /// Driver `n` serves queue pair `n` of every device: a thread for each CPU, whatever devices there are.
+    #[default]
+    PerIndex,
+    /// A driver for each device, which serves all its queue pairs: an interrupt thread for each card, as in Willmann,
+    /// Rixner and Cox (2006).
+    PerDevice,
+    /// A driver for each queue pair of each device: an interrupt vector for each queue.
+    PerQueue,
+}
+
+impl DriverLayout {
+    /// The driver of a queue pair, by the number of its device, its index there, and its number among those of all
+    /// devices.
+    pub(crate) fn driver(self, port: usize, index: usize, number: usize) -> usize {
+        match self {
+            DriverLayout::PerIndex => index,
+            DriverLayout::PerDevice => port,
+            DriverLayout::PerQueue => number,
+        }
+    }
+}
+
 /// See the head of the file.
 pub struct Links<P: Platform> {
     clock: BatchClock<P>,
@@ -25,6 +51,8 @@ pub struct Links<P: Platform> {
     ports: Ports<P>,
     /// By port.
     interface_of: Box<[Option<usize>]>,
+    /// Which receive thread serves which queue of a device.
+    drivers: DriverLayout,
     /// The sleep of the receive threads.
     alarms: Arc<Alarms<P>>,
 }
@@ -34,12 +62,12 @@ impl<P: Platform> Links<P> {
     pub(crate) fn new(
         clock: BatchClock<P>,
         (interfaces, ports): (Vec<StackInterface<P>>, Ports<P>),
-        alarms: Arc<Alarms<P>>,
+        (drivers, alarms): (DriverLayout, Arc<Alarms<P>>),
     ) -> Self {
         let owner =
             |port| interfaces.iter().position(|interface: &StackInterface<P>| interface.ports().contains(&port));
         let interface_of = (0..ports.iter().len()).map(owner).collect();
-        Links { clock, interfaces, ports, interface_of, alarms }
+        Links { clock, interfaces, ports, interface_of, drivers, alarms }
     }
 
     /// Where `now` comes from, and the time of the current batch.
@@ -69,6 +97,26 @@ impl<P: Platform> Links<P> {
     #[inline]
     pub fn alarms(&self) -> &Alarms<P> {
         &self.alarms
+    }
+
+    /// The number of the receive thread that serves a queue of a port. Those of the loopback port have the numbers of
+    /// their receive threads.
+    #[inline]
+    pub(crate) fn driver_of(&self, port: usize, queue: usize) -> usize {
+        if port + 1 == self.ports.iter().len() {
+            return queue;
+        }
+        let number = || self.ports[port].queues()[queue].number();
+        match self.drivers {
+            DriverLayout::PerIndex => queue,
+            drivers => drivers.driver(port, queue, number()),
+        }
+    }
+
+    /// The queues of a port that a receive thread serves.
+    pub(crate) fn served(&self, driver: usize, port: usize) -> Range<usize> {
+        let mut queues = (0..self.ports[port].queues().len()).filter(|queue| self.driver_of(port, *queue) == driver);
+        queues.next().map_or(0..0, |first| first..queues.last().unwrap_or(first) + 1)
     }
 
     /// The interface over a port.
@@ -126,17 +174,19 @@ impl<P: Platform> Links<P> {
     /// Notifies the devices that were given frames. The caller holds no guard.
     #[inline]
     pub(crate) fn notify(&self, dirty: &mut Dirty) {
-        self.ports.notify(dirty, |index, mail| self.check_room(index, mail));
+        self.ports.notify(dirty, |number, mail| self.check_room(number, mail));
     }
 
-    /// The driver of this index must check for room in its queue, and may be asleep. With `mail`, the thread that has
-    /// claimed the queue must check, whichever driver it runs.
+    /// The driver of the transmit queue of this number must check for room in it, and may be asleep. With `mail`, the
+    /// thread that has claimed the queue must check, whichever driver it runs.
     #[cold]
     #[inline(never)]
-    fn check_room(&self, index: usize, mail: bool) {
+    fn check_room(&self, number: usize, mail: bool) {
         if mail {
             self.wake_drivers();
         }
-        self.alarms.due_at(index, (self.clock.now() + ROOM_NAP).as_nanos());
+        if let Some((port, queue)) = self.ports.place_of(number) {
+            self.alarms.due_at(self.driver_of(port, queue), (self.clock.now() + ROOM_NAP).as_nanos());
+        }
     }
 }

@@ -149,12 +149,13 @@ impl<P: Platform> Device for Loopback<P> {
 }
 
 /// Opens the port for this many drivers; its transmit queues are numbered from `first_queue`. The receiving halves go
-/// to the drivers of their index.
+/// to the drivers of their index. `lock_kind`: of the transmit queues.
 ///
 /// # Panics
 /// Never: the device was just made, and has its queues.
 pub fn open<P: Platform>(
     drivers: usize,
+    lock_kind: LockKind,
     rss_key: [u8; 40],
     first_queue: usize,
     alarms: &Arc<Alarms<P>>,
@@ -166,7 +167,7 @@ pub fn open<P: Platform>(
     let raised = (0..queues).map(|_| CachePadded::new(P::AtomicBool::new(false))).collect();
     let flags = Arc::new(AnnouncedQueues { raised, alarms: alarms.clone() });
     let mut device = Loopback { memory: mem::loopback::<P>(config), flags: flags.clone() };
-    let (port, queues) = Port::open(&mut device, LockKind::Blocking, first_queue).expect("a new device has its queues");
+    let (port, queues) = Port::open(&mut device, lock_kind, first_queue).expect("a new device has its queues");
     let receiver = |(index, queue)| LoopbackReceiver { queue, flags: flags.clone(), index };
     (port, queues.into_iter().enumerate().map(receiver).collect())
 }

@@ -1,7 +1,7 @@
 //! The receive path: from a device's queue to `post`, the one line where architectures differ.
 //!
-//! A driver belongs to one thread at a time and serves one queue pair of each device. It takes a batch of frames, has
-//! IP check them, classifies segments into flows and posts them; answers ARP, ND and ICMP by itself; then gives the
+//! A driver belongs to one thread at a time and serves one queue pair of each device, or as the stack is configured
+//! ([`DriverLayout`](crate::DriverLayout)). It takes a batch of frames, has IP check them, classifies segments into flows and posts them; answers ARP, ND and ICMP by itself; then gives the
 //! architecture its tick, and connections that ran out of device credit their turn. No stack lock is held here.
 //!
 //! This file has the path of a segment. In `rx/`: the loop of a receive thread (`serve.rs`), its sleep (`sleep.rs`), its
@@ -15,6 +15,7 @@ mod loopback;
 mod serve;
 mod sleep;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dev::{RxQueue, Wake};
@@ -76,6 +77,8 @@ pub struct Driver<P: Platform> {
     rss: Toeplitz,
     index: usize,
     sources: Vec<RxSource<P>>,
+    /// By port, the transmit queues that it serves.
+    served: Box<[Range<usize>]>,
     /// The loopback queue. Not one of the sources, which end with their devices.
     loopback: Option<LoopbackReceiver<P>>,
     /// It was given queues; when all are gone it has no devices left.
@@ -117,6 +120,7 @@ impl<P: Platform> Driver<P> {
         let own: Arc<dyn Wake> = idle.clone();
         shared.links().alarms().add_wakers(index, sources.iter().map(|source| source.queue.waker()).chain([own]));
         let running = slot.get();
+        let served = (0..shared.links().ports().iter().len()).map(|port| shared.links().served(index, port)).collect();
         Driver {
             shared: shared.clone(),
             slot: slot.clone(),
@@ -127,6 +131,7 @@ impl<P: Platform> Driver<P> {
             index,
             has_devices: !sources.is_empty(),
             sources,
+            served,
             loopback,
             vector: Vector::new(),
             deferred: DeferredEffects::default(),

@@ -32,7 +32,7 @@ use crate::fast_open::SharedDestinations;
 use crate::interface::{Ports, StackInterface};
 use crate::internet::Internet;
 use crate::internet_deadline::InternetDeadline;
-use crate::links::Links;
+use crate::links::{DriverLayout, Links};
 use crate::pings::Pings;
 use crate::routes::Routes;
 use crate::secrets::Secrets;
@@ -64,6 +64,12 @@ pub struct Shared<P: Platform> {
     pub(crate) counters: PerThreadCounters<P>,
 }
 
+/// The kind of the locks that threads of every architecture share. Where the null lock does not exclude, it is for cells
+/// of one thread.
+pub(crate) fn between_threads<P: Platform>(kind: LockKind) -> LockKind {
+    if kind == LockKind::Null && !P::null_lock_excludes() { LockKind::Blocking } else { kind }
+}
+
 /// The parameters of [`Shared::new`] besides the interfaces.
 pub(crate) struct Settings<P: Platform> {
     /// Where `now` comes from.
@@ -78,6 +84,8 @@ pub(crate) struct Settings<P: Platform> {
     pub rss: Toeplitz,
     /// Workers for limits that apply to each worker; at least 1.
     pub workers: usize,
+    /// Which receive thread serves which queue of a device.
+    pub drivers: DriverLayout,
     /// The sleep of the receive threads.
     pub alarms: Arc<Alarms<P>>,
     /// See [`crate::StackConfig::resets_per_second`].
@@ -95,9 +103,10 @@ impl<P: Platform> Shared<P> {
         routes: RouteTable,
         addresses: Vec<(Addressing, Autoconf)>,
     ) -> Arc<Self> {
-        let Settings { clock, secrets, lock_kind, tcp, rss, workers, alarms, resets_per_second, contain } = settings;
+        let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, alarms, resets_per_second, contain } =
+            settings;
         let limits = EgressLimits { workers, resets_per_second, seed: secrets.table_hash(&UNSPECIFIED) };
-        let links = Links::new(BatchClock::new(clock), (interfaces, ports), alarms);
+        let links = Links::new(BatchClock::new(clock), (interfaces, ports), (drivers, alarms));
         let deadline = Arc::new(InternetDeadline::default());
         Arc::new(Shared {
             secrets,
@@ -110,6 +119,11 @@ impl<P: Platform> Shared<P> {
             failures: Failures::new(contain),
             counters: PerThreadCounters::new(),
         })
+    }
+
+    /// The kind of locks that threads share under every architecture.
+    pub(crate) fn lock_kind_between_threads(&self) -> LockKind {
+        between_threads::<P>(self.lock_kind)
     }
 
     /// TCP's parameters, and the connections' use of their limits.

@@ -23,6 +23,7 @@ use crate::clock::Clock;
 use crate::containment::Failure;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
+use crate::links::DriverLayout;
 use crate::pings::EchoReply;
 use crate::ports::{PortNumbers, Transport};
 use crate::shared::Shared;
@@ -41,7 +42,7 @@ pub use crate::arch::running::Running;
 pub struct StackConfig<P: Platform> {
     /// The process architecture.
     pub arch: Architecture,
-    /// The kind of lock it uses.
+    /// The kind of lock it uses. Device queues have the same, and so has a message queue under a mutex (`connp-t`, `up`).
     pub lock_kind: LockKind,
     /// CPUs to spread cells and threads over; at least 1.
     pub cpus: usize,
@@ -60,6 +61,8 @@ pub struct StackConfig<P: Platform> {
     /// Frames that a driver takes at most from a queue before it does what is left to be done for them, wake-ups above
     /// all: 1 to 64. With 1 each segment wakes its user, as in the systems of the papers.
     pub receive_batch: usize,
+    /// How receive queues are divided among drivers.
+    pub drivers: DriverLayout,
     /// Whether a panic in the stack ends only one connection, or one piece of work, instead of the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
     pub contain: bool,
@@ -78,6 +81,7 @@ impl<P: Platform> StackConfig<P> {
             seed: None,
             resets_per_second: 1000,
             receive_batch: path::VECTOR_LEN,
+            drivers: DriverLayout::default(),
             contain: false,
         }
     }
@@ -185,12 +189,13 @@ impl<P: Platform> Stack<P> {
         charge::answer::<P>(reply);
     }
 
-    /// Index of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
+    /// Number of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
     /// its peer any more. A device that distributes flows by other rules than their hash may differ.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
         let (interface, _) = self.core.shared.routes().lookup(self.core.shared.links(), flow.tuple.remote_addr)?;
-        let port = self.core.shared.links().port_of(interface, flow.hash)?;
-        Some(flow.index(self.core.shared.links().ports()[port].queues().len()))
+        let links = self.core.shared.links();
+        let port = links.port_of(interface, flow.hash)?;
+        Some(links.driver_of(port, flow.index(links.ports()[port].queues().len())))
     }
 
     /// Listens on `address` (port 0: any). Complete when every cell has its replica.

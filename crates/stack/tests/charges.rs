@@ -1,11 +1,14 @@
 //! The stack's reports to a platform that charges for plain work and memory (`Platform::{work, touch}`): each segment,
 //! call and frame once, under every architecture and over both families. Segments are counted, not function calls.
 
+use dev::{Capabilities, Device, QueuePair, RxQueue, WaitOutcome, Wake};
 use every_arch::every_arch;
+use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
 use stack::socket::TcpSocket;
 use std::sync::Arc;
+use std::time::Duration;
 use sync::{Object, Step};
 use testbed::counting::{Charged, Counting, charged};
 use testbed::frames::{self, Ends, ISS, Segment, tcp_of};
@@ -16,7 +19,11 @@ const PORT: u16 = 80;
 
 /// A stack with one open connection without received data, and the peer's next acknowledgement number.
 fn connected(arch: Architecture, ends: Ends) -> (Node<Counting>, Arc<TcpSocket<Counting>>, u32) {
-    let mut node = Node::<Counting>::with_known_peer(NodeConfig::new(arch));
+    connected_by(NodeConfig::new(arch), ends)
+}
+
+fn connected_by(config: NodeConfig, ends: Ends) -> (Node<Counting>, Arc<TcpSocket<Counting>>, u32) {
+    let mut node = Node::<Counting>::with_known_peer(config);
     node.exchange(&frames::neighbour_solicitation());
     let listener = node.listen(PORT, 8);
     let answers = node.exchange(&Segment::syn(2000, PORT).frame_over(ends));
@@ -49,6 +56,50 @@ fn a_segment_that_arrives_is_a_frame_and_an_event(arch: Architecture) {
             assert!(charged.bytes(Object::Connection) >= count as usize * 400, "{charged:?}");
             node.settle();
         }
+    }
+}
+
+/// Says of long frames that they were several of 400 bytes.
+struct Joining(Box<dyn Device>);
+
+impl Device for Joining {
+    fn capabilities(&self) -> &Capabilities {
+        self.0.capabilities()
+    }
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+    fn take_queues(&mut self) -> Vec<QueuePair> {
+        let joining = |QueuePair { rx, tx }| QueuePair { rx: Box::new(JoiningRx(rx)), tx };
+        self.0.take_queues().into_iter().map(joining).collect()
+    }
+}
+
+struct JoiningRx(Box<dyn RxQueue>);
+
+impl RxQueue for JoiningRx {
+    fn receive(&mut self, batch: &mut Vec<PktBuf>, max: usize) -> usize {
+        let count = self.0.receive(batch, max);
+        batch.iter_mut().filter(|frame| frame.len() > 1000).for_each(|frame| frame.meta_mut().segment_size = 400);
+        count
+    }
+    fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        self.0.wait(timeout)
+    }
+    fn waker(&self) -> Arc<dyn Wake> {
+        self.0.waker()
+    }
+}
+
+/// A super-segment of a device that coalesces counts as the segments it was, at the frame and at the event.
+#[every_arch]
+fn a_super_segment_counts_as_its_segments(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let around = |port| Box::new(Joining(port)) as Box<dyn Device>;
+        let (mut node, _socket, ack) = connected_by(NodeConfig { around, ..NodeConfig::new(arch) }, ends);
+        node.put(&data(0, ack, &[7; 1000]).frame_over(ends));
+        let (_, charged) = charged(|| node.driver.poll());
+        assert_eq!(steps(&charged)[..2], [3, 3], "{charged:?}");
     }
 }
 

@@ -203,6 +203,22 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     #[inline(always)]
     fn repay() {}
 
+    /// Whether a null lock excludes other threads: the machine has one processor, and whoever holds such a lock keeps it
+    /// ([`Platform::mask`]), as in a kernel for one processor that raises its interrupt priority level (spl).
+    #[inline(always)]
+    fn null_lock_excludes() -> bool {
+        false
+    }
+
+    /// The calling thread has or takes a null lock: where that excludes, it keeps the processor until it has called
+    /// [`Platform::unmask`] as often. A thread that sleeps meanwhile keeps the others out of such locks.
+    #[inline(always)]
+    fn mask() {}
+
+    /// See [`Platform::mask`].
+    #[inline(always)]
+    fn unmask() {}
+
     /// Plain work that a simulator charges for: `n` times the cost of `step`.
     #[inline(always)]
     fn work(step: Step, n: usize) {

@@ -48,7 +48,7 @@ pub struct BufferSizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendAccounting {
     /// The bytes of data that are not acknowledged, and never more than the buffer's size. A writer that found no room
-    /// is woken when more than a third is free.
+    /// is woken as [`Config::send_low_water`] says.
     Bytes,
     /// Memory, as Linux counts it: data is kept in runs of up to half of the peer's largest window, 64 KiB at most,
     /// each of which costs `overhead` bytes more. A run is begun while the buffer is not full and may then be filled,
@@ -172,6 +172,10 @@ pub struct Config {
     pub send_buffer: BufferSizes,
     /// What counts against the send buffer.
     pub send_accounting: SendAccounting,
+    /// Bytes that must be free in the send buffer before a writer that found no room is woken, under
+    /// [`SendAccounting::Bytes`]; never more than the buffer. BSD's `SO_SNDLOWAT`, 2048 there. `None`: more than a third
+    /// of the buffer.
+    pub send_low_water: Option<u32>,
     /// Retransmission time-out bounds (RFC 6298).
     pub rto: RttConfig,
     /// Congestion control of new connections.
@@ -326,6 +330,7 @@ impl Default for Config {
             receive_share: DataShare::HALF,
             send_buffer: BufferSizes { min: 4 << 10, initial: 256 << 10, max: 4 << 20 },
             send_accounting: SendAccounting::Runs { overhead: 1280 },
+            send_low_water: None,
             rto: RttConfig::default(),
             congestion: Kind::Cubic,
             initial_window: 10,

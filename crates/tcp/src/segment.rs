@@ -43,6 +43,15 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// How many segments on the wire it was: more than one for a super-segment.
+    #[inline]
+    pub fn parts(&self) -> usize {
+        match usize::from(self.data.meta().segment_size) {
+            0 => 1,
+            size => self.data.len().div_ceil(size).max(1),
+        }
+    }
+
     /// Parse the segment in `buf`, which begins at the TCP header and ends with the data. `local` is the address it was
     /// sent to, `remote` the one it came from.
     ///

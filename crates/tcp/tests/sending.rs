@@ -247,6 +247,25 @@ fn the_send_buffer_takes_what_fits_and_says_when_to_go_on() {
     assert_eq!(t.send(6000), 4000);
 }
 
+/// BSD's `SO_SNDLOWAT`: so many bytes of room wake a writer, however large the buffer is, and a buffer that is smaller
+/// wakes it when it is empty.
+#[test]
+fn a_low_water_mark_says_when_a_writer_is_woken() {
+    for (mark, buffer, first, second) in [(2048, 50_000, 2001, 3001), (9000, 3000, 2001, 3001)] {
+        let mut setup = by_bytes();
+        setup.options.send_buffer = Some(buffer);
+        setup.config.send_low_water = Some(mark);
+        let mut t = Script::connected(setup, |syn| syn);
+        t.us.ready = Readiness::NONE;
+        assert_eq!(t.send(60_000), buffer as usize);
+        assert_eq!(t.send(10), 0);
+        t.inject(peer(".").ack(first).win(60_000));
+        assert!(!t.us.ready.contains(Readiness::WRITABLE), "{mark} bytes are not free yet");
+        t.inject(peer(".").ack(second).win(60_000));
+        assert!(t.us.ready.contains(Readiness::WRITABLE), "{mark} bytes are free");
+    }
+}
+
 #[test]
 fn the_send_buffer_grows_with_the_congestion_window() {
     let mut t = Script::connected(by_bytes(), |syn| syn);

@@ -105,7 +105,7 @@ pub fn new<P: Platform>(
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || OwnerThread {
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match kind {
-            QueueKind::Mutex => Mailbox::list(),
+            QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
             QueueKind::Ring => Mailbox::ring(),
         },
         deadline: P::AtomicU64::new(u64::MAX),

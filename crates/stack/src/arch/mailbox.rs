@@ -80,9 +80,9 @@ impl<P: Platform> Mailbox<P> {
         Mailbox { queue, pending: P::AtomicUsize::new(0) }
     }
 
-    /// A list under a mutex.
-    pub fn list() -> Self {
-        let list = Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new());
+    /// A list under a mutex of this kind.
+    pub fn list(kind: LockKind) -> Self {
+        let list = Lock::new(kind, LockClass::Handoff, VecDeque::new());
         Self::new(MailboxQueue::List { list, arrived: Condvar::new() })
     }
 

@@ -68,7 +68,7 @@ pub fn new<P: Platform>(
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, 1, false, contents, || Up {
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::One)),
-        mailbox: Mailbox::list(),
+        mailbox: Mailbox::list(shared.lock_kind_between_threads()),
         turned_away: P::AtomicBool::new(false),
     }))
 }

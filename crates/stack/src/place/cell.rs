@@ -91,7 +91,7 @@ fn work<P: Platform, E: TcpEvent>(
 ) -> (E::Reply, Effects) {
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
-    charge::event::<P, _>(connection, &connection.socket);
+    charge::event::<P, _, _>(connection, &connection.socket, &event);
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
     shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
     let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
@@ -298,7 +298,7 @@ impl<P: Platform> Place for Cell<P> {
         *reply = Reply::Received(Ok(tcp::Received::default()));
         let Reply::Received(Ok(received)) = reply else { return };
         let Some(connection) = self.directory.connections.at(slot) else { return };
-        charge::event::<P, _>(connection, &connection.socket);
+        charge::event::<P, _, _>(connection, &connection.socket, &event);
         let taken = attempt(|| event.take(&mut connection.pcb.parts(), received));
         if received.memory != 0 {
             let given_back = -i64::from(received.memory);

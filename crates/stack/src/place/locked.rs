@@ -539,18 +539,18 @@ fn pass<P: Platform, E: TcpEvent>(
         SharedPcb::Single(single) => {
             let mut whole = single.lock();
             let whole = &mut **whole;
-            charge::event(whole, socket);
+            charge::event(whole, socket, &event);
             let mut pcb = CoupledGuard { parts: whole.pcb.parts(), held };
             let reply = event.run(&mut pcb, out, now);
             way.emit(&mut whole.route, out);
             reply
         }
         SharedPcb::Halves(pcb, _) => {
-            charge::event(&**pcb, socket);
+            charge::event(&**pcb, socket, &event);
             event.run(&mut halves::HalvesGuard { pcb, way, held }, out, now)
         }
         SharedPcb::Six(pcb, _) => {
-            charge::event(&**pcb, socket);
+            charge::event(&**pcb, socket, &event);
             event.run(&mut six::SixGuard { pcb, way, held }, out, now)
         }
     }

@@ -9,7 +9,6 @@ use super::{Driver, RxSource};
 use crate::call::{ControlRequest, Ingress};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
-use crate::interface::Port;
 
 /// The most connections waiting for room in a device that get a turn after each batch.
 const ROOM_TURNS: usize = 64;
@@ -58,7 +57,7 @@ impl<P: Platform> Driver<P> {
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.
     fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
-        for queue in self.served_queues(&self.shared.links().ports()[port]) {
+        for queue in self.served_queues(port) {
             if queue.drain() {
                 queue.flush();
             }
@@ -71,14 +70,11 @@ impl<P: Platform> Driver<P> {
         self.active.end_of_batch(deferred);
     }
 
-    /// Those of one port: the queue of this driver, and all that the calling thread has claimed.
+    /// Those of one port: the queues of this driver, and all that the calling thread has claimed.
     #[inline]
-    pub(super) fn served_queues<'a>(
-        &self,
-        port: &'a Port<P>,
-    ) -> impl Iterator<Item = &'a TransmitQueue<P, Target>> + use<'a, P> {
-        let own = self.index;
-        let queues = port.queues().iter().enumerate();
-        queues.filter(move |(index, queue)| *index == own || queue.is_claimed_here()).map(|(_, queue)| queue)
+    pub(super) fn served_queues(&self, port: usize) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
+        let own = self.served[port].clone();
+        let queues = self.shared.links().ports()[port].queues().iter().enumerate();
+        queues.filter(move |(index, queue)| own.contains(index) || queue.is_claimed_here()).map(|(_, queue)| queue)
     }
 }

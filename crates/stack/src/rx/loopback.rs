@@ -7,6 +7,7 @@ use sync::Platform;
 use wire::Framing;
 
 use super::{Driver, DriverBatches};
+use crate::charge;
 use crate::deferred::DeferredEffects;
 
 impl<P: Platform> Driver<P> {
@@ -17,6 +18,7 @@ impl<P: Platform> Driver<P> {
         let Some(receiver) = &mut self.loopback else { return };
         let mut vector = std::mem::take(&mut self.vector);
         receiver.begin();
+        charge::batch::<P>();
         let count = vector.receive(receiver.queue.as_mut(), Framing::Packet, self.keeps_batches);
         if count == vector.most() {
             receiver.keep_raised();
@@ -37,6 +39,7 @@ impl<P: Platform> Driver<P> {
 
     /// A loopback packet: it arrives at the interface that has its destination or, to a group, is a member of it.
     fn looped(&mut self, packet: PktBuf, followed: bool, now: Time, deferred: &mut DeferredEffects<P>) {
+        charge::frame::<P>(&packet);
         let destination = ip::input::destination(&packet);
         let Some(owner) = destination.and_then(|destination| self.shared.links().owner_including_loopback(destination))
         else {

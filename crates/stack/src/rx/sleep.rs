@@ -82,7 +82,7 @@ impl<P: Platform> Driver<P> {
 
     /// The transmit queues that this driver serves.
     fn transmit_queues(&self) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
-        self.shared.links().ports().iter().flat_map(|port| self.served_queues(port))
+        (0..self.shared.links().ports().iter().len()).flat_map(|port| self.served_queues(port))
     }
 
     /// Whether every device has vanished.

@@ -23,12 +23,13 @@ use crate::arch::running::{ArchitectureSlot, Running};
 use crate::arch::select::{self, Architecture, ThreadConfig};
 use crate::deferred::DeferredEffects;
 use crate::interface::{Port, Ports, StackInterface};
+use crate::links::DriverLayout;
 use crate::loopback;
 use crate::place::Contents;
 use crate::ports;
 use crate::rx::{Driver, RxSource};
 use crate::secrets::Secrets;
-use crate::shared::{Settings, Shared};
+use crate::shared::{Settings, Shared, between_threads};
 
 /// The MTU of an interface without devices.
 const MTU_WITHOUT_PORT: usize = 65_535;
@@ -128,16 +129,17 @@ impl<P: Platform> Stack<P> {
         interfaces: Vec<InterfaceOverPorts>,
     ) -> Result<(Stack<P>, Vec<Driver<P>>), StackError> {
         let single_thread = config.arch.properties().single_thread;
-        if config.lock_kind == LockKind::Null && !single_thread {
+        if config.lock_kind == LockKind::Null && !single_thread && !P::null_lock_excludes() {
             return Err(StackError::NullLock(config.arch));
         }
         let key = devices.first().and_then(|device| device.capabilities().rss_key);
         let key = key.unwrap_or(wire::rss::SYMMETRIC_KEY);
         let rss = wire::rss::Toeplitz::new(&key);
         let secrets = config.seed.map_or_else(Secrets::draw::<P>, Secrets::from_seed);
-        let (mut ports, sources) = open_ports::<P>(devices, &interfaces)?;
+        let (mut ports, sources) =
+            open_ports::<P>(devices, &interfaces, config.drivers, between_threads::<P>(config.lock_kind))?;
         let alarms = Arc::new(Alarms::new(sources.len()));
-        let receivers = add_loopback(&mut ports, sources.len(), key, &alarms);
+        let receivers = add_loopback(&mut ports, sources.len(), between_threads::<P>(config.lock_kind), key, &alarms);
         let ports = Ports::new(ports);
         let (mut routes, mut built, mut machines) = (RouteTable::new(), Vec::new(), Vec::new());
         for (index, interface) in interfaces.into_iter().enumerate() {
@@ -151,11 +153,21 @@ impl<P: Platform> Stack<P> {
         built.push(StackInterface::new(view, vec![ports.iter().len() - 1]));
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
         let workers = config.cpus.max(1);
-        let (clock, lock_kind, tcp) = (config.clock, config.lock_kind, config.tcp);
+        let (clock, lock_kind, tcp, layout) = (config.clock, config.lock_kind, config.tcp, config.drivers);
         let (resets_per_second, receive_batch, contain) =
             (config.resets_per_second, config.receive_batch, config.contain);
-        let settings =
-            Settings { clock, secrets, lock_kind, tcp, rss: rss.clone(), workers, alarms, resets_per_second, contain };
+        let settings = Settings {
+            clock,
+            secrets,
+            lock_kind,
+            tcp,
+            rss: rss.clone(),
+            workers,
+            drivers: layout,
+            alarms,
+            resets_per_second,
+            contain,
+        };
         let shared = Shared::new(settings, (built, ports), routes, machines);
         let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, staffing, Contents::empty());
@@ -183,10 +195,13 @@ impl<P: Platform> Stack<P> {
     }
 }
 
-/// Opens all devices. Queue `n` of each is driver `n`'s; without any device there is a driver for timers and callers.
+/// Opens all devices and divides their queues among drivers; without any device there is a driver for timers and
+/// callers.
 fn open_ports<P: Platform>(
     devices: Vec<Box<dyn Device>>,
     interfaces: &[InterfaceOverPorts],
+    layout: DriverLayout,
+    lock_kind: LockKind,
 ) -> Result<(Vec<Port<P>>, DriverQueues<P>), StackError> {
     let mut interface_of = vec![None; devices.len()];
     for (index, interface) in interfaces.iter().enumerate() {
@@ -200,16 +215,17 @@ fn open_ports<P: Platform>(
     let (mut ports, mut sources, mut queues): (Vec<Port<P>>, DriverQueues<P>, usize) =
         (Vec::new(), vec![Vec::new()], 0);
     for (port, (mut device, interface)) in devices.into_iter().zip(interface_of).enumerate() {
-        let (opened, receivers) = Port::open(&mut *device, LockKind::Blocking, queues)
+        let (opened, receivers) = Port::open(&mut *device, lock_kind, queues)
             .ok_or_else(|| StackError::NoQueues(device.name().to_owned()))?;
         let framing = opened.capabilities().framing;
-        queues += receivers.len();
-        for (driver, queue) in receivers.into_iter().enumerate() {
-            if sources.len() <= driver {
+        for (index, queue) in receivers.into_iter().enumerate() {
+            let driver = layout.driver(port, index, queues + index);
+            while sources.len() <= driver {
                 sources.push(Vec::new());
             }
             sources[driver].push(RxSource { port, interface, framing, inspected: None, queue });
         }
+        queues += opened.queues().len();
         ports.push(opened);
     }
     Ok((ports, sources))
@@ -219,11 +235,12 @@ fn open_ports<P: Platform>(
 fn add_loopback<P: Platform>(
     ports: &mut Vec<Port<P>>,
     drivers: usize,
+    lock_kind: LockKind,
     rss_key: [u8; 40],
     alarms: &Arc<Alarms<P>>,
 ) -> Vec<loopback::LoopbackReceiver<P>> {
     let queues = ports.iter().map(|port| port.queues().len()).sum();
-    let (port, receivers) = loopback::open(drivers, rss_key, queues, alarms);
+    let (port, receivers) = loopback::open(drivers, lock_kind, rss_key, queues, alarms);
     ports.push(port);
     receivers
 }

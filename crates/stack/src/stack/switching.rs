@@ -84,7 +84,8 @@ impl<P: Platform> Stack<P> {
     /// See [`SwitchRefused`]; nothing has changed then.
     pub fn switch(&self, arch: Architecture) -> Result<HashMap<Key, usize>, SwitchRefused> {
         let core = &*self.core;
-        if core.shared.lock_kind == LockKind::Null && !arch.properties().single_thread {
+        let excludes = core.shared.lock_kind != LockKind::Null || P::null_lock_excludes();
+        if !excludes && !arch.properties().single_thread {
             return Err(SwitchRefused::NullLock(arch));
         }
         if core.switching.swap(true, Ordering::AcqRel) {

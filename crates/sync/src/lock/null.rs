@@ -1,5 +1,8 @@
 //! The null lock: never waits, and checks that no thread would have to.
 //!
+//! On a simulated machine with one processor it keeps that processor, and so excludes all other threads: the kernel for
+//! one processor that the papers compare with ([`Platform::mask`]).
+//!
 //! For cells that the structure already limits to one thread at a time. It costs an uncontended test-and-set, because
 //! without an atomic check an error would be undefined behaviour.
 
@@ -20,7 +23,12 @@ impl<P: Platform> RawLock for Null<P> {
 
     #[inline(always)]
     fn try_lock(&self) -> bool {
-        self.held.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+        P::mask();
+        let taken = self.held.compare_exchange(0, 1, Acquire, Relaxed).is_ok();
+        if !taken {
+            P::unmask();
+        }
+        taken
     }
 
     /// # Panics
@@ -36,5 +44,6 @@ impl<P: Platform> RawLock for Null<P> {
     #[inline(always)]
     fn unlock(&self) {
         self.held.store(0, Release);
+        P::unmask();
     }
 }

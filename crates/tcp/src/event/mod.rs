@@ -53,4 +53,10 @@ pub trait TcpEvent {
     /// Runs the event at time `now`. Time never runs backwards between two events of one connection by more than the
     /// time a segment may wait in a queue.
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Self::Reply;
+
+    /// How much it counts where work is counted by segments: 1, or the parts of an arriving super-segment.
+    #[inline]
+    fn segments(&self) -> usize {
+        1
+    }
 }

@@ -106,8 +106,12 @@ impl SendWindow {
         match config.send_accounting {
             SendAccounting::Bytes => {
                 let space = self.limit.saturating_sub(queue.len);
+                let enough = match config.send_low_water {
+                    Some(mark) => space >= mark.min(self.limit).max(1),
+                    None => space > self.limit / 3,
+                };
                 // With a mark of unsent data, any room below it counts.
-                space > self.limit / 3 && (self.shaping.is_none() || self.free_bytes(queue) > 0)
+                enough && (self.shaping.is_none() || self.free_bytes(queue) > 0)
             }
             SendAccounting::Runs { overhead } => {
                 let charge = self.charge(queue, self.run(), overhead);
@@ -119,7 +123,7 @@ impl SendWindow {
         }
     }
 
-    /// Is there enough space to wake a writer: a third of the buffer, and unsent data of less than half of the mark
+    /// Is there enough space to wake a writer: a third of the buffer or what the low-water mark says, and unsent data of less than half of the mark
     /// that the user has set.
     // Needed only for a waiting writer: not inlined into the path of every segment.
     #[inline(never)]

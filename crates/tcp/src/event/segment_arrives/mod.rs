@@ -49,6 +49,11 @@ impl TcpEvent for SegmentArrives<'_> {
     type Reply = Disposition;
 
     #[inline]
+    fn segments(&self) -> usize {
+        self.0.as_ref().map_or(1, Segment::parts)
+    }
+
+    #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
         let Some(segment) = &*self.0 else {
             debug_assert!(false, "there is no segment");
