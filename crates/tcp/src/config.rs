@@ -216,13 +216,16 @@ pub struct Config {
     pub tail_loss_probe: bool,
     /// F-RTO (RFC 5682), as `tcp_frto` of Linux: 0 off, 1 and 2 on.
     pub frto: u8,
-    /// Longest time for which an acknowledgement is held back (RFC 9293 section 3.8.6.3: below 500 ms).
+    /// Time for which an acknowledgement is held back at first, and at least (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack: Duration,
+    /// Longest time to which that adapts, up to the round trip (Linux's `TCP_DELACK_MAX`); at most `delayed_ack`: it
+    /// does not adapt.
+    pub delayed_ack_max: Duration,
     /// Longest assumed delay of the peer's acknowledgement of a single segment; a tail loss probe waits that much
     /// longer (RFC 8985 section 7.2, TLP.max_ack_delay).
     pub peer_ack_delay: Duration,
     /// Segments at the start of a connection that are acknowledged at once, so that the peer's slow start is not held
-    /// back by the delay.
+    /// back by the delay. While the user answers the peer's data within the delay, acknowledgements wait nevertheless.
     pub quick_acks: u8,
     /// Longest time for which a corked partial segment is held back.
     pub cork_timeout: Duration,
@@ -351,6 +354,7 @@ impl Default for Config {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
             //# in particular, the delay MUST be less than 0.5 seconds (MUST-40).
             delayed_ack: Duration::from_millis(40),
+            delayed_ack_max: Duration::from_millis(200),
             peer_ack_delay: Duration::from_millis(200),
             quick_acks: 16,
             cork_timeout: Duration::from_millis(200),

@@ -33,7 +33,8 @@ const LARGEST_SUPER_SEGMENT: usize = 65_535 - 60 - 60;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 
-/// What an emission advertised about the receive side, if that had changed.
+/// What an emission advertised about the receive side, if that had changed or the receive side must know that data was
+/// sent: it may begin a dialogue.
 pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one.
@@ -72,7 +73,7 @@ pub(crate) fn transmit_inlined(
     if ack == Ack::Now && !sent && news {
         pure_ack(sw, ho, out, now);
     }
-    (news && out.segments.len() > before).then_some((ho.acked, ho.advertised_edge))
+    (out.segments.len() > before && (news || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
 }
 
 impl SendWindow {

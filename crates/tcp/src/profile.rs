@@ -64,6 +64,7 @@ fn freebsd() -> Config {
         send_buffer: BufferSizes { min: 4 << 10, initial: 32 << 10, max: 2 << 20 },
         send_accounting: SendAccounting::Bytes,
         rto: RttConfig { min_rto: Duration::from_millis(30), max_rto: Duration::from_secs(64), ..RttConfig::default() },
+        delayed_ack_max: Duration::ZERO,
         quick_acks: 0,
         initial_window_bytes: 14_600,
         retries: 12,
@@ -92,6 +93,7 @@ fn rfc() -> Config {
         window_rule: WindowRule::Rfc,
         trust_route_mtu: false,
         delayed_ack: Duration::from_millis(200),
+        delayed_ack_max: Duration::ZERO,
         quick_acks: 0,
         time_wait: Duration::from_secs(240),
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.3

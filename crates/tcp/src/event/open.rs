@@ -159,8 +159,8 @@ impl crate::access::PcbMut<'_> {
         rw.ts_recent = agreed.timestamps.unwrap_or(0);
         rw.confirm_timestamp(now);
         rw.sack = agreed.sack;
-        let snapshot = RecvSnapshot { nxt: rw.nxt, edge: rw.edge, ts_recent: rw.ts_recent, sack: None };
-        self.header_out.shift = rw.shift;
+        let snapshot = RecvSnapshot { nxt: rw.nxt, edge: rw.edge, ts_recent: rw.ts_recent, sack: None, quick: false };
+        self.header_out.set_shift(rw.shift);
         self.header_out.set_features(agreed.shift.is_some(), rw.timestamps);
         self.header_out.synchronise(&snapshot);
         let sw = &mut *self.send_window;

@@ -63,7 +63,7 @@ pub(super) fn read(parts: &PcbMut<'_>, config: &Config) -> OptionValues {
     OptionValues {
         no_delay: sw.no_delay,
         cork: sw.hold.cork(),
-        quick_ack: rw.quick > 0,
+        quick_ack: rw.delay.is_quick(),
         keeps_alive: settings.is_some_and(|settings| settings.keeps_alive),
         keep_alive: settings.map_or(config.keep_alive, |settings| settings.timing),
         user_timeout: parts.header_in.user_timeout(),

@@ -174,8 +174,8 @@ fn peek(rw: &ReceiveWindow, max: usize) -> Peeked {
             break;
         }
     }
-    let end = data.len() == rw.queued as usize && (rw.finished || rw.discards());
-    let first = rw.nxt - (rw.queued + u32::from(rw.finished));
+    let end = data.len() == rw.queued as usize && (rw.finished() || rw.discards());
+    let first = rw.nxt - (rw.queued + u32::from(rw.finished()));
     let urgent = rw.urgent_valid.then(|| usize::try_from(rw.urgent - first).ok()).flatten();
     Peeked { data, end, urgent }
 }
@@ -216,7 +216,7 @@ fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outb
 
 #[inline(always)]
 fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
-    let first = rw.nxt - (rw.queued + u32::from(rw.finished));
+    let first = rw.nxt - (rw.queued + u32::from(rw.finished()));
     let mut taken = 0;
     while taken < max.max(1)
         && let Some(buf) = rw.queue.pop()
@@ -229,7 +229,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     rw.kept = kept(taken.saturating_sub(max));
     received.window_clamped = rw.kept > 0 && rw.is_pinched();
     received.more = rw.queued > 0;
-    received.end = !received.more && (rw.finished || rw.discards());
+    received.end = !received.more && (rw.finished() || rw.discards());
     if rw.urgent_valid {
         let mark = rw.urgent - first;
         received.urgent = usize::try_from(mark).ok();

@@ -102,12 +102,8 @@ fn send<A: PcbAccess>(
         (accepted, told) = append(sw, rq, ho, (&mut *chunks, push), out, now);
         Ok(told)
     });
-    if let Ok(Some((nxt, edge))) = told {
-        pcb.receive_side(|rw, _| {
-            // Data carried the acknowledgement: this is a dialogue, and delaying acknowledgements is worth it.
-            rw.quick = 0;
-            rw.acked(nxt, edge);
-        });
+    if let Ok(Some(told)) = told {
+        pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now));
     }
     match told {
         Ok(_) => Ok(accepted),

@@ -192,7 +192,7 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
         //# effectively disable these calls (SHLD-20).
         SocketOption::ErrorReports(on) => parts.header_in.settings(out.config).silent = !on,
         SocketOption::WindowClamp(bytes) => rw.clamp = in_range(bytes)?,
-        SocketOption::QuickAck(on) => rw.quick = if on { out.config.quick_acks } else { 0 },
+        SocketOption::QuickAck(on) => rw.delay.set_quick(if on { out.config.quick_acks } else { 0 }),
         SocketOption::MaxSegment(bytes) => {
             if bytes < out.config.min_mss.max(1) {
                 return Err(Error::InvalidOption);

@@ -116,7 +116,7 @@ pub struct StatusReport {
     pub path_mtu: u32,
     /// Largest data seen in a segment of the peer.
     pub peer_segment: u16,
-    /// For how long an acknowledgement may wait.
+    /// The acknowledgement time-out, which adapts to the gaps between the peer's segments.
     pub delayed_ack: Duration,
     /// Variation of the round-trip time.
     pub rttvar: Option<Duration>,
@@ -273,7 +273,7 @@ fn report(parts: &PcbMut<'_>, out: &Outbox<'_>, now: Time) -> StatusReport {
         announced_mss: parts.header_out.announce_mss,
         path_mtu: path_mtu(parts),
         peer_segment: rw.peer_segment,
-        delayed_ack: out.config.delayed_ack,
+        delayed_ack: rw.delay.time(out.config),
         rttvar: sw.rtt.rttvar(),
         backoff: sw.rtt.backoff_count() as u8,
         retransmits: if persists { 0 } else { sw.unanswered },
@@ -351,7 +351,7 @@ fn level(parts: &PcbMut<'_>, out: &Outbox<'_>) -> Readiness {
     let sw = &*parts.send_window;
     let writable = sw.state.is_synchronised() && sw.is_writable(parts.retransmit_queue, out.config, out.scarcity);
     set(closed || parts.send_window.fin_queued || writable, Readiness::WRITABLE);
-    set(parts.receive_window.finished, Readiness::PEER_CLOSED);
+    set(parts.receive_window.finished(), Readiness::PEER_CLOSED);
     set(state.is_synchronised(), Readiness::CONNECTED);
     set(parts.receive_window.urgent_valid, Readiness::URGENT);
     ready

@@ -76,6 +76,7 @@ fn expire(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 fn delayed_ack(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     out.count(Counter::DelayedAckTimeouts, 1);
     let rw = &mut *parts.receive_window;
+    rw.delay.missed(parts.send_window.rtt.srtt(), out.config);
     rw.open_window();
     let snapshot = rw.snapshot(parts.reassembly);
     rw.acked(snapshot.nxt, snapshot.edge);

@@ -21,6 +21,9 @@ const CLASS: u8 = !3;
 const SCALES: u8 = 1;
 const TIMESTAMPS: u8 = 2;
 
+/// Bit of `HeaderOut::shift`: the receive side acknowledges quickly, as of the last snapshot, and no data was sent since.
+const QUICK: u8 = 0x80;
+
 /// See the module documentation.
 #[derive(Debug)]
 pub struct HeaderOut {
@@ -48,8 +51,8 @@ pub struct HeaderOut {
     pub(crate) remote_port: u16,
     /// MSS that we announce.
     pub(crate) announce_mss: u16,
-    /// Our window shift, once both sides agreed to scale.
-    pub(crate) shift: u8,
+    /// Our window shift, once both sides agreed to scale, at most 14; and [`QUICK`].
+    shift: u8,
     /// Differentiated Services field in the high six bits; [`SCALES`] and [`TIMESTAMPS`] in the low two.
     class: u8,
     /// Time to live or hop limit; 0: IP's default.
@@ -110,6 +113,19 @@ impl HeaderOut {
         self.class = self.class() | if scales { SCALES } else { 0 } | if timestamps { TIMESTAMPS } else { 0 };
     }
 
+    /// Sets our window shift.
+    pub(crate) fn set_shift(&mut self, shift: u8) {
+        self.shift = shift;
+    }
+
+    /// Data was sent. Whether the receive side must know, because it acknowledges quickly.
+    #[inline]
+    pub(crate) fn take_quick(&mut self) -> bool {
+        let quick = self.shift & QUICK != 0;
+        self.shift &= !QUICK;
+        quick
+    }
+
     /// Whether both sides scale their windows, if only by 0.
     pub(crate) fn scales(&self) -> bool {
         self.class & SCALES != 0
@@ -141,6 +157,7 @@ impl HeaderOut {
             }
             self.nxt = snapshot.nxt;
             self.sack = snapshot.sack;
+            self.shift = self.shift & !QUICK | if snapshot.quick { QUICK } else { 0 };
         }
         if snapshot.edge.gt(self.edge) {
             self.edge = snapshot.edge;
@@ -185,8 +202,9 @@ impl HeaderOut {
     #[inline]
     pub(crate) fn window_field(&self) -> u16 {
         let open = (self.edge - self.nxt).max(0) as u32;
-        let unit = 1u32 << self.shift;
-        ((open + unit - 1) >> self.shift).min(u32::from(u16::MAX)) as u16
+        let shift = self.shift & !QUICK;
+        let unit = 1u32 << shift;
+        ((open + unit - 1) >> shift).min(u32::from(u16::MAX)) as u16
     }
 
     /// The peer's SYN-ACK needs an acknowledgement.

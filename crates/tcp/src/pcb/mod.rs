@@ -4,6 +4,7 @@
 //! retransmit queue, header out. Each part holds exactly what one step of processing needs exclusively; see
 //! [`crate::access`] for which event may hold which.
 
+mod ack_delay;
 mod delivery_rate;
 mod exchange;
 mod fifo;

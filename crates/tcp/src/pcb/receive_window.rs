@@ -11,6 +11,7 @@ use pktbuf::PktBuf;
 use wire::SeqNumber;
 use wire::tcp::SackBlocks;
 
+use super::ack_delay::{AckDelay, Gap};
 use super::fifo::{Appended, Fifo};
 use super::sizing::opening;
 use super::{Reassembly, Sizing};
@@ -67,6 +68,8 @@ pub(crate) struct RecvSnapshot {
     pub(crate) ts_recent: u32,
     /// Boxed, because data in order has none.
     pub(crate) sack: Option<Box<SackBlocks>>,
+    /// Acknowledgements are quick: data that is sent now may be an answer, although nothing is left to acknowledge.
+    pub(crate) quick: bool,
 }
 
 /// How urgently an acknowledgement must leave.
@@ -91,6 +94,17 @@ pub(crate) enum ReadMode {
     EveryArrival,
     /// The user reads no more: data is acknowledged and discarded.
     Discard,
+}
+
+/// Where the peer's FIN is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fin {
+    /// Not seen, or beyond a hole.
+    Ahead,
+    /// Next in sequence; the slow path takes it.
+    Next,
+    /// Taken.
+    Taken,
 }
 
 /// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535
@@ -125,14 +139,12 @@ pub struct ReceiveWindow {
     pub(crate) shift: u8,
     /// How the window is chosen.
     rule: WindowRule,
-    /// Acknowledgements still to be sent without delay.
-    pub(crate) quick: u8,
+    /// For how long an acknowledgement waits.
+    pub(crate) delay: AckDelay,
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
-    /// The peer's FIN is next in sequence; the slow path takes it.
-    pub(crate) fin_next: bool,
-    /// The peer's FIN has been taken.
-    pub(crate) finished: bool,
+    /// The peer's FIN.
+    fin: Fin,
     /// How arriving data is treated, and when the user is notified.
     pub(crate) reading: ReadMode,
     /// The buffer may grow.
@@ -173,6 +185,32 @@ pub struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
+    /// The peer's FIN is next in sequence.
+    #[inline]
+    pub(crate) fn fin_next(&self) -> bool {
+        self.fin == Fin::Next
+    }
+
+    /// Data was taken up to RCV.NXT; `fin`: a FIN follows it.
+    #[inline]
+    pub(crate) fn note_fin(&mut self, fin: bool) {
+        if fin && self.fin == Fin::Ahead {
+            self.fin = Fin::Next;
+        }
+    }
+
+    /// The FIN that is next in sequence is taken.
+    pub(crate) fn take_fin(&mut self) {
+        self.fin = Fin::Taken;
+        self.nxt += 1;
+    }
+
+    /// The peer's FIN has been taken.
+    #[inline]
+    pub(crate) fn finished(&self) -> bool {
+        self.fin == Fin::Taken
+    }
+
     /// Whether the user reads no more.
     #[inline(always)]
     pub(crate) fn discards(&self) -> bool {
@@ -192,11 +230,10 @@ impl ReceiveWindow {
             state,
             shift: 0,
             rule: config.window_rule,
-            quick: config.quick_acks,
+            delay: AckDelay::new(config.quick_acks),
             timestamps: false,
             sack: false,
-            fin_next: false,
-            finished: false,
+            fin: Fin::Ahead,
             reading: ReadMode::AtLowWater,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
@@ -265,10 +302,28 @@ impl ReceiveWindow {
 
     /// Note that data of `bytes` arrived in order at `now`.
     #[inline]
-    pub(crate) fn tally(&mut self, bytes: usize, now: Time) {
+    pub(crate) fn tally(&mut self, bytes: usize, config: &Config, now: Time) {
+        if self.data_segments_in > 0 {
+            self.delay.data_arrived(self.gap(now), config);
+        }
         self.data_segments_in = self.data_segments_in.wrapping_add(1);
         self.bytes_received += bytes as u64;
         self.last_data = ticks_of_2_18_ns(now);
+    }
+
+    /// The time since data last arrived.
+    #[inline]
+    fn gap(&self, now: Time) -> Gap {
+        Gap::new(ticks_of_2_18_ns(now).wrapping_sub(self.last_data))
+    }
+
+    /// A segment with data was sent, which advertised RCV.NXT and the right edge.
+    #[inline]
+    pub(crate) fn data_sent(&mut self, (nxt, edge): (SeqNumber, SeqNumber), config: &Config, now: Time) {
+        if self.data_segments_in > 0 {
+            self.delay.data_sent(self.gap(now), config);
+        }
+        self.acked(nxt, edge);
     }
 
     /// Data may arrive from now on: until it does, `now` counts as its last arrival.
@@ -411,7 +466,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn snapshot(&self, reassembly: &mut Reassembly) -> RecvSnapshot {
         let sack = if self.sack && reassembly.has_blocks() { self.blocks(reassembly) } else { None };
-        RecvSnapshot { nxt: self.nxt, edge: self.edge, ts_recent: self.ts_recent, sack }
+        RecvSnapshot { nxt: self.nxt, edge: self.edge, ts_recent: self.ts_recent, sack, quick: self.delay.is_quick() }
     }
 
     #[cold]
@@ -439,7 +494,10 @@ impl ReceiveWindow {
                 self.first_advertised(nxt);
             }
             self.last_ack_sent = nxt;
-            self.ack_deadline = Time::MAX;
+            // Another thread may have received more since the segment was made.
+            if nxt == self.nxt {
+                self.ack_deadline = Time::MAX;
+            }
         }
         if edge.gt(self.advertised_edge) {
             self.advertised_edge = edge;
@@ -479,14 +537,14 @@ impl ReceiveWindow {
         //# An ACK SHOULD be generated for at least every second full-sized segment or 2*RMSS bytes of new data (where
         //# RMSS is the MSS specified by the TCP endpoint receiving the segments to be acknowledged, or the default
         //# value if not specified) (SHLD-19).
-        if !may_wait && (pending > u32::from(self.peer_segment) || self.quick > 0) {
-            self.quick = self.quick.saturating_sub(1);
+        if !may_wait && (pending > u32::from(self.peer_segment) || self.delay.is_quick()) {
+            self.delay.count_quick();
             return Ack::Now;
         }
         if self.ack_deadline == Time::MAX {
             //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.3
             //# A TCP endpoint SHOULD implement a delayed ACK (SHLD-18),
-            self.ack_deadline = now + out.config.delayed_ack;
+            self.ack_deadline = now + self.delay.time(out.config);
             self.arm(out);
         }
         Ack::Delayed
@@ -506,13 +564,13 @@ impl ReceiveWindow {
     //# The TCP implementation MUST (MUST-33) provide a way for the application to learn how much urgent data remains to
     //# be read from the connection, or at least to determine whether more urgent data remains to be read [19].
     pub(crate) fn urgent_ahead(&self) -> Option<u32> {
-        let first = self.nxt - (self.queued + u32::from(self.finished));
+        let first = self.nxt - (self.queued + u32::from(self.finished()));
         u32::try_from(self.urgent - first).ok().filter(|ahead| self.urgent_valid && *ahead > 0)
     }
 
     /// Whether there is data to receive, or the end of the stream is reached.
     pub(crate) fn is_readable(&self) -> bool {
-        self.queued >= self.low_water || self.finished
+        self.queued >= self.low_water || self.finished()
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn accept(
     } else if seq == rw.nxt && ra.is_empty() && data.len() as u32 <= rw.window() && rw.state.accepts_data() {
         out.count(Counter::FastPathIn, 1);
         in_order(rw, data, out, now);
-        rw.fin_next |= fin;
+        rw.note_fin(fin);
         rw.grow(out.config, out.scarcity, now);
         rw.open_window();
         rw.schedule_ack(followed, out, now)
@@ -51,7 +51,7 @@ pub(crate) fn accept(
     if ack >= Ack::Now {
         rw.acked(snapshot.nxt, snapshot.edge);
     }
-    TakenData { ack, snapshot, fin: rw.fin_next, dropped }
+    TakenData { ack, snapshot, fin: rw.fin_next(), dropped }
 }
 
 /// Memory use exceeds the limit, and this user leaves more unread than the least buffer holds: data is dropped until it
@@ -77,7 +77,7 @@ fn in_order(rw: &mut ReceiveWindow, data: PktBuf, out: &mut Outbox<'_>, now: Tim
         out.ready |= Readiness::READABLE;
     }
     out.count(Counter::DataBytesIn, len as u64);
-    rw.tally(len, now);
+    rw.tally(len, out.config, now);
     let appended = rw.append(data);
     out.memory += i64::from(appended.memory);
     if appended.spilled {
@@ -137,7 +137,7 @@ fn fill(
     now: Time,
 ) -> Ack {
     in_order(rw, data, out, now);
-    rw.fin_next |= fin;
+    rw.note_fin(fin);
     let filled = !ra.is_empty();
     drain(rw, ra, out, now);
     // RFC 5681 section 4.2: at once when all or part of a gap is filled, so that the sender's recovery goes on. A
@@ -170,7 +170,7 @@ pub(crate) fn deliver_syn_data(
 ) -> Option<RecvSnapshot> {
     let before = rw.nxt;
     drain(rw, ra, out, now);
-    if rw.nxt == before && !rw.fin_next {
+    if rw.nxt == before && !rw.fin_next() {
         return None;
     }
     rw.grow(out.config, out.scarcity, now);
@@ -236,11 +236,11 @@ fn hold(
 /// Moves data that has become contiguous into the receive queue.
 fn drain(rw: &mut ReceiveWindow, ra: &mut Reassembly, out: &mut Outbox<'_>, now: Time) {
     let before = ra.memory();
-    while !rw.fin_next
+    while !rw.fin_next()
         && let Some((data, fin)) = ra.pop_ready(rw.nxt)
     {
         in_order(rw, data, out, now);
-        rw.fin_next |= fin;
+        rw.note_fin(fin);
     }
     out.memory += i64::from(ra.memory()) - i64::from(before);
 }

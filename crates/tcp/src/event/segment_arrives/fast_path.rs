@@ -68,7 +68,7 @@ pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     });
     if taken.ack == Ack::Delayed {
         match told {
-            Some(told) => pcb.receive_side(|rw, _| rw.acked(told.0, told.1)),
+            Some(told) => pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now)),
             None => out.count(Counter::AcksDelayed, 1),
         }
     }
@@ -91,11 +91,7 @@ pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Op
         }
         output::transmit_inlined(sw, rq, ho, out, now, Ack::None)
     });
-    if let Some((nxt, edge)) = told {
-        pcb.receive_side(|rw, _| {
-            // The user replies at once: quick acknowledgements are not needed.
-            rw.quick = 0;
-            rw.acked(nxt, edge);
-        });
+    if let Some(told) = told {
+        pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now));
     }
 }

@@ -219,12 +219,10 @@ fn beyond_the_stream(
 /// Eighth: the FIN is next in sequence.
 fn take_fin(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> Ack {
     let rw = &mut *parts.receive_window;
-    if !rw.fin_next || rw.finished {
+    if !rw.fin_next() {
         return Ack::None;
     }
-    rw.fin_next = false;
-    rw.finished = true;
-    rw.nxt += 1;
+    rw.take_fin();
     // The stream has ended: nothing more can fill the window.
     if rw.edge.lt(rw.nxt) {
         rw.edge = rw.nxt;

@@ -111,7 +111,7 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     let pending = super::super::send::flush_pending(&mut parts, out, now, ack);
     if ack == Ack::Delayed && pending.is_none() {
         // A dialogue begins: later acknowledgements wait for our data as well.
-        parts.receive_window.quick = 0;
+        parts.receive_window.delay.begin_dialogue();
         parts.receive_window.ack_deadline = now + out.config.delayed_ack;
         parts.receive_window.arm(out);
     }
