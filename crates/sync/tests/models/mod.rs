@@ -322,17 +322,19 @@ pub fn a_number_that_comes_back_is_not_taken_for_the_old_one<P: Platform>() {
     let free = Arc::new(IndexStack::<P>::new(2));
     free.push(0);
     free.push(1);
-    let kept = Arc::new(Shared::<P, Option<u32>>(P::Cell::new(None)));
+    // 0: none; else the number plus 1.
+    let kept = Arc::new(Shared::<P, usize>(P::Cell::new(0)));
     let theirs = (free.clone(), kept.clone());
     let thread = P::spawn("other", None, ThreadClass::Application, move || {
         let (free, kept) = theirs;
         let (top, below) = (free.pop(), free.pop());
         top.into_iter().for_each(|top| free.push(top));
-        kept.set(below);
+        kept.set(below.map_or(0, |below| below as usize + 1));
     });
     let mine = free.pop();
     join::<P>(thread);
-    let mut all: Vec<u32> = mine.into_iter().chain(kept.get()).chain(std::iter::from_fn(|| free.pop())).collect();
+    let kept = kept.get().checked_sub(1).map(|kept| kept as u32);
+    let mut all: Vec<u32> = mine.into_iter().chain(kept).chain(std::iter::from_fn(|| free.pop())).collect();
     all.sort_unstable();
     assert_eq!(all, [0, 1], "a number was lost or came twice");
 }
