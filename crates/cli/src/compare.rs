@@ -84,6 +84,9 @@ struct Common {
     /// Largest IP packet on the memory link
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65_535))]
     mtu: u32,
+    /// IPv6 instead of IPv4; other stacks stay out then
+    #[arg(short = '6', long)]
+    ipv6: bool,
     /// Let the memory link take super-segments, as network cards do
     #[arg(long)]
     offload: bool,
@@ -94,9 +97,13 @@ struct Common {
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel stays out then
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
-    /// Leave the kernel out
+    /// Leave the kernel out, and with it the row whose segmentation and coalescing are left to the device
     #[arg(long)]
     no_kernel: bool,
+    /// Leave smoltcp out
+    #[cfg(feature = "smoltcp")]
+    #[arg(long)]
+    no_smoltcp: bool,
     /// Write the results as JSON (docs/results.schema.json); - for standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -148,7 +155,12 @@ impl Common {
         options.offload = self.offload;
         options.affinity = self.affinity;
         options.fault.clone_from(&self.fault);
-        options.kernel = !self.no_kernel && self.fault.is_none();
+        options.ipv6 = self.ipv6;
+        options.kernel = !self.no_kernel && self.fault.is_none() && !self.ipv6;
+        #[cfg(feature = "smoltcp")]
+        {
+            options.smoltcp = !self.no_smoltcp;
+        }
         options.schedule.repetitions = self.reps.map_or(options.schedule.repetitions, |reps| reps as usize);
         options.schedule.slice_ms = self.slice.unwrap_or(options.schedule.slice_ms);
         Ok(options)
@@ -163,7 +175,7 @@ impl Common {
             return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
         }
         // All architectures of one load and the kernel are open at a time; each has two stacks and its load threads.
-        headroom::check(3 * options.threads as usize * (options.architectures.len() + 1))?;
+        headroom::check(3 * options.threads as usize * (options.architectures.len() + 3))?;
         let quiet = self.to_stdout || self.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
         let bar = progress_bar();
         let results = compare::run(options, &mut |standing| show(&bar, &standing));

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::distance::Distance;
 use crate::kernel::{self, KernelBench, KernelError};
 use crate::machine::{Machine, Probe, Spread};
-use crate::result::{KERNEL, Key, Results, Row, Workload};
+use crate::result::{KERNEL, Key, OFFLOADED, Results, Row, Workload};
 use crate::sampling::{self, Contender, Runner, Samples};
 use crate::workload::{Bench, Params, SendMode};
 
@@ -48,6 +48,8 @@ pub struct Options {
     pub buffer: Option<u32>,
     /// Largest IP packet on the memory link.
     pub mtu: usize,
+    /// Whether the connections are over IPv6. Other stacks do not take part then.
+    pub ipv6: bool,
     /// Whether the link segments and coalesces.
     pub offload: bool,
     /// Whether a connection is used by the thread whose queue receives it.
@@ -58,6 +60,9 @@ pub struct Options {
     pub send: SendMode,
     /// Whether the kernel takes part.
     pub kernel: bool,
+    /// Whether smoltcp takes part; its link has no faults.
+    #[cfg(feature = "smoltcp")]
+    pub smoltcp: bool,
     /// How long and how often.
     pub schedule: sampling::Schedule,
 }
@@ -75,11 +80,14 @@ impl Options {
             request: 64,
             buffer: Some(256 << 10),
             mtu: 1500,
+            ipv6: false,
             offload: false,
             affinity: false,
             fault: None,
             send: SendMode::Shared,
             kernel: true,
+            #[cfg(feature = "smoltcp")]
+            smoltcp: true,
             schedule: sampling::Schedule { warmup_slices: 1, repetitions: 5, slice_ms: 250 },
         }
     }
@@ -104,6 +112,7 @@ impl Options {
             message: self.message,
             request: self.request,
             mtu: self.mtu,
+            ipv6: self.ipv6,
             buffer: self.buffer,
             send: self.send,
             offload: self.offload,
@@ -129,6 +138,36 @@ impl Options {
         }
     }
 
+    /// The architecture of a row beside the kernel's whose segmentation and coalescing are left to the device: the kernel
+    /// leaves them to its loopback interface. It is the first that uses all threads.
+    fn offloaded(&self) -> Option<Architecture> {
+        let beside = self.kernel && self.workload == Workload::Bulk && !self.offload && self.fault.is_none();
+        let several = |arch: &&Architecture| self.threads == 1 || !arch.properties().single_thread;
+        let mut architectures = self.architectures.iter();
+        architectures.clone().find(several).or(architectures.next()).copied().filter(|_| beside)
+    }
+
+    #[cfg(feature = "smoltcp")]
+    fn smoltcp_params(&self, connections: u32) -> crate::smoltcp::Params {
+        crate::smoltcp::Params {
+            connections,
+            threads: self.threads,
+            message: self.message,
+            request: self.request,
+            mtu: self.mtu,
+            buffer: self.buffer,
+        }
+    }
+
+    /// Stacks beside the architectures: the kernel, smoltcp, and the row with offload.
+    fn others(&self) -> usize {
+        #[cfg(feature = "smoltcp")]
+        let smoltcp = usize::from(self.smoltcp && self.fault.is_none() && !self.ipv6);
+        #[cfg(not(feature = "smoltcp"))]
+        let smoltcp = 0;
+        usize::from(self.kernel) + usize::from(self.offloaded().is_some()) + smoltcp
+    }
+
     /// The schedule for one load: with thousands of connections each is served rarely, so its slow start takes longer.
     fn schedule_for(&self, connections: u32) -> sampling::Schedule {
         let more = connections as usize / 4096;
@@ -147,6 +186,7 @@ impl Options {
             "request_bytes": self.request,
             "buffer_bytes": self.buffer,
             "mtu": self.mtu,
+            "ipv6": self.ipv6,
             "segmentation_offload": self.offload,
             "affinity": self.affinity,
             "fault": self.fault.as_ref().map(FaultPlan::to_string),
@@ -234,7 +274,7 @@ impl Comparison<'_> {
             };
             row.bytes_per_connection = entry.bytes_per_connection;
             row.notes.extend(entry.notes);
-            if let Some(Some(slice)) = timed.get(index).filter(|_| !row.key.is_kernel()) {
+            if let Some(Some(slice)) = timed.get(index).filter(|_| !row.key.is_other_stack()) {
                 row.add_timed_pass(slice);
             }
             self.rows.push(row);
@@ -257,7 +297,7 @@ impl Comparison<'_> {
     }
 
     fn contenders(&self) -> usize {
-        self.variants().len() + usize::from(self.options.kernel)
+        self.variants().len() + self.options.others()
     }
 
     /// Architectures times lock kinds, except for those without a choice of lock.
@@ -280,14 +320,24 @@ impl Comparison<'_> {
         for (index, (arch, lock)) in variants.iter().enumerate() {
             self.tell(format!("opening {arch}"), load, 0.3 * index as f64 / variants.len() as f64);
             let params = self.options.params(*arch, lock.unwrap_or_default(), connections);
-            let opened = match self.options.workload {
-                Workload::Bulk => Bench::open(&params),
-                Workload::Rpc => Bench::open_rpc(&params),
-                Workload::Connect => Bench::open_connect(&params),
-            };
-            match opened {
-                Ok(bench) => entries.push(entry(bench, self.options.workload, &params, *lock)),
-                Err(error) => self.remarks.push(format!("{arch} at {connections} connections: {error}")),
+            self.open_own(&params, *lock, &mut entries);
+        }
+        if let Some(arch) = self.options.offloaded() {
+            let lock = self.options.locks.first().copied().filter(|_| arch.properties().has_locks);
+            let params = Params { offload: true, ..self.options.params(arch, lock.unwrap_or_default(), connections) };
+            let before = entries.len();
+            self.open_own(&params, lock, &mut entries);
+            for entry in &mut entries[before..] {
+                entry.key.arch.push_str(OFFLOADED);
+                entry.notes.push("segmentation and coalescing left to the device, as Linux on loopback".into());
+            }
+        }
+        #[cfg(feature = "smoltcp")]
+        if self.options.smoltcp && self.options.fault.is_none() && !self.options.ipv6 {
+            self.tell("opening smoltcp's connections".into(), load, 0.3);
+            match self.open_smoltcp(connections) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => self.remarks.push(format!("{error} (at {connections} connections)")),
             }
         }
         if self.options.kernel {
@@ -298,6 +348,31 @@ impl Comparison<'_> {
             }
         }
         entries
+    }
+
+    fn open_own(&mut self, params: &Params, lock: Option<LockKind>, entries: &mut Vec<Entry>) {
+        let opened = match self.options.workload {
+            Workload::Bulk => Bench::open(params),
+            Workload::Rpc => Bench::open_rpc(params),
+            Workload::Connect => Bench::open_connect(params),
+        };
+        match opened {
+            Ok(bench) => entries.push(entry(bench, self.options.workload, params, lock)),
+            Err(error) => {
+                self.remarks.push(format!("{} at {} connections: {error}", params.arch, params.connections));
+            }
+        }
+    }
+
+    #[cfg(feature = "smoltcp")]
+    fn open_smoltcp(&self, connections: u32) -> io::Result<Entry> {
+        use crate::result::SMOLTCP;
+        use crate::smoltcp::SmoltcpBench;
+        let workload = self.options.workload;
+        let bench = SmoltcpBench::open(workload, &self.options.smoltcp_params(connections))?;
+        let threads = self.options.threads;
+        let key = Key { workload, arch: SMOLTCP.to_owned(), lock: None, groups: None, connections, threads };
+        Ok(Entry { key, contender: Box::new(bench), bytes_per_connection: None, notes: SmoltcpBench::notes(workload) })
     }
 
     fn open_kernel(&self, connections: u32) -> Result<Entry, KernelError> {
@@ -340,7 +415,7 @@ impl Comparison<'_> {
         self.tell("timing locks".into(), load, 0.9);
         sync::profile::set_timed(true);
         let slice = |entry: &mut Entry| {
-            let worth = !entry.key.is_kernel();
+            let worth = !entry.key.is_other_stack();
             worth.then(|| entry.contender.run_slice(self.options.schedule.slice()).ok()).flatten()
         };
         let slices = entries.iter_mut().map(slice).collect();
@@ -406,6 +481,19 @@ mod tests {
         assert_eq!(Options::quick().architectures.len(), 11);
         assert_eq!(Architecture::read_list(GROUPS).map(|architectures| architectures.len()), Ok(9));
         assert!(listed(GROUPS).iter().all(|arch| arch.properties().groups));
+    }
+
+    #[test]
+    fn the_row_beside_the_kernels_uses_all_threads_and_needs_the_kernel() {
+        let architectures = listed("up\ngiant\nmsgp:1\n");
+        let bulk = Options { architectures, threads: 2, ..Options::quick() };
+        let named = |options: &Options| options.offloaded().map(|arch| arch.to_string());
+        assert_eq!(named(&bulk).as_deref(), Some("giant"));
+        assert_eq!(named(&Options { threads: 1, ..bulk.clone() }).as_deref(), Some("up"));
+        assert_eq!(named(&Options { architectures: listed("up"), ..bulk.clone() }).as_deref(), Some("up"));
+        assert_eq!(named(&Options { kernel: false, ..bulk.clone() }), None);
+        assert_eq!(named(&Options { offload: true, ..bulk.clone() }), None);
+        assert_eq!(named(&Options { workload: Workload::Rpc, ..bulk }), None);
     }
 
     #[test]

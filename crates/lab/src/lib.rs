@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | 1 | [`machine`] | the machine before and after the run, and remarks on the reliability of its figures |
 //! | 2 | [`kernel`] | the Linux kernel's own TCP as one of the contenders |
+//! | - | `smoltcp` (a feature) | another TCP in user space as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
 //! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; how far apart the processors are |
 //! | 5 | [`stats`] | means, Student-t intervals, fairness |
@@ -29,6 +30,8 @@ pub mod recommend;
 pub mod report;
 pub mod result;
 pub mod sampling;
+#[cfg(feature = "smoltcp")]
+pub mod smoltcp;
 pub mod stats;
 pub mod table;
 pub mod units;

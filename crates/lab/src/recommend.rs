@@ -20,10 +20,10 @@ struct Candidate<'a> {
     average: Estimate,
 }
 
-/// Recommends one of the architectures in `rows`; `None` if there are none but the kernel's. Bulk rows decide; where
+/// Recommends one of the architectures in `rows`; `None` if no row is a candidate. Bulk rows decide; where
 /// there are none, the rows of the first workload do.
 pub fn recommend(rows: &[Row]) -> Option<Recommendation> {
-    let ours = || rows.iter().filter(|row| !row.key.is_kernel());
+    let ours = || rows.iter().filter(|row| row.key.is_candidate());
     let bulk = ours().any(|row| row.key.workload == Workload::Bulk);
     let workload = if bulk { Workload::Bulk } else { ours().next()?.key.workload };
     let of_workload: Vec<&Row> = ours().filter(|row| row.key.workload == workload).collect();

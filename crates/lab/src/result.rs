@@ -18,6 +18,13 @@ use crate::stats::Estimate;
 /// The name of the Linux kernel's own TCP in the rows.
 pub const KERNEL: &str = "linux";
 
+/// The name of smoltcp in the rows.
+pub const SMOLTCP: &str = "smoltcp";
+
+/// End of an architecture's name in a row whose segmentation and coalescing were left to the device, as the kernel
+/// leaves them to its loopback interface.
+pub const OFFLOADED: &str = ", offloaded";
+
 /// Version of the document's shape; raised only when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -82,7 +89,8 @@ pub enum Workload {
 pub struct Key {
     /// The load.
     pub workload: Workload,
-    /// Process architecture; [`KERNEL`] for the kernel's own TCP.
+    /// Process architecture, with [`OFFLOADED`] at its end if the device did part of its work; [`KERNEL`] for the kernel's
+    /// own TCP, [`SMOLTCP`] for smoltcp.
     pub arch: String,
     /// Lock kind; `null` where there is none to choose.
     pub lock: Option<String>,
@@ -105,6 +113,16 @@ impl Key {
     /// Whether this is the kernel's row.
     pub fn is_kernel(&self) -> bool {
         self.arch == KERNEL
+    }
+
+    /// Whether this is the row of another stack, whose counters are not visible.
+    pub fn is_other_stack(&self) -> bool {
+        self.is_kernel() || self.arch == SMOLTCP
+    }
+
+    /// Whether this row may be recommended: it is ours, and did all the work that the other rows did.
+    pub fn is_candidate(&self) -> bool {
+        !self.is_other_stack() && !self.arch.ends_with(OFFLOADED)
     }
 }
 
@@ -188,7 +206,7 @@ impl Row {
         };
         let cpu = samples.estimate(Slice::cpu_s_per_gb)?;
         let sum = samples.sum();
-        let ours = !key.is_kernel();
+        let ours = !key.is_other_stack();
         let bulk = key.workload == Workload::Bulk;
         let mut notes = Vec::new();
         if let Some(reason) = &samples.failed {

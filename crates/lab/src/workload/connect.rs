@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use heddle::{Polled, Readiness, Stack, TcpListener, TcpStream};
 
-use super::world::World;
+use super::world::{World, source};
 use super::{Params, drive};
 use crate::worker_pool::{Sample, Work};
 
@@ -44,7 +44,7 @@ impl Connect {
     fn step(&mut self, sample: &mut Sample) -> io::Result<bool> {
         let mut busy = false;
         while self.opening.len() < self.at_once {
-            let local = SocketAddr::from(([10, 9, 0, 1 + self.source % self.addresses], 0));
+            let local = source(self.target, self.source % self.addresses);
             self.source = self.source.wrapping_add(1);
             self.opening.push(heddle::Connect::new().local(local).start(&self.client, self.target)?);
             busy = true;

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::cpu::Usage;
 use crate::sampling::{Contender, Slice};
+use crate::worker_pool::{Sample, Work, WorkerPool};
 
-/// Copy, checksum and demultiplex, without a protocol, on one thread.
+/// Copy, checksum and demultiplex, without a protocol, on one thread. [`Floors`] has several, which share nothing.
 pub struct Floor {
     segment: usize,
     source: Vec<u8>,
@@ -67,5 +68,45 @@ impl Contender for Floor {
         let operations = self.next - first;
         let bytes = operations * self.segment as u64;
         Ok(Slice { bytes, operations, wall, cpu: used.cpu, switches: used.switches, ..Slice::default() })
+    }
+}
+
+impl Work for Floor {
+    fn run(&mut self, deadline: Instant, sample: &mut Sample) -> io::Result<()> {
+        let first = self.next;
+        while Instant::now() < deadline {
+            for _ in 0..256 {
+                self.segment();
+            }
+        }
+        sample.operations += self.next - first;
+        sample.bytes += (self.next - first) * self.segment as u64;
+        Ok(())
+    }
+}
+
+/// A [`Floor`] on each of several threads: the most that these processors can do together.
+pub struct Floors {
+    worker_pool: WorkerPool,
+}
+
+impl Floors {
+    /// For segments of `segment` bytes over `connections` connections, spread over `threads` threads.
+    ///
+    /// # Errors
+    /// A thread could not be started.
+    pub fn start(segment: usize, connections: u32, threads: u32) -> io::Result<Floors> {
+        let floor = |_| Box::new(Floor::new(segment, (connections / threads).max(1))) as Box<dyn Work>;
+        Ok(Floors { worker_pool: WorkerPool::start("floor", (0..threads).map(floor).collect())? })
+    }
+}
+
+impl Contender for Floors {
+    fn name(&self) -> &str {
+        "floors: copy, checksum, look-up, copy on each thread"
+    }
+
+    fn run_slice(&mut self, duration: Duration) -> io::Result<Slice> {
+        self.worker_pool.run_slice(duration)
     }
 }

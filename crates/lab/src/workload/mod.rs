@@ -25,7 +25,7 @@ use crate::sampling::{Contender, Exact, LockCount, Slice, Wakes};
 use crate::worker_pool::{Work, WorkerPool};
 use world::World;
 
-pub use floor::Floor;
+pub use floor::{Floor, Floors};
 
 /// How payload is passed to the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct Params {
     pub request: usize,
     /// Largest IP packet on the link.
     pub mtu: usize,
+    /// Whether the connections are over IPv6; otherwise over IPv4.
+    pub ipv6: bool,
     /// Socket buffers in bytes; `None` leaves them to autotuning.
     pub buffer: Option<u32>,
     /// How payload is passed to the stack.
@@ -80,6 +82,7 @@ impl Params {
             message: 64 << 10,
             request: 64,
             mtu: 1500,
+            ipv6: false,
             buffer: Some(256 << 10),
             send: SendMode::Shared,
             offload: false,

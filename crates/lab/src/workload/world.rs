@@ -1,7 +1,7 @@
 //! Two stacks linked in memory, and the shared state of a workload's threads while they open their connections.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -65,11 +65,13 @@ impl World {
             builder.tcp(tcp_config(params)).stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };
         let addresses = params.connections.div_ceil(PER_ADDRESS).clamp(1, 200);
-        let cidr = |third, fourth| Cidr::new([10, 9, third, fourth].into(), 16).map_err(io::Error::other);
+        let ipv6 = params.ipv6;
+        let prefix = if ipv6 { 64 } else { 16 };
+        let cidr = |third, fourth| Cidr::new(address(ipv6, third, fourth), prefix).map_err(io::Error::other);
         let sources = (1..=addresses as u8).map(|number| cidr(0, number)).collect::<io::Result<_>>()?;
         let (client, client_drivers) = build(left, sources)?;
         let (server, server_drivers) = build(Box::new(right), vec![cidr(1, 1)?])?;
-        let target = SocketAddr::from(([10, 9, 1, 1], 5001));
+        let target = SocketAddr::new(address(ipv6, 1, 1), 5001);
         let options = ConnectionOptions { no_delay: true, ..ConnectionOptions::default() };
         let listener = TcpListener::bind_with(&server, target, 16_384, options).map_err(io::Error::other)?;
         listener.set_nonblocking(true)?;
@@ -138,6 +140,20 @@ impl World {
         let connections = client.connections.min(server.connections) as u64;
         (connections > 0).then(|| (client.bytes + server.bytes) as u64 / connections)
     }
+}
+
+/// An address of the link: 10.9.`third`.`fourth`/16 or fd09::`third`:`fourth`/64.
+fn address(ipv6: bool, third: u8, fourth: u8) -> IpAddr {
+    if ipv6 {
+        Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, third.into(), fourth.into()).into()
+    } else {
+        Ipv4Addr::new(10, 9, third, fourth).into()
+    }
+}
+
+/// Address `number` of the clients, in the family of `target`, with any port.
+pub(super) fn source(target: SocketAddr, number: u8) -> SocketAddr {
+    SocketAddr::new(address(target.is_ipv6(), 0, 1 + number), 0)
 }
 
 fn tcp_config(params: &Params) -> Config {
@@ -222,7 +238,7 @@ impl Opener {
     fn next_source(&mut self) -> io::Result<SocketAddr> {
         let address = self.source % self.addresses;
         self.source += 1;
-        let mut local = SocketAddr::from(([10, 9, 0, (1 + address) as u8], 0));
+        let mut local = source(self.target, address as u8);
         if let Some(affinity) = &self.affinity {
             let from = &mut self.ports[address as usize];
             let port = affinity.port(self.thread, local, self.target, *from);
