@@ -15,6 +15,7 @@ mod mutants;
 mod names;
 mod pages;
 mod publish;
+mod release;
 mod rules;
 mod steps;
 
@@ -39,6 +40,8 @@ cargo xtask coverage        which RFC requirement is met and shown where; fail i
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
 cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json, and write docs/performance.md
+cargo xtask release         the binary with profile-guided and link-time optimisation (needs rustup component add llvm-tools)
+cargo xtask release --compare   the same, and its speed in ratios to plain cargo build --release
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
 cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick] [--each] [--list]
                             plant mistakes that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
@@ -60,6 +63,8 @@ fn main() -> ExitCode {
         ["check"] => steps::run(steps::CHECK),
         ["api"] => api::check(),
         ["api", "--bless"] => api::bless(),
+        ["release"] => release::build(),
+        ["release", "--compare"] => release::compare(),
         ["coverage"] => coverage::check(),
         ["coverage", "--bless"] => coverage::bless(),
         ["inheriting"] => steps::all_inheriting(),
