@@ -68,6 +68,14 @@ fn totals(baseline: &Value) -> String {
     for (architecture, counts) in baseline["instructions"].as_object().into_iter().flatten() {
         table += &row(&format!("`{architecture}`"), pieces().map(|piece| counts[piece].to_string()));
     }
+    let fields = super::misses::FIELDS.iter().filter(|_| baseline["misses"].is_object());
+    for (field, title) in fields {
+        let _ = write!(table, "\n{}", head(title));
+        for (architecture, counts) in baseline["misses"].as_object().into_iter().flatten() {
+            let cells = pieces().map(|piece| counts[piece][*field].to_string());
+            table += &row(&format!("`{architecture}`"), cells);
+        }
+    }
     table
 }
 
@@ -127,7 +135,8 @@ mod tests {
             (Origin::of("/x/crates/tcp/src/output.rs"), 300),
             (Origin::of("/x/crates/stack/src/tx.rs"), 700),
         ]);
-        let count = Count { architecture: "one".into(), piece: "data", operations: 10, each: 100, origins };
+        let misses = super::super::Misses::default();
+        let count = Count { architecture: "one".into(), piece: "data", operations: 10, each: 100, misses, origins };
         let text = places("one", &[count]);
         let (tcp, stack) = (text.find("| `tcp` | 30 |").unwrap(), text.find("| `stack` | 70 |").unwrap());
         assert!(stack < tcp, "{text}");
