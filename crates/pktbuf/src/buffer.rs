@@ -133,6 +133,23 @@ impl PktBuf {
         }
     }
 
+    /// As [`alloc_near`](Self::alloc_near), with `len` bytes in the packet already, and a header of `front` bytes before
+    /// them. All of them must be written: see [`append`](Self::append).
+    ///
+    /// # Panics
+    /// If `front` exceeds [`HEADROOM`].
+    #[inline(always)]
+    pub fn alloc_around(region: Option<RegionId>, front: usize, len: usize) -> Option<PktBuf> {
+        assert!(front <= HEADROOM, "a header of {front} bytes in a headroom of {HEADROOM}");
+        let mut buf = PktBuf::alloc_near(region, len)?;
+        // The class that was chosen has room for both.
+        buf.window = PacketBounds::new(buf.window.start() - front as u32, buf.window.end() + len as u32);
+        if cfg!(debug_assertions) {
+            buf.fill(POISON);
+        }
+        Some(buf)
+    }
+
     #[cold]
     #[inline(never)]
     fn alloc_in_or_heap(region: RegionId, capacity: usize) -> Option<PktBuf> {
@@ -341,7 +358,13 @@ impl PktBuf {
     /// where no header is.)
     #[inline]
     pub fn mark_network_header(&mut self) {
-        self.meta_mut().l3 = u16::try_from(self.window.start()).unwrap_or(0);
+        self.mark_network_header_after(0);
+    }
+
+    /// The same where `link` bytes stand before it.
+    #[inline]
+    pub fn mark_network_header_after(&mut self, link: usize) {
+        self.meta_mut().l3 = u16::try_from(self.window.start() as usize + link).unwrap_or(0);
     }
 
     /// Everything from the network header to the end, if [`mark_network_header`](Self::mark_network_header) was called

@@ -298,6 +298,9 @@ pub struct Config {
     /// Every super-segment that the device cuts carries PSH, as Linux's do, so that a receiver that coalesces segments
     /// delivers each one as a whole. Off, PSH is set only at the end of the data.
     pub push_super_segments: bool,
+    /// Segments of established connections take the fast lane (`lane.rs`) where nothing rare is going on. Off, all take
+    /// the general code, with the same effects: for tests and measurements.
+    pub fast_lane: bool,
     /// Leave the checksum to the device (`Meta::checksum` is `Partial`).
     pub tx_checksum_offload: bool,
     /// Where received checksums are checked.
@@ -394,6 +397,7 @@ impl Default for Config {
             reset_on_timeout: false,
             hard_errors_abort: false,
             push_super_segments: false,
+            fast_lane: true,
             tx_checksum_offload: false,
             checksum_placement: ChecksumPlacement::Before,
             option_order: OptionOrder::Linux,

@@ -55,6 +55,12 @@ impl Marks {
         if self.0 & Self::PURE == 0 { NOT_ECT } else { self.class() }
     }
 
+    /// Whether no header carries an ECN bit or option: all that may be set is that data is capable of ECN.
+    #[inline]
+    pub(crate) fn are_quiet(self) -> bool {
+        self.0 & (Self::ECHO | Self::REDUCED | Self::COUNT | Self::OPTION) == 0
+    }
+
     /// Whether the next new data must have the option of accurate ECN.
     pub(crate) fn needs_option(self) -> bool {
         self.0 & Self::OPTION != 0

@@ -13,7 +13,8 @@
 //! | [`pcb`] | 3.3.1 | the six parts of a connection |
 //! | [`state`] | 3.3.2 | states, and the transition table as data |
 //! | [`event`] | 3.10 | open, send, receive, close, abort, status, segment arrives, time-outs |
-//! | `output` | 3.7, 3.8 | the only place that makes segments of a connection |
+//! | `lane` | 3.10 | the fast lane: what nearly every segment needs, in a straight line |
+//! | `output` | 3.7, 3.8 | the only place, beside the lane, that makes segments of a connection |
 //! | [`handshake`] | 3.10.7.2, 3.10.7.4 | a listener's answers to SYNs, and its state: SYN cache, SYN cookies |
 //! | [`fast_open`] | | payload in the SYN (RFC 7413) |
 //! | [`closed`] | 3.10.7.1 | the answer to a segment that belongs to no connection |
@@ -52,6 +53,7 @@ pub mod handshake;
 pub mod info;
 mod isn;
 pub mod knobs;
+mod lane;
 pub mod mss;
 pub mod outbox;
 mod output;

@@ -1,5 +1,5 @@
-//! Output: which segments of a connection are sent, and when (RFC 9293 sections 3.7 and 3.8). Only `segments.rs` makes
-//! segments.
+//! Output: which segments of a connection are sent, and when (RFC 9293 sections 3.7 and 3.8). `segments.rs` makes
+//! them, and the fast lane (`lane.rs`) the plain ones.
 //!
 //! Called under the send side and the header-out part, it decides what may be sent now: first retransmissions, then new
 //! data as far as the peer's window, the congestion window, Nagle's rule, the device's credit and the silly-window rule
@@ -39,19 +39,6 @@ pub(crate) type Advertised = Option<(SeqNumber, SeqNumber)>;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one.
 pub(crate) fn transmit(
-    sw: &mut SendWindow,
-    rq: &mut RetransmitQueue,
-    ho: &mut HeaderOut,
-    out: &mut Outbox<'_>,
-    now: Time,
-    ack: Ack,
-) -> Advertised {
-    transmit_inlined(sw, rq, ho, out, now, ack)
-}
-
-/// [`transmit`], always inlined into the established path and into SEND.
-#[inline(always)]
-pub(crate) fn transmit_inlined(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,
@@ -115,6 +102,28 @@ pub(crate) fn send_data(
     }
 }
 
+/// The second half of [`send_data`], after the fast lane has sent the data from `from` up to SND.NXT.
+#[cold]
+pub(crate) fn send_rest(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    from: SeqNumber,
+) {
+    let hold = send_new(sw, rq, ho, out, now, false);
+    note_sent(sw, rq, from, out, now);
+    set_timer_after_sending(sw, rq, hold, out, now);
+}
+
+/// The same, if there is no buffer for more.
+#[cold]
+pub(crate) fn starved(sw: &mut SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
+    note_sent(sw, rq, from, out, now);
+    set_timer_after_sending(sw, rq, StopReason::Starved, out, now);
+}
+
 /// After a transmission of a sender with limits of its own: update the account, and wake waiting writers.
 #[cold]
 fn shaped(
@@ -157,7 +166,7 @@ fn shaped(
 
 /// New bytes from `from` on were sent: record the time.
 #[inline(always)]
-fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
     if sw.nxt == from {
         return;
     }
@@ -170,7 +179,7 @@ fn note_sent(sw: &SendWindow, rq: &mut RetransmitQueue, from: SeqNumber, out: &m
 
 /// Why no (more) new data was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StopReason {
+pub(crate) enum StopReason {
     /// There is none.
     Empty,
     /// The peer's window, or the silly-window rule.
@@ -191,7 +200,7 @@ enum StopReason {
 
 /// RFC 5681 section 4.1: after an idle time the congestion window no longer reflects the network.
 #[inline]
-fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
+pub(crate) fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
     if sw.flight() == 0 && config.slow_start_after_idle && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
         sw.congestion.on_idle_restart(sw.initial_window(config));
         sw.last_sent = Tick::of(now);
@@ -487,7 +496,7 @@ fn silly_window(sw: &SendWindow, len: u32, window: u32, room: NewSegmentLimits) 
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.7.4
 //# A TCP implementation SHOULD implement the Nagle algorithm to coalesce short segments (SHLD-7).
 #[inline]
-fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), StopReason> {
+pub(crate) fn small_may_leave(sw: &SendWindow, push: bool) -> Result<(), StopReason> {
     if push {
         Ok(())
     } else if sw.hold.holds() {

@@ -27,8 +27,8 @@ pub const HEADER_LEN: usize = 20;
 pub const MAX_HEADER_LEN: usize = 60;
 /// Offset of the checksum field.
 pub const CHECKSUM_OFFSET: usize = 16;
-/// Bytes of a header with only timestamps.
-const USUAL_LEN: usize = 32;
+/// Bytes of a header whose only option is that of timestamps.
+pub const TIMESTAMPED_LEN: usize = 32;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -42,6 +42,14 @@ struct View {
     window: U16,
     checksum: U16,
     urgent: U16,
+}
+
+/// A header whose only option is that of timestamps.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Timestamped {
+    view: View,
+    options: options::PaddedTimestamps,
 }
 
 /// A TCP header.
@@ -94,6 +102,22 @@ pub fn parse(segment: &[u8]) -> Result<Header, ParseError> {
     } else {
         Ok(parse_walked(view, options))
     }
+}
+
+/// Whether the header is of [`TIMESTAMPED_LEN`] bytes, with the timestamp option after two no-operations: two
+/// comparisons of bytes, and nothing is parsed.
+#[inline(always)]
+pub fn is_timestamped(header: &[u8; TIMESTAMPED_LEN]) -> bool {
+    let header: &Timestamped = zerocopy::transmute_ref!(header);
+    header.view.data_offset >> 4 == (TIMESTAMPED_LEN / 4) as u8 && header.options.is_padded()
+}
+
+/// [`parse`] of a header for which [`is_timestamped`] holds: without a branch, so that each field is written once, to the
+/// place where it stays.
+#[inline(always)]
+pub fn parse_timestamped(header: &[u8; TIMESTAMPED_LEN]) -> Header {
+    let header: &Timestamped = zerocopy::transmute_ref!(header);
+    header.view.header(Options { timestamps: Some(header.options.timestamps()), ..Options::NONE })
 }
 
 #[inline(never)]
@@ -177,20 +201,27 @@ impl Header {
     /// data that `rest` is the sum of. A header with only timestamps is written and summed from registers.
     #[inline]
     pub fn emit_sealed(&self, order: OptionOrder, rest: Sum, out: &mut [u8]) -> usize {
-        match (self.options.only_timestamps(), out.first_chunk_mut::<USUAL_LEN>()) {
+        match (self.options.only_timestamps(), out.first_chunk_mut::<TIMESTAMPED_LEN>()) {
             (Some(timestamps), Some(out)) => {
-                *out = zerocopy::transmute!(self.timestamps_only(timestamps, rest));
-                USUAL_LEN
+                *out = self.timestamped(timestamps, rest);
+                TIMESTAMPED_LEN
             }
             _ => self.emit_any_sealed(order, rest, out),
         }
     }
 
-    /// The header with only timestamps as words in network order.
-    #[inline]
-    fn timestamps_only(&self, timestamps: Timestamps, rest: Sum) -> [U64; USUAL_LEN / 8] {
+    /// The bytes of the header with these timestamps instead of its options, with the checksum filled in as by
+    /// [`emit_sealed`](Self::emit_sealed). Written and summed from registers.
+    #[inline(always)]
+    pub fn timestamped(&self, timestamps: Timestamps, rest: Sum) -> [u8; TIMESTAMPED_LEN] {
+        zerocopy::transmute!(self.timestamped_words(timestamps, rest))
+    }
+
+    /// The same as words in network order.
+    #[inline(always)]
+    fn timestamped_words(&self, timestamps: Timestamps, rest: Sum) -> [U64; TIMESTAMPED_LEN / 8] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-        let offset = (USUAL_LEN as u32 / 4) << 28 | u32::from(self.flags.0 & 0x1ff) << 16;
+        let offset = (TIMESTAMPED_LEN as u32 / 4) << 28 | u32::from(self.flags.0 & 0x1ff) << 16;
         let ports = u32::from(self.src_port) << 16 | u32::from(self.dst_port);
         let (first, second) = (pair(ports, self.seq.0), pair(self.ack.0, offset | u32::from(self.window)));
         let third = pair(u32::from(self.urgent), options::PADDED_LEAD.get());

@@ -151,6 +151,13 @@ impl Controller {
         }
     }
 
+    /// Whether congestion avoidance may have a part in the acknowledgement of `acked` bytes; if not,
+    /// [`Controller::on_ack`] does not use the round-trip time.
+    #[inline]
+    pub(crate) fn may_avoid(&self, acked: u32) -> bool {
+        self.curve.is_some() || self.window.cwnd.saturating_add(acked) >= self.window.ssthresh
+    }
+
     /// Whether the first slow start watches the round-trip time (RFC 9406). Then [`Controller::on_round_trip`] needs a
     /// sample of every acknowledgement.
     #[inline]

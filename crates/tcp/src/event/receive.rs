@@ -239,16 +239,19 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
 }
 
 /// Reading made room: decides whether it is enough for a window update.
-#[inline]
+#[inline(always)]
 fn window_update(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> Option<RecvSnapshot> {
     if !rw.state.accepts_data() {
         return None;
     }
     rw.open_window();
-    if !rw.update_due() {
-        return None;
-    }
+    rw.update_due().then(|| report(rw, ra))
+}
+
+/// The snapshot for a window update, which counts as sent.
+#[cold]
+fn report(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> RecvSnapshot {
     let snapshot = rw.snapshot(ra);
     rw.acked(snapshot.nxt, snapshot.edge);
-    Some(snapshot)
+    snapshot
 }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
+use crate::lane;
 use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
 use crate::pcb::{Ack, Awaited, HeaderOut, IDLE_CHECK, Push, RetransmitQueue, SendWindow};
@@ -89,12 +90,14 @@ fn send<A: PcbAccess>(
         may_send(sw)?;
         sw.hold.set_push(push);
         if let [chunk] = &chunks[..]
+            && let len = chunk.len()
             && !out.scarcity.is_severe()
-            && sw.fits_easily(rq, chunk.len(), out.config)
+            && sw.fits_easily(rq, len, out.config)
+            && let Some(chunk) = chunks.pop()
         {
-            accepted = chunk.len();
-            chunks.pop().into_iter().for_each(|chunk| enqueue(rq, chunk, out, now));
-            let told = output::transmit_inlined(sw, rq, ho, out, now, Ack::None);
+            accepted = len;
+            enqueue(rq, chunk, out, now);
+            let told = lane::transmit(sw, rq, ho, out, now, Ack::None);
             sw.hold.set_push(push.after_call());
             return Ok(told);
         }

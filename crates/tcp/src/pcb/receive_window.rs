@@ -393,15 +393,27 @@ impl ReceiveWindow {
     //# A TCP implementation MUST include a SWS avoidance algorithm in the receiver (MUST-39).
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.6.1
     //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn open_window(&mut self) {
+        let most = u32::from(u16::MAX) << self.shift;
+        let free = self.space().min(self.clamp).min(most);
+        // What the rule chooses at nearly every segment and read, and where it is all that is free.
+        let usual = self.rule == WindowRule::Linux && self.shift != 0 && free >= self.limit / 2;
+        if usual && self.bytes_received != 0 {
+            self.open_by(free);
+        } else {
+            self.open_by_rule(free);
+        }
+    }
+
+    #[inline(never)]
+    fn open_by_rule(&mut self, free: u32) {
         if self.rule == WindowRule::Linux && self.bytes_received == 0 {
             // The first data shows the size of its segments; until then the first window stays.
             return;
         }
-        let most = u32::from(u16::MAX) << self.shift;
         let window = self.rule.choose(WindowInputs {
-            free: self.space().min(self.clamp).min(most),
+            free,
             limit: self.limit,
             clamp: self.clamp,
             open: (self.edge - self.nxt).max(0) as u32,
@@ -409,6 +421,12 @@ impl ReceiveWindow {
             segment: self.peer_segment.into(),
             shift: self.shift,
         });
+        self.open_by(window);
+    }
+
+    /// Moves the right edge to `window` bytes beyond RCV.NXT, if that is further.
+    #[inline(always)]
+    fn open_by(&mut self, window: u32) {
         let edge = self.nxt + window;
         if edge.gt(self.edge) {
             self.edge = edge;
@@ -439,8 +457,14 @@ impl ReceiveWindow {
     }
 
     /// Whether the window has opened far enough, since it was last advertised, for a window update.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update_due(&self) -> bool {
+        // Nearly always at least half of the buffer is still open to the peer, and that is the end of it.
+        ((self.advertised_edge - self.nxt).max(0) as u32) < self.limit / 2 && self.edge_has_gained()
+    }
+
+    #[inline(never)]
+    fn edge_has_gained(&self) -> bool {
         if !self.edge.gt(self.advertised_edge) {
             return false;
         }

@@ -64,6 +64,19 @@ impl RetransmitQueue {
     /// Drop the first `bytes`: they are acknowledged. Returns the bytes of memory freed.
     #[inline(always)]
     pub(crate) fn acknowledge(&mut self, bytes: u32) -> i64 {
+        if bytes == self.len
+            && !self.chunks.is_spilled()
+            && let Some(chunk) = self.chunks.pop()
+        {
+            // All of it, in one chunk.
+            (self.len, self.unsent) = (0, Cursor::default());
+            return of_chunk(&chunk).into();
+        }
+        self.acknowledge_pieces(bytes)
+    }
+
+    #[inline(never)]
+    fn acknowledge_pieces(&mut self, bytes: u32) -> i64 {
         let mut given_back = 0;
         let mut left = bytes.min(self.len) as usize;
         self.len -= left as u32;
@@ -104,6 +117,14 @@ impl RetransmitQueue {
     /// Copies the next `dst.len()` unsent bytes, sums them on request, and advances the cursor.
     #[inline]
     pub(crate) fn copy_unsent(&mut self, dst: &mut [u8], summed: bool) -> Sum {
+        // Segments usually end where a write ended: the next begins with the next chunk.
+        if self.unsent.byte > 0
+            && let Some(chunk) = self.chunks.get(self.unsent.chunk as usize)
+            && self.unsent.byte as usize == chunk.len()
+            && !dst.is_empty()
+        {
+            self.unsent = Cursor { chunk: self.unsent.chunk + 1, byte: 0 };
+        }
         // Usually one chunk has all of it.
         if let Some(sum) = self.copy_whole(self.unsent, dst, summed) {
             self.unsent.byte += dst.len() as u32;

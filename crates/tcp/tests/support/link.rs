@@ -42,6 +42,8 @@ pub struct Faults {
     pub jitter: Duration,
     pub loss: u32,
     pub duplicate: u32,
+    /// Copies with a field of the header changed, under a correct checksum, that arrive besides.
+    pub forged: u32,
     /// Bytes per second; 0 for no limit.
     pub rate: u64,
     pub seed: u64,
@@ -49,7 +51,15 @@ pub struct Faults {
 
 impl Default for Faults {
     fn default() -> Self {
-        Faults { delay: Duration::from_millis(5), jitter: Duration::ZERO, loss: 0, duplicate: 0, rate: 0, seed: 1 }
+        Faults {
+            delay: Duration::from_millis(5),
+            jitter: Duration::ZERO,
+            loss: 0,
+            duplicate: 0,
+            forged: 0,
+            rate: 0,
+            seed: 1,
+        }
     }
 }
 
@@ -74,6 +84,26 @@ pub fn mirrored(setup: &Setup) -> Setup {
     other.tuple = setup.tuple.reversed();
     other.iss = setup.iss.wrapping_add(0x5000_0000);
     other
+}
+
+/// Changes one field of the header, or the first bytes of its options, and patches the checksum. `None` if the segment
+/// does not have the field.
+fn forge(mut segment: PktBuf, random: &mut Random) -> Option<PktBuf> {
+    // Sequence and acknowledgement number, flags, window, urgent pointer, options with timestamps.
+    let at = [4, 6, 6, 8, 10, 10, 12, 14, 14, 18, 20, 22, 24, 26, 28, 30][random.below(16) as usize];
+    let old = u16::from_be_bytes([*segment.get(at)?, *segment.get(at + 1)?]);
+    let some = random.next() as u16;
+    let new = match random.below(4) {
+        _ if at == 12 => old ^ some & 0x11f,
+        0 => some,
+        1 => old.wrapping_add(1),
+        2 => old.wrapping_sub(1),
+        _ => old.wrapping_add(some % 3000).wrapping_sub(1500),
+    };
+    let checksum = u16::from_be_bytes([segment[16], segment[17]]);
+    segment[at..at + 2].copy_from_slice(&new.to_be_bytes());
+    segment[16..18].copy_from_slice(&wire::checksum::update_u16(checksum, old, new).to_be_bytes());
+    Some(segment)
 }
 
 impl World {
@@ -116,6 +146,12 @@ impl World {
     fn carry(&mut self, from: usize, segment: PktBuf) {
         if self.random.chance(self.faults.loss) {
             return;
+        }
+        if self.faults.forged > 0
+            && self.random.chance(self.faults.forged)
+            && let Some(forged) = segment.duplicate().and_then(|copy| forge(copy, &mut self.random))
+        {
+            self.launch(from, forged);
         }
         if self.random.chance(self.faults.duplicate) {
             let copy = segment.duplicate().expect("a buffer");

@@ -31,10 +31,24 @@ const TIMESTAMPS: u8 = 8;
 /// The option bytes of the usual data segment.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct PaddedTimestamps {
+pub(super) struct PaddedTimestamps {
     lead: U32,
     value: U32,
     echo: U32,
+}
+
+impl PaddedTimestamps {
+    /// Whether they are two no-operations and the timestamps.
+    #[inline(always)]
+    pub(super) fn is_padded(&self) -> bool {
+        self.lead == PADDED_LEAD
+    }
+
+    /// The timestamps, if they are.
+    #[inline(always)]
+    pub(super) fn timestamps(&self) -> Timestamps {
+        Timestamps { value: self.value.get(), echo: self.echo.get() }
+    }
 }
 
 /// NOP NOP TS with its length.
@@ -61,9 +75,7 @@ impl Timestamps {
     #[inline]
     pub(super) fn from_padded(bytes: &[u8]) -> Option<Self> {
         match PaddedTimestamps::ref_from_bytes(bytes) {
-            Ok(padded) if padded.lead == PADDED_LEAD => {
-                Some(Self { value: padded.value.get(), echo: padded.echo.get() })
-            }
+            Ok(padded) if padded.is_padded() => Some(padded.timestamps()),
             _ => None,
         }
     }

@@ -159,7 +159,8 @@ fn acknowledge(
     if limited && sw.mode == RecoveryMode::Open && sw.congestion.watches_round_trips() {
         sw.congestion.on_round_trip(since(now.as_micros() as u32, left_at), sw.una, sw.nxt);
     }
-    sw.congestion.on_ack(advance - known, flight - known, sw.rtt.srtt(), now, limited);
+    let srtt = if sw.congestion.may_avoid(advance - known) { sw.rtt.srtt() } else { None };
+    sw.congestion.on_ack(advance - known, flight - known, srtt, now, limited);
     if sw.flight() == 0 {
         sw.stop_timer();
     } else {

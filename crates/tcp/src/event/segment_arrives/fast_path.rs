@@ -13,8 +13,8 @@ use super::answers::{Disposition, challenge, refuse};
 use super::otherwise::finish;
 use super::{data, sequence};
 use crate::access::PcbAccess;
+use crate::lane;
 use crate::outbox::Outbox;
-use crate::output;
 use crate::pcb::Ack;
 use crate::segment::Segment;
 
@@ -64,7 +64,7 @@ pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     let ack = if taken.fin { Ack::None } else { taken.ack };
     let told = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(taken.snapshot);
-        output::transmit_inlined(sw, rq, ho, out, now, ack)
+        lane::transmit(sw, rq, ho, out, now, ack)
     });
     if taken.ack == Ack::Delayed {
         match told {
@@ -89,7 +89,7 @@ pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Op
         if let Some(value) = echo {
             ho.echo(value);
         }
-        output::transmit_inlined(sw, rq, ho, out, now, Ack::None)
+        lane::transmit(sw, rq, ho, out, now, Ack::None)
     });
     if let Some(told) = told {
         pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now));

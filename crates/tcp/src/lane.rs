@@ -1,0 +1,250 @@
+//! The fast lane: the segments of an established connection on which nothing rare is going on.
+//!
+//! Nearly every segment of a connection is one of a kind: data in order, an acknowledgement of what is in flight, or
+//! new data that the windows have room for, with the timestamp option alone. The general code (`event`, `output`) decides
+//! for each of them about retransmission, pacing, records, urgent data, ECN signals, super-segments, FIN and the options
+//! of each header. The lane asks once whether any of that is on ([`Lane::of`]), and then does in a straight line what
+//! the general code would do.
+//!
+//! # What may never happen
+//! A difference. A segment has the same effects, byte by byte and counter by counter, whether the lane takes it or not:
+//! whatever a condition here excludes goes through the general code, and `tests/lane.rs` runs both on the same inputs.
+//! So the lane holds no rule of its own; a rule that changes in the general code changes here, and the test finds it if
+//! it does not. [`Config::fast_lane`](crate::Config::fast_lane) switches it off.
+//!
+//! # Receiving
+//! The header of nearly every segment has the timestamp option alone. Two comparisons of bytes recognise it
+//! ([`Segment::is_timestamped`](crate::Segment::is_timestamped)), and its fields are read straight to the place where the
+//! event finds them. The steps of the event are those of `event/segment_arrives/fast_path.rs`, hold-set by hold-set; each
+//! begins with its common case.
+//!
+//! # Sending
+//! [`transmit`] is `output::transmit` for the two events that nearly all segments come from: a segment arrives, the
+//! user sends. All new data that fits into both windows leaves in one loop, as whole segments and then the tail; the
+//! header of each is four words computed in registers from the header-out part, summed as they are stored. What does not
+//! fit is left to the general code, in the state in which that would have come to it.
+
+use observe::{Counter, Time};
+use pktbuf::PktBuf;
+use wire::SeqNumber;
+use wire::checksum::Sum;
+use wire::tcp::{Header, Options, TIMESTAMPED_LEN, TcpFlags, Timestamps};
+
+use crate::outbox::Outbox;
+use crate::output::{self, Advertised};
+use crate::pcb::{Ack, HeaderOut, RecoveryMode, RetransmitQueue, SendWindow};
+use crate::tick::Tick;
+
+/// Sends all that may be sent now, and an acknowledgement if `ack` requests one: `output::transmit`, through the lane if
+/// that is possible.
+#[inline(always)]
+pub(crate) fn transmit(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    ack: Ack,
+) -> Advertised {
+    let news = ho.has_unadvertised();
+    if ack == Ack::Pure {
+        return output::transmit(sw, rq, ho, out, now, ack);
+    }
+    let before = ho.segments_out;
+    if sw.has_work(rq) {
+        send(sw, rq, ho, out, now);
+    }
+    if ack == Ack::Now && news && ho.segments_out == before {
+        acknowledge(sw, ho, out, now);
+    }
+    (ho.segments_out != before && (news || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
+}
+
+/// Whether the header-out part makes plain headers: timestamps, no ECN signal, the checksum computed here.
+#[inline(always)]
+fn is_plain(ho: &HeaderOut, out: &Outbox<'_>) -> bool {
+    out.config.fast_lane & ho.timestamps() & ho.marks.are_quiet() & !out.config.tx_checksum_offload
+}
+
+/// Sends new data: `output::send_data` without `push`.
+#[inline(never)]
+fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+    let plain = is_plain(ho, out) & (out.prefer_super_segments == 0);
+    let window = ho.window_field();
+    if !plain || sw.mode != RecoveryMode::Open || sw.shaping.is_some() || sw.fin_queued || window == 0 {
+        return output::send_data(sw, rq, ho, out, now, false);
+    }
+    output::restart_after_idle(sw, out.config, now);
+    sw.cwnd_limited = false;
+    let from = sw.nxt;
+    let flight = sw.flight();
+    let usable = ((sw.right_edge() - from).max(0) as u32).min(sw.congestion.cwnd().saturating_sub(flight));
+    let mss = u32::from(sw.mss);
+    let unsent = rq.len - flight;
+    let one = unsent <= mss.min(usable) && out.credit > 0;
+    let made = if one && (unsent == mss || output::small_may_leave(sw, false).is_ok()) {
+        let pushed = sw.hold.is_pushed();
+        if put_data(sw, rq, ho, out, Piece { len: unsent, pushed, window }, now) { Made::All } else { Made::Starved }
+    } else {
+        burst(sw, rq, ho, out, (usable, window), now)
+    };
+    if sw.nxt != from {
+        book(sw, flight, from, out, now);
+    }
+    match made {
+        Made::All => {}
+        Made::Some => return output::send_rest(sw, rq, ho, out, now, from),
+        Made::Starved => return output::starved(sw, rq, from, out, now),
+    }
+    output::note_sent(sw, rq, from, out, now);
+    if !sw.timer_kind.guards_flight() {
+        sw.guard_flight(out.config, now);
+    }
+    sw.arm(out);
+}
+
+/// How much of the new data has been sent.
+enum Made {
+    /// All of it.
+    All,
+    /// What the windows, the credit and Nagle's rule allow.
+    Some,
+    /// There was no buffer.
+    Starved,
+}
+
+/// New data as whole segments, and then the tail, as far as `usable` bytes.
+#[inline(never)]
+fn burst(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    (mut usable, window): (u32, u16),
+    now: Time,
+) -> Made {
+    let (mss, mut unsent) = (u32::from(sw.mss), rq.len - sw.flight());
+    while unsent > 0 {
+        let len = unsent.min(mss);
+        // Of a partial segment Nagle's rule and the cork decide.
+        let may_leave = len <= usable && out.credit > 0 && (len == mss || output::small_may_leave(sw, false).is_ok());
+        if !may_leave {
+            return Made::Some;
+        }
+        let pushed = len == unsent && sw.hold.is_pushed();
+        if !put_data(sw, rq, ho, out, Piece { len, pushed, window }, now) {
+            return Made::Starved;
+        }
+        (unsent, usable) = (unsent - len, usable - len);
+    }
+    Made::All
+}
+
+/// Notes that new data from `from` on was sent, with `flight` bytes in flight before it.
+#[inline(always)]
+fn book(sw: &mut SendWindow, flight: u32, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
+    let (sent, tick) = ((sw.nxt - from) as u32, Tick::of(now));
+    if flight == 0 {
+        sw.progress = tick;
+    }
+    sw.last_sent = tick;
+    out.count(Counter::DataBytesOut, u64::from(sent));
+    if !sw.rtt.is_timing() {
+        // The first of them is timed.
+        sw.timed = from + sent.min(sw.mss.into());
+        sw.rtt.start();
+    }
+}
+
+/// A segment of new data.
+struct Piece {
+    /// Bytes, at least 1 and at most the MSS.
+    len: u32,
+    pushed: bool,
+    window: u16,
+}
+
+/// Makes a segment of the next unsent data. False: there is no buffer.
+#[inline(always)]
+fn put_data(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    Piece { len, pushed, window }: Piece,
+    now: Time,
+) -> bool {
+    let flags = if pushed { TcpFlags::ACK.union(TcpFlags::PSH) } else { TcpFlags::ACK };
+    let plain = Plain { seq: sw.nxt, len, flags, window, class: ho.marks.class() };
+    if !put(ho, out, plain, |data| rq.copy_unsent(data, true), now) {
+        return false;
+    }
+    out.credit -= 1;
+    sw.nxt += len;
+    sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
+    if len < sw.mss.into() {
+        sw.small_end = sw.nxt;
+    }
+    true
+}
+
+/// Sends an acknowledgement without data: `output::pure_ack`.
+#[inline(never)]
+fn acknowledge(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+    let window = ho.window_field();
+    if !is_plain(ho, out) || ho.sack.is_some() || ho.ecn.is_some() || window == 0 {
+        return output::pure_ack(sw, ho, out, now);
+    }
+    let plain = Plain { seq: sw.nxt, len: 0, flags: TcpFlags::ACK, window, class: ho.marks.pure_class() };
+    if put(ho, out, plain, |_| Sum::zero(), now) {
+        out.count(Counter::PureAcksOut, 1);
+    }
+}
+
+/// A segment with ACK and timestamps.
+struct Plain {
+    seq: SeqNumber,
+    /// Bytes of data.
+    len: u32,
+    flags: TcpFlags,
+    /// Not 0.
+    window: u16,
+    /// ECN field of the IP header.
+    class: u8,
+}
+
+/// Makes the segment, whose data `fill` writes and sums, and puts it into the outbox. False: there is no buffer.
+#[inline(always)]
+fn put(ho: &mut HeaderOut, out: &mut Outbox<'_>, plain: Plain, fill: impl FnOnce(&mut [u8]) -> Sum, now: Time) -> bool {
+    let Plain { seq, len, flags, window, class } = plain;
+    let Some(mut buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, len as usize) else {
+        out.tx_blocked = true;
+        return false;
+    };
+    let timestamps = Timestamps { value: ho.clock(now), echo: ho.ts_recent };
+    let header = Header {
+        src_port: ho.local_port,
+        dst_port: ho.remote_port,
+        seq,
+        ack: ho.nxt,
+        flags,
+        window,
+        urgent: 0,
+        header_len: 0,
+        options: Options::NONE,
+    };
+    let pseudo = Sum::zero().add_u16(ho.pseudo).add_u16((TIMESTAMPED_LEN as u32 + len) as u16);
+    if let Some((front, data)) = buffer.split_first_chunk_mut() {
+        *front = header.timestamped(timestamps, pseudo.add(fill(data)));
+    }
+    let meta = buffer.meta_mut();
+    meta.flow_hash = (ho.flow_hash != 0).then_some(ho.flow_hash);
+    meta.traffic_class = class | ho.class();
+    meta.hop_limit = ho.hop_limit;
+    ho.acked = ho.nxt;
+    ho.advertised_edge = ho.edge;
+    ho.segments_out = ho.segments_out.wrapping_add(1);
+    out.segments.push(buffer);
+    out.count(Counter::SegmentsOut, 1);
+    true
+}
