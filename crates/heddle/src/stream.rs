@@ -157,11 +157,6 @@ impl TcpStream {
         self.inner.stack.raw().driver_of(&self.inner.socket.flow())
     }
 
-    #[inline]
-    fn call_in_place(&self, call: &mut Call<Real>, reply: &mut Reply) {
-        self.inner.stack.raw().call_in_place(&self.inner.socket.target(), call, reply);
-    }
-
     pub(crate) fn socket(&self) -> &Arc<TcpSocket<Real>> {
         &self.inner.socket
     }

@@ -166,6 +166,64 @@ pub fn header(packet: &mut PktBuf, src: IpAddr, dst: IpAddr, protocol: u8, tos: 
     }
 }
 
+/// Puts the header of `dst`'s family and the link header in front, as [`header`] and [`LinkHeader::prepend`] do.
+///
+/// # Panics
+/// As these.
+#[inline(always)]
+pub fn framed(packet: &mut PktBuf, src: IpAddr, dst: IpAddr, protocol: u8, tos: u8, ttl: u8, link: &LinkHeader) {
+    const LINK: usize = ethernet::HEADER_LEN;
+    let len = packet.len() as u16;
+    match (src, dst, link) {
+        (IpAddr::V4(src), IpAddr::V4(dst), LinkHeader::Ethernet(link)) => {
+            let front = front::<{ LINK + ipv4::HEADER_LEN }>(packet);
+            let header = v4(src, dst, protocol, tos, ttl, len + ipv4::HEADER_LEN as u16);
+            if let Some((to, rest)) = front.split_first_chunk_mut()
+                && let Some(rest) = rest.first_chunk_mut()
+            {
+                *to = *link;
+                header.emit(rest);
+            }
+            packet.mark_network_header_after(LINK);
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst), LinkHeader::Ethernet(link)) => {
+            let front = front::<{ LINK + ipv6::HEADER_LEN }>(packet);
+            let (next_header, hop_limit, traffic_class) = (protocol, ttl, tos);
+            let header =
+                ipv6::Header { src, dst, next_header, hop_limit, traffic_class, flow_label: 0, payload_len: len };
+            if let Some((to, rest)) = front.split_first_chunk_mut()
+                && let Some(rest) = rest.first_chunk_mut()
+            {
+                *to = *link;
+                header.emit(rest);
+            }
+            packet.mark_network_header_after(LINK);
+        }
+        _ => {
+            header(packet, src, dst, protocol, tos, ttl);
+            link.prepend(packet);
+        }
+    }
+}
+
+/// A header of 20 bytes of a packet that is not to be fragmented.
+#[inline(always)]
+fn v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, tos: u8, ttl: u8, total_len: u16) -> ipv4::Header {
+    ipv4::Header {
+        src,
+        dst,
+        protocol,
+        ttl,
+        tos,
+        ident: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset: 0,
+        header_len: ipv4::HEADER_LEN as u8,
+        total_len,
+    }
+}
+
 /// Computes a checksum that was left to the device; does nothing when none was. For fragmented packets, and for devices
 /// without this offload. `Partial::start` counts from the packet's present first byte.
 pub fn complete_checksum(packet: &mut PktBuf) {

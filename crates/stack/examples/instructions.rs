@@ -140,18 +140,18 @@ fn message(bytes: usize) -> PktBuf {
 fn send(stack: &Stack<Real>, target: &Target, data: PktBuf) {
     let mut chunks = tcp::Chunks::new();
     chunks.push(Chunk::Pooled(data));
-    let reply = stack.call(target, Call::Send(tcp::Send { chunks }));
-    assert!(matches!(reply, Reply::Sent(Ok(sent)) if sent.rest.is_empty()), "there is room for it");
+    let mut send = tcp::Send { chunks };
+    let sent = stack.send(target, &mut send);
+    assert!(matches!(sent, Some(Ok(_))) && send.chunks.is_empty(), "there is room for it");
 }
 
 /// Takes all available data; returns the bytes. Always inlined, as `serve` is, or the example's own work would vary
 /// between builds.
 #[inline(always)]
 fn receive(stack: &Stack<Real>, target: &Target) -> usize {
-    match stack.call(target, Call::Receive(tcp::Receive { max: 1 << 20 })) {
-        Reply::Received(Ok(received)) => received.data.iter().map(|buffer| buffer.len()).sum(),
-        _ => 0,
-    }
+    let mut received = tcp::Received::default();
+    let _ = stack.receive(target, tcp::Receive { max: 1 << 20 }, &mut received);
+    received.data.iter().map(|buffer| buffer.len()).sum()
 }
 
 /// Which step of a burst is counted.

@@ -19,7 +19,7 @@ pub mod up;
 use observe::Time;
 use sync::Platform;
 
-use crate::call::{Call, ControlRequest, Ingress, Reply};
+use crate::call::{self, Call, ControlRequest, Ingress, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::Contents;
@@ -46,6 +46,22 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// has run it. Both are passed by reference for the same reason as the event of [`RunningArchitecture::post`]. The
     /// contents of `call` are unspecified afterwards.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply);
+
+    /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: what was not taken stays in
+    /// `send`. `None`: the connection is gone.
+    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+        call::send_by(send, |call, reply| self.call(target, call, reply))
+    }
+
+    /// The same for RECEIVE, into `received`, which is empty.
+    fn receive(
+        &self,
+        target: &Target,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        call::receive_by(event, received, |call, reply| self.call(target, call, reply))
+    }
 
     /// Runs a user's call on a datagram socket in the socket's home; may sleep until the thread that uses the home has
     /// run it. The contents of `call` are unspecified afterwards.

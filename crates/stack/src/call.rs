@@ -122,6 +122,39 @@ pub enum OpenRefused {
     Fault,
 }
 
+/// SEND as a call that `run` makes; see [`RunningArchitecture::send`](crate::arch::RunningArchitecture::send).
+#[cold]
+pub(crate) fn send_by<P: Platform>(
+    send: &mut Send,
+    run: impl FnOnce(&mut Call<P>, &mut Reply),
+) -> Option<Result<usize, tcp::Error>> {
+    let mut reply = Reply::Gone;
+    run(&mut Call::Send(std::mem::take(send)), &mut reply);
+    match reply {
+        Reply::Sent(Ok(sent)) => {
+            send.chunks = sent.rest;
+            Some(Ok(sent.accepted))
+        }
+        Reply::Sent(Err(error)) => Some(Err(error)),
+        _ => None,
+    }
+}
+
+/// The same for RECEIVE.
+#[cold]
+pub(crate) fn receive_by<P: Platform>(
+    event: Receive,
+    received: &mut tcp::Received,
+    run: impl FnOnce(&mut Call<P>, &mut Reply),
+) -> Option<Result<(), tcp::Error>> {
+    let mut reply = Reply::Gone;
+    run(&mut Call::Receive(event), &mut reply);
+    match reply {
+        Reply::Received(taken) => Some(taken.map(|taken| *received = taken)),
+        _ => None,
+    }
+}
+
 /// Runs a user's call on a connection that the caller holds. The protocol is in `tcp`; this only unpacks values.
 pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {
     match call {

@@ -84,10 +84,27 @@ fn parts(data: usize, segment: &PktBuf) -> usize {
 #[inline(always)]
 pub fn call<P: Platform>(call: &Call<P>) {
     if P::CHARGED {
-        P::work(Step::Call, 1);
-        if let Call::Send(send) = call {
-            send.chunks.iter().for_each(|chunk| touch::<P, _>(Object::Payload, chunk.as_slice(), false));
+        match call {
+            Call::Send(event) => send::<P>(event),
+            _ => receive::<P>(),
         }
+    }
+}
+
+/// The same for SEND.
+#[inline(always)]
+pub fn send<P: Platform>(send: &tcp::Send) {
+    if P::CHARGED {
+        P::work(Step::Call, 1);
+        send.chunks.iter().for_each(|chunk| touch::<P, _>(Object::Payload, chunk.as_slice(), false));
+    }
+}
+
+/// The same for RECEIVE, or another call without data.
+#[inline(always)]
+pub fn receive<P: Platform>() {
+    if P::CHARGED {
+        P::work(Step::Call, 1);
     }
 }
 
@@ -95,8 +112,16 @@ pub fn call<P: Platform>(call: &Call<P>) {
 #[inline(always)]
 pub fn answer<P: Platform>(reply: &Reply) {
     if P::CHARGED
-        && let Reply::Received(Ok(received)) = reply
+        && let Reply::Received(Ok(data)) = reply
     {
+        received::<P>(data);
+    }
+}
+
+/// The same for RECEIVE.
+#[inline(always)]
+pub fn received<P: Platform>(received: &tcp::Received) {
+    if P::CHARGED {
         received.data.iter().for_each(|data| touch::<P, _>(Object::Payload, &data[..], false));
     }
 }

@@ -189,6 +189,28 @@ impl<P: Platform> Stack<P> {
         charge::answer::<P>(reply);
     }
 
+    /// SEND on a connection, the most frequent call, without the values of calls and answers: what was not taken stays in
+    /// `send`. `None`: the connection is gone.
+    #[inline]
+    pub fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+        charge::send::<P>(send);
+        self.active().send(target, send)
+    }
+
+    /// RECEIVE on a connection in the same way, into `received`, which must be empty.
+    #[inline]
+    pub fn receive(
+        &self,
+        target: &Target,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        charge::receive::<P>();
+        let answer = self.active().receive(target, event, received);
+        charge::received::<P>(received);
+        answer
+    }
+
     /// Number of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
     /// its peer any more. A device that distributes flows by other rules than their hash may differ.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {

@@ -62,8 +62,7 @@ fn wishes(segment: &PktBuf) -> (u8, u8) {
 fn headers(segment: &mut PktBuf, flow: &Flow, link: &LinkHeader) {
     let (class, hops) = wishes(segment);
     let (source, destination) = (flow.tuple.local_addr, flow.tuple.remote_addr);
-    ip::output::header(segment, source, destination, wire::protocol::TCP, class, hops);
-    link.prepend(segment);
+    ip::output::framed(segment, source, destination, wire::protocol::TCP, class, hops, link);
 }
 
 /// Whether a path carries a segment of at most `most` bytes with the TCP header, through a device that segments up to

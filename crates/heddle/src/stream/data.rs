@@ -73,14 +73,11 @@ impl TcpStream {
     /// Inlined, so that the chunk is constructed in place for the connection.
     #[inline(always)]
     fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
-        let chunks = Chunks::from_buf([chunk]);
-        let (mut call, mut reply) = (Call::Send(tcp::Send { chunks }), Reply::Gone);
-        self.call_in_place(&mut call, &mut reply);
-        match reply {
-            Reply::Sent(Ok(sent)) if sent.rest.is_empty() => Ok((sent.accepted, None)),
-            Reply::Sent(Ok(mut sent)) => Ok((sent.accepted, sent.rest.pop())),
-            Reply::Sent(Err(error)) => Err(self.error(error)),
-            _ => Err(self.gone()),
+        let mut send = tcp::Send { chunks: Chunks::from_buf([chunk]) };
+        match self.inner.stack.raw().send(&self.inner.socket.target(), &mut send) {
+            Some(Ok(accepted)) => Ok((accepted, send.chunks.pop())),
+            Some(Err(error)) => Err(self.error(error)),
+            None => Err(self.gone()),
         }
     }
 
@@ -141,12 +138,10 @@ impl TcpStream {
             self.report_unread(&mut leftover);
             return Ok(Some(copied));
         }
-        let (mut call, mut reply) = (Call::Receive(tcp::Receive { max }), Reply::Gone);
-        self.call_in_place(&mut call, &mut reply);
-        let received = match &mut reply {
-            Reply::Received(Ok(received)) => received,
-            other => return self.nothing_received(std::mem::replace(other, Reply::Gone)),
-        };
+        let mut received = tcp::Received::default();
+        let answer = self.inner.stack.raw().receive(&self.inner.socket.target(), tcp::Receive { max }, &mut received);
+        let Some(Ok(())) = answer else { return self.nothing_received(answer).map(|()| None) };
+        let received = &mut received;
         if received.urgent.is_some() || leftover.mark().is_some() {
             self.note_end(received);
             leftover.refill(std::mem::take(received), max);
@@ -191,13 +186,13 @@ impl TcpStream {
         }
     }
 
-    /// Handles an answer without data. `None`: there is no data now.
+    /// Handles an answer without data: an error, unless there is no data now.
     #[cold]
-    fn nothing_received(&self, reply: Reply) -> io::Result<Option<usize>> {
-        match reply {
-            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(None),
-            Reply::Received(Err(error)) => Err(self.error(error)),
-            _ => Err(self.gone()),
+    fn nothing_received(&self, answer: Option<Result<(), tcp::Error>>) -> io::Result<()> {
+        match answer {
+            Some(Ok(()) | Err(tcp::Error::WouldBlock)) => Ok(()),
+            Some(Err(error)) => Err(self.error(error)),
+            None => Err(self.gone()),
         }
     }
 
@@ -244,11 +239,10 @@ impl TcpStream {
     /// Takes about `max` bytes from the connection; `None`: there is no data now.
     #[inline]
     fn receive(&self, max: usize) -> io::Result<Option<tcp::Received>> {
-        match self.call(Call::Receive(tcp::Receive { max })) {
-            Reply::Received(Ok(received)) => Ok(Some(received)),
-            Reply::Received(Err(tcp::Error::WouldBlock)) => Ok(None),
-            Reply::Received(Err(error)) => Err(self.error(error)),
-            _ => Err(self.gone()),
+        let mut received = tcp::Received::default();
+        match self.inner.stack.raw().receive(&self.inner.socket.target(), tcp::Receive { max }, &mut received) {
+            Some(Ok(())) => Ok(Some(received)),
+            answer => self.nothing_received(answer).map(|()| None),
         }
     }
 

@@ -22,7 +22,7 @@ use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, Platform, ThreadClass};
 
 use super::{NotAtRest, RunningArchitecture};
-use crate::call::{Call, ControlRequest, Ingress, Reply};
+use crate::call::{self, Call, ControlRequest, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::{self, Target, UdpName};
@@ -240,6 +240,35 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         };
         if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
             *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
+        }
+    }
+
+    fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
+        let index = self.index(|| target.hash);
+        let now = self.inner.hub.shared.clock().now();
+        match self.hold(index, |cell, deferred| cell.send(target.key, send, now, deferred)) {
+            Some(answer) => answer,
+            None => call::send_by(send, |call, reply| {
+                *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
+            }),
+        }
+    }
+
+    fn receive(
+        &self,
+        target: &Target,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        let index = self.index(|| target.hash);
+        let clock = self.inner.hub.shared.clock();
+        // Reading starts no timer and measures nothing.
+        let now = if E::POLLED { clock.batch_now() } else { clock.now() };
+        match self.hold(index, |cell, deferred| cell.take(target.key, event, now, deferred, received)) {
+            Some(answer) => answer,
+            None => call::receive_by(event, received, |call, reply| {
+                *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
+            }),
         }
     }
 

@@ -12,8 +12,7 @@ use crate::socket::Readiness;
 
 /// Calls; see the module documentation.
 pub trait Calls: Place {
-    /// Runs a user's call and stores the answer in `reply`. Most calls are sends and receives. Calls and answers are
-    /// large values, so the call is taken by reference and the answer constructed in place.
+    /// Runs a user's call and stores the answer in `reply`.
     #[inline(never)]
     fn call(
         &mut self,
@@ -23,40 +22,50 @@ pub trait Calls: Place {
         deferred: &mut DeferredEffects<Self::Platform>,
         reply: &mut Reply,
     ) {
-        match call {
-            Call::Send(event) => self.send(target.key, event, now, deferred, reply),
-            Call::Receive(event) => match self.find_key(target.key) {
-                Some(found) => self.receive(found, *event, now, deferred, reply),
-                None => *reply = Reply::Gone,
+        *reply = match call {
+            Call::Send(event) => match self.send(target.key, event, now, deferred) {
+                Some(Ok(accepted)) => Reply::Sent(Ok(tcp::Sent { accepted, rest: std::mem::take(&mut event.chunks) })),
+                Some(Err(error)) => Reply::Sent(Err(error)),
+                None => Reply::Gone,
             },
-            _ => *reply = self.other_call(target, call.take(), now, deferred),
-        }
+            Call::Receive(event) => {
+                let mut received = tcp::Received::default();
+                let taken = self.take(target.key, *event, now, deferred, &mut received);
+                taken.map_or(Reply::Gone, |taken| Reply::Received(taken.map(|()| received)))
+            }
+            _ => self.other_call(target, call.take(), now, deferred),
+        };
     }
 
-    /// SEND.
-    #[inline(always)]
+    /// SEND: one of the two most frequent calls. What was not taken stays in `event`. `None`: the connection is gone.
+    #[inline(never)]
     fn send(
         &mut self,
         key: Key,
         event: &mut tcp::Send,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
-        reply: &mut Reply,
-    ) {
-        let Some((id, held)) = self.find_key(key) else {
-            *reply = Reply::Gone;
-            return;
-        };
+    ) -> Option<Result<usize, tcp::Error>> {
+        let (id, held) = self.find_key(key)?;
         self.before_call(&id, Readiness::WRITABLE);
         let taken = self.run_contained(&id, held, &mut *event, now, deferred);
         let exhausted = matches!(taken, Some(Ok(_))) && !event.chunks.is_empty();
         self.after_call(&id, Readiness::WRITABLE, exhausted);
-        *reply = match taken {
-            Some(Ok(accepted)) if !exhausted => Reply::Sent(Ok(tcp::Sent { accepted, rest: tcp::Chunks::new() })),
-            Some(Ok(accepted)) => Reply::Sent(Ok(tcp::Sent { accepted, rest: std::mem::take(&mut event.chunks) })),
-            Some(Err(error)) => Reply::Sent(Err(error)),
-            None => Reply::Gone,
-        };
+        taken
+    }
+
+    /// RECEIVE, the other one, into `received`, which is empty.
+    #[inline(never)]
+    fn take(
+        &mut self,
+        key: Key,
+        event: tcp::Receive,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        let found = self.find_key(key)?;
+        self.receive(found, event, now, deferred, received)
     }
 
     /// Every other call.

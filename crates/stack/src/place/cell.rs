@@ -20,7 +20,7 @@ use super::contents::{Contents, MovingConnection, Share};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::attempt::attempt;
-use crate::call::{ArrivingSegment, OpenRefused, OpenRequest, Reply};
+use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
 use crate::connections::Events;
 use crate::containment::FaultScope;
@@ -93,7 +93,9 @@ fn work<P: Platform, E: TcpEvent>(
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _, _>(connection, &connection.socket, &event);
     let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
-    shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
+    if !out.segments.is_empty() {
+        shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
+    }
     let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
     if out.memory != 0 {
         shared.control().account().take_memory(account, &mut connection.charge, out.memory, out.config);
@@ -293,11 +295,9 @@ impl<P: Platform> Place for Cell<P> {
         event: tcp::Receive,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-        reply: &mut Reply,
-    ) {
-        *reply = Reply::Received(Ok(tcp::Received::default()));
-        let Reply::Received(Ok(received)) = reply else { return };
-        let Some(connection) = self.directory.connections.at(slot) else { return };
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        let connection = self.directory.connections.at(slot)?;
         charge::event::<P, _, _>(connection, &connection.socket, &event);
         let taken = attempt(|| event.take(&mut connection.pcb.parts(), received));
         if received.memory != 0 {
@@ -310,11 +310,11 @@ impl<P: Platform> Place for Cell<P> {
             );
         }
         match taken {
-            Ok(Ok(())) => {}
-            Ok(Err(rest)) => self.receive_rest(slot, rest, now, deferred, reply),
+            Ok(Ok(())) => Some(Ok(())),
+            Ok(Err(rest)) => self.receive_rest(slot, rest, now, deferred),
             Err(panic) => {
                 self.contain(&slot, panic, now, deferred);
-                *reply = Reply::Gone;
+                None
             }
         }
     }
@@ -422,7 +422,7 @@ impl<P: Platform> Cell<P> {
         self.directory.bound_sockets = bound_sockets;
     }
 
-    /// The second half of taking payload; `reply` has the result of the first half.
+    /// The second half of taking payload.
     #[inline(never)]
     fn receive_rest(
         &mut self,
@@ -430,15 +430,11 @@ impl<P: Platform> Cell<P> {
         rest: tcp::ReceiveRemainder,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-        reply: &mut Reply,
-    ) {
-        match self.run_contained(&slot, (), rest, now, deferred) {
-            Some(Ok(())) => {}
-            Some(Err(error)) => {
-                self.after_call(&slot, Readiness::READABLE, error == tcp::Error::WouldBlock);
-                *reply = Reply::Received(Err(error));
-            }
-            None => *reply = Reply::Gone,
+    ) -> Option<Result<(), tcp::Error>> {
+        let taken = self.run_contained(&slot, (), rest, now, deferred)?;
+        if let Err(error) = taken {
+            self.after_call(&slot, Readiness::READABLE, error == tcp::Error::WouldBlock);
         }
+        Some(taken)
     }
 }

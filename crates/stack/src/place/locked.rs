@@ -428,9 +428,12 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         event: tcp::Receive,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-        reply: &mut Reply,
-    ) {
-        *reply = self.serve(&id, held, call::Call::Receive(event), now, deferred);
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        match self.serve(&id, held, call::Call::Receive(event), now, deferred) {
+            Reply::Received(taken) => Some(taken.map(|taken| *received = taken)),
+            _ => None,
+        }
     }
 
     /// Cleared before the call and set again after it: between the hold-sets of a staged event another thread may add

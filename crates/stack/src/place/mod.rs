@@ -25,7 +25,7 @@ use wire::FourTuple;
 
 use crate::account;
 use crate::bound_sockets::BoundSockets;
-use crate::call::{ArrivingSegment, OpenRequest, Reply};
+use crate::call::{ArrivingSegment, OpenRequest};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::handshakes::Handshakes;
@@ -239,8 +239,8 @@ pub trait Place: Sized {
         event: tcp::Receive,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
-        reply: &mut Reply,
-    );
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>>;
 
     /// A call that may exhaust `bit` of the socket's readiness is about to run.
     fn before_call(&mut self, id: &Self::Id, bit: Readiness);
