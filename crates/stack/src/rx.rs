@@ -339,11 +339,23 @@ impl<P: Platform> Driver<P> {
     ) {
         sync::walk::note(file!(), "ip/src/input.rs has checked it; parses the segment, classifies it, posts it");
         let known = datagram.buf.meta().flow_hash;
-        let verify = match shared.control().tcp().checksum_placement {
+        let config = shared.control().tcp();
+        let verify = match config.checksum_placement {
             tcp::config::ChecksumPlacement::Before => Verify::Now,
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
         let ip::Datagram { dst: local, src: remote, mut buf, .. } = datagram;
+        if config.fast_lane && verify == Verify::Now && tcp::Segment::is_timestamped(local, remote, &buf) {
+            // Built in one expression, as below.
+            let mut ingress = Ingress::Segment(ArrivingSegment {
+                hash: known.unwrap_or_default(),
+                segment: tcp::Segment::of_timestamped(local, remote, buf, followed),
+            });
+            if known.is_none() {
+                ingress.rehash(rss);
+            }
+            return active.post(&mut ingress, now, deferred);
+        }
         let checked = match tcp::Segment::check(local, remote, &mut buf, verify) {
             Ok(checked) => checked,
             Err(reason) => return Counters::drop(counters, reason),

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use wire::checksum::{Sum, pseudo_header};
-use wire::tcp::{ExtraOptions, HEADER_LEN, Header, TcpFlags};
+use wire::tcp::{ExtraOptions, HEADER_LEN, Header, TIMESTAMPED_LEN, TcpFlags};
 use wire::{FourTuple, ParseError, SeqNumber};
 
 /// IP protocol number of TCP.
@@ -101,6 +101,24 @@ impl Segment {
             remote_port: header.src_port,
         };
         Segment { header, data, tuple, followed, unchecked }
+    }
+
+    /// Whether the header of the segment in `buf` has the timestamp option alone, and the checksum is correct: nearly
+    /// every segment. [`Segment::of_timestamped`] then makes the segment; otherwise [`Segment::check`] decides.
+    #[inline(always)]
+    pub fn is_timestamped(local: IpAddr, remote: IpAddr, buf: &PktBuf) -> bool {
+        let sum = || pktbuf::sum(buf).add(pseudo_header(remote, local, PROTOCOL, buf.len() as u32));
+        buf.first_chunk().is_some_and(wire::tcp::is_timestamped)
+            && (buf.meta().checksum != Checksum::None || sum().is_valid())
+    }
+
+    /// The segment in `buf`, for which [`Segment::is_timestamped`] holds; `followed` as in the segment. Its fields are
+    /// read from the header straight to their place.
+    #[inline(always)]
+    pub fn of_timestamped(local: IpAddr, remote: IpAddr, mut buf: PktBuf, followed: bool) -> Option<Segment> {
+        let header = wire::tcp::parse_timestamped(buf.first_chunk()?);
+        buf.pull_front(TIMESTAMPED_LEN);
+        Some(Segment::assemble(local, remote, buf, Checked { header, unchecked: None }, followed))
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.
