@@ -3,8 +3,8 @@
 //! This crate has the traits that every back-end implements ([`Device`], [`RxQueue`], [`TxQueue`]) and the back-ends
 //! that need no operating system: [`mem`] (two linked ports), [`peer`] (a simulated remote end), [`fault`] (loss,
 //! delay, reordering and other faults, around any device) and [`pcap`] (recording, and replaying of captures).
-//! Back-ends with system calls are in crates of their own (`dev-tap`). [`conformance`] is a test that the author of a
-//! back-end calls.
+//! Back-ends with system calls are in crates of their own (`dev-tap`). For authors of back-ends: [`channel`] makes a
+//! receive queue for frames that another thread delivers, and [`conformance`] is a test of the contract.
 //!
 //! # Model
 //!
@@ -44,6 +44,7 @@ mod bit_set;
 pub mod coalesce;
 pub mod conformance;
 pub mod fault;
+mod frame_channel;
 pub mod layout;
 mod link;
 pub mod mem;
@@ -53,6 +54,7 @@ pub mod rss;
 pub mod segment;
 
 pub use crate::bit_set::BitSet;
+pub use crate::frame_channel::{FrameReceiver, FrameSender, channel};
 pub use wire::Framing;
 
 /// The capabilities of a device, fixed as long as it is open.
@@ -82,6 +84,32 @@ pub struct Capabilities {
     /// The region in which frames should be allocated, so that the device sends them without a copy. It accepts other
     /// frames, too. `None`: the heap.
     pub region: Option<RegionId>,
+}
+
+impl Capabilities {
+    /// Those of a plain device for Ethernet frames: one queue pair, no offload. Others are set as fields, in
+    /// `Capabilities { rx_checksum: true, ..Capabilities::ethernet(mac, 1500) }`.
+    pub const fn ethernet(mac: MacAddr, mtu: usize) -> Capabilities {
+        Capabilities {
+            mtu,
+            framing: Framing::Ethernet,
+            mac,
+            queue_pairs: 1,
+            tx_checksum: false,
+            rx_checksum: false,
+            segmentation: None,
+            coalescing: false,
+            rss_key: None,
+            region: None,
+        }
+    }
+
+    /// As [`Capabilities::ethernet`], for bare IP packets: a link without headers and addresses, as in a tunnel.
+    pub const fn packets(mtu: usize) -> Capabilities {
+        let mut capabilities = Capabilities::ethernet(MacAddr::UNSPECIFIED, mtu);
+        capabilities.framing = Framing::Packet;
+        capabilities
+    }
 }
 
 /// Why [`RxQueue::wait`] returned.
@@ -190,8 +218,10 @@ pub trait Device: Send {
     /// The device's capabilities.
     fn capabilities(&self) -> &Capabilities;
 
-    /// The interface's name, as in `tap0` or `mem-a`.
-    fn name(&self) -> &str;
+    /// The interface's name, as in `tap0` or `mem-a`, for messages. The default is the name of the type.
+    fn name(&self) -> &str {
+        std::any::type_name::<Self>()
+    }
 
     /// Returns all queue pairs in the order of their index; a second call returns none.
     fn take_queues(&mut self) -> Vec<QueuePair>;

@@ -203,10 +203,21 @@ pub mod status {
     pub use tcp::{Limited, Rate, RecoveryState, State, StatusReport, TcpInfo, Traffic};
 }
 
-/// The device traits with every type in their signatures, and wrapper devices. `examples/channel_device.rs` implements
-/// a custom device, with the test of the [contract](device::conformance).
+/// The device traits with every type in their signatures, and wrapper devices.
 ///
-/// A wrapper device that counts sent frames:
+/// # A device of one's own
+///
+/// A device has [`Capabilities`](device::Capabilities) and pairs of queues. A receive queue must let a thread sleep on
+/// it and another one end that sleep; [`device::channel()`] makes one for frames that come from anywhere. This is
+/// `examples/channel_device.rs`, with the test of the whole [contract](device::conformance):
+///
+/// ```
+#[doc = include_str!("../examples/channel_device.rs")]
+/// ```
+///
+/// # A wrapper device
+///
+/// This one counts sent frames.
 ///
 /// ```
 /// use heddle::device::conformance::Conformance;
@@ -275,6 +286,35 @@ pub mod device {
     pub use observe::{Counters, DropReason, Time};
     pub use pktbuf::{Checksum, Meta, PktBuf, RegionId, SharedBuf};
     pub use wire::ethernet::MacAddr;
+
+    /// The sending end of a [`channel()`]: see the example of a [device](self).
+    pub type FrameSender = dev::FrameSender<sync::Real>;
+
+    /// The receiving end of a [`channel()`], which is a device's [`RxQueue`].
+    pub type FrameReceiver = dev::FrameReceiver<sync::Real>;
+
+    /// Makes a channel for at least `frames` frames: a receive queue for a device of one's own, and the end by which
+    /// another thread delivers frames to it.
+    ///
+    /// ```
+    /// use heddle::device::{PktBuf, RxQueue, WaitOutcome, channel};
+    ///
+    /// let (mut sender, mut receiver) = channel(64);
+    /// let reader = std::thread::spawn(move || {
+    ///     sender.try_send(PktBuf::from_slice(&[0; 60]).expect("memory")).expect("room");
+    ///     sender.flush();
+    /// });
+    /// assert_eq!(receiver.wait(None), WaitOutcome::Ready);
+    /// let mut frames = Vec::new();
+    /// assert_eq!(receiver.receive(&mut frames, 32), 1);
+    /// # reader.join().unwrap();
+    /// ```
+    ///
+    /// # Panics
+    /// If `frames` is 0.
+    pub fn channel(frames: usize) -> (FrameSender, FrameReceiver) {
+        dev::channel(frames)
+    }
 
     /// A wrapper device that loses, delays, damages, duplicates and reorders frames by a plan (`docs/faults.md`).
     ///

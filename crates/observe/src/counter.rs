@@ -184,8 +184,14 @@ impl Counters {
         self.add(counter, 1);
     }
 
-    /// Counts one dropped packet. (Through a smart pointer write `(*counters).drop(..)`: method look-up would find the
-    /// pointer's own destructor first.)
+    /// Counts one dropped packet.
+    #[inline]
+    pub fn count_drop(&self, reason: DropReason) {
+        self.drop_many(reason, 1);
+    }
+
+    /// As [`Counters::count_drop`]. Not through a smart pointer, whose own destructor method look-up would find first.
+    #[doc(hidden)]
     #[inline]
     pub fn drop(&self, reason: DropReason) {
         self.drop_many(reason, 1);

@@ -2,6 +2,7 @@
 
 mod batch;
 mod build;
+mod channel;
 mod conformance;
 mod fault;
 mod mem;
