@@ -20,14 +20,13 @@ use stack::{Architecture, StackStats};
 use sync::slab::Key;
 use sync::{LockKind, Real};
 use testbed::frames::{self, Datagram, Ends, ISS, Icmp, Segment, tcp_of};
+use testbed::limit::HANG;
 use testbed::node::{Node, NodeConfig, received, send};
 use testbed::subject::{Outcome, Step, Subject, differ};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
 const SEED: u64 = 5;
-/// Longer than any operation here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The peer's end of one connection.
 #[derive(Clone, Copy, Default)]
@@ -416,7 +415,7 @@ fn a_stack_whose_driver_has_not_rested_is_not_switched() {
     });
     let poll = |rest| {
         to_poller.send(rest).expect("the poller lives");
-        reports.recv_timeout(PATIENCE).expect("the poller polls");
+        reports.recv_timeout(HANG).expect("the poller polls");
     };
     poll(false);
     assert_eq!(stack.switch(Architecture::named("giant")), Err(SwitchRefused::NotAtRest));

@@ -10,6 +10,7 @@ use frames::{Datagram, Fragment, Icmp, Packet};
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
 use sync::{Platform, Real};
+use testbed::limit::HANG;
 use wire::rss::{MICROSOFT_KEY, SYMMETRIC_KEY};
 use wire::tcp::TcpFlags;
 
@@ -379,7 +380,7 @@ fn a_sleeping_receiver_is_woken_by_a_flush_and_by_its_waker() {
         let (mut batch, mut received) = (Vec::new(), 0);
         while received < FRAMES {
             // A lost wake-up shows as a wait that ends only by its long timeout.
-            assert_eq!(rx.wait(Some(Duration::from_secs(60))), WaitOutcome::Ready);
+            assert_eq!(rx.wait(Some(HANG)), WaitOutcome::Ready);
             rx.receive(&mut batch, 16);
             for frame in batch.drain(..) {
                 assert_eq!(build::parts(&frame).0, received);
