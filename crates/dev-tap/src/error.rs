@@ -144,13 +144,4 @@ impl fmt::Display for TapError {
     }
 }
 
-impl std::error::Error for TapError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            TapError::BadMtu { source, .. } | TapError::NoDescriptor { source, .. } | TapError::Io { source, .. } => {
-                Some(source)
-            }
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for TapError {}

@@ -69,7 +69,7 @@ pub enum Offloads {
 }
 
 /// How to open a TAP device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapOptions {
     /// Queue pairs, 1 to 256.
     pub queues: usize,

@@ -5,6 +5,7 @@
 //! belongs to what delivers frames: the transmit queue at the other end of a link in memory, or a thread that reads
 //! frames from somewhere else.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::time::Duration;
@@ -31,6 +32,12 @@ pub fn channel<P: Platform>(frames: usize) -> (FrameSender<P>, FrameReceiver<P>)
 /// The sending end of a [`channel`]. Without it the receiver is [gone](RxQueue::gone) as soon as it is empty.
 pub struct FrameSender<P: Platform> {
     link: LinkTx<P>,
+}
+
+impl<P: Platform> fmt::Debug for FrameSender<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameSender").field("credit", &self.credit()).finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform> FrameSender<P> {
@@ -60,6 +67,12 @@ impl<P: Platform> FrameSender<P> {
 /// The receiving end of a [`channel`].
 pub struct FrameReceiver<P: Platform> {
     link: LinkRx<P>,
+}
+
+impl<P: Platform> fmt::Debug for FrameReceiver<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameReceiver").field("gone", &self.gone()).finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform> RxQueue for FrameReceiver<P> {

@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -213,6 +214,12 @@ pub struct QueuePair {
     pub tx: Box<dyn TxQueue>,
 }
 
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair").finish_non_exhaustive()
+    }
+}
+
 /// A network interface.
 pub trait Device: Send {
     /// The device's capabilities.
@@ -237,6 +244,16 @@ pub trait Device: Send {
 fn wrapper_lock_index() -> u32 {
     static MADE: AtomicU32 = AtomicU32::new(0);
     u32::MAX - MADE.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Its name and capabilities.
+impl fmt::Debug for dyn Device + '_ {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name())
+            .field("capabilities", self.capabilities())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Device for Box<dyn Device> {

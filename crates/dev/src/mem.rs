@@ -16,6 +16,7 @@
 //! them. Checksum offload is as cheap as on real hardware: a frame marked `Partial` arrives with an incomplete checksum
 //! field. Since memory does not corrupt, the receiver need not verify it, and code that forwards it can complete it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ use crate::{BitSet, Capabilities, Device, Notify, QueuePair, RxQueue, TxQueue, W
 pub const MAX_QUEUES: usize = 256;
 
 /// The configuration of the two ports of a [`pair`], which differ only in their addresses.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemConfig {
     /// Queue pairs per port, 1 to [`MAX_QUEUES`].
     pub queues: usize,
@@ -185,6 +186,15 @@ pub(crate) fn direction<P: Platform>(config: &MemConfig, rss: Rss) -> (Sending<P
         counters: counters.clone(),
     });
     (Sending { queues: tx.collect(), counters: counters.clone() }, rx.collect())
+}
+
+impl fmt::Debug for MemDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemDevice")
+            .field("name", &self.name)
+            .field("capabilities", &self.capabilities)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Device for MemDevice {

@@ -1,5 +1,6 @@
 //! Building a stack, and the threads that drive it.
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -85,6 +86,7 @@ impl Drop for StackThreads {
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "a builder does nothing until `build` or `build_polled` is called"]
 pub struct Builder {
     config: StackConfig<Real>,
     architecture: Result<Architecture, UnknownArchitecture>,
@@ -116,6 +118,15 @@ const FRAME: usize = 1514;
 
 /// Called when every device has vanished.
 type DeviceGone = Arc<dyn Fn() + Send + Sync>;
+
+impl fmt::Debug for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stack")
+            .field("architecture", &self.architecture())
+            .field("addresses", &self.addresses())
+            .finish_non_exhaustive()
+    }
+}
 
 impl Stack {
     /// A builder: add interfaces. Without one the stack reaches only itself.
@@ -235,6 +246,15 @@ impl Stack {
     #[doc(hidden)]
     pub fn inner_stack(&self) -> &stack::Stack<Real> {
         &self.inner.stack
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("architecture", &self.architecture)
+            .field("interfaces", &self.interfaces)
+            .finish_non_exhaustive()
     }
 }
 

@@ -32,6 +32,7 @@ use crate::stream::TcpStream;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use = "opens no connection until `open`, `open_timeout` or `start` is called"]
 pub struct Connect<'d> {
     local: Option<SocketAddr>,
     options: ConnectionOptions,
@@ -93,7 +94,7 @@ impl<'d> Connect<'d> {
     /// # Errors
     /// See [`ConnectError`].
     pub fn start(&self, stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
-        let remote = address.to_addr().map_err(ConnectError::BadAddress)?;
+        let remote = address.to_addr()?;
         let most = stack.raw().first_data(&self.options);
         if self.data.len() > most {
             return Err(ConnectError::DataTooLong { len: self.data.len(), most });

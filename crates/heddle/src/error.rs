@@ -1,6 +1,7 @@
 //! Errors: one enum per operation, with the address and the remedy in the message. Every type inside a variant is
 //! public here, so that a caller can match on it. Each converts to an [`io::Error`] of the corresponding kind, except
-//! those of a builder only.
+//! those of a builder only. A message is complete: it includes that of an error inside, which `source` therefore does
+//! not return again.
 //!
 //! ```
 //! use heddle::{BindError, ConnectError, Interface, Stack, TcpListener, TcpStream, error::TcpError, mem};
@@ -28,12 +29,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use stack::{Architecture, BindRefused};
 
+pub use crate::address::ParseAddrError;
 pub use crate::knob_files::KnobFileError;
 pub use crate::ping::PingError;
 pub use stack::{AddressError, ConnectRefused, ParseCidrError, ParseRouteError, SetKnobError, UnknownArchitecture};
-pub use sync::TooManyVersions;
+pub use sync::{TooManyVersions, UnknownLockKind};
 pub use tcp::Error as TcpError;
+pub use tcp::congestion::UnknownKind as UnknownCongestionControl;
 pub use tcp::knobs::KnobError;
+pub use tcp::profile::UnknownProfile;
 
 /// A stack cannot be built.
 #[derive(Debug)]
@@ -114,16 +118,23 @@ impl fmt::Display for BuildError {
     }
 }
 
-impl Error for BuildError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            BuildError::Architecture(error) => Some(error),
-            BuildError::Address(_, error) => Some(error),
-            BuildError::Knob(error) => Some(error),
-            BuildError::KnobFile(error) => Some(error),
-            BuildError::Thread(error) => Some(error),
-            _ => None,
-        }
+impl Error for BuildError {}
+
+impl From<UnknownArchitecture> for BuildError {
+    fn from(error: UnknownArchitecture) -> Self {
+        BuildError::Architecture(error)
+    }
+}
+
+impl From<KnobError> for BuildError {
+    fn from(error: KnobError) -> Self {
+        BuildError::Knob(error)
+    }
+}
+
+impl From<KnobFileError> for BuildError {
+    fn from(error: KnobFileError) -> Self {
+        BuildError::KnobFile(error)
     }
 }
 
@@ -162,21 +173,14 @@ impl fmt::Display for RouteError {
     }
 }
 
-impl Error for RouteError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            RouteError::Parse(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl Error for RouteError {}
 
 /// A socket cannot be bound to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The text is not an address.
-    BadAddress(String),
+    /// The string is not an address.
+    BadAddress(ParseAddrError),
     /// Another socket of this stack has the address, or no port is left.
     InUse(SocketAddr),
     /// The address is not one of this stack's.
@@ -198,7 +202,7 @@ impl BindError {
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BindError::BadAddress(text) => write!(f, "{text:?} is not an address: write it as 10.0.0.1:80"),
+            BindError::BadAddress(error) => error.fmt(f),
             BindError::InUse(address) => {
                 write!(f, "{address} is in use by another socket of this stack: close it or choose another port")
             }
@@ -213,6 +217,12 @@ impl fmt::Display for BindError {
 }
 
 impl Error for BindError {}
+
+impl From<ParseAddrError> for BindError {
+    fn from(error: ParseAddrError) -> Self {
+        BindError::BadAddress(error)
+    }
+}
 
 impl From<BindError> for io::Error {
     fn from(error: BindError) -> Self {
@@ -230,8 +240,8 @@ impl From<BindError> for io::Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The text is not an address.
-    BadAddress(String),
+    /// The string is not an address.
+    BadAddress(ParseAddrError),
     /// The stack refused the attempt.
     Refused(SocketAddr, ConnectRefused),
     /// There is more [first data](crate::Connect::first_data) than an open accepts.
@@ -250,8 +260,8 @@ pub enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConnectError::BadAddress(text) => write!(f, "{text:?} is not an address: write it as 10.0.0.1:80"),
-            ConnectError::Refused(address, refused) => write!(f, "{address}: {}", remedy(*refused)),
+            ConnectError::BadAddress(error) => error.fmt(f),
+            ConnectError::Refused(address, refused) => write!(f, "{address}: {refused}"),
             ConnectError::DataTooLong { len, most } => {
                 write!(
                     f,
@@ -266,26 +276,11 @@ impl fmt::Display for ConnectError {
     }
 }
 
-pub(crate) fn remedy(refused: ConnectRefused) -> &'static str {
-    match refused {
-        ConnectRefused::NoRoute => "no route: give the interface an address of this family, or a gateway",
-        ConnectRefused::NotAHost => "a broadcast, group or unspecified address: connect to that of one host",
-        ConnectRefused::LoopbackSource => "a loopback address reaches no other host: connect from another address",
-        ConnectRefused::AddressInUse => "the local port already has a connection there: choose another port",
-        ConnectRefused::NoPort => "every local port has a connection there: close some, or add an address",
-        ConnectRefused::NetworkDown => "network down: the device that leads there has vanished; open it again",
-        ConnectRefused::Fault => "the stack panicked over it, and goes on: Stack::failures says why",
-        ConnectRefused::NoBuffer => "no packet buffer left: raise the buffer limit or close connections",
-        _ => "the stack refuses: see heddle::error::ConnectRefused",
-    }
-}
+impl Error for ConnectError {}
 
-impl Error for ConnectError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            ConnectError::Failed(_, error) => Some(error),
-            _ => None,
-        }
+impl From<ParseAddrError> for ConnectError {
+    fn from(error: ParseAddrError) -> Self {
+        ConnectError::BadAddress(error)
     }
 }
 
@@ -353,7 +348,7 @@ pub(crate) fn kind(error: TcpError) -> io::ErrorKind {
 
 /// TCP's error on a connection to `peer`.
 pub(crate) fn on_connection(peer: SocketAddr, error: TcpError) -> io::Error {
-    io::Error::new(kind(error), OnConnection { peer, error })
+    io::Error::new(kind(error), ConnectionError { peer, error })
 }
 
 /// The error of a connection that was given up after a panic in the stack.
@@ -378,20 +373,47 @@ impl fmt::Display for GivenUp {
 
 impl Error for GivenUp {}
 
-#[derive(Debug)]
-struct OnConnection {
+/// The cause of the [`io::Error`] that a call on a connection returns.
+///
+/// ```
+/// use heddle::error::{ConnectionError, TcpError};
+/// use heddle::{Stack, TcpListener, TcpStream};
+/// use std::io::Read;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = Stack::builder().build()?;
+/// let listener = TcpListener::bind(&stack, "127.0.0.1:0")?;
+/// let mut stream = TcpStream::connect(&stack, listener.local_addr()?)?;
+/// stream.set_nonblocking(true)?;
+/// let error = stream.read(&mut [0; 8]).unwrap_err();
+/// let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<ConnectionError>());
+/// assert_eq!(cause.map(ConnectionError::error), Some(TcpError::WouldBlock));
+/// assert_eq!(cause.map(ConnectionError::peer), Some(listener.local_addr()?));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionError {
     peer: SocketAddr,
     error: TcpError,
 }
 
-impl fmt::Display for OnConnection {
+impl ConnectionError {
+    /// The other end of the connection.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What TCP says.
+    pub fn error(&self) -> TcpError {
+        self.error
+    }
+}
+
+impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.peer, self.error)
     }
 }
 
-impl Error for OnConnection {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.error)
-    }
-}
+impl Error for ConnectionError {}

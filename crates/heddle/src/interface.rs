@@ -25,6 +25,7 @@ use stack::{Addressing, Cidr, InterfaceConfig, ParseCidrError, ParseRouteError, 
 /// # Ok(())
 /// # }
 /// ```
+#[must_use = "an interface does nothing until it is given to a builder"]
 pub struct Interface {
     pub(crate) config: InterfaceConfig,
     pub(crate) routes: Vec<Route>,

@@ -86,11 +86,4 @@ impl fmt::Display for KnobFileError {
     }
 }
 
-impl std::error::Error for KnobFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            KnobFileError::Value(_, error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for KnobFileError {}

@@ -46,6 +46,35 @@
 //! non-blocking mode. [`Poller`] watches many sockets with one thread and has one pollable file descriptor. All types
 //! may be used from any thread under every architecture.
 //!
+//! # Where to find what
+//!
+//! | task | start at |
+//! |---|---|
+//! | build a stack, choose its architecture | [`Stack::builder`], [`Builder`], [`Architecture`] |
+//! | addresses, routers and routes of a link | [`Interface`]; while it runs, [`Stack::set_route`] |
+//! | a link in memory; the kernel's TAP and TUN devices | [`mem`]; `tap` |
+//! | a device of one's own, faults, captures | [`device`] |
+//! | connections and datagrams, blocking or not | [`TcpListener`], [`TcpStream`], [`Connect`], [`UdpSocket`] |
+//! | many sockets on one thread | [`Poller`] |
+//! | sockets for tasks | `tokio`, `futures` |
+//! | a stack without threads of its own, in virtual time | [`Builder::build_polled`], [`VirtualClock`] |
+//! | TCP's parameters, by field or by the name of Linux's sysctl | [`config`], [`Builder::knob`], [`Stack::set_knob`] |
+//! | what a connection does, and what was counted | [`TcpStream::status`], [`TcpStream::info`], [`Stack::stats`] |
+//! | errors | [`error`] |
+//!
+//! # Architectures
+//!
+//! An architecture is chosen by name, as in `architecture("connp-l")`, and changes nothing in the results: every test of
+//! this crate runs under each. Without a choice the stack takes [`Architecture::default`]. A name may have a parameter
+//! (`connp-l:64`: 64 groups of connections); [`Architecture::all`] lists them, and [`Architecture::describe`] says what
+//! each is.
+//!
+//! ```
+//! for architecture in heddle::Architecture::all() {
+//!     println!("{architecture}: {}", architecture.describe());
+//! }
+//! ```
+//!
 //! # Features
 //!
 //! | feature | adds | default |
@@ -439,7 +468,8 @@ pub mod config {
     pub use wire::tcp::OptionOrder;
 }
 
-/// The example in the README is a test.
+/// The examples of the project's README and of the crate's are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

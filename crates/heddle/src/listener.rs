@@ -84,7 +84,7 @@ impl TcpListener {
         backlog: usize,
         options: ConnectionOptions,
     ) -> Result<TcpListener, BindError> {
-        let address = address.to_addr().map_err(BindError::BadAddress)?;
+        let address = address.to_addr()?;
         let listener =
             stack.raw().listen(address, backlog, options).map_err(|refused| BindError::new(address, refused))?;
         let inner = ListenerInner { stack: stack.clone(), listener, nonblocking: Atomic::new(false) };

@@ -23,7 +23,6 @@ use std::time::Duration;
 use stack::ConnectRefused;
 
 use crate::builder::Stack;
-use crate::error::remedy;
 
 /// The most data in an echo request, in bytes: an IPv4 datagram without its header and the request's.
 pub const MAX_PING: usize = 65_535 - 20 - 8;
@@ -54,7 +53,7 @@ pub enum PingError {
 impl fmt::Display for PingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PingError::Refused(address, refused) => write!(f, "{address}: {}", remedy(*refused)),
+            PingError::Refused(address, refused) => write!(f, "{address}: {refused}"),
             PingError::TooLong(len) => {
                 write!(f, "an echo request of {len} bytes does not fit into a datagram: send at most {MAX_PING}")
             }

@@ -1,5 +1,6 @@
 //! One thread, many sockets.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -99,6 +100,12 @@ impl Poller {
     /// Ends a [`Poller::wait`] of another thread without an event.
     pub fn wake(&self) {
         self.handle.set.wake();
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Poller").field("fd", &self.as_raw_fd()).finish_non_exhaustive()
     }
 }
 

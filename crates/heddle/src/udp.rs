@@ -71,7 +71,7 @@ impl UdpSocket {
     /// # Errors
     /// See [`BindError`].
     pub fn bind(stack: &Stack, address: impl ToAddr) -> Result<UdpSocket, BindError> {
-        let address = address.to_addr().map_err(BindError::BadAddress)?;
+        let address = address.to_addr()?;
         let socket = stack.raw().bind_udp(address).map_err(|refused| BindError::new(address, refused))?;
         let inner = UdpInner {
             stack: stack.clone(),
@@ -119,7 +119,7 @@ impl UdpSocket {
     /// # Errors
     /// No route, or an address of another family.
     pub fn connect(&self, peer: impl ToAddr) -> io::Result<()> {
-        let peer = peer.to_addr().map_err(BindError::BadAddress)?;
+        let peer = peer.to_addr()?;
         self.check_broadcast(peer)?;
         self.inner.stack.raw().connect_udp(&self.inner.socket, peer).map_err(|error| send_error(Some(peer), error))
     }
@@ -129,7 +129,7 @@ impl UdpSocket {
     /// # Errors
     /// Too long, no route, or the error of an earlier datagram.
     pub fn send_to(&self, data: &[u8], to: impl ToAddr) -> io::Result<usize> {
-        let to = to.to_addr().map_err(BindError::BadAddress)?;
+        let to = to.to_addr()?;
         self.transmit(data, Some(to))
     }
 

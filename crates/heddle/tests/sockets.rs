@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::config::ConnectionOptions;
+use heddle::error::ParseAddrError;
 use heddle::{Architecture, BindError, Connect, ConnectError, Readiness, Stack, TcpListener, TcpStream, UdpSocket};
 use observe::DropReason;
 use testbed::limit::HANG;
@@ -145,7 +146,7 @@ fn opens_that_cannot_be_tried(arch: Architecture) {
     assert_eq!(held.local_addr().unwrap(), address("10.0.0.2:4000"));
     assert!(open(Some("10.0.0.2:4000"), SERVER).unwrap_err().contains("choose another port"));
     let nonsense = TcpStream::connect(&world.b, "here:80").unwrap_err();
-    assert_eq!(nonsense, ConnectError::BadAddress("here:80".to_owned()));
+    assert_eq!(nonsense, ConnectError::BadAddress(ParseAddrError::new("here:80")));
     let much = vec![0; 1 << 20];
     let refused = Connect::new().first_data(&much).start(&world.b, SERVER).unwrap_err();
     assert!(matches!(refused, ConnectError::DataTooLong { len: 1_048_576, most } if most <= 60 << 10), "{refused}");

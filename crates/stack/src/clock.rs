@@ -2,6 +2,7 @@
 //!
 //! Protocol code receives `now` as an argument; this is its source. Any thread may read it.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,12 @@ use sync::{Atomic, CachePadded, Ordering, Platform};
 /// A clock that moves only when it is advanced: virtual time for tests.
 pub struct VirtualClock<P: Platform> {
     nanos: P::AtomicU64,
+}
+
+impl<P: Platform> fmt::Debug for VirtualClock<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VirtualClock").field("now", &self.now()).finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform> VirtualClock<P> {
@@ -43,6 +50,12 @@ pub struct StoppableClock<P: Platform> {
     behind: P::AtomicU64,
     /// The time shown while it is stopped; 0 while it runs.
     standing: P::AtomicU64,
+}
+
+impl<P: Platform> fmt::Debug for StoppableClock<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoppableClock").field("now", &self.now()).finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform> StoppableClock<P> {

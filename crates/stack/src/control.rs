@@ -40,14 +40,7 @@ impl std::fmt::Display for SetKnobError {
     }
 }
 
-impl std::error::Error for SetKnobError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SetKnobError::Knob(error) => Some(error),
-            SetKnobError::TooManyVersions(error) => Some(error),
-        }
-    }
-}
+impl std::error::Error for SetKnobError {}
 
 impl<P: Platform> Control<P> {
     /// These parameters, and an empty account.

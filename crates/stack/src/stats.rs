@@ -1,9 +1,11 @@
 //! Statistics of a stack, as numbers that can be added.
 
+use std::ops::AddAssign;
+
 use observe::CounterSnapshot;
 
 /// The result of [`RunningArchitecture::stats`](crate::arch::RunningArchitecture::stats).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackStats {
     /// Sums over all cells.
     pub counters: CounterSnapshot,
@@ -23,10 +25,12 @@ impl StackStats {
         // Between the two sums a connection may enter TIME-WAIT.
         self.connections.saturating_sub(self.time_wait)
     }
+}
 
-    /// Adds what another cell holds.
-    pub fn add(&mut self, other: &StackStats) {
-        self.counters = self.counters.clone() + other.counters.clone();
+/// Adds what another cell holds.
+impl AddAssign<&StackStats> for StackStats {
+    fn add_assign(&mut self, other: &StackStats) {
+        self.counters += &other.counters;
         self.connections += other.connections;
         self.time_wait += other.time_wait;
         self.timers += other.timers;

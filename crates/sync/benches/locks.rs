@@ -33,7 +33,7 @@ impl Bench {
 }
 
 fn locks(bench: &Bench) {
-    for kind in LockKind::ALL {
+    for &kind in LockKind::ALL {
         let lock: Lock<u64> = Lock::new(kind, LockClass::Pool, 0);
         bench.report(&format!("lock {kind}"), || *black_box(&lock).lock() += 1);
     }

@@ -12,7 +12,7 @@ use sync::{Condvar, Lock, LockClass, LockKind, RawLock, Real};
 type L<T> = Lock<T, Real>;
 
 fn waiting_kinds() -> impl Iterator<Item = LockKind> {
-    LockKind::ALL.into_iter().filter(|&kind| kind != LockKind::Null)
+    LockKind::ALL.iter().copied().filter(|&kind| kind != LockKind::Null)
 }
 
 /// Several threads per core, so that holders are preempted; fewer turns where an interpreter runs the test.
@@ -75,7 +75,7 @@ fn a_reserved_lock_excludes_whoever_comes_in_between() {
 
 #[test]
 fn try_lock_refuses_while_held_and_admits_after() {
-    for kind in LockKind::ALL {
+    for &kind in LockKind::ALL {
         let mut lock: L<u32> = Lock::new(kind, LockClass::Group, 7);
         assert_eq!(lock.kind(), kind);
         let held = lock.lock();
@@ -88,7 +88,7 @@ fn try_lock_refuses_while_held_and_admits_after() {
 
 #[test]
 fn a_panic_releases_the_lock() {
-    for kind in LockKind::ALL {
+    for &kind in LockKind::ALL {
         let lock: L<u32> = Lock::new(kind, LockClass::Group, 0);
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let _held = lock.lock();
@@ -177,7 +177,7 @@ fn queue_locks_are_not_overtaken_by_try_lock() {
 
 #[test]
 fn names_round_trip_and_strangers_are_told_the_choice() {
-    for kind in LockKind::ALL {
+    for &kind in LockKind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     let error = "spinlock".parse::<LockKind>().expect_err("no such kind").to_string();

@@ -444,7 +444,7 @@ impl Config {
 }
 
 /// Options of one connection; `None` means the stack's [`Config`].
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionOptions {
     /// Send small segments at once (no Nagle).
     pub no_delay: bool,

@@ -14,6 +14,7 @@ use crate::rtt::{RtoFloor, RttConfig};
 
 /// The stack whose behaviour on the wire is imitated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Profile {
     /// Linux 6.x: RTO at least 200 ms above the smoothed round trip, quick acknowledgements at the beginning, buffers
     /// that grow to 6 and 4 MiB (window scale 7), half of the first for data: windows from 64 KiB to 3 MiB.
@@ -30,7 +31,7 @@ pub enum Profile {
 
 impl Profile {
     /// Every profile, for tables and option parsers.
-    pub const ALL: [Profile; 3] = [Profile::Linux, Profile::FreeBsd, Profile::Rfc];
+    pub const ALL: &'static [Profile] = &[Profile::Linux, Profile::FreeBsd, Profile::Rfc];
 
     /// The name in configuration, as [`FromStr`] reads it.
     pub const fn name(self) -> &'static str {
@@ -136,7 +137,11 @@ impl FromStr for Profile {
     /// Parses a name, ignoring case.
     fn from_str(name: &str) -> Result<Profile, UnknownProfile> {
         let lower = name.to_ascii_lowercase();
-        Profile::ALL.into_iter().find(|profile| profile.name() == lower).ok_or_else(|| UnknownProfile(name.to_owned()))
+        Profile::ALL
+            .iter()
+            .copied()
+            .find(|profile| profile.name() == lower)
+            .ok_or_else(|| UnknownProfile(name.to_owned()))
     }
 }
 
@@ -146,7 +151,7 @@ mod tests {
 
     #[test]
     fn names_read_back_and_others_are_refused_with_the_remedy() {
-        for profile in Profile::ALL {
+        for &profile in Profile::ALL {
             assert_eq!(profile.name().to_uppercase().parse(), Ok(profile));
         }
         let error = "openbsd".parse::<Profile>().expect_err("there is none");
@@ -155,12 +160,13 @@ mod tests {
 
     #[test]
     fn linux_alone_takes_a_timestamp_that_is_a_tick_too_old() {
-        assert_eq!(Profile::ALL.map(|profile| profile.config().paws_window), [1, 0, 0]);
+        let windows: Vec<_> = Profile::ALL.iter().map(|profile| profile.config().paws_window).collect();
+        assert_eq!(windows, [1, 0, 0]);
     }
 
     #[test]
     fn profiles_show_different_window_scales() {
-        let shifts = Profile::ALL.map(|profile| profile.config().window_shift());
+        let shifts: Vec<_> = Profile::ALL.iter().map(|profile| profile.config().window_shift()).collect();
         assert_eq!(shifts, [7, 6, 7]);
     }
 }

@@ -63,7 +63,7 @@ fn throughput_of(kind: Kind, buffer: Option<u32>, delay: u64, loss: u32, seed: u
 
 fn table() -> String {
     let mut data = String::from("kB/s over a link of 12 500 kB/s, queue without limit\n");
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let _ = writeln!(data, "\n{kind:<8} {:>8} | loss 0     0.1%       1%       5%", "buffer");
         for (buffer, name) in [(Some(16 << 10), "16 KiB"), (Some(64 << 10), "64 KiB"), (None, "grows")] {
             for delay in [1, 10, 50] {

@@ -307,7 +307,7 @@ fn time_wait_gives_way_to_a_syn_whose_timestamp_is_newer_though_its_number_is_lo
 //# in particular, the delay MUST be less than 0.5 seconds (MUST-40).
 #[test]
 fn no_profile_delays_an_acknowledgement_for_half_a_second() {
-    for profile in Profile::ALL {
+    for &profile in Profile::ALL {
         let config = tcp::Config { quick_acks: 0, ..profile.config() };
         let mut t = Script::connected(Setup { config, ..Setup::default() }, |syn| syn);
         t.inject(peer("P.").len(100));
@@ -338,7 +338,7 @@ fn patience(profile: Profile, established: bool) -> Duration {
 //# The value of R2 SHOULD correspond to at least 100 seconds (SHLD-11).
 #[test]
 fn data_is_tried_for_at_least_100_seconds() {
-    for profile in Profile::ALL {
+    for &profile in Profile::ALL {
         assert!(patience(profile, true) >= Duration::from_secs(100), "{profile}");
     }
 }

@@ -22,7 +22,7 @@ fn stamped(syn: Peer) -> Peer {
 /// Our timestamp clock reads 1100 ms when the connection opens; data is sent then, and answered at 1200 ms.
 #[test]
 fn an_echo_from_before_the_retransmission_takes_the_cut_back() {
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let mut t = over(kind, stamped);
         t.send(9880);
         assert_eq!(t.ranges().len(), 10);

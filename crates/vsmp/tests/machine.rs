@@ -44,7 +44,7 @@ fn work_takes_its_time_and_cpus_work_side_by_side() {
 
 #[test]
 fn every_lock_kind_excludes() {
-    for kind in LockKind::ALL.into_iter().filter(|kind| *kind != LockKind::Null) {
+    for kind in LockKind::ALL.iter().copied().filter(|kind| *kind != LockKind::Null) {
         for cpus in [1, 3] {
             let program = move || {
                 let lock = Arc::new(Lock::<(u32, u32), Vsmp>::new(kind, LockClass::Group, (0, 0)));

@@ -47,6 +47,18 @@ struct TaggedView {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MacAddr(pub [u8; 6]);
 
+impl From<[u8; 6]> for MacAddr {
+    fn from(bytes: [u8; 6]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl From<MacAddr> for [u8; 6] {
+    fn from(address: MacAddr) -> Self {
+        address.0
+    }
+}
+
 impl MacAddr {
     /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);

@@ -126,6 +126,15 @@ pub struct Conformance<'a> {
     patience: Duration,
 }
 
+impl fmt::Debug for Conformance<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Conformance")
+            .field("without", &self.without)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a> Conformance<'a> {
     /// A test of the devices made by `make`: two linked ones at each call, not used elsewhere, with queues for at least
     /// 8 frames.

@@ -25,6 +25,7 @@ mod random;
 mod text;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,6 +82,12 @@ pub struct Fault<P: Platform = Real> {
     counters: Arc<Counters>,
     lock_index: u32,
     platform: PhantomData<P>,
+}
+
+impl<P: Platform> fmt::Debug for Fault<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fault").field("device", &self.inner).field("plan", &self.plan).finish_non_exhaustive()
+    }
 }
 
 impl Fault<Real> {

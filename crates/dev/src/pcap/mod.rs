@@ -17,6 +17,7 @@ mod replay;
 mod write;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -41,6 +42,15 @@ pub struct CaptureDevice<P: Platform = Real> {
     name: String,
     inner: Box<dyn Device>,
     recording: Arc<Recording<P>>,
+}
+
+impl<P: Platform> fmt::Debug for CaptureDevice<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CaptureDevice")
+            .field("device", &self.inner)
+            .field("recording", &self.recording)
+            .finish_non_exhaustive()
+    }
 }
 
 impl CaptureDevice<Real> {
@@ -143,6 +153,15 @@ pub struct Recording<P: Platform = Real> {
     lock_index: u32,
     clock: Box<dyn TimeSource>,
     epoch: u64,
+}
+
+impl<P: Platform> fmt::Debug for Recording<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recording")
+            .field("frames", &self.frames())
+            .field("is_recording", &self.is_recording())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform> Recording<P> {

@@ -72,14 +72,7 @@ impl fmt::Display for ReadError {
     }
 }
 
-impl std::error::Error for ReadError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            ReadError::Io(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+impl std::error::Error for ReadError {}
 
 #[derive(Clone, Copy)]
 struct CaptureInterface {
@@ -104,6 +97,12 @@ pub struct Reader<R: Read> {
     /// The body of the block being read.
     block: Vec<u8>,
     ended: bool,
+}
+
+impl<R: Read> fmt::Debug for Reader<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("at", &self.at).field("ended", &self.ended).finish_non_exhaustive()
+    }
 }
 
 impl<R: Read> Reader<R> {

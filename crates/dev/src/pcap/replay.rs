@@ -5,6 +5,7 @@
 //! transmits are counted as frames out and discarded.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub enum ReplayPacing {
 }
 
 /// The configuration of a [`Replay`] device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayConfig {
     /// Queue pairs, at least 1.
     pub queues: usize,
@@ -71,6 +72,12 @@ pub struct Replay {
     capabilities: Capabilities,
     queues: Vec<QueuePair>,
     counters: Arc<Counters>,
+}
+
+impl fmt::Debug for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replay").field("capabilities", &self.capabilities).finish_non_exhaustive()
+    }
 }
 
 impl Replay {

@@ -1,5 +1,6 @@
 //! Writing pcapng: a section, its interfaces, and a block per frame.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use super::format::{
@@ -12,6 +13,12 @@ pub struct Writer<W: Write> {
     out: W,
     block: Vec<u8>,
     interfaces: u32,
+}
+
+impl<W: Write> fmt::Debug for Writer<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("interfaces", &self.interfaces).finish_non_exhaustive()
+    }
 }
 
 impl<W: Write> Writer<W> {

@@ -24,6 +24,7 @@ mod remote;
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
+use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +58,7 @@ pub enum PeerTraffic {
 }
 
 /// Connections that the peer opens.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opens {
     /// How many, at most 60,000.
     pub connections: u16,
@@ -68,7 +69,7 @@ pub struct Opens {
 }
 
 /// The configuration of a peer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
     /// The link: queues, MTU, offloads, addresses (`mac_a` is the stack's, `mac_b` the peer's). With `coalescing` a
     /// source sends super-segments.
@@ -203,6 +204,12 @@ impl Published {
 #[derive(Clone)]
 pub struct PeerMonitor(Arc<[Arc<Published>]>);
 
+impl fmt::Debug for PeerMonitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerMonitor").field("totals", &self.totals()).finish_non_exhaustive()
+    }
+}
+
 impl PeerMonitor {
     /// The totals as of each queue's last batch.
     pub fn totals(&self) -> PeerTotals {
@@ -223,6 +230,15 @@ pub struct Peer<P: Platform> {
     counters: Arc<Counters>,
     monitor: PeerMonitor,
     platform: PhantomData<P>,
+}
+
+impl<P: Platform> fmt::Debug for Peer<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("capabilities", &self.capabilities)
+            .field("totals", &self.monitor.totals())
+            .finish_non_exhaustive()
+    }
 }
 
 impl<P: Platform> Peer<P> {

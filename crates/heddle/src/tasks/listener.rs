@@ -20,6 +20,12 @@ pub struct TcpListener {
     listener: crate::TcpListener,
 }
 
+impl std::fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.listener.fmt(f)
+    }
+}
+
 impl TcpListener {
     /// Listens on `address`; see [`crate::TcpListener::bind`].
     ///

@@ -20,6 +20,12 @@ pub struct UdpSocket {
     socket: crate::UdpSocket,
 }
 
+impl std::fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.socket.fmt(f)
+    }
+}
+
 impl UdpSocket {
     /// Binds `address`; port 0 takes any free port.
     ///

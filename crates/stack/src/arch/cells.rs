@@ -327,10 +327,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let mut sum = StackStats::default();
         for index in 0..self.inner.cells.len() {
             match self.hold(index, |cell, _| cell.stats()) {
-                Some(stats) => sum.add(&stats),
+                Some(stats) => sum += &stats,
                 None => {
                     if let Reply::StackStats(stats) = self.ask(index, CellMessage::StackStats) {
-                        sum.add(&stats);
+                        sum += &stats;
                     }
                 }
             }

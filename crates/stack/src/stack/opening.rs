@@ -2,6 +2,7 @@
 //! makes the connection. What may never happen: a port for which the device delivers the replies to a cell that cannot
 //! hold the connection.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -62,6 +63,23 @@ pub enum ConnectRefused {
     /// The stack panicked during the open; see [`Stack::failures`].
     Fault,
 }
+
+impl fmt::Display for ConnectRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConnectRefused::NoRoute => "no route: give the interface an address of this family, or a gateway",
+            ConnectRefused::NotAHost => "a broadcast, group or unspecified address: connect to that of one host",
+            ConnectRefused::LoopbackSource => "a loopback address reaches no other host: connect from another address",
+            ConnectRefused::AddressInUse => "the local port already has a connection there: choose another port",
+            ConnectRefused::NoPort => "every local port has a connection there: close some, or add an address",
+            ConnectRefused::NetworkDown => "network down: the device that leads there has vanished; open it again",
+            ConnectRefused::Fault => "the stack panicked over it, and goes on: Stack::failures says why",
+            ConnectRefused::NoBuffer => "no packet buffer left: raise the buffer limit or close connections",
+        })
+    }
+}
+
+impl std::error::Error for ConnectRefused {}
 
 impl<P: Platform> Stack<P> {
     /// Opens a connection to `remote` from `local` (or from an address and port that are chosen) and returns without

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 /// How a [`Lock`](crate::Lock) excludes. Chosen when the lock is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum LockKind {
     /// No waiting: the surrounding structure excludes contention, and the lock checks that.
     Null,
@@ -33,7 +34,7 @@ pub enum LockKind {
 
 impl LockKind {
     /// Every kind, in the order of their declaration.
-    pub const ALL: [LockKind; 10] = [
+    pub const ALL: &'static [LockKind] = &[
         Self::Null,
         Self::Tas,
         Self::Ttas,
@@ -94,6 +95,6 @@ impl FromStr for LockKind {
     type Err = UnknownLockKind;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| UnknownLockKind(name.to_owned()))
+        Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| UnknownLockKind(name.to_owned()))
     }
 }

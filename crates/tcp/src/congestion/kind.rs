@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 /// Which algorithm governs congestion avoidance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// RFC 5681: one segment per round trip, half after a loss.
     NewReno,
@@ -15,7 +16,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every algorithm, for tables and option parsers.
-    pub const ALL: [Kind; 2] = [Kind::NewReno, Kind::Cubic];
+    pub const ALL: &'static [Kind] = &[Kind::NewReno, Kind::Cubic];
 
     /// The name in configuration, as [`FromStr`] reads it.
     pub const fn name(self) -> &'static str {
@@ -51,7 +52,7 @@ impl FromStr for Kind {
     fn from_str(name: &str) -> Result<Kind, UnknownKind> {
         let lower = name.to_ascii_lowercase();
         let wanted = if lower == "reno" { "newreno" } else { &lower };
-        Kind::ALL.into_iter().find(|kind| kind.name() == wanted).ok_or_else(|| UnknownKind(name.to_owned()))
+        Kind::ALL.iter().copied().find(|kind| kind.name() == wanted).ok_or_else(|| UnknownKind(name.to_owned()))
     }
 }
 
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
         }
         assert_eq!("Reno".parse(), Ok(Kind::NewReno));

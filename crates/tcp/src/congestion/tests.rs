@@ -24,7 +24,7 @@ fn is_small() {
 //# When _cwnd_ is no more than _ssthresh_, CUBIC MUST employ a slow start algorithm.
 #[test]
 fn slow_start_doubles_the_window_per_round_trip() {
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let mut c = start(kind);
         assert!(c.in_slow_start());
         for expected in [20, 40, 80] {
@@ -72,7 +72,7 @@ fn slow_start_makes_room_for_twice_what_was_in_flight() {
 //# in flight is smaller than _cwnd_.
 #[test]
 fn an_unused_window_does_not_grow() {
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let mut c = start(kind);
         c.on_ack(5 * MSS, 5 * MSS, None, Time::ZERO, false);
         assert_eq!(c.cwnd(), 10 * MSS);
@@ -140,7 +140,7 @@ fn a_timeout_in_recovery_does_not_cut_again_but_a_loss_after_it_does() {
 
 #[test]
 fn idle_restart_slow_starts_towards_the_window_that_was() {
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let mut c = Controller::new(kind, MSS, 100 * MSS);
         c.on_idle_restart(10 * MSS);
         assert_eq!(c.cwnd(), 10 * MSS);

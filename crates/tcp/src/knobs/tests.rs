@@ -13,7 +13,7 @@ fn the_table_is_sorted_and_has_no_name_twice() {
 /// A knob parses its own output, in every profile, and that changes nothing.
 #[test]
 fn values_read_back() {
-    for profile in Profile::ALL {
+    for &profile in Profile::ALL {
         let original = profile.config();
         for knob in KNOBS {
             let mut config = original.clone();
