@@ -15,7 +15,7 @@ use crate::metadata;
 const ROOTS: [&str; 3] = ["heddle", "heddle-posix", "heddle-bridge"];
 
 /// Fields of a package that a registry shows, by their names in `cargo metadata`.
-const SHOWN: [&str; 5] = ["description", "license", "readme", "keywords", "categories"];
+const SHOWN: [&str; 6] = ["description", "license", "readme", "keywords", "categories", "rust_version"];
 
 /// The texts that both licences require, in the directory of each package.
 const LICENCES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
@@ -75,8 +75,10 @@ fn incomplete(package: &Value, libraries: &BTreeSet<String>, has_file: impl Fn(&
     let name = text(&package["name"]);
     let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
     let fields = SHOWN.iter().filter(|field| is_empty(&package[**field]));
-    let mut found: Vec<String> =
-        fields.map(|field| format!("{name} has no {field}: write `{field}.workspace = true`")).collect();
+    let mut found: Vec<String> = fields
+        .map(|field| field.replace('_', "-"))
+        .map(|field| format!("{name} has no {field}: give it one"))
+        .collect();
     let directory = Path::new(text(&package["manifest_path"])).parent().unwrap_or(Path::new(""));
     let files = LICENCES.iter().filter(|file| !has_file(directory, file));
     found.extend(files.map(|file| format!("{name} has no {file}: link it to the one at the root")));
@@ -117,7 +119,7 @@ mod tests {
 
     fn library(name: &str, needs: Value) -> Value {
         json!({"name": name, "publish": null, "description": "a", "license": "MIT", "readme": "README.md", "keywords": ["a"],
-            "categories": ["a"], "manifest_path": "/a/Cargo.toml", "dependencies": needs})
+            "rust_version": "1.91", "categories": ["a"], "manifest_path": "/a/Cargo.toml", "dependencies": needs})
     }
 
     fn on(name: &str, req: &str, kind: Value) -> Value {
