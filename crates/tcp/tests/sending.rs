@@ -544,3 +544,29 @@ fn data_that_fills_a_hole_moves_the_window_with_its_acknowledgement() {
     t.inject(peer(".").seq(21).ack(3001).win(1000));
     assert_eq!(t.ranges(), ["3001:4001"]);
 }
+
+/// RFC 9293 section 3.10.7.4: SND.WL1 and SND.WL2 are there "to prevent using old segments to update the window". Data
+/// behind a hole is newer than the data that fills it.
+#[test]
+fn the_window_is_that_of_the_newest_segment() {
+    let mut t = plain();
+    t.send(2000);
+    t.inject(peer(".").seq(1001).len(1000).ack(1001).win(5000));
+    assert_eq!(t.us.status().send_window, 5000, "SND.WL1 < SEG.SEQ");
+    t.inject(peer(".").seq(1).len(500).ack(1001).win(7000));
+    assert_eq!(t.us.status().send_window, 5000, "SEG.SEQ < SND.WL1: it was sent before");
+    t.inject(peer(".").seq(1001).len(1000).ack(1001).win(6000));
+    assert_eq!(t.us.status().send_window, 6000, "SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK");
+    t.inject(peer(".").seq(1001).len(1000).ack(2001).win(8000));
+    t.inject(peer(".").seq(1001).len(1000).ack(1001).win(9000));
+    assert_eq!(t.us.status().send_window, 8000, "SEG.ACK < SND.WL2: it was sent before");
+}
+
+#[test]
+fn a_window_that_closes_is_counted_once() {
+    let mut t = plain();
+    for (window, closed) in [(0, 1), (0, 1), (1, 1), (5000, 1), (0, 2)] {
+        t.inject(peer(".").win(window));
+        assert_eq!(t.us.count(Counter::ZeroWindowsIn), closed, "after a window of {window}");
+    }
+}

@@ -45,6 +45,22 @@ fn packets_for_the_address_of_another_interface_are_taken_but_for_what_concerns_
     assert_eq!(reason(taken(packet_v4(protocol::IGMP, &[0x11; 8]))), DropReason::NotForUs);
 }
 
+/// RFC 8200 section 4.7: such a packet is complete, and a host has nothing to complain of.
+#[test]
+fn a_packet_with_no_next_header_is_answered_by_nobody() {
+    let taken = received(framed(packet_v6(protocol::IPV6_NO_NEXT, b"ignored")));
+    assert!(matches!(taken, Input::Drop(DropReason::IpUnknownProtocol)), "{taken:?}");
+}
+
+#[test]
+fn the_destination_is_read_from_the_header_alone() {
+    assert_eq!(destination(&packet_v4(protocol::UDP, &[0; 8])), Some(IpAddr::V4(OURS)));
+    assert_eq!(destination(&packet_v6(protocol::UDP, &[0; 8])), Some(IpAddr::V6(OURS6)));
+    for nothing in [&[][..], &[0x45], &[0x60; 39], &[0x50; 60]] {
+        assert_eq!(destination(nothing), None);
+    }
+}
+
 #[test]
 fn what_no_interface_has_and_what_was_sent_to_all_is_no_business_of_another() {
     let by = InterfaceView::new(1, PEER_MAC, 1500);
