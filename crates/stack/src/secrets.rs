@@ -88,12 +88,7 @@ mod tests {
     use super::*;
 
     fn tuple(port: u16) -> FourTuple {
-        FourTuple {
-            local_addr: "10.0.0.1".parse().unwrap(),
-            remote_addr: "10.0.0.2".parse().unwrap(),
-            local_port: 80,
-            remote_port: port,
-        }
+        FourTuple::new("10.0.0.1:80".parse().unwrap(), ([10, 0, 0, 2], port).into())
     }
 
     /// hashbrown takes the bucket from the low bits and the control byte from the top seven: both must spread.

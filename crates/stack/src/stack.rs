@@ -58,8 +58,8 @@ pub struct StackConfig<P: Platform> {
     /// 16. The limit keeps a flood of stray segments from causing as many resets; a port scanner learns nothing from
     /// it; a peer that gets no reset waits for its own time-outs.
     pub resets_per_second: u32,
-    /// Frames that a driver takes at most from a queue before it does what is left to be done for them, wake-ups above
-    /// all: 1 to 64. With 1 each segment wakes its user, as in the systems of the papers.
+    /// The most frames that a driver takes from a queue before it performs their deferred effects, above all wake-ups: 1 to
+    /// 64. With 1 each segment wakes its user, as in the systems of the papers.
     pub receive_batch: usize,
     /// How receive queues are divided among drivers.
     pub drivers: DriverLayout,
@@ -163,12 +163,7 @@ impl<P: Platform> Stack<P> {
 
     /// The flow of a connection between two addresses as this stack sees it.
     pub fn flow(&self, local: SocketAddr, remote: SocketAddr) -> Flow {
-        let tuple = FourTuple {
-            local_addr: local.ip(),
-            local_port: local.port(),
-            remote_addr: remote.ip(),
-            remote_port: remote.port(),
-        };
+        let tuple = FourTuple::new(local, remote);
         Flow { tuple, hash: self.core.rss.hash_tcp(&tuple) }
     }
 

@@ -45,12 +45,7 @@ mod tests {
     use super::*;
 
     fn tuple(port: u16) -> FourTuple {
-        FourTuple {
-            local_addr: "10.0.0.1".parse().unwrap(),
-            remote_addr: "10.0.0.2".parse().unwrap(),
-            local_port: 80,
-            remote_port: port,
-        }
+        FourTuple::new("10.0.0.1:80".parse().unwrap(), ([10, 0, 0, 2], port).into())
     }
 
     /// Each element of the four-tuple counts.

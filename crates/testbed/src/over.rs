@@ -1,7 +1,7 @@
 //! A platform that differs from another in how it sleeps and where it counts locks.
 //!
 //! The model checkers' platforms are fixed; a test that needs one of them without time-outs, or with a lock profile,
-//! defines a [`Variant`].
+//! defines a [`Variant`]. [`Patient`] is the one that most models use.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -21,6 +21,17 @@ pub trait Variant: Copy + Clone + Default + std::fmt::Debug + Send + Sync + 'sta
         None
     }
 }
+
+/// The variant without time-outs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTimeouts;
+
+impl Variant for NoTimeouts {
+    const WITHOUT_TIMEOUTS: bool = true;
+}
+
+/// The platform `P`, on which a sleeping thread is woken by another thread or never, so that a lost wake-up shows.
+pub type Patient<P> = Variation<P, NoTimeouts>;
 
 /// The platform `P` with the manner `M`.
 #[derive(Clone, Copy, Debug, Default)]

@@ -25,12 +25,7 @@ pub struct ReceivedDatagram {
 impl ReceivedDatagram {
     /// The flow as its receiver sees it.
     pub fn tuple(&self) -> FourTuple {
-        FourTuple {
-            local_addr: self.destination.ip(),
-            remote_addr: self.source.ip(),
-            local_port: self.destination.port(),
-            remote_port: self.source.port(),
-        }
+        FourTuple::new(self.destination, self.source)
     }
 }
 

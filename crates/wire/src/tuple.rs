@@ -17,6 +17,11 @@ pub struct FourTuple {
 }
 
 impl FourTuple {
+    /// The flow between these ends.
+    pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self { local_addr: local.ip(), remote_addr: remote.ip(), local_port: local.port(), remote_port: remote.port() }
+    }
+
     /// The same flow as the other end sees it.
     #[must_use]
     pub const fn reversed(self) -> Self {
@@ -53,12 +58,7 @@ mod tests {
 
     #[test]
     fn display_and_reversal() {
-        let tuple = FourTuple {
-            local_addr: [10, 0, 0, 1].into(),
-            remote_addr: [10, 0, 0, 2].into(),
-            local_port: 80,
-            remote_port: 4711,
-        };
+        let tuple = FourTuple::new("10.0.0.1:80".parse().unwrap(), "10.0.0.2:4711".parse().unwrap());
         assert_eq!(tuple.to_string(), "10.0.0.1:80 <- 10.0.0.2:4711");
         assert_eq!(tuple.reversed().to_string(), "10.0.0.2:4711 <- 10.0.0.1:80");
         assert_eq!(tuple.reversed().reversed(), tuple);

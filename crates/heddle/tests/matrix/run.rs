@@ -84,12 +84,7 @@ fn config(cell: &Cell) -> Config {
 
 /// Moves the clock to shortly before the client's numbers wrap.
 fn approach_wrap(world: &World, cell: &Cell, local: SocketAddr, remote: SocketAddr) {
-    let tuple = FourTuple {
-        local_addr: local.ip(),
-        local_port: local.port(),
-        remote_addr: remote.ip(),
-        remote_port: remote.port(),
-    };
+    let tuple = FourTuple::new(local, remote);
     let (secrets, now) = (&world.b.inner_stack().shared().secrets, world.clock.now());
     match cell.wrap {
         Wrap::Nothing => {}

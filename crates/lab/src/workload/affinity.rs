@@ -31,12 +31,7 @@ impl Affinity {
 
     /// The thread whose queue receives segments between the two.
     pub fn thread_of(&self, local: SocketAddr, remote: SocketAddr) -> u32 {
-        let tuple = FourTuple {
-            local_addr: local.ip(),
-            local_port: local.port(),
-            remote_addr: remote.ip(),
-            remote_port: remote.port(),
-        };
+        let tuple = FourTuple::new(local, remote);
         self.hash.hash_tcp(&tuple) % self.waiting.len() as u32
     }
 

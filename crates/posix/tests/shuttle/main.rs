@@ -2,8 +2,6 @@
 //! sleep of the socket layer is a scheduling point. A lost wake-up shows as a deadlock, because on [`Patient`] no sleep
 //! ends by itself. The watched files are pipes, which need no stack, so that the search covers only this layer.
 
-#[path = "../../../stack/tests/shuttle/patient.rs"]
-mod patient;
 // Not every fault can be shown here; and the faulty platform is below the seam of this crate.
 #[allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
 #[path = "../../../sync/tests/planted/mod.rs"]
@@ -12,13 +10,15 @@ mod planted;
 use std::sync::Arc;
 use std::time::Duration;
 
-use patient::Patient;
 use planted::{NoWake, Planted, outcome};
 use posix::{EpollInterest, Errno, LowestFree, Sockets};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner};
 use sync::{Platform, ThreadClass};
 use testbed::node::{Node, NodeConfig};
+use testbed::over;
+
+type Patient = over::Patient<sync::shuttle::Shuttle>;
 
 const RANDOM: usize = 1000;
 const PCT: usize = 300;

@@ -3,7 +3,7 @@
 //!
 //! Every lock, atomic, queue and sleep of the stack, of its device and of its driver is a scheduling point, and each
 //! test tries many schedules: at random, and by priorities that change a few times (PCT: Burckhardt et al., ASPLOS
-//! 2010). A lost wake-up shows as a deadlock, because on [`Patient`] no sleep ends by itself. The cells of the platform
+//! 2010). A lost wake-up shows as a deadlock, because on [`Patient`](testbed::over::Patient) no sleep ends by itself. The cells of the platform
 //! refuse a second thread (G1), the lock order and the sleeps are checked as in every debug build (G2, G4).
 //!
 //! # When a schedule fails
@@ -22,7 +22,6 @@ mod alarms;
 mod mistakes;
 mod models;
 mod owners;
-mod patient;
 #[allow(dead_code)] // not every fault can be shown here
 #[path = "../../../sync/tests/planted/mod.rs"]
 mod planted;

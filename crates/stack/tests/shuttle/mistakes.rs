@@ -9,10 +9,11 @@ use std::cell::Cell;
 use every_arch::every_arch;
 use stack::Architecture;
 use sync::Writers;
+use sync::shuttle::Shuttle;
+use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
 use super::models::{connection, crowd, listener_closes};
-use super::patient::Patient;
 use super::planted::{Fault, Planted, outcome};
 use super::readiness::ready_while_lying_down;
 
@@ -68,7 +69,7 @@ impl Fault for Chosen {
 }
 
 /// The platform of all models: correct until a mistake is chosen.
-pub type Checked = Planted<Patient, Chosen>;
+pub type Checked = Planted<Patient<Shuttle>, Chosen>;
 
 /// The model fails with this mistake; returns the message.
 fn fails_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static) -> String {
