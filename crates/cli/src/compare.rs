@@ -17,17 +17,17 @@ use crate::headroom;
 /// Compare process architectures, and the Linux kernel, under the parallel TCP benchmark.
 ///
 /// Both ends run in this process on a pair of memory ports: no root, no network. The kernel's own TCP runs on loopback
-/// in the same seconds. Prints a table and one sentence that recommends an architecture for this machine; with
-/// --report, writes figures that open from disk.
+/// at the same time. Prints a table and a recommendation for this machine; with --report, also writes figures as HTML
+/// files.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/compare.txt").trim_end())]
 pub struct Args {
     #[command(flatten)]
     common: Common,
-    /// Numbers of connections, one load each [default: 6,192,3072,16384]
+    /// Numbers of connections; each is measured as one load [default: 6,192,3072,16384]
     #[arg(long, value_delimiter = ',', value_name = "N,..", default_values_t = compare::CONNECTIONS, hide_default_value = true)]
     conns: Vec<u32>,
-    /// Bytes in one call of the sender, and the size of the receiver's buffer
+    /// Bytes that the sender writes in one call, and the size of the receiver's buffer
     #[arg(long, value_name = "BYTES", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     message: u32,
     /// Copy the payload into the send queue (write) instead of sending shared bytes (sendfile)
@@ -35,82 +35,82 @@ pub struct Args {
     copy: bool,
 }
 
-/// Measure small requests and responses, and how fast connections are set up and closed.
+/// Measure the rate of small requests, or the rate at which connections are opened and closed.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/rpc.txt").trim_end())]
 pub struct RpcArgs {
     #[command(flatten)]
     common: Common,
-    /// Numbers of connections, one load each
+    /// Numbers of connections; each is measured as one load
     #[arg(long, value_delimiter = ',', value_name = "N,..", default_value = "64")]
     conns: Vec<u32>,
-    /// Bytes of a request and of its response
+    /// Size of a request and of its response, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
     request: u32,
-    /// Measure connection set-up and close instead of requests
+    /// Measure opening and closing of connections instead of requests
     #[arg(long)]
     connect: bool,
 }
 
 #[derive(ClapArgs)]
 struct Common {
-    /// Architectures, by name (heddle compare --list)
+    /// Architectures to measure, by name (`heddle compare --list` lists them)
     #[arg(long, value_delimiter = ',', value_name = "NAME,..")]
     arch: Vec<Architecture>,
-    /// List the architectures and end
+    /// List the architectures and exit
     #[arg(long)]
     list: bool,
     /// Kinds of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved, adaptive, adaptive-lending
     #[arg(long, value_delimiter = ',', value_name = "KIND,..", default_values_t = [LockKind::default()])]
     lock: Vec<LockKind>,
-    /// Threads that run application and stack [default: one for each processor]
+    /// Number of threads that run application and stack [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
-    /// Under three minutes on two cores (the default)
+    /// A short comparison: under three minutes on two cores (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// More architectures, loads, repetitions; about an hour
+    /// A long comparison: more architectures, loads and repetitions; about an hour
     #[arg(long)]
     full: bool,
-    /// Repetitions of each measurement, 2 or more
+    /// Repetitions of each measurement, at least 2
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1000))]
     reps: Option<u32>,
     /// Length of one measurement in milliseconds
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     slice: Option<u64>,
-    /// Socket buffers in bytes; 0 leaves them to autotuning
+    /// Size of the socket buffers in bytes; 0 for automatic sizes
     #[arg(long, value_name = "BYTES", default_value_t = 262_144)]
     buffer: u32,
-    /// Largest IP packet on the memory link
+    /// Largest IP packet on the memory link, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(576..=65_535))]
     mtu: u32,
-    /// IPv6 instead of IPv4; other stacks stay out then
+    /// Use IPv6 instead of IPv4; other stacks are not measured then
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// Let the memory link take super-segments, as network cards do
+    /// Have the memory link accept super-segments, as network cards with segmentation offload do
     #[arg(long)]
     offload: bool,
-    /// Use each connection on the thread whose queue receives it; otherwise connections are spread evenly over the
-    /// threads, as in the benchmark's paper, and most are received by another
+    /// Use each connection on the thread that receives its segments. Without this option, connections are spread evenly
+    /// over the threads, as in the benchmark's paper, and another thread receives most of them
     #[arg(long)]
     affinity: bool,
-    /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel stays out then
+    /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md); the kernel is not measured then
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
-    /// Leave the kernel out, and with it the row whose segmentation and coalescing are left to the device
+    /// Do not measure the kernel's TCP, nor the row with segmentation and coalescing by the device
     #[arg(long)]
     no_kernel: bool,
-    /// Leave smoltcp out
+    /// Do not measure smoltcp
     #[cfg(feature = "smoltcp")]
     #[arg(long)]
     no_smoltcp: bool,
-    /// Write the results as JSON (docs/results.schema.json); - for standard output
+    /// Write the results to FILE as JSON (docs/results.schema.json); `-` is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The same as --json -
+    /// Write the results to standard output as JSON, as --json - does
     #[arg(short = 'j', conflicts_with = "json")]
     to_stdout: bool,
-    /// Write figures, CSV and JSON into a directory
+    /// Write a report to this directory: figures, CSV and JSON
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
 }
@@ -129,7 +129,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 /// Runs `heddle rpc`.
 pub fn run_rpc(args: RpcArgs) -> Result<(), Failure> {
     if args.connect && args.common.affinity {
-        return Err(Failure::usage("--affinity is about connections that stay: leave out --connect or --affinity"));
+        return Err(Failure::usage("--affinity needs connections that stay open: leave out --connect or --affinity"));
     }
     let mut options = args.common.options(if args.connect { Workload::Connect } else { Workload::Rpc })?;
     options.connections.clone_from(&args.conns);
@@ -143,7 +143,7 @@ impl Common {
         let mut options = Options { workload, locks: self.lock.clone(), ..base };
         if self.lock.contains(&LockKind::Null) {
             return Err(Failure::usage(
-                "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
+                "the null lock does not exclude other threads: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
             ));
         }
         if !self.arch.is_empty() {
@@ -172,7 +172,7 @@ impl Common {
             return Ok(());
         }
         if let Some(zero) = options.connections.iter().find(|n| **n == 0 || **n > 100_000) {
-            return Err(Failure::usage(format!("{zero} connections cannot be measured: ask for 1 to 100000")));
+            return Err(Failure::usage(format!("{zero} connections cannot be measured: give 1 to 100000")));
         }
         // All architectures of one load and the kernel are open at a time; each has two stacks and its load threads.
         headroom::check(3 * options.threads as usize * (options.architectures.len() + 3))?;
@@ -201,7 +201,7 @@ impl Common {
             }
         }
         if results.rows.is_empty() {
-            failed = failed.or_else(|| Some("nothing could be measured: see the remarks above".to_owned()));
+            failed = failed.or_else(|| Some("nothing was measured: the lines above say why".to_owned()));
         }
         failed.map_or(Ok(()), |message| Err(Failure::failed(message)))
     }

@@ -14,46 +14,46 @@ use crate::headroom;
 
 /// Run packet scripts (packetdrill's language) against the stack, in virtual time.
 ///
-/// Says one line for each script that fails: file, line, what was expected and what came. With several architectures
-/// the packets must be the same under each, byte by byte and at the same virtual time.
+/// Prints one line for each script that fails: file, line, the expected and the actual packet or result. With several
+/// architectures the packets must be the same under each of them, byte by byte and at the same virtual time.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/drill.txt").trim_end())]
 pub struct Args {
-    /// Scripts, and directories in which every *.pkt is one
+    /// Scripts, or directories; every file *.pkt in a directory is a script
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Architectures by name, or all
+    /// Architectures to test, by name, or `all`
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "all")]
     arch: Vec<String>,
-    /// TCP's parameters to begin with: linux, freebsd, rfc
-    #[arg(long, default_value = "linux")]
+    /// Profile with the initial parameters of TCP: linux, freebsd or rfc
+    #[arg(long, value_name = "NAME", default_value = "linux")]
     profile: Profile,
-    /// Directory whose files set knobs, named as in /proc/sys/net/ipv4; set after --profile
+    /// Directory of files that set parameters of TCP, named as in /proc/sys/net/ipv4; applied after --profile
     #[arg(long, value_name = "DIR")]
     sysctl_dir: Option<PathBuf>,
-    /// A knob by its sysctl's name, set after --sysctl-dir and before the script's own; may be given several times
+    /// Parameter of TCP, such as tcp_sack=0; applied after --sysctl-dir and before the parameters of the script; may be
+    /// given several times
     #[arg(long, value_name = "NAME=VALUE")]
     sysctl: Vec<String>,
-    /// A name that scripts use, as their --define does
+    /// Define a name for the scripts, as the option --define in a script does
     #[arg(short = 'D', long, value_name = "NAME=VALUE")]
     define: Vec<String>,
-    /// Address families for scripts that do not say theirs: ipv4, ipv6, mapped (sockets of IPv6, packets of IPv4), or
-    /// all
+    /// Address families for scripts that name none: ipv4, ipv6, mapped (IPv6 sockets, IPv4 packets), or `all`
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "ipv4", conflicts_with = "ipv6")]
     family: Vec<String>,
     /// The same as --family ipv6
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// MTU of the link of scripts that do not say it, bytes [default: 1500; over IPv6 1520]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(68..))]
+    /// MTU of the link in bytes, for scripts that do not set it [default: 1500; over IPv6 1520]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..))]
     mtu: Option<u16>,
-    /// Write a capture of every script into this directory
+    /// Write a capture of each script to this directory
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Scripts to run at the same time [default: one for each processor]
+    /// Number of scripts to run at the same time [default: one for each processor]
     #[arg(short, long, value_name = "N")]
     jobs: Option<usize>,
-    /// Name the scripts that went through, too
+    /// Also print the scripts that pass
     #[arg(short, long)]
     verbose: bool,
 }
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             None => {}
         }
     }
-    println!("{} of {} scripts went through", outcomes.len() - failed, outcomes.len());
+    println!("{} of {} scripts passed", outcomes.len() - failed, outcomes.len());
     if failed == 0 { Ok(()) } else { Err(Failure::Reported) }
 }
 
@@ -122,7 +122,7 @@ fn pairs(texts: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let pair = |text: &String| {
         let (name, value) = text
             .split_once('=')
-            .ok_or_else(|| Failure::usage(format!("`{text}` defines nothing: write it as NAME=VALUE")))?;
+            .ok_or_else(|| Failure::usage(format!("`{text}` is not a definition: write NAME=VALUE")))?;
         Ok((name.to_owned(), value.to_owned()))
     };
     texts.iter().map(pair).collect()

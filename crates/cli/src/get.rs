@@ -32,15 +32,15 @@ use crate::serve;
 #[derive(Arguments)]
 #[command(after_help = "\
 Examples:
-  heddle get http://10.0.0.1/README.md -o copy.md               from a server in this process; no rights needed
+  heddle get http://10.0.0.1/README.md -o copy.md               from a server in this process; does not need root
   heddle get 'http://[fd00::1]/README.md' -o copy.md            the same over IPv6
   heddle get http://10.0.0.1:8000/big -o big --dev tap:heddle0 --addr 10.0.0.2/24
                                                                 from this machine's kernel, as root: give its end of
                                                                 the interface an address (`ip addr add 10.0.0.1/24
                                                                 dev heddle0`) and run `python3 -m http.server` there
-Exit status: 0 if the whole file came, 1 if not, 2 wrong usage.")]
+Exit status: 0 if the whole file was received, 1 if not, 2 for a usage error.")]
 pub struct Args {
-    /// What to fetch: http://ADDRESS[:PORT]/PATH, where an IPv6 address stands in brackets (names are not resolved)
+    /// URL to fetch: http://ADDRESS[:PORT]/PATH, with an IPv6 address in brackets (names are not resolved)
     #[arg(value_name = "URL")]
     url: Target,
 
@@ -48,15 +48,15 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Name to put into the Host header, for servers that have several sites at one address
+    /// Name for the Host header, for servers with several sites at one address
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 
-    /// Seconds to wait for the connection, the answer, and each next piece of it
+    /// Seconds to wait for the connection, for the answer, and for each further part of it
     #[arg(short, long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     timeout: Duration,
 
-    /// Directory that the server in this process serves; over mem only
+    /// Directory that the server in this process serves; only with mem
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
 
@@ -85,14 +85,14 @@ impl FromStr for Target {
         let uri: Uri = url.parse().map_err(|error| format!("{error}; write http://10.0.0.1/path"))?;
         match uri.scheme_str() {
             Some("http") => {}
-            Some("https") => return Err("heddle speaks no TLS: use http://".to_owned()),
+            Some("https") => return Err("heddle does not support TLS: use http://".to_owned()),
             _ => return Err("write the whole URL, as in http://10.0.0.1/path".to_owned()),
         }
         let authority = uri.authority().ok_or("write the whole URL, as in http://10.0.0.1/path")?;
         let host = authority.host();
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         let address: IpAddr = bare.parse().map_err(|_| {
-            format!("heddle resolves no names: write the address of {host} instead, and the name as --host {host}")
+            format!("heddle does not resolve names: write the address of {host} in the URL, and add --host {host}")
         })?;
         let port = authority.port_u16().unwrap_or(80);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -133,7 +133,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let report = runtime.block_on(async {
         let mut stop = Stop::listen()?;
-        let cancelled = || Failure::failed("interrupted; what had come is kept");
+        let cancelled = || Failure::failed("interrupted; the part that was received is kept");
         stop.or(fetch(&args, &network.stack)).await.ok_or_else(cancelled)?
     })?;
     drop(server);
@@ -163,7 +163,7 @@ where
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(Failure::Failed(format!("{}: {what}: {error}", args.url.url))),
         Err(_) => Err(Failure::Failed(format!(
-            "{}: {what}: nothing came from {} for {} s; is the address right and the server running?",
+            "{}: {what}: no data from {} for {} s; check the address, and that the server is running",
             args.url.url,
             args.url.address,
             args.timeout.as_secs_f64()
@@ -204,19 +204,19 @@ async fn ask(args: &Args, stack: &Stack) -> Result<Response<Incoming>, Failure> 
         .header(USER_AGENT, concat!("heddle/", env!("CARGO_PKG_VERSION")))
         .header(ACCEPT, "*/*")
         .body(Empty::<Bytes>::new())
-        .map_err(|error| Failure::Usage(format!("{host} cannot stand in a Host header: {error}")))?;
-    in_time(args, "asking", sender.send_request(request)).await
+        .map_err(|error| Failure::Usage(format!("{host} cannot be used as a Host header: {error}")))?;
+    in_time(args, "sending the request", sender.send_request(request)).await
 }
 
 fn refused(args: &Args, response: &Response<Incoming>) -> Failure {
     let status = response.status();
     let location = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
     let remedy = match location {
-        Some(location) if status.is_redirection() => format!("it is at {location}: fetch it from there"),
+        Some(location) if status.is_redirection() => format!("it has moved: fetch {location}"),
         _ if status.is_client_error() => "check the path".to_owned(),
         _ => "ask the operator of the server".to_owned(),
     };
-    Failure::Failed(format!("{}: the server answers {status}; {remedy}", args.url.url))
+    Failure::Failed(format!("{}: the server answered {status}; {remedy}", args.url.url))
 }
 
 async fn receive(args: &Args, mut body: Incoming, sink: &mut Sink) -> Result<u64, Failure> {
@@ -262,7 +262,9 @@ impl Sink {
             None => Box::new(io::stdout()),
             Some(path) => Box::new(File::create(path).map_err(|error| {
                 let path = path.display();
-                Failure::Failed(format!("cannot write {path}: {error}; name a file in a directory that you may write"))
+                Failure::Failed(format!(
+                    "cannot write {path}: {error}; choose a file in a directory that you may write to"
+                ))
             })?),
         };
         Ok(Sink { path: path.map(Path::to_owned), out })
@@ -282,7 +284,7 @@ impl Sink {
             None if error.kind() == io::ErrorKind::BrokenPipe => Failure::Reported,
             None => Failure::Failed(format!("cannot write to standard output: {error}; use -o FILE")),
             Some(path) => Failure::Failed(format!(
-                "cannot write all of {}: {error}; make room, or write elsewhere with -o",
+                "cannot write all of {}: {error}; free space on the disk, or choose another file with -o",
                 path.display()
             )),
         }

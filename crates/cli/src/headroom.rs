@@ -83,7 +83,7 @@ fn sentence(threads: usize) -> String {
     };
     format!(
         "too little memory, or too few processes, to start {threads} threads: raise the limits (`ulimit -v`, `ulimit -u`) \
-         or ask for fewer threads{limit}"
+         or use fewer threads{limit}"
     )
 }
 

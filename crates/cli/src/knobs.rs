@@ -10,24 +10,24 @@ use crate::failure::Failure;
 
 /// List the parameters of TCP with their values and meanings.
 ///
-/// They are set with --sysctl NAME=VALUE and --sysctl-dir DIR: of serve, get, ping, relay and drill.
+/// The options --sysctl NAME=VALUE and --sysctl-dir DIR of serve, get, ping, relay and drill set them.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   heddle knobs
   heddle knobs --profile freebsd tcp_rmem tcp_rto_min_us
-  heddle knobs --sysctl-dir knobs                   a copy of /proc/sys/net/ipv4, or a few files of one's own")]
+  heddle knobs --sysctl-dir knobs                   a copy of /proc/sys/net/ipv4, or a few files of that form")]
 pub struct Args {
-    /// Knobs to list [default: all]
+    /// Parameters to list [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Values of this profile: linux, freebsd or rfc
+    /// Profile to take the values from: linux, freebsd or rfc
     #[arg(long, value_name = "NAME", default_value = "linux")]
     profile: Profile,
-    /// Values after the files of this directory were read
+    /// Directory of files that set parameters; the values are listed as they are after that
     #[arg(long, value_name = "DIR")]
     sysctl_dir: Option<PathBuf>,
-    /// Print JSON
+    /// Print the parameters as one JSON array
     #[arg(short, long)]
     json: bool,
 }
@@ -57,7 +57,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         println!("{} = {}", knob.name, value.replace('\t', " "));
         println!("    {}; takes {}", knob.meaning, knob.expects());
         if let Some(why) = knob.idle {
-            println!("    changes nothing here: {why}");
+            println!("    has no effect: {why}");
         }
     }
     Ok(())

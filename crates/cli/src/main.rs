@@ -36,17 +36,17 @@ struct Cli {
 }
 
 const EXAMPLES: &str = "\
-Try this first; it needs no rights and no network, both ends are in one process:
+First steps, without root and without a network (both ends are in one process):
   heddle ping 10.0.0.1
   heddle get http://10.0.0.1/ -o index.html
 
-Then talk to this machine's own kernel over a TAP interface (as root):
+Connect to this machine's own kernel over a TAP interface (as root):
   heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --root .
   ip addr add 10.0.0.1/24 dev heddle0        (in a second terminal)
   curl http://10.0.0.2/
 
-`heddle COMMAND --help` tells more about each command.
-Exit status: 0 success, 1 failure, 2 wrong usage.";
+`heddle COMMAND --help` describes a command and its options.
+Exit status: 0 success, 1 failure, 2 usage error.";
 
 #[derive(Subcommand)]
 enum Command {

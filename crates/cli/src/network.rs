@@ -41,35 +41,36 @@ const MOST_MTU: usize = 65_521;
 #[derive(Args)]
 #[command(next_help_heading = "Network")]
 pub struct NetworkArgs {
-    /// Device: `mem` (both ends in this process; no rights needed), `tap:NAME` (a TAP interface of this machine; as
-    /// root, or made beforehand) or `tun:NAME` (a TUN interface: bare IP packets, no neighbours)
+    /// Device: `mem` (both ends in this process; does not need root), `tap:NAME` (a TAP interface of this machine; needs
+    /// root, unless the interface exists and belongs to the user) or `tun:NAME` (a TUN interface: IP packets without
+    /// Ethernet)
     #[arg(long, value_name = "DEVICE", default_value = "mem")]
     pub dev: DeviceName,
 
-    /// Our own address with its prefix length, such as 10.0.0.2/24 or fd00::2/64; may be given several times
+    /// Address of Heddle's stack with its prefix length, such as 10.0.0.2/24 or fd00::2/64; may be given several times
     #[arg(long, value_name = "CIDR")]
     pub addr: Vec<Cidr>,
 
-    /// Form IPv6 addresses and find the default router from what routers on the link advertise; every address, those of
-    /// --addr too, is used when no other host on the link has it (some seconds after the start). With tap
+    /// Configure IPv6 addresses and the default router from router advertisements. Each address, including those of
+    /// --addr, is tested for duplicates on the link before it is used (some seconds after the start). Only with tap
     #[arg(long)]
     pub slaac: bool,
 
-    /// Secret of 32 hexadecimal digits from which --slaac forms addresses that cannot be followed from one network to
-    /// another (RFC 7217); keep it to keep the addresses [default: they are formed from the link address]
+    /// Secret for addresses of --slaac that do not identify the host across networks (RFC 7217): 32 hexadecimal digits.
+    /// The same secret gives the same addresses [default: addresses are formed from the link address]
     #[arg(long, value_name = "HEX", requires = "slaac", value_parser = secret)]
     pub stable_secret: Option<[u8; 16]>,
 
-    /// Router for destinations that are not on our own network; may be given for IPv4 and for IPv6
+    /// Default router; may be given once for IPv4 and once for IPv6
     #[arg(long, value_name = "ADDRESS")]
     pub gateway: Vec<IpAddr>,
 
-    /// A route and what is known of the path, in the words of `ip route`, such as "default via 10.0.0.1 mtu lock 1400"
-    /// or "10.8.0.0/16 advmss 1200 initcwnd 20 initrwnd 30"; may be given several times
+    /// Route with its attributes, in the syntax of `ip route`, such as "default via 10.0.0.1 mtu lock 1400" or
+    /// "10.8.0.0/16 advmss 1200 initcwnd 20 initrwnd 30"; may be given several times
     #[arg(long, value_name = "ROUTE")]
     pub route: Vec<Route>,
 
-    /// Process architecture; `--list-arch` of `heddle serve` shows them all
+    /// Process architecture (`heddle serve --list-arch` lists them)
     #[arg(long, value_name = "NAME", default_value_t)]
     pub arch: Architecture,
 
@@ -77,33 +78,32 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "KIND", default_value_t)]
     pub lock: LockKind,
 
-    /// Threads that the stack spreads its work over [default: one per CPU]
+    /// Number of threads over which the stack distributes its work [default: one per CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_QUEUES))]
     pub threads: Option<u64>,
 
-    /// Queue pairs of the device, each with a receive thread [default: as --threads]
+    /// Number of queue pairs of the device, each with a receive thread [default: as --threads]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_QUEUES))]
     pub queues: Option<u64>,
 
-    /// What is left to the other side of a TAP interface: checksums and segmentation, checksums only, or nothing
+    /// Work that is offloaded to the kernel's side of a TAP interface: checksums and segmentation, checksums, or none
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Offload::All)]
     pub offload: Offload,
 
-    /// Largest packet in bytes, 68 to 65521; with IPv6 addresses at least 1280 [default: as the interface has it; 1500
-    /// for mem]
+    /// MTU in bytes, 68 to 65521; at least 1280 with IPv6 addresses [default: the MTU of the interface; 1500 for mem]
     #[arg(long, value_name = "BYTES", value_parser = mtu)]
     pub mtu: Option<usize>,
 
-    /// What TCP looks like from the wire: linux, freebsd or rfc
+    /// Stack whose behaviour on the wire TCP imitates: linux, freebsd or rfc
     #[arg(long, value_name = "NAME", default_value = "linux")]
     pub profile: Profile,
 
-    /// Directory whose files set parameters of TCP, named as in /proc/sys/net/ipv4; applied after --profile
+    /// Directory of files that set parameters of TCP, named as in /proc/sys/net/ipv4; applied after --profile
     #[arg(long, value_name = "DIR")]
     pub sysctl_dir: Option<PathBuf>,
 
-    /// A parameter of TCP, such as tcp_sack=0, applied after --sysctl-dir; may be given several times (`heddle knobs`
-    /// lists them)
+    /// Parameter of TCP, such as tcp_sack=0, applied after --sysctl-dir; may be given several times (`heddle knobs` lists
+    /// them)
     #[arg(long, value_name = "NAME=VALUE")]
     pub sysctl: Vec<String>,
 
@@ -111,8 +111,8 @@ pub struct NetworkArgs {
     #[arg(long, value_name = "PLAN", long_help = fault_help())]
     pub fault: Option<FaultPlan>,
 
-    /// Give up root and become this user once the interface and the recording are open: NAME or UID, or UID:GID. The
-    /// user needs the right to read what is served; see SECURITY.md. With tap
+    /// Drop the rights of root and run as this user (NAME, UID or UID:GID) once the interface and the recording are
+    /// open. The user must be allowed to read the served files; see SECURITY.md. Only with tap and tun
     #[arg(long, value_name = "NAME|UID[:GID]")]
     pub user: Option<User>,
 
@@ -199,14 +199,14 @@ impl NetworkArgs {
     pub fn on_tap(&self, name: &str) -> Result<Network, Failure> {
         if self.addr.is_empty() && !self.slaac {
             return Err(Failure::Usage(format!(
-                "a stack on {name} needs an address of its own: add --addr 10.0.0.2/24 (and give the kernel's end \
-                 another one: `ip addr add 10.0.0.1/24 dev {name}`)"
+                "a stack on {name} needs an address: add --addr 10.0.0.2/24 (and give the kernel's end another one, \
+                 with `ip addr add 10.0.0.1/24 dev {name}`)"
             )));
         }
         let framing = if matches!(self.dev, DeviceName::Tun(_)) { Framing::Packet } else { Framing::Ethernet };
         if self.slaac && framing == Framing::Packet {
             return Err(Failure::Usage(format!(
-                "no router is heard on {name}, which carries bare packets: leave --slaac out, and say the address by --addr"
+                "{name} carries IP packets without Ethernet, so no router can advertise addresses: leave --slaac out and give --addr"
             )));
         }
         let offloads = match self.offload {
@@ -228,8 +228,8 @@ impl NetworkArgs {
         Ok(network)
     }
 
-    /// Refuses an MTU below the least of IPv6. `whose` is its source in the message, before the number.
-    fn check_mtu(&self, whose: &str, mtu: Option<usize>, addresses: &[Cidr]) -> Result<(), Failure> {
+    /// Refuses an MTU below the least of IPv6. `source` names it in the message, before the number.
+    fn check_mtu(&self, source: &str, mtu: Option<usize>, addresses: &[Cidr]) -> Result<(), Failure> {
         let Some(mtu) = mtu.filter(|mtu| *mtu < LEAST_MTU_V6) else { return Ok(()) };
         let mut six = addresses.iter().filter(|cidr| cidr.address().is_ipv6());
         let what = match six.next() {
@@ -238,7 +238,7 @@ impl NetworkArgs {
             None => return Ok(()),
         };
         Err(Failure::Usage(format!(
-            "{whose} {mtu} is too small for {what}: IPv6 needs {LEAST_MTU_V6} (RFC 8200, section 5); raise it with --mtu, or \
+            "{source} {mtu} is too small for {what}: IPv6 needs {LEAST_MTU_V6} (RFC 8200, section 5); raise it with --mtu, or \
              leave out the IPv6 addresses"
         )))
     }
@@ -259,14 +259,14 @@ impl NetworkArgs {
                     }
                     AddressEvent::Duplicate { address, by } => {
                         let by = by.map_or_else(String::new, |mac| format!(", at {mac}"));
-                        eprintln!("{name}: {address} belongs to another station{by}, and is not used");
+                        eprintln!("{name}: another host has {address}{by}; the address is not used");
                     }
                     _ => {}
                 }
             }
         }
         Err(Failure::Failed(format!(
-            "no router on {name} advertised a prefix within {} seconds: start one there (radvd, say), or give --addr",
+            "no router on {name} advertised a prefix within {} seconds: start one on that link (for example radvd), or give --addr",
             ADDRESS_TIMEOUT.as_secs()
         )))
     }
@@ -279,17 +279,15 @@ impl NetworkArgs {
         let own = if self.addr.is_empty() { vec![neighbour_of(peer)] } else { self.addr.clone() };
         let Some(beside) = own.iter().find(|cidr| cidr.contains(peer)) else {
             return Err(Failure::Usage(format!(
-                "over mem there is one network, and {peer} is not on it: give --addr an address beside {peer}, or none"
+                "with --dev mem there is one network, and {peer} is not on it: give an --addr on the network of {peer}, or none"
             )));
         };
         if beside.address() == peer {
-            return Err(Failure::Usage(format!("{peer} is our own address: give --addr another one, or none")));
+            return Err(Failure::Usage(format!("{peer} is the address of this stack: give another --addr, or none")));
         }
         self.check_mtu("--mtu", self.mtu, &own)?;
         if self.user.is_some() {
-            return Err(Failure::usage(
-                "over mem nothing needs the rights of root: leave --user out, or use --dev tap:NAME",
-            ));
+            return Err(Failure::usage("--dev mem does not need root: leave --user out, or use --dev tap:NAME"));
         }
         let config = MemConfig {
             queues: self.queues().min(heddle::mem::MAX_QUEUES),
@@ -367,10 +365,7 @@ impl Network {
         if let Some(failure) = self.stack.failures().into_iter().rfind(given_up) {
             return Failure::Failed(format!("{}: {failure}", self.device));
         }
-        Failure::Failed(format!(
-            "the interface {} has vanished, and with it every client: make it again and restart the service",
-            self.device
-        ))
+        Failure::Failed(format!("the interface {} was removed: create it again and restart the service", self.device))
     }
 
     /// Ends the recording, if there is one.
@@ -383,7 +378,7 @@ impl Network {
         match recording.take_error() {
             None => Ok(()),
             Some(error) => Err(Failure::Failed(format!(
-                "the recording {} holds {} frames and ends there: {error}; make room or record elsewhere",
+                "the recording {} is incomplete, with {} frames: {error}; free space on the disk, or record to another file",
                 path.display(),
                 recording.frames()
             ))),
@@ -412,7 +407,7 @@ fn secret(text: &str) -> Result<[u8; 16], String> {
 fn create(path: &Path) -> Result<File, Failure> {
     File::create(path).map_err(|error| {
         Failure::Failed(format!(
-            "cannot write {}: {error}; name a file in a directory that you may write",
+            "cannot write {}: {error}; choose a file in a directory that you may write to",
             path.display()
         ))
     })

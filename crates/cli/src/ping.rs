@@ -13,24 +13,25 @@ use crate::failure::Failure;
 use crate::network::{DeviceName, NetworkArgs};
 use crate::runtime::{self, Stop};
 
-/// Ask whether a host answers, and how long that takes.
+/// Test whether a host answers, and measure the round-trip time.
 ///
 /// Sends ICMP echo requests (ICMPv6 for an IPv6 address) from Heddle's own stack. Over `mem`, the default, the host
-/// that answers is a second stack in the same process. Ends after COUNT requests, or with Ctrl-C.
+/// that answers is a second stack in the same process. Stops after N requests (--count), or at Ctrl-C.
 #[derive(Arguments)]
 #[command(after_help = "\
 Examples:
-  heddle ping 10.0.0.1                                          a peer in this process; no rights needed
+  heddle ping 10.0.0.1                                          a peer in this process; does not need root
   heddle ping fd00::1 -c 10 -i 0.1                              the same over IPv6, ten times, quickly
-  heddle ping 10.0.0.1 --dev tap:heddle0 --addr 10.0.0.2/24     this machine's kernel, as root; its end of the
-                                                                interface needs `ip addr add 10.0.0.1/24 dev heddle0`
-Exit status: 0 if there was an answer, 1 if there was none, 2 wrong usage.")]
+  heddle ping 10.0.0.1 --dev tap:heddle0 --addr 10.0.0.2/24     this machine's kernel, as root; give its end of
+                                                                the interface an address first:
+                                                                `ip addr add 10.0.0.1/24 dev heddle0`
+Exit status: 0 if the host answered, 1 if it did not, 2 for a usage error.")]
 pub struct Args {
     /// Address of the host, IPv4 or IPv6 (names are not resolved)
     #[arg(value_name = "ADDRESS", value_parser = address)]
     address: IpAddr,
 
-    /// Requests to send
+    /// Number of requests to send
     #[arg(short, long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
@@ -60,7 +61,7 @@ fn address(text: &str) -> Result<IpAddr, String> {
 
 fn size(text: &str) -> Result<usize, String> {
     let size = text.parse().ok().filter(|size| *size <= MAX_PING);
-    size.ok_or_else(|| format!("a request carries 0 to {MAX_PING} bytes"))
+    size.ok_or_else(|| format!("give 0 to {MAX_PING} bytes"))
 }
 
 /// A positive number of seconds, with decimals.

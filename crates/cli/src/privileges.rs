@@ -2,7 +2,7 @@
 //!
 //! The system calls change the calling thread only, so this runs before any other thread is started, and checks all
 //! threads of the process afterwards. The kernel requires this order: the bounding set and the groups while there is
-//! the right to change them, then the group, then the user, whose change clears the capabilities of root.
+//! the right to change them, then the group, then the user, which clears the capabilities of root.
 
 use std::fs;
 use std::io;
@@ -64,7 +64,7 @@ fn parse(text: &str, passwd: &str, group: &str) -> Result<User, String> {
         }),
         None => own_gid,
     };
-    let gid = gid.ok_or_else(|| format!("{text:?} leaves the group open: write UID:GID, as in 65534:65534"))?;
+    let gid = gid.ok_or_else(|| format!("{text:?} does not determine a group: write UID:GID, such as 65534:65534"))?;
     if uid == 0 || gid == 0 || uid == u32::MAX || gid == u32::MAX {
         return Err(format!("{text:?} would keep the rights of root: name another user and group, such as `nobody`"));
     }
@@ -83,7 +83,8 @@ impl User {
                  CAP_SETPCAP), or leave --user out"
             ))
         })?;
-        self.verify().map_err(|kept| Failure::Failed(format!("--user: rights are left that should be gone: {kept}")))
+        self.verify()
+            .map_err(|kept| Failure::Failed(format!("--user: the rights of root were not dropped completely: {kept}")))
     }
 
     fn change(self) -> Result<(), (&'static str, io::Error)> {

@@ -36,36 +36,36 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Descriptors besides one for each connection: devices, listeners, the runtime's own.
 const SPARE_DESCRIPTORS: u64 = 256;
 
-/// Carry TCP connections between this machine's kernel and Heddle's stack.
+/// Relay TCP connections between this machine's kernel and Heddle's stack.
 ///
-/// One end is a kernel socket, the other a connection of Heddle's stack: `--listen kernel:...` takes connections from
-/// ordinary programs and opens them with Heddle; `--listen ADDRESS:PORT` takes them with Heddle and opens them with the
-/// kernel. Ends of stream and resets are carried over, and a slow reader slows its writer down. Runs until Ctrl-C and
-/// then prints what it has done.
+/// One end is a socket of the kernel, the other a connection of Heddle's stack: `--listen kernel:...` accepts connections of
+/// ordinary programs and opens a connection with Heddle for each; `--listen ADDRESS:PORT` accepts with Heddle and opens
+/// with the kernel. Ends of stream and resets are passed on, and a slow reader slows its writer down. Runs until Ctrl-C,
+/// then prints totals.
 #[derive(Arguments)]
 #[command(after_help = "\
 Examples, as root:
   heddle relay --listen kernel:127.0.0.1:8080 --to 10.0.0.1:80 --dev tap:heddle0 --addr 10.0.0.2/24
-      programs that connect to port 8080 of this machine reach 10.0.0.1, by Heddle's TCP
+      programs that connect to port 8080 of this machine reach 10.0.0.1 through Heddle's TCP
   heddle relay --listen 10.0.0.2:80 --to kernel:127.0.0.1:8080 --dev tap:heddle0 --addr 10.0.0.2/24
-      clients of 10.0.0.2 are served by a program of this machine that listens on port 8080
+      a program of this machine that listens on port 8080 serves the clients of 10.0.0.2
   heddle relay --listen 10.0.0.2:22 --to kernel:127.0.0.1:22 --listen 10.0.0.2:80 --to kernel:127.0.0.1:80 ...
       several ports at once: the first --to belongs to the first --listen
 The kernel's end of the interface needs an address: ip addr add 10.0.0.1/24 dev heddle0")]
 pub struct Args {
-    /// Where to listen: ADDRESS:PORT on Heddle's stack (0.0.0.0 and [::] are all its addresses), or kernel:ADDRESS:PORT
+    /// End that listens: ADDRESS:PORT on Heddle's stack (0.0.0.0 and [::] are all its addresses), or kernel:ADDRESS:PORT
     #[arg(short, long, value_name = "END", required = true)]
     listen: Vec<Place>,
 
-    /// Where to connect: kernel:ADDRESS:PORT, or ADDRESS:PORT by Heddle's stack; one for each --listen, in their order
+    /// End to connect to: kernel:ADDRESS:PORT, or ADDRESS:PORT through Heddle's stack; one for each --listen, in order
     #[arg(short, long, value_name = "END", required = true)]
     to: Vec<Place>,
 
-    /// Connections carried at a time; more wait to be accepted
+    /// Number of connections that are relayed at a time; others wait to be accepted
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_connections: u32,
 
-    /// Seconds to wait until the far end has answered
+    /// Seconds to wait for the far end to accept a connection
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     timeout: Duration,
 
@@ -99,7 +99,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let routes = routes(&args)?;
     let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
         return Err(Failure::usage(
-            "over mem there is no host to relay to, for the other end would be in this process: use --dev tap:NAME",
+            "with --dev mem there is no host to relay to, because both ends are in this process: use --dev tap:NAME",
         ));
     };
     args.network.check_headroom()?;
@@ -128,13 +128,11 @@ fn routes(args: &Args) -> Result<Vec<(Place, Place)>, Failure> {
 
 fn checked(listen: Place, to: Place) -> Result<(Place, Place), Failure> {
     if listen.is_kernel() == to.is_kernel() {
-        let whose = if to.is_kernel() { "the kernel's: write one of them without `kernel:`" } else { HEDDLES };
-        return Err(Failure::Usage(format!("--listen {listen} --to {to}: both ends are {whose}")));
+        let owner = if to.is_kernel() { "the kernel's: write one of them without `kernel:`" } else { HEDDLES };
+        return Err(Failure::Usage(format!("--listen {listen} --to {to}: both ends are {owner}")));
     }
     if to.address().port() == 0 || to.address().ip().is_unspecified() {
-        return Err(Failure::Usage(format!(
-            "--to {to}: that is not the address of a host: give the address and port to reach"
-        )));
+        return Err(Failure::Usage(format!("--to {to}: not an address and port that can be connected to")));
     }
     Ok((listen, to))
 }

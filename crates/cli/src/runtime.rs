@@ -54,7 +54,7 @@ impl ReportSignal {
 }
 
 fn register(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::Failed(format!("cannot listen for signals: {error}; close some programs")))
+    signal(kind).map_err(|error| Failure::Failed(format!("cannot receive signals: {error}; stop some programs")))
 }
 
 /// Ctrl-C and SIGTERM.

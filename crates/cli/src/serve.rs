@@ -56,7 +56,7 @@ Example, as root:
   heddle serve http --dev tap:heddle0 --addr 10.0.0.2/24 --user nobody --max-per-client 100 --rate-per-client 50/s
   kill -USR1 $(pidof heddle)                    prints counters to the service's standard error
 
-Without root, make the interface once beforehand:
+To run without root, create the interface beforehand:
   sudo ip tuntap add mode tap user $USER multi_queue vnet_hdr name heddle0
   sudo ip link set heddle0 up";
 
@@ -64,26 +64,26 @@ Without root, make the interface once beforehand:
 enum Service {
     /// Files over HTTP/1.1: GET, HEAD, ranges, directories, and uploads by POST
     ///
-    /// Files are sent from memory shared with the stack, without a copy in between. POST and PUT are answered with the
-    /// length and the SHA-256 of what came; with --upload it is stored, too.
+    /// Files are sent from memory that is shared with the stack, without a copy. The answer to POST and PUT is the length and
+    /// the SHA-256 of the received data; with --upload the data is stored, too.
     #[command(after_help = include_str!("help/serve_http.txt").trim_end())]
     Http(HttpArgs),
 
-    /// Send back all that is received (RFC 862), over TCP and UDP
+    /// Echo all received data (RFC 862), over TCP and UDP
     #[command(after_help = "\
 Example, as root:
   heddle serve echo --dev tap:heddle0 --addr 10.0.0.2/24
   nc 10.0.0.2 7                                 (after `ip addr add 10.0.0.1/24 dev heddle0`)")]
     Echo(ServiceArgs),
 
-    /// Discard all that is received (RFC 863), over TCP and UDP
+    /// Discard all received data (RFC 863), over TCP and UDP
     #[command(after_help = "\
 Example, as root:
   heddle serve discard --dev tap:heddle0 --addr 10.0.0.2/24
   head -c 1G /dev/zero | nc -N 10.0.0.2 9       (after `ip addr add 10.0.0.1/24 dev heddle0`)")]
     Discard(ServiceArgs),
 
-    /// Send characters without end (RFC 864), over TCP and UDP
+    /// Send an endless stream of characters (RFC 864), over TCP and UDP
     #[command(after_help = "\
 Example, as root:
   heddle serve chargen --dev tap:heddle0 --addr 10.0.0.2/24
@@ -97,13 +97,13 @@ struct ServiceArgs {
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
 
-    /// Connections that one client may have at a time; more are reset. A client is an IPv4 address or an IPv6 /64
-    /// network [default: no limit, for many people may share one address]
+    /// Most connections that one client may have at a time; further ones are reset. A client is an IPv4 address or an IPv6
+    /// /64 network [default: no limit, because many people may share one address]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_per_client: Option<u32>,
 
-    /// New connections that one client may open in a second, as N or N/s; more are reset. After a pause so many may
-    /// come at once [default: no limit]
+    /// Most connections that one client may open in a second, as N or N/s; further ones are reset. After a pause a client
+    /// may open that many at once [default: no limit]
     #[arg(long, value_name = "N/s", value_parser = rate)]
     rate_per_client: Option<u32>,
 
@@ -117,11 +117,11 @@ struct ServiceArgs {
 
 #[derive(Arguments)]
 struct HttpArgs {
-    /// Directory whose files are served
+    /// Directory with the files to serve
     #[arg(long, value_name = "DIR", default_value = ".")]
     root: PathBuf,
 
-    /// Directory in which uploads are stored under the last part of their path [default: they are only counted]
+    /// Directory in which uploads are stored under the last component of their path [default: they are only counted]
     #[arg(long, value_name = "DIR")]
     upload: Option<PathBuf>,
 
@@ -136,7 +136,7 @@ struct HttpArgs {
 /// Reads a number of connections in a second.
 fn rate(text: &str) -> Result<u32, String> {
     let number = text.strip_suffix("/s").unwrap_or(text).parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "give a number of connections in a second, as in 50/s".to_owned())
+    number.ok_or_else(|| "give a number of connections per second, such as 50/s".to_owned())
 }
 
 /// The service offered.
@@ -166,7 +166,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     let (DeviceName::Tap(name) | DeviceName::Tun(name)) = &args.network.dev else {
         return Err(Failure::usage(
-            "over mem nobody can reach the service, for the other end would be in this process: use --dev tap:NAME, or \
+            "with --dev mem no client can reach the service, because both ends are in this process: use --dev tap:NAME, or \
              try `heddle get http://10.0.0.1/`, which brings its own server",
         ));
     };

@@ -18,31 +18,31 @@ use crate::headroom;
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/ttcp.txt").trim_end())]
 pub struct Args {
-    /// Architectures, by name (heddle compare --list)
+    /// Architectures to measure, by name (`heddle compare --list` lists them)
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = ARCHITECTURES.trim_end())]
     arch: Vec<Architecture>,
-    /// Kind of lock
+    /// Kind of lock: tas, ttas, ticket, mcs, spin-park, blocking, reserved, adaptive or adaptive-lending
     #[arg(long, value_name = "KIND", default_value_t)]
     lock: LockKind,
-    /// Threads that run application and stack [default: one for each processor]
+    /// Number of threads that run application and stack [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
-    /// Connections
+    /// Number of connections
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     conns: u32,
-    /// Messages that are timed
+    /// Number of messages that are timed
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20_000)]
     messages: u64,
-    /// Messages sent before, to warm up
+    /// Number of messages that are sent before, to warm up
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     warmup: u64,
-    /// Bytes of a message
+    /// Size of a message in bytes
     #[arg(short = 'l', long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     length: u32,
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md)
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
-    /// Print JSON
+    /// Print the results as one JSON object
     #[arg(short, long)]
     json: bool,
 }
@@ -72,7 +72,7 @@ impl Run {
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.lock == LockKind::Null {
         return Err(Failure::usage(
-            "the null lock excludes no thread: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
+            "the null lock does not exclude other threads: choose tas, ttas, ticket, mcs, spin-park, blocking, reserved or adaptive",
         ));
     }
     let most = args.arch.iter().map(|arch| params(&args, *arch).effective_threads()).max();

@@ -30,7 +30,7 @@ fn every_level_has_a_help_with_examples() {
         let output = heddle(&format!("{command} --help"));
         let help = text(&output.stdout);
         assert!(output.status.success(), "{command}: {}", text(&output.stderr));
-        assert!(help.contains("Example") || help.contains("Try this first"), "{command}: {help}");
+        assert!(help.contains("Example") || help.contains("First steps"), "{command}: {help}");
         assert!(help.contains("Usage: heddle"), "{command}: {help}");
     }
 }
@@ -122,7 +122,7 @@ fn what_cannot_be_is_a_usage_error_of_one_sentence() {
         ("get http://example.com/", "--host"),
         ("get https://10.0.0.1/", "http://"),
         ("get http://10.0.0.1/ -j", "--output"),
-        ("get http://10.0.0.1/ --addr 10.0.0.1/24", "own address"),
+        ("get http://10.0.0.1/ --addr 10.0.0.1/24", "address of this stack"),
         ("get http://10.0.0.1/ --addr 192.168.0.1/24", "10.0.0.1"),
         ("get http://10.0.0.1/ --lock null", "null lock"),
         ("ping somewhere", "10.0.0.1"),

@@ -21,7 +21,7 @@ fn a_good_script_goes_through_under_every_architecture_and_leaves_a_capture() {
     std::fs::write(directory.path().join("good.pkt"), GOOD).expect("a file");
     let output = drill(directory.path(), &["good.pkt", "-v", "--pcap", "captures"]);
     assert!(output.status.success(), "{}", printed(&output));
-    assert_eq!(printed(&output), "good.pkt: ok\n1 of 1 scripts went through\n");
+    assert_eq!(printed(&output), "good.pkt: ok\n1 of 1 scripts passed\n");
     let capture = std::fs::read(directory.path().join("captures/good.pcapng")).expect("a capture");
     assert_eq!(capture[..4], [0x0a, 0x0d, 0x0d, 0x0a], "it begins as pcapng does");
 }
@@ -39,7 +39,7 @@ fn a_script_that_fails_is_told_in_one_line_with_both_packets() {
     let expected = "bad.pkt:2: expected > 9 > 5000 R. 0:0(0) ack 2, got > 9 > 5000 R. 0:0(0) ack 1";
     assert!(lines[0].contains(expected) && lines[0].ends_with("(under msgp:6)"), "{printed}");
     assert!(lines[1].contains("nonsense.pkt:2: expected `(`"), "{printed}");
-    assert_eq!(lines[2], "0 of 2 scripts went through");
+    assert_eq!(lines[2], "0 of 2 scripts passed");
 }
 
 #[test]
@@ -51,10 +51,13 @@ fn wrong_use_is_told_before_anything_runs() {
         (&["none.pkt"][..], "cannot read none.pkt: entity not found"),
         (&["good.pkt", "empty"], "there is no script in empty: their names end in .pkt"),
         (&["good.pkt", "--arch", "cray"], "unknown architecture"),
-        (&["good.pkt", "--sysctl", "tcp_sack"], "`tcp_sack` sets nothing: write it as tcp_sack=1"),
+        (
+            &["good.pkt", "--sysctl", "tcp_sack"],
+            "`tcp_sack` is not an assignment: write NAME=VALUE, such as tcp_sack=1",
+        ),
         (&["good.pkt", "--sysctl", "tcp_sack=7"], "tcp_sack cannot be `7`: give a whole number from 0 to 1"),
         (&["good.pkt", "--sysctl-dir", "none"], "cannot read none: entity not found"),
-        (&["good.pkt", "-D", "COOKIE"], "`COOKIE` defines nothing: write it as NAME=VALUE"),
+        (&["good.pkt", "-D", "COOKIE"], "`COOKIE` is not a definition: write NAME=VALUE"),
         (&[], "required"),
     ];
     for (arguments, said) in cases {
@@ -71,7 +74,7 @@ fn what_is_no_text_is_told_without_a_line() {
     std::fs::write(directory.path().join("noise.pkt"), [0xff, 0xfe, 0]).expect("a file");
     let output = drill(directory.path(), &["noise.pkt"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(printed(&output), "noise.pkt: it is not text\n0 of 1 scripts went through\n");
+    assert_eq!(printed(&output), "noise.pkt: it is not text\n0 of 1 scripts passed\n");
 }
 
 /// Knobs of a directory are set first, then those of the command line, and the script sees the result.

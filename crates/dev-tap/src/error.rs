@@ -88,7 +88,7 @@ impl fmt::Display for TapError {
         match self {
             TapError::NotPermitted { name } => write!(
                 f,
-                "TAP interface {name} needs the right to open it: run as root, or create it beforehand with \
+                "TAP interface {name} cannot be opened without permission: run as root, or create it beforehand with \
                  `ip tuntap add mode tap user $USER multi_queue vnet_hdr name {name}`, or pass file descriptors that \
                  are already open"
             ),
@@ -98,7 +98,7 @@ impl fmt::Display for TapError {
             ),
             TapError::BadName { name } => write!(
                 f,
-                "{name:?} is no name for an interface: take 1 to 15 characters without '/', ':', '%' and white space"
+                "{name:?} is not an interface name: use 1 to 15 characters without '/', ':', '%' or white space"
             ),
             TapError::Busy { name } => write!(
                 f,
@@ -108,11 +108,11 @@ impl fmt::Display for TapError {
             ),
             TapError::WrongKind { name } => write!(
                 f,
-                "interface {name} exists but is no multi-queue TAP device with offload headers: delete it with \
-                 `ip link del {name}`, or take another name"
+                "interface {name} exists but is not a multi-queue TAP device with offload headers: delete it with \
+                 `ip link del {name}`, or use another name"
             ),
             TapError::BadQueueCount { name, queues } => {
-                write!(f, "TAP interface {name} cannot have {queues} queues: take 1 to 256")
+                write!(f, "TAP interface {name} cannot have {queues} queues: use 1 to 256")
             }
             TapError::NotATap { index } => write!(
                 f,
@@ -129,16 +129,16 @@ impl fmt::Display for TapError {
             ),
             TapError::BadMtu { name, mtu, source } => write!(
                 f,
-                "TAP interface {name} refuses an MTU of {mtu} bytes ({source}): take 68 to 65521, and be root to \
+                "TAP interface {name} rejects an MTU of {mtu} bytes ({source}): use 68 to 65521; root is needed to \
                  change it"
             ),
             TapError::NoDescriptor { name, doing, source } => write!(
                 f,
-                "TAP interface {name}: {doing} failed ({source}): raise the limit of open files (`ulimit -n`), or ask \
-                 for fewer queues"
+                "TAP interface {name}: {doing} failed ({source}): raise the limit of open files (`ulimit -n`), or use \
+                 fewer queues"
             ),
             TapError::Io { name, doing, source } => {
-                write!(f, "TAP interface {name}: {doing} failed ({source}); `ip -d link show {name}` tells its state")
+                write!(f, "TAP interface {name}: {doing} failed ({source}); `ip -d link show {name}` shows its state")
             }
         }
     }

@@ -90,7 +90,10 @@ impl fmt::Display for BuildError {
                 write!(f, "device {device} has no queue left: it already belongs to another stack; open it again")
             }
             BuildError::Device(device) => {
-                write!(f, "device {device} is not there to be used: give each interface devices of its own")
+                write!(
+                    f,
+                    "device {device} does not exist or has another interface already: give each interface devices of its own"
+                )
             }
             BuildError::Framing(device) => write!(
                 f,
@@ -104,7 +107,7 @@ impl fmt::Display for BuildError {
             BuildError::Knob(error) => error.fmt(f),
             BuildError::KnobFile(error) => error.fmt(f),
             BuildError::DeviceGonePolled => {
-                f.write_str("a polled stack has no thread to call on_device_gone: ask Polled::gone after each poll")
+                f.write_str("a polled stack has no thread to call on_device_gone: call Polled::gone after each poll")
             }
             BuildError::Thread(error) => write!(
                 f,
@@ -168,7 +171,7 @@ impl fmt::Display for RouteError {
             RouteError::NoInterface { interface, interfaces } => {
                 write!(f, "there is no interface {interface}: give a number from 0 to {}", interfaces - 1)
             }
-            RouteError::NotFound(name) => write!(f, "there is no route {name} that could be taken away"),
+            RouteError::NotFound(name) => write!(f, "there is no route {name} to remove"),
         }
     }
 }
@@ -210,7 +213,7 @@ impl fmt::Display for BindError {
                 write!(f, "{address} is not an address of this stack: bind one of its own, or 0.0.0.0 or [::]")
             }
             BindError::NetworkDown(address) => {
-                write!(f, "{address}: network down: the device has vanished; open it again")
+                write!(f, "{address}: network down: the device was removed; open it again")
             }
         }
     }
@@ -270,7 +273,7 @@ impl fmt::Display for ConnectError {
             }
             ConnectError::Failed(address, error) => write!(f, "{address}: {error}"),
             ConnectError::TimedOut(address) => {
-                write!(f, "{address}: no answer in the time allowed: is the host up and the address right?")
+                write!(f, "{address}: no answer within the time-out: check that the host is up, and the address")
             }
         }
     }
@@ -366,7 +369,7 @@ impl fmt::Display for GivenUp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.failure {
             Some(failure) => write!(f, "{}: {failure}", self.peer),
-            None => write!(f, "{}: the stack panicked over this connection and reset it", self.peer),
+            None => write!(f, "{}: the stack panicked in this connection and reset it", self.peer),
         }
     }
 }

@@ -416,7 +416,7 @@ pub mod device {
     /// use std::io::Write;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// // It accepts every connection and swallows what comes.
+    /// // It accepts every connection and discards the data.
     /// let peer = Peer::new(PeerConfig::new("10.0.0.9".parse()?));
     /// let monitor = peer.monitor();
     /// let stack = Stack::builder().interface(Interface::new(peer).address("10.0.0.1/24")?).build()?;

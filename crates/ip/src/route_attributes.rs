@@ -229,14 +229,14 @@ impl fmt::Display for ParseRouteError {
                 f,
                 "`{word}` is nothing that a route can say here: give via, mtu, mtu lock, advmss, initcwnd or initrwnd"
             ),
-            Self::NoValue(word) => write!(f, "`{word}` of a route wants a value"),
-            Self::Address(text) => write!(f, "{text:?} is no IP address"),
+            Self::NoValue(word) => write!(f, "`{word}` of a route needs a value"),
+            Self::Address(text) => write!(f, "{text:?} is not an IP address"),
             Self::OutOfRange { word, value, range: (least, most) } => {
                 write!(f, "`{word}` of a route cannot be {value:?}: give a whole number from {least} to {most}")
             }
-            Self::NoRouter => f.write_str("the default route wants a router: write `default via ADDRESS`"),
+            Self::NoRouter => f.write_str("the default route needs a router: write `default via ADDRESS`"),
             Self::OtherFamily(network) => {
-                write!(f, "the router of {network} is of the other family: give one of the same")
+                write!(f, "the router of {network} has the other address family: give one of the same")
             }
             Self::SmallMtu(network) => {
                 write!(f, "no payload fits less than {LEAST_V6} bytes of IPv6: give {network} a larger mtu")

@@ -74,10 +74,10 @@ impl fmt::Display for Failure {
                 "the connection of {} port {} with {} port {} was reset",
                 tuple.local_addr, tuple.local_port, tuple.remote_addr, tuple.remote_port
             ),
-            FaultScope::Work => f.write_str("what it was working on is lost, and it goes on"),
+            FaultScope::Work => f.write_str("the work in progress is lost, and the thread continues"),
             FaultScope::Device(port) => write!(f, "device {port} is given up; open it again"),
             FaultScope::Thread => {
-                f.write_str("it panics each time and is given up, with its devices; restart the stack")
+                f.write_str("it panics repeatedly and is given up, with its devices; restart the stack")
             }
         }
     }

@@ -207,7 +207,9 @@ impl fmt::Display for KnobError {
                 write!(f, "{name} has no value: give {expects}")
             }
             KnobError::Value { name, text, expects } => write!(f, "{name} cannot be `{text}`: give {expects}"),
-            KnobError::NoAssignment { text } => write!(f, "`{text}` sets nothing: write it as tcp_sack=1"),
+            KnobError::NoAssignment { text } => {
+                write!(f, "`{text}` is not an assignment: write NAME=VALUE, such as tcp_sack=1")
+            }
         }
     }
 }

@@ -123,8 +123,8 @@ impl Listener {
 
 fn cannot_listen(address: SocketAddr, error: &io::Error) -> String {
     let remedy = match error.kind() {
-        io::ErrorKind::AddrInUse => "another program listens there: choose another port, or end it",
-        io::ErrorKind::AddrNotAvailable => "give an address of this machine, or 0.0.0.0",
+        io::ErrorKind::AddrInUse => "another program listens on that port: choose another port, or stop that program",
+        io::ErrorKind::AddrNotAvailable => "choose an address of this machine, or 0.0.0.0",
         io::ErrorKind::PermissionDenied => "ports below 1024 need root: choose a higher one",
         _ => "choose another address or port",
     };
@@ -135,8 +135,10 @@ fn cannot_listen(address: SocketAddr, error: &io::Error) -> String {
 pub async fn open_by_kernel(address: SocketAddr, limit: Duration) -> Result<tokio::net::TcpStream, String> {
     match tokio::time::timeout(limit, tokio::net::TcpStream::connect(address)).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => Err(format!("kernel:{address}: {error}; is the program there, and its address right?")),
-        Err(_) => Err(format!("kernel:{address}: no answer within {limit:?}; is the host up and the address right?")),
+        Ok(Err(error)) => Err(format!("kernel:{address}: {error}; check that the program is running, and its address")),
+        Err(_) => {
+            Err(format!("kernel:{address}: no answer within {limit:?}; check that the host is up, and the address"))
+        }
     }
 }
 
@@ -149,7 +151,7 @@ pub async fn open_by_heddle(
     match tokio::time::timeout(limit, heddle::tokio::TcpStream::connect(stack, address)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("{address}: no answer within {limit:?}; is the host up and the address right?")),
+        Err(_) => Err(format!("{address}: no answer within {limit:?}; check that the host is up, and the address")),
     }
 }
 

@@ -95,7 +95,7 @@ impl Totals {
         }
         println!();
         println!(
-            "{} connections ({} found no server at the far end, {} were reset), {} there, {} back in {:.1} s",
+            "{} connections ({} not accepted by the far end, {} reset), {} forward, {} back in {:.1} s",
             get(&self.accepted),
             get(&self.not_opened),
             get(&self.reset),

@@ -259,7 +259,7 @@ fn a_device_that_vanishes_ends_the_service_with_a_sentence() {
             run(&["ip", "link", "del", namespace::INTERFACE]);
             let (status, error) = serving.end();
             assert_eq!(status.code(), Some(1), "{arch}: {error}");
-            assert!(error.contains("tap0 has vanished") && error.lines().count() == 1, "{arch}: {error}");
+            assert!(error.contains("tap0 was removed") && error.lines().count() == 1, "{arch}: {error}");
             space.restore();
         }
     });

@@ -12,31 +12,31 @@ use super::plan::{Burst, Cycle, DeviceFaults, FaultPlan, FaultRule, Faults, Ppm,
 
 /// The grammar, for help texts: one line for each word.
 pub const GRAMMAR: &str = "\
-Faults are words with their values. A frame meets loss, burst, mtu, flap, corrupt, scramble, forge, truncate, pad, ce \
-and dup in the order in which they are written; then it is held back, delayed and paced.
-  loss P               lost, each frame for itself           loss 1%
-  burst P P [P]        Gilbert-Elliott: chance to enter a burst, to leave it, and of loss inside   burst 0.1% 30% 100%
-  dup P                arrives twice                         dup 1%
-  corrupt P [bits N]   N bits flipped (1)                    corrupt 0.1% bits 3
-  scramble P N         N bytes in a row made random         scramble 0.1% 40
-  forge P              text changed, checksum still right    forge 0.1%
-  truncate P           loses its end                         truncate 0.1%
-  pad P                gets bytes behind its end            pad 5%
-  ce P                 marked: congestion experienced        ce 2%
-  mtu N                longer ones vanish (a black hole)     mtu 1400
-  flap T T             link up for T, down for T             flap 10s 100ms
-  reorder P [distance N]  held until N later ones (1) passed reorder 2% distance 5
-  reorder T            scattered over T without order        reorder 5ms
-  delay T, jitter T    later by T, by up to T in order       delay 20ms jitter 2ms
-  rate R, limit N      R bits a second, N frames waiting     rate 10mbit limit 100
-  full T T             transmit queue takes frames, then none    full 100ms 5ms
-  stall T T            receive queue hands out frames, then none stall 100ms 5ms
-  lostwake P           wake-up for a frame is lost           lostwake 1%
-  spuriouswake P       woken for nothing                     spuriouswake 10%
-  unplug T [back T]    the device is pulled out after T, and back after another T    unplug 2s back 1s
-  seed N               the same choices every time           seed 7
-  in, out, both        the words behind concern received frames, transmitted ones, or both again
-P: 0% to 100%, up to four decimals. T: ns, us, ms or s. R: bit, kbit, mbit or gbit. N: a whole number from 1 up.";
+A plan is a list of faults with their values. Loss, burst, mtu, flap, corrupt, scramble, forge, truncate, pad, ce and dup \
+apply to a frame in the order in which they are written; then the frame is reordered, delayed and paced.
+  loss P                  the frame is lost                                                           loss 1%
+  burst P P [P]           losses in bursts (Gilbert-Elliott): chance to enter, to leave, loss inside  burst 0.1% 30% 100%
+  dup P                   the frame is duplicated                                                     dup 1%
+  corrupt P [bits N]      N bits are flipped (default 1)                                              corrupt 0.1% bits 3
+  scramble P N            N consecutive bytes become random                                           scramble 0.1% 40
+  forge P                 the payload changes, the checksum remains right                             forge 0.1%
+  truncate P              the end is cut off                                                          truncate 0.1%
+  pad P                   bytes are added at the end                                                  pad 5%
+  ce P                    marked \"congestion experienced\"                                             ce 2%
+  mtu N                   longer frames are lost (a black hole)                                       mtu 1400
+  flap T T                the link is up for T, then down for T                                       flap 10s 100ms
+  reorder P [distance N]  held back until N later frames have passed (default 1)                      reorder 2% distance 5
+  reorder T               random delay up to T, without order                                         reorder 5ms
+  delay T, jitter T       delayed by T, and by up to T more, in order                                 delay 20ms jitter 2ms
+  rate R, limit N         R bits per second; at most N frames wait                                    rate 10mbit limit 100
+  full T T                transmit queue accepts frames for T, then none for T                        full 100ms 5ms
+  stall T T               receive queue delivers frames for T, then none for T                        stall 100ms 5ms
+  lostwake P              the wake-up for a frame is lost                                             lostwake 1%
+  spuriouswake P          a receiver is woken without a frame                                         spuriouswake 10%
+  unplug T [back T]       the device is removed after T, and returns after T more                     unplug 2s back 1s
+  seed N                  the same random choices in each run                                         seed 7
+  in, out, both           the faults that follow apply to received frames, transmitted frames, or both
+P: 0% to 100%, up to four decimals. T: ns, us, ms or s. R: bit, kbit, mbit or gbit. N: a whole number, 1 or more.";
 
 /// Why a text is not a valid plan. The message names the word and the expected input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,22 +58,22 @@ const WORDS: &str = "loss, burst, dup, corrupt, bits, scramble, forge, truncate,
 const PERCENT: &str = "a percentage from 0% to 100% with at most four decimals, as in 0.5%";
 const TIME: &str = "a time with its unit, as in 5ms (units: ns, us, ms, s)";
 const RATE: &str = "a rate with its unit, as in 100mbit (units: bit, kbit, mbit, gbit)";
-const COUNT: &str = "a whole number from 1 up";
+const COUNT: &str = "a whole number, 1 or more";
 
 impl fmt::Display for ParsePlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ParsePlanError::UnknownWord(word) => {
-                write!(f, "\"{word}\" is no fault; a plan is made of these words and their values: {WORDS}")
+                write!(f, "\"{word}\" is not a fault; a plan consists of these words and their values: {WORDS}")
             }
             ParsePlanError::MissingValue(word) => {
-                write!(f, "\"{word}\" has no value behind it; write {}", example(word))
+                write!(f, "\"{word}\" needs a value; write {}", example(word))
             }
             ParsePlanError::BadValue(word, value, expected) => {
-                write!(f, "\"{value}\" is no value for \"{word}\": it takes {expected}")
+                write!(f, "\"{value}\" is not a value for \"{word}\", which takes {expected}")
             }
             ParsePlanError::Misplaced(word, other) => {
-                write!(f, "\"{word}\" says more about \"{other}\" and belongs behind it; write {}", example(other))
+                write!(f, "\"{word}\" must follow \"{other}\"; write {}", example(other))
             }
         }
     }

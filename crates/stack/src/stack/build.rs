@@ -81,7 +81,10 @@ impl fmt::Display for StackError {
                 write!(f, "device {name} has no queue left: it already belongs to another stack; open it again")
             }
             StackError::Port(port) => {
-                write!(f, "device {port} is not there to be used: name each device of the list once, counted from 0")
+                write!(
+                    f,
+                    "device {port} does not exist or is named twice: name each device of the list once, counted from 0"
+                )
             }
             StackError::Framing(port) => write!(
                 f,

@@ -72,8 +72,10 @@ impl fmt::Display for ConnectRefused {
             ConnectRefused::LoopbackSource => "a loopback address reaches no other host: connect from another address",
             ConnectRefused::AddressInUse => "the local port already has a connection there: choose another port",
             ConnectRefused::NoPort => "every local port has a connection there: close some, or add an address",
-            ConnectRefused::NetworkDown => "network down: the device that leads there has vanished; open it again",
-            ConnectRefused::Fault => "the stack panicked over it, and goes on: Stack::failures says why",
+            ConnectRefused::NetworkDown => "network down: the device towards it was removed; open it again",
+            ConnectRefused::Fault => {
+                "the stack panicked while opening it, and continues: Stack::failures has the reason"
+            }
             ConnectRefused::NoBuffer => "no packet buffer left: raise the buffer limit or close connections",
         })
     }

@@ -81,7 +81,7 @@ pub struct UnknownLockKind(String);
 
 impl fmt::Display for UnknownLockKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no lock kind is called `{}`; the kinds are", self.0)?;
+        write!(f, "unknown kind of lock `{}`; the kinds are", self.0)?;
         LockKind::ALL.iter().enumerate().try_for_each(|(i, kind)| {
             let separator = if i == 0 { " " } else { ", " };
             write!(f, "{separator}{kind}")

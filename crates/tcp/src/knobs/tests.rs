@@ -111,7 +111,10 @@ fn errors_name_the_knob_and_the_remedy() {
     );
     assert_eq!(said(assign(&mut config, "tcp_sack=")), "tcp_sack has no value: give a whole number from 0 to 1");
     assert_eq!(said(assign(&mut config, "tcp_sack=2")), "tcp_sack cannot be `2`: give a whole number from 0 to 1");
-    assert_eq!(said(assign(&mut config, "tcp_sack")), "`tcp_sack` sets nothing: write it as tcp_sack=1");
+    assert_eq!(
+        said(assign(&mut config, "tcp_sack")),
+        "`tcp_sack` is not an assignment: write NAME=VALUE, such as tcp_sack=1"
+    );
     assert_eq!(
         said(assign(&mut config, "tcp_congestion_control=bbr")),
         "tcp_congestion_control cannot be `bbr`: give `cubic` or `reno`"

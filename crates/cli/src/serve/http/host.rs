@@ -20,8 +20,8 @@ pub fn check(version: Version, headers: &HeaderMap) -> Result<(), &'static str> 
     }
 }
 
-/// `uri-host [ ":" port ]` (RFC 9110, section 7.2; RFC 3986, section 3.2.2). A client whose target has no authority
-/// sends an empty value.
+/// `uri-host [ ":" port ]` (RFC 9110, section 7.2; RFC 3986, section 3.2.2). A client sends an empty value if its
+/// target has no authority.
 fn is_valid(value: &[u8]) -> bool {
     let Ok(value) = std::str::from_utf8(value) else { return false };
     // The colons of an IPv6 address are in brackets; without brackets a colon begins the port.
