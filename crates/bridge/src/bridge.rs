@@ -1,8 +1,8 @@
 //! [`Bridge`]: member list, forwarding database, storm control and spanning tree of one thread, or behind one lock.
 //!
-//! With spanning tree a port is Discarding until the tree says otherwise; without, as it was added. What spanning tree
-//! asks for is done here but for BPDUs, which the caller transmits ([`Bridge::next_bpdu`]) after each call that may have
-//! made some, before it forwards another frame.
+//! With spanning tree a port is Discarding until spanning tree changes its state; without, it has the state with which it
+//! was added. The effects of spanning tree are performed here, except for BPDUs: the caller transmits them
+//! ([`Bridge::next_bpdu`]) after each call that may have made some, before it forwards another frame.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ struct Tree {
 }
 
 impl Bridge {
-    /// Without ports; VLANs are not told apart.
+    /// A bridge without ports, which does not distinguish VLANs.
     pub fn new(fdb: FdbConfig) -> Bridge {
         Bridge { members: Members::new(), table: FdbTable::new(fdb), storms: Vec::new(), tree: None }
     }
@@ -55,7 +55,7 @@ impl Bridge {
         &mut self.table
     }
 
-    /// Adds a port, in this state, or configures it anew if it is there. With spanning tree use
+    /// Adds a port in this state, or changes its configuration if it exists. With spanning tree use
     /// [`Bridge::join_tree`], too.
     pub fn add_port(&mut self, port: PortNumber, config: PortConfig, state: PortState) {
         if self.storms.len() <= port.index() {
@@ -65,7 +65,7 @@ impl Bridge {
         self.members.add(port, config, state);
     }
 
-    /// Changes how a port is configured; its storm control begins anew. `false`: there is no such port.
+    /// Changes the configuration of a port and resets its storm control. `false`: there is no such port.
     pub fn configure(&mut self, port: PortNumber, change: impl FnOnce(&mut PortConfig)) -> bool {
         let there = self.members.configure(port, change);
         if let Some(member) = self.members.get(port) {
@@ -155,7 +155,7 @@ impl Bridge {
         Some((port, bpdu.emit(tree.address)))
     }
 
-    /// Does what spanning tree asks for.
+    /// Performs the effects of spanning tree.
     fn perform(&mut self) {
         let Some(tree) = &mut self.tree else { return };
         while let Some(effect) = tree.stp.next_effect() {
@@ -172,7 +172,7 @@ impl Bridge {
         self.members.set_state(port, state)
     }
 
-    /// Whether VLANs are told apart. A change forgets all addresses that were learned.
+    /// Sets whether the bridge distinguishes VLANs. A change removes all learned addresses.
     pub fn set_filtering(&mut self, filtering: bool) {
         if self.members.is_filtering() != filtering {
             self.table.flush(|_, _| true);
@@ -206,7 +206,7 @@ impl Bridge {
         }
     }
 
-    /// The same for a frame whose headers were read.
+    /// The same for a frame with headers that were parsed before.
     #[inline]
     pub fn decide(&mut self, frame: &Arrival, counters: &Counters, now: Time) -> Decision {
         let Some(storm) = self.storms.get_mut(frame.port.index()) else {

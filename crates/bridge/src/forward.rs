@@ -1,8 +1,8 @@
-//! What becomes of one frame: the frame relay of IEEE 802.1D-2004 section 7.7 with the VLANs of 802.1Q section 8.6.
+//! The decision about one frame: the frame relay of IEEE 802.1D-2004 section 7.7 with the VLANs of 802.1Q section 8.6.
 //!
-//! [`forward`] looks, learns and decides; it moves no frame. Its answer says by which port the frame leaves and what is
-//! done to its tag; of a frame that is flooded it says so, and [`Flood::egress`] yields the ports, found word by word.
-//! For a frame from a known station to a known station it is two look-ups, and no port but those two is looked at.
+//! [`forward`] looks addresses up, learns and decides; it moves no frame. The [`Decision`] has the port by which the frame
+//! leaves and the change to its tag, or says that the frame is flooded; [`Flood::egress`] then yields the ports. A frame
+//! between two known stations costs two look-ups, and visits no port but these two.
 
 use observe::{Counter, Counters, DropReason, Time};
 use wire::ethernet::{self, MacAddr, VlanTag};
@@ -14,18 +14,18 @@ use crate::port_set::WORD;
 use crate::storm::{FloodKind, Storm};
 use crate::vlan::{TagAction, Vid};
 
-/// What forwarding has to know of a frame.
+/// A received frame, as far as forwarding reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// The port that received it.
     pub port: PortNumber,
-    /// Whom it is for.
+    /// Its destination.
     pub dst: MacAddr,
-    /// Whom it is from.
+    /// Its source.
     pub src: MacAddr,
     /// Its tag, if it has one.
     pub tag: Option<VlanTag>,
-    /// Bytes behind the link header; of a super-segment those of its longest segment.
+    /// Bytes after the link header; of a super-segment those of its longest segment.
     pub payload: usize,
 }
 
@@ -62,12 +62,12 @@ pub enum Decision {
     Drop(DropReason),
 }
 
-/// One copy of a frame that leaves.
+/// One copy of a forwarded frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedFrame {
     /// By this port.
     pub port: PortNumber,
-    /// After this was done to its tag.
+    /// After this change to its tag.
     pub tag: TagAction,
 }
 
@@ -151,7 +151,7 @@ impl Iterator for FloodPorts<'_> {
     }
 }
 
-/// Whether an address is one of 01-80-C2-00-00-00 to 0F, which no bridge forwards, whatever it knows of the protocol
+/// Whether an address is one of 01-80-C2-00-00-00 to 0F, which no bridge forwards, whether or not it has the protocol
 /// (IEEE 802.1D-2004 table 7-10).
 #[inline]
 fn is_reserved(address: MacAddr) -> bool {
@@ -224,7 +224,7 @@ fn relay(
     Ok(Decision::Flood(Flood { kind, from: frame.port, vlan, tag: frame.tag, payload: frame.payload }))
 }
 
-/// The frame leaves by `port`, if nothing is against it.
+/// The frame leaves by `port`, unless the port's configuration forbids it.
 #[inline]
 fn to_one(
     members: &Members,

@@ -1,6 +1,6 @@
-//! The member list: which ports a bridge has, how each is configured, what state spanning tree has put it in, and which
-//! VLANs it is in. Forwarding reads it and does not write; a change makes a new one where several threads read
-//! (`switch`), or is made in place.
+//! The member list: the ports of a bridge, their configuration, their states (set by spanning tree) and their VLANs.
+//! Forwarding only reads it. Where several threads read (`switch`), a change makes a new list; otherwise it is made in
+//! place.
 
 use wire::ethernet::VlanTag;
 
@@ -13,16 +13,16 @@ use crate::{PortNumber, PortSet};
 /// Longest frame that a bridge is made for, in bytes from the destination address on, without check sequence.
 pub const LONGEST_FRAME: usize = 9216;
 
-/// How a port is configured; names and defaults are those of Linux's bridge.
+/// The configuration of a port; names and defaults are those of Linux's bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Source addresses of frames that arrive by the port are learned.
     pub learning: bool,
-    /// Frames for stations that are not known leave by it.
+    /// Frames to unknown stations are flooded by it.
     pub flood: bool,
-    /// Frames to groups leave by it.
+    /// Frames to groups are flooded by it.
     pub multicast_flood: bool,
-    /// Frames to all stations leave by it.
+    /// Broadcast frames are flooded by it.
     pub broadcast_flood: bool,
     /// No frame goes from an isolated port to another.
     pub isolated: bool,
@@ -31,13 +31,13 @@ pub struct PortConfig {
     /// Most dynamic entries of the port; `None`: as many as its share of the table allows
     /// ([`Counts::admit`](crate::Counts::admit)).
     pub max_addresses: Option<u32>,
-    /// Most bytes that a frame may have behind its link header, a tag not counted.
+    /// Most bytes that a frame may have after its link header, without a tag.
     pub mtu: usize,
-    /// What is flooded of the frames that arrive by the port.
+    /// Rate limits on frames that arrive by the port and are flooded.
     pub storm: StormLimits,
-    /// The VLAN of frames without a tag, and of those with a priority tag; `None`: they are not taken.
+    /// The VLAN of frames without a tag, and of those with a priority tag; `None`: they are dropped.
     pub pvid: Option<Vid>,
-    /// Frames of VLANs that the port is not a member of are not taken.
+    /// Frames of VLANs of which the port is not a member are dropped.
     pub ingress_filtering: bool,
 }
 
@@ -59,7 +59,7 @@ impl Default for PortConfig {
     }
 }
 
-/// What a port does with frames other than BPDUs (IEEE 802.1D-2004 section 7.4).
+/// The treatment of frames other than BPDUs by a port (IEEE 802.1D-2004 section 7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PortState {
     /// Drops them.
@@ -78,12 +78,12 @@ pub struct Member {
 }
 
 impl Member {
-    /// How it is configured.
+    /// Its configuration.
     pub fn config(&self) -> &PortConfig {
         &self.config
     }
 
-    /// What it does with frames.
+    /// Its state.
     pub fn state(&self) -> PortState {
         self.state
     }
@@ -95,7 +95,7 @@ pub struct Members {
     slots: Vec<Option<Member>>,
     vlans: Vlans,
     filtering: bool,
-    /// Ports by which a flooded frame of a kind leaves, if nothing else is against it; by [`FloodKind::index`].
+    /// Ports by which frames of a kind may be flooded; by [`FloodKind::index`].
     open: [PortSet; 3],
     isolated: PortSet,
 }
@@ -122,18 +122,18 @@ impl Members {
         &self.vlans
     }
 
-    /// Whether VLANs are told apart.
+    /// Whether the bridge distinguishes VLANs.
     #[inline]
     pub fn is_filtering(&self) -> bool {
         self.filtering
     }
 
-    /// Whether VLANs are told apart from now on. Addresses learned before are not found any more, and age.
+    /// Sets whether the bridge distinguishes VLANs. Addresses that were learned before are not found any more, and age out.
     pub fn set_filtering(&mut self, filtering: bool) {
         self.filtering = filtering;
     }
 
-    /// Adds a port, in this state, or configures it anew if it is there. A new port is an untagged member of its PVID's
+    /// Adds a port in this state, or changes its configuration if it exists. A new port is an untagged member of its PVID's
     /// VLAN.
     pub fn add(&mut self, port: PortNumber, config: PortConfig, state: PortState) {
         if self.slots.len() <= port.index() {
@@ -146,7 +146,7 @@ impl Members {
         self.derive(port);
     }
 
-    /// Removes a port. Whether it was there.
+    /// Removes a port. `false`: there was none.
     pub fn remove(&mut self, port: PortNumber) -> bool {
         let was = self.slots.get_mut(port.index()).is_some_and(|slot| slot.take().is_some());
         self.vlans.leave_all(port);
@@ -154,12 +154,12 @@ impl Members {
         was
     }
 
-    /// Changes how a port is configured. `false`: there is no such port.
+    /// Changes the configuration of a port. `false`: there is no such port.
     pub fn configure(&mut self, port: PortNumber, change: impl FnOnce(&mut PortConfig)) -> bool {
         self.change(port, |member| change(&mut member.config))
     }
 
-    /// Changes what a port does with frames. `false`: there is no such port.
+    /// Changes the state of a port. `false`: there is no such port.
     pub fn set_state(&mut self, port: PortNumber, state: PortState) -> bool {
         self.change(port, |member| member.state = state)
     }
@@ -181,7 +181,7 @@ impl Members {
         there
     }
 
-    /// Ends a membership. Whether there was one.
+    /// Ends a membership. `false`: there was none.
     pub fn leave(&mut self, vid: Vid, port: PortNumber) -> bool {
         self.vlans.leave(vid, port)
     }
@@ -198,8 +198,8 @@ impl Members {
         self.isolated.set(port, isolated);
     }
 
-    /// The VLAN of a frame that `port` received with this tag (IEEE 802.1Q section 6.9 and 8.6.2); `None` where VLANs
-    /// are not told apart.
+    /// The VLAN of a frame that `port` received with this tag (IEEE 802.1Q section 6.9 and 8.6.2); `None` if the
+    /// bridge does not distinguish VLANs.
     #[inline]
     pub(crate) fn classify(
         &self,
@@ -219,14 +219,14 @@ impl Members {
         if taken { Ok(Some(vid)) } else { Err(DropReason::VlanIngress) }
     }
 
-    /// The VLAN of this identifier, where VLANs are told apart.
+    /// The VLAN of this identifier, if the bridge distinguishes VLANs.
     #[inline]
     pub(crate) fn vlan(&self, vid: Option<Vid>) -> Option<(Vid, &Vlan)> {
         let vid = vid?;
         Some((vid, self.vlans.get(vid)?))
     }
 
-    /// Which ports of word `at` a flooded frame of this kind leaves by, if it arrived by `from`.
+    /// The ports of word `at` by which a flooded frame of this kind leaves, if it arrived by `from`.
     #[inline]
     pub(crate) fn open_word(&self, at: usize, kind: FloodKind, vlan: Option<&Vlan>, from: PortNumber) -> u64 {
         let mut word = self.open[kind.index()].word(at);
@@ -249,7 +249,7 @@ impl Members {
         self.open[kind.index()].words()
     }
 
-    /// What is done to the tag of a frame of this VLAN.
+    /// The change to the tag of a frame of this VLAN.
     #[inline]
     pub(crate) fn action(vlan: Option<(Vid, &Vlan)>, tag: Option<VlanTag>, port: PortNumber) -> TagAction {
         vlan.map_or(TagAction::Keep, |(vid, vlan)| vlan.action(vid, tag, port))

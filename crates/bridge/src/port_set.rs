@@ -1,5 +1,5 @@
-//! Which ports: a set that is combined with others word by word, so that to find the ports that a frame is flooded to
-//! takes some instructions for each 64 ports of the bridge, and no look at a port that is in none of the sets.
+//! Sets of ports, which are combined word by word: finding the ports by which a frame is flooded takes some instructions for
+//! each 64 ports of the bridge, and does not visit ports that are in none of the sets.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ impl PortNumber {
         if number <= PortNumber::MAX { Some(PortNumber(number)) } else { None }
     }
 
-    /// The port whose number is these 16 bits of an entry that [`PortNumber::get`] was written into.
+    /// The port with this number, which must come from [`PortNumber::get`].
     #[inline]
     pub(crate) const fn from_bits(bits: u16) -> PortNumber {
         PortNumber(bits)

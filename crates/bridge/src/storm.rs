@@ -1,6 +1,6 @@
-//! Storm control: of broadcast, multicast and unknown unicast frames, which are flooded, a port lets pass so many a
-//! second. One token bucket for each kind, of the port (or of one queue of it, if each of its queues is given a part of
-//! the rate) that receives the frames.
+//! Storm control: a limit on the rate of broadcast, multicast and unknown unicast frames, which are flooded, for each port
+//! that receives them. There is one token bucket for each kind of frame and port, or for each of the port's queues if the
+//! rate is divided among them.
 
 use observe::Time;
 
@@ -11,7 +11,7 @@ pub enum FloodKind {
     Broadcast,
     /// To a group of stations.
     Multicast,
-    /// To a station whose port is not known.
+    /// To a station behind an unknown port.
     UnknownUnicast,
 }
 
@@ -26,7 +26,7 @@ impl FloodKind {
     }
 }
 
-/// How many frames of a kind pass.
+/// A limit on the frames of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StormRate {
     /// Frames a second in the long run.

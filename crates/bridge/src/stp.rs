@@ -1,10 +1,9 @@
 //! Spanning tree: STP and RSTP (IEEE 802.1D-2004 clause 17).
 //!
-//! [`Stp`] is one bridge's protocol entity as a value. It is told what happens (a port comes up, a BPDU arrives, time has
-//! passed), runs the standard's state machines until none of them has a transition to make, and leaves what is to be
-//! done outside as [`Effect`]s, in an order that must be kept: a port is put into Discarding before the BPDU is
-//! transmitted that lets the bridge at the other end forward. It has no clock: [`Stp::next_deadline`] says when
-//! [`Stp::advance`] has something to do.
+//! [`Stp`] is one bridge's protocol entity as a value. Its methods are events (a port comes up, a BPDU arrives, time has
+//! passed). Each runs the standard's state machines until none has a transition to make, and returns actions for the
+//! caller as [`Effect`]s. Their order must be kept: a port is put into Discarding before the BPDU that lets the bridge at
+//! the other end forward is transmitted. There is no clock: [`Stp::next_deadline`] is when [`Stp::advance`] next has work.
 //!
 //! | file | machines |
 //! |---|---|
@@ -47,7 +46,7 @@ use crate::{PortNumber, PortState};
 pub enum StpVersion {
     /// STP on all ports.
     Stp,
-    /// RSTP, and STP on the ports at whose other end nobody speaks RSTP.
+    /// RSTP; on a port with no RSTP bridge at the other end, STP.
     Rstp,
 }
 
@@ -228,7 +227,7 @@ impl Stp {
         Ok(Stp { config, id, times, root_priority, root_times, root_port, slots, effects, now: Time::ZERO })
     }
 
-    /// Adds a port, which is down and Discarding, or begins anew with it.
+    /// Adds a port, which is down and Discarding, or resets it to that state.
     ///
     /// # Errors
     /// As [`StpPortConfig::check`].
@@ -280,7 +279,7 @@ impl Stp {
         true
     }
 
-    /// Asks the port to find out anew whether RSTP is spoken at its other end (17.19.13).
+    /// Has the port test again whether the bridge at its other end uses RSTP (17.19.13).
     pub fn check_migration(&mut self, port: PortNumber, now: Time) {
         let rstp = self.is_rstp();
         if let Some(port) = self.port_at(port.index()) {

@@ -1,8 +1,8 @@
 //! [`FdbTable`]: the forwarding database of one thread, or of one lock.
 //!
-//! Open addressing with linear probing in a table at most half full, whose memory is had when it is made: to look up,
-//! to learn and to remove allocates nothing. What is removed leaves no mark, because the entries behind it move up. The
-//! hash is keyed, so that a stranger cannot choose addresses that meet in one place.
+//! Open addressing with linear probing in a table that is at most half full. Memory is allocated when the table is made, and
+//! not for look-ups, learning or removal. A removed entry leaves no mark, because the entries after it move up. The hash
+//! is keyed, so that an attacker cannot choose addresses that collide.
 
 use core::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::{PortNumber, Vid};
 /// Size and ageing of a forwarding database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbConfig {
-    /// Most dynamic entries, at least 1. What comes when there are so many is flooded, not dropped. There may be as
-    /// many fixed entries besides.
+    /// Most dynamic entries, at least 1. When the table is full, frames to addresses that are not in it are flooded, not
+    /// dropped. There may be as many fixed entries besides.
     pub capacity: u32,
     /// After what time an address from which nothing is heard is forgotten, 10 s to 1,000,000 s (IEEE 802.1D-2004 table
     /// 7-5; not checked).
@@ -154,7 +154,8 @@ impl FdbTable {
         removed
     }
 
-    /// Where a key is looked for first: the middle of a product that a key which nobody else knows has entered.
+    /// The slot at which the search for a key begins: the middle of the product of the key, mixed with the secret seed, and a
+    /// constant.
     #[inline]
     fn home(&self, key: u64) -> usize {
         let product = u128::from(key ^ self.config.seed) * 0xa076_1d64_78bd_642f;

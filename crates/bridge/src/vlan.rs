@@ -1,4 +1,4 @@
-//! VLANs (IEEE 802.1Q): which ports are members, which of them get frames without a tag, and what becomes of a tag.
+//! VLANs (IEEE 802.1Q): their member ports, the members by which frames leave untagged, and changes to tags.
 
 use wire::ethernet::VlanTag;
 
@@ -9,7 +9,7 @@ use crate::{PortNumber, PortSet};
 pub struct Vid(u16);
 
 impl Vid {
-    /// The VLAN that ports are members of, untagged, if nothing else is said (IEEE 802.1Q table 9-2).
+    /// The default VLAN, of which a new port is an untagged member (IEEE 802.1Q table 9-2).
     pub const DEFAULT: Vid = Vid(1);
 
     /// `None` if it is not 1 to 4094.
@@ -25,14 +25,14 @@ impl Vid {
     }
 }
 
-/// What is done to a frame's tag before it is transmitted.
+/// The change to a frame's tag before it is transmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagAction {
     /// Nothing.
     Keep,
-    /// This tag is inserted behind the addresses.
+    /// This tag is inserted after the addresses.
     Push(VlanTag),
-    /// The tag is taken out.
+    /// The tag is removed.
     Pop,
     /// The tag becomes this one: a priority tag gets the identifier of the frame's VLAN.
     Replace(VlanTag),
@@ -56,7 +56,7 @@ impl Vlan {
         &self.untagged
     }
 
-    /// What is done to a frame of this VLAN, which arrived with this tag, if it leaves by `port`. Priority and drop
+    /// The change to a frame of this VLAN that arrived with this tag and leaves by `port`. Priority and drop
     /// eligibility stay; a frame without a tag has priority 0.
     #[inline]
     pub(crate) fn action(&self, vid: Vid, tag: Option<VlanTag>, port: PortNumber) -> TagAction {
@@ -74,7 +74,7 @@ impl Vlan {
 /// learning).
 #[derive(Clone, Debug, Default)]
 pub struct Vlans {
-    /// As long as the largest identifier asks for.
+    /// Up to the largest identifier that is used.
     by_id: Vec<Option<Box<Vlan>>>,
 }
 
@@ -85,7 +85,7 @@ impl Vlans {
         self.by_id.get(usize::from(vid.get()))?.as_deref()
     }
 
-    /// Those that have members, with their identifiers.
+    /// The VLANs that have members, with their identifiers.
     pub fn iter(&self) -> impl Iterator<Item = (Vid, &Vlan)> {
         self.by_id.iter().zip(0..).filter_map(|(vlan, id)| Some((Vid(id), vlan.as_deref()?)))
     }
@@ -101,7 +101,7 @@ impl Vlans {
         vlan.untagged.set(port, untagged);
     }
 
-    /// Ends a membership; the VLAN goes with its last member. Whether there was one.
+    /// Ends a membership; a VLAN ends with its last one. `false`: there was none.
     pub(crate) fn leave(&mut self, vid: Vid, port: PortNumber) -> bool {
         let Some(slot) = self.by_id.get_mut(usize::from(vid.get())) else { return false };
         let Some(vlan) = slot else { return false };

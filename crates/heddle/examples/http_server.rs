@@ -41,7 +41,7 @@ struct Arguments {
     /// Port of the server
     #[arg(long, default_value_t = 80)]
     port: u16,
-    /// Over memory: what the client asks for
+    /// Over memory: the paths that the client requests
     #[arg(default_values_t = ["/".to_owned(), "/no-such-file".to_owned()])]
     paths: Vec<String>,
 }

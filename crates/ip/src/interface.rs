@@ -506,8 +506,8 @@ mod tests {
         assert_eq!(bare.source_for(ip("2001:db8::1")), None, "a link-local source never leaves the link");
     }
 
-    /// Linux's `lo`: all of 127.0.0.0/8 is local, and what goes there comes from 127.0.0.1 unless it goes to an address
-    /// that the interface names.
+    /// Linux's `lo`: all of 127.0.0.0/8 is local, and the source is 127.0.0.1 unless the
+    /// destination is another address of the interface.
     #[test]
     fn the_interface_of_the_host_has_all_loopback_addresses_and_no_other_has_one() {
         let (host, link) = (InterfaceView::of_host(1, 65_535), interface());

@@ -39,7 +39,7 @@ fn blocks_released_elsewhere_can_be_had() {
     let held = allocate_all();
     let holder = thread::spawn(move || {
         drop(held);
-        // The thread stays alive, with its caches, until it is told to end.
+        // The thread stays alive, with its caches, until it is unparked.
         thread::park();
     });
     while live() > 0 {

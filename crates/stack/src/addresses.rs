@@ -71,7 +71,7 @@ pub struct Addresses<P: Platform> {
     machines: Vec<Machine<P>>,
     redirects: Lock<RedirectTable, P>,
     events: Lock<VecDeque<(usize, AddressEvent)>, P>,
-    told: Condvar<P>,
+    arrived: Condvar<P>,
     /// Addresses that were given up while their connections have not been ended yet; and whether there are any.
     lost: Lock<Vec<IpAddr>, P>,
     any_lost: P::AtomicBool,
@@ -97,7 +97,7 @@ impl<P: Platform> Addresses<P> {
             machines: interfaces.into_iter().map(machine).collect(),
             redirects: Lock::new(LockKind::Blocking, LockClass::Neighbours, RedirectTable::new()),
             events: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
-            told: Condvar::new(),
+            arrived: Condvar::new(),
             lost: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
             any_lost: Atomic::new(false),
             deadline,
@@ -117,7 +117,7 @@ impl<P: Platform> Addresses<P> {
             let spent = Duration::from_nanos(P::now().saturating_sub(start));
             let left = timeout.checked_sub(spent).filter(|left| !left.is_zero());
             match left {
-                Some(left) if events.is_empty() => events = self.told.wait_timeout(events, left),
+                Some(left) if events.is_empty() => events = self.arrived.wait_timeout(events, left),
                 _ => return events.drain(..).collect(),
             }
         }
@@ -142,7 +142,7 @@ impl<P: Platform> Addresses<P> {
         }
     }
 
-    fn tell(&self, interface: usize, new: impl IntoIterator<Item = AddressEvent>) {
+    fn report(&self, interface: usize, new: impl IntoIterator<Item = AddressEvent>) {
         let new: SmallVec<[AddressEvent; 2]> = new.into_iter().collect();
         new.iter().for_each(|event| self.note_lost(event));
         let mut events = self.events.lock();
@@ -153,7 +153,7 @@ impl<P: Platform> Addresses<P> {
             events.push_back((interface, event));
         }
         drop(events);
-        self.told.notify_all();
+        self.arrived.notify_all();
     }
 
     /// Runs an interface's state machine and performs its actions. `None`: the machine ignored the event.
@@ -201,12 +201,12 @@ impl<P: Platform> Addresses<P> {
             egress.neighbours().set_timing(interface, timing);
         }
         // Groups are not reported on a link without headers: it has no neighbours.
-        let told = egress.links().view(interface).framing == Framing::Ethernet;
-        for frame in changes.frames.into_iter().filter(|_| told) {
+        let has_neighbours = egress.links().view(interface).framing == Framing::Ethernet;
+        for frame in changes.frames.into_iter().filter(|_| has_neighbours) {
             egress.send_frames(interface, 0, &mut smallvec::smallvec![frame], counters, context.deferred);
         }
         if !changes.events.is_empty() {
-            self.tell(interface, changes.events);
+            self.report(interface, changes.events);
         }
     }
 

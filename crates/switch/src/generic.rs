@@ -74,7 +74,7 @@ impl fmt::Display for PortError {
 
 impl std::error::Error for PortError {}
 
-/// A receive queue, and whose it is.
+/// A receive queue, and its port.
 struct Receiver {
     port: PortNumber,
     queue: Box<dyn RxQueue>,

@@ -384,15 +384,15 @@ impl EcnState {
         marks >= 3
     }
 
-    /// How many marks an acknowledgement reports, if its bits are `marks` modulo eight. It newly acknowledges `packets`
-    /// segments, and its option reports `told` marked bytes. The bits may have wrapped during lost acknowledgements:
-    /// then the safest likely case is assumed (RFC 9768 section 3.2.2.5.2, appendix A.2).
-    fn safest(&self, marks: u32, packets: u32, told: Option<u32>, mss: u32) -> u32 {
+    /// The number of marks that an acknowledgement reports, if its bits are `marks` modulo eight. It newly acknowledges
+    /// `packets` segments, and its option reports `reported` marked bytes. The bits may have wrapped during lost
+    /// acknowledgements: then the safest likely case is assumed (RFC 9768 section 3.2.2.5.2, appendix A.2).
+    fn safest(&self, marks: u32, packets: u32, reported: Option<u32>, mss: u32) -> u32 {
         if packets < CIRCLE {
             return marks;
         }
         let safer = packets - (packets - marks) % CIRCLE;
-        let plain = match told {
+        let plain = match reported {
             Some(bytes) => bytes <= marks.saturating_mul(mss) && bytes < safer.saturating_mul(mss) / 2,
             // Where acknowledgements usually cover many segments, a large one is no sign of lost ones.
             None => self.usual_ack >= 16 * CIRCLE / 2,

@@ -5,7 +5,8 @@
 //! `pcb/loss.rs` (retransmissions), which apply the rule [`Rack::is_overdue`]; the acknowledgement step reports
 //! deliveries and duplicates. Times are microseconds modulo 2^32.
 //!
-//! What may never happen: counting a retransmission as delivered whose acknowledgement may be that of the original.
+//! What may never happen: a retransmission that counts as delivered although the acknowledgement may be for the original
+//! transmission.
 
 use wire::SeqNumber;
 

@@ -162,7 +162,7 @@ impl RttEstimator {
         }
     }
 
-    /// A segment was sent whose acknowledgement will give a sample; replaces an earlier one.
+    /// A segment was sent, and its acknowledgement will give a sample; replaces an earlier one.
     #[inline]
     pub fn start(&mut self) {
         self.timing = true;
@@ -403,7 +403,7 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    /// An estimator with its configuration, of samples whose time does not matter.
+    /// An estimator with its configuration, for samples at any time.
     struct Timed(RttEstimator, RttConfig);
 
     impl Timed {

@@ -21,8 +21,8 @@ pub(crate) struct Undo {
     stamp: Option<u32>,
     /// Something was sent again since the cut.
     any: bool,
-    /// Bytes whose retransmission is known to be spurious, and that are not reported as duplicates yet: the echoed
-    /// timestamp arrives before the report.
+    /// Bytes that were retransmitted without need, as an echoed timestamp has shown, and that the peer has not reported as
+    /// duplicates yet.
     late: u32,
 }
 

@@ -58,7 +58,8 @@ pub(crate) struct Fiber {
     yielder: *const Yielder<(), ()>,
 }
 
-/// An address whose lines stand for what a scheduler keeps of a thread: the end of its stack that is not reached.
+/// The address of a thread's control block in the simulated memory: its lines stand for a scheduler's data about the
+/// thread. It is the end of the thread's stack, which is never used.
 pub(crate) fn control_block(thread: usize) -> usize {
     Zone::stacks() + thread * STACK + GUARD
 }

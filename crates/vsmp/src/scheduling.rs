@@ -92,7 +92,7 @@ impl State {
         }
         match self.victim(pinned, last_cpu, priority) {
             Some(cpu) if self.current.is_some() && cpu == self.cpu => {
-                // The CPU whose thread is doing this: it goes at its next step.
+                // The victim is the calling CPU: it is preempted at its next step.
                 self.ready[usize::from(priority)].push_back(thread);
                 self.horizon = 0;
             }

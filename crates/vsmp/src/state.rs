@@ -1,8 +1,8 @@
 //! The state of a running machine: CPUs, threads, clocks, events, and what an access to memory does to them.
 //!
-//! Plain data behind `&mut`; nothing here switches threads or calls what could. The thread that runs has the machine's
-//! `clock`; the clocks of the other CPUs stand in their entries. `horizon` is how far it may go before another CPU or
-//! an event comes first; whatever makes something happen earlier pulls it down.
+//! Plain data behind `&mut`; nothing here switches threads or calls code that could. The running thread has the machine's
+//! `clock`; the clocks of the other CPUs are in their entries. `horizon` is the time until which it may run before
+//! another CPU or an event comes first; an action that makes something happen earlier lowers it.
 
 use std::any::Any;
 use std::cmp::Reverse;

@@ -239,7 +239,7 @@ impl StpPort {
         duration(self.designated_times.max_age)
     }
 
-    /// forwardDelay (17.20.6): what a port waits in each state, if nobody agrees.
+    /// forwardDelay (17.20.6): the time in each state of a port without an agreement.
     pub(super) fn forward_delay(&self) -> Duration {
         if self.send_rstp { self.hello_time() } else { self.fwd_delay() }
     }

@@ -8,7 +8,7 @@ use super::information::SECOND;
 use super::port::{InfoIs, Role, StpPort};
 
 impl Stp {
-    /// Selects all roles anew, if a port asks for it.
+    /// Selects all roles again, if a port has `reselect` set.
     pub(super) fn select(&mut self, _now: Time) -> bool {
         if !self.ports().any(|port| port.reselect) {
             return false;

@@ -1,6 +1,6 @@
-//! Port Role Transitions (17.29) and Port State Transition (17.30): how a port takes up the role that was selected for
-//! it without closing a loop. A port may forward once nobody else can be connecting what it connects: since time has
-//! passed, or since the bridge at the other end has agreed, for which that one first blocks its own ports (*sync*).
+//! Port Role Transitions (17.29) and Port State Transition (17.30): how a port takes the role that was selected for it
+//! without closing a loop. A port may forward once no other bridge can forward between the same two parts of the network:
+//! after a delay, or after the bridge at the other end has agreed, which first blocks its own ports (*sync*).
 
 use observe::Time;
 
@@ -8,7 +8,7 @@ use super::port::{Role, StpPort};
 use super::{Effect, Stp};
 use crate::PortState;
 
-/// What the machine of one port asks of the bridge's other ports.
+/// Conditions over the bridge's other ports, for the machine of one port.
 #[derive(Clone, Copy)]
 struct Others {
     /// allSynced (17.20.3), for a Root or Alternate Port.

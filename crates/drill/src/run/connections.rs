@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Converts a live sequence number of the stack to the script's: relative to the SYN, whose number the script
+    /// Converts a live sequence number of the stack to the script's: relative to the SYN's, which the script
     /// chooses.
     pub(super) fn to_script(&self, seq: u32, syn: bool) -> u32 {
         seq.wrapping_sub(self.live_isn.unwrap_or(0)).wrapping_add(if syn { self.isn } else { 0 })

@@ -20,7 +20,7 @@ pub struct NeighbourEffects {
     /// Whole frames to send through the table's interface, in this order: answers or solicitations, then packets that
     /// waited for their neighbour.
     pub frames: SmallVec<[PktBuf; 4]>,
-    /// Packets whose neighbour did not answer, beginning at their network header; counted as dropped already. Their
+    /// Packets to neighbours that did not answer, beginning at their network header; counted as dropped already. Their
     /// senders may be sent an error (address unreachable).
     pub unreachable: SmallVec<[PktBuf; 4]>,
     /// Neighbours that did not answer.

@@ -95,7 +95,7 @@ impl<T: Copy> Declaration<T> {
     }
 }
 
-/// A declaration, whatever its constructor takes. An *option* is the number in the name where the architecture has
+/// A declaration, for any type of its option. An *option* is the number in the name where the architecture has
 /// [`NumericOption`], and otherwise an index into its variants.
 pub(super) trait Declared: Sync {
     fn name(&self) -> &'static str;

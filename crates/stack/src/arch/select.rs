@@ -80,7 +80,7 @@ architectures! {
 const DEFAULT: Family = Family::connp_l;
 
 /// A process architecture with its options. It is read from a name and printed as one; code that treats architectures
-/// differently asks for [`Architecture::properties`].
+/// differently reads [`Architecture::properties`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Architecture {
     family: Family,

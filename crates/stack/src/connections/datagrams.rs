@@ -133,8 +133,8 @@ fn send<P: Platform>(
     sent
 }
 
-/// A pending error may have been reported: a socket that it alone made readable is so no more. While the socket is held:
-/// what comes later raises both again.
+/// A pending error may have been reported: a socket that was readable only because of it is not readable any more. The
+/// caller holds the socket, so a later error or datagram raises readiness again.
 fn error_reported<P: Platform>(pcb: &udp::UdpPcb, socket: &UdpShared<P>, writers: sync::Writers) {
     let now = pcb.readiness();
     if now.contains(udp::UdpReadiness::ERROR) {

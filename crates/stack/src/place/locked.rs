@@ -239,7 +239,7 @@ impl<P: Platform> Locked<P> {
         result
     }
 
-    /// Enters what the queue of a datagram socket has grown by, whose lock is held.
+    /// Charges the growth of a datagram socket's queue; the caller holds the socket's lock.
     fn charge_datagrams(&self, datagrams: &mut StoredUdpPcb) {
         let control = self.shared.control();
         control.account().take_datagrams(control.account().here(), datagrams.growth(), control.tcp());

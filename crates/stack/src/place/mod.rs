@@ -203,7 +203,7 @@ pub trait Place: Sized {
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Result<Opened<Self>, crate::call::OpenRefused>;
 
-    /// Exclusive use of the datagram socket of this name, whose home is here. `None`: it is not bound.
+    /// Exclusive use of the datagram socket of this name, which has its home here. `None`: it is not bound.
     fn with_socket<R>(&mut self, name: UdpName, f: impl FnOnce(HeldSocket<'_, Self::Platform>) -> R) -> Option<R>;
 
     /// The same for the socket that matches a datagram of this tuple best.

@@ -1,5 +1,5 @@
-//! The Fast Open requests of a listener whose handshakes are not complete: PendingFastOpenRequests of RFC 7413 section
-//! 5.1, which bounds what an attacker with one good cookie can make a server do.
+//! The Fast Open requests of a listener with handshakes that are not complete: PendingFastOpenRequests of RFC 7413 section
+//! 5.1, which bounds the work that an attacker with one valid cookie can cause.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -75,7 +75,7 @@ pub enum SynResponse {
     /// A SYN-ACK that acknowledges the SYN's payload: the connection is open at once. It counts as a handshake in
     /// progress and as a pending Fast Open request.
     Early {
-        /// A new cookie for the client, whose own was made with the backup key.
+        /// A new cookie for the client, if its cookie was made with the backup key.
         cookie: Option<FastOpen>,
     },
 }

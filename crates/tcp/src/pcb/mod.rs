@@ -159,9 +159,8 @@ impl PcbMut<'_> {
         }
     }
 
-    /// Our SYN is acknowledged. Of many connections that are opened together each would be woken a second later, with
-    /// the others, and find that its SYN's timer has stopped: what is waited for now is asked for anew, and takes the
-    /// place of what was asked for.
+    /// Our SYN is acknowledged. The deadline is requested again, and replaces the one for the SYN's timer: otherwise many
+    /// connections that are opened together would be woken together a second later, and find nothing due.
     pub(crate) fn opened(&mut self, out: &mut Outbox<'_>) {
         (self.receive_window.armed, self.send_window.armed) = (Time::MAX, Time::MAX);
         self.header_in.arm(out);

@@ -7,8 +7,8 @@
 //!
 //! Without it, objects have addresses from the system and count as private: a machine then charges no cache misses.
 //!
-//! What may never happen: a block given to the wrong allocator (its address says whose it is), or an allocation here
-//! while the lock is held (the lock's holder calls nothing).
+//! What may never happen: a block that is returned to the wrong allocator (its address determines the right one), or an
+//! allocation here while the lock is held (the holder of the lock calls nothing).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::{Cell, UnsafeCell};

@@ -2,7 +2,7 @@
 //! place or shared in several (MSI).
 //!
 //! The state of a line is a few words at its number: the CPU that has it modified, and a bit for each CPU that has it
-//! at all. What an access costs follows from that alone.
+//! at all. The cost of an access depends on nothing else.
 
 use super::cache::Cache;
 use super::{LINE, Zone};

@@ -138,7 +138,7 @@ fn paws(rw: &ReceiveWindow, segment: &Segment, config: &Config, now: Time) -> Re
     Ok(())
 }
 
-/// Whether a segment is too old whose timestamp is `age` ticks (a negative number) from TS.Recent. One tick does not
+/// Whether a segment with a timestamp `age` ticks (a negative number) from TS.Recent is too old. One tick does not
 /// prove a wrapped sequence number, which takes 2^31 bytes; but a retransmission that fills a hole sometimes overtakes
 /// data sent just before it, and by RFC 7323 (section 5.3) that would be dropped. Linux accepts it as well.
 #[cold]
