@@ -102,7 +102,7 @@ impl fmt::Display for BuildError {
             BuildError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             BuildError::NullLock(arch) => write!(
                 f,
-                "the null lock excludes no thread, and {arch} shares its locks between threads: choose another lock kind"
+                "the null lock does not exclude other threads, and {arch} shares its locks between threads: choose another kind of lock"
             ),
             BuildError::Knob(error) => error.fmt(f),
             BuildError::KnobFile(error) => error.fmt(f),

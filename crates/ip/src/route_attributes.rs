@@ -358,13 +358,13 @@ mod tests {
             ("", "begins with its network"),
             ("default", "default via ADDRESS"),
             ("10.0.0.0/33", "from 0 to 32"),
-            ("10.0.0.0/8 via fe80::1", "other family"),
-            ("10.0.0.0/8 mtu", "wants a value"),
-            ("10.0.0.0/8 mtu lock", "wants a value"),
+            ("10.0.0.0/8 via fe80::1", "other address family"),
+            ("10.0.0.0/8 mtu", "needs a value"),
+            ("10.0.0.0/8 mtu lock", "needs a value"),
             ("10.0.0.0/8 mtu 67", "from 68 to 65535"),
             ("fd00::/8 mtu 87", "88"),
             ("10.0.0.0/8 rtt 5ms", "initcwnd or initrwnd"),
-            ("10.0.0.x", "no IP address"),
+            ("10.0.0.x", "not an IP address"),
         ] {
             let error = text.parse::<Route>().expect_err(text).to_string();
             assert!(error.contains(said), "{text}: {error}");

@@ -91,8 +91,8 @@ pub struct FastOpenKeys {
 impl core::fmt::Debug for FastOpenKeys {
     /// Prints whether there are keys, never the keys.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let told = |key: Option<_>| if key.is_some() { "set" } else { "none" };
-        write!(f, "FastOpenKeys({}, {})", told(self.primary), told(self.backup))
+        let shown = |key: Option<_>| if key.is_some() { "set" } else { "none" };
+        write!(f, "FastOpenKeys({}, {})", shown(self.primary), shown(self.backup))
     }
 }
 

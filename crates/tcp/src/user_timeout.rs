@@ -50,12 +50,12 @@ pub(crate) fn announce(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Result<(), Error> {
-    let told = match time {
+    let advertised = match time {
         Some(time) => Some(UserTimeout::new(time).ok_or(Error::InvalidOption)?),
         None => None,
     };
-    parts.header_in.settings(out.config).exchange.advertised = told;
-    parts.header_in.set_exchanges(told.is_some());
+    parts.header_in.settings(out.config).exchange.advertised = advertised;
+    parts.header_in.set_exchanges(advertised.is_some());
     if parts.header_in.state.is_synchronised() {
         advertise(parts, out, now);
     }
@@ -75,12 +75,12 @@ pub(crate) fn receive(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbo
     if !parts.header_in.exchanges() || !parts.header_in.state.is_synchronised() {
         return;
     }
-    let Some(heard) = segment.rare_options().user_timeout else { return };
+    let Some(theirs) = segment.rare_options().user_timeout else { return };
     let exchange = &mut parts.header_in.settings(out.config).exchange;
-    exchange.received = Some(heard);
+    exchange.received = Some(theirs);
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
     //# If the CHANGEABLE flag is false, USER_TIMEOUT MUST NOT be changed, regardless of the received UTO option.
-    let AdvertisedTimeouts { advertised: Some(told), fixed: false, .. } = *exchange else { return };
+    let AdvertisedTimeouts { advertised: Some(ours), fixed: false, .. } = *exchange else { return };
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
     //# To protect against these effects, implementations MUST impose limits on the user timeout values they accept and use.
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3
@@ -89,7 +89,7 @@ pub(crate) fn receive(segment: &Segment, parts: &mut PcbMut<'_>, out: &mut Outbo
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3.1
     //# Therefore, the lower limit (L_LIMIT) MUST be larger than the current retransmission timeout (RTO) for the connection.
     let least = least.max(2 * parts.send_window.rtt.rto());
-    let adopted = told.duration().max(heard.duration()).max(least).min(longest);
+    let adopted = ours.duration().max(theirs.duration()).max(least).min(longest);
     adopt(milliseconds(adopted), parts.header_in, parts.send_window, out.config);
     // The idle time of keep-alive is longer now, and waiting data may have less time.
     let heard_at = now - parts.header_in.silence(now);

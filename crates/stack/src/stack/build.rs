@@ -93,7 +93,7 @@ impl fmt::Display for StackError {
             StackError::Address(address, error) => write!(f, "address {address} cannot be used: {error}"),
             StackError::NullLock(arch) => write!(
                 f,
-                "the null lock excludes no thread, and {arch} shares its locks between threads: choose another lock kind"
+                "the null lock does not exclude other threads, and {arch} shares its locks between threads: choose another kind of lock"
             ),
         }
     }

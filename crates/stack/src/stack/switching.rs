@@ -50,7 +50,7 @@ impl fmt::Display for SwitchRefused {
             SwitchRefused::NullLock(arch) => {
                 write!(
                     f,
-                    "the null lock excludes no thread, and {arch} shares its locks: build the stack with another lock kind"
+                    "the null lock does not exclude other threads, and {arch} shares its locks: build the stack with another kind of lock"
                 )
             }
             SwitchRefused::NotAtRest => {

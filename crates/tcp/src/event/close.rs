@@ -116,8 +116,8 @@ fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         State::SynReceived | State::Established | State::CloseWait => {
             parts.send_window.fin_queued = true;
             continue_close(parts, out, now);
-            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
-            if let Some((nxt, edge)) = told {
+            let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+            if let Some((nxt, edge)) = advertised {
                 parts.receive_window.acked(nxt, edge);
             }
         }

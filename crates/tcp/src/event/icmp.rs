@@ -211,8 +211,8 @@ fn repair(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
     sw.mode = RecoveryMode::Loss;
     sw.rtt.cancel();
-    let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
-    if let Some((nxt, edge)) = told {
+    let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+    if let Some((nxt, edge)) = advertised {
         parts.receive_window.acked(nxt, edge);
     }
 }

@@ -202,14 +202,14 @@ fn kept(bytes: usize) -> u16 {
 }
 
 fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outbox<'_>, now: Time) {
-    let told = pcb.transmit(out, |sw, rq, ho, out| {
+    let advertised = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(snapshot);
         // Between the two hold-sets another thread may have taken the peer's FIN and acknowledged it. A later
         // acknowledgement is not needed, and the peer, if it is gone by then, answers it with a reset.
         let ack = if sw.state.accepts_data() { Ack::Now } else { Ack::None };
         output::transmit(sw, rq, ho, out, now, ack)
     });
-    if told.is_some() {
+    if advertised.is_some() {
         out.count(observe::Counter::WindowUpdatesOut, 1);
     }
 }

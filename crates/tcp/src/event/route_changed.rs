@@ -60,8 +60,8 @@ impl RouteChanged {
 
 /// Sends data that was waiting for this.
 fn send(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
-    if let Some((nxt, edge)) = told {
+    let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+    if let Some((nxt, edge)) = advertised {
         parts.receive_window.acked(nxt, edge);
     }
 }

@@ -86,7 +86,7 @@ fn send<A: PcbAccess>(
     now: Time,
 ) -> Result<usize, Error> {
     let mut accepted = 0;
-    let told = pcb.transmit(out, |sw, rq, ho, out| {
+    let advertised = pcb.transmit(out, |sw, rq, ho, out| {
         may_send(sw)?;
         sw.hold.set_push(push);
         if let [chunk] = &chunks[..]
@@ -97,18 +97,18 @@ fn send<A: PcbAccess>(
         {
             accepted = len;
             enqueue(rq, chunk, out, now);
-            let told = lane::transmit(sw, rq, ho, out, now, Ack::None);
+            let advertised = lane::transmit(sw, rq, ho, out, now, Ack::None);
             sw.hold.set_push(push.after_call());
-            return Ok(told);
+            return Ok(advertised);
         }
-        let told;
-        (accepted, told) = append(sw, rq, ho, (&mut *chunks, push), out, now);
-        Ok(told)
+        let advertised;
+        (accepted, advertised) = append(sw, rq, ho, (&mut *chunks, push), out, now);
+        Ok(advertised)
     });
-    if let Ok(Some(told)) = told {
-        pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now));
+    if let Ok(Some(advertised)) = advertised {
+        pcb.receive_side(|rw, _| rw.data_sent(advertised, out.config, now));
     }
-    match told {
+    match advertised {
         Ok(_) => Ok(accepted),
         Err(Error::NotConnected) => Err(pcb.header_in(|header_in| header_in.error).unwrap_or(Error::NotConnected)),
         Err(error) => Err(error),
@@ -179,7 +179,7 @@ fn append(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> (usize, Advertised) {
-    let mut told = None;
+    let mut advertised = None;
     let (mut accepted, mut seen) = (0, 0);
     for mut chunk in core::mem::take(chunks) {
         let mut portion = if chunks.is_empty() { room(sw, rq, chunk.len(), out) } else { 0 };
@@ -195,7 +195,7 @@ fn append(
                 seen = accepted;
             }
             sw.hold.set_push(if much { Push::Asked } else { Push::Held });
-            told = output::transmit(sw, rq, ho, out, now, Ack::None).or(told);
+            advertised = output::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
             portion = room(sw, rq, chunk.len(), out);
         }
         if chunk.len() > portion {
@@ -211,9 +211,9 @@ fn append(
         push = Push::Asked;
     }
     sw.hold.set_push(push);
-    let told = output::transmit(sw, rq, ho, out, now, Ack::None).or(told);
+    let advertised = output::transmit(sw, rq, ho, out, now, Ack::None).or(advertised);
     sw.hold.set_push(push.after_call());
-    (accepted, told)
+    (accepted, advertised)
 }
 
 /// Bytes to take now of `len`, or more. A buffer that is too small for the beginning of a connection grows first.

@@ -234,8 +234,8 @@ fn in_range(bytes: u32) -> Result<u32, Error> {
 /// Sends data that a cork or Nagle's rule held back.
 fn release_held(parts: &mut PcbMut<'_>, may_go: bool, out: &mut Outbox<'_>, now: Time) {
     if may_go {
-        let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
-        if let Some((nxt, edge)) = told {
+        let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+        if let Some((nxt, edge)) = advertised {
             parts.receive_window.acked(nxt, edge);
         }
     }

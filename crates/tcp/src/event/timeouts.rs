@@ -110,8 +110,8 @@ fn pace(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &*parts.send_window;
     match sw.shaping.as_ref().and_then(|shaping| shaping.due(sw.data_segments_out)) {
         Some(due) if now >= due => {
-            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
-            if let Some((nxt, edge)) = told {
+            let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+            if let Some((nxt, edge)) = advertised {
                 parts.receive_window.acked(nxt, edge);
             }
         }

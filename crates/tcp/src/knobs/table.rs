@@ -85,8 +85,8 @@ fn read_key(text: &str) -> Option<[u8; 16]> {
 
 fn fast_open_keys(config: &Config) -> String {
     let keys = [config.fast_open_keys.primary, config.fast_open_keys.backup];
-    let told: Vec<String> = keys.iter().flatten().map(key_text).collect();
-    if told.is_empty() { key_text(&[0; 16]) } else { told.join(",") }
+    let texts: Vec<String> = keys.iter().flatten().map(key_text).collect();
+    if texts.is_empty() { key_text(&[0; 16]) } else { texts.join(",") }
 }
 
 fn set_fast_open_keys(config: &mut Config, text: &str) -> bool {
@@ -412,7 +412,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_probe_threshold",
-        "sizes closer than this are not told apart by the search for the path's MTU, bytes",
+        "sizes closer than this are not distinguished by the search for the path's MTU, bytes",
         (0, 65_535),
         |c| c.mtu_probe_threshold.into(),
         |c, v| c.mtu_probe_threshold = v as u16,

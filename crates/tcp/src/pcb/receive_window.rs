@@ -151,7 +151,7 @@ pub struct ReceiveWindow {
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
     /// Which segments have advertised our window.
-    told: WindowAdvertised,
+    advertised: WindowAdvertised,
     /// The sequence number after the urgent byte, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
     /// Data bytes in `queue`.
@@ -237,7 +237,7 @@ impl ReceiveWindow {
             reading: ReadMode::AtLowWater,
             grows: options.receive_buffer.is_none(),
             urgent_valid: false,
-            told: WindowAdvertised::Syn,
+            advertised: WindowAdvertised::Syn,
             urgent: SeqNumber(0),
             queued: 0,
             kept: 0,
@@ -291,7 +291,7 @@ impl ReceiveWindow {
     /// RCV.NXT + RCV.WND as last advertised: the field is unscaled in a SYN, and rounded up to a unit later.
     #[inline]
     pub(crate) fn advertised_right_edge(&self) -> SeqNumber {
-        let unit = if matches!(self.told, WindowAdvertised::Syn | WindowAdvertised::SynWithData) {
+        let unit = if matches!(self.advertised, WindowAdvertised::Syn | WindowAdvertised::SynWithData) {
             1
         } else {
             1 << self.shift
@@ -446,12 +446,12 @@ impl ReceiveWindow {
     /// at a time, which RFC 7323 section 2.4 allows.
     #[inline]
     fn keep_edge(&mut self) {
-        let told = self.advertised_right_edge();
-        if told.gt(self.edge) {
+        let advertised = self.advertised_right_edge();
+        if advertised.gt(self.edge) {
             let unread = if self.discards() { 0 } else { self.unread() };
-            let taken = unread + (told - self.nxt).max(0) as u32;
+            let taken = unread + (advertised - self.nxt).max(0) as u32;
             if taken <= self.limit + (self.limit / 4).max(1 << self.shift) {
-                self.edge = told;
+                self.edge = advertised;
             }
         }
     }
@@ -471,7 +471,7 @@ impl ReceiveWindow {
         let gain = self.edge - self.advertised_right_edge();
         // While much of the advertised window is left, an update would be a needless segment. The window of a SYN is
         // limited by its field; the first acknowledgement of data advertises the rest of the buffer.
-        let much = if matches!(self.told, WindowAdvertised::Syn | WindowAdvertised::NoData) {
+        let much = if matches!(self.advertised, WindowAdvertised::Syn | WindowAdvertised::NoData) {
             (self.limit / 2).min(u32::from(u16::MAX) / 2)
         } else {
             self.limit / 2
@@ -514,7 +514,7 @@ impl ReceiveWindow {
     #[inline]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
-            if self.told != WindowAdvertised::Data {
+            if self.advertised != WindowAdvertised::Data {
                 self.first_advertised(nxt);
             }
             self.last_ack_sent = nxt;
@@ -531,15 +531,15 @@ impl ReceiveWindow {
     /// One of the first segments without SYN was sent.
     #[cold]
     fn first_advertised(&mut self, nxt: SeqNumber) {
-        let data = nxt != self.last_ack_sent || self.told == WindowAdvertised::SynWithData;
-        self.told = if data { WindowAdvertised::Data } else { WindowAdvertised::NoData };
+        let data = nxt != self.last_ack_sent || self.advertised == WindowAdvertised::SynWithData;
+        self.advertised = if data { WindowAdvertised::Data } else { WindowAdvertised::NoData };
     }
 
     /// As [`ReceiveWindow::acked`], for a SYN-ACK.
     pub(crate) fn acked_by_syn(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         let data = nxt != self.last_ack_sent;
         self.acked(nxt, edge);
-        self.told = if data { WindowAdvertised::SynWithData } else { WindowAdvertised::Syn };
+        self.advertised = if data { WindowAdvertised::SynWithData } else { WindowAdvertised::Syn };
     }
 
     /// Decides how urgent the acknowledgement of newly arrived in-order data is, and records the decision.

@@ -233,8 +233,9 @@ fn observe(sw: &mut SendWindow, header: &Header, seen: &AckFacts, out: &mut Outb
     // An echo older than the retransmission is that of the original (the clock of timestamps ticks in ms). As long as
     // SND.UNA stays, so does the echo, and it proves nothing (RFC 7323 section 4.3): then the least round trip is used,
     // or no retransmission behind one that was lost again would ever count.
-    let told = echo_age.filter(|_| seen.advance > 0);
-    let again = delivery.again.filter(|sent| told.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
+    let proven = echo_age.filter(|_| seen.advance > 0);
+    let again =
+        delivery.again.filter(|sent| proven.is_none_or(|age| age <= since(clock, sent.at).saturating_add(1_000)));
     if let Some(sent) = again {
         loss.rack.delivered(sent, true, clock, min_rtt);
     }

@@ -62,13 +62,13 @@ pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
     });
     // With a FIN behind it, one acknowledgement covers both.
     let ack = if taken.fin { Ack::None } else { taken.ack };
-    let told = pcb.transmit(out, |sw, rq, ho, out| {
+    let advertised = pcb.transmit(out, |sw, rq, ho, out| {
         ho.merge(taken.snapshot);
         lane::transmit(sw, rq, ho, out, now, ack)
     });
     if taken.ack == Ack::Delayed {
-        match told {
-            Some(told) => pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now)),
+        match advertised {
+            Some(advertised) => pcb.receive_side(|rw, _| rw.data_sent(advertised, out.config, now)),
             None => out.count(Counter::AcksDelayed, 1),
         }
     }
@@ -85,13 +85,13 @@ pub(crate) fn take_data<A: PcbAccess>(segment: Segment, pcb: &mut A, out: &mut O
 /// on the timestamp `echo`.
 #[inline]
 pub(crate) fn transmit<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, echo: Option<u32>, now: Time) {
-    let told = pcb.transmit(out, |sw, rq, ho, out| {
+    let advertised = pcb.transmit(out, |sw, rq, ho, out| {
         if let Some(value) = echo {
             ho.echo(value);
         }
         lane::transmit(sw, rq, ho, out, now, Ack::None)
     });
-    if let Some(told) = told {
-        pcb.receive_side(|rw, _| rw.data_sent(told, out.config, now));
+    if let Some(advertised) = advertised {
+        pcb.receive_side(|rw, _| rw.data_sent(advertised, out.config, now));
     }
 }

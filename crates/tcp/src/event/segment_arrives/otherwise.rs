@@ -158,8 +158,8 @@ fn after_acknowledgement(
         ack = ack.max(taken.0);
         dropped = taken.1;
     }
-    let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
-    note_advertised(&mut parts, told);
+    let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
+    note_advertised(&mut parts, advertised);
     match dropped {
         Some(reason) => Disposition::Dropped(out.dropped(reason)),
         None => Disposition::Done,
@@ -243,15 +243,15 @@ pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
     pcb.whole(out, |mut parts, out| {
         let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, out, now) } else { Ack::None };
         if ack >= Ack::Now {
-            let told = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
-            note_advertised(&mut parts, told);
+            let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
+            note_advertised(&mut parts, advertised);
         }
     });
 }
 
 /// A segment was sent that carried the newest acknowledgement and window.
-pub(super) fn note_advertised(parts: &mut PcbMut<'_>, told: Advertised) {
-    if let Some((nxt, edge)) = told {
+pub(super) fn note_advertised(parts: &mut PcbMut<'_>, advertised: Advertised) {
+    if let Some((nxt, edge)) = advertised {
         parts.receive_window.acked(nxt, edge);
     }
 }

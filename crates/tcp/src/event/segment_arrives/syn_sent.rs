@@ -102,9 +102,9 @@ fn connected(arrival: &mut Option<Segment>, mut parts: PcbMut<'_>, out: &mut Out
     //= https://www.rfc-editor.org/rfc/rfc5482#section-3
     //# In addition to exchanging UTO options in the SYN segments, a connection that has enabled UTO options SHOULD include
     //# a UTO option in the first packet that does not have the SYN flag set.
-    let told = user_timeout::advertise(&mut parts, out, now);
+    let advertised = user_timeout::advertise(&mut parts, out, now);
     let ack = match () {
-        () if accurate || told => Ack::None,
+        () if accurate || advertised => Ack::None,
         () if fast_open::user_waits(&parts) => Ack::Delayed,
         () => Ack::Now,
     };
