@@ -145,11 +145,11 @@ impl Device for Port<'_> {
 
     fn receive(&mut self, _now: Moment) -> Option<(Receive<'_>, Transmit<'_>)> {
         let possible = self.receive.count > 0 && self.transmit.count < RING;
-        possible.then(|| (Receive(self.receive), Transmit(self.transmit)))
+        possible.then_some((Receive(self.receive), Transmit(self.transmit)))
     }
 
     fn transmit(&mut self, _now: Moment) -> Option<Transmit<'_>> {
-        (self.transmit.count < RING).then(|| Transmit(self.transmit))
+        (self.transmit.count < RING).then_some(Transmit(self.transmit))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
