@@ -37,7 +37,8 @@ impl Misses {
         let line = |key: &str| profile.lines().find_map(|line| line.strip_prefix(key));
         let (events, totals) = (line("events:").unwrap_or(""), line("totals:").unwrap_or(""));
         let of = |names: [&str; 3]| -> Result<u64, String> {
-            let places = events.split_whitespace().zip(totals.split_whitespace());
+            // Callgrind omits zeros at the end.
+            let places = events.split_whitespace().zip(totals.split_whitespace().chain(std::iter::repeat("0")));
             let found: Vec<&str> = places.filter(|(event, _)| names.contains(event)).map(|(_, total)| total).collect();
             let sum: Option<u64> = found.iter().map(|total| total.parse::<u64>().ok()).sum();
             let sum = sum.filter(|_| !found.is_empty()).ok_or_else(|| format!("no {} in {events:?}", names[0]))?;
