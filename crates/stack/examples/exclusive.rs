@@ -96,7 +96,7 @@ fn main() {
             Architecture::reference(),
             &shared,
             ThreadConfig { cpus: 1, own_threads: false },
-            Contents::empty(),
+            Box::new(Contents::empty()),
         );
         arch.tick(shared.clock().now());
         Way::Trait(arch)

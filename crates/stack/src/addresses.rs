@@ -28,7 +28,7 @@ use crate::tx::Egress;
 const MOST_EVENTS: usize = 256;
 
 /// How an interface obtains its addresses. The default: those given, unchecked.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addressing {
     /// Addresses are used once no other host on the link has answered for them (RFC 5227, RFC 4862 section 5.4):
     /// seconds after the start.
@@ -79,7 +79,8 @@ pub struct Addresses<P: Platform> {
 }
 
 struct Machine<P: Platform> {
-    autoconf: Lock<Autoconf, P>,
+    /// Apart: it is large, and used on no data path.
+    autoconf: Lock<Box<Autoconf>, P>,
     /// Version of the view that was published last. Written inside the publication, which excludes others.
     versioned: P::AtomicU64,
     redirects_v4: bool,
@@ -87,8 +88,8 @@ struct Machine<P: Platform> {
 
 impl<P: Platform> Addresses<P> {
     /// The machines of all interfaces, not started.
-    pub(crate) fn new(interfaces: Vec<(Addressing, Autoconf)>, deadline: Arc<InternetDeadline<P>>) -> Self {
-        let machine = |(addressing, autoconf): (Addressing, Autoconf)| Machine {
+    pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, deadline: Arc<InternetDeadline<P>>) -> Self {
+        let machine = |(addressing, autoconf): (Addressing, Box<Autoconf>)| Machine {
             autoconf: Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
             versioned: P::AtomicU64::new(0),
             redirects_v4: addressing.redirects_v4,

@@ -27,7 +27,7 @@ pub struct Internet<P: Platform> {
 
 impl<P: Platform> Internet<P> {
     /// For these interfaces, with addresses that are not tested yet.
-    pub(crate) fn new(interfaces: Vec<(Addressing, Autoconf)>, deadline: Arc<InternetDeadline<P>>) -> Self {
+    pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, deadline: Arc<InternetDeadline<P>>) -> Self {
         Internet {
             addresses: Addresses::new(interfaces, deadline.clone()),
             fragments: Lock::new(LockKind::Blocking, LockClass::Neighbours, ReassemblyTable::new()),

@@ -38,6 +38,14 @@ use crate::routes::Routes;
 use crate::secrets::Secrets;
 use crate::tx::{Egress, EgressLimits};
 
+/// Makes a large value in the heap. While it is made, its place on the thread's stack is in this frame alone, and not in
+/// those of the functions that put large values together: a stack can be built by a thread whose own stack has 32 KiB
+/// (`heddle/tests/small_stack.rs`).
+#[inline(never)]
+pub(crate) fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
+    Box::new(make())
+}
+
 const UNSPECIFIED: wire::FourTuple = wire::FourTuple {
     local_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     remote_addr: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -101,19 +109,35 @@ impl<P: Platform> Shared<P> {
         settings: Settings<P>,
         (interfaces, ports): (Vec<StackInterface<P>>, Ports<P>),
         routes: RouteTable,
-        addresses: Vec<(Addressing, Autoconf)>,
+        addresses: Vec<(Addressing, Box<Autoconf>)>,
     ) -> Arc<Self> {
         let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, alarms, resets_per_second, contain } =
             settings;
         let limits = EgressLimits { workers, resets_per_second, seed: secrets.table_hash(&UNSPECIFIED) };
-        let links = Links::new(BatchClock::new(clock), (interfaces, ports), (drivers, alarms));
         let deadline = Arc::new(InternetDeadline::default());
+        let control = boxed(|| Control::new(tcp));
+        let internet = boxed(|| Internet::new(addresses, deadline.clone()));
+        let egress = boxed(|| {
+            let links = Links::new(BatchClock::new(clock), (interfaces, ports), (drivers, alarms));
+            Egress::new(links, routes, rss, limits, deadline)
+        });
+        Self::assemble((secrets, lock_kind, contain), control, egress, internet)
+    }
+
+    /// Puts the large owners together. In a frame of its own, below which nothing is built: see [`boxed`].
+    #[inline(never)]
+    fn assemble(
+        (secrets, lock_kind, contain): (Secrets, LockKind, bool),
+        control: Box<Control<P>>,
+        egress: Box<Egress<P>>,
+        internet: Box<Internet<P>>,
+    ) -> Arc<Self> {
         Arc::new(Shared {
             secrets,
             lock_kind,
-            control: Control::new(tcp),
-            egress: Egress::new(links, routes, rss, limits, deadline.clone()),
-            internet: Internet::new(addresses, deadline),
+            control: *control,
+            egress: *egress,
+            internet: *internet,
             pings: Pings::default(),
             destinations: SharedDestinations::default(),
             failures: Failures::new(contain),

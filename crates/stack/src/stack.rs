@@ -138,7 +138,7 @@ impl<P: Platform> Stack<P> {
     /// Statistics of the stack: live connections, and the counters of cells and common work together. Exact at rest.
     pub fn stats(&self) -> StackStats {
         let mut stats = self.active().stats();
-        stats.counters = stats.counters.clone() + self.core.shared.counters.snapshot();
+        stats.counters += &self.core.shared.counters.snapshot();
         stats.time_wait = self.core.shared.control().account().sum(Resource::TimeWaits) as usize;
         stats
     }

@@ -29,7 +29,7 @@ use crate::flow::{self, Target, UdpName};
 use crate::handoff::{CellMessage, ReplySender, ReplySlot};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
-use crate::shared::Shared;
+use crate::shared::{Shared, boxed};
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
@@ -114,6 +114,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     fn stop(&self) {}
 }
 
+/// In a frame of its own, below which nothing is built: see [`boxed`].
+#[inline(never)]
+fn append<E>(cells: &mut Vec<CachePadded<E>>, cell: Box<E>) {
+    cells.push(CachePadded::new(*cell));
+}
+
 /// An architecture with cells.
 pub struct Cells<P: Platform, E: Exclusion<P>> {
     inner: Arc<CellsInner<P, E>>,
@@ -129,7 +135,7 @@ struct CellsInner<P: Platform, E> {
 
 impl<P: Platform, E: Exclusion<P>> CellsInner<P, E> {
     /// Gives each cell its share; no other thread has access to the cells yet.
-    fn install(&self, contents: Contents<P>) {
+    fn install(&self, contents: Box<Contents<P>>) {
         if contents.is_empty() {
             return;
         }
@@ -148,15 +154,18 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         shared: &Arc<Shared<P>>,
         count: usize,
         own_threads: bool,
-        contents: Contents<P>,
+        contents: Box<Contents<P>>,
         make: impl Fn() -> E,
     ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
         shared.links().alarms().timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
         let hub = Hub { shared: shared.clone(), own_threads };
         let mut cells = Vec::with_capacity(count.max(1));
-        // A cell is some kilobytes, so it is constructed in place if the compiler can do so.
-        cells.resize_with(count.max(1), || CachePadded::new(make()));
+        for _ in 0..count.max(1) {
+            // A cell is some kilobytes.
+            let cell = boxed(&make);
+            append(&mut cells, cell);
+        }
         let inner = Arc::new(CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() });
         inner.install(contents);
         let spawn = |index: usize| {

@@ -61,7 +61,7 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     groups: usize,
     _: ThreadConfig,
-    contents: Contents<P>,
+    contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, groups, false, contents, || Group {

@@ -99,7 +99,7 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     kind: QueueKind,
     ThreadConfig { cpus, own_threads }: ThreadConfig,
-    contents: Contents<P>,
+    contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || OwnerThread {

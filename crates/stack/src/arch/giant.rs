@@ -43,7 +43,7 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (): (),
     staffing: ThreadConfig,
-    contents: Contents<P>,
+    contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     connp_l::new(shared, 1, staffing, contents)
 }

@@ -106,7 +106,7 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (locks, policy): (LockPlan, TablePolicy),
     _: ThreadConfig,
-    contents: Contents<P>,
+    contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let place = Locked::new(shared, &contents.slab, locks, policy);
     shared.links().alarms().timers_are_run_elsewhere(false);

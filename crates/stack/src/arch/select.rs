@@ -55,7 +55,7 @@ macro_rules! architectures {
             arch: Architecture,
             shared: &Arc<Shared<P>>,
             staffing: ThreadConfig,
-            contents: Contents<P>,
+            contents: Box<Contents<P>>,
         ) -> Arc<dyn RunningArchitecture<P>> {
             match arch.family {
                 $(Family::$module => {

@@ -121,7 +121,7 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     mode: Mode,
     ThreadConfig { cpus, own_threads }: ThreadConfig,
-    contents: Contents<P>,
+    contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, cpus, own_threads, contents, || Squeue {

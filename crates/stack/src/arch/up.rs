@@ -63,7 +63,7 @@ pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     (): (),
     _: ThreadConfig,
-    contents: Contents<P>,
+    contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
     Arc::new(Cells::new(shared, 1, false, contents, || Up {

@@ -29,7 +29,7 @@ use crate::place::Contents;
 use crate::ports;
 use crate::rx::{Driver, RxSource};
 use crate::secrets::Secrets;
-use crate::shared::{Settings, Shared, between_threads};
+use crate::shared::{Settings, Shared, between_threads, boxed};
 
 /// The MTU of an interface without devices.
 const MTU_WITHOUT_PORT: usize = 65_535;
@@ -152,7 +152,8 @@ impl<P: Platform> Stack<P> {
             built.push(interface);
         }
         let view = loopback::view(built.len());
-        machines.push((Addressing::default(), Autoconf::fixed(view.clone(), secrets.timing_seed(built.len()))));
+        let autoconf = Box::new(Autoconf::fixed(view.clone(), secrets.timing_seed(built.len())));
+        machines.push((Addressing::default(), autoconf));
         built.push(StackInterface::new(view, vec![ports.iter().len() - 1]));
         config.tcp.memory = config.tcp.memory.or_else(|| P::memory().map(MemoryLimits::of_machine));
         let workers = config.cpus.max(1);
@@ -173,7 +174,7 @@ impl<P: Platform> Stack<P> {
         };
         let shared = Shared::new(settings, (built, ports), routes, machines);
         let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
-        let active = select::build(config.arch, &shared, staffing, Contents::empty());
+        let active = select::build(config.arch, &shared, staffing, boxed(Contents::empty));
         let running = Arc::new(ArchitectureSlot::new(Running { active, arch: config.arch, version: 0 }));
         let (switching, datagrams) = (P::AtomicBool::new(false), P::AtomicU32::new(0));
         let core = Core { shared, running, switching, staffing, ports: ports::PortNumbers::default(), datagrams, rss };
@@ -264,7 +265,7 @@ fn build_interface<P: Platform>(
     ports: &Ports<P>,
     (index, seed): (usize, u64),
     routes: &mut RouteTable,
-) -> Result<(StackInterface<P>, (Addressing, Autoconf)), StackError> {
+) -> Result<(StackInterface<P>, (Addressing, Box<Autoconf>)), StackError> {
     let InterfaceOverPorts { ports: numbers, addresses, gateways, addressing } = config;
     let (framing, mac, mtu) = link_of(ports, &numbers)?;
     let mut view = match framing {
@@ -284,9 +285,9 @@ fn build_interface<P: Platform>(
             own_default_route: gateways.iter().any(IpAddr::is_ipv6),
             seed,
         };
-        Autoconf::new(settings, view)
+        Box::new(Autoconf::new(settings, view))
     } else {
-        Autoconf::fixed(view, seed)
+        Box::new(Autoconf::fixed(view, seed))
     };
     // Addresses that are still being tested for duplicates are not assigned yet.
     let view = autoconf.view().clone();

@@ -106,7 +106,7 @@ impl<P: Platform> Stack<P> {
         let places = contents.places();
         add_up(&contents, &core.shared.counters);
         let messages = std::mem::take(&mut contents.messages);
-        let active = select::build(arch, &core.shared, core.staffing, contents);
+        let active = select::build(arch, &core.shared, core.staffing, Box::new(contents));
         let next = Running { active, arch, version: old.version + 1 };
         core.running.update(|running| {
             *running = next;
