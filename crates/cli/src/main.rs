@@ -18,6 +18,7 @@ mod privileges;
 mod relay;
 mod runtime;
 mod serve;
+mod simulate;
 mod ttcp;
 
 use std::io::Write;
@@ -26,6 +27,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
+
+/// Machines of `heddle simulate` find what lies where by its address. All others get their memory from the system.
+#[global_allocator]
+static ARENA: vsmp::Arena = vsmp::Arena::new();
 
 /// A multi-core TCP/UDP/IP stack in user space whose process architecture is chosen at run time.
 #[derive(Parser)]
@@ -59,6 +64,7 @@ enum Command {
     Relay(relay::Args),
     Knobs(knobs::Args),
     Drill(drill::Args),
+    Simulate(simulate::Args),
 }
 
 fn main() -> ExitCode {
@@ -96,6 +102,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Relay(args) => relay::run(args),
         Command::Knobs(args) => knobs::run(args),
         Command::Drill(args) => drill::run(args),
+        Command::Simulate(args) => simulate::run(&args),
     }
 }
 

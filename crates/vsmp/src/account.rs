@@ -21,8 +21,20 @@ pub struct Account {
     pub scheduler_misses: u64,
     /// Of all misses, those that another CPU's cache answered.
     pub transfers: u64,
+    /// Cache misses on lines that a preset adds for what its kernel touches beyond Heddle.
+    pub footprint_misses: u64,
     /// Steps of plain work, by [`Step`].
     pub steps: [u64; Step::ALL.len()],
+    /// Cycles of plain work, by [`Step`], without cache misses.
+    pub step_cycles: [u64; Step::ALL.len()],
+    /// Cycles that cache misses took, of every kind.
+    pub miss_cycles: u64,
+    /// Cycles that CPUs spun.
+    pub spin_cycles: u64,
+    /// Interrupts, and cycles of their handlers.
+    pub interrupts: u64,
+    /// See `interrupts`.
+    pub interrupt_cycles: u64,
     /// Cycles that system calls, wake-ups and changes of threads took.
     pub scheduler_cycles: u64,
     /// Changes of threads; of these, those by which a thread lost its CPU against its will.
@@ -40,9 +52,45 @@ pub struct Account {
 }
 
 impl Account {
+    /// What was done since an earlier reading of the same account.
+    pub fn since(&self, earlier: &Account) -> Account {
+        let less = |now: &[u64], then: &[u64]| now.iter().zip(then).map(|(now, then)| now - then).collect::<Vec<_>>();
+        let mut difference = self.clone();
+        difference.object_misses.copy_from_slice(&less(&self.object_misses, &earlier.object_misses));
+        difference.steps.copy_from_slice(&less(&self.steps, &earlier.steps));
+        difference.step_cycles.copy_from_slice(&less(&self.step_cycles, &earlier.step_cycles));
+        for (now, then) in difference.scalars().into_iter().zip(earlier.clone().scalars()) {
+            *now -= *then;
+        }
+        difference
+    }
+
+    /// Every count that is one number.
+    fn scalars(&mut self) -> [&mut u64; 17] {
+        [
+            &mut self.operations,
+            &mut self.read_modify_writes,
+            &mut self.touches,
+            &mut self.atomic_misses,
+            &mut self.scheduler_misses,
+            &mut self.transfers,
+            &mut self.footprint_misses,
+            &mut self.miss_cycles,
+            &mut self.spin_cycles,
+            &mut self.interrupts,
+            &mut self.interrupt_cycles,
+            &mut self.scheduler_cycles,
+            &mut self.switches,
+            &mut self.preemptions,
+            &mut self.wakes,
+            &mut self.turns,
+            &mut self.idle,
+        ]
+    }
+
     /// Cache misses of every kind.
     pub fn misses(&self) -> u64 {
-        self.atomic_misses + self.object_misses.iter().sum::<u64>() + self.scheduler_misses
+        self.atomic_misses + self.object_misses.iter().sum::<u64>() + self.scheduler_misses + self.footprint_misses
     }
 
     /// Notes an access in the trace.

@@ -4,7 +4,7 @@
 //! that a paper's figure comes out), *assumed*. Fitted and assumed numbers say something about the model, and nothing
 //! about a machine.
 
-use sync::{Step, ThreadClass};
+use sync::{Object, Step, ThreadClass};
 
 /// See the head of the file.
 #[derive(Clone, Debug)]
@@ -45,6 +45,32 @@ pub struct Costs {
     pub priorities: [u8; ThreadClass::ALL.len()],
     /// Sets and ways of each CPU's cache of 64-byte lines.
     pub cache: (usize, usize),
+    /// An interrupt, up to the thread that it wakes.
+    pub interrupt: u64,
+    /// Reading a line of payload, beyond its miss.
+    pub payload_line: u64,
+    /// What a kernel uses of memory beyond Heddle.
+    pub footprint: Footprint,
+}
+
+/// The cache lines that the kernel of a preset uses: in total for each object and event, so that a leaner or a fatter
+/// Heddle leaves the totals as they are. What Heddle touches of an object counts towards its total; the rest are lines
+/// of that object which nothing but the simulator knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Lines of each [`Object`] whenever it is used. Less than Heddle touches: no more.
+    pub objects: [usize; Object::ALL.len()],
+    /// Lines of a socket that the application's side of the kernel uses for each of its events: descriptor, event
+    /// filter, file.
+    pub application: usize,
+    /// Lines of a buffer that are used when its frame has been sent: buffer, page, reference counts.
+    pub completion: usize,
+    /// Lines that all CPUs write at each [`Step`]: statistics, allocators' zones, the protocols' queues.
+    pub shared: [usize; Step::ALL.len()],
+    /// Lines that a device has written, at each [`Step`]: descriptors.
+    pub descriptors: [usize; Step::ALL.len()],
+    /// Whether the CPU touches payload: not where the card computes checksums and data is not copied.
+    pub zero_copy: bool,
 }
 
 /// How many priorities there are.
@@ -77,6 +103,9 @@ impl Costs {
             slice: 220_000,
             priorities: [2; ThreadClass::ALL.len()],
             cache: (1024, 16),
+            interrupt: 1500,
+            payload_line: 8,
+            footprint: Footprint::default(),
         }
     }
 

@@ -18,8 +18,11 @@
 //! | `coroutine.rs` | the threads' stacks, and the switch |
 //! | `memory/` | addresses ([`Arena`]), directory, caches |
 //! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
+//! | `card.rs` | network cards, and the clients at the other end of their wires |
 //! | `costs.rs`, `account.rs` | what things cost; what was done |
-//! | `workload/` | what is run: two stacks on a link in memory |
+//! | `preset.rs`, `presets/` | machines of the papers, each value with its origin |
+//! | `simulation.rs` | a workload on a preset, over several seeds: means with intervals, as a page of text |
+//! | `workload/` | what is run: two stacks on a link in memory, the sender of Willmann, Rixner and Cox |
 //!
 //! # What may never happen
 //! A call that can let another thread run, while the machine's state is borrowed: the borrow is a `RefCell`'s, taken in
@@ -27,21 +30,25 @@
 //! loop that waits for another thread without coming to the seam: it never ends here.
 
 pub mod account;
+pub mod card;
 mod coroutine;
 pub mod costs;
 pub mod machine;
 pub mod memory;
 pub mod order;
 mod platform;
+pub mod preset;
 mod scheduling;
+pub mod simulation;
 mod state;
 mod word;
 pub mod workload;
 
 pub use account::Account;
-pub use costs::Costs;
+pub use costs::{Costs, Footprint};
 pub use machine::{Machine, Outcome};
 pub use memory::Arena;
 pub use order::Order;
 pub use platform::{Vsmp, lock_profile};
+pub use preset::Preset;
 pub use word::Word;

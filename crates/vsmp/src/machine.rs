@@ -10,7 +10,7 @@
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pktbuf::PlatformHeap;
 use sync::lock_order::HeldLocks;
@@ -22,10 +22,14 @@ use crate::costs::Costs;
 use crate::memory::Inside;
 use crate::order::{Candidate, Order, TimeOrdered};
 use crate::platform::Vsmp;
-use crate::state::{Event, Life, State, Wait};
+use crate::state::{Event, Life, Occurs, State, Wait};
 
 /// Most CPUs of a machine.
 pub const MOST_CPUS: usize = 256;
+
+/// What the footprint of a completion and of an application's event is kept under, beside the objects'.
+const COMPLETION: u8 = 100;
+const APPLICATION: u8 = 101;
 
 thread_local! {
     static STATE: RefCell<Option<State>> = const { RefCell::new(None) };
@@ -127,6 +131,8 @@ enum Next {
     Thread(usize, usize, Fiber),
     /// An event was dealt with.
     Again,
+    /// Something happens to a device.
+    Device(Arc<dyn Occurs>, u32),
     /// The first thread has ended.
     Over,
     /// No thread can go on, and nothing will happen.
@@ -147,6 +153,7 @@ fn run_loop() -> Result<(), String> {
                 });
             }
             Next::Again => {}
+            Next::Device(device, what) => outside(|| device.occur(what)),
             Next::Over => return Ok(()),
             Next::Deadlock(threads) => return Err(format!("deadlock: no thread can go on\n{threads}")),
         }
@@ -165,10 +172,8 @@ fn next(state: &mut State) -> Next {
     let event = state.next_event();
     if event.is_some_and(|at| least.is_none_or(|least| at <= least)) {
         state.recycle(candidates);
-        if let Some((at, event)) = state.take_event() {
-            happen(state, at, event);
-        }
-        return Next::Again;
+        let Some((at, event)) = state.take_event() else { return Next::Again };
+        return happen(state, at, event);
     }
     if candidates.is_empty() {
         return Next::Deadlock(state.describe());
@@ -187,13 +192,19 @@ fn next(state: &mut State) -> Next {
     }
 }
 
-fn happen(state: &mut State, at: u64, event: Event) {
+fn happen(state: &mut State, at: u64, event: Event) -> Next {
     state.clock = at.max(if state.order.is_by_time() { 0 } else { state.clock });
     match event {
         Event::Timeout { thread, sleep } => state.time_out(thread, sleep),
         Event::SpinEnds { cpu, spin } if state.cpus[cpu].spins == spin => state.end_spin(cpu, at),
         Event::SpinEnds { .. } => {}
+        // A device that is gone has no events.
+        Event::Device { device, what } => {
+            let device = state.devices[device].upgrade();
+            return device.map_or(Next::Again, |device| Next::Device(device, what));
+        }
     }
+    Next::Again
 }
 
 /// Takes the machine apart: how it went, and the panic of the first thread.
@@ -336,6 +347,70 @@ pub(crate) fn wake(address: usize, n: u32) {
     with(|state| state.wake_sleepers(Wait::Word(address), n));
 }
 
+/// Gives the machine a device; returns its number.
+pub(crate) fn attach(device: Weak<dyn Occurs>) -> usize {
+    with(|state| {
+        state.devices.push(device);
+        state.devices.len() - 1
+    })
+    .expect("devices are attached to a machine")
+}
+
+/// Does what is no part of the machine: uncharged, and with a heap of its own, whose locks no thread of the machine can
+/// hold.
+pub(crate) fn outside<R>(work: impl FnOnce() -> R) -> R {
+    let Some((thread, heap)) = with(|state| (state.current.take(), state.outside.clone())) else { return work() };
+    let result = heap.enter(work);
+    with(|state| state.current = thread);
+    result
+}
+
+/// Something happens to a device at a time of the machine's clock, in cycles.
+pub(crate) fn schedule(at: u64, device: usize, what: u32) {
+    with(|state| state.schedule(at.max(state.clock), Event::Device { device, what }));
+}
+
+/// Cycles since the machine was started, on the CPU that runs.
+pub(crate) fn clock() -> u64 {
+    with(|state| state.clock).unwrap_or(0)
+}
+
+/// Nanoseconds in cycles of the machine.
+pub(crate) fn cycles(nanos: u64) -> u64 {
+    with(|state| state.costs.cycles(nanos)).unwrap_or(0)
+}
+
+/// The running thread handles an interrupt.
+pub(crate) fn interrupt() {
+    running(|state, _| state.interrupt());
+}
+
+/// A device has written memory.
+pub(crate) fn written_by_device(memory: &[u8]) {
+    with(|state| state.written_by_device(memory.as_ptr().addr(), memory.len()));
+}
+
+/// The frame in this memory has been sent, and the running thread takes it back.
+pub(crate) fn completed(memory: &[u8]) {
+    with(|state| state.use_footprint(COMPLETION, memory.as_ptr().addr(), state.costs.footprint.completion));
+}
+
+/// The kernel's part of an application's event on the object at this address.
+pub(crate) fn application_event(address: usize) {
+    with(|state| state.use_footprint(APPLICATION, address, state.costs.footprint.application));
+}
+
+/// What was done so far.
+pub(crate) fn account() -> Account {
+    with(|state| {
+        let mut account = state.account.clone();
+        let idle = |cpu: &crate::state::Cpu| cpu.idle_since.map_or(0, |since| state.clock.saturating_sub(since));
+        account.idle += state.cpus.iter().map(idle).sum::<u64>();
+        account
+    })
+    .unwrap_or_default()
+}
+
 /// Waits for the end of a thread.
 pub(crate) fn join(other: usize) -> std::thread::Result<()> {
     let over = || with(|state| state.threads[other].life == Life::Over).unwrap_or(true);
@@ -380,6 +455,25 @@ pub(crate) fn lend(to: usize) {
 
 pub(crate) fn repay() {
     running(|state, thread| state.repay_priority(thread));
+}
+
+/// Whether the machine has one CPU.
+pub(crate) fn has_one_cpu() -> bool {
+    with(|state| state.cpus.len() == 1).unwrap_or(false)
+}
+
+/// The running thread keeps its CPU until it has called [`unmask`] as often. Waits for a thread that sleeps between the
+/// two.
+pub(crate) fn mask() {
+    point();
+    while !running(|state, thread| Some(state.mask(thread))).unwrap_or(true) {
+        wait();
+    }
+}
+
+/// See [`mask`].
+pub(crate) fn unmask() {
+    running(|state, _| state.unmask());
 }
 
 /// The locks that the running thread holds.

@@ -78,6 +78,15 @@ impl Platform for Vsmp {
     fn repay() {
         machine::repay();
     }
+    fn null_lock_excludes() -> bool {
+        machine::has_one_cpu()
+    }
+    fn mask() {
+        machine::mask();
+    }
+    fn unmask() {
+        machine::unmask();
+    }
     fn work(step: Step, n: usize) {
         machine::work(step, n);
     }

@@ -69,6 +69,38 @@ impl State {
         }
     }
 
+    /// The running thread keeps its CPU. False: another one does, and sleeps; this one sleeps until that has ended.
+    pub(crate) fn mask(&mut self, thread: usize) -> bool {
+        match &mut self.masked {
+            Some((holder, depth)) if *holder == thread => *depth += 1,
+            Some(_) => {
+                self.fall_asleep(thread, Wait::Unmasked, None);
+                return false;
+            }
+            None => self.masked = Some((thread, 1)),
+        }
+        true
+    }
+
+    /// Whether a thread keeps its CPU.
+    fn is_masking(&self, thread: usize) -> bool {
+        self.masked.is_some_and(|(holder, _)| holder == thread)
+    }
+
+    /// The running thread may lose its CPU again, at its next step at the earliest.
+    pub(crate) fn unmask(&mut self) {
+        match &mut self.masked {
+            Some((_, depth)) if *depth > 1 => *depth -= 1,
+            _ => {
+                self.masked = None;
+                self.wake_sleepers(Wait::Unmasked, u32::MAX);
+                if std::mem::take(&mut self.owed) {
+                    self.horizon = 0;
+                }
+            }
+        }
+    }
+
     /// A sleep has lasted long enough, unless it has ended already.
     pub(crate) fn time_out(&mut self, thread: usize, sleep: u64) {
         let Thread { life: Life::Asleep(wait), sleeps, .. } = self.threads[thread] else { return };
@@ -105,13 +137,18 @@ impl State {
     }
 
     /// The CPU with the least important thread, if that is less important than `priority`.
-    fn victim(&self, pinned: Option<usize>, last: usize, priority: u8) -> Option<usize> {
+    fn victim(&mut self, pinned: Option<usize>, last: usize, priority: u8) -> Option<usize> {
         let running = |cpu: usize| self.cpus[cpu].thread.map_or(0, |thread| self.threads[thread].priority);
         let cpu = match pinned {
             Some(cpu) => cpu,
             None => (0..self.cpus.len()).max_by_key(|&cpu| (running(cpu), cpu == last))?,
         };
-        (running(cpu) > priority).then_some(cpu)
+        let less = running(cpu) > priority;
+        if less && self.cpus[cpu].thread.is_some_and(|thread| self.is_masking(thread)) {
+            self.owed = true;
+            return None;
+        }
+        less.then_some(cpu)
     }
 
     /// The CPU that a thread goes to if it can have one at once: the one it had last, or the first idle one.
@@ -180,6 +217,9 @@ impl State {
     pub(crate) fn give_way(&mut self, thread: usize) -> bool {
         let cpu = self.cpu;
         let bound = self.threads[thread].priority + 1;
+        if self.is_masking(thread) {
+            return false;
+        }
         let Some(next) = self.next_ready(cpu, bound) else { return false };
         self.threads[thread].life = Life::Ready;
         self.ready[usize::from(self.threads[thread].priority)].push_back(thread);
@@ -229,6 +269,10 @@ impl State {
             }
             return;
         }
+        if self.is_masking(thread) {
+            self.owed = true;
+            return;
+        }
         let expired = clock > self.cpus[cpu].slice_end;
         let bound = self.threads[thread].priority + u8::from(expired);
         if let Some(next) = self.next_ready(cpu, bound) {
@@ -247,6 +291,7 @@ impl State {
                 Life::Running if self.cpus[thread.last_cpu].spins_on.is_some() => "spins".to_owned(),
                 Life::Running => format!("runs on CPU {}", thread.last_cpu),
                 Life::Asleep(Wait::Word(address)) => format!("sleeps on the word at {address:#x}"),
+                Life::Asleep(Wait::Unmasked) => "waits until no thread masks the CPU".to_owned(),
                 Life::Asleep(Wait::End(other)) => format!("waits for the end of {}", self.threads[other].name),
                 Life::Over => "has ended".to_owned(),
             };

@@ -7,15 +7,18 @@
 use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
+use std::sync::Weak;
 
+use pktbuf::PlatformHeap;
 use sync::lock_order::HeldLocks;
-use sync::{Object, Step};
+use sync::{LockKind, Object, Real, Step};
 
 use crate::account::Account;
 use crate::coroutine::{Fiber, control_block};
 use crate::costs::{Costs, PRIORITIES};
-use crate::memory::{Access, Memory, line_of, lines_of};
+use crate::memory::{Access, Memory, Zone, line_of, lines_of};
 use crate::order::{Candidate, Generator, Order};
 
 /// The life of a thread.
@@ -38,6 +41,8 @@ pub(crate) enum Wait {
     Word(usize),
     /// The end of this thread.
     End(usize),
+    /// No thread masks the machine's CPU.
+    Unmasked,
 }
 
 /// A virtual thread.
@@ -76,6 +81,35 @@ pub(crate) enum Event {
     Timeout { thread: usize, sleep: u64 },
     /// A CPU has spun long enough.
     SpinEnds { cpu: usize, spin: u64 },
+    /// Something happens to a device.
+    Device { device: usize, what: u32 },
+}
+
+/// Spreads the numbers of lines: a multiplication, since they are nobody's input (Knuth, volume 3, section 6.4).
+#[derive(Default)]
+pub(crate) struct LineHasher(u64);
+
+impl Hasher for LineHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    }
+}
+
+/// Lines that all CPUs write at one kind of step, at most.
+const SHARED_LINES: usize = 64;
+
+/// A device of the machine: things happen to it at times of their own. No thread runs then.
+pub(crate) trait Occurs: Send + Sync {
+    /// What was scheduled happens now.
+    fn occur(&self, what: u32);
 }
 
 /// See the head of the file.
@@ -90,12 +124,23 @@ pub(crate) struct State {
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) threads: Vec<Thread>,
     pub(crate) ready: [VecDeque<usize>; PRIORITIES],
+    /// The thread that keeps the CPU to itself, and how often it has said so.
+    pub(crate) masked: Option<(usize, u32)>,
+    /// That thread would have lost the CPU.
+    pub(crate) owed: bool,
     pub(crate) sleepers: HashMap<Wait, VecDeque<usize>>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     scheduled: u64,
     pub(crate) random: Generator,
     pub(crate) account: Account,
     memory: Memory,
+    /// The lines imagined for an object, by its kind and its first line.
+    imagined: HashMap<u64, usize, BuildHasherDefault<LineHasher>>,
+    next_imagined: usize,
+    /// What has events of its own.
+    pub(crate) devices: Vec<Weak<dyn Occurs>>,
+    /// The heap of what is no part of the machine.
+    pub(crate) outside: Rc<PlatformHeap<Real>>,
     /// The line that the running thread has read last from an atomic.
     last_read: Option<usize>,
     /// Kept for its memory.
@@ -116,9 +161,15 @@ impl State {
             cpus: std::iter::repeat_with(cpu).take(cpus).collect(),
             threads: Vec::new(),
             ready: Default::default(),
+            masked: None,
+            owed: false,
             sleepers: HashMap::new(),
             events: BinaryHeap::new(),
             scheduled: 0,
+            imagined: HashMap::default(),
+            next_imagined: Zone::LINES + SHARED_LINES * Step::ALL.len(),
+            devices: Vec::new(),
+            outside: Rc::new(PlatformHeap::new(LockKind::SpinPark)),
             random: Generator::new(seed),
             account: Account::default(),
             last_read: None,
@@ -159,21 +210,68 @@ impl State {
     /// Plain work of the running thread.
     pub(crate) fn work(&mut self, step: Step, n: usize) {
         if self.current.is_some() {
-            self.account.steps[step as usize] += n as u64;
-            self.clock += self.costs.work[step as usize] * n as u64;
+            let (step, cycles) = (step as usize, self.costs.work[step as usize] * n as u64);
+            self.account.steps[step] += n as u64;
+            self.account.step_cycles[step] += cycles;
+            self.clock += cycles;
+            let descriptors = (self.costs.footprint.descriptors[step] * n) as u64;
+            self.account.footprint_misses += descriptors;
+            self.account.miss_cycles += descriptors * self.costs.memory;
+            self.clock += descriptors * self.costs.memory;
+            let shared = self.costs.footprint.shared[step];
+            for line in (0..n).flat_map(|_| 0..shared) {
+                self.imagine(Zone::LINES + step * SHARED_LINES + line);
+            }
         }
+    }
+
+    /// The running thread writes a line that stands for no memory.
+    fn imagine(&mut self, line: usize) {
+        self.account.touches += 1;
+        let missed = self.access(line, true).is_miss();
+        self.account.footprint_misses += u64::from(missed);
+    }
+
+    /// The running thread uses lines of an object that stand for no memory of Heddle's. `kind` tells those of one place
+    /// apart.
+    pub(crate) fn use_footprint(&mut self, kind: u8, address: usize, lines: usize) {
+        let Some(place) = line_of(address).filter(|_| self.current.is_some() && lines > 0) else { return };
+        let next = &mut self.next_imagined;
+        let first = *self.imagined.entry((place as u64) << 8 | u64::from(kind)).or_insert_with(|| {
+            let first = *next;
+            *next += lines;
+            first
+        });
+        assert!(self.next_imagined <= Zone::LINES + Zone::IMAGINED, "the footprints of too many objects");
+        (first..first + lines).for_each(|line| self.imagine(line));
+    }
+
+    /// A device has written this memory.
+    pub(crate) fn written_by_device(&mut self, address: usize, length: usize) {
+        let Some(first) = line_of(address) else { return };
+        lines_of(first, address, length).for_each(|line| self.memory.written_by_device(line));
+    }
+
+    /// The running thread handles an interrupt.
+    pub(crate) fn interrupt(&mut self) {
+        self.account.interrupts += 1;
+        self.account.interrupt_cycles += self.costs.interrupt;
+        self.clock += self.costs.interrupt;
     }
 
     /// The running thread uses a line; what that costs has passed when this returns.
     #[inline]
     fn access(&mut self, line: usize, write: bool) -> Access {
         let (clock, cpus, horizon) = (self.clock, &mut self.cpus, &mut self.horizon);
+        let spun = &mut self.account.spin_cycles;
         let found = self.memory.access(self.cpu, line, write, |other| {
             if cpus[other].spins_on == Some(line) {
-                stop_spinning(&mut cpus[other], clock, horizon);
+                *spun += stop_spinning(&mut cpus[other], clock, horizon);
             }
         });
-        self.clock += found.cost(&self.costs, self.cpu);
+        let cost = found.cost(&self.costs, self.cpu);
+        self.clock += cost;
+        self.account.miss_cycles += cost;
         self.account.transfers += u64::from(matches!(found, Access::Transfer(_)));
         found
     }
@@ -199,11 +297,21 @@ impl State {
     /// Plain memory of the running thread.
     pub(crate) fn touch(&mut self, object: Object, address: usize, length: usize, write: bool) {
         let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
-        for line in lines_of(first, address, length) {
+        let lines = lines_of(first, address, length);
+        let count = lines.len();
+        if object == Object::Payload {
+            if self.costs.footprint.zero_copy {
+                return;
+            }
+            self.clock += self.costs.payload_line * count as u64;
+        }
+        for line in lines {
             self.account.touches += 1;
             let missed = self.access(line, write).is_miss();
             self.account.object_misses[object as usize] += u64::from(missed);
         }
+        let total = self.costs.footprint.objects[object as usize];
+        self.use_footprint(object as u8, address, total.saturating_sub(count));
         self.account.note(self.clock, first as u64 + 1);
     }
 
@@ -233,7 +341,7 @@ impl State {
 
     pub(crate) fn end_spin(&mut self, cpu: usize, at: u64) {
         if self.cpus[cpu].spins_on.is_some() {
-            stop_spinning(&mut self.cpus[cpu], at, &mut self.horizon);
+            self.account.spin_cycles += stop_spinning(&mut self.cpus[cpu], at, &mut self.horizon);
         }
     }
 
@@ -243,9 +351,12 @@ impl State {
     }
 }
 
-fn stop_spinning(cpu: &mut Cpu, at: u64, horizon: &mut u64) {
+/// Ends a spin; returns the cycles that it took.
+fn stop_spinning(cpu: &mut Cpu, at: u64, horizon: &mut u64) -> u64 {
+    let began = cpu.clock;
     cpu.spins_on = None;
     cpu.spins += 1;
     cpu.clock = cpu.clock.max(at);
     *horizon = (*horizon).min(cpu.clock);
+    cpu.clock - began
 }

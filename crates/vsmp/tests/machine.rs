@@ -70,6 +70,43 @@ fn every_lock_kind_excludes() {
     }
 }
 
+/// The kernel for one processor: whoever holds a null lock keeps the CPU, when its slice ends, when a more important
+/// thread wakes up, and even when it sleeps the others stay out.
+#[test]
+fn on_one_cpu_a_null_lock_excludes() {
+    let mut costs = costs();
+    costs.priorities = [0, 1, 2, 3];
+    let program = || {
+        let lock = Arc::new(Lock::<(u32, u32), Vsmp>::new(LockKind::Null, LockClass::Group, (0, 0)));
+        let add = |lock: Arc<Lock<(u32, u32), Vsmp>>, sleeps: bool| {
+            move || {
+                for _ in 0..20 {
+                    {
+                        let mut pair = lock.lock();
+                        pair.0 += 1;
+                        Vsmp::work(Step::Frame, 200);
+                        Vsmp::yield_now();
+                        if sleeps {
+                            nap(1_000);
+                        }
+                        pair.1 += 1;
+                        assert_eq!(pair.0, pair.1, "two were in");
+                    }
+                    nap(10_000);
+                }
+            }
+        };
+        let classes = [ThreadClass::Application, ThreadClass::Worker, ThreadClass::Receive];
+        let spawn = |(n, class)| Vsmp::spawn("adds", None, class, add(lock.clone(), n == 1));
+        let threads: Vec<_> = classes.into_iter().enumerate().map(spawn).collect();
+        threads.into_iter().for_each(|thread| Vsmp::join(thread).expect("it adds"));
+        *lock.lock()
+    };
+    let (total, outcome) = Machine::new(1, costs).run(program);
+    assert_eq!(total, (60, 60));
+    assert!(outcome.account.switches > 60, "others ran in between: {outcome:?}");
+}
+
 #[test]
 fn sleepers_are_woken_by_others_and_by_time() {
     let ((woken, timed), outcome) = Machine::new(2, costs()).run(|| {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use stack::{ALL_ARCHITECTURES, Architecture};
 use sync::LockKind;
+use vsmp::preset::{Kernel, Preset};
+use vsmp::simulation::Simulation;
 use vsmp::workload::pair::Pair;
 use vsmp::{Arena, Costs, Machine};
 
@@ -26,7 +28,7 @@ fn main() {
     }
     let runs = [run(false, "one"), run(false, "another environment, longer by far"), run(true, "one")];
     for run in &runs {
-        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len(), "a line for each architecture: {run}");
+        assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len() + 2, "a line for each architecture, and two: {run}");
         assert_eq!(*run, runs[0], "two runs of one build differ");
     }
     println!("test traces_repeat ... ok");
@@ -40,6 +42,14 @@ fn child() {
         let pair = Pair { arch, cpus: 4, lock_kind: LockKind::SpinPark, connections, ipv6: false, time };
         let (transferred, outcome) = Machine::new(4, Costs::opteron_275()).run(move || pair.run());
         println!("{name} {:016x} {} {} bytes", outcome.account.trace, outcome.account.operations, transferred.bytes);
+    }
+    // Cards, their clients and the seed.
+    for seed in [1, 2] {
+        let preset = Preset::named("opteron-275").expect("it is built in");
+        let arch = "connp-l:128".parse().ok();
+        let simulation = Simulation { preset, cpus: 4, arch, connections: 12, seeds: 1, ipv6: false, lock_kind: None };
+        let measured = simulation.run(Kernel::OfThePaper, seed);
+        println!("seed {seed} {:016x} {} bytes", measured.account.trace, measured.bytes);
     }
 }
 

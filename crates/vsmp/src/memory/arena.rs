@@ -32,6 +32,8 @@ pub(crate) struct Zone;
 impl Zone {
     /// How many lines there are.
     pub(crate) const LINES: usize = SIZE / LINE;
+    /// Lines behind them that stand for no memory.
+    pub(crate) const IMAGINED: usize = 64 << 20;
 
     /// The address of the first stack. The mapping is there when this returns.
     pub(crate) fn stacks() -> usize {

@@ -16,7 +16,7 @@ struct Lines {
 
 impl Lines {
     fn bytes(stride: usize) -> usize {
-        Zone::LINES * stride * size_of::<u64>()
+        (Zone::LINES + Zone::IMAGINED) * stride * size_of::<u64>()
     }
 
     fn new(cpus: usize) -> Lines {
@@ -33,7 +33,7 @@ impl Lines {
     /// The owner (plus one) and the sharers of a line.
     #[inline(always)]
     fn at(&mut self, line: usize) -> (&mut u64, &mut [u64]) {
-        assert!(line < Zone::LINES);
+        assert!(line < Zone::LINES + Zone::IMAGINED);
         // SAFETY: the mapping has `stride` words for each line, initialised by the kernel; `&mut self` is the only
         // way to them.
         let words = unsafe { std::slice::from_raw_parts_mut(self.words.add(line * self.stride), self.stride) };
@@ -94,6 +94,13 @@ impl Memory {
     /// Whether the CPU has the line.
     pub(crate) fn has(&mut self, cpu: usize, line: usize) -> bool {
         self.lines.at(line).1[cpu / 64] & 1 << (cpu % 64) != 0
+    }
+
+    /// A device writes a line: no cache has it any more.
+    pub(crate) fn written_by_device(&mut self, line: usize) {
+        let (owner, sharers) = self.lines.at(line);
+        *owner = 0;
+        sharers.fill(0);
     }
 
     /// An access of one CPU. `invalidated` is called with each other CPU that loses the line by it.

@@ -17,6 +17,7 @@ use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfi
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions};
 
+use super::nap;
 use crate::Vsmp;
 
 type Socket = Arc<TcpSocket<Vsmp>>;
@@ -125,18 +126,6 @@ impl Pair {
         let addressing = Addressing::default();
         let interface = InterfaceConfig { device: Box::new(device), addresses, gateways: vec![], addressing };
         Stack::build(config, vec![interface]).expect("the stack builds")
-    }
-}
-
-/// Sleeps in virtual time.
-fn nap(time: Duration) {
-    let (word, end) = (<Vsmp as Platform>::AtomicU32::new(0), Vsmp::now() + time.as_nanos() as u64);
-    loop {
-        let left = end.saturating_sub(Vsmp::now());
-        if left == 0 {
-            return;
-        }
-        Vsmp::futex_wait(&word, 0, Some(Duration::from_nanos(left)));
     }
 }
 

@@ -1,0 +1,323 @@
+//! Machines of the papers, as files in which each value names its origin.
+//!
+//! A preset is a table of values, each `{ value = .., origin = ".." }` with a reason where the origin does not say it.
+//! Origins: *paper* (stated there), *derived* (computed from a paper's figures), *fitted* (set so that a paper's figure
+//! comes out), *assumed*. What is fitted or assumed says something about the model, and nothing about a machine. A value
+//! that is missing, or that no preset has, is an error: nothing has a default.
+//!
+//! The footprint and the habits of the year belong to the paper's kernel, not to its hardware. A run with
+//! [`Kernel::Heddle`] uses the hardware alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use sync::{LockKind, Object, Step, ThreadClass};
+
+use crate::card::CardConfig;
+use crate::costs::{Costs, Footprint};
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// A paper states it.
+    Paper,
+    /// Computed from what a paper or a data sheet states.
+    Derived,
+    /// Set so that a figure of a paper comes out.
+    Fitted,
+    /// Nobody has said it.
+    Assumed,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Origin::Paper => "paper",
+            Origin::Derived => "derived",
+            Origin::Fitted => "fitted",
+            Origin::Assumed => "assumed",
+        })
+    }
+}
+
+/// A value with its origin.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// The value: a number, or the name of a lock kind.
+    value: toml::Value,
+    /// Where it comes from.
+    pub origin: Origin,
+    /// Which paper, computed how, or why this.
+    #[serde(default)]
+    pub why: String,
+}
+
+impl Value {
+    /// The value as text.
+    pub fn text(&self) -> String {
+        self.value.as_str().map_or_else(|| self.value.as_integer().unwrap_or_default().to_string(), str::to_owned)
+    }
+}
+
+/// Whose kernel runs on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// Heddle, with its own memory and its own habits.
+    Heddle,
+    /// Heddle's exclusion, with the footprint and the habits of the paper's kernel.
+    OfThePaper,
+}
+
+/// How a kernel of the year went about its work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Habits {
+    /// The kind of its locks.
+    pub lock_kind: LockKind,
+    /// Frames that an interrupt thread takes before it wakes those that they are for.
+    pub receive_batch: usize,
+    /// Room in a send buffer for which a writer is woken.
+    pub low_water: Option<u32>,
+}
+
+/// See the head of the file.
+#[derive(Clone, Debug)]
+pub struct Preset {
+    /// Its name on the command line.
+    pub name: String,
+    /// What it stands for, in a sentence.
+    pub describes: String,
+    /// CPUs of the machine.
+    pub cpus: usize,
+    /// Cards of the machine.
+    pub cards: usize,
+    /// Each of them.
+    pub card: CardConfig,
+    /// The habits of the paper's kernel.
+    pub habits: Habits,
+    costs: Costs,
+    values: BTreeMap<String, Value>,
+}
+
+/// Why a preset cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresetError(String);
+
+impl fmt::Display for PresetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PresetError {}
+
+/// The presets that come with the crate, by name.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("opteron-275", include_str!("../presets/opteron-275.toml")),
+    ("sparccenter-2000", include_str!("../presets/sparccenter-2000.toml")),
+    ("sgi-challenge", include_str!("../presets/sgi-challenge.toml")),
+    ("atom-c2758", include_str!("../presets/atom-c2758.toml")),
+    ("server-64", include_str!("../presets/server-64.toml")),
+];
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    describes: String,
+    machine: BTreeMap<String, Value>,
+    work: BTreeMap<String, Value>,
+    scheduler: BTreeMap<String, Value>,
+    priorities: BTreeMap<String, Value>,
+    card: BTreeMap<String, Value>,
+    footprint: BTreeMap<String, Value>,
+    shared: BTreeMap<String, Value>,
+    descriptors: BTreeMap<String, Value>,
+    habits: BTreeMap<String, Value>,
+}
+
+/// Takes values out of a table, and complains about those that are left.
+struct Table<'a> {
+    section: &'a str,
+    left: BTreeMap<String, Value>,
+    taken: &'a mut BTreeMap<String, Value>,
+}
+
+impl Table<'_> {
+    fn take(&mut self, name: &str) -> Result<toml::Value, PresetError> {
+        let found = self.left.remove(name);
+        let value = found.ok_or_else(|| PresetError(format!("`{name}` is missing in [{}]", self.section)))?;
+        let inner = value.value.clone();
+        self.taken.insert(format!("{}.{name}", self.section), value);
+        Ok(inner)
+    }
+
+    fn number(&mut self, name: &str) -> Result<u64, PresetError> {
+        let value = self.take(name)?;
+        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        number.ok_or_else(|| PresetError(format!("`{name}` in [{}] is no number from 0 up: {value:?}", self.section)))
+    }
+
+    fn text(&mut self, name: &str) -> Result<String, PresetError> {
+        let value = self.take(name)?;
+        let text = value.as_str().map(str::to_owned);
+        text.ok_or_else(|| PresetError(format!("`{name}` in [{}] is no name: {value:?}", self.section)))
+    }
+
+    fn done(self) -> Result<(), PresetError> {
+        match self.left.keys().next() {
+            Some(unknown) => Err(PresetError(format!("`{unknown}` in [{}] means nothing", self.section))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One number for each step, by name.
+fn by_step(mut table: Table<'_>) -> Result<[u64; Step::ALL.len()], PresetError> {
+    let mut numbers = [0; Step::ALL.len()];
+    for step in Step::ALL {
+        numbers[step as usize] = table.number(step.name())?;
+    }
+    table.done()?;
+    Ok(numbers)
+}
+
+impl Preset {
+    /// The names of the presets that come with the crate.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// A preset that comes with the crate.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn named(name: &str) -> Result<Preset, PresetError> {
+        let known = || Preset::names().collect::<Vec<_>>().join(", ");
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        let (_, text) =
+            found.ok_or_else(|| PresetError(format!("no machine is called `{name}`; there are {}", known())))?;
+        Preset::parse(text)
+    }
+
+    /// Reads a preset.
+    ///
+    /// # Errors
+    /// The text is no preset: which value is missing, unknown, or out of range.
+    pub fn parse(text: &str) -> Result<Preset, PresetError> {
+        let file: File = toml::from_str(text).map_err(|error| PresetError(error.to_string()))?;
+        let mut values = BTreeMap::new();
+        let work = by_step(Table { section: "work", left: file.work, taken: &mut values })?;
+        let shared = by_step(Table { section: "shared", left: file.shared, taken: &mut values })?;
+        let descriptors = by_step(Table { section: "descriptors", left: file.descriptors, taken: &mut values })?;
+        let lines = |numbers: [u64; Step::ALL.len()]| numbers.map(|number| number as usize);
+        let mut footprint = footprint(Table { section: "footprint", left: file.footprint, taken: &mut values })?;
+        (footprint.shared, footprint.descriptors) = (lines(shared), lines(descriptors));
+        let priorities = priorities(Table { section: "priorities", left: file.priorities, taken: &mut values })?;
+        let (cards, card) = card(Table { section: "card", left: file.card, taken: &mut values })?;
+        let habits = habits(Table { section: "habits", left: file.habits, taken: &mut values })?;
+        let mut machine = Table { section: "machine", left: file.machine, taken: &mut values };
+        let cpus = machine.number("cpus")? as usize;
+        let mut costs = Costs {
+            megahertz: machine.number("megahertz")?.max(1),
+            cpus_per_socket: machine.number("cpus_per_socket")?.max(1) as usize,
+            work,
+            read_modify_write: machine.number("read_modify_write")?,
+            memory: machine.number("memory")?,
+            near: machine.number("near")?,
+            far: machine.number("far")?,
+            upgrade: machine.number("upgrade")?,
+            relax: machine.number("relax")?.max(1),
+            cache: (machine.number("cache_sets")? as usize, machine.number("cache_ways")? as usize),
+            payload_line: machine.number("payload_line")?,
+            priorities,
+            footprint,
+            ..Costs::opteron_275()
+        };
+        machine.done()?;
+        if !costs.cache.0.is_power_of_two() || !(1..=255).contains(&costs.cache.1) {
+            return Err(PresetError("a cache has a power of two of sets, and 1 to 255 ways".to_owned()));
+        }
+        schedule(Table { section: "scheduler", left: file.scheduler, taken: &mut values }, &mut costs)?;
+        Ok(Preset { name: file.name, describes: file.describes, cpus, cards, card, habits, costs, values })
+    }
+
+    /// What things cost on it.
+    pub fn costs(&self, kernel: Kernel) -> Costs {
+        let mut costs = self.costs.clone();
+        if kernel == Kernel::Heddle {
+            costs.footprint = Footprint { descriptors: costs.footprint.descriptors, ..Footprint::default() };
+        }
+        costs
+    }
+
+    /// Its values, by section and name, with their origins.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// How many of its values have an origin.
+    pub fn count(&self, origin: Origin) -> usize {
+        self.values.values().filter(|value| value.origin == origin).count()
+    }
+}
+
+fn footprint(mut table: Table<'_>) -> Result<Footprint, PresetError> {
+    let mut footprint = Footprint::default();
+    for object in Object::ALL {
+        footprint.objects[object as usize] = table.number(object.name())? as usize;
+    }
+    footprint.application = table.number("application")? as usize;
+    footprint.completion = table.number("completion")? as usize;
+    footprint.zero_copy = table.number("zero_copy")? != 0;
+    table.done()?;
+    Ok(footprint)
+}
+
+fn priorities(mut table: Table<'_>) -> Result<[u8; ThreadClass::ALL.len()], PresetError> {
+    let mut priorities = [0; ThreadClass::ALL.len()];
+    for class in ThreadClass::ALL {
+        priorities[class as usize] = table.number(class.name())?.min(255) as u8;
+    }
+    table.done()?;
+    Ok(priorities)
+}
+
+fn card(mut table: Table<'_>) -> Result<(usize, CardConfig), PresetError> {
+    let cards = table.number("cards")? as usize;
+    let card = CardConfig {
+        queues: table.number("queues")?.max(1) as usize,
+        ring: table.number("ring")?.max(1) as usize,
+        megabits: table.number("megabits")?.max(1),
+        dma: table.number("dma")?,
+        latency: table.number("latency")?,
+        interrupt_gap: table.number("interrupt_gap")?,
+        client_delay: table.number("client_delay")?,
+        segmentation: Some(table.number("segmentation")? as usize).filter(|bytes| *bytes > 0),
+    };
+    table.done()?;
+    Ok((cards, card))
+}
+
+fn habits(mut table: Table<'_>) -> Result<Habits, PresetError> {
+    let kind = table.text("lock_kind")?;
+    let lock_kind = kind.parse().map_err(|unknown: sync::UnknownLockKind| PresetError(unknown.to_string()))?;
+    let receive_batch = table.number("receive_batch")?.max(1) as usize;
+    let low_water = Some(table.number("low_water")? as u32).filter(|mark| *mark > 0);
+    table.done()?;
+    Ok(Habits { lock_kind, receive_batch, low_water })
+}
+
+fn schedule(mut table: Table<'_>, costs: &mut Costs) -> Result<(), PresetError> {
+    costs.system_call = table.number("system_call")?;
+    costs.wake = table.number("wake")?;
+    costs.wake_lines = table.number("wake_lines")? as usize;
+    costs.switch = table.number("switch")?;
+    costs.switch_lines = table.number("switch_lines")? as usize;
+    costs.idle_exit = table.number("idle_exit")?;
+    costs.slice = table.number("slice")?.max(1);
+    costs.interrupt = table.number("interrupt")?;
+    table.done()
+}

@@ -1,0 +1,260 @@
+//! A workload on a preset, once for each seed: means with intervals, as a page of text.
+//!
+//! What is printed is a model's answer. It names the machine, whose kernel's footprint and habits were used, and how
+//! many of the preset's values were fitted or assumed.
+
+use std::fmt::{self, Display};
+
+use stack::Architecture;
+use sync::profile::ClassProfile;
+use sync::{LockKind, Object, Step};
+
+use crate::Machine;
+use crate::preset::{Kernel, Origin, Preset};
+use crate::workload::senders::{Measured, Senders, uniprocessor};
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub struct Simulation {
+    /// The machine.
+    pub preset: Preset,
+    /// CPUs to use of it.
+    pub cpus: usize,
+    /// The process architecture; `None`: the papers' UP ([`Senders::uniprocessor`]).
+    pub arch: Option<Architecture>,
+    /// Connections.
+    pub connections: usize,
+    /// Runs, with seeds from 1 on.
+    pub seeds: u64,
+    /// Whether addresses are IPv6.
+    pub ipv6: bool,
+    /// The kind of locks, if not the kernel's.
+    pub lock_kind: Option<LockKind>,
+}
+
+/// The runs of one kernel.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// What was run.
+    pub simulation: Simulation,
+    /// Whose kernel.
+    pub kernel: Kernel,
+    /// By seed.
+    pub runs: Vec<Measured>,
+}
+
+impl Simulation {
+    fn senders(&self, kernel: Kernel, seed: u64) -> Senders {
+        let (preset, arch) = (self.preset.clone(), self.arch.unwrap_or_else(uniprocessor));
+        let Simulation { cpus, connections, ipv6, lock_kind, .. } = *self;
+        let senders = Senders { arch, cpus, connections, preset, kernel, seed, ipv6, lock_kind };
+        if self.arch.is_none() { senders.uniprocessor() } else { senders }
+    }
+
+    /// Runs one seed.
+    ///
+    /// # Panics
+    /// See [`Senders::run`] and [`Machine::run`].
+    pub fn run(&self, kernel: Kernel, seed: u64) -> Measured {
+        let senders = self.senders(kernel, seed);
+        // An architecture for one thread has nothing for a second CPU to do.
+        let cpus = if senders.arch.properties().single_thread { 1 } else { senders.cpus };
+        let senders = Senders { cpus, ..senders };
+        Machine::new(cpus, self.preset.costs(kernel)).seed(seed).run(move || senders.run()).0
+    }
+
+    /// Runs all seeds; calls `progress` before each.
+    pub fn run_all(&self, kernel: Kernel, mut progress: impl FnMut(u64)) -> Results {
+        let run = |seed| {
+            progress(seed);
+            self.run(kernel, seed)
+        };
+        Results { simulation: self.clone(), kernel, runs: (1..=self.seeds).map(run).collect() }
+    }
+
+    fn arch_name(&self) -> String {
+        self.arch.map_or_else(|| "uniprocessor".to_owned(), |arch| arch.to_string())
+    }
+}
+
+/// A row of a table: its name, and what it counts.
+type Row = (&'static str, fn(&Measured) -> u64);
+
+/// A mean with the half width of its 95 % interval (Student's t); no interval for a single run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub mean: f64,
+    /// Half of the interval's width.
+    pub half: Option<f64>,
+}
+
+/// Quantiles of Student's t for 95 %, by degrees of freedom from 1 on; further ones are like the last.
+const STUDENT: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
+
+impl Mean {
+    /// Of these values, at least one.
+    pub fn of(values: &[f64]) -> Mean {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let freedom = values.len().saturating_sub(1);
+        let half = (freedom > 0).then(|| {
+            let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
+            STUDENT[freedom.min(STUDENT.len()) - 1] * (variance / n).sqrt()
+        });
+        Mean { mean, half }
+    }
+}
+
+impl Display for Mean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(2);
+        let half = self.half.map_or_else(String::new, |half| format!(" ±{half:.digits$}"));
+        let text = format!("{:.digits$}{half}", self.mean);
+        // A precision would cut the text where it is padded.
+        write!(f, "{text:>width$}", width = f.width().unwrap_or(0))
+    }
+}
+
+impl Results {
+    /// The mean of something over the runs.
+    pub fn mean(&self, of: impl Fn(&Measured) -> f64) -> Mean {
+        Mean::of(&self.runs.iter().map(of).collect::<Vec<_>>())
+    }
+
+    /// Payload, in megabits a second.
+    pub fn megabits(&self) -> Mean {
+        self.mean(Measured::megabits)
+    }
+
+    /// The same, for each kilobyte of payload.
+    fn by_kilobyte(&self, of: impl Fn(&Measured) -> u64) -> Mean {
+        self.mean(|run| of(run) as f64 / run.kilobytes())
+    }
+
+    /// Cache misses for each kilobyte.
+    pub fn misses(&self) -> Mean {
+        self.by_kilobyte(|run| run.account.misses())
+    }
+
+    /// Cycles of the scheduler for each kilobyte.
+    pub fn scheduler_cycles(&self) -> Mean {
+        self.by_kilobyte(|run| run.account.scheduler_cycles)
+    }
+
+    /// The share of acquisitions of the locks of a class, in percent, that did not succeed at the first try.
+    pub fn first_try_failures(&self, class: sync::LockClass) -> Mean {
+        let of = |run: &Measured| run.locks.iter().find(|lock| lock.class == class).map_or(0.0, failed);
+        self.mean(of)
+    }
+
+    fn lines_of_locks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:<24}{:>18}{:>20}", "lock", "acquisitions/KB", "first try fails, %")?;
+        for (index, lock) in self.runs[0].locks.iter().enumerate() {
+            if self.runs.iter().any(|run| run.locks[index].acquired > 0) {
+                let acquired = self.by_kilobyte(|run| run.locks[index].acquired);
+                let failed = self.mean(|run| failed(&run.locks[index]));
+                writeln!(f, "  {:<24}{acquired:>18.3}{failed:>20.1}", lock.class.name())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lines_of_cycles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:<24}{:>18}", "cycles/KB", "")?;
+        for step in Step::ALL {
+            let cycles = self.by_kilobyte(|run| run.account.step_cycles[step as usize]);
+            writeln!(f, "    {:<22}{cycles:>18.0}", step.name())?;
+        }
+        let rest: [Row; 5] = [
+            ("cache misses", |run| run.account.miss_cycles),
+            ("scheduler, all of it", |run| run.account.scheduler_cycles),
+            ("interrupts", |run| run.account.interrupt_cycles),
+            ("spinning", |run| run.account.spin_cycles),
+            ("idle", |run| run.account.idle),
+        ];
+        for (name, of) in rest {
+            writeln!(f, "    {name:<22}{:>18.0}", self.by_kilobyte(of))?;
+        }
+        Ok(())
+    }
+
+    fn lines_of_misses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:<24}{:>18.2}", "misses/KB", self.misses())?;
+        for object in Object::ALL {
+            let misses = self.by_kilobyte(|run| run.account.object_misses[object as usize]);
+            writeln!(f, "    {:<22}{misses:>18.2}", object.name())?;
+        }
+        let rest: [Row; 4] = [
+            ("atomics and locks", |run| run.account.atomic_misses),
+            ("scheduler", |run| run.account.scheduler_misses),
+            ("footprint of the year", |run| run.account.footprint_misses),
+            ("of all, from a cache", |run| run.account.transfers),
+        ];
+        for (name, of) in rest {
+            writeln!(f, "    {name:<22}{:>18.2}", self.by_kilobyte(of))?;
+        }
+        Ok(())
+    }
+}
+
+/// Acquisitions that did not succeed at the first try, in percent.
+fn failed(lock: &ClassProfile) -> f64 {
+    if lock.acquired == 0 { 0.0 } else { 100.0 * lock.first_try_failed as f64 / lock.acquired as f64 }
+}
+
+impl Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Results { simulation, kernel, runs } = self;
+        let whose = match kernel {
+            Kernel::Heddle => "Heddle as it is",
+            Kernel::OfThePaper => "Heddle's exclusion, footprint and habits of the year",
+        };
+        writeln!(f, "{whose}: {}, {} connections", simulation.arch_name(), simulation.connections)?;
+        writeln!(f, "  {:<24}{:>18.0}", "throughput, Mb/s", self.megabits())?;
+        let unsteady = runs.iter().filter(|run| !run.steady).count();
+        if unsteady > 0 {
+            writeln!(f, "  {unsteady} of {} runs never became steady: their numbers mean little", runs.len())?;
+        }
+        self.lines_of_cycles(f)?;
+        self.lines_of_misses(f)?;
+        self.lines_of_locks(f)?;
+        let switches = self.by_kilobyte(|run| run.account.switches);
+        let preempted = self.by_kilobyte(|run| run.account.preemptions);
+        let wakes = self.by_kilobyte(|run| run.account.wakes);
+        writeln!(f, "  {:<24}{switches:>18.3}", "switches/KB")?;
+        writeln!(f, "    {:<22}{preempted:>18.3}", "involuntary")?;
+        writeln!(f, "    {:<22}{wakes:>18.3}", "wake-ups")
+    }
+}
+
+impl Display for Simulation {
+    /// What the numbers below it are, and are not.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Simulation { preset, cpus, seeds, .. } = self;
+        let count = |origin| preset.count(origin);
+        let (fitted, assumed) = (count(Origin::Fitted), count(Origin::Assumed));
+        let stated = count(Origin::Paper) + count(Origin::Derived);
+        writeln!(f, "A model of {}.", preset.describes)?;
+        writeln!(
+            f,
+            "{cpus} CPUs, {seeds} seeds; values stated or derived {stated}, fitted {fitted}, assumed {assumed}."
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Student's interval of 1, 2, 3: s = 1, t(2) = 4.303, divided by the root of 3.
+    #[test]
+    fn a_mean_has_the_interval_of_student() {
+        let Mean { mean, half } = Mean::of(&[1.0, 2.0, 3.0]);
+        assert_eq!(mean, 2.0);
+        assert!((half.expect("three runs") - 2.4843).abs() < 1e-3, "{half:?}");
+        let text = format!("[{:>12.1}]", Mean { mean: 1234.56, half: Some(7.0) });
+        assert_eq!(text, "[ 1234.6 ±7.0]");
+        assert_eq!(Mean::of(&[5.0]), Mean { mean: 5.0, half: None });
+    }
+}

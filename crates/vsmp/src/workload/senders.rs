@@ -1,0 +1,415 @@
+//! The workload of Willmann, Rixner and Cox (2006): a server with several cards sends as much as it can on n connections,
+//! spread evenly over the cards, to clients that acknowledge and discard it.
+//!
+//! A driver thread for each card, woken by its interrupts; as many application threads as CPUs, each with a share of the
+//! connections and a set of events over them, which send a page at a time until there is no room. Under an architecture
+//! for one thread (`up`) one thread does all of this. The paper's own UP is [`Senders::uniprocessor`].
+//!
+//! *Buffers.* 256 KB for each connection, as in the paper, but no more than [`MEMORY`] for all, as the mbuf clusters of
+//! a kernel are limited. With larger ones 16384 connections take many seconds to fill and to drain.
+//!
+//! *Steady state* is looked for, not assumed: windows of time pass until the rates of some of them in a row differ by
+//! little, and as much was appended as was acknowledged. What follows is measured.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dev::peer::{PeerConfig, PeerMonitor};
+use pktbuf::Chunk;
+use stack::call::{Call, Reply};
+use stack::socket::{PollEvent, PollSet, Readiness, TcpSocket};
+use stack::{Addressing, Architecture, Driver, DriverLayout, InterfaceConfig, Stack, StackConfig};
+use sync::profile::ClassProfile;
+use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
+use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
+
+use super::nap;
+use crate::account::Account;
+use crate::card::{Card, CardTotals};
+use crate::preset::{Kernel, Preset};
+use crate::{Vsmp, lock_profile, machine};
+
+type Socket = Arc<TcpSocket<Vsmp>>;
+type Flag = <Vsmp as Platform>::AtomicBool;
+
+const PORT: u16 = 5001;
+/// Bytes of one call, as a page of `sendfile`.
+const PAGE: usize = 4096;
+/// Send buffers of all connections together, in bytes, and the largest of one.
+pub const MEMORY: usize = 192 << 20;
+const LARGEST: usize = 256 << 10;
+/// Events that an application takes at once.
+const MOST_EVENTS: usize = 16;
+/// Connections that are being opened at a time.
+const OPENING: usize = 64;
+/// The network's queues make round trips of some hundred milliseconds; nothing is lost.
+const LEAST_RTO: Duration = Duration::from_secs(3);
+
+/// Windows in a row that have to be alike, and the most that are waited for.
+const ALIKE: usize = 4;
+const MOST_WINDOWS: usize = 40;
+/// Windows that are measured.
+const MEASURED: usize = 4;
+/// By how much of their mean windows that are alike differ.
+const TOLERANCE: f64 = 0.08;
+
+/// The parameters of a run.
+#[derive(Clone, Debug)]
+pub struct Senders {
+    /// The process architecture.
+    pub arch: Architecture,
+    /// CPUs of the machine, and threads of the application.
+    pub cpus: usize,
+    /// Connections.
+    pub connections: usize,
+    /// The machine.
+    pub preset: Preset,
+    /// Whose habits.
+    pub kernel: Kernel,
+    /// Which flows there are, and when clients answer.
+    pub seed: u64,
+    /// Whether the addresses are IPv6.
+    pub ipv6: bool,
+    /// The kind of locks, if not the kernel's.
+    pub lock_kind: Option<LockKind>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Virtual time before the measurement.
+    pub warm_up: Duration,
+    /// Whether the windows before it were alike.
+    pub steady: bool,
+    /// Virtual time that was measured.
+    pub time: Duration,
+    /// Bytes that the clients received, each once.
+    pub bytes: u64,
+    /// Rates of the measured windows, in megabits a second.
+    pub windows: Vec<f64>,
+    /// What the machine did.
+    pub account: Account,
+    /// The locks, by class.
+    pub locks: Vec<ClassProfile>,
+    /// The cards, since their first frame.
+    pub cards: Vec<CardTotals>,
+    /// Segments that came to the clients out of order, since the beginning.
+    pub out_of_order: u64,
+}
+
+impl Measured {
+    /// Payload in megabits a second.
+    pub fn megabits(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.time.as_secs_f64() / 1e6
+    }
+
+    /// Kilobytes of payload.
+    pub fn kilobytes(&self) -> f64 {
+        self.bytes as f64 / 1024.0
+    }
+}
+
+impl Senders {
+    /// The papers' UP: one lock that is none, on one CPU, whose holder keeps the CPU (spl); threads as on several.
+    pub fn uniprocessor(self) -> Senders {
+        Senders { arch: uniprocessor(), cpus: 1, lock_kind: Some(LockKind::Null), ..self }
+    }
+
+    /// To be run by the first thread of a machine with as many CPUs.
+    ///
+    /// # Panics
+    /// The stack cannot be built, connections do not open, or a thread of the run panics.
+    pub fn run(&self) -> Measured {
+        let cards: Vec<Card> = (0..self.preset.cards).map(|n| self.card(n)).collect();
+        let clients: Vec<PeerMonitor> = cards.iter().map(Card::client).collect();
+        let totals: Vec<_> = cards.iter().map(Card::totals).collect();
+        let (stack, drivers) = self.stack(cards);
+        let crew = Crew::default();
+        let mut threads = crew.start(drivers, self.alone());
+        let sockets = self.open(&stack);
+        let apps = self.applications(&stack, sockets, &crew);
+        let sets: Vec<_> = apps.iter().map(|app| app.set.clone()).collect();
+        threads.extend(crew.employ(apps, self.alone()));
+        let bytes = || clients.iter().map(|client| client.totals().bytes_in).sum();
+        let mut meter = Meter { window: self.window(), bytes, sent: &crew.sent, windows: Vec::new() };
+        let before = Vsmp::now();
+        let steady = meter.settle();
+        let warm_up = Duration::from_nanos(Vsmp::now() - before);
+        let (mut measured, at) = meter.measure();
+        crew.stop.store(true, Ordering::Release);
+        sets.iter().for_each(|set| set.wake());
+        stack.shared().links().wake_drivers();
+        for thread in threads {
+            if let Err(panic) = Vsmp::join(thread) {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        sets.iter().for_each(|set| set.close());
+        (measured.warm_up, measured.steady, measured.time) = (warm_up, steady, at);
+        measured.cards = totals.iter().map(|totals| totals()).collect();
+        measured.out_of_order = clients.iter().map(|client| client.totals().out_of_order).sum();
+        measured
+    }
+
+    /// One thread does everything.
+    fn alone(&self) -> bool {
+        self.arch.properties().single_thread
+    }
+
+    /// Long enough for a round trip through the queues of all connections.
+    fn window(&self) -> Duration {
+        Duration::from_millis(10).max(Duration::from_micros(10) * self.connections as u32)
+    }
+
+    fn buffer(&self) -> usize {
+        (MEMORY / self.connections.max(1)).clamp(2 * PAGE, LARGEST)
+    }
+
+    /// The addresses of the stack and of the client at a card.
+    fn addresses(&self, card: usize) -> [IpAddr; 2] {
+        let address = |last: u16| -> IpAddr {
+            if self.ipv6 {
+                [0xfd09, card as u16, 0, 0, 0, 0, 0, last].into()
+            } else {
+                [10, 9, card as u8, last as u8].into()
+            }
+        };
+        [address(1), address(2)]
+    }
+
+    fn card(&self, number: usize) -> Card {
+        let mut client = PeerConfig::new(self.addresses(number)[1]);
+        client.window = (self.buffer() as u32 / 2).min(65_535);
+        client.timestamps = false;
+        Card::new(&format!("card{number}"), self.preset.card.clone(), client)
+    }
+
+    fn stack(&self, cards: Vec<Card>) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
+        let mut config = StackConfig::<Vsmp>::new(self.arch);
+        (config.cpus, config.seed) = (self.cpus, Some(self.seed));
+        config.drivers = if self.alone() { DriverLayout::PerIndex } else { DriverLayout::PerQueue };
+        if self.kernel == Kernel::OfThePaper {
+            let habits = &self.preset.habits;
+            config.lock_kind = habits.lock_kind;
+            // One thread wakes nobody: it has nothing from small batches.
+            config.receive_batch = if self.alone() { config.receive_batch } else { habits.receive_batch };
+            config.tcp.send_accounting = SendAccounting::Bytes;
+            config.tcp.send_low_water = habits.low_water;
+        }
+        config.lock_kind = self.lock_kind.unwrap_or(config.lock_kind);
+        let size = self.buffer() as u32;
+        config.tcp.send_buffer = BufferSizes { min: size, initial: size, max: size };
+        (config.tcp.rto.min_rto, config.tcp.rto.initial_rto) = (LEAST_RTO, LEAST_RTO);
+        let interface = |(number, card): (usize, Card)| {
+            let addresses = vec![(self.addresses(number)[0], if self.ipv6 { 64 } else { 24 })];
+            let addressing = Addressing::default();
+            InterfaceConfig { device: Box::new(card), addresses, gateways: vec![], addressing }
+        };
+        Stack::build(config, cards.into_iter().enumerate().map(interface).collect()).expect("the stack builds")
+    }
+
+    /// Opens the connections, a few at a time: rings are short.
+    fn open(&self, stack: &Stack<Vsmp>) -> Vec<Socket> {
+        let options = ConnectionOptions { no_delay: true, ..Default::default() };
+        let connect = |n: usize| {
+            let remote = SocketAddr::new(self.addresses(n % self.preset.cards)[1], PORT);
+            stack.connect(None, remote, &options).expect("it opens")
+        };
+        let mut sockets: Vec<Socket> = Vec::new();
+        while sockets.len() < self.connections {
+            let first = sockets.len();
+            sockets.extend((first..self.connections.min(first + OPENING)).map(connect));
+            let open = |socket: &Socket| socket.ready.get().intersects(Readiness::CONNECTED);
+            for turn in 0.. {
+                if sockets[first..].iter().all(open) {
+                    break;
+                }
+                assert!(turn < 100_000, "connections {first} and more do not open");
+                nap(Duration::from_micros(200));
+            }
+        }
+        sockets
+    }
+
+    fn applications(&self, stack: &Stack<Vsmp>, sockets: Vec<Socket>, crew: &Crew) -> Vec<Application> {
+        let threads = if self.alone() { 1 } else { self.cpus };
+        let payload: Arc<[u8]> = vec![7; PAGE].into();
+        let mut shares = vec![Vec::new(); threads];
+        for (n, socket) in sockets.into_iter().enumerate() {
+            shares[n % threads].push(socket);
+        }
+        let application = |sockets: Vec<Socket>| {
+            let set = PollSet::new(false).expect("a set without a descriptor");
+            for (token, socket) in sockets.iter().enumerate() {
+                socket.ready.register(socket, &set, token);
+            }
+            let (stop, sent) = (crew.stop.clone(), crew.sent.clone());
+            Application { stack: stack.clone(), set, sockets, payload: payload.clone(), stop, sent }
+        };
+        shares.into_iter().map(application).collect()
+    }
+}
+
+/// The architecture of the papers' UP, which has one lock.
+pub(crate) fn uniprocessor() -> Architecture {
+    Architecture::named(include_str!("uniprocessor.txt").trim_end())
+}
+
+/// The threads of a run.
+#[derive(Default)]
+struct Crew {
+    stop: Arc<Flag>,
+    /// Bytes that applications have given to the stack. Not of the machine: nothing is charged.
+    sent: Arc<AtomicU64>,
+    /// The application of a thread that does everything, once there is one.
+    late: Arc<Mutex<Option<Application>>>,
+}
+
+impl Crew {
+    /// Starts the drivers' threads.
+    fn start(&self, drivers: Vec<Driver<Vsmp>>, alone: bool) -> Vec<usize> {
+        let start = |(index, mut driver): (usize, Driver<Vsmp>)| {
+            let (stop, late) = (self.stop.clone(), self.late.clone());
+            Vsmp::spawn(&format!("driver{index}"), None, ThreadClass::Receive, move || {
+                if alone {
+                    return do_everything(driver, &stop, &late);
+                }
+                while !stop.load(Ordering::Acquire) {
+                    if driver.poll() == 0 {
+                        driver.wait(None);
+                    }
+                }
+            })
+        };
+        drivers.into_iter().enumerate().map(start).collect()
+    }
+
+    /// Starts the applications.
+    fn employ(&self, mut apps: Vec<Application>, alone: bool) -> Vec<usize> {
+        if alone {
+            *self.late.lock().unwrap_or_else(PoisonError::into_inner) = apps.pop();
+        }
+        let start = |(index, app): (usize, Application)| {
+            Vsmp::spawn(&format!("application{index}"), None, ThreadClass::Application, move || app.run())
+        };
+        apps.into_iter().enumerate().map(start).collect()
+    }
+}
+
+/// The loop of the only thread of a stack.
+fn do_everything(mut driver: Driver<Vsmp>, stop: &Flag, late: &Mutex<Option<Application>>) {
+    let (mut app, mut events) = (None, Vec::new());
+    while !stop.load(Ordering::Acquire) {
+        let mut busy = driver.poll() > 0;
+        if app.is_none() {
+            app = late.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
+        if let Some(app) = &app {
+            Vsmp::work(Step::Poll, 1);
+            busy |= app.set.try_wait(&mut events, MOST_EVENTS) > 0;
+            events.iter().for_each(|event: &PollEvent| app.serve(event.token));
+        }
+        if !busy {
+            driver.wait(Some(Duration::from_micros(100)));
+        }
+    }
+}
+
+/// A thread of the application.
+struct Application {
+    stack: Stack<Vsmp>,
+    set: Arc<PollSet<Vsmp>>,
+    sockets: Vec<Socket>,
+    payload: Arc<[u8]>,
+    stop: Arc<Flag>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Application {
+    fn run(self) {
+        let mut events = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            Vsmp::work(Step::Poll, 1);
+            self.set.wait(&mut events, MOST_EVENTS, None);
+            events.iter().for_each(|event: &PollEvent| self.serve(event.token));
+        }
+    }
+
+    /// Sends until there is no room. What did not fit is sent again from its beginning: the data means nothing.
+    fn serve(&self, token: usize) {
+        Vsmp::work(Step::Application, 1);
+        let socket = &self.sockets[token];
+        machine::application_event(Arc::as_ptr(socket).addr());
+        loop {
+            let chunks = tcp::Chunks::from_iter([Chunk::part(self.payload.clone(), 0..PAGE)]);
+            let Reply::Sent(Ok(sent)) = self.stack.call(&socket.target(), Call::Send(tcp::Send { chunks })) else {
+                return;
+            };
+            self.sent.fetch_add(sent.accepted as u64, Relaxed);
+            if !sent.rest.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Looks at what the clients have received, window by window.
+struct Meter<'a, B> {
+    window: Duration,
+    bytes: B,
+    sent: &'a AtomicU64,
+    /// Bytes received, and bytes appended, in each window.
+    windows: Vec<(u64, u64)>,
+}
+
+impl<B: Fn() -> u64> Meter<'_, B> {
+    fn pass(&mut self) {
+        let before = ((self.bytes)(), self.sent.load(Relaxed));
+        nap(self.window);
+        self.windows.push(((self.bytes)() - before.0, self.sent.load(Relaxed) - before.1));
+    }
+
+    /// Whether the latest windows are alike.
+    fn is_steady(&self) -> bool {
+        let Some(latest) = self.windows.len().checked_sub(ALIKE).map(|first| &self.windows[first..]) else {
+            return false;
+        };
+        let received = latest.iter().map(|(received, _)| *received as f64);
+        let (least, most) = (received.clone().fold(f64::MAX, f64::min), received.clone().fold(0.0, f64::max));
+        let (received, appended) = (received.sum::<f64>(), latest.iter().map(|(_, sent)| *sent as f64).sum::<f64>());
+        let mean = received / ALIKE as f64;
+        most - least <= TOLERANCE * mean && (received - appended).abs() <= TOLERANCE * received
+    }
+
+    /// Waits until the windows are alike. False: they never were.
+    fn settle(&mut self) -> bool {
+        (0..MOST_WINDOWS).any(|_| {
+            self.pass();
+            self.is_steady()
+        })
+    }
+
+    /// Measures; returns the time that it took.
+    fn measure(&mut self) -> (Measured, Duration) {
+        lock_profile().reset();
+        self.windows.clear();
+        let (account, start) = (machine::account(), Vsmp::now());
+        (0..MEASURED).for_each(|_| self.pass());
+        let time = Duration::from_nanos(Vsmp::now() - start);
+        let rate = |(bytes, _): &(u64, u64)| *bytes as f64 * 8.0 / self.window.as_secs_f64() / 1e6;
+        let measured = Measured {
+            warm_up: Duration::ZERO,
+            steady: false,
+            time,
+            bytes: self.windows.iter().map(|(received, _)| received).sum(),
+            windows: self.windows.iter().map(rate).collect(),
+            account: machine::account().since(&account),
+            locks: lock_profile().snapshot().to_vec(),
+            cards: Vec::new(),
+            out_of_order: 0,
+        };
+        (measured, time)
+    }
+}

@@ -1,0 +1,66 @@
+//! Presets: each value has an origin, nothing is missing or unknown, and the footprint is a total.
+
+use sync::{Object, Platform};
+use vsmp::preset::{Kernel, Origin, Preset};
+use vsmp::{Arena, Costs, Footprint, Machine, Vsmp};
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
+
+#[test]
+fn every_preset_can_be_read_and_says_where_its_values_come_from() {
+    for name in Preset::names() {
+        let preset = Preset::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(preset.name, name);
+        assert!(preset.values().count() > 60, "{name}");
+        // What is fitted or derived says how.
+        for (value, entry) in preset.values() {
+            let explained = !matches!(entry.origin, Origin::Fitted) || !entry.why.is_empty();
+            assert!(explained, "{name}: {value} is {} and does not say how", entry.origin);
+        }
+    }
+    assert!(Preset::named("cray-1").expect_err("not built in").to_string().contains("opteron-275"));
+}
+
+/// A value without origin, a value that is missing, and one that means nothing are refused by name.
+#[test]
+fn a_value_that_is_missing_or_unknown_is_named() {
+    let text = include_str!("../presets/opteron-275.toml");
+    let refused = |text: &str| Preset::parse(text).expect_err("it is wrong").to_string();
+    let without = |name: &str| text.lines().filter(|line| !line.starts_with(name)).collect::<Vec<_>>().join("\n");
+    assert_eq!(refused(&without("megahertz")), "`megahertz` is missing in [machine]");
+    assert_eq!(refused(&without("emit ")), "`emit` is missing in [work]");
+    let more = text.replace("[habits]", "[habits]\nlunch = { value = 1, origin = \"assumed\" }");
+    assert_eq!(refused(&more), "`lunch` in [habits] means nothing");
+    let bare = text.replace("wake = { value = 2038, origin = \"fitted\"", "wake = { value = 2038");
+    assert!(refused(&bare).contains("missing field `origin`"), "{}", refused(&bare));
+}
+
+/// The footprint is a total: an object of which Heddle touches more lines gets fewer beside them, so that the sum stays.
+#[test]
+fn what_heddle_touches_counts_towards_the_footprint() {
+    let lines = |total: usize, touched: usize| {
+        let mut footprint = Footprint::default();
+        footprint.objects[Object::Connection as usize] = total;
+        let costs = Costs { footprint, ..Costs::opteron_275() };
+        let program = move || {
+            let memory = vec![0_u8; 64 * touched].into_boxed_slice();
+            (0..3).for_each(|_| Vsmp::touch(Object::Connection, memory.as_ptr(), memory.len(), true));
+        };
+        let account = Machine::new(1, costs).run(program).1.account;
+        (account.object_misses[Object::Connection as usize], account.footprint_misses)
+    };
+    assert_eq!(lines(0, 8), (8, 0));
+    assert_eq!(lines(22, 8), (8, 14), "each once, and then it is in the cache");
+    assert_eq!(lines(22, 4), (4, 18), "half the object, the same total");
+    assert_eq!(lines(6, 8), (8, 0), "a fatter object has its own lines");
+}
+
+#[test]
+fn heddle_as_it_is_has_no_footprint_of_the_year() {
+    let preset = Preset::named("opteron-275").expect("it is built in");
+    let [heddle, paper] = [Kernel::Heddle, Kernel::OfThePaper].map(|kernel| preset.costs(kernel).footprint);
+    assert_eq!(heddle.objects, [0; Object::ALL.len()]);
+    assert!(!heddle.zero_copy && paper.zero_copy);
+    assert_eq!(heddle.descriptors, paper.descriptors, "those are the card's");
+}
