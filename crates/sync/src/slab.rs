@@ -13,11 +13,24 @@
 //!
 //! *Free entries.* Each owner keeps up to two runs of [`RUN`] free entries; runs go to and come from a depot behind a
 //! lock. So insertion and removal nearly always cost no shared atomic operation, and free memory moves from one owner
-//! to another. Memory is allocated in chunks of one run, and kept until the slab is dropped.
+//! to another. Memory is allocated in chunks of one run.
+//!
+//! *Giving memory back.* [`Slab::trim`] takes a chunk out of its table if all its entries lie in the depot. The only
+//! threads that may still look at its memory are those that are comparing the owner's word of an entry that is not
+//! theirs, after an index that was stale or invented: values are never reached there. Each of them does so through an
+//! owner. [`Owner::trim`] takes its owner by `&mut`, so no such comparison is in progress, and no reference that the
+//! owner has given out exists (the compiler refuses to keep one); it announces that under the depot's lock, and the
+//! next look-up through that owner finds no chunk. When every owner has announced it since the chunk left its table,
+//! the memory is freed. Nothing is paid for this by a look-up: it compares the chunk's address with null anyway.
+//! [`Detached`] and [`ReservedEntry`] handles need no announcement: their entry is not free, so its chunk stays.
+//!
+//! A chunk that is allocated again at the same place begins with later generations, so that keys of values that were
+//! there before remain stale.
 //!
 //! *What may never happen.* A value reached by two owners, or after it was dropped; an entry in two lists; a value that
-//! moves.
+//! moves; memory freed while an owner may look at it.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -35,6 +48,8 @@ const RUN_SHIFT: u32 = 4;
 /// Tables of chunks, each twice as long as the one before: together they hold every chunk that an index can name.
 const TABLES: usize = 29;
 const NONE: u32 = u32::MAX;
+/// A chunk that has seen so many generations is kept: later ones could not be told from the first.
+const MOST_GENERATIONS: u32 = 1 << 31;
 
 /// Instead of an owner's number: the entry holds no value and is in a list of free entries, or about to be.
 const FREE: u32 = 0;
@@ -70,6 +85,8 @@ impl Key {
 #[repr(C)]
 struct SlabEntry<T, P: Platform> {
     owner: P::AtomicU32,
+    /// Read by each look-up, written when the memory is about to be freed: a checker sees both. Nothing elsewhere.
+    memory: P::Cell<()>,
     inner: P::Cell<SlabInner<T>>,
 }
 
@@ -98,21 +115,55 @@ impl<T> SlabInner<T> {
 /// See the head of this file. Made by [`Slab::new`]; used through owners.
 pub struct Slab<T, P: Platform = Real> {
     /// Chunk `c` is found in table `log2(c + 1)`. Plain atomics: they order only the initialisation of what they point
-    /// to, and nothing is reclaimed before the slab is dropped.
+    /// to. That nobody uses what a chunk's pointer was before is ordered by the depot's lock.
     tables: [AtomicPtr<AtomicPtr<SlabEntry<T, P>>>; TABLES],
-    depot: Lock<Depot, P>,
+    depot: Lock<Depot<T, P>, P>,
 }
 
 /// The entries that no owner has.
-struct Depot {
-    /// Chunks allocated so far.
+struct Depot<T, P: Platform> {
+    /// Chunks that were ever allocated.
     chunks: u32,
+    /// Those of them that are not in their tables now, the first one last, and the generation of their next entries.
+    vacant: Vec<(u32, u32)>,
+    /// Chunks that have left their tables and that an owner may still look at; oldest first.
+    retired: VecDeque<Retired<T, P>>,
+    /// Incremented after chunks have left their tables.
+    era: u64,
+    /// Each owner's number, and the era of its latest announcement.
+    announced: Vec<(u32, u64)>,
     /// The number of the next owner.
     next_owner: u32,
     /// Heads of lists of free entries, each [`RUN`] long.
     runs: Vec<u32>,
     /// Free entries, fewer than a run.
     loose: FreeList,
+}
+
+/// The memory of a chunk that has left its table, and the era in which it did.
+struct Retired<T, P: Platform> {
+    entries: Entries<T, P>,
+    era: u64,
+}
+
+/// The memory of a chunk that no look-up finds any more.
+type Entries<T, P> = Box<[SlabEntry<T, P>]>;
+
+impl<T, P: Platform> Depot<T, P> {
+    /// Chunks that every owner has announced not to look at since they left their tables. To be dropped without the
+    /// lock.
+    fn unobserved(&mut self) -> Vec<Entries<T, P>> {
+        let announced = self.announced.iter().map(|(_, era)| *era).min().unwrap_or(u64::MAX);
+        let count = self.retired.partition_point(|retired| retired.era < announced);
+        self.retired.drain(..count).map(|retired| retired.entries).collect()
+    }
+}
+
+/// Frees chunks.
+fn free<T, P: Platform>(chunks: Vec<Entries<T, P>>) {
+    for chunk in &chunks {
+        chunk.iter().for_each(|entry| entry.memory.with_mut(|_| ()));
+    }
 }
 
 /// Free entries, linked through their places.
@@ -144,7 +195,16 @@ fn locate(chunk: u32) -> (usize, usize) {
 impl<T, P: Platform> Slab<T, P> {
     /// An empty slab; its depot has a lock of class `class`.
     pub fn new(class: LockClass) -> Arc<Self> {
-        let depot = Depot { chunks: 0, next_owner: FIRST_OWNER, runs: Vec::new(), loose: FreeList::EMPTY };
+        let depot = Depot {
+            chunks: 0,
+            vacant: Vec::new(),
+            retired: VecDeque::new(),
+            era: 0,
+            announced: Vec::new(),
+            next_owner: FIRST_OWNER,
+            runs: Vec::new(),
+            loose: FreeList::EMPTY,
+        };
         Arc::new(Slab {
             tables: [const { AtomicPtr::new(ptr::null_mut()) }; TABLES],
             depot: Lock::new(LockKind::Blocking, class, depot),
@@ -159,6 +219,9 @@ impl<T, P: Platform> Slab<T, P> {
         let mut depot = self.depot.lock();
         let id = depot.next_owner;
         depot.next_owner = id.checked_add(1).expect("a slab has numbers for 4294967292 owners: build a new one");
+        // Its look-ups come after this, and find no chunk that has left its table.
+        let era = depot.era;
+        depot.announced.push((id, era));
         drop(depot);
         Owner { slab: self.clone(), id, live: 0, free: FreeList::EMPTY, spare: NONE, _owns: PhantomData }
     }
@@ -185,8 +248,10 @@ impl<T, P: Platform> Slab<T, P> {
 
     /// Bytes that entries and their tables take, used or free.
     pub fn footprint(&self) -> usize {
-        let chunks = self.depot.lock().chunks as usize;
-        chunks * (RUN as usize * Self::ENTRY + size_of::<usize>())
+        let depot = self.depot.lock();
+        let (named, present) =
+            (depot.chunks as usize, depot.chunks as usize - depot.vacant.len() + depot.retired.len());
+        present * RUN as usize * Self::ENTRY + named * size_of::<usize>()
     }
 
     /// Bytes of one entry.
@@ -205,33 +270,123 @@ impl<T, P: Platform> Slab<T, P> {
         if chunk.is_null() {
             return None;
         }
-        // SAFETY: a chunk is published with `RUN` initialised entries, and lives as long as the slab.
-        Some(unsafe { &*chunk.add((index % RUN) as usize) })
+        // SAFETY: a chunk is published with `RUN` initialised entries. It is freed when every owner has announced that
+        // it looks at none that has left its table (see the head of the file). The other callers have an entry of the
+        // chunk that is not in the depot, or the depot's lock: it is in its table.
+        let entry = unsafe { &*chunk.add((index % RUN) as usize) };
+        entry.memory.with(|_| ());
+        Some(entry)
+    }
+
+    /// The place of a chunk's address. Its table exists.
+    fn place(&self, chunk: u32) -> &AtomicPtr<SlabEntry<T, P>> {
+        let (table, place) = locate(chunk);
+        // SAFETY: the table was published with its whole length, which `locate` keeps to, and lives as long as the
+        // slab.
+        unsafe { &*self.tables[table].load(Ordering::Acquire).add(place) }
     }
 
     /// Allocates a chunk; the head of a list of its entries.
     #[cold]
-    fn grow(&self, depot: &mut Depot) -> u32 {
-        let (chunk, first) = (depot.chunks, depot.chunks << RUN_SHIFT);
+    fn grow(&self, depot: &mut Depot<T, P>) -> u32 {
+        let (chunk, generation) = depot.vacant.pop().unwrap_or_else(|| {
+            depot.chunks += 1;
+            (depot.chunks - 1, 0)
+        });
+        let first = chunk << RUN_SHIFT;
         assert!(chunk < NONE >> RUN_SHIFT, "a slab holds at most four thousand million entries");
-        let (table, place) = locate(chunk);
-        let mut places = self.tables[table].load(Ordering::Relaxed);
-        if places.is_null() {
+        let (table, _) = locate(chunk);
+        if self.tables[table].load(Ordering::Relaxed).is_null() {
             let fresh: Box<[AtomicPtr<SlabEntry<T, P>>]> =
                 (0..1usize << table).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
-            places = Box::into_raw(fresh).cast();
-            self.tables[table].store(places, Ordering::Release);
+            self.tables[table].store(Box::into_raw(fresh).cast(), Ordering::Release);
         }
         let entry = |index: u32| {
-            let mut inner = SlabInner { generation: 0, value: MaybeUninit::uninit() };
+            let mut inner = SlabInner { generation, value: MaybeUninit::uninit() };
             inner.set_next(if index % RUN == RUN - 1 { NONE } else { index + 1 });
-            SlabEntry { owner: P::AtomicU32::new(FREE), inner: P::Cell::new(inner) }
+            SlabEntry { owner: P::AtomicU32::new(FREE), memory: P::Cell::new(()), inner: P::Cell::new(inner) }
         };
-        let entries: Box<[SlabEntry<T, P>]> = (first..first + RUN).map(entry).collect();
-        // SAFETY: `place` is within the table, as `locate` keeps to.
-        unsafe { &*places.add(place) }.store(Box::into_raw(entries).cast(), Ordering::Release);
-        depot.chunks += 1;
+        let entries: Entries<T, P> = (first..first + RUN).map(entry).collect();
+        self.place(chunk).store(Box::into_raw(entries).cast(), Ordering::Release);
         first
+    }
+
+    /// Whether more than `kept` chunks' worth of free entries are in the depot, or memory waits for owners to announce
+    /// that they do not look at it.
+    pub fn has_surplus(&self, kept: usize) -> bool {
+        let depot = self.depot.lock();
+        depot.runs.len() > kept || !depot.retired.is_empty()
+    }
+
+    /// Whether memory waits for owners to announce that they do not look at it.
+    pub fn awaits_owners(&self) -> bool {
+        !self.depot.lock().retired.is_empty()
+    }
+
+    /// Takes chunks whose entries are all free and in the depot out of their tables, but for `kept` of them, so that a
+    /// load that changes little does not allocate. Their memory is freed once every owner has called [`Owner::trim`]
+    /// since; at once if there are no owners. Any thread. Other threads find the depot empty meanwhile and allocate.
+    pub fn trim(&self, kept: usize) {
+        let mut free_entries = self.take_free();
+        free_entries.sort_unstable();
+        let mut staying = Vec::with_capacity(free_entries.len());
+        let (mut spared, mut leaving) = (0, Vec::new());
+        for chunk in free_entries.chunk_by(|one, other| one >> RUN_SHIFT == other >> RUN_SHIFT) {
+            let generation = chunk.iter().map(|index| self.generation(*index)).max().unwrap_or(MOST_GENERATIONS);
+            let whole = chunk.len() == RUN as usize && generation < MOST_GENERATIONS;
+            if whole && spared >= kept {
+                leaving.push((chunk[0] >> RUN_SHIFT, generation + 1));
+            } else {
+                spared += usize::from(whole);
+                staying.extend_from_slice(chunk);
+            }
+        }
+        let mut depot = self.depot.lock();
+        // What is put back last is used first: low indices, so that high chunks become free.
+        staying.into_iter().rev().for_each(|index| self.put_back(&mut depot, index));
+        if !leaving.is_empty() {
+            self.retire(&mut depot, leaving);
+        }
+        let unobserved = depot.unobserved();
+        drop(depot);
+        free(unobserved);
+    }
+
+    /// Takes all entries out of the depot. They are in no list, and the caller alone has them.
+    fn take_free(&self) -> Vec<u32> {
+        let mut depot = self.depot.lock();
+        let (runs, loose) = (std::mem::take(&mut depot.runs), std::mem::replace(&mut depot.loose, FreeList::EMPTY));
+        drop(depot);
+        let lists = runs.into_iter().map(|head| FreeList { head, len: RUN }).chain([loose]);
+        let mut entries = Vec::new();
+        for mut list in lists {
+            while list.len != 0 {
+                entries.push(self.pop(&mut list).0);
+            }
+        }
+        entries
+    }
+
+    /// The generation of a free entry that the caller has.
+    fn generation(&self, index: u32) -> u32 {
+        // SAFETY: the caller has the entry, so its chunk is in its table.
+        let entry = unsafe { self.entry(index).unwrap_unchecked() };
+        // SAFETY: the entry is free and in no list: the caller alone has it.
+        entry.inner.with(|inner| unsafe { (*inner).generation })
+    }
+
+    /// Takes these chunks, all of whose entries the caller has, out of their tables.
+    fn retire(&self, depot: &mut Depot<T, P>, chunks: Vec<(u32, u32)>) {
+        let era = depot.era;
+        for (chunk, generation) in chunks {
+            let entries = self.place(chunk).swap(ptr::null_mut(), Ordering::Relaxed);
+            // SAFETY: it came from `Box::into_raw` of that many entries, and is in its table no more.
+            let entries = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(entries, RUN as usize)) };
+            depot.retired.push_back(Retired { entries, era });
+            depot.vacant.push((chunk, generation));
+        }
+        depot.vacant.sort_unstable_by_key(|(chunk, _)| std::cmp::Reverse(*chunk));
+        depot.era += 1;
     }
 
     /// A list of free entries: a run, the loose ones, or a new chunk.
@@ -248,7 +403,7 @@ impl<T, P: Platform> Slab<T, P> {
     }
 
     /// Returns a free entry that is in no list.
-    fn put_back(&self, depot: &mut Depot, index: u32) {
+    fn put_back(&self, depot: &mut Depot<T, P>, index: u32) {
         let Some(entry) = self.entry(index) else { return };
         let next = depot.loose.head;
         // SAFETY: the entry is free and in no list: the caller alone has it.
@@ -298,9 +453,10 @@ impl<T, P: Platform> Drop for Slab<T, P> {
         }
         let chunks = self.depot.get_mut().chunks;
         for chunk in 0..chunks {
-            let (table, place) = locate(chunk);
-            // SAFETY: the first `chunks` chunks were published with their tables; `&mut self` excludes all other users.
-            let entries = unsafe { &*self.tables[table].load(Ordering::Relaxed).add(place) }.load(Ordering::Relaxed);
+            let entries = self.place(chunk).load(Ordering::Relaxed);
+            if entries.is_null() {
+                continue;
+            }
             // SAFETY: it came from `Box::into_raw` of that many entries, and is freed only here.
             let entries = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(entries, RUN as usize)) };
             let holds = |entry: &&SlabEntry<T, P>| entry.owner.load(Ordering::Relaxed) >= DETACHED;
@@ -458,6 +614,36 @@ impl<T, P: Platform> Owner<T, P> {
         Ok(key)
     }
 
+    /// Returns all free entries to the depot, and announces that nothing that was looked up through this owner is in
+    /// use; see the head of the file. Frees the memory that only this announcement was missing for.
+    pub fn trim(&mut self) {
+        let slab = self.slab.clone();
+        let mut depot = slab.depot.lock();
+        self.give_back(&mut depot);
+        let era = depot.era;
+        depot.announced.iter_mut().filter(|(id, _)| *id == self.id).for_each(|(_, announced)| *announced = era);
+        let unobserved = depot.unobserved();
+        drop(depot);
+        free(unobserved);
+    }
+
+    /// Returns all free entries to the depot.
+    fn give_back(&mut self, depot: &mut Depot<T, P>) {
+        let spare = std::mem::replace(&mut self.spare, NONE);
+        if spare != NONE {
+            depot.runs.push(spare);
+        }
+        let mut free = std::mem::replace(&mut self.free, FreeList::EMPTY);
+        if free.len == RUN {
+            depot.runs.push(free.head);
+            return;
+        }
+        while free.len != 0 {
+            let (index, _) = self.slab.pop(&mut free);
+            self.slab.put_back(depot, index);
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn restock(&mut self) {
@@ -486,25 +672,16 @@ impl<T, P: Platform> Owner<T, P> {
 
 impl<T, P: Platform> Drop for Owner<T, P> {
     fn drop(&mut self) {
-        if model_is_over::<P>() || (self.free.len == 0 && self.spare == NONE) {
+        if model_is_over::<P>() {
             return;
         }
-        let mut depot = self.slab.depot.lock();
-        if self.spare != NONE {
-            depot.runs.push(self.spare);
-        }
-        if self.free.len == RUN {
-            depot.runs.push(self.free.head);
-            return;
-        }
-        let mut index = self.free.head;
-        for _ in 0..self.free.len {
-            let Some(entry) = self.slab.entry(index) else { return };
-            // SAFETY: it is in this owner's list: free, and linked.
-            let next = entry.inner.with(|inner| unsafe { (*inner).next() });
-            self.slab.put_back(&mut depot, index);
-            index = next;
-        }
+        let slab = self.slab.clone();
+        let mut depot = slab.depot.lock();
+        self.give_back(&mut depot);
+        depot.announced.retain(|(id, _)| *id != self.id);
+        let unobserved = depot.unobserved();
+        drop(depot);
+        free(unobserved);
     }
 }
 
@@ -529,7 +706,7 @@ unsafe impl<T: Send + Sync, P: Platform> Sync for Detached<T, P> {}
 impl<T, P: Platform> Detached<T, P> {
     #[inline(always)]
     fn entry(&self) -> &SlabEntry<T, P> {
-        // SAFETY: chunks live as long as the slab, of which there is a reference beside it.
+        // SAFETY: the entry is not free, so its chunk stays, as long as the slab, of which there is a reference beside it.
         unsafe { self.entry.as_ref() }
     }
 
@@ -634,6 +811,6 @@ impl<T, P: Platform> Drop for ReservedEntry<T, P> {
 
 impl<T, P: Platform> fmt::Debug for ReservedEntry<T, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reserved").field("key", &self.key()).finish()
+        f.debug_struct("ReservedEntry").field("key", &self.key()).finish()
     }
 }

@@ -220,4 +220,6 @@ fn owner() {
 fn slab() {
     holds(models::slab_values_change_owners::<Loom>);
     fails(RACE, models::slab_values_change_owners::<Weak>);
+    holds(models::slab_memory_is_freed_when_nobody_looks::<Loom>);
+    fails(RACE, models::slab_memory_is_freed_when_nobody_looks::<Weak>);
 }

@@ -125,4 +125,5 @@ fn doorbell_and_owner() {
 fn slab() {
     holds(models::slab_values_change_owners::<Shuttle>);
     fails(models::slab_values_change_owners::<Torn>);
+    holds(models::slab_memory_is_freed_when_nobody_looks::<Shuttle>);
 }

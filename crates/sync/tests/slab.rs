@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use sync::LockClass;
-use sync::slab::{Detached, Key, RUN, Slab};
+use sync::slab::{Detached, Key, Owner, RUN, Slab};
 
 const COUNT: u32 = if cfg!(miri) { 100 } else { 20_000 };
 
@@ -283,4 +283,111 @@ fn threads_pass_values_on() {
         }
     });
     assert!(passing.lock().unwrap().len() <= 4);
+}
+
+/// Fills chunks, frees all of their values, and has the owners return their free entries.
+fn peak(owners: &mut [&mut Owner<u64>]) -> Vec<Key> {
+    let keys: Vec<Vec<Key>> =
+        owners.iter_mut().map(|owner| (0..COUNT).map(|n| owner.insert(n.into())).collect()).collect();
+    for (owner, keys) in owners.iter_mut().zip(&keys) {
+        assert!(keys.iter().all(|key| owner.free(key.slot)));
+        owner.trim();
+    }
+    keys.concat()
+}
+
+#[test]
+fn memory_is_given_back_after_a_peak_and_keys_remain_stale() {
+    let slab = slab::<u64>();
+    let (mut one, mut two) = (slab.owner(), slab.owner());
+    let before = slab.footprint();
+    let mut stale = Vec::new();
+    for round in 0..3 {
+        stale.append(&mut peak(&mut [&mut one, &mut two]));
+        let full = slab.footprint();
+        assert!(slab.has_surplus(1));
+        slab.trim(1);
+        assert_eq!(slab.footprint(), full, "both owners may look at it still");
+        one.trim();
+        assert_eq!(slab.footprint(), full, "one may");
+        two.trim();
+        let left = slab.footprint() - before;
+        let addresses = full / (Slab::<u64>::ENTRY * RUN as usize) * size_of::<usize>();
+        assert!(
+            left <= Slab::<u64>::ENTRY * RUN as usize + addresses,
+            "round {round}: {left} of {full} bytes are left"
+        );
+        assert!(!slab.has_surplus(1));
+        assert!(stale.iter().all(|key| one.get(key.slot).is_none()), "there is no memory to look at");
+    }
+    let fresh: Vec<Key> = (0..COUNT).map(|n| one.insert(n.into())).collect();
+    assert!(stale.iter().all(|key| one.get_by_key(*key).is_none()), "what was named before is not named now");
+    assert!((0..).zip(&fresh).all(|(n, key)| one.get_by_key(*key) == Some(&mut u64::from(n as u32))));
+}
+
+#[test]
+fn a_chunk_with_one_value_stays_where_it_is() {
+    let slab = slab::<u64>();
+    let (mut one, mut two) = (slab.owner(), slab.owner());
+    let keys: Vec<Key> = (0..3 * RUN).map(|n| one.insert(n.into())).collect();
+    let (held, apart, reserved) = (keys[3], keys[RUN as usize + 3], keys[2 * RUN as usize + 3]);
+    let detached = one.detach(apart.slot).expect("it is there");
+    let (place, _) = one.detach(reserved.slot).expect("it is there").take();
+    keys.iter()
+        .filter(|key| ![held, apart, reserved].contains(key))
+        .for_each(|key| assert!(one.remove(key.slot).is_some()));
+    let full = slab.footprint();
+    for _ in 0..2 {
+        one.trim();
+        two.trim();
+        slab.trim(0);
+    }
+    assert_eq!(slab.footprint(), full);
+    assert_eq!((one.get_by_key(held), *detached, place.key()), (Some(&mut 3), u64::from(RUN) + 3, reserved));
+    // Now nothing is left of it, and the last owner's end is an announcement, too.
+    drop((detached, place));
+    assert!(one.free(held.slot));
+    one.trim();
+    slab.trim(0);
+    drop(one);
+    assert_eq!(slab.footprint(), full);
+    drop(two);
+    assert!(slab.footprint() < full / 8);
+}
+
+#[test]
+fn without_owners_memory_is_freed_at_once() {
+    let slab = slab::<u64>();
+    let detached: Vec<Detached<u64>> = (0..u64::from(3 * RUN)).map(|n| slab.detached(n)).collect();
+    let full = slab.footprint();
+    drop(detached);
+    slab.trim(0);
+    assert!(slab.footprint() < full / 8);
+}
+
+/// Threads that insert, free and look at each other's entries while memory is given back.
+#[test]
+fn memory_is_given_back_while_others_insert() {
+    let slab = slab::<u64>();
+    let rounds = if cfg!(miri) { 3 } else { 300 };
+    thread::scope(|scope| {
+        for seed in 0..3u32 {
+            let mut owner = slab.owner();
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let keys: Vec<Key> = (0..100).map(|n| owner.insert(n)).collect();
+                    let looks = (0..2000).step_by(7).filter(|slot| owner.get(slot + seed).is_some()).count();
+                    assert!(looks <= keys.len());
+                    assert!((0..).zip(&keys).all(|(n, key)| owner.get_by_key(*key) == Some(&mut { n })));
+                    keys.iter().for_each(|key| assert!(owner.free(key.slot)));
+                    if round % 2 == 0 {
+                        owner.trim();
+                        owner.slab().trim(0);
+                    }
+                }
+            });
+        }
+    });
+    slab.trim(0);
+    assert!(!slab.has_surplus(0));
 }

@@ -414,3 +414,25 @@ pub fn slab_values_change_owners<P: Platform>() {
     let keys = [next.insert(Box::new(3)), next.insert(Box::new(4))];
     assert!(keys.iter().all(|key| *key != passed && *key != kept), "a stale key names nothing");
 }
+
+/// An owner looks at an entry by an index that is stale while another thread takes the chunk out of its table and frees
+/// it: the memory is freed after the look, or the look finds no chunk.
+pub fn slab_memory_is_freed_when_nobody_looks<P: Platform>() {
+    let slab = Slab::<usize, P>::new(LockClass::ConnSlab);
+    let (mut mine, mut theirs) = (slab.owner(), slab.owner());
+    let key = mine.insert(1);
+    assert!(mine.free(key.slot));
+    mine.trim();
+    let thread = P::spawn("other", None, ThreadClass::Application, move || {
+        assert_eq!(theirs.get_mut(key.slot), None);
+        theirs.trim();
+        assert_eq!(theirs.get_mut(key.slot), None);
+    });
+    slab.trim(0);
+    mine.trim();
+    join::<P>(thread);
+    let again = mine.insert(2);
+    assert_eq!(again.slot, key.slot, "the index is used again");
+    assert_eq!(mine.get_by_key(key), None);
+    assert_eq!(mine.get_by_key(again), Some(&mut 2));
+}
