@@ -10,7 +10,7 @@
 //! write.
 
 use core::ptr::NonNull;
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 
 use sync::ShareCount;
 
@@ -157,11 +157,16 @@ impl Block {
         Block(header)
     }
 
+    /// Where it is in memory.
+    pub(crate) fn address(&self) -> usize {
+        self.0.as_ptr() as usize
+    }
+
     /// The block's header.
     #[inline]
     pub(crate) fn header(&self) -> &BlockHeader {
-        // SAFETY: a block is made with a valid header only. Slabs are never freed, and a region's headers are kept
-        // while a block of it is out. Only the owner of the block writes it, through `header_mut`.
+        // SAFETY: a block is made with a valid header only. A slab is freed once all of its blocks have been destroyed, and
+        // a region's headers are kept while a block of it is out. Only the owner of the block writes it, through `header_mut`.
         unsafe { self.0.as_ref() }
     }
 
@@ -182,19 +187,56 @@ impl Block {
     }
 }
 
-/// Allocates a slab of `count` blocks and gives each of them to `keep`; false if the system has no memory.
-pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block)) -> bool {
-    let Ok(layout) = Layout::from_size_align(class.stride() * count, align_of::<BlockHeader>()) else {
-        return false;
-    };
-    if count == 0 {
-        return false;
+/// The memory of blocks of one class that were allocated together.
+#[derive(Clone, Copy)]
+pub(crate) struct Slab {
+    first: Block,
+    class: SizeClass,
+    count: usize,
+}
+
+impl Slab {
+    /// How many blocks it has.
+    pub(crate) fn count(&self) -> usize {
+        self.count
     }
+
+    /// The address of its first block. The others follow, a stride apart.
+    pub(crate) fn address(&self) -> usize {
+        self.first.address()
+    }
+
+    /// The address of its last block.
+    pub(crate) fn last_address(&self) -> usize {
+        self.address() + (self.count - 1) * self.class.stride()
+    }
+
+    fn layout(class: SizeClass, count: usize) -> Option<Layout> {
+        Layout::from_size_align(class.stride() * count, align_of::<BlockHeader>()).ok()
+    }
+
+    /// Returns the memory to the system.
+    ///
+    /// # Safety
+    /// The caller owns every block of the slab, and neither it nor anybody else uses one from here on; this is called
+    /// once for a slab.
+    pub(crate) unsafe fn free(self) {
+        let Some(layout) = Slab::layout(self.class, self.count) else { return };
+        // SAFETY: the pointer is that of the allocation, which had this layout; nothing uses it any more by the caller's
+        // promise.
+        unsafe { dealloc(self.first.0.as_ptr().cast(), layout) };
+    }
+}
+
+/// Allocates a slab of `count` blocks and gives each of them to `keep`; `None` if the system has no memory.
+pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block)) -> Option<Slab> {
+    if count == 0 {
+        return None;
+    }
+    let layout = Slab::layout(class, count)?;
     // SAFETY: the layout's size is not zero. Zeroed, because a block's data counts as initialised bytes; the system has
     // already zeroed fresh pages.
-    let Some(slab) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
-        return false;
-    };
+    let slab = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     for i in 0..count {
         // SAFETY: `i * stride` is inside the slab and keeps the header's alignment, as the stride is a multiple of it.
         let header = unsafe { slab.add(i * class.stride()).cast::<BlockHeader>() };
@@ -204,5 +246,5 @@ pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block))
         unsafe { header.write(BlockHeader::of_heap(class, data)) };
         keep(Block(header));
     }
-    true
+    Some(Slab { first: Block(slab.cast()), class, count })
 }

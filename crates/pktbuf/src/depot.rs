@@ -36,14 +36,38 @@ pub(crate) fn press(class: SizeClass, pressed: bool) {
 pub(crate) struct Shelves {
     pub(crate) full: Vec<Magazine>,
     pub(crate) empty: Vec<Magazine>,
-    /// Blocks that are not in whole magazines: from ended threads, and under pressure.
+    /// Blocks that are not in whole magazines: from ended threads, under pressure, and what a trim has left.
     pub(crate) loose: Magazine,
+    /// The fewest blocks that lay here since the last trim.
+    least: usize,
 }
 
 impl Shelves {
+    /// Takes all blocks out, and returns how many of them nobody has needed since the last call.
+    pub(crate) fn take_all(&mut self) -> (Magazine, usize) {
+        self.note_least();
+        let mut blocks = core::mem::take(&mut self.loose);
+        self.full.drain(..).for_each(|mut magazine| blocks.append(&mut magazine));
+        (self.full, self.empty) = (Vec::new(), Vec::new());
+        let unused = self.least.min(blocks.len());
+        (blocks, unused)
+    }
+
+    /// Puts blocks back after [`Shelves::take_all`].
+    pub(crate) fn put_back(&mut self, mut blocks: Magazine) {
+        self.loose.append(&mut blocks);
+        self.least = self.blocks();
+    }
+
+    /// Blocks were taken from here.
+    fn note_least(&mut self) {
+        self.least = self.least.min(self.blocks());
+    }
+
     /// How many blocks lie here.
     pub(crate) fn blocks(&self) -> usize {
-        self.full.iter().map(Vec::len).sum::<usize>() + self.loose.len()
+        // All magazines are equally full.
+        self.full.first().map_or(0, Vec::len) * self.full.len() + self.loose.len()
     }
 }
 
@@ -136,10 +160,12 @@ impl Pair {
         }
         if let Some(magazine) = shelves.full.pop() {
             shelves.empty.push(core::mem::replace(&mut self.loaded, magazine));
+            shelves.note_least();
             return true;
         }
         let left = shelves.loose.len().saturating_sub(self.rounds);
         self.loaded.extend(shelves.loose.drain(left..));
+        shelves.note_least();
         !self.loaded.is_empty()
     }
 
@@ -155,6 +181,7 @@ impl Pair {
             press(class, false);
         }
         self.loaded.extend(shelves.loose.pop());
+        shelves.note_least();
         !self.loaded.is_empty()
     }
 

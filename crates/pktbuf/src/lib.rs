@@ -23,8 +23,8 @@
 //! **The pool** is a magazine allocator (Bonwick and Adams, "Magazines and Vmem", USENIX 2001): each thread has, for
 //! each size class, two magazines of free blocks, and exchanges full ones for empty ones with a depot under a lock. An
 //! allocation or a release on one thread touches no shared memory; a packet allocated on one thread and released on
-//! another costs its share of one depot visit. Blocks are carved from slabs, which are never returned to the system:
-//! idle memory is bounded by the peak.
+//! another costs its share of one depot visit. Blocks are carved from slabs, which [`trim`] returns to the
+//! system after a peak.
 //!
 //! **Platforms.** The buffers themselves are the same on every platform. The threads of a simulator or a model checker
 //! get magazines of their own, and depots behind the platform's locks, from a [`PlatformHeap`]. Lock-free shared state
@@ -65,7 +65,7 @@ pub use chunk::Chunk;
 pub use foreign::ForeignBuf;
 pub use meta::{Checksum, Meta};
 pub use platform_heap::PlatformHeap;
-pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_limit};
+pub use pool::{balance, footprint, in_use, live, refusals_left, refuse, set_limit, trim};
 pub use region::{Access, Memory, NotLent, Region, RegionCounts, RegionError, RegionId, RegionLayout, Released, Span};
 pub use shared::SharedBuf;
 pub use sum::{copy_and_sum, sum};

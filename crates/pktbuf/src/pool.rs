@@ -8,6 +8,10 @@
 //! releases flush their thread's cache to the depot and allocations take one block at a time, so that no thread caches
 //! blocks that another needs. Pressure ends when the depot is well filled again or the limit is changed.
 //!
+//! **Giving memory back.** [`trim`] frees slabs all of whose blocks lie in the depot: no magazine, buffer or thread has
+//! one of them. It frees no more than nobody has needed since the last trim, so that a load that comes and goes within
+//! that time does not allocate again and again.
+//!
 //! **Counting.** Each thread counts its allocations minus its releases in a cell of its own, which outlives the thread;
 //! the sum over all cells is exact when no thread is inside the pool.
 //!
@@ -29,7 +33,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use sync::{LockKind, Real};
 
-use crate::block::{Block, HOMES, Home, SizeClass, carve};
+use crate::block::{Block, CLASSES, HOMES, Home, SizeClass, Slab, carve};
 use crate::depot::{Depots, Magazine, Pair, is_pressed, press};
 use crate::region;
 
@@ -50,6 +54,13 @@ static LIVE_CELLS: Mutex<Vec<&'static LiveCell>> = Mutex::new(Vec::new());
 
 /// Counts for threads without a cache: code in late thread-local destructors. Shared, hence atomic addition.
 static ORPHANS: LiveCell = LiveCell { net: AtomicI64::new(0), in_use: AtomicBool::new(true) };
+
+/// All slabs, by class.
+static SLABS: Mutex<[Vec<Slab>; CLASSES]> = Mutex::new([const { Vec::new() }; CLASSES]);
+
+fn slabs() -> MutexGuard<'static, [Vec<Slab>; CLASSES]> {
+    SLABS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn live_cells() -> MutexGuard<'static, Vec<&'static LiveCell>> {
     LIVE_CELLS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -152,6 +163,9 @@ impl Drop for Cache {
     }
 }
 
+/// Slabs' worth of blocks of each class that [`trim`] leaves.
+const KEPT_SLABS: usize = 2;
+
 /// Adds a slab's worth of blocks to `into`, fewer if the limit leaves less; false if none.
 pub(crate) fn grow(class: SizeClass, into: &mut Magazine) -> bool {
     let mut count = 0;
@@ -163,11 +177,66 @@ pub(crate) fn grow(class: SizeClass, into: &mut Magazine) -> bool {
     if FOOTPRINT.fetch_update(Relaxed, Relaxed, reserve).is_err() {
         return false;
     }
-    let grown = carve(class, count, |block| into.push(block));
-    if !grown {
-        FOOTPRINT.fetch_sub(count * class.stride(), Relaxed);
+    match carve(class, count, |block| into.push(block)) {
+        Some(slab) => slabs()[class as usize].push(slab),
+        None => {
+            FOOTPRINT.fetch_sub(count * class.stride(), Relaxed);
+            return false;
+        }
     }
-    grown
+    true
+}
+
+/// Gives memory back to the system that a peak has left behind: slabs whose blocks are all free and in no thread's
+/// magazines, but for a few, and no more than was unused since the last call. Returns the bytes. The calling thread's
+/// magazines are emptied; those of other threads keep a block of each of so many slabs at most as they have room for.
+///
+/// To be called every few seconds, by any thread; other threads find the depots empty for that time.
+pub fn trim() -> usize {
+    if entered_heap().is_some() {
+        return 0;
+    }
+    let empty = |cache: &UnsafeCell<Cache>| {
+        // SAFETY: as in `allocate`: the cache belongs to this thread and nothing in `empty` can come back to it.
+        unsafe { &mut *cache.get() }.empty();
+    };
+    // A thread that has dropped its cache has nothing there.
+    let _ = CACHE.try_with(empty);
+    SizeClass::ALL.iter().map(|&class| trim_class(class)).sum()
+}
+
+fn trim_class(class: SizeClass) -> usize {
+    let (mut blocks, unused) = DEPOTS.open(class).take_all();
+    let mut surplus = unused.saturating_sub(KEPT_SLABS * class.rounds());
+    blocks.sort_unstable_by_key(Block::address);
+    let (mut freed, mut gone) = (0, vec![false; blocks.len()]);
+    let mut known = slabs();
+    known[class as usize].sort_unstable_by_key(|slab| core::cmp::Reverse(slab.address()));
+    known[class as usize].retain(|slab| {
+        let (first, count) = (blocks.partition_point(|block| block.address() < slab.address()), slab.count());
+        // There are no more than `count` addresses of blocks from the first to the last.
+        let is_whole = blocks.get(first + count - 1).is_some_and(|block| block.address() == slab.last_address());
+        if !is_whole || surplus < count {
+            return true;
+        }
+        surplus -= count;
+        freed += count * class.stride();
+        gone[first..first + count].fill(true);
+        // SAFETY: all blocks of the slab are in `blocks`, which this thread alone has. From here on they are compared by
+        // address only, and removed. The slab is removed from its list, so it is not freed again.
+        unsafe { slab.free() };
+        false
+    });
+    let left = known[class as usize].len();
+    known[class as usize].shrink_to(2 * left);
+    drop(known);
+    FOOTPRINT.fetch_sub(freed, Relaxed);
+    let mut gone = gone.into_iter();
+    blocks.retain(|_| !gone.next().unwrap_or(false));
+    // Those at low addresses are used first, so that slabs at high ones become free.
+    blocks.reverse();
+    DEPOTS.open(class).put_back(blocks);
+    freed
 }
 
 /// A block of the class; none if the limit is reached or the system has no memory.
@@ -337,7 +406,7 @@ pub(crate) fn leaves(class: SizeClass, reserve: usize) -> bool {
 }
 
 /// Bounds the memory of the pool to `bytes` from now on; `usize::MAX`, the default, means no bound. Memory already
-/// taken is not given back: below [`footprint`], nothing new is taken. At the limit allocations return `None` once the
+/// taken is not given back by this ([`trim`] does): below [`footprint`], nothing new is taken. At the limit allocations return `None` once the
 /// free blocks are used up; other threads that make no call meanwhile may still cache up to two magazines each (less
 /// than 600 KiB per size class).
 pub fn set_limit(bytes: usize) {
@@ -377,7 +446,7 @@ pub fn in_use() -> usize {
     footprint().saturating_sub(DEPOTS.free_bytes() + theirs)
 }
 
-/// Bytes that the pool has taken from the system, used or free. Never shrinks.
+/// Bytes that the pool has taken from the system, used or free. Shrinks by [`trim`] alone.
 pub fn footprint() -> usize {
     FOOTPRINT.load(Relaxed)
 }

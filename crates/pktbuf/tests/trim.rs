@@ -1,0 +1,89 @@
+//! Memory that a peak of packet buffers has left behind is given back, and no more than nobody has needed since. In a
+//! process of its own, because the pool is the process's.
+
+use std::sync::{Mutex, PoisonError};
+
+use pktbuf::{PktBuf, footprint, live, trim};
+
+const MANY: usize = 400;
+
+/// One test at a time: they count what the process has.
+static TURN: Mutex<()> = Mutex::new(());
+
+fn peak(capacity: usize) -> Vec<PktBuf> {
+    fill(capacity, MANY)
+}
+
+fn fill(capacity: usize, count: usize) -> Vec<PktBuf> {
+    (0..count).map(|n| PktBuf::from_slice(&vec![n as u8; capacity]).expect("a buffer")).collect()
+}
+
+fn intact(buffers: &[PktBuf], every: usize, capacity: usize) -> bool {
+    buffers
+        .iter()
+        .enumerate()
+        .all(|(n, buffer)| buffer.len() == capacity && buffer.iter().all(|b| *b == (n * every) as u8))
+}
+
+/// What remains: for each class the slabs that are kept, and those that other threads of the test program have begun.
+const LEFT: usize = 4 << 20;
+
+#[test]
+fn memory_is_given_back_after_a_peak() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for capacity in [1000, 10_000, 60_000] {
+        let mut held = peak(capacity);
+        let full = footprint();
+        assert!(full >= MANY * capacity);
+        trim();
+        // Every eighth stays: its slab, of 64, 16 or 4 blocks, cannot be freed if one of them is in it.
+        let mut number = 0;
+        held.retain(|_| {
+            number += 1;
+            number % 8 == 1
+        });
+        assert_eq!(trim(), 0, "all were needed since the last time");
+        trim();
+        assert!(intact(&held, 8, capacity), "{capacity}");
+        let more = fill(capacity, MANY - held.len());
+        assert!(footprint() <= full, "what is free is used first");
+        drop((held, more));
+        trim();
+        let given_back = trim();
+        assert!(given_back > 0 && trim() == 0 && live() == 0);
+        assert!(footprint() <= LEFT, "{} of {full} bytes", footprint());
+        let again = peak(capacity);
+        assert!(intact(&again, 1, capacity));
+        drop(again);
+        trim();
+        trim();
+    }
+}
+
+/// Threads come and go with buffers, and pass them on, while another gives memory back.
+#[test]
+fn memory_is_given_back_while_others_allocate() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let rounds = if cfg!(miri) { 2 } else { 200 };
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::channel::<Vec<PktBuf>>();
+        for capacity in [700, 9_000, 50_000] {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let buffers = (0..50).map(|n| PktBuf::from_slice(&vec![n as u8; capacity + round]).expect("one"));
+                    sender.send(buffers.collect()).expect("it is received");
+                }
+            });
+        }
+        drop(sender);
+        scope.spawn(move || {
+            for buffers in receiver {
+                let capacity = buffers[0].len();
+                assert!(intact(&buffers, 1, capacity));
+                drop(buffers);
+                trim();
+            }
+        });
+    });
+}
