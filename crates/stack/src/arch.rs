@@ -23,10 +23,25 @@ use crate::call::{self, Call, ControlRequest, Ingress, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::Contents;
+use crate::place::connection::Connections;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
 pub use crate::place::NotAtRest;
+
+/// Chunks of free connections in the slab that are kept for the next ones.
+const KEPT_CHUNKS: usize = 4;
+
+/// Gives back the memory of the slab's free connections, if there are many; `announce` has every cell announce that it
+/// looks at none of them. True: some wait for another round of announcements.
+fn trim_slab<P: Platform>(slab: &Connections<P>, announce: impl FnOnce()) -> bool {
+    if !slab.has_surplus(KEPT_CHUNKS) {
+        return false;
+    }
+    announce();
+    slab.trim(KEPT_CHUNKS);
+    slab.awaits_owners()
+}
 
 /// One process architecture, ready to run. All methods may be called by any thread.
 ///
@@ -73,6 +88,10 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// Runs the timers that are due at `now`, unless the architecture's own threads run them. If the calling thread
     /// owns a cell, also runs the work that waits for the cell. Called by receive threads.
     fn tick(&self, now: Time);
+
+    /// Gives back memory that a peak of connections has left behind, in each cell and in the slab. True: the rest can be
+    /// freed after another call, when every cell has been used since. Called by receive threads, seldom.
+    fn trim(&self) -> bool;
 
     /// The calling receive thread stops: its cells pass to the next thread that ticks.
     fn retire(&self) {}

@@ -87,7 +87,7 @@ impl<P: Platform> BoundSockets<P> {
             ControlRequest::Listen(listener) => insert(&mut self.listeners, listener.local().port(), listener),
             ControlRequest::Unlisten(listener) => remove(&mut self.listeners, listener.local().port(), &listener),
             // A socket that is bound outlives devices and addresses.
-            ControlRequest::LinkDown(_) | ControlRequest::AddressLost(_) => {}
+            ControlRequest::LinkDown(_) | ControlRequest::AddressLost(_) | ControlRequest::Trim => {}
         }
     }
 }

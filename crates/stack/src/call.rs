@@ -279,6 +279,8 @@ pub enum ControlRequest<P: Platform> {
     LinkDown(usize),
     /// The stack has lost this address: connections from it end.
     AddressLost(IpAddr),
+    /// Give back memory that a peak has left behind.
+    Trim,
 }
 
 impl<P: Platform> Clone for ControlRequest<P> {
@@ -288,6 +290,7 @@ impl<P: Platform> Clone for ControlRequest<P> {
             ControlRequest::Unlisten(listener) => ControlRequest::Unlisten(listener.clone()),
             ControlRequest::LinkDown(interface) => ControlRequest::LinkDown(*interface),
             ControlRequest::AddressLost(address) => ControlRequest::AddressLost(*address),
+            ControlRequest::Trim => ControlRequest::Trim,
         }
     }
 }

@@ -119,6 +119,11 @@ impl<P: Platform> Handshakes<P> {
         }
     }
 
+    /// Gives back the memory that a peak has left behind.
+    pub fn trim(&mut self) {
+        self.cache.trim();
+    }
+
     /// Half-open connections.
     pub fn len(&self) -> usize {
         self.cache.len()

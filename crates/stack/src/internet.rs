@@ -40,6 +40,11 @@ impl<P: Platform> Internet<P> {
         &self.addresses
     }
 
+    /// When memory is looked for that the stack may give back.
+    pub(crate) fn schedule(&self) -> &InternetDeadline<P> {
+        &self.deadline
+    }
+
     /// When [`Internet::timeouts`] next has work.
     #[inline]
     pub(crate) fn deadline(&self) -> Time {

@@ -1,4 +1,5 @@
-//! When the Internet layer next has work: one time for neighbours, fragments, path MTUs and addresses.
+//! When the Internet layer next has work: one time for neighbours, fragments, path MTUs and addresses, and for memory
+//! that the whole stack may give back.
 //!
 //! Each of them records its next deadline after a change; a receive thread checks the earliest once a batch. Any
 //! thread.
@@ -8,19 +9,24 @@ use sync::{Atomic, Ordering, Platform};
 
 use crate::deferred::DeferredEffects;
 
-/// How often expired path MTUs are removed. They live for ten minutes.
-const PATH_MTU_SWEEP_NS: u64 = 60_000_000_000;
+/// How often expired path MTUs are removed, and memory that a peak has left behind is looked for. Path MTUs live for ten
+/// minutes.
+const SWEEP_NS: u64 = 10_000_000_000;
+/// How soon memory is looked for again while a part of it awaits that.
+const AGAIN_NS: u64 = 1_000_000_000;
 
 /// See the head of the file.
 pub(crate) struct InternetDeadline<P: Platform> {
     /// In nanoseconds.
     earliest: P::AtomicU64,
+    /// When memory is looked for next, in nanoseconds.
+    trim: P::AtomicU64,
 }
 
 impl<P: Platform> Default for InternetDeadline<P> {
-    /// Only the sweep of path MTUs is scheduled.
+    /// Only the sweep is scheduled.
     fn default() -> Self {
-        InternetDeadline { earliest: P::AtomicU64::new(PATH_MTU_SWEEP_NS) }
+        InternetDeadline { earliest: P::AtomicU64::new(SWEEP_NS), trim: P::AtomicU64::new(SWEEP_NS) }
     }
 }
 
@@ -45,6 +51,20 @@ impl<P: Platform> InternetDeadline<P> {
 
     /// Resets the deadline after the work; remaining work is recorded again.
     pub(crate) fn start_again(&self, now: Time) {
-        self.earliest.store(now.as_nanos().saturating_add(PATH_MTU_SWEEP_NS), Ordering::Relaxed);
+        let trim = self.trim.load(Ordering::Relaxed);
+        self.earliest.store(trim.max(now.as_nanos().saturating_add(1)), Ordering::Relaxed);
+    }
+
+    /// Whether the calling thread must look for memory to give back now. Others need not until the next time.
+    pub(crate) fn takes_trim(&self, now: Time) -> bool {
+        let (due, next) = (self.trim.load(Ordering::Relaxed), now.as_nanos().saturating_add(SWEEP_NS));
+        due <= now.as_nanos() && self.trim.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Memory must be looked for again soon.
+    pub(crate) fn trim_again(&self, now: Time, deferred: &mut DeferredEffects<P>) {
+        let next = now.as_nanos().saturating_add(AGAIN_NS);
+        self.trim.store(next, Ordering::Relaxed);
+        self.note(Some(Time::from_nanos(next)), deferred);
     }
 }

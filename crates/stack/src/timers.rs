@@ -19,6 +19,8 @@ const SLOTS: usize = 1 << LEVEL_BITS;
 /// Five levels of 64: 2^30 ticks, thirteen days.
 const LEVELS: usize = 5;
 const NONE: u32 = u32::MAX;
+/// Memory for so many entries is not given back.
+const LEAST_LINKS: usize = 64;
 /// The longest delay of an entry in ticks, thirteen days; a connection with a longer delay is woken then, and arms
 /// again.
 const HORIZON: u64 = 1 << (LEVEL_BITS * LEVELS as u32);
@@ -147,6 +149,22 @@ impl Wheel {
                 self.links.push(link);
                 self.links.len() as u32 - 1
             }
+        }
+    }
+
+    /// Gives back the memory of free entries behind the last one in use, if that is most of it. Timers of entries that
+    /// are gone find none.
+    pub fn trim(&mut self) {
+        let used = self.links.iter().rposition(|link| link.slot != NONE).map_or(0, |last| last + 1);
+        if self.links.capacity() <= 2 * used.max(LEAST_LINKS) {
+            return;
+        }
+        self.links.truncate(used);
+        self.links.shrink_to(used);
+        self.free = NONE;
+        // Low entries are used first, so that high ones become free.
+        for index in (0..used).rev().filter(|index| self.links[*index].slot == NONE).collect::<Vec<_>>() {
+            self.release(index as u32);
         }
     }
 
@@ -357,6 +375,24 @@ mod tests {
         let mut timer = stale;
         assert_ne!(wheel.wheel.arm(&mut timer, 1, at(10)), u64::MAX);
         assert_eq!(wheel.len(), 2);
+    }
+
+    #[test]
+    fn a_peak_leaves_no_memory_and_no_timer_behind() {
+        let mut wheel = Armed::new(at(0));
+        (0..1000).for_each(|slot| wheel.arm(slot, at(100 + u64::from(slot))));
+        (0..1000).filter(|slot| ![5, 200].contains(slot)).for_each(|slot| wheel.cancel(slot));
+        wheel.wheel.trim();
+        assert!(wheel.links.capacity() <= 256, "{}", wheel.links.capacity());
+        // A stale timer names an entry that is gone, or one of another connection.
+        wheel.cancel(900);
+        wheel.arm(900, at(50));
+        wheel.arm(7, at(60));
+        let mut due = Vec::new();
+        wheel.expire(at(70), &mut due);
+        assert_eq!(std::mem::take(&mut due), [900, 7]);
+        wheel.expire(at(1000), &mut due);
+        assert_eq!(due, [5, 200]);
     }
 
     const DAY: u64 = 86_400_000;

@@ -316,6 +316,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         }
     }
 
+    fn trim(&self) -> bool {
+        super::trim_slab(&self.inner.slab, || self.control(ControlRequest::Trim))
+    }
+
     fn retire(&self) {
         self.inner.cells.iter().for_each(|cell| cell.retire(&self.inner.hub));
     }

@@ -148,6 +148,10 @@ impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
         self.enter(|place, deferred| place.tick(now, deferred));
     }
 
+    fn trim(&self) -> bool {
+        super::trim_slab(&self.slab, || self.control(ControlRequest::Trim))
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         self.place.next_deadline()
     }

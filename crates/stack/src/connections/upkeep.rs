@@ -60,6 +60,7 @@ pub trait Upkeep: Place {
                 self.with_directory(|directory, _| directory.half_open.abandon(address));
                 self.each(|flow| flow.tuple.local_addr == address, tcp::LinkDown, now, deferred);
             }
+            ControlRequest::Trim => self.trim(),
             other => self.with_directory(|directory, _| directory.bound_sockets.apply(other)),
         }
     }

@@ -367,6 +367,13 @@ impl<P: Platform> Place for Cell<P> {
         self.wheel.len()
     }
 
+    fn trim(&mut self) {
+        self.directory.trim();
+        self.directory.connections.trim();
+        self.wheel.trim();
+        self.due = Vec::new();
+    }
+
     #[inline(always)]
     fn unlink(&mut self, slot: &u32) -> Option<Admission<P>> {
         if let Some(connection) = self.directory.connections.at(*slot) {

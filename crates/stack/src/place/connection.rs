@@ -113,6 +113,14 @@ impl<P: Platform> OwnedTable<P> {
         index.insert(slot, flow_hash, hash, |other| owner.get(other).map_or(hash, |other| other.hash));
     }
 
+    /// Gives back the memory that a peak has left behind. That of free entries goes to the slab, to which this announces
+    /// that the cell looks at none of them now.
+    pub(super) fn trim(&mut self) {
+        let OwnedTable { owner, index } = self;
+        index.trim(|slot| owner.get(slot).map(|connection| connection.hash));
+        owner.trim();
+    }
+
     /// Removes a connection from the table without moving it in the slab.
     pub(super) fn release(&mut self, slot: u32) -> Option<Detached<Connection<P>, P>> {
         let connection = self.owner.get(slot)?;

@@ -87,6 +87,13 @@ impl Timers {
         self.wheel.arm(&mut self.of[slot as usize], slot, deadline)
     }
 
+    /// Gives back the memory that a peak has left behind; slots in use are below `slots`.
+    fn trim(&mut self, slots: usize) {
+        self.of.truncate(slots);
+        self.of.shrink_to(2 * slots);
+        self.wheel.trim();
+    }
+
     fn cancel(&mut self, slot: u32) {
         if let Some(timer) = self.of.get(slot as usize) {
             self.wheel.cancel(*timer, slot);
@@ -479,6 +486,14 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
 
     fn armed(&mut self) -> usize {
         self.timers.lock().wheel.len()
+    }
+
+    fn trim(&mut self) {
+        let mut directory = self.table.lock();
+        directory.trim();
+        directory.connections.trim();
+        let slots = directory.connections.slots();
+        self.timers.lock_after(&directory).trim(slots);
     }
 
     /// The entry in the wheel is removed before the slot. A thread that arms a timer for the connection later leaves an

@@ -73,6 +73,12 @@ impl<T, P: Platform> Directory<T, P> {
         }
     }
 
+    /// Gives back the memory of half-open connections and of places in backlogs that a peak has left behind.
+    fn trim(&mut self) {
+        self.half_open.trim();
+        self.early.shrink_to(2 * self.early.len());
+    }
+
     /// Takes the place in a backlog that the connection in `slot` holds; almost no connection holds one.
     #[inline]
     pub fn take_admission(&mut self, slot: u32) -> Option<Admission<P>> {
@@ -269,6 +275,9 @@ pub trait Place: Sized {
 
     /// Connections with an armed timer.
     fn armed(&mut self) -> usize;
+
+    /// Gives back the memory of tables and queues that a peak has left behind.
+    fn trim(&mut self);
 
     /// Removes the connection from the wheel and the table; returns the place that it held in a backlog.
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;

@@ -36,6 +36,7 @@ impl<P: Platform> Driver<P> {
         self.shared.failures.notify_pending();
         self.shared.control().weigh_memory(now);
         if self.shared.internet().deadline() <= now {
+            self.trim(now, deferred);
             let ways = (self.shared.egress(), self.shared.control());
             for error in self.shared.internet().timeouts(ways, now, &self.counters, deferred) {
                 let hash = self.rss.hash_tcp(&error.tuple);
@@ -53,6 +54,19 @@ impl<P: Platform> Driver<P> {
             self.serve_waiting(port, now, deferred);
         }
         deferred.flush(self.shared.links());
+    }
+
+    /// Gives back memory that a peak has left behind, if it is time to look for some.
+    #[cold]
+    fn trim(&self, now: Time, deferred: &mut DeferredEffects<P>) {
+        let schedule = self.shared.internet().schedule();
+        if !schedule.takes_trim(now) {
+            return;
+        }
+        if self.active.trim() {
+            schedule.trim_again(now, deferred);
+        }
+        pktbuf::trim();
     }
 
     /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.

@@ -37,6 +37,9 @@ const RECENT_PER_SLOT: usize = 4;
 /// Places at most: 64 KiB.
 const RECENT_MOST: usize = 1 << 14;
 
+/// An index for fewer entries than this is as small as it may become.
+const LEAST_CAPACITY: usize = 8;
+
 /// Slots by the device's hash. Each bucket has two entries, the later first. (McKenney and Dove 1992 analyse when the
 /// one-behind cache of 4.3BSD pays; with entries for each connection it nearly always does.)
 struct Recent {
@@ -156,6 +159,19 @@ impl Index {
         self.recent.note(flow_hash, slot);
     }
 
+    /// Gives back memory if less than a quarter of it is in use. `hash_of` returns the keyed hash of a slot's entry.
+    pub fn trim(&mut self, hash_of: impl Fn(u32) -> Option<VacantEntry>) {
+        let len = self.slots.len();
+        if self.slots.capacity() > 4 * len.max(LEAST_CAPACITY) {
+            // Every slot has an entry; one without would only be put where it is not found.
+            self.slots.shrink_to(2 * len, |slot| hash_of(*slot).map_or(0, VacantEntry::spread));
+            self.recent = Recent { places: Vec::new() };
+            if len != 0 {
+                self.recent.fit(len.next_power_of_two());
+            }
+        }
+    }
+
     /// Removes a slot.
     pub fn remove(&mut self, slot: u32, flow_hash: u32, hash: VacantEntry) {
         if let Ok(found) = self.slots.find_entry(hash.spread(), |other| *other == slot) {
@@ -258,6 +274,23 @@ mod tests {
         let _ = tuples.remove(one);
         assert_eq!(tuples.recall(1), None);
         assert!(tuples.find(1).is_err());
+    }
+
+    #[test]
+    fn an_index_that_has_shrunk_finds_what_is_left() {
+        let mut tuples = Tuples::new();
+        let slots: Vec<u32> = (0..20_000).map(|n| tuples.insert(n)).collect();
+        let full = tuples.index.footprint();
+        for slot in &slots[300..] {
+            let _ = tuples.remove(*slot);
+        }
+        let Tuples { index, entries } = &mut tuples;
+        index.trim(|slot| entries[slot as usize].map(|(_, hash)| hash));
+        assert!(index.footprint() < full / 10, "{} of {full} bytes", index.footprint());
+        assert!((0..300).all(|n| tuples.find(n) == Ok(slots[n as usize])));
+        assert!((300..20_000).all(|n| tuples.find(n).is_err()));
+        let again = tuples.insert(300);
+        assert_eq!(tuples.find(300), Ok(again));
     }
 
     #[test]

@@ -91,6 +91,14 @@ impl<B> SynCache<B> {
         chunks + self.buckets.capacity() * size_of::<u32>()
     }
 
+    /// Gives back the memory of a cache that has become empty.
+    pub fn trim(&mut self) {
+        if self.is_empty() {
+            (self.chunks, self.buckets) = (Vec::new(), Vec::new());
+            (self.slots, self.free) = (0, NONE);
+        }
+    }
+
     /// When [`SynCache::due`] next returns an entry at the earliest, in nanoseconds; `u64::MAX` for never. One load.
     #[inline]
     pub fn cached_deadline(&self) -> u64 {

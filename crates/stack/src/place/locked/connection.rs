@@ -196,6 +196,20 @@ impl<P: Platform> SharedTable<P> {
         Some(whole)
     }
 
+    /// Gives back the memory that a peak has left behind.
+    pub(super) fn trim(&mut self) {
+        let used = self.connections.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.connections.truncate(used);
+        self.connections.shrink_to(2 * used);
+        let SharedTable { index, connections, .. } = self;
+        index.trim(|slot| connections.get(slot as usize)?.as_ref().map(|connection| connection.hash));
+    }
+
+    /// The slots in use are below this number.
+    pub(super) fn slots(&self) -> usize {
+        self.connections.len()
+    }
+
     /// Makes a connection findable.
     fn enter(&mut self, connection: Arc<LockedConnection<P>>) {
         let (slot, flow_hash, hash) = (connection.key.slot, connection.flow.hash, connection.hash);
