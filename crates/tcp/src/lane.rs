@@ -84,7 +84,7 @@ fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: 
     let one = unsent <= mss.min(usable) && out.credit > 0;
     let made = if one && (unsent == mss || output::small_may_leave(sw, false).is_ok()) {
         let pushed = sw.hold.is_pushed();
-        if put_data(sw, rq, ho, out, Piece { len: unsent, pushed, window }, now) { Made::All } else { Made::Starved }
+        if put_data(sw, rq, ho, out, LaneData { len: unsent, pushed, window }, now) { Made::All } else { Made::Starved }
     } else {
         burst(sw, rq, ho, out, (usable, window), now)
     };
@@ -132,7 +132,7 @@ fn burst(
             return Made::Some;
         }
         let pushed = len == unsent && sw.hold.is_pushed();
-        if !put_data(sw, rq, ho, out, Piece { len, pushed, window }, now) {
+        if !put_data(sw, rq, ho, out, LaneData { len, pushed, window }, now) {
             return Made::Starved;
         }
         (unsent, usable) = (unsent - len, usable - len);
@@ -157,7 +157,7 @@ fn book(sw: &mut SendWindow, flight: u32, from: SeqNumber, out: &mut Outbox<'_>,
 }
 
 /// A segment of new data.
-struct Piece {
+struct LaneData {
     /// Bytes, at least 1 and at most the MSS.
     len: u32,
     pushed: bool,
@@ -171,11 +171,11 @@ fn put_data(
     rq: &mut RetransmitQueue,
     ho: &mut HeaderOut,
     out: &mut Outbox<'_>,
-    Piece { len, pushed, window }: Piece,
+    LaneData { len, pushed, window }: LaneData,
     now: Time,
 ) -> bool {
     let flags = if pushed { TcpFlags::ACK.union(TcpFlags::PSH) } else { TcpFlags::ACK };
-    let plain = Plain { seq: sw.nxt, len, flags, window, class: ho.marks.class() };
+    let plain = PlainSegment { seq: sw.nxt, len, flags, window, class: ho.marks.class() };
     if !put(ho, out, plain, |data| rq.copy_unsent(data, true), now) {
         return false;
     }
@@ -195,14 +195,14 @@ fn acknowledge(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: T
     if !is_plain(ho, out) || ho.sack.is_some() || ho.ecn.is_some() || window == 0 {
         return output::pure_ack(sw, ho, out, now);
     }
-    let plain = Plain { seq: sw.nxt, len: 0, flags: TcpFlags::ACK, window, class: ho.marks.pure_class() };
+    let plain = PlainSegment { seq: sw.nxt, len: 0, flags: TcpFlags::ACK, window, class: ho.marks.pure_class() };
     if put(ho, out, plain, |_| Sum::zero(), now) {
         out.count(Counter::PureAcksOut, 1);
     }
 }
 
 /// A segment with ACK and timestamps.
-struct Plain {
+struct PlainSegment {
     seq: SeqNumber,
     /// Bytes of data.
     len: u32,
@@ -215,8 +215,14 @@ struct Plain {
 
 /// Makes the segment, whose data `fill` writes and sums, and puts it into the outbox. False: there is no buffer.
 #[inline(always)]
-fn put(ho: &mut HeaderOut, out: &mut Outbox<'_>, plain: Plain, fill: impl FnOnce(&mut [u8]) -> Sum, now: Time) -> bool {
-    let Plain { seq, len, flags, window, class } = plain;
+fn put(
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    plain: PlainSegment,
+    fill: impl FnOnce(&mut [u8]) -> Sum,
+    now: Time,
+) -> bool {
+    let PlainSegment { seq, len, flags, window, class } = plain;
     let Some(mut buffer) = PktBuf::alloc_around(out.region, TIMESTAMPED_LEN, len as usize) else {
         out.tx_blocked = true;
         return false;
