@@ -249,9 +249,11 @@ impl Runner {
             Effect::Knob(..) => {}
             Effect::Swallow(on) => self.host.drop_output = on,
             Effect::File(path, len) => self.sockets.make_file(&path, len),
-            Effect::Forget => self.host.stack.shared().destinations.forget(),
-            Effect::Route(route) => self.host.stack.shared().routes().state(&route, 0),
-            Effect::Unroute(named) if self.host.stack.shared().routes().remove(&named).is_none() => {
+            Effect::Forget => {
+                self.host.stack.at_tables(|stack| stack.shared().destinations.forget());
+            }
+            Effect::Route(route) => self.host.stack.state_route(&route, 0),
+            Effect::Unroute(named) if self.host.stack.remove_route(&named).is_none() => {
                 return Err(ScriptError::new(line, format!("there is no route {named} that could be deleted")));
             }
             Effect::Unroute(_) => {}

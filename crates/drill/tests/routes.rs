@@ -18,7 +18,7 @@ fn host(route: &str) -> Host {
         super_segments: false,
     };
     let host = Host::new(terms).expect("a host");
-    host.stack.shared().routes().state(&route.parse().expect("a route"), 0);
+    host.stack.state_route(&route.parse().expect("a route"), 0);
     host
 }
 

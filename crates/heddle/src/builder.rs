@@ -208,12 +208,11 @@ impl Stack {
         R: TryInto<Route, Error: Into<ParseRouteError>>,
     {
         let route = route.try_into().map_err(Into::into)?;
-        let shared = self.inner.stack.shared();
-        let interfaces = shared.links().attached().len();
+        let interfaces = self.inner.stack.shared().links().attached().len();
         if interface >= interfaces {
             return Err(RouteError::NoInterface { interface, interfaces });
         }
-        shared.routes().state(&route, interface);
+        self.inner.stack.state_route(&route, interface);
         Ok(())
     }
 
@@ -228,7 +227,7 @@ impl Stack {
         N: TryInto<RouteName, Error: Into<ParseRouteError>>,
     {
         let name = name.try_into().map_err(Into::into)?;
-        self.inner.stack.shared().routes().remove(&name).map(drop).ok_or(RouteError::NotFound(name))
+        self.inner.stack.remove_route(&name).map(drop).ok_or(RouteError::NotFound(name))
     }
 
     /// The address events since the last call: number of the interface, and the event; oldest first. Waits for at most
@@ -402,7 +401,7 @@ impl Builder {
             self.interfaces.into_iter().map(|interface| (interface.config, interface.routes)).unzip();
         let built = stack::Stack::build(config, interfaces).map_err(BuildError::below)?;
         for (interface, routes) in routes.iter().enumerate() {
-            routes.iter().for_each(|route| built.0.shared().routes().state(route, interface));
+            routes.iter().for_each(|route| built.0.state_route(route, interface));
         }
         Ok(built)
     }

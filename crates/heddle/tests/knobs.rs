@@ -107,11 +107,11 @@ fn routes_are_given_to_an_interface_and_changed_while_the_stack_runs() {
     let interface = interface.route("192.0.2.0/24 via 10.0.0.2 mtu 1280").expect("a route");
     let stack = build_on(interface, |builder| builder).expect("it builds");
     let mss = |address: &str| {
-        stack.inner_stack().shared().routes().mss(
-            stack.inner_stack().shared().links(),
-            address.parse().expect("one"),
-            observe::Time::ZERO,
-        )
+        let address = address.parse().expect("one");
+        let asked = stack
+            .inner_stack()
+            .at_tables(move |stack| stack.shared().routes().mss(stack.shared().links(), address, observe::Time::ZERO));
+        asked.expect("the stack runs")
     };
     assert_eq!((mss("192.0.2.7"), mss("10.0.0.7")), (1240, 1460));
     stack.set_route(0, "10.0.0.0/24 mtu lock 1000").expect("a route");

@@ -16,7 +16,7 @@ use ip::neighbour::{Conflict, Discovery};
 use ip::{InterfaceView, Redirect, RedirectTable};
 use observe::{Counter, Counters, DropReason, Time};
 use smallvec::SmallVec;
-use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions};
+use sync::{Atomic, ClaimLock, Condvar, Lock, LockClass, LockKind, Ordering, Platform, TooManyVersions};
 use wire::Framing;
 use wire::icmpv6::RouterAdvert;
 
@@ -69,7 +69,7 @@ pub struct InterfaceContext<'a, P: Platform> {
 pub struct Addresses<P: Platform> {
     /// By interface.
     machines: Vec<Machine<P>>,
-    redirects: Lock<RedirectTable, P>,
+    redirects: ClaimLock<RedirectTable, P>,
     events: Lock<VecDeque<(usize, AddressEvent)>, P>,
     arrived: Condvar<P>,
     /// Addresses that were given up while their connections have not been ended yet; and whether there are any.
@@ -80,7 +80,7 @@ pub struct Addresses<P: Platform> {
 
 struct Machine<P: Platform> {
     /// Apart: it is large, and used on no data path.
-    autoconf: Lock<Box<Autoconf>, P>,
+    autoconf: ClaimLock<Box<Autoconf>, P>,
     /// Version of the view that was published last. Written inside the publication, which excludes others.
     versioned: P::AtomicU64,
     redirects_v4: bool,
@@ -90,19 +90,31 @@ impl<P: Platform> Addresses<P> {
     /// The machines of all interfaces, not started.
     pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, deadline: Arc<InternetDeadline<P>>) -> Self {
         let machine = |(addressing, autoconf): (Addressing, Box<Autoconf>)| Machine {
-            autoconf: Lock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
+            autoconf: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
             versioned: P::AtomicU64::new(0),
             redirects_v4: addressing.redirects_v4,
         };
         Addresses {
             machines: interfaces.into_iter().map(machine).collect(),
-            redirects: Lock::new(LockKind::Blocking, LockClass::Neighbours, RedirectTable::new()),
+            redirects: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, RedirectTable::new()),
             events: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
             arrived: Condvar::new(),
             lost: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
             any_lost: Atomic::new(false),
             deadline,
         }
+    }
+
+    /// The calling thread uses the tables without locks from now on; see [`Shared::claim`](crate::Shared::claim).
+    pub(crate) fn claim(&self) {
+        self.machines.iter().for_each(|machine| _ = machine.autoconf.claim());
+        self.redirects.claim();
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub(crate) fn release_claims(&self) {
+        self.machines.iter().for_each(|machine| _ = machine.autoconf.release_claim());
+        self.redirects.release_claim();
     }
 
     /// Takes the address events since the last call: interface and event, oldest first.
@@ -163,7 +175,7 @@ impl<P: Platform> Addresses<P> {
         context: &mut InterfaceContext<'_, P>,
         run: impl FnOnce(&mut Autoconf, Time, &Counters) -> Option<(R, Changes)>,
     ) -> Option<R> {
-        let mut autoconf = self.machines[context.interface].autoconf.lock();
+        let mut autoconf = self.machines[context.interface].autoconf.hold();
         let (reply, changes) = run(&mut autoconf, context.now, context.counters)?;
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
@@ -287,7 +299,7 @@ impl<P: Platform> Addresses<P> {
         }
         let view = egress.links().view(interface);
         let (accepted, deadline) = egress.routes().look(|routes| {
-            let mut redirects = self.redirects.lock();
+            let mut redirects = self.redirects.hold();
             (redirects.accept(now, redirect, view, routes), redirects.next_deadline())
         });
         match accepted {
@@ -309,7 +321,7 @@ impl<P: Platform> Addresses<P> {
     /// A neighbour did not answer: routes through it move to another router, if there is one.
     pub(crate) fn neighbour_failed(&self, context: &mut InterfaceContext<'_, P>, address: IpAddr) {
         self.change(context, |autoconf, now, counters| autoconf.neighbour_failed(now, address, counters));
-        let changes = self.redirects.lock().neighbour_failed(address);
+        let changes = self.redirects.hold().neighbour_failed(address);
         if !changes.is_empty() {
             change_routes(context.egress, changes);
         }
@@ -326,7 +338,7 @@ impl<P: Platform> Addresses<P> {
         for interface in 0..egress.links().interfaces().len() {
             self.change(&mut InterfaceContext { egress, interface, now, counters, deferred }, Autoconf::timeouts);
         }
-        let mut redirects = self.redirects.lock();
+        let mut redirects = self.redirects.hold();
         let over = redirects.timeouts(now);
         let deadline = redirects.next_deadline();
         drop(redirects);

@@ -22,6 +22,7 @@ use sync::Platform;
 use crate::call::{self, Call, ControlRequest, Ingress, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
+use crate::handoff::TableJob;
 use crate::place::Contents;
 use crate::place::connection::Connections;
 use crate::stats::StackStats;
@@ -82,6 +83,25 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// run it. The contents of `call` are unspecified afterwards.
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply;
 
+    /// Runs `work` now, if the calling thread may use the tables of IP: routes, neighbours, fragments, addresses, limits.
+    /// The tables have locks of their own, and any thread may use them, unless the architecture gives them to one
+    /// thread. False: another thread owns them, and `work` was not called. `work` runs at most once, outside any cell.
+    fn use_tables(&self, work: &mut dyn FnMut()) -> bool {
+        work();
+        true
+    }
+
+    /// Has the owner of the tables of IP run `job`, and sleeps until it has: [`Reply::Job`] with its result, or
+    /// [`Reply::Gone`]. Called where [`RunningArchitecture::use_tables`] was refused.
+    fn ask_tables(&self, job: TableJob) -> Reply {
+        Reply::Job(job())
+    }
+
+    /// The same without waiting and without a result.
+    fn tell_tables(&self, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+
     /// Applies a change to every cell. Once it returns, no segment can find the old state.
     fn control(&self, change: ControlRequest<P>);
 
@@ -121,4 +141,19 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
 
     /// Ends the architecture's own threads, if it has any. Nothing may be posted afterwards.
     fn shutdown(&self) {}
+}
+
+/// Runs `work` where the tables of IP may be used: on the calling thread, or on the thread that owns them, by one message
+/// each way. `None`: the owner panicked, or has ended. The caller is in no cell.
+pub fn at_tables<P: Platform, R: Send + 'static>(
+    active: &dyn RunningArchitecture<P>,
+    work: impl FnOnce() -> R + Send + 'static,
+) -> Option<R> {
+    let (mut work, mut result) = (Some(work), None);
+    active.use_tables(&mut || result = work.take().map(|work| work()));
+    let Some(work) = work else { return result };
+    match active.ask_tables(Box::new(move || Box::new(work()))) {
+        Reply::Job(result) => result.downcast().ok().map(|result| *result),
+        _ => None,
+    }
 }

@@ -1,6 +1,7 @@
 //! User calls on a connection, as values: they can be run at once, sent to the thread that owns the connection, or
 //! queued until a thread holds it.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -107,6 +108,8 @@ pub enum Reply {
     Udp(Box<UdpReply>),
     /// To a request for statistics that was sent to a cell.
     StackStats(Box<StackStats>),
+    /// To a job that was sent to the owner of the tables of IP: its result.
+    Job(Box<dyn Any + std::marker::Send>),
     /// The connection is no longer there.
     Gone,
 }

@@ -8,6 +8,7 @@
 //! What may never happen: a caller that sleeps for a reply that will never come. A message that is dropped before it
 //! was run, or by a panic while it runs, replies with [`Reply::Gone`].
 
+use std::any::Any;
 use std::sync::Arc;
 
 use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
@@ -15,6 +16,12 @@ use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
 use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::flow::Target;
 use crate::udp_call::UdpCall;
+
+/// Work for the thread that owns the tables of IP, and its result.
+///
+/// A closure, unlike the calls of connections and sockets: it is off the data path, and most jobs are a call of the
+/// control plane as a whole, which makes several calls of the architecture where it runs.
+pub type TableJob = Box<dyn FnOnce() -> Box<dyn Any + Send> + Send>;
 
 /// One piece of work for the runner of a cell.
 pub enum CellMessage<P: Platform> {
@@ -26,6 +33,8 @@ pub enum CellMessage<P: Platform> {
     Udp(UdpCall<P>, ReplySender<P>),
     /// A change of the replicas; the caller sleeps at the slot.
     Control(ControlRequest<P>, ReplySender<P>),
+    /// Work that uses the tables of IP; a caller may sleep at the slot. Run outside the cell, which it may call.
+    Job(TableJob, ReplySender<P>),
     /// A request for the cell's statistics; the caller sleeps at the slot.
     StackStats(ReplySender<P>),
 }
@@ -57,6 +66,11 @@ impl<P: Platform> ReplySender<P> {
     /// For the caller that will wait at `slot`.
     pub fn new(slot: &Arc<ReplySlot<P>>) -> Self {
         ReplySender(Some(slot.clone()))
+    }
+
+    /// No caller waits.
+    pub fn nobody() -> Self {
+        ReplySender(None)
     }
 
     /// Wakes the caller with `reply`.

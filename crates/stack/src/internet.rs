@@ -10,7 +10,7 @@ use ip::autoconf::Autoconf;
 use ip::{ErrorKind, Fragment, NeighbourEffects, Reassembled, ReassemblyTable};
 use observe::{Counters, Time};
 use smallvec::{SmallVec, smallvec};
-use sync::{Lock, LockClass, LockKind, Platform};
+use sync::{ClaimLock, LockClass, LockKind, Platform};
 
 use crate::addresses::{Addresses, Addressing, InterfaceContext};
 use crate::control::Control;
@@ -21,7 +21,7 @@ use crate::tx::Egress;
 /// See the head of the file.
 pub struct Internet<P: Platform> {
     addresses: Addresses<P>,
-    fragments: Lock<ReassemblyTable, P>,
+    fragments: ClaimLock<ReassemblyTable, P>,
     deadline: Arc<InternetDeadline<P>>,
 }
 
@@ -30,9 +30,23 @@ impl<P: Platform> Internet<P> {
     pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, deadline: Arc<InternetDeadline<P>>) -> Self {
         Internet {
             addresses: Addresses::new(interfaces, deadline.clone()),
-            fragments: Lock::new(LockKind::Blocking, LockClass::Neighbours, ReassemblyTable::new()),
+            fragments: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, ReassemblyTable::new()),
             deadline,
         }
+    }
+
+    /// The calling thread uses the tables without locks from now on; see [`Shared::claim`](crate::Shared::claim).
+    pub(crate) fn claim(&self) {
+        self.addresses.claim();
+        self.fragments.claim();
+        self.deadline.claim();
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub(crate) fn release_claims(&self) {
+        self.addresses.release_claims();
+        self.fragments.release_claim();
+        self.deadline.release_claim();
     }
 
     /// Addresses of interfaces, and their groups.
@@ -111,7 +125,7 @@ impl<P: Platform> Internet<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<ip::Datagram> {
-        let mut fragments = self.fragments.lock();
+        let mut fragments = self.fragments.hold();
         let result = fragments.insert(now, fragment, counters);
         self.deadline.note(fragments.next_deadline(), deferred);
         control.note_fragments(fragments.memory());
@@ -138,7 +152,7 @@ impl<P: Platform> Internet<P> {
     ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
         self.deadline.start_again(now);
         egress.routes().timeouts(now);
-        let mut fragments = self.fragments.lock();
+        let mut fragments = self.fragments.hold();
         let owed = fragments.timeouts(now, counters);
         self.deadline.note(fragments.next_deadline(), deferred);
         control.note_fragments(fragments.memory());

@@ -5,7 +5,7 @@
 //! thread.
 
 use observe::Time;
-use sync::{Atomic, Ordering, Platform};
+use sync::{Atomic, ClaimLock, LockClass, LockKind, Ordering, Platform};
 
 use crate::deferred::DeferredEffects;
 
@@ -21,16 +21,29 @@ pub(crate) struct InternetDeadline<P: Platform> {
     earliest: P::AtomicU64,
     /// When memory is looked for next, in nanoseconds.
     trim: P::AtomicU64,
+    /// Claimed by the thread that alone records deadlines, if there is one.
+    writer: ClaimLock<(), P>,
 }
 
 impl<P: Platform> Default for InternetDeadline<P> {
     /// Only the sweep is scheduled.
     fn default() -> Self {
-        InternetDeadline { earliest: P::AtomicU64::new(SWEEP_NS), trim: P::AtomicU64::new(SWEEP_NS) }
+        let writer = ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, ());
+        InternetDeadline { earliest: P::AtomicU64::new(SWEEP_NS), trim: P::AtomicU64::new(SWEEP_NS), writer }
     }
 }
 
 impl<P: Platform> InternetDeadline<P> {
+    /// Only the calling thread records deadlines from now on.
+    pub(crate) fn claim(&self) {
+        self.writer.claim();
+    }
+
+    /// Ends the calling thread's claim, if it has one.
+    pub(crate) fn release_claim(&self) {
+        self.writer.release_claim();
+    }
+
     /// The earliest deadline.
     #[inline]
     pub(crate) fn get(&self) -> Time {
@@ -41,6 +54,10 @@ impl<P: Platform> InternetDeadline<P> {
     pub(crate) fn note(&self, deadline: Option<Time>, deferred: &mut DeferredEffects<P>) {
         let Some(deadline) = deadline.map(Time::as_nanos) else { return };
         let mut seen = self.earliest.load(Ordering::Relaxed);
+        if self.writer.is_claimed_here() && deadline < seen {
+            self.earliest.store(deadline, Ordering::Relaxed);
+            return deferred.due(deadline);
+        }
         while deadline < seen {
             match self.earliest.compare_exchange_weak(seen, deadline, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return deferred.due(deadline),

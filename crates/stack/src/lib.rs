@@ -5,7 +5,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `stack.rs` | [`Stack`]: combines interfaces, architecture and drivers; the control plane; `stack/switching.rs`: switching the architecture |
-//! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures differ |
+//! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures differ; packets for IP itself in `rx/internet.rs` |
 //! | `arch.rs`, `arch/` | the [`RunningArchitecture`](arch::RunningArchitecture) trait; one file for each; `select.rs` knows the names |
 //! | `connections/` | the handling of connections, written once over a [`Place`](place::Place) |
 //! | `place/` | where connections are kept: a [`Cell`](place::Cell) behind one `&mut`, or [`Locked`](place::Locked) one by one; `place/connection.rs` has the slab in which they lie; `place/pcb/` a PCB behind one, two or six locks |
@@ -18,7 +18,7 @@
 //! | `handshakes.rs` | storage of half-open connections, and the processing of a SYN; the rules are in [`tcp::handshake`] |
 //! | `socket/` | state shared by a connection and its user: readiness, accept queues, datagram queues, poll sets |
 //! | `containment.rs` | panics: how far they spread, and which users are notified |
-//! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of state that all cells share, each with its locks; `tx.rs` has the transmit path; `shared.rs` combines them |
+//! | `links.rs`, `routes.rs`, `neighbours.rs`, `control.rs`, `internet.rs` | the owners of state that all cells share, each with its locks, which one thread may claim; `tx.rs` has the transmit path; `shared.rs` combines them |
 //! | `ports.rs`, `secrets.rs`, `clock.rs`, `flow.rs` | port numbers, keys, time, names of connections |
 //!
 //! # What is absent

@@ -1,4 +1,4 @@
-//! The tables of neighbours, one for each interface, behind their locks.
+//! The tables of neighbours, one for each interface, behind locks that one thread may claim.
 //!
 //! Off the data path: a segment of a connection with a valid route cache touches none of them. Any thread. The rules
 //! are in [`ip::neighbour`]; the caller processes what a table returns, mostly frames, once the lock is released.
@@ -11,7 +11,7 @@ use ip::{InterfaceView, LinkHeader, NeighbourEffects, NeighbourTable, Resolution
 use observe::{Counters, Time};
 use pktbuf::PktBuf;
 use smallvec::{SmallVec, smallvec};
-use sync::{Atomic, Guard, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, ClaimGuard, ClaimLock, LockClass, LockKind, Ordering, Platform};
 use wire::Framing;
 
 use crate::deferred::DeferredEffects;
@@ -20,7 +20,7 @@ use crate::internet_deadline::InternetDeadline;
 /// See the head of the file.
 pub struct Neighbours<P: Platform> {
     /// By interface.
-    tables: Vec<Lock<NeighbourTable, P>>,
+    tables: Vec<ClaimLock<NeighbourTable, P>>,
     /// By interface: whether a neighbour's reachability is in doubt; written under the lock of its table.
     doubtful: Box<[P::AtomicBool]>,
     /// Number of interfaces with such a neighbour.
@@ -32,7 +32,7 @@ impl<P: Platform> Neighbours<P> {
     /// Empty tables for this many interfaces; `seed` randomises their timing.
     pub(crate) fn new(interfaces: usize, seed: u64, deadline: Arc<InternetDeadline<P>>) -> Self {
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
-        let locked = |index| Lock::new(LockKind::Blocking, LockClass::Neighbours, table(index));
+        let locked = |index| ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, table(index));
         Neighbours {
             tables: (0..interfaces).map(locked).collect(),
             doubtful: (0..interfaces).map(|_| P::AtomicBool::new(false)).collect(),
@@ -41,9 +41,19 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
+    /// The calling thread uses the tables without locks from now on; see [`Shared::claim`](crate::Shared::claim).
+    pub(crate) fn claim(&self) {
+        self.tables.iter().for_each(|table| _ = table.claim());
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub(crate) fn release_claims(&self) {
+        self.tables.iter().for_each(|table| _ = table.release_claim());
+    }
+
     /// Entries of all tables.
     pub fn count(&self) -> usize {
-        self.tables.iter().map(|table| table.lock().len()).sum()
+        self.tables.iter().map(|table| table.hold().len()).sum()
     }
 
     /// Whether a neighbour's reachability may be in doubt: transports must then report forward progress.
@@ -57,8 +67,8 @@ impl<P: Platform> Neighbours<P> {
         self.table(interface).set_timing(timing);
     }
 
-    fn table(&self, interface: usize) -> Guard<'_, NeighbourTable, P> {
-        self.tables[interface].lock()
+    fn table(&self, interface: usize) -> ClaimGuard<'_, NeighbourTable, P> {
+        self.tables[interface].hold()
     }
 
     /// Records whether a neighbour of the interface is in doubt, and when its table, which the caller holds, next has
@@ -70,10 +80,12 @@ impl<P: Platform> Neighbours<P> {
             return;
         }
         noted.store(doubtful, Ordering::Relaxed);
-        if doubtful {
-            self.doubts.fetch_add(1, Ordering::Relaxed);
+        let change = if doubtful { 1 } else { usize::MAX };
+        // A thread that has claimed one table has claimed them all.
+        if self.tables[interface].is_claimed_here() {
+            self.doubts.store(self.doubts.load(Ordering::Relaxed).wrapping_add(change), Ordering::Relaxed);
         } else {
-            self.doubts.fetch_sub(1, Ordering::Relaxed);
+            self.doubts.fetch_add(change, Ordering::Relaxed);
         }
     }
 

@@ -1,4 +1,5 @@
-//! Routes and paths: the routing table, and the path MTUs that routers have reported, each behind its lock.
+//! Routes and paths: the routing table, and the path MTUs that routers have reported, each behind a lock that
+//! one thread may claim.
 //!
 //! Not touched by a segment of a connection with a valid route cache: a change of routes or neighbours increments the
 //! generation, which makes caches stale. Any thread. The rules are in [`ip`].
@@ -10,7 +11,7 @@ use ip::icmp::IcmpErrorKind;
 use ip::path_mtu::Estimate;
 use ip::{PathMtuTable, Route, RouteAttributes, RouteEntry, RouteName, RouteTable};
 use observe::Time;
-use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
+use sync::{Atomic, ClaimLock, LockClass, LockKind, Ordering, Platform};
 use tcp::ConnectionOptions;
 
 use crate::flow::Flow;
@@ -18,11 +19,11 @@ use crate::links::Links;
 
 /// See the head of the file.
 pub struct Routes<P: Platform> {
-    table: Lock<RouteTable, P>,
+    table: ClaimLock<RouteTable, P>,
     /// Some route has path attributes.
     describes_paths: P::AtomicBool,
     /// Path MTUs that routers reported.
-    path_mtu: Lock<PathMtuTable, P>,
+    path_mtu: ClaimLock<PathMtuTable, P>,
     /// Incremented when a cached link header may have become wrong; odd.
     generation: P::AtomicU32,
 }
@@ -32,10 +33,22 @@ impl<P: Platform> Routes<P> {
     pub(crate) fn new(table: RouteTable) -> Self {
         Routes {
             describes_paths: P::AtomicBool::new(table.has_attributes()),
-            table: Lock::new(LockKind::Blocking, LockClass::Routes, table),
-            path_mtu: Lock::new(LockKind::Blocking, LockClass::Neighbours, PathMtuTable::new()),
+            table: ClaimLock::new(LockKind::Blocking, LockClass::Routes, table),
+            path_mtu: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, PathMtuTable::new()),
             generation: P::AtomicU32::new(3),
         }
+    }
+
+    /// The calling thread uses the tables without locks from now on; see [`Shared::claim`](crate::Shared::claim).
+    pub(crate) fn claim(&self) {
+        self.table.claim();
+        self.path_mtu.claim();
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub(crate) fn release_claims(&self) {
+        self.table.release_claim();
+        self.path_mtu.release_claim();
     }
 
     /// Generation of routes and neighbours; odd.
@@ -46,8 +59,12 @@ impl<P: Platform> Routes<P> {
 
     /// Routes or neighbours have changed: every cached link header is looked up again.
     pub(crate) fn invalidate(&self) {
-        // It stays odd, and so never becomes 0.
-        self.generation.fetch_add(2, Ordering::AcqRel);
+        // It stays odd, and so never becomes 0. Only the claimant of the table, if there is one, changes it.
+        if self.table.is_claimed_here() {
+            self.generation.store(self.generation().wrapping_add(2), Ordering::Release);
+        } else {
+            self.generation.fetch_add(2, Ordering::AcqRel);
+        }
     }
 
     /// The interface and next hop towards `destination`. Own addresses are reached only by loopback.
@@ -55,7 +72,7 @@ impl<P: Platform> Routes<P> {
         if links.is_local(destination) {
             return Some((links.loopback(), destination));
         }
-        let hop = self.table.lock().lookup(destination);
+        let hop = self.table.hold().lookup(destination);
         if destination.is_multicast() {
             // A group has no gateway. Without a route the first interface is used.
             return Some((hop.map_or(0, |hop| usize::from(hop.interface)), destination));
@@ -73,7 +90,7 @@ impl<P: Platform> Routes<P> {
     #[inline]
     fn attributes(&self, links: &Links<P>, destination: IpAddr) -> RouteAttributes {
         if self.describes_paths() && !links.is_local(destination) {
-            self.table.lock().attributes(destination)
+            self.table.hold().attributes(destination)
         } else {
             RouteAttributes::NONE
         }
@@ -96,7 +113,7 @@ impl<P: Platform> Routes<P> {
 
     /// Changes the table of routes. Every cached route becomes invalid.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut RouteTable) -> R) -> R {
-        let mut table = self.table.lock();
+        let mut table = self.table.hold();
         let result = change(&mut table);
         self.describes_paths.store(table.has_attributes(), Ordering::Relaxed);
         drop(table);
@@ -106,7 +123,7 @@ impl<P: Platform> Routes<P> {
 
     /// Reads the table of routes.
     pub(crate) fn look<R>(&self, look: impl FnOnce(&RouteTable) -> R) -> R {
-        look(&self.table.lock())
+        look(&self.table.hold())
     }
 
     /// Records that the device of a port has vanished, or is back. Returns whether its interface has no device left; if
@@ -148,7 +165,7 @@ impl<P: Platform> Routes<P> {
 
     /// The path MTU to `destination` that routers have reported, if any.
     pub fn reported_mtu(&self, destination: IpAddr, now: Time) -> Option<u16> {
-        let table = self.path_mtu.lock();
+        let table = self.path_mtu.hold();
         // The table is nearly always empty; a lookup costs a keyed hash.
         if table.is_empty() { None } else { table.lookup(destination, now) }
     }
@@ -180,7 +197,7 @@ impl<P: Platform> Routes<P> {
     pub(crate) fn learn_path_mtu(&self, links: &Links<P>, destination: IpAddr, estimate: Estimate, now: Time) {
         let Some((interface, _)) = self.lookup(links, destination) else { return };
         let link = links.view(interface).mtu_for(destination);
-        let changed = self.path_mtu.lock().update(destination, estimate, link, now);
+        let changed = self.path_mtu.hold().update(destination, estimate, link, now);
         if changed && estimate.fragments {
             // Cached headers forbid what routers must be allowed to do.
             self.invalidate();
@@ -189,7 +206,7 @@ impl<P: Platform> Routes<P> {
 
     /// Removes expired path MTUs.
     pub(crate) fn timeouts(&self, now: Time) {
-        if self.path_mtu.lock().timeouts(now) {
+        if self.path_mtu.hold().timeouts(now) {
             // Connections look up their route again when they next send (RFC 1191 section 6.3).
             self.invalidate();
         }
@@ -200,7 +217,7 @@ impl<P: Platform> Routes<P> {
     #[cold]
     pub(crate) fn may_be_fragmented(&self, links: &Links<P>, destination: IpAddr, now: Time) -> bool {
         destination.is_ipv4()
-            && (self.attributes(links, destination).mtu_locked || self.path_mtu.lock().fragments(destination, now))
+            && (self.attributes(links, destination).mtu_locked || self.path_mtu.hold().fragments(destination, now))
     }
 
     /// Whether this is a packet-too-big report for a path with an MTU locked by its route.

@@ -11,6 +11,7 @@
 mod housekeeping;
 mod input;
 mod inspected;
+mod internet;
 mod loopback;
 mod serve;
 mod sleep;

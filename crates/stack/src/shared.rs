@@ -11,7 +11,9 @@
 //!
 //! Nothing here belongs to a connection, and there is no logic here: code that needs one owner is given that one.
 //! Tables that change (routes, neighbours, fragments) are behind locks of their own class, which a segment of a
-//! connection with a valid route cache does not take. Any thread.
+//! connection with a valid route cache does not take. Any thread, unless one has claimed the tables
+//! ([`Shared::claim`]): from then on it uses them without locks, and a use by another thread panics. Code above the
+//! architectures therefore asks [`RunningArchitecture::use_tables`](crate::arch::RunningArchitecture::use_tables) first.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -194,6 +196,21 @@ impl<P: Platform> Shared<P> {
             counters: &self.counters,
             deferred,
         }
+    }
+
+    /// The calling thread is the only one that transmits and uses the tables of IP, and does so without locks from now
+    /// on; every other thread sends it messages. It must exclude them by itself: a table is not waited for.
+    pub(crate) fn claim(&self) {
+        self.egress.claim();
+        self.internet.claim();
+        self.destinations.claim();
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub(crate) fn release_claims(&self) {
+        self.egress.release_claims();
+        self.internet.release_claims();
+        self.destinations.release_claim();
     }
 
     /// Where `now` comes from.

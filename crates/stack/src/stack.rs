@@ -5,11 +5,13 @@ mod build;
 mod datagrams;
 mod opening;
 mod switching;
+mod tables;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use observe::Time;
 use sync::{LockKind, Platform, model_is_over};
 use tcp::config::ConnectionOptions;
 use wire::FourTuple;
@@ -153,14 +155,6 @@ impl<P: Platform> Stack<P> {
         self.active().is_quiescent()
     }
 
-    /// Sets the MTU of an interface's link, in bytes, within what the device carries. Open connections apply it when
-    /// they next send; new ones announce it.
-    pub fn set_link_mtu(&self, interface: usize, mtu: usize) {
-        let (shared, mut deferred) = (self.shared(), DeferredEffects::default());
-        shared.addresses().set_link_mtu(&mut shared.context(interface, &mut deferred), mtu);
-        deferred.flush(shared.links());
-    }
-
     /// The flow of a connection between two addresses as this stack sees it.
     pub fn flow(&self, local: SocketAddr, remote: SocketAddr) -> Flow {
         let tuple = FourTuple::new(local, remote);
@@ -209,7 +203,9 @@ impl<P: Platform> Stack<P> {
     /// Number of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to
     /// its peer any more. A device that distributes flows by other rules than their hash may differ.
     pub fn driver_of(&self, flow: &Flow) -> Option<usize> {
-        let (interface, _) = self.core.shared.routes().lookup(self.core.shared.links(), flow.tuple.remote_addr)?;
+        let remote = flow.tuple.remote_addr;
+        let found = self.at_tables(move |stack| stack.shared().routes().lookup(stack.shared().links(), remote));
+        let (interface, _) = found.flatten()?;
         let links = self.core.shared.links();
         let port = links.port_of(interface, flow.hash)?;
         Some(links.driver_of(port, flow.index(links.ports()[port].queues().len())))
@@ -256,6 +252,14 @@ impl<P: Platform> Stack<P> {
         len: usize,
         timeout: Duration,
     ) -> Result<Option<(EchoReply, Duration)>, ConnectRefused> {
+        let asked = self.at_tables(move |stack| stack.send_echo_request(destination, seq, len));
+        let (ident, sent) = asked.unwrap_or(Err(ConnectRefused::Fault))?;
+        let reply = self.core.shared.pings.wait(ident, seq, timeout);
+        Ok(reply.map(|reply| (reply, reply.at - sent)))
+    }
+
+    /// Sends an echo request, and returns its identifier and when it was sent.
+    fn send_echo_request(&self, destination: IpAddr, seq: u16, len: usize) -> Result<(u16, Time), ConnectRefused> {
         let shared = &self.core.shared;
         let (interface, _) = shared.routes().lookup(shared.links(), destination).ok_or(ConnectRefused::NoRoute)?;
         if shared.links().is_down(interface) {
@@ -273,7 +277,7 @@ impl<P: Platform> Stack<P> {
         let mut deferred = DeferredEffects::default();
         shared.egress().send_fragmented(request, source, destination, protocol, &shared.counters, &mut deferred);
         deferred.flush(shared.links());
-        Ok(shared.pings.wait(ident, seq, timeout).map(|reply| (reply, reply.at - sent)))
+        Ok((ident, sent))
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1

@@ -21,7 +21,7 @@ use observe::{Counters, DropReason, Time};
 use path::Emitter;
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
-use sync::{CachePadded, Lock, LockClass, LockKind, Platform};
+use sync::{CachePadded, ClaimLock, LockClass, LockKind, Platform};
 use tcp::{Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
@@ -96,10 +96,10 @@ pub struct Egress<P: Platform> {
     neighbours: Neighbours<P>,
     /// The hash by which devices and cells are chosen, for packets outside a connection.
     rss: Toeplitz,
-    identifications: Lock<Identifications, P>,
-    icmp_limit: Lock<PerDestination, P>,
+    identifications: ClaimLock<Identifications, P>,
+    icmp_limit: ClaimLock<PerDestination, P>,
     /// By flow, one for each worker.
-    reset_limits: Vec<CachePadded<Lock<PerDestination, P>>>,
+    reset_limits: Vec<CachePadded<ClaimLock<PerDestination, P>>>,
 }
 
 /// The rate limits on errors and resets, and the seed of their timing.
@@ -124,17 +124,38 @@ impl<P: Platform> Egress<P> {
         let blocking = LockKind::Blocking;
         let limits = |index: usize| {
             let limit = PerDestination::resets(resets_per_second, seed.rotate_left(17).wrapping_add(index as u64));
-            CachePadded::new(Lock::new(blocking, LockClass::Neighbours, limit))
+            CachePadded::new(ClaimLock::new(blocking, LockClass::Neighbours, limit))
         };
         Egress {
             neighbours: Neighbours::new(links.interfaces().len(), seed, deadline),
             routes: Routes::new(routes),
             links,
             rss,
-            identifications: Lock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
-            icmp_limit: Lock::new(blocking, LockClass::Neighbours, PerDestination::errors(seed)),
+            identifications: ClaimLock::new(blocking, LockClass::Neighbours, Identifications::new(seed)),
+            icmp_limit: ClaimLock::new(blocking, LockClass::Neighbours, PerDestination::errors(seed)),
             reset_limits: (0..workers.max(1)).map(limits).collect(),
         }
+    }
+
+    /// The calling thread transmits and uses the tables without locks from now on; see
+    /// [`Shared::claim`](crate::Shared::claim).
+    pub(crate) fn claim(&self) {
+        self.links.ports().claim();
+        self.routes.claim();
+        self.neighbours.claim();
+        self.identifications.claim();
+        self.icmp_limit.claim();
+        self.reset_limits.iter().for_each(|limit| _ = limit.claim());
+    }
+
+    /// Ends the calling thread's claims, if it has any.
+    pub(crate) fn release_claims(&self) {
+        self.links.ports().release_claims();
+        self.routes.release_claims();
+        self.neighbours.release_claims();
+        self.identifications.release_claim();
+        self.icmp_limit.release_claim();
+        self.reset_limits.iter().for_each(|limit| _ = limit.release_claim());
     }
 
     /// Interfaces, ports, and the receive threads that serve them.

@@ -222,7 +222,7 @@ fn nothing_leaves_with_a_loopback_address(arch: Architecture) {
     let gateways = vec![PEER.into(), PEER6.into()];
     let mut node = Node::<Real>::with_known_peer(NodeConfig { gateways, ..NodeConfig::new(arch) });
     for routes in ["127.0.0.0/8 via 10.0.0.2", "127.0.0.1/32 via 10.0.0.2", "10.0.0.1/32 via 10.0.0.2"] {
-        node.stack.shared().routes().state(&routes.parse().expect("a route"), 0);
+        node.stack.state_route(&routes.parse().expect("a route"), 0);
     }
     let listener = node.listen(PORT, 8);
     for to in ["127.0.0.1", "127.5.6.7", "10.0.0.1", "::1"].map(ip) {

@@ -2,8 +2,10 @@
 //! read-modify-write. Counted by the lock profile and by a platform that counts atomic operations
 //! ([`testbed::counting`]), over both families.
 //!
-//! Peers are known and connections are open before anything is counted: the first packet to a destination looks up its
-//! route and its neighbour in tables that other threads may use.
+//! Connections are open before anything is counted here. `no_locks/internet.rs` counts what IP does by itself.
+
+#[path = "no_locks/internet.rs"]
+mod internet;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 use sync::LockClass;
 use testbed::counting::{Counting, Spent, spent};
-use testbed::frames::{self, Datagram, Ends, ISS, Segment, tcp_of};
+use testbed::frames::{self, Datagram, Ends, ISS, Segment, TcpOptions, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
@@ -44,7 +46,8 @@ struct Echo {
 impl Echo {
     fn open(node: &mut Node<Counting>, ends: Ends) -> Echo {
         let listener = node.listen(PORT, 8);
-        let answers = node.exchange(&Segment::syn(2000, PORT).frame_over(ends));
+        let most = TcpOptions::new(&[2, 4, 0x05, 0x78]);
+        let answers = node.exchange(&Segment::syn(2000, PORT).options(most).frame_over(ends));
         let acknowledged = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
         let mut segment = Echo::segment(ends, 0, acknowledged, b"");
         segment.flags = TcpFlags::ACK;

@@ -129,7 +129,7 @@ fn plain(_: usize, device: mem::MemDevice, _: &Arc<VirtualClock<Real>>) -> Box<d
 fn an_interface_without_ports_has_an_address_that_is_reached_by_others(arch: Architecture) {
     let mut world = World::new(arch, plain, (1, 1, 1), vec![over(&[0], SERVER), over(&[], INNER)]);
     let route = format!("{INNER}/32 via {SERVER}").parse().expect("a route");
-    world.client.stack.shared().routes().state(&route, 0);
+    world.client.stack.state_route(&route, 0);
     let listener = listen(&world.server, INNER);
     let (client, server) = world.open(&listener, INNER);
     send(&world.client, &client, 3000);

@@ -204,7 +204,7 @@ fn routes_that_change_before_r1_do_not_hide_it(arch: Architecture) {
     let mut asked = None;
     for n in 0..300 {
         if n == 100 {
-            node.stack.shared().routes().state(&"10.0.0.0/24".parse().expect("a route"), 0);
+            node.stack.state_route(&"10.0.0.0/24".parse().expect("a route"), 0);
         }
         node.clock.advance(Duration::from_millis(10));
         if asked.is_none() && node.settle().iter().any(|frame| frames::is_arp(frame)) {

@@ -45,11 +45,11 @@ impl Line {
     }
 
     fn route(&self, stated: &str) {
-        self.node.stack.shared().routes().state(&stated.parse().expect("a route"), 0);
+        self.node.stack.state_route(&stated.parse().expect("a route"), 0);
     }
 
     fn lose(&self, named: &str) {
-        let taken = self.node.stack.shared().routes().remove(&named.parse().expect("a name"));
+        let taken = self.node.stack.remove_route(&named.parse().expect("a name"));
         assert!(taken.is_some(), "{named}");
     }
 
@@ -179,7 +179,7 @@ fn without_a_route_a_connection_goes_on_and_says_so(arch: Architecture) {
 fn a_route_that_changes_during_the_handshake_is_not_missed(arch: Architecture) {
     let mut node = Node::with_known_peer(NodeConfig::new(arch));
     let (listener, theirs) = half_open(&mut node);
-    node.stack.shared().routes().state(&"10.0.0.0/24 mtu 300".parse().expect("a route"), 0);
+    node.stack.state_route(&"10.0.0.0/24 mtu 300".parse().expect("a route"), 0);
     let again = node.pass(Duration::from_millis(1500), Duration::from_millis(100));
     assert!(tcp_of(&again[0]).is_some_and(|(header, _)| header.flags.contains(TcpFlags::SYN)), "the SYN-ACK, again");
     node.exchange(&acknowledgement(theirs).frame());

@@ -2,7 +2,7 @@
 //! no other thread can enter by the lock.
 //!
 //! For data that belongs to one thread while a stack is used by one thread, and to all threads otherwise: the transmit
-//! queue of a device. Unlike a [`ThreadOwned`](crate::ThreadOwned) it can be without an owner, and then a lock
+//! queue of a device, the tables of IP. Unlike a [`ThreadOwned`](crate::ThreadOwned) it can be without an owner, and then a lock
 //! excludes. Unlike with a lock reserved for its main user ([`raw::Reserved`](crate::raw::Reserved)), other threads
 //! cannot end the claim: they are refused, and must hand their work to the claimant.
 //!
@@ -114,6 +114,29 @@ impl<T, P: Platform> ClaimLock<T, P> {
             _ => return Err(Claimed),
         };
         Ok(ClaimGuard { of: self, by_lock, _stays_on_its_thread: PhantomData })
+    }
+
+    /// As [`ClaimLock::enter`], where the structure around the value leaves no other thread inside while it is claimed.
+    ///
+    /// # Panics
+    /// If another thread has claimed the value, or the calling thread is using it already: the structure failed to
+    /// exclude. Also as [`Lock::lock`].
+    #[inline]
+    pub fn hold(&self) -> ClaimGuard<'_, T, P> {
+        match self.enter() {
+            Ok(guard) => guard,
+            Err(Claimed) => self.intruded(),
+        }
+    }
+
+    #[cold]
+    fn intruded(&self) -> ! {
+        let (claimant, caller) = (self.claimant.load(Relaxed), P::thread_index());
+        panic!(
+            "thread {caller} uses a value of class `{}` that thread {claimant} has claimed: send the work to the \
+             claimant, or, if they are the same thread, end the first use before the second",
+            self.lock.class()
+        )
     }
 
     /// Claims the value for the calling thread, until it gives the claim up. Waits for the lock. False: another thread

@@ -80,6 +80,11 @@ impl ThreadCounters {
         self.classes[class.index()].acquired.load(Ordering::Relaxed)
     }
 
+    /// How much work the thread has handed to other threads, as recorded by [`handoff`]. Exact on the thread itself.
+    pub fn handed_over(&self) -> u64 {
+        self.handoffs.load(Ordering::Relaxed)
+    }
+
     #[inline(always)]
     pub(crate) fn acquired(&self, class: LockClass) {
         self.add(&self.classes[class.index()].acquired, 1);

@@ -68,23 +68,25 @@ pub struct Spent {
     pub read_modify_writes: u64,
     /// Locks taken, by class.
     pub locks: Vec<(LockClass, u64)>,
+    /// Messages sent to other threads. An answer to a message is not counted.
+    pub handoffs: u64,
 }
 
 impl Spent {
-    /// Neither a lock nor a read-modify-write.
-    pub const NOTHING: Spent = Spent { read_modify_writes: 0, locks: Vec::new() };
+    /// Neither a lock nor a read-modify-write, and no message.
+    pub const NOTHING: Spent = Spent { read_modify_writes: 0, locks: Vec::new(), handoffs: 0 };
 }
 
 /// The cost of `work` on the calling thread.
 pub fn spent<R>(work: impl FnOnce() -> R) -> (R, Spent) {
     let counters = LOCKS.slot(Counting::thread_index());
     let taken = || LockClass::ALL.map(|class| counters.acquisitions(class));
-    let (before, locks_before) = (READ_MODIFY_WRITES.get(), taken());
+    let (before, locks_before, handed_over) = (READ_MODIFY_WRITES.get(), taken(), counters.handed_over());
     let result = work();
     let read_modify_writes = READ_MODIFY_WRITES.get() - before;
     let more = LockClass::ALL.into_iter().zip(taken().into_iter().zip(locks_before));
     let locks = more.filter(|(_, (now, then))| now != then).map(|(class, (now, then))| (class, now - then)).collect();
-    (result, Spent { read_modify_writes, locks })
+    (result, Spent { read_modify_writes, locks, handoffs: counters.handed_over() - handed_over })
 }
 
 /// The stack's reports on the plain code of one thread.

@@ -232,11 +232,11 @@ impl Subject {
                 format!("{:?}", stack.leave_group(&self.datagrams[socket], group, None))
             }
             Step::Route(ref data) => {
-                let stated = data.parse().map(|route| stack.shared().routes().state(&route, 0));
+                let stated = data.parse().map(|route| stack.state_route(&route, 0));
                 format!("{stated:?}")
             }
             Step::Unroute(ref data) => {
-                format!("{:?}", data.parse().map(|route| stack.shared().routes().remove(&route)))
+                format!("{:?}", data.parse().map(|route| stack.remove_route(&route)))
             }
             Step::Knob { name, ref value } => format!("{:?}", stack.shared().control().set_knob(name, value)),
             Step::Pass(_) | Step::Frame(_) => unreachable!("not a user's"),

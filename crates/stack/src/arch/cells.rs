@@ -16,6 +16,7 @@
 //!
 //! What may never happen: a caller sleeps for an answer while it is itself the thread that must do the cell's work.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use observe::{DropReason, Time};
@@ -26,7 +27,7 @@ use crate::call::{self, Call, ControlRequest, Ingress, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::{self, Target, UdpName};
-use crate::handoff::{CellMessage, ReplySender, ReplySlot};
+use crate::handoff::{CellMessage, ReplySender, ReplySlot, TableJob};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
@@ -77,6 +78,12 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// Wakes the thread that uses the cell, after the calling thread has sent messages without announcing them.
     fn announce(&self) {}
+
+    /// See [`RunningArchitecture::use_tables`].
+    fn use_tables(&self, _hub: &Hub<P>, work: &mut dyn FnMut()) -> bool {
+        work();
+        true
+    }
 
     /// Called before the calling thread sleeps for an answer: it does the cell's work if no other thread would.
     fn assist(&self, _hub: &Hub<P>) {}
@@ -289,6 +296,27 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         match self.ask(index, |asker| CellMessage::Udp(call.take(), asker)) {
             Reply::Udp(reply) => *reply,
             _ => UdpReply::Gone,
+        }
+    }
+
+    fn use_tables(&self, work: &mut dyn FnMut()) -> bool {
+        self.inner.cells[0].use_tables(&self.inner.hub, work)
+    }
+
+    #[cold]
+    fn ask_tables(&self, job: TableJob) -> Reply {
+        self.ask(0, |asker| CellMessage::Job(job, asker))
+    }
+
+    #[cold]
+    fn tell_tables(&self, job: Box<dyn FnOnce() + Send>) {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        let job = Box::new(move || {
+            job();
+            Box::new(()) as Box<dyn Any + Send>
+        });
+        if cells[0].send(hub, CellMessage::Job(job, ReplySender::nobody()), true).is_err() {
+            hub.shared.counters.drop(DropReason::InputQueueFull);
         }
     }
 

@@ -39,6 +39,7 @@ impl<P: Platform> CellMessage<P> {
                 cell.control(change, now, deferred);
                 (Reply::Done, asker)
             }
+            CellMessage::Job(job, asker) => (Reply::Job(job()), asker),
             CellMessage::StackStats(asker) => (Reply::StackStats(Box::new(cell.stats())), asker),
         };
         Some(PendingReply::new(reply, asker))

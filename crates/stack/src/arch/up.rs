@@ -14,6 +14,7 @@ use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
+use crate::call::Reply;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
 use crate::handoff::{CellMessage, PendingReply};
@@ -101,14 +102,14 @@ impl<P: Platform> Up<P> {
                 return false;
             }
         }
-        hub.shared.links().ports().claim();
+        hub.shared.claim();
         true
     }
 
     /// Releases the cell, and wakes a driver that was turned away meanwhile. Mail that arrived meanwhile is run here,
     /// because perhaps no other thread will check for it.
     fn release(&self, hub: &Hub<P>) {
-        hub.shared.links().ports().release_claims();
+        hub.shared.release_claims();
         loop {
             let _ = self.cell.release();
             P::fence(Ordering::SeqCst);
@@ -139,11 +140,17 @@ impl<P: Platform> Up<P> {
             taken.count = 1;
             ran = true;
             let mut deferred = DeferredEffects::default();
-            let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
-            debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
+            let answer = match message {
+                CellMessage::Job(job, asker) => Some(PendingReply::new(Reply::Job(job()), asker)),
+                message => {
+                    let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
+                    debug_assert!(answer.is_ok(), "only the owner drains the mailbox");
+                    answer.ok().flatten()
+                }
+            };
             drop(taken);
             deferred.flush(hub.shared.links());
-            answer.ok().flatten().into_iter().for_each(PendingReply::give);
+            answer.into_iter().for_each(PendingReply::give);
         }
         ran
     }
@@ -184,6 +191,20 @@ impl<P: Platform> Exclusion<P> for Up<P> {
         self.mailbox.send(message, announce)?;
         hub.shared.links().wake_drivers();
         Ok(())
+    }
+
+    fn use_tables(&self, hub: &Hub<P>, work: &mut dyn FnMut()) -> bool {
+        if self.cell.owner() == Some(P::thread_index()) {
+            work();
+            return true;
+        }
+        let free = self.cell.owner().is_none() && self.cell.bind_here().is_ok();
+        if free {
+            let visit = Visit { up: self, hub };
+            work();
+            drop(visit);
+        }
+        free
     }
 
     fn assist(&self, hub: &Hub<P>) {

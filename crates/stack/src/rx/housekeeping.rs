@@ -6,6 +6,7 @@ use path::TransmitQueue;
 use sync::Platform;
 
 use super::{Driver, RxSource};
+use crate::arch::at_tables;
 use crate::call::{ControlRequest, Ingress};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
@@ -20,15 +21,22 @@ impl<P: Platform> Driver<P> {
             let (gone, known) = (queue.gone(), self.lost.contains(port));
             if gone && !known {
                 self.lost.push(*port);
-                let last = self.shared.routes().set_port_down(self.shared.links(), *port, *interface, true);
+                let last = self.set_port_down(*port, *interface, true);
                 if let Some(interface) = interface.filter(|_| last) {
                     self.active.control(ControlRequest::LinkDown(interface));
                 }
             } else if known && !gone {
                 self.lost.retain(|lost| lost != port);
-                self.shared.routes().set_port_down(self.shared.links(), *port, *interface, false);
+                self.set_port_down(*port, *interface, false);
             }
         }
+    }
+
+    /// See [`Routes::set_port_down`](crate::routes::Routes::set_port_down).
+    pub(super) fn set_port_down(&self, port: usize, interface: Option<usize>, down: bool) -> bool {
+        let shared = self.shared.clone();
+        let set = move || shared.routes().set_port_down(shared.links(), port, interface, down);
+        at_tables(&*self.active, set).unwrap_or(false)
     }
 
     pub(super) fn housekeeping(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
@@ -37,12 +45,7 @@ impl<P: Platform> Driver<P> {
         self.shared.control().weigh_memory(now);
         if self.shared.internet().deadline() <= now {
             self.trim(now, deferred);
-            let ways = (self.shared.egress(), self.shared.control());
-            for error in self.shared.internet().timeouts(ways, now, &self.counters, deferred) {
-                let hash = self.rss.hash_tcp(&error.tuple);
-                self.active.post(&mut Ingress::IcmpError { hash, error }, now, deferred);
-            }
-            self.active.end_of_batch(deferred);
+            self.packets().timeouts(now, deferred);
         }
         for address in self.shared.addresses().take_lost() {
             // It may be on another interface as well.

@@ -93,7 +93,7 @@ impl<P: Platform> Driver<P> {
     /// be opened through it.
     fn take_down(&self, RxSource { port, interface, queue, .. }: RxSource<P>) {
         let _ = attempt(|| drop(queue));
-        let last = self.shared.routes().set_port_down(self.shared.links(), port, interface, true);
+        let last = self.set_port_down(port, interface, true);
         if let Some(interface) = interface.filter(|_| last) {
             let _ = attempt(|| self.active.control(ControlRequest::LinkDown(interface)));
         }

@@ -179,8 +179,8 @@ impl<P: Platform> Stack<P> {
         let (switching, datagrams) = (P::AtomicBool::new(false), P::AtomicU32::new(0));
         let core = Core { shared, running, switching, staffing, ports: ports::PortNumbers::default(), datagrams, rss };
         let stack = Stack { core: Arc::new(core) };
-        let mut deferred = DeferredEffects::default();
-        let shared = &stack.core.shared;
+        let (shared, mut deferred) = (&stack.core.shared, DeferredEffects::default());
+        // No thread owns the tables yet.
         shared.addresses().start_addresses(shared.egress(), &shared.counters, &mut deferred);
         deferred.flush(shared.links());
         let receivers = receivers.into_iter().map(Some).chain(std::iter::repeat_with(|| None));

@@ -10,6 +10,7 @@ use sync::{Atomic, Ordering, Platform};
 
 use super::{BindRefused, Stack};
 use crate::deferred::DeferredEffects;
+use crate::flow::UdpName;
 use crate::ports::Transport;
 use crate::socket::{Readiness, UdpShared};
 use crate::udp_call::{UdpCall, UdpReply, UdpRequest};
@@ -43,9 +44,15 @@ impl<P: Platform> Stack<P> {
         group: IpAddr,
         interface: Option<usize>,
     ) -> Result<(), JoinRefused> {
+        let name = socket.name();
+        let joined = self.at_tables(move |stack| stack.join_group_here(name, group, interface));
+        joined.unwrap_or(Err(JoinRefused::Socket(udp::JoinError::Closed)))
+    }
+
+    fn join_group_here(&self, socket: UdpName, group: IpAddr, interface: Option<usize>) -> Result<(), JoinRefused> {
         let shared = &self.core.shared;
         let membership = self.membership(group, interface)?;
-        match self.udp(socket, UdpRequest::Join(membership)) {
+        match self.udp_named(socket, UdpRequest::Join(membership)) {
             UdpReply::Joined(joined) => joined.map_err(JoinRefused::Socket)?,
             _ => return Err(JoinRefused::Socket(udp::JoinError::Closed)),
         }
@@ -54,7 +61,7 @@ impl<P: Platform> Stack<P> {
         let joined = shared.addresses().join_group(&mut context, group);
         deferred.flush(shared.links());
         joined.map_err(|error| {
-            self.udp(socket, UdpRequest::Leave(membership));
+            self.udp_named(socket, UdpRequest::Leave(membership));
             JoinRefused::Interface(error)
         })
     }
@@ -69,12 +76,12 @@ impl<P: Platform> Stack<P> {
         group: IpAddr,
         interface: Option<usize>,
     ) -> Result<(), JoinRefused> {
-        let membership = self.membership(group, interface)?;
-        if !self.leaves(socket, membership) {
-            return Err(JoinRefused::NotJoined(group));
-        }
-        self.forget_group(membership);
-        Ok(())
+        let name = socket.name();
+        let left = self.at_tables(move |stack| {
+            let membership = stack.membership(group, interface)?;
+            stack.leave_membership(name, membership).then_some(()).ok_or(JoinRefused::NotJoined(group))
+        });
+        left.unwrap_or(Err(JoinRefused::NotJoined(group)))
     }
 
     fn membership(&self, group: IpAddr, interface: Option<usize>) -> Result<udp::Membership, JoinRefused> {
@@ -88,26 +95,27 @@ impl<P: Platform> Stack<P> {
         Ok(udp::Membership { group, interface: interface as u16 })
     }
 
-    fn forget_group(&self, membership: udp::Membership) {
+    /// Removes the socket from the group, and its interface too; whether it was in it.
+    fn leave_membership(&self, socket: UdpName, membership: udp::Membership) -> bool {
+        if !matches!(self.udp_named(socket, UdpRequest::Leave(membership)), UdpReply::Left(true)) {
+            return false;
+        }
         let (shared, mut deferred) = (&self.core.shared, DeferredEffects::default());
         let udp::Membership { group, interface } = membership;
         shared.addresses().leave_group(&mut shared.context(interface.into(), &mut deferred), group);
         deferred.flush(shared.links());
-    }
-
-    /// Removes the socket from the group; whether it was in it.
-    fn leaves(&self, socket: &UdpShared<P>, membership: udp::Membership) -> bool {
-        matches!(self.udp(socket, UdpRequest::Leave(membership)), UdpReply::Left(true))
+        true
     }
 
     /// Unbinds a datagram socket; what is queued is dropped, and the groups that it is in are left.
     pub fn unbind_udp(&self, socket: &UdpShared<P>) {
-        if let UdpReply::Memberships(memberships) = self.udp(socket, UdpRequest::Memberships) {
-            for membership in memberships {
-                if self.leaves(socket, membership) {
-                    self.forget_group(membership);
-                }
-            }
+        if let UdpReply::Memberships(memberships) = self.udp(socket, UdpRequest::Memberships)
+            && !memberships.is_empty()
+        {
+            let name = socket.name();
+            self.at_tables(move |stack| {
+                memberships.into_iter().for_each(|membership| _ = stack.leave_membership(name, membership));
+            });
         }
         self.udp(socket, UdpRequest::Unbind);
         self.core.ports.release(Transport::Udp, socket.local());
@@ -149,13 +157,19 @@ impl<P: Platform> Stack<P> {
     /// # Errors
     /// See [`udp::SendError`].
     pub fn connect_udp(&self, socket: &UdpShared<P>, remote: SocketAddr) -> Result<(), udp::SendError> {
+        let (name, local) = (socket.name(), socket.local().ip());
+        let connected = self.at_tables(move |stack| stack.connect_udp_here((name, local), remote));
+        connected.unwrap_or(Err(udp::SendError::Closed))
+    }
+
+    fn connect_udp_here(&self, (socket, local): (UdpName, IpAddr), remote: SocketAddr) -> Result<(), udp::SendError> {
         let (routes, links) = (self.core.shared.routes(), self.core.shared.links());
         let (interface, _) = routes.lookup(links, remote.ip()).ok_or(udp::SendError::Unreachable)?;
-        if !links.may_leave(socket.local().ip(), interface) {
+        if !links.may_leave(local, interface) {
             return Err(udp::SendError::LoopbackSource);
         }
         let source = links.source_by(interface, remote.ip()).ok_or(udp::SendError::Unreachable)?;
-        match self.udp(socket, UdpRequest::Connect { remote, source }) {
+        match self.udp_named(socket, UdpRequest::Connect { remote, source }) {
             UdpReply::Connected(connected) => connected,
             _ => Err(udp::SendError::Closed),
         }
@@ -232,7 +246,11 @@ impl<P: Platform> Stack<P> {
     }
 
     fn udp(&self, socket: &UdpShared<P>, request: UdpRequest<P>) -> UdpReply {
-        self.active().udp(&mut UdpCall { name: socket.name(), request })
+        self.udp_named(socket.name(), request)
+    }
+
+    fn udp_named(&self, name: UdpName, request: UdpRequest<P>) -> UdpReply {
+        self.active().udp(&mut UdpCall { name, request })
     }
 }
 

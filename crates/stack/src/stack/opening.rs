@@ -21,15 +21,35 @@ use crate::socket::TcpSocket;
 /// is.
 const FIRST_DATA: usize = 60 << 10;
 
-/// Data that an active open begins with.
+/// Data that an active open begins with, borrowed (`&[u8]`) or on its way to another thread (`Vec<u8>`).
 #[derive(Clone, Copy)]
-enum FirstData<'t> {
+enum FirstData<D> {
     /// None, and no Fast Open.
     None,
     /// All of it is queued; the part that the SYN cannot carry follows it.
-    Queued(&'t [u8]),
+    Queued(D),
     /// Only the part that the SYN carries is taken; the flag: the user will send more.
-    OnSyn(&'t [u8], bool),
+    OnSyn(D, bool),
+}
+
+impl<D: AsRef<[u8]>> FirstData<D> {
+    fn borrowed(&self) -> FirstData<&[u8]> {
+        match self {
+            FirstData::None => FirstData::None,
+            FirstData::Queued(data) => FirstData::Queued(data.as_ref()),
+            FirstData::OnSyn(data, more) => FirstData::OnSyn(data.as_ref(), *more),
+        }
+    }
+
+    /// A copy of the data that one open can take, and one byte more if there is more.
+    fn into_owned(self) -> FirstData<Vec<u8>> {
+        let first = |data: D| data.as_ref().iter().take(FIRST_DATA + 1).copied().collect();
+        match self {
+            FirstData::None => FirstData::None,
+            FirstData::Queued(data) => FirstData::Queued(first(data)),
+            FirstData::OnSyn(data, more) => FirstData::OnSyn(first(data), more),
+        }
+    }
 }
 
 /// The route to a destination, as an active open finds it.
@@ -133,16 +153,35 @@ impl<P: Platform> Stack<P> {
 
     /// Whether a SYN to `remote` may carry data now: the cookie of its peer is known, or none is needed.
     pub fn opens_fast(&self, remote: IpAddr) -> bool {
-        let shared = &self.core.shared;
-        shared.destinations.offer(remote, u16::MAX, shared.control().tcp().fast_open, shared.clock().now()).max_data > 0
+        let offered = self.at_tables(move |stack| {
+            let shared = stack.shared();
+            shared.destinations.offer(remote, u16::MAX, shared.control().tcp().fast_open, shared.clock().now())
+        });
+        offered.is_some_and(|offer| offer.max_data > 0)
     }
 
+    /// Opens where the tables of IP may be used: the whole call is sent to their owner if they have one.
     fn connect_by(
         &self,
         local: Option<SocketAddr>,
         remote: SocketAddr,
         options: &ConnectionOptions,
-        data: FirstData<'_>,
+        data: FirstData<&[u8]>,
+    ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
+        if let Ok(result) = self.at_tables_here(|| self.connect_here(local, remote, options, data)) {
+            return result;
+        }
+        let (options, data) = (options.clone(), data.into_owned());
+        let result = self.at_tables(move |stack| stack.connect_here(local, remote, &options, data.borrowed()));
+        result.unwrap_or(Err(ConnectRefused::Fault))
+    }
+
+    fn connect_here(
+        &self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &ConnectionOptions,
+        data: FirstData<&[u8]>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# A TCP implementation MUST reject as an error a local OPEN call for an invalid remote IP address (e.g., a
@@ -193,7 +232,7 @@ impl<P: Platform> Stack<P> {
         (local, source): (Option<SocketAddr>, IpAddr),
         remote: SocketAddr,
         options: &ConnectionOptions,
-        data: FirstData<'_>,
+        data: FirstData<&[u8]>,
         snapshot: RouteSnapshot,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         let now = self.core.shared.clock().now();
@@ -233,7 +272,7 @@ impl<P: Platform> Stack<P> {
         &self,
         flow: Flow,
         options: &ConnectionOptions,
-        data: FirstData<'_>,
+        data: FirstData<&[u8]>,
         RouteSnapshot { generation, leaves_by }: RouteSnapshot,
         now: Time,
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
@@ -272,7 +311,7 @@ impl<P: Platform> Stack<P> {
     fn start_with(
         &self,
         params: &tcp::OpenParams,
-        data: FirstData<'_>,
+        data: FirstData<&[u8]>,
         now: Time,
     ) -> Result<Option<Box<Start>>, OpenRefused> {
         let shared = &self.core.shared;

@@ -138,6 +138,15 @@ impl<P: Platform> Stack<P> {
                 active.control(change);
                 asker.answer(Reply::Done);
             }
+            CellMessage::Job(job, asker) => {
+                let (mut job, mut reply) = (Some(job), Reply::Gone);
+                active.use_tables(&mut || {
+                    if let Some(job) = job.take() {
+                        reply = Reply::Job(job());
+                    }
+                });
+                asker.answer(job.map_or(reply, |job| active.ask_tables(job)));
+            }
             CellMessage::StackStats(asker) => asker.answer(Reply::StackStats(Box::new(active.stats()))),
         }
     }

@@ -61,7 +61,7 @@ impl<P: Platform> Egress<P> {
         if packet.len() <= mtu {
             return send(packet);
         }
-        let ident = self.identifications.lock().next(source, destination, protocol);
+        let ident = self.identifications.hold().next(source, destination, protocol);
         match ip::output::fragment(packet, mtu, ident) {
             Ok(fragments) => {
                 counters.increment(Counter::PacketsFragmented);
@@ -162,7 +162,7 @@ impl<P: Platform> Egress<P> {
             0 => 1,
             size => segment.len().div_ceil(size),
         };
-        let mut identifications = self.identifications.lock();
+        let mut identifications = self.identifications.hold();
         let mut next = || identifications.next(source, destination, wire::protocol::TCP) as u16;
         let ident = next();
         for _ in 1..parts {
@@ -182,7 +182,7 @@ impl<P: Platform> Egress<P> {
         let Some((interface, _)) = self.routes.lookup(&self.links, cause.src) else { return };
         let view = self.links.view(interface);
         let now = self.links.clock().now();
-        let packet = ip::icmp::error(cause, error, view, &mut self.icmp_limit.lock(), now);
+        let packet = ip::icmp::error(cause, error, view, &mut self.icmp_limit.hold(), now);
         match packet {
             Ok(mut packet) => {
                 counters.increment(Counter::IcmpOut);
@@ -198,7 +198,7 @@ impl<P: Platform> Egress<P> {
     /// Whether the worker that serves this flow may send one more reset to its peer now.
     fn may_reset(&self, flow: &Flow, now: Time) -> bool {
         let worker = flow::index(flow.hash, self.reset_limits.len());
-        self.reset_limits[worker].lock().allow(now, flow.tuple.remote_addr)
+        self.reset_limits[worker].hold().allow(now, flow.tuple.remote_addr)
     }
 
     /// Answers a segment of no connection with a reset, if the RFC requires one and the worker's limits allow it.
