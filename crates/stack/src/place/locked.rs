@@ -158,7 +158,8 @@ impl<P: Platform> Locked<P> {
         self.half_open_deadline.store(u64::MAX, Ordering::Relaxed);
         contents.bound_sockets = std::mem::take(&mut directory.bound_sockets);
         drop(directory);
-        contents.datagrams.extend(self.datagrams.lock().take().map(|Bound { socket, pcb }| {
+        let bound = self.datagrams.lock().take();
+        contents.datagrams.extend(bound.map(|Bound { socket, pcb }| {
             let empty = StoredUdpPcb::new(socket.local());
             Bound { socket, pcb: std::mem::replace(&mut *pcb.lock(), empty) }
         }));
