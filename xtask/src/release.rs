@@ -134,7 +134,10 @@ fn build_with(host: &str, folder: &Path, flag: &str) -> Result<PathBuf, String> 
         "profile.release.lto=\"fat\"",
     ];
     let folder_name = folder.display().to_string();
-    cargo(&arguments, &[("CARGO_TARGET_DIR", &folder_name), ("CARGO_ENCODED_RUSTFLAGS", flag)])?;
+    // Incremental builds divide the code otherwise.
+    let variables =
+        [("CARGO_TARGET_DIR", folder_name.as_str()), ("CARGO_ENCODED_RUSTFLAGS", flag), ("CARGO_INCREMENTAL", "0")];
+    cargo(&arguments, &variables)?;
     Ok(folder.join(host).join("release/heddle"))
 }
 

@@ -309,6 +309,7 @@ pub mod status {
 /// Conformance::new(make).check().unwrap();
 /// assert!(sent.load(Ordering::Relaxed) > 0);
 /// ```
+#[allow(clippy::test_attr_in_doctest, reason = "the example is a whole file, which has a test; `main` runs here")]
 pub mod device {
     pub use dev::conformance;
     pub use dev::{BitSet, Capabilities, Device, Framing, Notify, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};

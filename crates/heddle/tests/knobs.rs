@@ -58,7 +58,7 @@ fn a_builder_takes_a_profile_and_knobs_and_reports_the_first_wrong_one() {
     assert_eq!(stack.knob("tcp_syn_retries").as_deref(), Ok("2"));
     let knobs_first = build(|builder| builder.knob("tcp_syn_retries", "2").tcp(Profile::FreeBsd)).expect("it builds");
     assert_eq!(knobs_first.knob("tcp_syn_retries").as_deref(), Ok("2"), "the order means nothing");
-    let wrong = build(|builder| builder.knob("tcp_ecm", "1").assign("tcp_sack=9")).err().expect("no such knob");
+    let wrong = build(|builder| builder.knob("tcp_ecm", "1").assign("tcp_sack=9")).expect_err("no such knob");
     assert!(
         matches!(&wrong, BuildError::Knob(KnobError::Unknown { name, nearest: Some("tcp_ecn") }) if name == "tcp_ecm")
     );
@@ -68,15 +68,15 @@ fn a_builder_takes_a_profile_and_knobs_and_reports_the_first_wrong_one() {
 
 #[test]
 fn what_a_builder_cannot_use_is_an_error_that_can_be_matched() {
-    let wrong = build(|builder| builder.architecture("connp-z")).err().expect("no such architecture");
+    let wrong = build(|builder| builder.architecture("connp-z")).expect_err("no such architecture");
     assert!(matches!(wrong, BuildError::Architecture(_)), "{wrong}");
     assert!(
         build(|builder| builder.architecture("connp-z").architecture(Architecture::default())).is_ok(),
         "the later one counts"
     );
-    let unheard = build(|builder| builder.on_device_gone(|| ())).err().expect("nobody would call it");
+    let unheard = build(|builder| builder.on_device_gone(|| ())).expect_err("nobody would call it");
     assert!(matches!(unheard, BuildError::DeviceGonePolled), "{unheard}");
-    let null = build(|builder| builder.architecture("giant").lock(LockKind::Null)).err().expect("it excludes nobody");
+    let null = build(|builder| builder.architecture("giant").lock(LockKind::Null)).expect_err("it excludes nobody");
     assert!(matches!(null, BuildError::NullLock(_)), "{null}");
     let (device, _other) = mem::pair(mem::MemConfig::default());
     let group = build_on(Interface::new(device).address("224.0.0.1/24").expect("a prefix"), |builder| builder);
@@ -150,7 +150,7 @@ fn a_directory_sets_what_it_names() {
     write("tcp_timestamps", "0\n");
     write("ip_forward", "no knob of TCP\n");
     let said = |directory: &Path| {
-        let error = build(|builder| builder.knobs_from(directory)).err().expect("it is wrong");
+        let error = build(|builder| builder.knobs_from(directory)).expect_err("it is wrong");
         assert!(matches!(error, BuildError::KnobFile(_)));
         error.to_string()
     };

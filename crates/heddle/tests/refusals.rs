@@ -180,7 +180,7 @@ fn a_stack_is_not_built_without_a_buffer(arch: Architecture) {
     pktbuf::refuse(0, u64::MAX);
     let refused = build();
     pktbuf::refuse(0, 0);
-    let error = refused.err().expect("there is no buffer");
+    let error = refused.expect_err("there is no buffer");
     assert!(matches!(error, BuildError::NoBuffer), "{error}");
     assert!(error.to_string().contains("ulimit -v"), "{error}");
     assert!(build().is_ok());

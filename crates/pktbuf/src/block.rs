@@ -189,13 +189,13 @@ impl Block {
 
 /// The memory of blocks of one class that were allocated together.
 #[derive(Clone, Copy)]
-pub(crate) struct Slab {
+pub(crate) struct BlockSlab {
     first: Block,
     class: SizeClass,
     count: usize,
 }
 
-impl Slab {
+impl BlockSlab {
     /// How many blocks it has.
     pub(crate) fn count(&self) -> usize {
         self.count
@@ -221,7 +221,7 @@ impl Slab {
     /// The caller owns every block of the slab, and neither it nor anybody else uses one from here on; this is called
     /// once for a slab.
     pub(crate) unsafe fn free(self) {
-        let Some(layout) = Slab::layout(self.class, self.count) else { return };
+        let Some(layout) = BlockSlab::layout(self.class, self.count) else { return };
         // SAFETY: the pointer is that of the allocation, which had this layout; nothing uses it any more by the caller's
         // promise.
         unsafe { dealloc(self.first.0.as_ptr().cast(), layout) };
@@ -229,11 +229,11 @@ impl Slab {
 }
 
 /// Allocates a slab of `count` blocks and gives each of them to `keep`; `None` if the system has no memory.
-pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block)) -> Option<Slab> {
+pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block)) -> Option<BlockSlab> {
     if count == 0 {
         return None;
     }
-    let layout = Slab::layout(class, count)?;
+    let layout = BlockSlab::layout(class, count)?;
     // SAFETY: the layout's size is not zero. Zeroed, because a block's data counts as initialised bytes; the system has
     // already zeroed fresh pages.
     let slab = NonNull::new(unsafe { alloc_zeroed(layout) })?;
@@ -246,5 +246,5 @@ pub(crate) fn carve(class: SizeClass, count: usize, mut keep: impl FnMut(Block))
         unsafe { header.write(BlockHeader::of_heap(class, data)) };
         keep(Block(header));
     }
-    Some(Slab { first: Block(slab.cast()), class, count })
+    Some(BlockSlab { first: Block(slab.cast()), class, count })
 }

@@ -33,7 +33,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use sync::{LockKind, Real};
 
-use crate::block::{Block, CLASSES, HOMES, Home, SizeClass, Slab, carve};
+use crate::block::{Block, BlockSlab, CLASSES, HOMES, Home, SizeClass, carve};
 use crate::depot::{Depots, Magazine, Pair, is_pressed, press};
 use crate::region;
 
@@ -56,9 +56,9 @@ static LIVE_CELLS: Mutex<Vec<&'static LiveCell>> = Mutex::new(Vec::new());
 static ORPHANS: LiveCell = LiveCell { net: AtomicI64::new(0), in_use: AtomicBool::new(true) };
 
 /// All slabs, by class.
-static SLABS: Mutex<[Vec<Slab>; CLASSES]> = Mutex::new([const { Vec::new() }; CLASSES]);
+static SLABS: Mutex<[Vec<BlockSlab>; CLASSES]> = Mutex::new([const { Vec::new() }; CLASSES]);
 
-fn slabs() -> MutexGuard<'static, [Vec<Slab>; CLASSES]> {
+fn slabs() -> MutexGuard<'static, [Vec<BlockSlab>; CLASSES]> {
     SLABS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

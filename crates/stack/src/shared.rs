@@ -128,6 +128,7 @@ impl<P: Platform> Shared<P> {
 
     /// Puts the large owners together. In a frame of its own, below which nothing is built: see [`boxed`].
     #[inline(never)]
+    #[expect(clippy::boxed_local, reason = "the values are built in place, and moved here alone")]
     fn assemble(
         (secrets, lock_kind, contain): (Secrets, LockKind, bool),
         control: Box<Control<P>>,

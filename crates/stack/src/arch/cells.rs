@@ -123,6 +123,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
 /// In a frame of its own, below which nothing is built: see [`boxed`].
 #[inline(never)]
+#[expect(clippy::boxed_local, reason = "the value is built in place, and moved here alone")]
 fn append<E>(cells: &mut Vec<CachePadded<E>>, cell: Box<E>) {
     cells.push(CachePadded::new(*cell));
 }

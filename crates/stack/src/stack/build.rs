@@ -260,12 +260,15 @@ fn link_of<P: Platform>(ports: &Ports<P>, numbers: &[usize]) -> Result<(Framing,
     Ok((framing, mac, capabilities().map(|capabilities| capabilities.mtu).min().unwrap_or(MTU_WITHOUT_PORT)))
 }
 
+/// An interface, and what keeps its addresses.
+type BuiltInterface<P> = (StackInterface<P>, (Addressing, Box<Autoconf>));
+
 fn build_interface<P: Platform>(
     config: InterfaceOverPorts,
     ports: &Ports<P>,
     (index, seed): (usize, u64),
     routes: &mut RouteTable,
-) -> Result<(StackInterface<P>, (Addressing, Box<Autoconf>)), StackError> {
+) -> Result<BuiltInterface<P>, StackError> {
     let InterfaceOverPorts { ports: numbers, addresses, gateways, addressing } = config;
     let (framing, mac, mtu) = link_of(ports, &numbers)?;
     let mut view = match framing {
