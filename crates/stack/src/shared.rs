@@ -12,7 +12,7 @@
 //! Nothing here belongs to a connection, and there is no logic here: code that needs one owner is given that one.
 //! Tables that change (routes, neighbours, fragments) are behind locks of their own class, which a segment of a
 //! connection with a valid route cache does not take. Any thread, unless one has claimed the tables
-//! ([`Shared::claim`]): from then on it uses them without locks, and a use by another thread panics. Code above the
+//! (`Shared::claim`): from then on it uses them without locks, and a use by another thread panics. Code above the
 //! architectures therefore asks [`RunningArchitecture::use_tables`](crate::arch::RunningArchitecture::use_tables) first.
 
 use std::net::{IpAddr, Ipv4Addr};

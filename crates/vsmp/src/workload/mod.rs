@@ -4,6 +4,7 @@
 pub mod pair;
 pub mod senders;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use sync::Platform;
@@ -19,5 +20,37 @@ fn nap(time: Duration) {
             return;
         }
         Vsmp::futex_wait(&word, 0, Some(Duration::from_nanos(left)));
+    }
+}
+
+/// The connections of an application's thread that could go on, by token. They take turns: while the peer drains what is
+/// written, writing until there is no room may never end, and the thread's other connections would stand still.
+#[derive(Default)]
+struct Turns {
+    queue: VecDeque<usize>,
+    /// By token: whether it is in the queue.
+    queued: Vec<bool>,
+}
+
+impl Turns {
+    /// A connection can go on. It keeps its place if it has one.
+    fn add(&mut self, token: usize) {
+        if token >= self.queued.len() {
+            self.queued.resize(token + 1, false);
+        }
+        if !std::mem::replace(&mut self.queued[token], true) {
+            self.queue.push_back(token);
+        }
+    }
+
+    /// The next in turn.
+    fn take(&mut self) -> Option<usize> {
+        let token = self.queue.pop_front()?;
+        self.queued[token] = false;
+        Some(token)
+    }
+
+    fn len(&self) -> usize {
+        self.queue.len()
     }
 }

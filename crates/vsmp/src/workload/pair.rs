@@ -4,7 +4,6 @@
 //! Everything happens on the machine, set-up and tear-down included. An architecture for one thread (`up`) has one queue
 //! and one polling thread, whatever CPUs there are.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use stack::{Addressing, Architecture, Driver, InterfaceConfig, Stack, StackConfi
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions};
 
-use super::nap;
+use super::{Turns, nap};
 use crate::Vsmp;
 
 type Socket = Arc<TcpSocket<Vsmp>>;
@@ -97,7 +96,7 @@ impl Pair {
                     to_open: self.connections / hands + usize::from(index < self.connections % hands),
                     opening: Vec::new(),
                     ends: Vec::new(),
-                    ready: VecDeque::new(),
+                    turns: Turns::default(),
                     payload: payload.clone(),
                     stop: stop.clone(),
                     counted: counted.clone(),
@@ -135,8 +134,6 @@ struct End {
     socket: Socket,
     /// Bytes so far.
     at: usize,
-    /// Whether it is in the queue of its thread.
-    queued: bool,
 }
 
 /// The thread of a CPU.
@@ -149,8 +146,8 @@ struct Hand {
     to_open: usize,
     opening: Vec<Socket>,
     ends: Vec<End>,
-    /// The ends, by index, with data to read or room to write: they take turns, a call each.
-    ready: VecDeque<usize>,
+    /// Of the ends, by index, with data to read or room to write: a call each.
+    turns: Turns,
     payload: Arc<[u8]>,
     stop: Arc<Flag>,
     counted: Arc<Counted>,
@@ -167,12 +164,7 @@ impl Hand {
             busy |= self.open_and_accept();
             Vsmp::work(Step::Poll, 1);
             busy |= self.set.try_wait(&mut events, 16) > 0;
-            for event in &events {
-                let PollEvent { token: end, .. } = *event;
-                if !std::mem::replace(&mut self.ends[end].queued, true) {
-                    self.ready.push_back(end);
-                }
-            }
+            events.iter().for_each(|event: &PollEvent| self.turns.add(event.token));
             busy |= self.serve();
             if !busy {
                 Vsmp::yield_now();
@@ -205,21 +197,18 @@ impl Hand {
 
     fn register(&mut self, sends: bool, socket: Socket) {
         socket.ready.register(&socket, &self.set, self.ends.len());
-        self.ends.push(End { sends, socket, at: 0, queued: false });
+        self.ends.push(End { sends, socket, at: 0 });
     }
 
-    /// Makes one call for each end that is ready. An end that could go on waits for the next turn, behind the others:
-    /// while a peer drains what is written, writing until there is no room may never end, and the thread would neither
-    /// poll nor open its other connections.
+    /// Makes one call for each end that is ready. An end that could go on waits for the next turn, behind the others.
     fn serve(&mut self) -> bool {
-        let count = self.ready.len();
+        let count = self.turns.len();
         for _ in 0..count {
-            let Some(end) = self.ready.pop_front() else { break };
+            let Some(end) = self.turns.take() else { break };
             Vsmp::work(Step::Application, 1);
             let goes_on = if self.ends[end].sends { self.send(end) } else { self.receive(end) };
-            self.ends[end].queued = goes_on;
             if goes_on {
-                self.ready.push_back(end);
+                self.turns.add(end);
             }
         }
         count > 0

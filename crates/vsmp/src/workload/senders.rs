@@ -2,7 +2,7 @@
 //! spread evenly over the cards, to clients that acknowledge and discard it.
 //!
 //! A driver thread for each card, woken by its interrupts; as many application threads as CPUs, each with a share of the
-//! connections and a set of events over them, which send a page at a time until there is no room. Under an architecture
+//! connections and a set of events over them, which send pages until there is no room, or until it is another's turn. Under an architecture
 //! for one thread (`up`) one thread does all of this. The paper's own UP is [`Senders::uniprocessor`].
 //!
 //! *Buffers.* 256 KB for each connection, as in the paper, but no more than [`MEMORY`] for all, as the mbuf clusters of
@@ -25,7 +25,7 @@ use sync::profile::ClassProfile;
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
 
-use super::nap;
+use super::{Turns, nap};
 use crate::account::Account;
 use crate::card::{Card, CardTotals};
 use crate::preset::{Kernel, Preset};
@@ -42,6 +42,8 @@ pub const MEMORY: usize = 192 << 20;
 const LARGEST: usize = 256 << 10;
 /// Events that an application takes at once.
 const MOST_EVENTS: usize = 16;
+/// Pages that a connection sends before another one has its turn.
+const TURN: usize = 16;
 /// Connections that are being opened at a time.
 const OPENING: usize = 64;
 /// The network's queues make round trips of some hundred milliseconds; nothing is lost.
@@ -246,7 +248,8 @@ impl Senders {
                 socket.ready.register(socket, &set, token);
             }
             let (stop, sent) = (crew.stop.clone(), crew.sent.clone());
-            Application { stack: stack.clone(), set, sockets, payload: payload.clone(), stop, sent }
+            let turns = Turns::default();
+            Application { stack: stack.clone(), set, sockets, turns, payload: payload.clone(), stop, sent }
         };
         shares.into_iter().map(application).collect()
     }
@@ -306,10 +309,10 @@ fn do_everything(mut driver: Driver<Vsmp>, stop: &Flag, late: &Mutex<Option<Appl
         if app.is_none() {
             app = late.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
-        if let Some(app) = &app {
+        if let Some(app) = &mut app {
             Vsmp::work(Step::Poll, 1);
-            busy |= app.set.try_wait(&mut events, MOST_EVENTS) > 0;
-            events.iter().for_each(|event: &PollEvent| app.serve(event.token));
+            app.set.try_wait(&mut events, MOST_EVENTS);
+            busy |= app.serve(&events);
         }
         if !busy {
             driver.wait(Some(Duration::from_micros(100)));
@@ -322,36 +325,56 @@ struct Application {
     stack: Stack<Vsmp>,
     set: Arc<PollSet<Vsmp>>,
     sockets: Vec<Socket>,
+    turns: Turns,
     payload: Arc<[u8]>,
     stop: Arc<Flag>,
     sent: Arc<AtomicU64>,
 }
 
 impl Application {
-    fn run(self) {
+    fn run(mut self) {
         let mut events = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
             Vsmp::work(Step::Poll, 1);
-            self.set.wait(&mut events, MOST_EVENTS, None);
-            events.iter().for_each(|event: &PollEvent| self.serve(event.token));
+            if self.turns.len() > 0 {
+                self.set.try_wait(&mut events, MOST_EVENTS);
+            } else {
+                self.set.wait(&mut events, MOST_EVENTS, None);
+            }
+            self.serve(&events);
         }
     }
 
-    /// Sends until there is no room. What did not fit is sent again from its beginning: the data means nothing.
-    fn serve(&self, token: usize) {
+    /// Gives each connection that can send its turn. False: there is none.
+    fn serve(&mut self, events: &[PollEvent]) -> bool {
+        events.iter().for_each(|event| self.turns.add(event.token));
+        let count = self.turns.len();
+        for _ in 0..count {
+            let Some(token) = self.turns.take() else { break };
+            if self.send(token) {
+                self.turns.add(token);
+            }
+        }
+        count > 0
+    }
+
+    /// Sends until there is no room, at most [`TURN`] pages. What did not fit is sent again from its beginning: the data
+    /// means nothing. True: there is room left.
+    fn send(&self, token: usize) -> bool {
         Vsmp::work(Step::Application, 1);
         let socket = &self.sockets[token];
         machine::application_event(Arc::as_ptr(socket).addr());
-        loop {
+        for _ in 0..TURN {
             let chunks = tcp::Chunks::from_iter([Chunk::part(self.payload.clone(), 0..PAGE)]);
             let Reply::Sent(Ok(sent)) = self.stack.call(&socket.target(), Call::Send(tcp::Send { chunks })) else {
-                return;
+                return false;
             };
             self.sent.fetch_add(sent.accepted as u64, Relaxed);
             if !sent.rest.is_empty() {
-                return;
+                return false;
             }
         }
+        true
     }
 }
 
