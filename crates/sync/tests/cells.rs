@@ -82,7 +82,7 @@ fn each_refusal_says_what_to_do() {
     let unknown = "mutex".parse::<LockKind>().expect_err("no such kind").to_string();
     assert_eq!(
         unknown,
-        "no lock kind is called `mutex`; the kinds are null, tas, ttas, ticket, mcs, spin-park, blocking, reserved, \
+        "unknown kind of lock `mutex`; the kinds are null, tas, ttas, ticket, mcs, spin-park, blocking, reserved, \
          adaptive, adaptive-lending"
     );
 }
