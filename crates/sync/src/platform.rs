@@ -203,7 +203,7 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     #[inline(always)]
     fn repay() {}
 
-    /// Whether a null lock excludes other threads: the machine has one processor, and whoever holds such a lock keeps it
+    /// Whether a null lock excludes other threads: the machine has one processor, and the holder of such a lock keeps it
     /// ([`Platform::mask`]), as in a kernel for one processor that raises its interrupt priority level (spl).
     #[inline(always)]
     fn null_lock_excludes() -> bool {

@@ -62,7 +62,7 @@ impl Value {
     }
 }
 
-/// Whose kernel runs on the machine.
+/// Which kernel runs on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// Heddle, with its own memory and its own habits.

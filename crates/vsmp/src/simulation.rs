@@ -37,7 +37,7 @@ pub struct Simulation {
 pub struct Results {
     /// What was run.
     pub simulation: Simulation,
-    /// Whose kernel.
+    /// Which kernel: its footprint and habits.
     pub kernel: Kernel,
     /// By seed.
     pub runs: Vec<Measured>,

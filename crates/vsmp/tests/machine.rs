@@ -70,7 +70,7 @@ fn every_lock_kind_excludes() {
     }
 }
 
-/// The kernel for one processor: whoever holds a null lock keeps the CPU, when its slice ends, when a more important
+/// The kernel for one processor: the holder of a null lock keeps the CPU, when its slice ends, when a more important
 /// thread wakes up, and even when it sleeps the others stay out.
 #[test]
 fn on_one_cpu_a_null_lock_excludes() {

@@ -68,7 +68,7 @@ pub struct Senders {
     pub connections: usize,
     /// The machine.
     pub preset: Preset,
-    /// Whose habits.
+    /// The kernel with the habits.
     pub kernel: Kernel,
     /// Which flows there are, and when clients answer.
     pub seed: u64,

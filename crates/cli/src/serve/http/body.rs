@@ -208,7 +208,7 @@ mod tests {
         }
         assert_eq!(limit.length(), LEAST_PIECE);
         drop(connections);
-        assert_eq!(limit.length(), PIECE, "who has gone has no share");
+        assert_eq!(limit.length(), PIECE, "a connection that has ended has no share");
     }
 
     #[test]
