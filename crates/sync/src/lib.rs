@@ -16,7 +16,7 @@
 //! |---|---|---|
 //! | exclusive use, kind chosen at run time | [`Lock`], [`LockKind`], [`LockClass`] | `lock/` |
 //! | exclusive use by structure (one thread) | [`ThreadOwned`] | `thread_owned.rs` |
-//! | many values, each used by one owner at a time, never moved | [`slab`] | `slab.rs` |
+//! | many values, each used by one owner at a time, never moved | [`slab`] | `slab/` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
 //! | read without a lock values that a writer frees later | [`Qsbr`] | `qsbr.rs` |

@@ -1,0 +1,219 @@
+//! The permission to use some entries of a slab: look-up, insertion and removal by `&mut`.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::depot::{Depot, FreeList};
+use super::entry::{DETACHED, FREE, SlabEntry};
+use super::trim::free;
+use super::{Detached, Key, NONE, RUN, Slab};
+use crate::platform::model_is_over;
+use crate::{Atomic, CellLike, Platform, Real};
+
+/// The permission to use the entries of a [`Slab`] that store its number. Values that it still owns when it is dropped
+/// are dropped with the slab.
+pub struct Owner<T, P: Platform = Real> {
+    pub(super) slab: Arc<Slab<T, P>>,
+    pub(super) id: u32,
+    /// Entries with a value of this owner.
+    live: u32,
+    /// At most [`RUN`] of them.
+    free: FreeList,
+    /// The head of a second list, which is a whole run, or [`NONE`].
+    spare: u32,
+    /// A shared borrow of an owner gives shared borrows of its values.
+    _owns: PhantomData<T>,
+}
+
+impl<T, P: Platform> Owner<T, P> {
+    /// An owner with this number, which owns nothing.
+    pub(super) fn numbered(slab: Arc<Slab<T, P>>, id: u32) -> Self {
+        Owner { slab, id, live: 0, free: FreeList::EMPTY, spare: NONE, _owns: PhantomData }
+    }
+
+    /// The value of this index, if it is this owner's.
+    #[inline(always)]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        let entry = self.owned(index)?;
+        // SAFETY: the entry states this owner, so it holds a value, which is reached through this owner alone; the
+        // result borrows the owner mutably, and no other owner has its number.
+        Some(entry.inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() }))
+    }
+
+    /// As [`Owner::get_mut`], for shared access.
+    #[inline(always)]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        let entry = self.owned(index)?;
+        // SAFETY: as in `get_mut`; the shared borrow of the owner excludes mutable ones.
+        Some(entry.inner.with(|inner| unsafe { (*inner).value.assume_init_ref() }))
+    }
+
+    /// The value that `key` names, if it is this owner's and still that one.
+    #[inline(always)]
+    pub fn get_by_key(&mut self, key: Key) -> Option<&mut T> {
+        let entry = self.owned(key.slot)?;
+        entry.inner.with_mut(|inner| {
+            // SAFETY: as in `get_mut`.
+            let inner = unsafe { &mut *inner };
+            // SAFETY: as in `get_mut`.
+            (inner.generation == key.generation).then(|| unsafe { inner.value.assume_init_mut() })
+        })
+    }
+
+    /// The key of an entry of this owner.
+    pub fn key(&self, index: u32) -> Option<Key> {
+        self.owned(index).map(|entry| entry.key(index))
+    }
+
+    /// How many values it owns.
+    pub fn len(&self) -> usize {
+        self.live as usize
+    }
+
+    /// Whether it owns none.
+    pub fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// The slab.
+    pub fn slab(&self) -> &Arc<Slab<T, P>> {
+        &self.slab
+    }
+
+    /// Relaxed is enough: the word is this owner's number only if it was written through this owner, which the caller
+    /// has.
+    #[inline(always)]
+    fn owned(&self, index: u32) -> Option<&SlabEntry<T, P>> {
+        let entry = self.slab.entry(index)?;
+        (entry.owner.load(Ordering::Relaxed) == self.id).then_some(entry)
+    }
+
+    /// Inserts a value and owns it.
+    #[inline(always)]
+    pub fn insert(&mut self, value: T) -> Key {
+        if self.free.len == 0 {
+            self.restock();
+        }
+        let (index, entry) = self.slab.pop(&mut self.free);
+        entry.inner.with_mut(|inner| {
+            // SAFETY: the entry is free and in no list: this owner alone has it. Nothing stands there to be dropped.
+            unsafe { (&raw mut (*inner).value).cast::<T>().write(value) };
+        });
+        entry.owner.store(self.id, Ordering::Relaxed);
+        let key = entry.key(index);
+        self.live += 1;
+        key
+    }
+
+    /// Takes a value out; its key is stale from now on.
+    pub fn remove(&mut self, index: u32) -> Option<T> {
+        let entry = self.owned(index)?;
+        // SAFETY: as in `get_mut`; the word says `FREE` from here on, so the value is not reached again.
+        let value = entry.inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
+        entry.owner.store(FREE, Ordering::Relaxed);
+        // SAFETY: this owner has the entry, which holds no value any more.
+        entry.inner.with_mut(|inner| unsafe { (*inner).generation = (*inner).generation.wrapping_add(1) });
+        self.live -= 1;
+        self.keep(index);
+        Some(value)
+    }
+
+    /// As [`Owner::remove`], but drops the value in place. False: there is none.
+    pub fn free(&mut self, index: u32) -> bool {
+        let Some(entry) = self.owned(index) else { return false };
+        entry.clear();
+        self.live -= 1;
+        self.keep(index);
+        true
+    }
+
+    /// Gives a value up, so that another owner can use or own it.
+    pub fn detach(&mut self, index: u32) -> Option<Detached<T, P>> {
+        let entry = self.owned(index)?;
+        entry.owner.store(DETACHED, Ordering::Relaxed);
+        let entry = NonNull::from(entry);
+        self.live -= 1;
+        Some(Detached { slab: self.slab.clone(), entry, index })
+    }
+
+    /// Takes ownership of a detached value; its key stays the same.
+    ///
+    /// # Errors
+    /// The value belongs to another slab; it is returned.
+    pub fn attach(&mut self, value: Detached<T, P>) -> Result<Key, Detached<T, P>> {
+        if !Arc::ptr_eq(&self.slab, &value.slab) {
+            return Err(value);
+        }
+        let key = value.key();
+        value.entry().owner.store(self.id, Ordering::Relaxed);
+        value.forget();
+        self.live += 1;
+        Ok(key)
+    }
+
+    /// Returns all free entries to the depot.
+    pub(super) fn give_back(&mut self, depot: &mut Depot<T, P>) {
+        let spare = std::mem::replace(&mut self.spare, NONE);
+        if spare != NONE {
+            depot.runs.push(spare);
+        }
+        let mut free = std::mem::replace(&mut self.free, FreeList::EMPTY);
+        if free.len == RUN {
+            depot.runs.push(free.head);
+            return;
+        }
+        while free.len != 0 {
+            let (index, _) = self.slab.pop(&mut free);
+            self.slab.put_back(depot, index);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn restock(&mut self) {
+        self.free = match std::mem::replace(&mut self.spare, NONE) {
+            NONE => self.slab.refill(),
+            head => FreeList { head, len: RUN },
+        };
+    }
+
+    /// Keeps a free entry that is in no list. Beyond two runs, one goes to the depot.
+    fn keep(&mut self, index: u32) {
+        if self.free.len == RUN {
+            let run = std::mem::replace(&mut self.free, FreeList::EMPTY).head;
+            let surplus = std::mem::replace(&mut self.spare, run);
+            if surplus != NONE {
+                self.slab.depot.lock().runs.push(surplus);
+            }
+        }
+        let Some(entry) = self.slab.entry(index) else { return };
+        let next = self.free.head;
+        // SAFETY: the entry is free and in no list: this owner alone has it.
+        entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
+        self.free = FreeList { head: index, len: self.free.len + 1 };
+    }
+}
+
+impl<T, P: Platform> Drop for Owner<T, P> {
+    fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
+        let slab = self.slab.clone();
+        let mut depot = slab.depot.lock();
+        self.give_back(&mut depot);
+        depot.announced.retain(|(id, _)| *id != self.id);
+        let unobserved = depot.unobserved();
+        drop(depot);
+        free(unobserved);
+    }
+}
+
+impl<T, P: Platform> fmt::Debug for Owner<T, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("id", &self.id).field("live", &self.live).finish_non_exhaustive()
+    }
+}
