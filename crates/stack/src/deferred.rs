@@ -9,8 +9,9 @@ use std::sync::Arc;
 use dev::BitSet;
 use path::Dirty;
 use smallvec::SmallVec;
-use sync::{Platform, Writers};
+use sync::{Platform, Writers, model_is_over};
 
+use crate::attempt::attempt;
 use crate::links::Links;
 use crate::socket::poll::MemberNumber;
 use crate::socket::readiness::ReadinessWaiter;
@@ -174,6 +175,35 @@ impl<P: Platform> DeferredEffects<P> {
                 Risen::Listener(listener) => listener.ready.tell(bits),
                 Risen::Datagrams(socket) => socket.ready.tell(bits),
             }
+        }
+    }
+}
+
+/// Effects of a batch of events, performed once the cell has been released, even if the last event panics.
+pub(crate) struct OwedEffects<'a, P: Platform> {
+    /// The effects so far.
+    pub deferred: DeferredEffects<P>,
+    links: &'a Links<P>,
+}
+
+impl<'a, P: Platform> OwedEffects<'a, P> {
+    /// No effects yet.
+    #[inline]
+    pub fn new(links: &'a Links<P>) -> Self {
+        OwedEffects { deferred: DeferredEffects::default(), links }
+    }
+}
+
+impl<P: Platform> Drop for OwedEffects<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if model_is_over::<P>() {
+            return;
+        }
+        if std::thread::panicking() {
+            let _ = attempt(|| self.deferred.flush(self.links));
+        } else {
+            self.deferred.flush(self.links);
         }
     }
 }

@@ -11,7 +11,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use sync::{Condvar, Lock, LockClass, LockKind, Platform, model_is_over};
+use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, model_is_over, yield_until};
 
 use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::flow::Target;
@@ -90,8 +90,10 @@ impl<P: Platform> Drop for ReplySender<P> {
 }
 
 /// A slot in which one caller waits for one answer: a mutex and a condition variable, as in the paper's synchronous
-/// requests.
+/// requests. The caller looks at the slot for a few turns before it sleeps, and a caller that does not sleep is not woken.
 pub struct ReplySlot<P: Platform> {
+    /// There has been an answer. A hint for the caller's turns: the answer itself is under the lock.
+    answered: P::AtomicBool,
     reply: Lock<Option<Reply>, P>,
     filled: Condvar<P>,
 }
@@ -99,19 +101,25 @@ pub struct ReplySlot<P: Platform> {
 impl<P: Platform> ReplySlot<P> {
     /// An empty slot.
     pub fn new() -> Arc<Self> {
-        Arc::new(ReplySlot { reply: Lock::new(LockKind::Blocking, LockClass::Handoff, None), filled: Condvar::new() })
+        Arc::new(ReplySlot {
+            answered: P::AtomicBool::new(false),
+            reply: Lock::new(LockKind::Blocking, LockClass::Handoff, None),
+            filled: Condvar::new(),
+        })
     }
 
     /// Stores the answer and wakes the caller.
     pub fn fill(&self, reply: Reply) {
         sync::walk::note(file!(), "the answer, and a wake for the caller");
         *self.reply.lock() = Some(reply);
+        self.answered.store(true, Ordering::Release);
         self.filled.notify_one();
     }
 
-    /// Sleeps until the answer is there.
+    /// Waits until the answer is there: a few turns, then asleep.
     pub fn wait(&self) -> Reply {
         sync::walk::note(file!(), "the caller waits for the answer");
+        yield_until::<P>(|| self.answered.load(Ordering::Acquire));
         let mut guard = self.reply.lock();
         loop {
             if let Some(reply) = guard.take() {

@@ -6,7 +6,7 @@
 /// | word | forwards |
 /// |---|---|
 /// | `atomics` | the types of atomic words |
-/// | `cells` | `Cell`, `EXPLORED` |
+/// | `cells` | `Cell`, `EXPLORED`, `TURNS_BEFORE_SLEEP` |
 /// | `doorbell` | `Doorbell` |
 /// | `futex` | `futex_wait`, `futex_wake`; needs the other platform's `AtomicU32` |
 /// | `spawn`; `join` | `spawn`; `JoinHandle` and `join` |
@@ -52,6 +52,7 @@ macro_rules! forward_platform {
     };
     (@cells $below:ty) => {
         const EXPLORED: bool = <$below as $crate::Platform>::EXPLORED;
+        const TURNS_BEFORE_SLEEP: u32 = <$below as $crate::Platform>::TURNS_BEFORE_SLEEP;
         type Cell<T> = <$below as $crate::Platform>::Cell<T>;
     };
     (@doorbell $below:ty) => {

@@ -59,6 +59,7 @@ mod thread_owned;
 mod use_count;
 mod versioned;
 pub mod walk;
+mod yield_until;
 
 pub use cache_padded::CachePadded;
 pub use charge::{Object, Step, ThreadClass};
@@ -81,3 +82,4 @@ pub use std::sync::atomic::Ordering;
 pub use thread_owned::{NotOwner, OwnerGuard, ThreadOwned};
 pub use use_count::UseCount;
 pub use versioned::{TooManyVersions, Versioned};
+pub use yield_until::yield_until;

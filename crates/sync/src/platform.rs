@@ -113,6 +113,11 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// may depend on it.
     const EXPLORED: bool = false;
 
+    /// How often a thread that waits for another gives up its processor before it sleeps ([`yield_until`](crate::yield_until)).
+    /// About the cost of a sleep and a wake-up; few where each turn multiplies a checker's work; none on a simulated machine,
+    /// whose threads sleep at once as in the kernels that the papers measured.
+    const TURNS_BEFORE_SLEEP: u32 = if Self::EXPLORED { 1 } else { 100 };
+
     /// Whether [`Platform::work`] and [`Platform::touch`] charge anything. If not, callers compute no arguments for
     /// them.
     const CHARGED: bool = false;

@@ -6,8 +6,10 @@
 //! a synchronous message to itself would never be answered.
 //!
 //! # Two kinds of queue
-//! [`QueueKind::Mutex`] is the paper's. [`QueueKind::Ring`] is the question that the papers left open: lock-free rings,
-//! and wakes held back to the end of a receive batch. Both are [`Mailbox`]es.
+//! [`QueueKind::Mutex`] is the paper's. [`QueueKind::Ring`] is the question that the papers left open: lock-free rings.
+//! Both are [`Mailbox`]es: a protocol thread is woken once for a receive batch, and only if it sleeps. A thread that waits
+//! for messages, and a caller that waits for its answer, give up their processor some times before they sleep, so that
+//! under load neither sleeps.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::mailbox::Mailbox;
 use super::select::ThreadConfig;
 use crate::connections::Upkeep;
-use crate::deferred::DeferredEffects;
+use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -43,7 +45,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
         Variant {
             name: "connp-t:spsc",
             also: None,
-            about: "protocol threads own connections; lock-free rings, batched wakes",
+            about: "protocol threads own connections; lock-free rings",
             parameter: QueueKind::Ring,
         },
     ],
@@ -69,7 +71,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
         TableRow {
             names: "`connp-t:spsc`",
             cell: "a shard",
-            exclusive_use: "the same, lock-free rings, wakes held back to the end of a batch",
+            exclusive_use: "the same, lock-free rings",
             thread: "the same",
             table: "the same",
             order: "queue",
@@ -82,7 +84,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
 pub enum QueueKind {
     /// A list under a mutex, with a condition variable.
     Mutex,
-    /// A lock-free ring; wakes at the end of a batch.
+    /// A lock-free ring.
     Ring,
 }
 
@@ -120,27 +122,43 @@ impl<P: Platform> OwnerThread<P> {
             self.mailbox.take(batch, ROUND);
         }
         let mut taken = self.mailbox.taken();
-        let mut deferred = DeferredEffects::default();
-        // The cell is released between two messages: code that is notified of the first may call into this thread's
-        // cell from here.
-        while let Some(message) = batch.pop_front() {
-            taken.count += 1;
-            sync::walk::note(file!(), "the protocol thread takes the message");
-            let answer = self.cell.with(|cell| message.run(cell, now, &mut deferred));
+        loop {
+            let mut owed = OwedEffects::new(hub.shared.links());
+            let answer =
+                self.cell.with(|cell| self.run_until_answer(cell, now, batch, &mut taken.count, &mut owed.deferred));
             debug_assert!(answer.is_ok(), "only the owner runs its rounds");
-            deferred.flush(hub.shared.links());
-            answer.ok().flatten().into_iter().for_each(PendingReply::give);
-        }
-        let ran = self.cell.with(|cell| {
-            // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
-            if cell.deadline_nanos() <= now.as_nanos() {
-                cell.timers(now, &mut deferred);
+            drop(owed);
+            match answer.ok().flatten() {
+                Some(answer) => answer.give(),
+                None => return taken.count != 0,
             }
-            self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
-        });
-        debug_assert!(ran.is_ok(), "only the owner runs its rounds");
-        deferred.flush(hub.shared.links());
-        taken.count != 0
+        }
+    }
+
+    /// Runs messages up to the first that a caller waits for, or all of them and then due timers. The cell is released,
+    /// and the effects are performed, before that caller is answered: it may call at once, on this thread too.
+    fn run_until_answer(
+        &self,
+        cell: &mut Cell<P>,
+        now: Time,
+        batch: &mut VecDeque<CellMessage<P>>,
+        count: &mut usize,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Option<PendingReply<P>> {
+        while let Some(message) = batch.pop_front() {
+            *count += 1;
+            sync::walk::note(file!(), "the protocol thread takes the message");
+            let answer = message.run(cell, now, deferred);
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
+        if cell.deadline_nanos() <= now.as_nanos() {
+            cell.timers(now, deferred);
+        }
+        self.deadline.store(cell.deadline_nanos(), Ordering::Relaxed);
+        None
     }
 }
 

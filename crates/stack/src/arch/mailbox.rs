@@ -1,8 +1,8 @@
 //! Messages from other threads for the one thread that uses a cell.
 //!
-//! [`Mailbox::list`] is the papers' message queue: a list under a mutex, a condition variable, a wake for every message
-//! that finds the thread asleep. [`Mailbox::ring`] is a lock-free ring, whose senders wake the receiver at the end of a
-//! batch.
+//! [`Mailbox::list`] is the papers' message queue: a list under a mutex, and a condition variable. [`Mailbox::ring`] is a
+//! lock-free ring. Under both, a sender of several messages wakes the receiver once, after the last, and only if it
+//! sleeps; and the receiver looks for messages for a few turns before it sleeps.
 //!
 //! What may never happen: a message in the mailbox, its receiver asleep in [`Mailbox::wait`], and no thread about to
 //! wake it.
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use observe::Time;
 use sync::ring::Mpsc;
-use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over};
+use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over, yield_until};
 
 use crate::call::Reply;
 use crate::charge;
@@ -92,7 +92,7 @@ impl<P: Platform> Mailbox<P> {
         Self::new(MailboxQueue::Ring { ring: Mpsc::new(RING), parker: Parker::new() })
     }
 
-    /// Sends without waiting. A list wakes its receiver at once, a ring if `announce`; see [`Mailbox::announce`].
+    /// Sends without waiting, and wakes the receiver if `announce`; see [`Mailbox::announce`].
     ///
     /// # Errors
     /// The ring is full; returns the message.
@@ -105,7 +105,9 @@ impl<P: Platform> Mailbox<P> {
                 // Under the lock: a thread that sees a message pending finds it in the list.
                 self.pending.fetch_add(1, Ordering::AcqRel);
                 drop(list);
-                arrived.notify_one();
+                if announce {
+                    arrived.notify_one();
+                }
             }
             MailboxQueue::Ring { ring, parker } => {
                 self.pending.fetch_add(1, Ordering::AcqRel);
@@ -124,10 +126,17 @@ impl<P: Platform> Mailbox<P> {
         Ok(())
     }
 
-    /// Wakes the receiver, after the calling thread has sent messages without announcing them.
+    /// Wakes the receiver if it sleeps, after the calling thread has sent messages without announcing them.
     pub fn announce(&self) {
-        if let MailboxQueue::Ring { parker, .. } = &self.queue {
-            parker.unpark();
+        match &self.queue {
+            // The messages were added under the lock: a receiver that did not find them there has been counted as a
+            // waiter before.
+            MailboxQueue::List { arrived, .. } => {
+                arrived.notify_one();
+            }
+            MailboxQueue::Ring { parker, .. } => {
+                parker.unpark();
+            }
         }
     }
 
@@ -135,6 +144,14 @@ impl<P: Platform> Mailbox<P> {
     #[inline]
     pub fn pending(&self) -> usize {
         self.pending.load(Ordering::Acquire)
+    }
+
+    /// Whether there is a message to take. Only the receiver calls it, when it has run all that it took.
+    fn has_message(&self) -> bool {
+        match &self.queue {
+            MailboxQueue::List { .. } => self.pending() != 0,
+            MailboxQueue::Ring { ring, .. } => !ring.is_empty(),
+        }
     }
 
     /// Takes one message. Only the receiver calls it.
@@ -183,8 +200,12 @@ impl<P: Platform> Mailbox<P> {
         TakenMessages { pending: &self.pending, count: 0 }
     }
 
-    /// Sleeps until a message arrives, `stop` is set, or `timeout` has passed. Only the receiver calls it.
+    /// Waits until a message arrives, `stop` is set, or `timeout` has passed: a few turns, then asleep. Only the receiver
+    /// calls it, when it has run all that it took.
     pub fn wait(&self, stop: &P::AtomicBool, timeout: Option<Duration>) {
+        if yield_until::<P>(|| self.has_message() || stop.load(Ordering::Acquire)) {
+            return;
+        }
         match &self.queue {
             MailboxQueue::List { list, arrived } => {
                 let list = list.lock();

@@ -34,10 +34,9 @@ use super::RunningArchitecture;
 use super::cells::{Cells, Exclusion, Hub};
 use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
-use crate::attempt::attempt;
 use crate::charge;
 use crate::connections::Upkeep;
-use crate::deferred::DeferredEffects;
+use crate::deferred::OwedEffects;
 use crate::handoff::CellMessage;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
@@ -172,26 +171,6 @@ impl<P: Platform> Drop for FlagGuard<'_, P> {
     }
 }
 
-/// Deferred effects, performed once the cell has been released, even if the last event panics.
-struct OwedEffects<'a, P: Platform> {
-    deferred: DeferredEffects<P>,
-    shared: &'a Shared<P>,
-}
-
-impl<P: Platform> Drop for OwedEffects<'_, P> {
-    #[inline]
-    fn drop(&mut self) {
-        if model_is_over::<P>() {
-            return;
-        }
-        if std::thread::panicking() {
-            let _ = attempt(|| self.deferred.flush(self.shared.links()));
-        } else {
-            self.deferred.flush(self.shared.links());
-        }
-    }
-}
-
 impl<P: Platform> Squeue<P> {
     /// The calling thread takes the flag, if it is free. The caller has the queue's lock.
     #[inline]
@@ -278,7 +257,7 @@ impl<P: Platform> Squeue<P> {
     fn run_all(&self, hub: &Hub<P>, batch: &mut VecDeque<CellMessage<P>>, now: Time) {
         charge::messages::<P>(batch.iter(), false);
         loop {
-            let mut owed = OwedEffects { deferred: DeferredEffects::default(), shared: &hub.shared };
+            let mut owed = OwedEffects::new(hub.shared.links());
             let answer = self.run_in_cell(|cell| {
                 while let Some(message) = batch.pop_front() {
                     if let Some(answer) = message.run(cell, now, &mut owed.deferred) {

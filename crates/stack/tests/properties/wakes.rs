@@ -15,7 +15,7 @@ use wire::tcp::TcpFlags;
 
 use crate::bench::Bench;
 use crate::scene::{Observed, State};
-use crate::walk::{Moment, What, count, moments};
+use crate::walk::{Moment, What, moments};
 
 const POLLERS: [&str; 2] = ["poller 0", "poller 1"];
 
@@ -34,25 +34,14 @@ fn wakes_and_messages(walk: &[Moment]) -> Vec<What> {
     walk.iter().map(|moment| moment.what).filter(|what| matches!(what, What::Wakes | What::HandsOver)).collect()
 }
 
-/// Rings: wake-ups are deferred to the end of a batch, and then each thread that was sent a message is woken once.
-#[every_arch(only(connp_t_spsc))]
+/// Wake-ups are deferred to the end of a batch, and then each thread that was sent a message and sleeps is woken once,
+/// with no lock held.
+#[every_arch(only(connp_t, connp_t_spsc))]
 fn each_sleeper_is_woken_once_at_the_end_of_a_batch(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walk = batch_for_two_sleepers(arch, ends);
         use What::{HandsOver, Wakes};
         assert_eq!(wakes_and_messages(&walk), [HandsOver, HandsOver, HandsOver, Wakes, Wakes]);
-    }
-}
-
-/// Mutex and condition variable: every message that finds its thread asleep wakes it, without waiting for the batch.
-#[every_arch(only(connp_t))]
-fn a_message_wakes_its_sleeper_at_once(arch: Architecture) {
-    for ends in Ends::BOTH_FAMILIES {
-        let walk = batch_for_two_sleepers(arch, ends);
-        use What::{HandsOver, Wakes};
-        // A message is recorded after it was queued and its thread was notified.
-        assert_eq!(wakes_and_messages(&walk)[..4], [Wakes, HandsOver, Wakes, HandsOver]);
-        assert_eq!(count(&walk, HandsOver), 3);
         assert!(walk.iter().all(|moment| moment.what != Wakes || moment.held.is_empty()), "no lock is held: {walk:?}");
     }
 }
