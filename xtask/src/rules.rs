@@ -214,7 +214,7 @@ mod tests {
     fn a_word_is_found_whole() {
         assert!(mentions("// RFC 9293, the SYN", "SYN"));
         assert!(!mentions("Asynchronous, SYNACK, syn", "SYN"));
-        assert!(mentions("counters.drop(DropReason::NoRoute);", "DropReason::NoRoute"));
+        assert!(mentions("counters.count_drop(DropReason::NoRoute);", "DropReason::NoRoute"));
         assert!(!mentions("DropReason::NoRouteAtAll", "DropReason::NoRoute"));
     }
 

@@ -128,10 +128,10 @@ impl Bridge {
 
     /// A frame that [`Decision::Bpdu`] was said of. One that is of no use is counted.
     pub fn take_bpdu(&mut self, port: PortNumber, frame: &[u8], counters: &Counters, now: Time) {
-        let Some(tree) = &mut self.tree else { return counters.drop(DropReason::BpduIgnored) };
+        let Some(tree) = &mut self.tree else { return counters.count_drop(DropReason::BpduIgnored) };
         match Bpdu::of_frame(frame) {
             Ok(bpdu) if tree.stp.receive(port, &bpdu, now) => self.perform(),
-            _ => counters.drop(DropReason::BpduIgnored),
+            _ => counters.count_drop(DropReason::BpduIgnored),
         }
     }
 

@@ -136,13 +136,13 @@ impl Iterator for FloodPorts<'_> {
             let Some(port) = self.next_port() else {
                 if !self.any {
                     self.any = true;
-                    self.counters.drop(DropReason::BridgeNoPort);
+                    self.counters.count_drop(DropReason::BridgeNoPort);
                 }
                 return None;
             };
             self.any = true;
             if self.members.get(port).is_none_or(|member| self.flood.payload > member.config.mtu) {
-                self.counters.drop(DropReason::FrameTooLong);
+                self.counters.count_drop(DropReason::FrameTooLong);
                 continue;
             }
             let vlan = self.members.vlan(self.flood.vlan);

@@ -155,7 +155,7 @@ impl TapRx {
             _ => {
                 buffer.truncate(0);
                 self.spare = Some(buffer);
-                self.link.counters.drop_many(DropReason::DeviceError, 1);
+                self.link.counters.count_drop(DropReason::DeviceError);
                 return None;
             }
         };
@@ -184,7 +184,7 @@ impl TapRx {
         buffer.truncate(0);
         self.spare = Some(buffer);
         if frame.is_none() {
-            self.link.counters.drop_many(DropReason::NoBuffer, 1);
+            self.link.counters.count_drop(DropReason::NoBuffer);
         }
         frame
     }
@@ -196,7 +196,7 @@ impl TapRx {
                     datagram.meta_mut().checksum = Checksum::Verified;
                     return Some(datagram);
                 }
-                Some(Err(NoBuffer)) => self.link.counters.drop_many(DropReason::NoBuffer, 1),
+                Some(Err(NoBuffer)) => self.link.counters.count_drop(DropReason::NoBuffer),
                 None => self.datagrams = None,
             }
         }
@@ -207,7 +207,7 @@ impl TapRx {
             Some(libc::EAGAIN) => {}
             // EFAULT: the queue was shut down while it was being read.
             Some(number @ (libc::EBADFD | libc::ENODEV | libc::EFAULT | libc::EIO)) => self.link.vanish(number),
-            _ => self.link.counters.drop_many(DropReason::DeviceError, 1),
+            _ => self.link.counters.count_drop(DropReason::DeviceError),
         }
     }
 }
@@ -300,7 +300,7 @@ impl TapTx {
             Some(libc::ENOMEM | libc::ENOBUFS) => DropReason::NoBuffer,
             _ => DropReason::DeviceError,
         };
-        self.link.counters.drop_many(reason, 1);
+        self.link.counters.count_drop(reason);
         false
     }
 }
@@ -319,11 +319,11 @@ impl TxQueue for TapTx {
         let link_header = if tagged { self.framing.longest_header() } else { self.framing.header_len() };
         let longest = if is_super && self.segments { 65_535 } else { self.mtu } + link_header;
         if frame.len() > longest {
-            self.link.counters.drop_many(DropReason::FrameTooLong, 1);
+            self.link.counters.count_drop(DropReason::FrameTooLong);
             return Ok(());
         }
         let Some(header) = vnet::encode(self.framing, &mut frame, self.offloads && self.header_len != 0) else {
-            self.link.counters.drop_many(DropReason::SegmentationFailed, 1);
+            self.link.counters.count_drop(DropReason::SegmentationFailed);
             return Ok(());
         };
         match sys::write_frame(self.fd(), &header[..self.header_len], &frame) {

@@ -304,13 +304,13 @@ impl<P: Platform> TxQueue for MemTx<P> {
 
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
         if let Err(reason) = self.limits.admit(&mut frame) {
-            self.counters.drop_many(reason, 1);
+            self.counters.count_drop(reason);
             return Ok(());
         }
         let hash = self.rss.hash(&frame);
         let queue = self.rss.queue(hash);
         if !self.link.is_open(queue) {
-            self.counters.drop_many(DropReason::InterfaceDown, 1);
+            self.counters.count_drop(DropReason::InterfaceDown);
             return Ok(());
         }
         let meta = frame.meta_mut();
@@ -377,7 +377,7 @@ impl<P: Platform> MemRx<P> {
                     }
                     return Some(piece);
                 }
-                Some(Err(NoBuffer)) => self.counters.drop_many(DropReason::NoBuffer, 1),
+                Some(Err(NoBuffer)) => self.counters.count_drop(DropReason::NoBuffer),
                 None => self.splitting = None,
             }
         }

@@ -24,7 +24,7 @@ use crate::timeout::Timeout;
 pub(crate) const TTL: u8 = 64;
 
 /// An active open has finished.
-pub(crate) const OPENED: Readiness = Readiness(Readiness::CONNECTED.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
+pub(crate) const OPENED: Readiness = Readiness::CONNECTED.union(Readiness::ERROR).union(Readiness::CLOSED);
 
 /// A TCP connection, like [`std::net::TcpStream`]. Any number of threads may use it at once; reads and writes also work
 /// through `&TcpStream`. Dropping the last clone closes gracefully.

@@ -313,7 +313,7 @@ impl Autoconf {
         if self.settings.from_routers {
             self.on_router_advert(from, advert, &mut step);
         } else {
-            counters.drop(observe::DropReason::RouterAdvertIgnored);
+            counters.count_drop(observe::DropReason::RouterAdvertIgnored);
         }
         self.finish(step)
     }

@@ -82,7 +82,7 @@ pub fn receive(datagram: Datagram, interface: &InterfaceView, counters: &Counter
             .and_then(|message| receive_v4(datagram, message, interface, counters)),
     };
     received.unwrap_or_else(|reason| {
-        counters.drop(reason);
+        counters.count_drop(reason);
         ReceivedIcmp::Nothing
     })
 }

@@ -181,7 +181,7 @@ impl NeighbourTable {
     pub fn remove(&mut self, address: IpAddr, counters: &Counters) -> bool {
         let Some(&slot) = self.by_address.get(&address) else { return false };
         let entry = self.remove_slot(slot);
-        counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
+        counters.count_drops(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
         true
     }
 
@@ -261,7 +261,7 @@ impl NeighbourTable {
         let (value, _, slot) = least;
         (value <= most).then(|| {
             let displaced = self.remove_slot(slot as u32);
-            counters.drop_many(DropReason::NeighbourTableFull, displaced.pending.len() as u64);
+            counters.count_drops(DropReason::NeighbourTableFull, displaced.pending.len() as u64);
         })
     }
 
@@ -282,7 +282,7 @@ impl NeighbourTable {
         if (crowded || short)
             && let Some(oldest) = self.entry(slot).pending.pop_front()
         {
-            counters.drop(DropReason::NeighbourQueueFull);
+            counters.count_drop(DropReason::NeighbourQueueFull);
             self.pending -= 1;
             self.pending_bytes -= pinned(&oldest);
         }
@@ -352,7 +352,7 @@ impl NeighbourTable {
                 let entry = self.remove_slot(slot);
                 out.failed.push(entry.address);
                 counters.increment(Counter::NeighboursFailed);
-                counters.drop_many(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
+                counters.count_drops(DropReason::NeighbourUnresolved, entry.pending.len() as u64);
                 out.unreachable.extend(entry.pending);
             }
             NeighbourState::Stale | NeighbourState::Permanent => {}

@@ -227,7 +227,7 @@ impl ReassemblyTable {
         let released = entry.charge - ENTRY_COST;
         entry.charge = ENTRY_COST;
         entry.dead = true;
-        counters.drop_many(reason, entry.pieces.len() as u64);
+        counters.count_drops(reason, entry.pieces.len() as u64);
         entry.pieces = Vec::new();
         let source = entry.source();
         self.memory -= released;
@@ -253,7 +253,7 @@ impl ReassemblyTable {
             let oldest = if self.memory > self.cap { self.oldest() } else { None };
             let Some(slot) = self.oldest_above_share(source).or(oldest) else { return };
             let evicted = self.remove(slot);
-            counters.drop_many(DropReason::ReassemblyFull, evicted.pieces.len() as u64);
+            counters.count_drops(DropReason::ReassemblyFull, evicted.pieces.len() as u64);
         }
     }
 
@@ -269,7 +269,7 @@ impl ReassemblyTable {
             Ok(()) => {}
             Err(Placing::Duplicate) => return Reassembled::Pending,
             Err(Placing::Fatal(reason)) => {
-                counters.drop(reason);
+                counters.count_drop(reason);
                 self.kill(slot, reason, counters);
                 return Reassembled::Pending;
             }
@@ -295,7 +295,7 @@ impl ReassemblyTable {
                 Reassembled::Whole(datagram)
             }
             Err(reason) => {
-                counters.drop_many(reason, pieces);
+                counters.count_drops(reason, pieces);
                 Reassembled::Pending
             }
         }
@@ -312,7 +312,7 @@ impl ReassemblyTable {
                     break;
                 }
                 let entry = self.remove(slot);
-                counters.drop_many(DropReason::ReassemblyTimeout, entry.pieces.len() as u64);
+                counters.count_drops(DropReason::ReassemblyTimeout, entry.pieces.len() as u64);
                 owed.extend(entry.into_first());
             }
         }
@@ -521,7 +521,7 @@ impl FragmentFault {
                 Reassembled::Refused(Refused { datagram: fragment.datagram, error, reason: self.reason })
             }
             _ => {
-                counters.drop(self.reason);
+                counters.count_drop(self.reason);
                 Reassembled::Pending
             }
         }

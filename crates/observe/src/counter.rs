@@ -187,19 +187,12 @@ impl Counters {
     /// Counts one dropped packet.
     #[inline]
     pub fn count_drop(&self, reason: DropReason) {
-        self.drop_many(reason, 1);
-    }
-
-    /// As [`Counters::count_drop`]. Not through a smart pointer, whose own destructor method look-up would find first.
-    #[doc(hidden)]
-    #[inline]
-    pub fn drop(&self, reason: DropReason) {
-        self.drop_many(reason, 1);
+        self.count_drops(reason, 1);
     }
 
     /// Counts `n` packets dropped for the same reason.
     #[inline]
-    pub fn drop_many(&self, reason: DropReason, n: u64) {
+    pub fn count_drops(&self, reason: DropReason, n: u64) {
         self.bump(&self.drops[reason.index()], n);
     }
 
@@ -361,7 +354,7 @@ mod tests {
         let block = Counters::new();
         block.add(Counter::SegmentsIn, 3);
         block.increment(Counter::SegmentsIn);
-        block.drop(DropReason::NoRoute);
+        block.count_drop(DropReason::NoRoute);
         let seen = block.snapshot();
         assert_eq!((seen.get(Counter::SegmentsIn), seen.dropped(DropReason::NoRoute)), (4, 1));
         assert_eq!(seen.dropped_total(), 1);
@@ -375,7 +368,7 @@ mod tests {
         blocks[0].add(Counter::FramesIn, 5);
         let before = Counters::fold(&blocks);
         blocks[1].add(Counter::FramesIn, 7);
-        blocks[1].drop_many(DropReason::NoBuffer, 2);
+        blocks[1].count_drops(DropReason::NoBuffer, 2);
         let after = Counters::fold(&blocks);
         assert_eq!(after.get(Counter::FramesIn), 12);
         let between = after.clone() - before.clone();

@@ -44,7 +44,7 @@ impl<'a, P: Platform, W> Emitter<'a, P, W> {
     /// Drops them, counted, if the device has vanished.
     pub fn forward(&mut self, port: usize, frames: &mut Vector) {
         if self.ports[port].is_down() {
-            self.counters.drop_many(DropReason::InterfaceDown, frames.len() as u64);
+            self.counters.count_drops(DropReason::InterfaceDown, frames.len() as u64);
             return frames.clear();
         }
         for frame in frames.drain() {

@@ -129,7 +129,7 @@ impl<W> Mail<W> {
         if self.frames.len() < MOST_WAITING {
             self.frames.push(frame);
         } else {
-            counters.drop(DropReason::TxRingFull);
+            counters.count_drop(DropReason::TxRingFull);
         }
     }
 }
@@ -166,7 +166,7 @@ impl<W> QueueState<W> {
     fn shed(&mut self, counters: &Counters) {
         while self.waiting.len() > MOST_WAITING {
             self.waiting.pop_back();
-            counters.drop(DropReason::TxRingFull);
+            counters.count_drop(DropReason::TxRingFull);
         }
     }
 

@@ -82,13 +82,13 @@ impl<P: Platform> Inspection<P> {
                 Verdict::StackAndBridge => {
                     match frame.duplicate() {
                         Some(copy) => bridged.push(copy),
-                        None => counters.drop(DropReason::NoBuffer),
+                        None => counters.count_drop(DropReason::NoBuffer),
                     }
                     self.kept.push(frame);
                 }
                 Verdict::Drop(reason) => {
                     self.kept.interrupt();
-                    counters.drop(reason);
+                    counters.count_drop(reason);
                 }
             }
         }
@@ -105,7 +105,7 @@ impl<P: Platform> Inspection<P> {
                 return false;
             }
             if ring.free() == 0 {
-                counters.drop(DropReason::CaptureFull);
+                counters.count_drop(DropReason::CaptureFull);
                 return true;
             }
             if copied.is_none() {
@@ -115,7 +115,7 @@ impl<P: Platform> Inspection<P> {
             }
             match copied.clone() {
                 Some(copy) => drop(ring.push(copy)),
-                None => counters.drop(DropReason::NoBuffer),
+                None => counters.count_drop(DropReason::NoBuffer),
             }
             true
         });

@@ -201,7 +201,7 @@ impl<P: Platform> Addresses<P> {
         });
         if done.is_err() {
             // The machine bounds the number of versions; a link exhausts it only after weeks of attack.
-            counters.drop(DropReason::RouterAdvertIgnored);
+            counters.count_drop(DropReason::RouterAdvertIgnored);
         }
     }
 
@@ -295,7 +295,7 @@ impl<P: Platform> Addresses<P> {
         let InterfaceContext { egress, interface, now, counters, .. } = *context;
         let allowed = redirect.reporter.is_ipv6() || self.machines[interface].redirects_v4;
         if !allowed {
-            return counters.drop(DropReason::RedirectRefused);
+            return counters.count_drop(DropReason::RedirectRefused);
         }
         let view = egress.links().view(interface);
         let (accepted, deadline) = egress.routes().look(|routes| {
@@ -308,7 +308,7 @@ impl<P: Platform> Addresses<P> {
                 self.deadline.note(deadline, context.deferred);
                 change_routes(egress, changes);
             }
-            Err(reason) => counters.drop(reason),
+            Err(reason) => counters.count_drop(reason),
         }
     }
 

@@ -38,7 +38,7 @@ const KEPT: usize = 64;
 
 /// The readiness bits set on a connection that is given up after a panic: all that its user could be waiting for.
 pub const CONDEMNED: Readiness =
-    Readiness(Readiness::READABLE.0 | Readiness::WRITABLE.0 | Readiness::ERROR.0 | Readiness::CLOSED.0);
+    Readiness::READABLE.union(Readiness::WRITABLE).union(Readiness::ERROR).union(Readiness::CLOSED);
 
 /// One panic that was contained.
 #[derive(Clone, Debug, PartialEq, Eq)]

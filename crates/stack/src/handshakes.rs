@@ -177,7 +177,7 @@ impl<P: Platform> Handshakes<P> {
         let answer = match admit(shared, &listener, segment.as_ref()?, now) {
             Ok(answer) => answer,
             Err(reason) => {
-                counters.drop(reason);
+                counters.count_drop(reason);
                 return None;
             }
         };
@@ -238,7 +238,7 @@ impl<P: Platform> Handshakes<P> {
         let IcmpReport::Error(error) = report(error, |_, _| None) else { return };
         let Some((half_open, _)) = self.cache.get_mut(slot) else { return };
         if !half_open.is_quoted(&error) {
-            counters.drop(DropReason::IcmpOutOfWindow);
+            counters.count_drop(DropReason::IcmpOutOfWindow);
         } else if half_open.is_ended_by(&error)
             && let Some(kept) = self.cache.remove(slot)
         {
@@ -331,13 +331,13 @@ pub(crate) fn cookie_arrives<P: Platform>(
     let params = params(&options, &listener, shared.routes().mss(shared.links(), peer, now));
     let (isn, secrets) = (isn_of(shared, &flow, now), shared.secrets.handshake());
     let Some(half_open) = syn_cookie::accept(&params, segment, isn, secrets, shared.control().tcp(), now) else {
-        counters.drop(DropReason::SynCookieInvalid);
+        counters.count_drop(DropReason::SynCookieInvalid);
         shared.egress().reset(shared.control(), &flow, segment, counters, deferred);
         return None;
     };
     let admission = Admission::Handshake(listener.clone());
     if let Err(reason) = listener.take_place().admit_cookie() {
-        counters.drop(reason);
+        counters.count_drop(reason);
         admission.abandon();
         return None;
     }

@@ -134,7 +134,7 @@ impl<P: Platform> Internet<P> {
             Reassembled::Whole(datagram) => return Some(datagram),
             Reassembled::Pending => {}
             Reassembled::Refused(refused) => {
-                counters.drop(refused.reason);
+                counters.count_drop(refused.reason);
                 egress.refuse(&refused.datagram, refused.error, counters, deferred);
             }
         }

@@ -161,7 +161,7 @@ impl<P: Platform> Neighbours<P> {
             }
             Resolution::Queued { solicit } => solicit.into_iter().collect(),
             Resolution::Dropped(reason) => {
-                counters.drop(reason);
+                counters.count_drop(reason);
                 SmallVec::new()
             }
         }

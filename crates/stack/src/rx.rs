@@ -269,7 +269,7 @@ impl<P: Platform> Driver<P> {
                     self.unserved -= 1;
                 }
             } else {
-                Counters::drop_many(&self.counters, DropReason::NotForUs, vector.len() as u64);
+                Counters::count_drops(&self.counters, DropReason::NotForUs, vector.len() as u64);
                 vector.clear();
             }
             self.vector = vector;
@@ -359,7 +359,7 @@ impl<P: Platform> Driver<P> {
         }
         let checked = match tcp::Segment::check(local, remote, &mut buf, verify) {
             Ok(checked) => checked,
-            Err(reason) => return Counters::drop(counters, reason),
+            Err(reason) => return counters.count_drop(reason),
         };
         // Built in one expression, so that it is constructed in place: a move right after its stores would stall.
         let mut ingress = Ingress::Segment(ArrivingSegment {

@@ -287,7 +287,7 @@ impl<P: Platform> Egress<P> {
         let before = out.segments.len();
         out.segments.retain(|segment| fits(segment, most, cuts));
         let dropped = before - out.segments.len();
-        (0..dropped).for_each(|_| out.counters.drop(DropReason::TooBigToSend));
+        (0..dropped).for_each(|_| out.counters.count_drop(DropReason::TooBigToSend));
         dropped > 0
     }
 
@@ -327,7 +327,7 @@ impl<P: Platform> Egress<P> {
         deferred: &mut DeferredEffects<P>,
     ) {
         let Some((interface, next_hop)) = self.route_from(source, destination) else {
-            return counters.drop(DropReason::NoRoute);
+            return counters.count_drop(DropReason::NoRoute);
         };
         let now = self.links.clock().now();
         let link = (interface, self.links.view(interface));
@@ -351,7 +351,7 @@ impl<P: Platform> Egress<P> {
             Some(port) => {
                 Emitter::new(self.links.ports(), counters, deferred.dirty()).transmit(port, hash, frames.drain(..))
             }
-            None => frames.drain(..).for_each(|_| counters.drop(DropReason::InterfaceDown)),
+            None => frames.drain(..).for_each(|_| counters.count_drop(DropReason::InterfaceDown)),
         }
     }
 

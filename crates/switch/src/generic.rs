@@ -205,7 +205,7 @@ impl<P: Platform> Generic<P> {
                 (taken, left) = (taken + count, left - count);
                 let room = self.limit - self.input.len();
                 let refused = self.batch.len().saturating_sub(room);
-                self.way_out.counters.drop_many(DropReason::InputQueueFull, refused as u64);
+                self.way_out.counters.count_drops(DropReason::InputQueueFull, refused as u64);
                 self.input.extend(self.batch.drain(..).take(room).map(|frame| (receiver.port, frame)));
             }
             let path = &self.way_out.ports[receiver.port.index()];
@@ -221,7 +221,7 @@ impl<P: Platform> Generic<P> {
     fn software_interrupt(&mut self, now: Time) {
         while let Some((port, frame)) = self.input.pop_front() {
             if self.way_out.ports[port.index()].is_down() {
-                self.way_out.counters.drop(DropReason::InterfaceDown);
+                self.way_out.counters.count_drop(DropReason::InterfaceDown);
                 continue;
             }
             self.forward(port, frame, now);
@@ -242,7 +242,7 @@ impl<P: Platform> Generic<P> {
                 // Before another frame is forwarded, so that no agreement waits behind data.
                 self.transmit_bpdus();
             }
-            Decision::Drop(reason) => self.way_out.counters.drop(reason),
+            Decision::Drop(reason) => self.way_out.counters.count_drop(reason),
         }
     }
 
@@ -255,7 +255,7 @@ impl<P: Platform> Generic<P> {
             let copy = if egress.peek().is_some() { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
             match copy {
                 Some(copy) => transmit(&way_out.ports, &way_out.counters, &mut way_out.dirty, to, copy),
-                None => way_out.counters.drop(DropReason::NoBuffer),
+                None => way_out.counters.count_drop(DropReason::NoBuffer),
             }
         }
     }
@@ -264,7 +264,7 @@ impl<P: Platform> Generic<P> {
         while let Some((port, bytes)) = self.bridge.next_bpdu() {
             match PktBuf::from_slice(&bytes) {
                 Some(frame) => self.way_out.transmit(ForwardedFrame { port, tag: bridge::TagAction::Keep }, frame),
-                None => self.way_out.counters.drop(DropReason::NoBuffer),
+                None => self.way_out.counters.count_drop(DropReason::NoBuffer),
             }
         }
     }
@@ -297,9 +297,9 @@ fn transmit<P: Platform>(
     let port = egress.port.index();
     let path = &ports[port];
     if path.is_down() {
-        return counters.drop(DropReason::InterfaceDown);
+        return counters.count_drop(DropReason::InterfaceDown);
     }
-    let Some(mut frame) = retag(frame, egress.tag) else { return counters.drop(DropReason::NoBuffer) };
+    let Some(mut frame) = retag(frame, egress.tag) else { return counters.count_drop(DropReason::NoBuffer) };
     if !path.capabilities().tx_checksum {
         dev::layout::complete_checksum(&mut frame);
     }

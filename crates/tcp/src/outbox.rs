@@ -15,7 +15,7 @@ use crate::scarcity::{LimitClass, Scarcity};
 /// Readiness of a socket as a set of bits. In [`Outbox::ready`]: bits that rose during the event. In a status report:
 /// the level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Readiness(pub u16);
+pub struct Readiness(u16);
 
 impl Readiness {
     /// Nothing.
@@ -42,6 +42,33 @@ impl Readiness {
     pub const ACKNOWLEDGED: Readiness = Readiness(1024);
     /// A transient problem, which the status reports ([`crate::StatusReport::soft_error`]).
     pub const SOFT_ERROR: Readiness = Readiness(256);
+    const ALL: u16 = 0x7ff;
+
+    /// The set as one word, for storage. Only [`Readiness::from_bits`] gives it a meaning.
+    #[inline]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The inverse of [`Readiness::bits`]. Bits that no constant of this type has are left out.
+    #[inline]
+    pub const fn from_bits(bits: u16) -> Readiness {
+        Readiness(bits & Readiness::ALL)
+    }
+
+    /// The bits of both: the operator `|`, also in constants.
+    #[inline]
+    #[must_use]
+    pub const fn union(self, other: Readiness) -> Readiness {
+        Readiness(self.0 | other.0)
+    }
+
+    /// The bits of `self` that `other` lacks.
+    #[inline]
+    #[must_use]
+    pub const fn difference(self, other: Readiness) -> Readiness {
+        Readiness(self.0 & !other.0)
+    }
 
     /// Whether all bits of `other` are set.
     #[inline]
@@ -66,7 +93,7 @@ impl core::ops::BitOr for Readiness {
     type Output = Readiness;
     #[inline]
     fn bitor(self, other: Readiness) -> Readiness {
-        Readiness(self.0 | other.0)
+        self.union(other)
     }
 }
 
@@ -248,7 +275,7 @@ impl<'c> Outbox<'c> {
     /// Counts a dropped segment; returns the reason for the caller to pass on.
     #[cold]
     pub(crate) fn dropped(&self, reason: DropReason) -> DropReason {
-        self.counters.drop(reason);
+        self.counters.count_drop(reason);
         reason
     }
 }
@@ -271,5 +298,30 @@ mod tests {
         out.path = PathUpdate::Suspect;
         out.ask_for_path();
         assert_eq!(out.path, PathUpdate::Changed { lost: false, suspect: true });
+    }
+
+    #[test]
+    fn a_set_of_readiness_is_the_same_after_being_a_word() {
+        const EACH: [Readiness; 11] = [
+            Readiness::READABLE,
+            Readiness::WRITABLE,
+            Readiness::CONNECTED,
+            Readiness::ACCEPTABLE,
+            Readiness::PEER_CLOSED,
+            Readiness::ERROR,
+            Readiness::CLOSED,
+            Readiness::URGENT,
+            Readiness::FLUSHED,
+            Readiness::ACKNOWLEDGED,
+            Readiness::SOFT_ERROR,
+        ];
+        let mut all = Readiness::NONE;
+        for one in EACH {
+            assert!(!all.intersects(one), "two names for one bit: {one:?}");
+            assert_eq!(Readiness::from_bits(one.bits()), one);
+            all |= one;
+            assert!(!all.difference(one).contains(one) && all.difference(one).union(one) == all);
+        }
+        assert_eq!(Readiness::from_bits(u16::MAX), all, "bits without a name are left out");
     }
 }

@@ -31,7 +31,7 @@ fn state_of(end: &Endpoint) -> u64 {
     };
     let counted: Vec<u64> = Counter::ALL.iter().map(|&counter| end.count(counter)).collect();
     let dropped: Vec<u64> = DropReason::ALL.iter().map(|&reason| end.counters.dropped(reason)).collect();
-    let rest = (end.memory, end.wake, end.ready.0, end.credit, end.tx_blocked, end.end, end.received.len());
+    let rest = (end.memory, end.wake, end.ready.bits(), end.credit, end.tx_blocked, end.end, end.received.len());
     digest(&(pcb, counted, dropped, rest, format!("{:?}", end.last)))
 }
 

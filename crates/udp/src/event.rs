@@ -214,8 +214,8 @@ impl UdpEvent for UdpConnect {
         pcb.error = None;
         for _ in 0..pcb.queue.len() {
             match pcb.dequeue() {
-                Some(datagram) if datagram.source != remote => out.counters.drop(DropReason::UdpWrongPeer),
-                Some(datagram) => pcb.enqueue(datagram).unwrap_or_else(|reason| out.counters.drop(reason)),
+                Some(datagram) if datagram.source != remote => out.counters.count_drop(DropReason::UdpWrongPeer),
+                Some(datagram) => pcb.enqueue(datagram).unwrap_or_else(|reason| out.counters.count_drop(reason)),
                 None => break,
             }
         }
@@ -287,7 +287,7 @@ impl UdpEvent for UdpClose {
 
     fn run(self, pcb: &mut UdpPcb, out: &mut UdpOutbox<'_>) {
         pcb.closed = true;
-        out.counters.drop_many(DropReason::UdpNoSocket, pcb.queue.len() as u64);
+        out.counters.count_drops(DropReason::UdpNoSocket, pcb.queue.len() as u64);
         while pcb.dequeue().is_some() {}
         out.ready |= UdpReadiness::CLOSED | UdpReadiness::READABLE;
     }

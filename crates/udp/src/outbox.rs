@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 /// Readiness of a socket as a set of bits, with the same values as TCP's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct UdpReadiness(pub u16);
+pub struct UdpReadiness(u16);
 
 impl UdpReadiness {
     /// Nothing.

@@ -362,7 +362,7 @@ impl<P: Platform> FaultRx<P> {
                 while let Some(piece) = pieces.next_piece() {
                     match piece {
                         Ok(piece) => self.path.admit(piece, now),
-                        Err(NoBuffer) => self.counters.drop_many(DropReason::NoBuffer, 1),
+                        Err(NoBuffer) => self.counters.count_drop(DropReason::NoBuffer),
                     }
                 }
             }

@@ -195,10 +195,10 @@ impl<P: Platform> Path<P> {
         for index in from..self.chain.len() {
             match self.meet(index, &mut frame, now) {
                 Fate::GoesOn => {}
-                Fate::Lost => return self.around.counters.drop_many(DropReason::FaultInjected, 1),
+                Fate::Lost => return self.around.counters.count_drop(DropReason::FaultInjected),
                 Fate::Doubled => match frame.duplicate() {
                     Some(twin) => self.pass(index + 1, twin, now),
-                    None => self.around.counters.drop_many(DropReason::NoBuffer, 1),
+                    None => self.around.counters.count_drop(DropReason::NoBuffer),
                 },
             }
         }
@@ -274,7 +274,7 @@ impl<P: Platform> Path<P> {
 
     /// Counts a frame that is refused.
     pub fn refuse(&self, reason: DropReason) {
-        self.around.counters.drop_many(reason, 1);
+        self.around.counters.count_drop(reason);
     }
 
     /// Drops everything that is on the path, and counts `more` frames with it.
@@ -283,7 +283,7 @@ impl<P: Platform> Path<P> {
         self.ready.clear();
         self.in_transit.clear();
         self.held_back.clear();
-        self.around.counters.drop_many(reason, lost);
+        self.around.counters.count_drops(reason, lost);
     }
 
     /// Frames that have arrived and are still to be taken.
@@ -299,7 +299,7 @@ impl<P: Platform> Path<P> {
     /// Assigns a frame its time of arrival, or holds it back behind later frames.
     fn dispatch(&mut self, frame: PktBuf, now: u64) {
         if self.in_transit.len() + self.held_back.len() >= self.timing.limit {
-            self.around.counters.drop_many(self.around.full, 1);
+            self.around.counters.count_drop(self.around.full);
             return;
         }
         if self.streams.reorder.chance(self.timing.reorder) {

@@ -143,7 +143,7 @@ fn spread<R: Read>(
             continue;
         }
         if frame.data.len() > config.mtu + wire::ethernet::TAGGED_HEADER_LEN {
-            counters.drop_many(DropReason::FrameTooLong, 1);
+            counters.count_drop(DropReason::FrameTooLong);
             continue;
         }
         let start = *start.get_or_insert(frame.time);
@@ -212,7 +212,7 @@ impl<P: Platform> RxQueue for ReplayRx<P> {
                     batch.push(frame);
                     received += 1;
                 }
-                None => self.counters.drop_many(DropReason::NoBuffer, 1),
+                None => self.counters.count_drop(DropReason::NoBuffer),
             }
         }
         received

@@ -129,7 +129,7 @@ impl<P: Platform> RemoteEnds<P> {
     fn frame_arrives(&mut self, frame: &PktBuf) {
         match Layout::of(frame) {
             Some(layout) if layout.protocol == layout::TCP => self.segment_arrives(frame, &layout),
-            Some(_) => self.counters.drop_many(DropReason::UdpNoSocket, 1),
+            Some(_) => self.counters.count_drop(DropReason::UdpNoSocket),
             None => self.other_arrives(frame),
         }
     }
@@ -137,35 +137,35 @@ impl<P: Platform> RemoteEnds<P> {
     /// Answers ARP requests and neighbour solicitations for its address; ignores everything else.
     fn other_arrives(&mut self, frame: &[u8]) {
         let Ok((header, payload)) = ethernet::parse(frame) else {
-            return self.counters.drop_many(DropReason::FrameTooShort, 1);
+            return self.counters.count_drop(DropReason::FrameTooShort);
         };
         let reply = match (header.ethertype, self.address) {
             (ethernet::EtherType::Arp, IpAddr::V4(address)) => match arp::parse(&frame[payload..]) {
                 Ok(packet) if packet.op == arp::Operation::Request && packet.tpa == address => {
                     self.frames.arp_reply(&packet, address)
                 }
-                _ => return self.counters.drop_many(DropReason::ArpNotForUs, 1),
+                _ => return self.counters.count_drop(DropReason::ArpNotForUs),
             },
             (ethernet::EtherType::Ipv6, IpAddr::V6(address)) => match solicited(&frame[payload..]) {
                 Some((target, asker)) if target == address => self.frames.neighbour_advert(address, asker),
-                _ => return self.counters.drop_many(DropReason::IpUnknownProtocol, 1),
+                _ => return self.counters.count_drop(DropReason::IpUnknownProtocol),
             },
-            _ => return self.counters.drop_many(DropReason::UnknownEtherType, 1),
+            _ => return self.counters.count_drop(DropReason::UnknownEtherType),
         };
         self.emit(reply);
     }
 
     fn segment_arrives(&mut self, frame: &PktBuf, layout: &Layout) {
         let Ok(header) = tcp::parse(&frame[layout.l4..layout.end]) else {
-            return self.counters.drop_many(DropReason::TcpBadHeaderLength, 1);
+            return self.counters.count_drop(DropReason::TcpBadHeaderLength);
         };
         let tuple = layout.receiver_tuple(frame);
         if tuple.local_addr != self.address {
-            return self.counters.drop_many(DropReason::NotForUs, 1);
+            return self.counters.count_drop(DropReason::NotForUs);
         }
         if self.terms.verify && !layout.checksum_is_good(frame) {
             self.totals.mismatches += 1;
-            return self.counters.drop_many(DropReason::TcpBadChecksum, 1);
+            return self.counters.count_drop(DropReason::TcpBadChecksum);
         }
         let data = &frame[layout.data..layout.end];
         match self.index.get(&tuple) {
@@ -191,7 +191,7 @@ impl<P: Platform> RemoteEnds<P> {
             let at = self.insert(connection);
             return self.send_handshake(at);
         }
-        self.counters.drop_many(DropReason::TcpNoConnection, 1);
+        self.counters.count_drop(DropReason::TcpNoConnection);
         let with_ack = header.flags.contains(TcpFlags::ACK);
         let fin = u32::from(header.flags.contains(TcpFlags::FIN));
         let reset = Header {
@@ -287,7 +287,7 @@ impl<P: Platform> RemoteEnds<P> {
     fn emit(&mut self, frame: Option<PktBuf>) {
         match frame {
             Some(frame) => self.out.push_back(frame),
-            None => self.counters.drop_many(DropReason::NoBuffer, 1),
+            None => self.counters.count_drop(DropReason::NoBuffer),
         }
     }
 

@@ -258,8 +258,8 @@ impl TcpStream {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }
-        let wanted = bit | Readiness::ERROR | Readiness::CLOSED | Readiness::PEER_CLOSED;
-        let wanted = if bit == Readiness::READABLE { wanted } else { Readiness(wanted.0 & !Readiness::PEER_CLOSED.0) };
+        let ended = if bit == Readiness::READABLE { Readiness::PEER_CLOSED } else { Readiness::NONE };
+        let wanted = bit | ended | Readiness::ERROR | Readiness::CLOSED;
         if self.inner.socket.ready.wait(wanted, self.inner.timeout(which)).intersects(wanted) {
             Ok(())
         } else {

@@ -4,11 +4,11 @@ use std::ops::BitOr;
 
 use stack::socket::Readiness;
 
-const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
+const ENDED: Readiness = Readiness::ERROR.union(Readiness::CLOSED);
 /// Bits after which a read should be tried.
-const READABLE: Readiness = Readiness(Readiness::READABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
+const READABLE: Readiness = Readiness::READABLE.union(Readiness::PEER_CLOSED).union(ENDED);
 /// Bits after which a write should be tried.
-pub(super) const WRITABLE: Readiness = Readiness(Readiness::WRITABLE.0 | ENDED);
+pub(super) const WRITABLE: Readiness = Readiness::WRITABLE.union(ENDED);
 
 /// Directions that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,8 @@ impl Interest {
     }
 
     pub(super) fn bits(self) -> Readiness {
-        let (read, write) = (if self.read { READABLE.0 } else { 0 }, if self.write { WRITABLE.0 } else { 0 });
-        Readiness(read | write)
+        let bits = |waited: bool, bits| if waited { bits } else { Readiness::NONE };
+        bits(self.read, READABLE) | bits(self.write, WRITABLE)
     }
 }
 
@@ -70,12 +70,12 @@ impl Ready {
 
     /// The peer sends no more.
     pub fn is_read_closed(self) -> bool {
-        self.0.intersects(Readiness(Readiness::PEER_CLOSED.0 | Readiness::CLOSED.0))
+        self.0.intersects(Readiness::PEER_CLOSED | Readiness::CLOSED)
     }
 
     /// Nothing can be sent any more.
     pub fn is_write_closed(self) -> bool {
-        self.0.intersects(Readiness(ENDED))
+        self.0.intersects(ENDED)
     }
 
     /// There is an error to report.

@@ -8,11 +8,11 @@ use stack::socket::Readiness;
 use stack::socket::readiness::{Pollable, Watch};
 use sync::{Lock, LockClass, LockKind, Real};
 
-const ENDED: u16 = Readiness::ERROR.0 | Readiness::CLOSED.0;
+const ENDED: Readiness = Readiness::ERROR.union(Readiness::CLOSED);
 /// Bits after which a read, or an accept, should be tried.
-const READ: Readiness = Readiness(Readiness::READABLE.0 | Readiness::ACCEPTABLE.0 | Readiness::PEER_CLOSED.0 | ENDED);
+const READ: Readiness = Readiness::READABLE.union(Readiness::ACCEPTABLE).union(Readiness::PEER_CLOSED).union(ENDED);
 /// Bits after which a write, or a check of a connection being opened, should be tried.
-const WRITE: Readiness = Readiness(Readiness::WRITABLE.0 | Readiness::CONNECTED.0 | ENDED);
+const WRITE: Readiness = Readiness::WRITABLE.union(Readiness::CONNECTED).union(ENDED);
 
 /// A socket's registration with its wakers; it ends when this is dropped.
 pub(super) struct Attachment<S: Pollable<Real>, W: Watch> {

@@ -330,6 +330,6 @@ impl Autoconf {
 
     /// Counts a router advertisement, or a part of one, that has no effect.
     pub(super) fn ignored(step: &StepContext<'_>) {
-        step.counters.drop(DropReason::RouterAdvertIgnored);
+        step.counters.count_drop(DropReason::RouterAdvertIgnored);
     }
 }

@@ -276,7 +276,7 @@ impl Autoconf {
         let Some(IpAddr::V6(source)) = own.map(|tracked| tracked.address) else { return };
         match message::router_solicit(self.view.mac, source, step.counters) {
             Some(frame) => step.changes.frames.push(frame),
-            None => step.counters.drop(DropReason::NoBuffer),
+            None => step.counters.count_drop(DropReason::NoBuffer),
         }
     }
 }

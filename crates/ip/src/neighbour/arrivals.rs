@@ -160,7 +160,7 @@ impl NeighbourTable {
         if !useful {
             // A request to us was answered already; anything else is not for us.
             if !asks_us {
-                counters.drop(DropReason::ArpNotForUs);
+                counters.count_drop(DropReason::ArpNotForUs);
             }
             return;
         }
@@ -263,7 +263,7 @@ impl NeighbourTable {
             }
             Resolution::Queued { solicit } => solicit,
             Resolution::Dropped(reason) => {
-                counters.drop(reason);
+                counters.count_drop(reason);
                 None
             }
         }
@@ -375,7 +375,7 @@ impl NeighbourTable {
 }
 
 fn dropped(reason: DropReason, counters: &Counters) -> NeighbourEffects {
-    counters.drop(reason);
+    counters.count_drop(reason);
     NeighbourEffects::default()
 }
 

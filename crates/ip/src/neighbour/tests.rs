@@ -48,7 +48,7 @@ impl Story {
         match discovery(src, OURS6, message, hop_limit) {
             Ok(discovery) => self.table.discovery_arrives(self.now, &self.view, &discovery, &self.counters),
             Err(reason) => {
-                self.counters.drop(reason);
+                self.counters.count_drop(reason);
                 NeighbourEffects::default()
             }
         }

@@ -91,7 +91,7 @@ impl Host {
             },
             Input::Igmp(datagram) => {
                 if let Err(reason) = ip::igmp::receive(&datagram, &self.counters) {
-                    self.counters.drop(reason);
+                    self.counters.count_drop(reason);
                 }
                 Outcome::Silence
             }
@@ -106,18 +106,18 @@ impl Host {
             }
             Input::Refused(refused) => self.refuses(&refused),
             Input::Elsewhere { .. } => {
-                self.counters.drop(DropReason::NotForUs);
+                self.counters.count_drop(DropReason::NotForUs);
                 Outcome::Silence
             }
             Input::Drop(reason) => {
-                self.counters.drop(reason);
+                self.counters.count_drop(reason);
                 Outcome::Silence
             }
         }
     }
 
     fn refuses(&mut self, refused: &Refused) -> Outcome {
-        self.counters.drop(refused.reason);
+        self.counters.count_drop(refused.reason);
         let error = icmp::error(&refused.datagram, refused.error, &self.view, &mut self.limit, self.now);
         error.map_or(Outcome::Silence, |packet| Outcome::Reply(packet.to_vec()))
     }

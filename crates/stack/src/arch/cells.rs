@@ -210,7 +210,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let CellsInner { hub, cells, .. } = &*self.inner;
         deferred.announce(index);
         if cells[index].send(hub, CellMessage::Ingress(std::mem::take(ingress)), false).is_err() {
-            hub.shared.counters.drop(DropReason::InputQueueFull);
+            hub.shared.counters.count_drop(DropReason::InputQueueFull);
         }
     }
 
@@ -317,7 +317,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
             Box::new(()) as Box<dyn Any + Send>
         });
         if cells[0].send(hub, CellMessage::Job(job, ReplySender::nobody()), true).is_err() {
-            hub.shared.counters.drop(DropReason::InputQueueFull);
+            hub.shared.counters.count_drop(DropReason::InputQueueFull);
         }
     }
 

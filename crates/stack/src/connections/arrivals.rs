@@ -97,7 +97,7 @@ pub trait Arrivals: Place {
             UnmatchedOutcome::Adopted(adopted) => self.adopted(adopted, now, deferred),
             UnmatchedOutcome::Nobody => {
                 let (shared, counters) = (self.shared(), self.counters());
-                counters.drop(DropReason::TcpNoListener);
+                counters.count_drop(DropReason::TcpNoListener);
                 if let Some(segment) = &arrival.segment {
                     shared.egress().reset(shared.control(), &flow, segment, counters, deferred);
                 }

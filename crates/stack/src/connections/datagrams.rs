@@ -32,14 +32,14 @@ pub trait Datagrams: Place {
             if let Some(datagram) = arriving.take() {
                 match arrives(datagram, &mut held) {
                     Ok(()) => deferred.wake_datagrams(held.socket, Readiness::READABLE, held.writers),
-                    Err(reason) => held.counters.drop(reason),
+                    Err(reason) => held.counters.count_drop(reason),
                 }
             }
         });
         if taken.is_none()
             && let Some(datagram) = arriving
         {
-            self.counters().drop(DropReason::UdpNoSocket);
+            self.counters().count_drop(DropReason::UdpNoSocket);
             self.shared().egress().refuse(&datagram, ip::ErrorKind::PortUnreachable, self.counters(), deferred);
         }
     }
@@ -57,7 +57,7 @@ pub trait Datagrams: Place {
                     self.shared().clock().batch_now(),
                 ) {
                     Some(path) => udp::UdpIcmpError::PacketTooBig { remote, mtu: path.mtu.into() },
-                    None => return self.counters().drop(DropReason::NoRoute),
+                    None => return self.counters().count_drop(DropReason::NoRoute),
                 }
             }
             _ if error.is_refusal() => udp::UdpIcmpError::Refused { remote },
@@ -68,7 +68,7 @@ pub trait Datagrams: Place {
                 let bits = Readiness::ERROR | Readiness::READABLE | Readiness::WRITABLE;
                 deferred.wake_datagrams(held.socket, bits, held.writers);
             }
-            Err(reason) => held.counters.drop(reason),
+            Err(reason) => held.counters.count_drop(reason),
         });
     }
 

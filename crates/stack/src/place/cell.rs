@@ -284,7 +284,7 @@ impl<P: Platform> Place for Cell<P> {
     #[cold]
     fn appeared(&mut self, _: &mut ArrivingSegment, _: Time, _: &mut DeferredEffects<P>) {
         debug_assert!(false, "a cell is changed by the thread that holds it");
-        self.counters.drop(DropReason::TcpNoListener);
+        self.counters.count_drop(DropReason::TcpNoListener);
     }
 
     /// Taking payload usually changes only the receive side and sends nothing, so it needs no outbox.

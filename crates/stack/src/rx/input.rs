@@ -1,7 +1,7 @@
 //! Packets that are not plain segments. Those for IP itself are processed in `rx/internet.rs`.
 
 use ip::Input;
-use observe::{Counters, Time};
+use observe::Time;
 use path::Frame;
 use sync::Platform;
 
@@ -34,7 +34,7 @@ impl<P: Platform> Driver<P> {
                 Self::tcp(&self.shared, &*self.active, &self.rss, &self.counters, (datagram, followed), now, deferred);
             }
             Input::Udp(datagram) => self.packets().udp(datagram, now, deferred),
-            Input::Drop(reason) => Counters::drop(&self.counters, reason),
+            Input::Drop(reason) => self.counters.count_drop(reason),
             input => self.packets().deliver(interface, input, now, deferred),
         }
     }

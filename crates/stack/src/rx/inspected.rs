@@ -33,7 +33,7 @@ impl<P: Platform> Inspected<P> {
             _ if bridged.is_empty() => {}
             Some(bridge) => bridge.consume(port, bridged, &mut Emitter::new(ports, counters, deferred.dirty())),
             None => {
-                counters.drop_many(DropReason::NotForUs, bridged.len() as u64);
+                counters.count_drops(DropReason::NotForUs, bridged.len() as u64);
                 bridged.clear();
             }
         }

@@ -90,7 +90,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
     fn hand_over(&self, interface: usize, input: Input) {
         let (shared, slot, rss) = (self.shared.clone(), Arc::downgrade(self.slot), self.rss.clone());
         self.active.tell_tables(Box::new(move || {
-            let Some(slot) = slot.upgrade() else { return shared.counters.drop(DropReason::InputQueueFull) };
+            let Some(slot) = slot.upgrade() else { return shared.counters.count_drop(DropReason::InputQueueFull) };
             let (now, mut deferred) = (shared.clock().now(), DeferredEffects::default());
             let active = &*slot.get().active;
             let receiver =
@@ -109,7 +109,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
     /// Posts a datagram.
     pub fn udp(&self, datagram: ip::Datagram, now: Time, deferred: &mut DeferredEffects<P>) {
         let Ok(header) = wire::udp::parse(&datagram.buf) else {
-            return self.counters.drop(DropReason::UdpBadLength);
+            return self.counters.count_drop(DropReason::UdpBadLength);
         };
         let tuple = FourTuple {
             local_addr: datagram.dst,
@@ -142,7 +142,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
                 Ok(query) => {
                     shared.addresses().group_query_arrives(&mut self.context(interface, now, deferred), &query);
                 }
-                Err(reason) => counters.drop(reason),
+                Err(reason) => counters.count_drop(reason),
             },
             Input::Fragment(fragment) => {
                 let ways = (shared.egress(), shared.control());
@@ -158,13 +158,13 @@ impl<P: Platform> PacketReceiver<'_, P> {
                     let view = shared.links().view(owner);
                     return PacketOutcome::Input(owner, ip::input::for_another(packet, view, counters));
                 }
-                _ => counters.drop(DropReason::NotForUs),
+                _ => counters.count_drop(DropReason::NotForUs),
             },
             Input::Refused(refused) => {
-                counters.drop(refused.reason);
+                counters.count_drop(refused.reason);
                 shared.egress().refuse(&refused.datagram, refused.error, counters, deferred);
             }
-            Input::Drop(reason) => counters.drop(reason),
+            Input::Drop(reason) => counters.count_drop(reason),
         }
         PacketOutcome::Done
     }
@@ -184,7 +184,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
             }
             ReceivedIcmp::EchoReply { datagram, ident, seq } => shared.pings.arrived(&datagram, ident, seq, now),
             ReceivedIcmp::Error(error) if shared.routes().is_settled(shared.links(), &error) => {
-                counters.drop(DropReason::IcmpSettledPath);
+                counters.count_drop(DropReason::IcmpSettledPath);
             }
             ReceivedIcmp::Error(error) => return PacketOutcome::Error(error),
             ReceivedIcmp::Neighbour(discovery) => {

@@ -1,6 +1,6 @@
 //! Packets from the stack to itself.
 
-use observe::{Counter, Counters, DropReason, Time};
+use observe::{Counter, DropReason, Time};
 use path::Frame;
 use pktbuf::PktBuf;
 use sync::Platform;
@@ -44,7 +44,7 @@ impl<P: Platform> Driver<P> {
         let Some(owner) = destination.and_then(|destination| self.shared.links().owner_including_loopback(destination))
         else {
             // The address was given up meanwhile.
-            return Counters::drop(&self.counters, DropReason::NotForUs);
+            return self.counters.count_drop(DropReason::NotForUs);
         };
         let view = self.shared.links().view(owner);
         let input = ip::input::looped_back(packet, view, &self.counters);

@@ -62,7 +62,7 @@ impl<P: Platform> Driver<P> {
             None => FaultScope::Thread,
         };
         self.shared.failures.note(panic, scope.clone(), &self.shared.counters);
-        Counters::drop_many(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
+        Counters::count_drops(&self.counters, DropReason::ReceiverPanicked, std::mem::take(&mut self.unserved));
         // The effects of the events before it must still be performed.
         let rest = attempt(|| {
             self.shared.failures.notify_pending();

@@ -28,9 +28,8 @@ const POLLED: u32 = 1 << 30;
 const MOVED: u32 = 1 << 28;
 /// Bits may be set by plain stores: a sleeper has to fence. Never cleared.
 const PLAIN: u32 = 1 << 29;
-const BITS: u32 = 0xffff;
 /// The bits that change with each segment.
-const HOT: u32 = (Readiness::READABLE.0 | Readiness::WRITABLE.0) as u32;
+const HOT: u32 = Readiness::READABLE.union(Readiness::WRITABLE).bits() as u32;
 
 /// A socket that has a readiness word: a connection, a listener, a datagram socket.
 pub trait Pollable<P: Platform>: Send + Sync + 'static {
@@ -126,7 +125,7 @@ impl<P: Platform> ReadyState<P> {
     /// The bits that are set now: those of `word` and those set by plain stores.
     #[inline]
     fn level(&self, word: u32) -> Readiness {
-        Readiness(((word & BITS) | self.own.load(Ordering::Acquire)) as u16)
+        Readiness::from_bits((word | self.own.load(Ordering::Acquire)) as u16)
     }
 
     /// The same for a thread that has just put into the word a mark that setters check for; `before`: the previous
@@ -200,14 +199,14 @@ impl<P: Platform> ReadyState<P> {
     /// As [`ReadyState::set`], by the only thread that sets bits.
     #[inline]
     fn set_plainly(&self, bits: Readiness) -> u32 {
-        let bits = u32::from(bits.0);
+        let bits = u32::from(bits.bits());
         let (own, hot) = (self.own.load(Ordering::Relaxed), bits & HOT);
         if own & hot != hot {
             self.own.store(own | hot, Ordering::Release);
             P::light_fence();
         }
         if bits != hot {
-            self.set(Readiness((bits & !HOT) as u16));
+            self.set(Readiness::from_bits((bits & !HOT) as u16));
         }
         let seen = self.word.load(Ordering::Acquire);
         if seen & PLAIN != 0 {
@@ -221,7 +220,7 @@ impl<P: Platform> ReadyState<P> {
     /// Sets `bits`; returns the previous word.
     #[inline]
     fn set(&self, bits: Readiness) -> u32 {
-        let bits = u32::from(bits.0);
+        let bits = u32::from(bits.bits());
         let mut seen = self.word.load(Ordering::Acquire);
         if seen & PLAIN != 0 && (seen | self.own.load(Ordering::Relaxed)) & bits == bits {
             return seen;
@@ -265,7 +264,7 @@ impl<P: Platform> ReadyState<P> {
     #[inline]
     pub fn clear(&self, bits: Readiness) {
         self.clear_own(bits);
-        self.word.fetch_and(!u32::from(bits.0), Ordering::AcqRel);
+        self.word.fetch_and(!u32::from(bits.bits()), Ordering::AcqRel);
     }
 
     /// As [`ReadyState::clear`], by a thread that need not exclude others: a bit set only by plain stores costs no
@@ -276,7 +275,7 @@ impl<P: Platform> ReadyState<P> {
             Writers::Many => self.clear(bits),
             Writers::One => {
                 self.clear_own(bits);
-                if self.word.load(Ordering::Relaxed) & u32::from(bits.0) != 0 {
+                if self.word.load(Ordering::Relaxed) & u32::from(bits.bits()) != 0 {
                     self.clear(bits);
                 }
             }
@@ -289,14 +288,14 @@ impl<P: Platform> ReadyState<P> {
     #[inline]
     fn clear_own(&self, bits: Readiness) {
         let own = self.own.load(Ordering::Relaxed);
-        if own & u32::from(bits.0) != 0 {
-            self.own.store(own & !u32::from(bits.0), Ordering::Release);
+        if own & u32::from(bits.bits()) != 0 {
+            self.own.store(own & !u32::from(bits.bits()), Ordering::Release);
         }
     }
 
     /// Sets `bits` again after a call that cleared them left data or room. No edge: only sleepers are woken.
     pub fn restore(&self, bits: Readiness) {
-        let old = self.word.fetch_or(u32::from(bits.0), Ordering::AcqRel);
+        let old = self.word.fetch_or(u32::from(bits.bits()), Ordering::AcqRel);
         if old & WAITING != 0 {
             self.wake();
         }

@@ -158,6 +158,6 @@ fn add_up<P: Platform>(contents: &Contents<P>, counters: &Counters) {
         counters.add(counter, n);
     }
     for (reason, n) in contents.counted.drops() {
-        counters.drop_many(reason, n);
+        counters.count_drops(reason, n);
     }
 }

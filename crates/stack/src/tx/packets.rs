@@ -35,7 +35,7 @@ impl<P: Platform> Egress<P> {
         let hash = self.rss.hash_ip(destination, source);
         match self.route_from(source, destination) {
             Some(route) => self.send_along(route, packet, (source, destination), (protocol, hash), counters, deferred),
-            None => counters.drop(DropReason::NoRoute),
+            None => counters.count_drop(DropReason::NoRoute),
         }
     }
 
@@ -68,7 +68,7 @@ impl<P: Platform> Egress<P> {
                 counters.add(Counter::FragmentsOut, fragments.len() as u64);
                 fragments.into_iter().for_each(send);
             }
-            Err(reason) => counters.drop(reason),
+            Err(reason) => counters.count_drop(reason),
         }
     }
 
@@ -94,7 +94,7 @@ impl<P: Platform> Egress<P> {
             link.prepend(&mut buf);
             return self.links.ports()[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
         }
-        let Some(route) = self.routes.lookup(&self.links, dst) else { return counters.drop(DropReason::NoRoute) };
+        let Some(route) = self.routes.lookup(&self.links, dst) else { return counters.count_drop(DropReason::NoRoute) };
         match (src, dst) {
             // It will be fragmented, and gets its identification from `fragment`.
             (IpAddr::V4(src), IpAddr::V4(dst)) if buf.len() + wire::ipv4::HEADER_LEN > self.links.view(route.0).mtu => {
@@ -111,7 +111,7 @@ impl<P: Platform> Egress<P> {
             // Such a datagram does not leave the host (RFC 1112 section 6.1).
             if ttl == 0 {
                 if !looped {
-                    counters.drop(DropReason::NoRoute);
+                    counters.count_drop(DropReason::NoRoute);
                 }
                 return;
             }
@@ -129,7 +129,7 @@ impl<P: Platform> Egress<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Some(copy) = packet.duplicate() else { return counters.drop(DropReason::NoBuffer) };
+        let Some(copy) = packet.duplicate() else { return counters.count_drop(DropReason::NoBuffer) };
         let route = (self.links.loopback(), group);
         self.send_along(route, copy, (source, group), (wire::protocol::UDP, hash), counters, deferred);
     }
@@ -191,7 +191,7 @@ impl<P: Platform> Egress<P> {
                 packet.meta_mut().flow_hash = Some(hash);
                 self.send_packet(packet, (cause.dst, cause.src), hash, counters, deferred);
             }
-            Err(reason) => counters.drop(reason),
+            Err(reason) => counters.count_drop(reason),
         }
     }
 
@@ -212,7 +212,7 @@ impl<P: Platform> Egress<P> {
     ) {
         if let Some(reset) = tcp::closed::segment_arrives(segment) {
             if !self.may_reset(flow, self.batch_now()) {
-                return counters.drop(DropReason::RateLimited);
+                return counters.count_drop(DropReason::RateLimited);
             }
             counters.add(Counter::SegmentsOut, 1);
             counters.add(Counter::ResetsOut, 1);
