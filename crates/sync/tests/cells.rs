@@ -3,12 +3,15 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::*};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 
 use sync::{ClaimLock, Claimed, LockClass, LockKind, NotOwner, PerThread, Platform, Qsbr, Real, ThreadOwned, Writers};
 
 const COUNT: usize = if cfg!(miri) { 50 } else { 20_000 };
+
+/// Held by tests that start hundreds of threads, or bound the numbers of threads, which the whole process shares.
+static NUMBERS: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_first_user_owns_and_others_are_refused() {
@@ -131,6 +134,7 @@ fn reentry_is_refused_also_after_a_panic_inside() {
 #[test]
 fn live_threads_have_different_numbers_and_ended_threads_give_theirs_back() {
     const AT_ONCE: usize = 8;
+    let _turn = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     let mut largest = 0;
     for _ in 0..20 {
         let barrier = Arc::new(Barrier::new(AT_ONCE));
@@ -149,7 +153,7 @@ fn live_threads_have_different_numbers_and_ended_threads_give_theirs_back() {
         assert_eq!(numbers.len(), AT_ONCE, "two live threads shared a number");
         largest = largest.max(numbers.into_iter().max().unwrap_or(0));
     }
-    // 160 threads have lived; other tests of this program run beside them.
+    // 160 threads have lived; other tests of this program, with few threads each, run beside them.
     assert!(largest < 100, "numbers are not reused: {largest}");
 }
 
@@ -197,9 +201,12 @@ fn threads_without_an_index_share_a_slot_and_know_it() {
 #[test]
 fn six_hundred_live_threads_count_exactly() {
     const THREADS: usize = 600;
+    let _turn = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     let counts: PerThread<AtomicUsize> = PerThread::new(|_| AtomicUsize::default());
     let barrier = Barrier::new(THREADS);
+    // Joined one by one: a thread gives its number back as it ends, which is after the end of its closure.
     thread::scope(|scope| {
+        let mut threads = Vec::new();
         for _ in 0..THREADS {
             let count = || {
                 let mine = counts.here();
@@ -210,8 +217,9 @@ fn six_hundred_live_threads_count_exactly() {
                 }
                 barrier.wait();
             };
-            thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, count).expect("a thread");
+            threads.push(thread::Builder::new().stack_size(64 << 10).spawn_scoped(scope, count).expect("a thread"));
         }
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
     assert_eq!(counts.iter().map(|count| count.load(Relaxed)).sum::<usize>(), 100 * THREADS);
     assert_eq!(counts.iter().count(), THREADS);

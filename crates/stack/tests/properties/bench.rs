@@ -16,7 +16,7 @@ use testbed::limit::HANG;
 use testbed::node::{Node, NodeConfig};
 use wire::tcp::TcpFlags;
 
-use crate::scene::{self, Observed, Scene, Thread};
+use crate::scene::{self, Observed, Scene, State, Thread};
 
 const PORT: u16 = 80;
 /// Cells that an architecture with one for each processor has.
@@ -132,8 +132,22 @@ impl Bench {
             Node::with_known_peer(NodeConfig { cpus: CELLS, own_threads, lock_kind, around, ..NodeConfig::new(arch) });
         node.put(&neighbour_solicitation());
         let listener = node.listen(PORT, 64);
-        node.settle();
-        Bench { scene, listener, ends, node }
+        let mut bench = Bench { scene, listener, ends, node };
+        bench.settle();
+        bench
+    }
+
+    /// As [`Node::settle`]; and the architecture's own threads sleep afterwards.
+    pub fn settle(&mut self) -> Vec<Vec<u8>> {
+        let mut sent = Vec::new();
+        loop {
+            let before = sent.len();
+            sent.extend(self.node.settle());
+            drop(self.scene.until(State::own_threads_sleep));
+            if sent.len() == before {
+                return sent;
+            }
+        }
     }
 
     /// Removes the stack's frames from the link, without running anything.
@@ -222,6 +236,7 @@ impl Bench {
     /// Lets time pass.
     pub fn pass(&mut self, span: Duration) {
         self.node.pass(span, Duration::from_millis(1));
+        self.settle();
     }
 
     /// The receive thread's walk for one batch.

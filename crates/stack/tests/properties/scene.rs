@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sync::{LockClass, Platform, Real, ThreadClass, walk};
+use sync::{LockClass, Ordering, Platform, Real, ThreadClass, walk};
 use testbed::limit::HANG;
 
 /// The thread that runs the test, which is also the receive thread of its stack.
@@ -40,8 +40,13 @@ pub struct Sent {
 /// The recorded state.
 #[derive(Default)]
 pub struct State {
-    /// Threads that sleep or wait for a lock, with the locks that they hold.
+    /// Threads that sleep or wait for a lock, with the locks that they hold. A thread leaves when it is woken, not only
+    /// when it runs again.
     pub asleep: BTreeMap<String, Vec<LockClass>>,
+    /// The addresses of the words at which they sleep.
+    beds: BTreeMap<String, usize>,
+    /// The threads that the architecture has of its own.
+    own: BTreeSet<String>,
     /// Threads that have ended.
     pub done: BTreeSet<String>,
     /// Threads that are stopped in the device.
@@ -68,6 +73,30 @@ impl State {
     /// Whether this thread sleeps and holds just these locks.
     pub fn sleeps(&self, thread: &str, held: &[LockClass]) -> bool {
         self.asleep.get(thread).is_some_and(|classes| classes == held)
+    }
+
+    /// Whether all threads that the architecture has of its own sleep. One that looks for work once more, or has not
+    /// begun, would for a moment use a cell that has no work.
+    pub fn own_threads_sleep(&self) -> bool {
+        self.own.iter().all(|thread| self.sleeps(thread, &[]) || self.done.contains(thread))
+    }
+
+    fn falls_asleep(&mut self, thread: &str, bed: usize, held: Vec<LockClass>) {
+        self.asleep.insert(thread.to_owned(), held);
+        self.beds.insert(thread.to_owned(), bed);
+    }
+
+    fn gets_up(&mut self, thread: &str) {
+        self.asleep.remove(thread);
+        self.beds.remove(thread);
+    }
+
+    /// A wake-up at this address. Of several sleepers there, it is not known which one wakes.
+    fn wakes(&mut self, bed: usize) {
+        let mut there = self.beds.iter().filter(|(_, at)| **at == bed).map(|(thread, _)| thread.clone());
+        if let (Some(only), None) = (there.next(), there.next()) {
+            self.gets_up(&only);
+        }
     }
 
     /// Names of the threads that sent segments to `port`, in order.
@@ -226,6 +255,9 @@ impl Platform for Observed {
     ) -> Self::JoinHandle {
         let (scene, name) = (HERE.with(|here| here.borrow().clone()), name.to_owned());
         let inside = scene.map(|(scene, _)| (scene, name.clone()));
+        if let (Some((scene, _)), false) = (&inside, matches!(class, ThreadClass::Application)) {
+            scene.change(|state| state.own.extend([name.clone()]));
+        }
         Real::spawn(&name, None, class, move || {
             HERE.set(inside);
             let _ends = Ends;
@@ -233,12 +265,19 @@ impl Platform for Observed {
         })
     }
     fn futex_wait(atom: &Self::AtomicU32, expected: u32, _timeout: Option<Duration>) {
-        report(|state, name| drop(state.asleep.insert(name.to_owned(), held())));
+        // Compared under the scene's lock, which a waker takes after it has changed the word: a thread that is asleep
+        // here has not been woken.
+        report(|state, name| {
+            if atom.load(Ordering::SeqCst) == expected {
+                state.falls_asleep(name, std::ptr::from_ref(atom).addr(), held());
+            }
+        });
         Real::futex_wait(atom, expected, None);
-        report(|state, name| drop(state.asleep.remove(name)));
+        report(State::gets_up);
     }
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
         walk::note(file!(), WAKES);
+        report(|state, _| state.wakes(std::ptr::from_ref(atom).addr()));
         Real::futex_wake(atom, n);
     }
 }
