@@ -12,7 +12,7 @@ use std::thread;
 use every_arch::every_arch;
 use heddle::device::Device;
 use heddle::{Architecture, Cidr, Interface, Stack, TcpListener, TcpStream, UdpSocket, mem};
-use observe::{Counters, DropReason};
+use observe::{Counter, Counters, DropReason};
 use pair::pattern;
 use testbed::limit::within;
 use testbed::order_check::OrderCheck;
@@ -33,18 +33,18 @@ fn stacks(arch: Architecture) -> (Stack, [Arc<Counters>; 2], [Stack; 2]) {
     let (second, near) = mem::pair(mem::MemConfig { ring_frames: 64, ..Default::default() });
     let counters = [&first, &second].map(|device| device.counters().expect("it counts"));
     let both = Stack::builder()
-        .interface(Interface::new(first).address("10.0.0.1/24").expect("an address"))
-        .interface(Interface::new(second).address("10.0.1.1/24").expect("an address"))
+        .interface(Interface::new(first).addresses(["10.0.0.1/24", "fd00::1/64"]).expect("addresses"))
+        .interface(Interface::new(second).addresses(["10.0.1.1/24", "fd01::1/64"]).expect("addresses"))
         .architecture(arch)
         .cpus(2);
-    let alone = |device, cidr: &str| {
+    let alone = |device, cidrs: [&str; 2]| {
         Stack::builder()
-            .interface(Interface::new(device).address(cidr).expect("an address"))
+            .interface(Interface::new(device).addresses(cidrs).expect("addresses"))
             .architecture(arch)
             .cpus(2)
             .build()
     };
-    let neighbours = [alone(far, "10.0.0.2/24"), alone(near, "10.0.1.2/24")];
+    let neighbours = [alone(far, ["10.0.0.2/24", "fd00::2/64"]), alone(near, ["10.0.1.2/24", "fd01::2/64"])];
     (both.build().expect("the stack builds"), counters, neighbours.map(|built| built.expect("the stack builds")))
 }
 
@@ -131,6 +131,29 @@ fn the_address_of_one_device_is_reached_by_way_of_the_other(arch: Architecture) 
         let [client, server] = connected(&neighbour, &listener, "10.0.1.1:80");
         assert_eq!(server.local_addr().unwrap(), "10.0.1.1:80".parse().unwrap());
         exchange(&[client, server], 0);
+    });
+}
+
+/// A connection that a SYN cookie has made has not looked up its route before it sends its first data: this data leaves
+/// by the device without segmentation, in segments that fit it, though the first device would take super-segments.
+#[every_arch]
+fn the_first_data_after_a_syn_cookie_is_made_for_its_device(arch: Architecture) {
+    within(move || {
+        let (both, [_, second], [_, neighbour]) = stacks(arch);
+        both.set_knob("tcp_syncookies", "2").expect("a knob");
+        let listener = TcpListener::bind(&both, "[::]:80").expect("the port is free");
+        for address in ["10.0.1.1:80", "[fd01::1]:80"] {
+            let [client, server] = connected(&neighbour, &listener, address);
+            let text = pattern(1, TEXT);
+            thread::scope(|scope| {
+                scope.spawn(|| (&server).write_all(&text).expect("written"));
+                let mut came = vec![0; TEXT];
+                (&client).read_exact(&mut came).expect("read");
+                assert!(came == text, "what arrives is what was sent");
+            });
+            assert_eq!(second.snapshot().dropped(DropReason::FrameTooLong), 0, "{address}");
+        }
+        assert_eq!(both.stats().counters.get(Counter::SynCookiesIn), 2, "by cookies");
     });
 }
 

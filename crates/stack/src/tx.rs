@@ -260,8 +260,13 @@ impl<P: Platform> Egress<P> {
             return false;
         };
         let Some(port) = self.links.port_of(interface, flow.hash) else { return false };
+        // The generation alone is not enough: the table may have changed since it was read, and the first segments of a
+        // connection may be made before its route was looked up.
+        let moved = port != usize::from(route.port);
+        let dropped = (changed || moved) && self.drop_oversized((remote, interface), port, out);
+        let changed = changed || dropped;
         if changed {
-            out.path = PathUpdate::Changed { lost: self.drop_oversized(remote, port, out) || lost, suspect };
+            out.path = PathUpdate::Changed { lost: dropped || lost, suspect };
         }
         route.port = port as u16;
         if self.routes.may_be_fragmented(&self.links, remote, self.batch_now()) {
@@ -279,10 +284,11 @@ impl<P: Platform> Egress<P> {
         true
     }
 
-    /// Drops the segments that were made for a larger path MTU, or for a device with segmentation offload that the new
-    /// one lacks. Returns whether there were any.
-    fn drop_oversized(&self, remote: IpAddr, port: usize, out: &mut Outbox<'_>) -> bool {
-        let most = usize::from(self.routes.mss(&self.links, remote, self.batch_now())) + wire::tcp::HEADER_LEN;
+    /// Drops the segments that were made for a larger path MTU, or for a device with segmentation offload that the port
+    /// of this interface lacks. Returns whether there were any.
+    fn drop_oversized(&self, (remote, interface): (IpAddr, usize), port: usize, out: &mut Outbox<'_>) -> bool {
+        let mss = self.routes.mss_by(&self.links, Some(interface), remote, self.batch_now());
+        let most = usize::from(mss) + wire::tcp::HEADER_LEN;
         let cuts = self.links.ports()[port].capabilities().segmentation.unwrap_or(0);
         let before = out.segments.len();
         out.segments.retain(|segment| fits(segment, most, cuts));
