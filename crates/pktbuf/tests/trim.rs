@@ -10,6 +10,15 @@ const MANY: usize = 400;
 /// One test at a time: they count what the process has.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Runs `test` alone, on a thread of its own: a thread gives its buffers back when it has ended, which is later than
+/// the end of its test.
+fn alone(test: fn()) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(panic) = std::thread::spawn(test).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
 fn peak(capacity: usize) -> Vec<PktBuf> {
     fill(capacity, MANY)
 }
@@ -30,7 +39,10 @@ const LEFT: usize = 4 << 20;
 
 #[test]
 fn memory_is_given_back_after_a_peak() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    alone(given_back_after_a_peak);
+}
+
+fn given_back_after_a_peak() {
     for capacity in [1000, 10_000, 60_000] {
         let mut held = peak(capacity);
         let full = footprint();
@@ -63,27 +75,32 @@ fn memory_is_given_back_after_a_peak() {
 /// Threads come and go with buffers, and pass them on, while another gives memory back.
 #[test]
 fn memory_is_given_back_while_others_allocate() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    alone(given_back_while_others_allocate);
+}
+
+fn given_back_while_others_allocate() {
     let rounds = if cfg!(miri) { 2 } else { 200 };
     std::thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel::<Vec<PktBuf>>();
+        let mut threads = Vec::new();
         for capacity in [700, 9_000, 50_000] {
             let sender = sender.clone();
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 for round in 0..rounds {
                     let buffers = (0..50).map(|n| PktBuf::from_slice(&vec![n as u8; capacity + round]).expect("one"));
                     sender.send(buffers.collect()).expect("it is received");
                 }
-            });
+            }));
         }
         drop(sender);
-        scope.spawn(move || {
+        threads.push(scope.spawn(move || {
             for buffers in receiver {
                 let capacity = buffers[0].len();
                 assert!(intact(&buffers, 1, capacity));
                 drop(buffers);
                 trim();
             }
-        });
+        }));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
 }
