@@ -148,10 +148,7 @@ fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> 
     if !interface.is_own_v4(header.dst) || v4_martian(header.src, LinkCast::Unicast, interface) {
         return None;
     }
-    frame.truncate(headers.end());
-    frame.pull_front(ethernet::HEADER_LEN);
-    frame.mark_network_header();
-    frame.pull_front(ipv4::HEADER_LEN);
+    frame.narrow(ethernet::HEADER_LEN, LEN..headers.end());
     frame.meta_mut().traffic_class = header.tos;
     Some(header)
 }
@@ -171,10 +168,7 @@ fn plain_v6(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> 
     {
         return None;
     }
-    frame.truncate(headers.end());
-    frame.pull_front(ethernet::HEADER_LEN);
-    frame.mark_network_header();
-    frame.pull_front(ipv6::HEADER_LEN);
+    frame.narrow(ethernet::HEADER_LEN, LEN..headers.end());
     Some(header)
 }
 

@@ -5,7 +5,7 @@
 //! moves an end checks it against the length in the block's header, which is trusted wherever the bytes are.
 
 use core::fmt;
-use core::ops::{Deref, DerefMut};
+use core::ops::{Deref, DerefMut, Range};
 
 use crate::block::{Block, BlockHeader, SizeClass};
 use crate::meta::Meta;
@@ -297,6 +297,21 @@ impl PktBuf {
         self.window.advance(n as u32);
     }
 
+    /// Narrows a frame to the `data` behind its headers, as [`truncate`](Self::truncate) and
+    /// [`pull_front`](Self::pull_front) do, and marks the network header, which is `network` bytes behind its first
+    /// byte. One check instead of one for each step.
+    ///
+    /// # Panics
+    /// If `data` does not lie in the packet, or begins before the network header.
+    #[inline(always)]
+    pub fn narrow(&mut self, network: usize, data: Range<usize>) {
+        let Range { start: from, end: to } = data;
+        assert!(network <= from && from <= to && to <= self.len(), "{from}..{to} of a packet of {}", self.len());
+        self.mark_network_header_after(network);
+        let start = self.window.start();
+        self.window = PacketBounds::new(start + from as u32, start + to as u32);
+    }
+
     /// Shortens the packet to `len` bytes; does nothing if it is no longer than that.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
@@ -504,6 +519,31 @@ mod tests {
     #[should_panic(expected = "4 bytes pulled from a packet of 3")]
     fn pulling_beyond_the_end_panics() {
         PktBuf::from_slice(b"abc").unwrap().pull_front(4);
+    }
+
+    #[test]
+    fn narrowing_is_the_same_as_each_step() {
+        let (mut steps, mut once) =
+            (PktBuf::from_slice(&counting(60)).unwrap(), PktBuf::from_slice(&counting(60)).unwrap());
+        steps.truncate(55);
+        steps.pull_front(14);
+        steps.mark_network_header();
+        steps.pull_front(20);
+        once.narrow(14, 34..55);
+        assert_eq!((&once[..], once.headroom(), once.meta()), (&counting(60)[34..55], steps.headroom(), steps.meta()));
+        assert_eq!(once.network_packet(), steps.network_packet());
+        once.narrow(0, 21..21);
+        assert!(once.is_empty(), "an end may be a beginning");
+    }
+
+    #[test]
+    fn narrowing_keeps_inside_the_packet() {
+        for (network, data) in [(0, 0..4), (0, Range { start: 2, end: 1 }), (2, 1..3), (0, 4..4)] {
+            let mut buf = PktBuf::from_slice(b"abc").unwrap();
+            let narrowed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| buf.narrow(network, data.clone())));
+            assert!(narrowed.is_err(), "{network} {data:?}");
+            assert_eq!(&buf[..], b"abc");
+        }
     }
 
     #[test]

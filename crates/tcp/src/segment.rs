@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use observe::DropReason;
 use pktbuf::{Checksum, PktBuf};
-use wire::checksum::{Sum, pseudo_header};
+use wire::checksum::{Sum, pseudo_header, sum_kernel};
 use wire::tcp::{ExtraOptions, HEADER_LEN, Header, TIMESTAMPED_LEN, TcpFlags};
 use wire::{FourTuple, ParseError, SeqNumber};
 
@@ -107,9 +107,17 @@ impl Segment {
     /// every segment. [`Segment::of_timestamped`] then makes the segment; otherwise [`Segment::check`] decides.
     #[inline(always)]
     pub fn is_timestamped(local: IpAddr, remote: IpAddr, buf: &PktBuf) -> bool {
-        let sum = || pktbuf::sum(buf).add(pseudo_header(remote, local, PROTOCOL, buf.len() as u32));
-        buf.first_chunk().is_some_and(wire::tcp::is_timestamped)
-            && (buf.meta().checksum != Checksum::None || sum().is_valid())
+        let Some((header, data)) = buf.split_first_chunk() else { return false };
+        if !wire::tcp::is_timestamped(header) {
+            return false;
+        }
+        if buf.meta().checksum != Checksum::None {
+            return true;
+        }
+        // The header's length is known when this is compiled: its sum is four additions.
+        let head = sum_kernel(header).add(pseudo_header(remote, local, PROTOCOL, buf.len() as u32));
+        let sum = if data.is_empty() { head } else { head.add(pktbuf::sum(data)) };
+        sum.is_valid()
     }
 
     /// The segment in `buf`, for which [`Segment::is_timestamped`] holds; `followed` as in the segment. Its fields are
