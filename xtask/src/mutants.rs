@@ -10,9 +10,11 @@
 //! the text of the source line, so that lines may move; if the line or the result has changed, the entry fails the run.
 //!
 //! `--shard K/N` runs the K-th of N parts of a scope (from 0), `--file` one file of it, `--changed` only the changes of
-//! the working tree against a commit, `--survivors` those that survived the last time. `--quick` leaves out slow tests: its
-//! survivors are to be run again.
+//! the working tree against a commit, `--survivors` those that survived the last time, `--resume` those that a run which
+//! was ended has left. `--near` builds and runs only the nearest tests, and `--quick` leaves out slow ones: their survivors
+//! are to be run again.
 
+mod report;
 mod switches;
 mod tree;
 mod trial;
@@ -24,6 +26,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
+use self::report::Report;
 use self::switches::Listed;
 use self::tree::Plan;
 use self::trial::{Outcome, Trial};
@@ -53,7 +56,8 @@ struct Scope {
     /// Those of them that are not examined.
     #[serde(default)]
     except: Vec<String>,
-    /// Arguments of `cargo test` for the nearest tests, which are built fastest. They run first.
+    /// Arguments of `cargo test` for the nearest tests, which catch most and are built fastest: with `--near` only they
+    /// run, with `--each` they run first.
     near: Vec<String>,
     /// Arguments of `cargo test` for all tests: they run on the mutants that pass the near ones.
     tests: Vec<String>,
@@ -92,11 +96,13 @@ struct Wanted<'a> {
     list: bool,
     each: bool,
     survivors: bool,
+    resume: bool,
     quick: bool,
+    near: bool,
 }
 
-/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick]
-/// [--each] [--list]`.
+/// `cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--resume]
+/// [--near] [--quick] [--each] [--list]`.
 ///
 /// # Errors
 /// A survivor that is not in the list, an obsolete entry of the list, or tests that fail without a mutant.
@@ -119,7 +125,7 @@ pub fn run(words: &[&str]) -> Result<(), String> {
             continue;
         }
         let found = if wanted.each { each(scope, &wanted)? } else { switched(scope, &list.scope, &wanted)? };
-        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none() && !wanted.survivors && !wanted.quick;
+        let whole = wanted.shard.or(wanted.changed).or(wanted.file).is_none() && !wanted.quick && !wanted.near;
         complaints.extend(check_survivors(scope, &list.accepted, &found, whole)?);
     }
     match complaints.len() {
@@ -140,7 +146,9 @@ fn parse<'a>(words: &[&'a str]) -> Result<Wanted<'a>, String> {
             "--list" => wanted.list = true,
             "--each" => wanted.each = true,
             "--survivors" => wanted.survivors = true,
+            "--resume" => wanted.resume = true,
             "--quick" => wanted.quick = true,
+            "--near" => wanted.near = true,
             option if option.starts_with('-') => return Err(format!("cargo xtask mutants has no option {option}")),
             scope => wanted.scopes.push(scope),
         }
@@ -257,44 +265,42 @@ fn switched(scope: &Scope, scopes: &[Scope], wanted: &Wanted) -> Result<Found, S
     fs::create_dir_all(&records).map_err(|error| format!("cannot make {}: {error}", records.display()))?;
     // The build has the mutants of all scopes of the package, so that it stays the same for each part of them.
     let mut all = Vec::new();
-    for scope in scopes.iter().filter(|other| (&other.package, &other.tests) == (&scope.package, &scope.tests)) {
+    let tests = |scope: &Scope| if wanted.near { scope.near.clone() } else { scope.tests.clone() };
+    for scope in scopes.iter().filter(|other| (&other.package, tests(other)) == (&scope.package, tests(scope))) {
         all.extend(listed(examine(scope, &Wanted::default()))?);
     }
-    let chosen: BTreeSet<String> =
-        listed(narrow(examine(scope, wanted), wanted)?)?.into_iter().map(|mutant| mutant.name).collect();
-    let report = records.join("outcomes.txt");
-    let before = if wanted.survivors { Some(survivors_of(&report)?) } else { None };
-    let plan = Plan { package: &scope.package, tests: &scope.tests, directory: directory.clone() };
+    let chosen = listed(narrow(examine(scope, wanted), wanted)?)?;
+    let chosen: BTreeSet<&str> = chosen.iter().map(|mutant| mutant.name.as_str()).collect();
+    let whole = listed(examine(scope, &Wanted::default()))?;
+    let kept = whole.iter().map(|mutant| mutant.name.as_str());
+    let kept = kept.filter(|name| wanted.survivors || wanted.resume || !chosen.contains(name)).collect();
+    let mut report = Report::open(&records.join("outcomes.txt"), &kept)?;
+    let due = |report: &Report, name: &str| match (wanted.survivors, wanted.resume) {
+        _ if !chosen.contains(name) => false,
+        (survivors, resume) if survivors || resume => survivors && report.survived(name) || resume && !report.has(name),
+        _ => true,
+    };
+    let tests = tests(scope);
+    let plan = Plan { package: &scope.package, tests: &tests, directory: directory.clone() };
     let built = plan.build(&all)?;
     let trial = Trial { package: plan.package_directory()?, records };
     let mut tests = trial.record(&built.programs)?;
     tests.retain(|test| !wanted.quick || test.is_quick());
-    let mut tally = Tally::new(&report)?;
-    for (number, mutant) in (1..).zip(&all) {
-        if !chosen.contains(&mutant.name) || before.as_ref().is_some_and(|before| !before.contains(&mutant.name)) {
-            continue;
-        }
+    for (number, mutant) in (1..).zip(&all).filter(|(_, mutant)| due(&report, &mutant.name)).collect::<Vec<_>>() {
         if built.unviable.contains(&number) {
-            tally.add("unviable", mutant, "")?;
+            report.add("unviable", mutant, "")?;
         } else if !built.switched.contains(&number) {
-            tally.add("left", mutant, "")?;
+            report.add(report::LEFT, mutant, "")?;
         } else {
             match trial.run(number, &tests) {
-                Outcome::Caught(test) => tally.add("caught", mutant, &test)?,
-                Outcome::Hung => tally.add("hung", mutant, "")?,
-                Outcome::Survived(count) => tally.add("survived", mutant, &format!("{count} tests"))?,
+                Outcome::Caught(test) => report.add("caught", mutant, &test)?,
+                Outcome::Hung => report.add("hung", mutant, "")?,
+                Outcome::Survived(count) => report.add(report::SURVIVED, mutant, &format!("{count} tests"))?,
             }
         }
     }
-    println!("{}: {:?}", scope.name, tally.counts);
-    Ok(tally.found)
-}
-
-/// The names of the mutants that survived, from a report.
-fn survivors_of(report: &Path) -> Result<BTreeSet<String>, String> {
-    let text = fs::read_to_string(report).map_err(|error| format!("cannot read {}: {error}", report.display()))?;
-    let names = text.lines().filter_map(|line| line.strip_prefix("survived\t")?.split('\t').next());
-    Ok(names.map(str::to_owned).collect())
+    println!("{}: {} mutants: {:?}", scope.name, whole.len(), report.counts());
+    Ok(report.found(&chosen))
 }
 
 /// What `cargo mutants` lists.
@@ -308,34 +314,6 @@ fn listed(mut command: Command) -> Result<Vec<Listed>, String> {
         return Ok(Vec::new());
     }
     serde_json::from_slice(&output.stdout).map_err(|error| format!("the list of cargo mutants: {error}"))
-}
-
-/// What became of the mutants so far.
-struct Tally {
-    report: fs::File,
-    counts: BTreeMap<&'static str, usize>,
-    found: Found,
-}
-
-impl Tally {
-    fn new(report: &Path) -> Result<Self, String> {
-        let report = fs::File::create(report).map_err(|error| format!("cannot make {}: {error}", report.display()))?;
-        Ok(Self { report, counts: BTreeMap::new(), found: Found::default() })
-    }
-
-    fn add(&mut self, what: &'static str, listed: &Listed, how: &str) -> Result<(), String> {
-        use std::io::Write as _;
-        *self.counts.entry(what).or_default() += 1;
-        match what {
-            "survived" => self.found.survivors.extend(mutant(&listed.name)),
-            "left" => self.found.left.extend(mutant(&listed.name)),
-            _ => {}
-        }
-        if what == "survived" {
-            println!("survived {how}: {}", listed.name);
-        }
-        writeln!(self.report, "{what}\t{}\t{how}", listed.name).map_err(|error| format!("cannot write: {error}"))
-    }
 }
 
 /// `text` as a regular expression that nothing else matches.

@@ -1,7 +1,8 @@
 //! A copy of the working tree with switches in it, and its build.
 //!
 //! The copy stays from run to run, and a file is written only where it changes, so that cargo builds what is new only. A
-//! mutant that does not compile is found by the place of the compiler's error, and left out of the next attempt.
+//! mutant that does not compile is found by the place of the compiler's error, and left out of the next attempt and of
+//! later runs until its file changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -58,7 +59,8 @@ impl Plan<'_> {
     pub fn build(&self, mutants: &[Listed]) -> Result<Built, String> {
         let planted = mutants.iter().map(|mutant| mutant.file.clone()).chain([library(self.package)?]).collect();
         copy(&self.tree(), &planted)?;
-        let mut unviable = BTreeSet::new();
+        let known = self.directory.join(format!("{}.unviable.json", self.package));
+        let mut unviable = known_unviable(&known, mutants);
         for _ in 0..ATTEMPTS {
             let files = self.plant(mutants, &unviable)?;
             let (compiled, messages) = self.compile()?;
@@ -74,6 +76,7 @@ impl Plan<'_> {
             }
             println!("{} mutants do not compile", guilty.len());
             unviable.extend(guilty);
+            keep_unviable(&known, mutants, &unviable)?;
         }
         Err(format!("after {ATTEMPTS} attempts, it still does not compile"))
     }
@@ -116,6 +119,38 @@ impl Plan<'_> {
         let lines = String::from_utf8_lossy(&output.stdout);
         Ok((output.status.success(), lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()))
     }
+}
+
+/// The names of mutants that do not compile, by the file that they are in, with the text of that file.
+type Unviable = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// The numbers of the mutants that did not compile when their file had the text that it has now.
+fn known_unviable(known: &Path, mutants: &[Listed]) -> BTreeSet<usize> {
+    let known: Unviable = fs::read(known).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let mut same = BTreeMap::new();
+    for (file, (text, names)) in &known {
+        if fs::read_to_string(metadata::root().join(file)).is_ok_and(|now| now == *text) {
+            same.insert(file, names);
+        }
+    }
+    let numbered = (1..).zip(mutants);
+    let found = numbered.filter(|(_, mutant)| same.get(&mutant.file).is_some_and(|names| names.contains(&mutant.name)));
+    found.map(|(number, _)| number).collect()
+}
+
+fn keep_unviable(known: &Path, mutants: &[Listed], unviable: &BTreeSet<usize>) -> Result<(), String> {
+    let mut files = Unviable::new();
+    for (_, mutant) in (1..).zip(mutants).filter(|(number, _)| unviable.contains(number)) {
+        if !files.contains_key(&mutant.file) {
+            let text = read(&metadata::root().join(&mutant.file))?;
+            files.insert(mutant.file.clone(), (text, BTreeSet::new()));
+        }
+        if let Some((_, names)) = files.get_mut(&mutant.file) {
+            names.insert(mutant.name.clone());
+        }
+    }
+    let text = serde_json::to_vec(&files).map_err(|error| error.to_string())?;
+    fs::write(known, text).map_err(|error| format!("cannot write {}: {error}", known.display()))
 }
 
 /// The root of a package's library, from the workspace's root.
