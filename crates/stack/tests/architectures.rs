@@ -54,3 +54,17 @@ fn the_readme_lists_every_variant() {
 fn the_table_of_architectures_is_what_they_declare() {
     compare("ARCHITECTURE.md", |text| between_markers(text, &Architecture::table()));
 }
+
+/// A builder takes a name as text, borrowed or owned: the architecture of that name, or the error that lists all.
+#[test]
+fn a_name_becomes_its_architecture_and_an_unknown_name_an_error() {
+    for name in stack::ALL_ARCHITECTURES {
+        let arch = Architecture::named(name);
+        assert_eq!((Architecture::try_from(name), Architecture::try_from(&name.to_owned())), (Ok(arch), Ok(arch)));
+        assert_eq!(arch.to_string(), name);
+    }
+    let errors = [Architecture::try_from("none"), Architecture::try_from(&"none".to_owned())].map(Result::unwrap_err);
+    for error in errors {
+        assert!(error.to_string().starts_with("unknown architecture \"none\": use up, giant, msgp["), "{error}");
+    }
+}

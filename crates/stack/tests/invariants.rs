@@ -12,9 +12,9 @@ use stack::socket::readiness::Watch;
 use stack::socket::{Readiness, TcpSocket};
 use stack::{Architecture, Stack};
 use sync::Real;
-use testbed::frames::{ISS, Segment, tcp_of};
+use testbed::frames::{ISS, PEER, STACK, Segment, tcp_of};
 use testbed::limit::{HANG, within};
-use testbed::node::{Node, NodeConfig, send};
+use testbed::node::{Node, NodeConfig, received, send};
 use wire::tcp::TcpFlags;
 
 const PORT: u16 = 80;
@@ -76,6 +76,25 @@ fn a_timer_does_not_outlive_its_connection(arch: Architecture) {
     assert!(matches!(node.call(&second, Call::Status(tcp::Status)), Reply::Status(_)));
 }
 
+/// A receive thread stops, and another one drives the stack from then on: arrivals, timers and calls.
+#[every_arch]
+fn another_thread_drives_the_stack_once_the_first_has_stopped(arch: Architecture) {
+    let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+    let (socket, next) = open(&mut node, 2000);
+    node.driver.rest();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            node.call(&socket, send(b"text"));
+            assert_eq!(node.settle().len(), 1, "a call is run");
+            let again = node.pass(Duration::from_secs(2), Duration::from_millis(1));
+            assert!(!again.is_empty(), "timers are run");
+            node.exchange(&segment(2000, 0, next.wrapping_add(4), b"an answer").frame());
+            let reply = node.call(&socket, Call::Receive(tcp::Receive { max: 100 }));
+            assert_eq!(received(reply), Some((b"an answer".to_vec(), false)));
+        });
+    });
+}
+
 /// On each event, reads at once, on the notifying thread, and answers.
 struct Reader {
     stack: Stack<Real>,
@@ -125,6 +144,51 @@ fn a_call_to_oneself_does_not_deadlock(arch: Architecture) {
         assert_eq!(*reader.data.lock().unwrap(), b"one two");
         assert!(reader.told.load(Ordering::Relaxed) >= 2);
         socket.ready.deregister();
+    });
+}
+
+/// Writes on another connection when its own first becomes readable.
+struct WritesOn {
+    stack: Stack<Real>,
+    other: Arc<TcpSocket<Real>>,
+    told: AtomicUsize,
+}
+
+impl Watch for WritesOn {
+    fn ready(&self, _: Readiness, level: Readiness) {
+        if level.contains(Readiness::READABLE) && self.told.fetch_add(1, Ordering::Relaxed) == 0 {
+            let reply = self.stack.call(&self.other.target(), send(b"reaction"));
+            assert!(matches!(reply, Reply::Sent(Ok(_))));
+        }
+    }
+}
+
+/// One batch has segments for two cells. Notified of the first, a user makes a call on the second connection, whose
+/// segment may still be queued for this very thread: the thread does that work before it waits for the answer.
+#[every_arch]
+fn a_call_into_a_cell_whose_work_waits_does_not_deadlock(arch: Architecture) {
+    within(move || {
+        let mut node = Node::<Real>::with_known_peer(NodeConfig::new(arch));
+        let peers = [0, 1].map(|cell| {
+            let flow = |port: u16| node.stack.flow((STACK, PORT).into(), (PEER, port).into());
+            (2000..).find(|port| flow(*port).index(2) == cell).expect("a port")
+        });
+        let sockets = peers.map(|peer| open(&mut node, peer));
+        for ((socket, _), (other, _)) in sockets.iter().zip(sockets.iter().rev()) {
+            let (stack, other) = (node.stack.clone(), other.clone());
+            socket.ready.watch(Arc::new(WritesOn { stack, other, told: AtomicUsize::new(0) }));
+        }
+        for (peer, (_, next)) in peers.into_iter().zip(&sockets) {
+            node.put(&segment(peer, 0, *next, b"text").frame());
+        }
+        let sent = node.settle();
+        let reactions = sent.iter().filter_map(|frame| tcp_of(frame)).filter(|(_, data)| *data == b"reaction");
+        let mut to: Vec<u16> = reactions.map(|(header, _)| header.dst_port).collect();
+        to.sort_unstable();
+        let mut expected = peers;
+        expected.sort_unstable();
+        assert_eq!(to, expected);
+        sockets.iter().for_each(|(socket, _)| socket.ready.deregister());
     });
 }
 

@@ -240,3 +240,45 @@ impl<P: Platform> Mailbox<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+    use crate::handoff::ReplySender;
+
+    fn filled(mailbox: Mailbox<Real>, count: usize) -> Mailbox<Real> {
+        for _ in 0..count {
+            let job = CellMessage::Job(Box::new(|| Box::new(())), ReplySender::nobody());
+            assert!(mailbox.send(job, false).is_ok(), "it has room");
+        }
+        mailbox
+    }
+
+    fn both(count: usize) -> [Mailbox<Real>; 2] {
+        [filled(Mailbox::list(LockKind::Blocking), count), filled(Mailbox::ring(), count)]
+    }
+
+    /// DragonFly's `netmsg` loop: a bounded number of messages, and then the timers.
+    #[test]
+    fn a_round_takes_no_more_messages_than_it_may() {
+        for mailbox in both(10) {
+            let taken = [4, 4, 4].map(|most| {
+                let mut batch = VecDeque::new();
+                mailbox.take(&mut batch, most);
+                batch.len()
+            });
+            assert_eq!(taken, [4, 4, 2]);
+            assert_eq!(mailbox.pending(), 10, "none has been run");
+        }
+    }
+
+    #[test]
+    fn messages_that_are_withdrawn_are_not_pending() {
+        for mailbox in both(3) {
+            assert_eq!((mailbox.withdraw().len(), mailbox.pending()), (3, 0));
+            assert!(mailbox.withdraw().is_empty());
+        }
+    }
+}

@@ -1,14 +1,23 @@
 //! Which thread runs an event: the one that gives the resulting segments to the device.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dev::rss::Rss;
+use dev::{Device, QueuePair, mem};
 use every_arch::every_arch;
-use stack::Architecture;
+use pktbuf::PktBuf;
 use stack::call::Call;
-use testbed::frames::Ends;
+use stack::socket::Readiness;
+use stack::socket::readiness::Watch;
+use stack::{Addressing, Architecture, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use testbed::frames::{Ends, STACK};
 use testbed::node::send;
 use wire::tcp::TcpFlags;
 
 use crate::bench::{Bench, Connection};
-use crate::scene::TEST;
+use crate::scene::{Observed, TEST};
 
 const CALLER: &str = "caller";
 
@@ -84,6 +93,116 @@ fn a_call_is_run_by_the_thread_that_the_architecture_says(arch: Architecture) {
     }
 }
 
+/// A write enters a stack as a value, or without one: the same thread runs it, and the caller learns how much was taken.
+#[every_arch]
+fn a_write_without_a_value_is_run_by_the_same_thread(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(arch, ends);
+        let connection = bench.connect(2000);
+        let runs = runs_calls(arch, bench.cell(&connection));
+        bench.scene.state().sent.clear();
+        let (stack, target) = (bench.stack.clone(), connection.socket.target());
+        let caller = bench.scene.spawn(CALLER, move || {
+            let mut send = tcp::Send { chunks: tcp::Chunks::from_buf([pktbuf::Chunk::shared(b"text"[..].into())]) };
+            assert_eq!(stack.send(&target, &mut send), Some(Ok(4)));
+            assert!(send.chunks.is_empty(), "nothing is left to send");
+        });
+        bench.poll_until_done(CALLER);
+        caller.join();
+        let state = bench.scene.until(|state| !state.senders(2000).is_empty());
+        assert_eq!((state.senders(2000), state.sent[0].len), (vec![runs.as_str()], 4));
+    }
+}
+
+/// Of a connection that has gone, such a write reports that.
+#[every_arch]
+fn a_write_without_a_value_finds_that_its_connection_is_gone(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::on_one_thread(arch, ends);
+        let connection = bench.connect(2000);
+        bench.call(&connection, Call::Abort(tcp::Abort));
+        bench.settle();
+        let mut send = tcp::Send { chunks: tcp::Chunks::from_buf([pktbuf::Chunk::shared(b"text"[..].into())]) };
+        let answer = bench.stack.send(&connection.socket.target(), &mut send);
+        assert!(matches!(answer, None | Some(Err(_))), "{answer:?}");
+    }
+}
+
+/// Takes the frames that the stack has sent by any of its queues.
+fn receive(far: &mut [QueuePair], frames: &mut Vec<PktBuf>) {
+    far.iter_mut().for_each(|pair| while pair.rx.receive(frames, 64) > 0 {});
+}
+
+/// Two drivers: one thread owns the tables of IP with the stack. A question to IP that the other driver receives is
+/// answered by the owner, and not before the owner polls.
+#[every_arch(only(up))]
+fn a_packet_for_ip_that_another_driver_receives_is_answered_by_the_owner(arch: Architecture) {
+    use sync::Real;
+    for question in [testbed::frames::arp_request(), testbed::frames::neighbour_solicitation()] {
+        let (near, mut far) = mem::pair::<Real>(mem::MemConfig { queues: 2, ..Default::default() });
+        let addresses = vec![(STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)];
+        let config = StackConfig { seed: Some(1), ..StackConfig::new(arch) };
+        let interface =
+            InterfaceConfig { device: Box::new(near), addresses, gateways: vec![], addressing: Addressing::default() };
+        let (_stack, mut drivers) = Stack::<Real>::build(config, vec![interface]).expect("the stack builds");
+        let mut far = far.take_queues();
+        let mut answers = Vec::new();
+        let rss = Rss::new(&wire::rss::SYMMETRIC_KEY, 2);
+        let question = PktBuf::from_slice(&question).expect("a packet buffer");
+        let mut other = drivers.remove(rss.queue(rss.hash(&question)));
+        let owner = &mut drivers[0];
+        owner.poll();
+        receive(&mut far, &mut answers);
+        answers.clear();
+        assert!(far[0].tx.transmit(question).is_ok(), "there is room");
+        far[0].tx.flush();
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(other.poll(), 1, "the other driver receives it"));
+        });
+        receive(&mut far, &mut answers);
+        assert_eq!(answers.len(), 0, "the other driver does not use the tables");
+        owner.poll();
+        receive(&mut far, &mut answers);
+        assert_eq!(answers.len(), 1, "the owner answers");
+    }
+}
+
+/// A call that waits for the owner of its cell is work that is not done: a stack with it does not rest.
+#[every_arch(only(up, connp_t, connp_t_spsc))]
+fn a_stack_with_a_call_that_waits_does_not_rest(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::on_one_thread(arch, ends);
+        let connection = bench.connect(2000);
+        assert!(bench.stack.is_quiescent());
+        let caller = bench.calls(CALLER, &connection, send(b"text"));
+        drop(bench.scene.until(|state| state.sleeps(CALLER, &[])));
+        assert!(!bench.stack.is_quiescent());
+        bench.poll_until_done(CALLER);
+        caller.join();
+        assert!(bench.stack.is_quiescent());
+    }
+}
+
+/// A caller sleeps until the owner runs its call. If the architecture is changed first, the next one runs the call: no
+/// byte is lost, and the caller is answered (G9).
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn a_call_that_waits_is_run_under_the_next_architecture(arch: Architecture) {
+    for (ends, next) in
+        Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| Architecture::all().map(move |next| (ends, next)))
+    {
+        let mut bench = Bench::on_one_thread(arch, ends);
+        let connection = bench.connect(2000);
+        bench.scene.state().sent.clear();
+        let caller = bench.calls(CALLER, &connection, send(b"text"));
+        drop(bench.scene.until(|state| state.sleeps(CALLER, &[])));
+        assert!(bench.scene.state().sent.is_empty(), "the owner has not polled");
+        bench.stack.switch(next).expect("no other thread is in the stack");
+        bench.poll_until_done(CALLER);
+        caller.join();
+        assert_eq!(bench.scene.state().senders(2000), [TEST], "{arch} to {next}");
+    }
+}
+
 /// Under `up` the polling thread owns the stack, even if another thread has used it before: that one released it.
 #[every_arch(only(up))]
 fn the_thread_that_polls_owns_the_stack(arch: Architecture) {
@@ -155,6 +274,51 @@ fn a_caller_does_not_drain_without_end(arch: Architecture) {
         let state = bench.scene.until(acknowledged);
         let by = |thread: &str| state.senders(second).into_iter().filter(|by| *by == thread).count();
         assert_eq!((by("writer"), by(&worker)), (4, BATCHES - 4), "{:?}", state.sent);
+    }
+}
+
+/// Lets time pass when its connection first becomes readable.
+struct Delays {
+    clock: Arc<VirtualClock<Observed>>,
+    span: Duration,
+    delayed: AtomicBool,
+}
+
+impl Watch for Delays {
+    fn ready(&self, _: Readiness, level: Readiness) {
+        if level.contains(Readiness::READABLE) && !self.delayed.swap(true, Ordering::Relaxed) {
+            self.clock.advance(self.span);
+        }
+    }
+}
+
+/// Nor for longer than 20 ms (Solaris' bound), to the end of 32 events: the worker runs the rest.
+#[every_arch(only(squeue_process))]
+fn a_caller_does_not_drain_for_long(arch: Architecture) {
+    /// Batches of 32 segments, each acknowledged once.
+    const BATCHES: usize = 3;
+    for (ends, (millis, drained)) in
+        Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| [(20, BATCHES), (21, 1)].map(|case| (ends, case)))
+    {
+        let mut bench = Bench::with_threads(arch, ends);
+        let (first, second) = bench.ports(1024, 5, 5);
+        let (one, mut two) = (bench.connect(first), bench.connect(second));
+        let worker = own(arch, bench.cell(&one));
+        let opens = bench.scene.opens();
+        let writer = bench.stop_in_a_write("writer", &one);
+        for _ in 0..BATCHES {
+            let frames: Vec<_> = (0..32).map(|_| two.data(&[7; 40])).collect();
+            frames.iter().for_each(|frame| bench.put(frame));
+            assert_eq!(bench.driver.poll(), 32);
+        }
+        bench.scene.state().sent.clear();
+        let (clock, span) = (bench.clock.clone(), Duration::from_millis(millis));
+        two.socket.ready.watch(Arc::new(Delays { clock, span, delayed: AtomicBool::new(false) }));
+        drop(opens);
+        writer.join();
+        let state = bench.scene.until(|state| state.senders(second).len() >= BATCHES);
+        let by = |thread: &str| state.senders(second).into_iter().filter(|by| *by == thread).count();
+        assert_eq!((by("writer"), by(&worker)), (drained, BATCHES - drained), "after {millis} ms: {:?}", state.sent);
     }
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use sync::{LockClass, Ordering, Platform, Real, ThreadClass, walk};
 use testbed::limit::HANG;
+use testbed::panicking;
 
 /// The thread that runs the test, which is also the receive thread of its stack.
 pub const TEST: &str = "test";
@@ -45,6 +46,8 @@ pub struct State {
     pub asleep: BTreeMap<String, Vec<LockClass>>,
     /// The addresses of the words at which they sleep.
     beds: BTreeMap<String, usize>,
+    /// The longest time for which each of them wanted to sleep; `None`: until it is woken.
+    pub bounds: BTreeMap<String, Option<Duration>>,
     /// The threads that the architecture has of its own.
     own: BTreeSet<String>,
     /// Threads that have ended.
@@ -57,6 +60,8 @@ pub struct State {
     pub unflushed: bool,
     /// Segments to this port stop in the device.
     closed: Option<u16>,
+    /// The device panics when it is next notified of frames.
+    panics: bool,
 }
 
 impl fmt::Debug for State {
@@ -81,14 +86,16 @@ impl State {
         self.own.iter().all(|thread| self.sleeps(thread, &[]) || self.done.contains(thread))
     }
 
-    fn falls_asleep(&mut self, thread: &str, bed: usize, held: Vec<LockClass>) {
+    fn falls_asleep(&mut self, thread: &str, bed: usize, held: Vec<LockClass>, bound: Option<Duration>) {
         self.asleep.insert(thread.to_owned(), held);
+        self.bounds.insert(thread.to_owned(), bound);
         self.beds.insert(thread.to_owned(), bed);
     }
 
     fn gets_up(&mut self, thread: &str) {
         self.asleep.remove(thread);
         self.beds.remove(thread);
+        self.bounds.remove(thread);
     }
 
     /// A wake-up at this address. Of several sleepers there, it is not known which one wakes.
@@ -148,6 +155,12 @@ impl Scene {
     /// From now on the first thread that sends to `port` stops in the device, with all the locks that it holds.
     pub fn close(&self, port: u16) {
         self.change(|state| state.closed = Some(port));
+    }
+
+    /// The device panics when it is next notified of frames.
+    pub fn panic_at_flush(&self) {
+        panicking::mute();
+        self.change(|state| state.panics = true);
     }
 
     /// Threads that are stopped in the device continue.
@@ -237,7 +250,14 @@ pub fn send(to: u16, len: usize) {
 
 /// The calling thread notifies the device that its queue has frames.
 pub fn flush() {
-    report(|state, _| state.unflushed = false);
+    let mut panics = false;
+    report(|state, _| {
+        state.unflushed = false;
+        panics = std::mem::take(&mut state.panics);
+    });
+    if panics {
+        panic!("planted");
+    }
 }
 
 /// The real platform under observation: see the head of this file.
@@ -264,12 +284,12 @@ impl Platform for Observed {
             body();
         })
     }
-    fn futex_wait(atom: &Self::AtomicU32, expected: u32, _timeout: Option<Duration>) {
+    fn futex_wait(atom: &Self::AtomicU32, expected: u32, timeout: Option<Duration>) {
         // Compared under the scene's lock, which a waker takes after it has changed the word: a thread that is asleep
         // here has not been woken.
         report(|state, name| {
             if atom.load(Ordering::SeqCst) == expected {
-                state.falls_asleep(name, std::ptr::from_ref(atom).addr(), held());
+                state.falls_asleep(name, std::ptr::from_ref(atom).addr(), held(), timeout);
             }
         });
         Real::futex_wait(atom, expected, None);
