@@ -127,7 +127,7 @@ impl Batch {
     fn one(&self, path: &Path, text: &str, family: Family, several: bool) -> Option<Fault> {
         let directory = path.parent().map(Path::to_owned);
         let options = Options { family, directory, ..self.options.clone() };
-        let Checked { traces, fault: wrong } = check::check(text, &self.architectures, &options, &self.defines);
+        let Checked { traces, fault: wrong, .. } = check::check(text, &self.architectures, &options, &self.defines);
         if let (Some(directory), Some((_, trace))) = (&self.captures, traces.last())
             && let Err(error) = capture(directory, path, several.then_some(family), trace)
         {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::Path;
 
 use ::stack::Architecture;
+use observe::CounterSnapshot;
 
 use crate::error::ScriptError;
 use crate::family::Family;
@@ -19,6 +20,8 @@ use crate::run::{self, Options};
 pub struct Checked {
     /// The frames on the link, by architecture, as far as the script went.
     pub traces: Vec<(Architecture, Vec<Crossing>)>,
+    /// What the stack has counted, in the order of the traces, as far as the script went through.
+    pub counters: Vec<CounterSnapshot>,
     /// The first fault.
     pub fault: Option<Fault>,
 }
@@ -44,7 +47,7 @@ impl Fault {
 /// Runs the script `data` under each of `architectures` and compares the traces with the first one's. Stops at the
 /// first fault.
 pub fn check(data: &str, architectures: &[Architecture], options: &Options, defines: &[(String, String)]) -> Checked {
-    let mut checked = Checked { traces: Vec::new(), fault: None };
+    let mut checked = Checked { traces: Vec::new(), counters: Vec::new(), fault: None };
     let family = options.family.with(Family::declared_in(data));
     let usual = usual_names(family).into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let names: Vec<_> = usual.chain(defines.iter().cloned()).collect();
@@ -57,13 +60,14 @@ pub fn check(data: &str, architectures: &[Architecture], options: &Options, defi
     };
     for arch in architectures {
         let options = Options { arch: *arch, ..options.clone() };
-        match run::run(&script, &options) {
-            Ok(trace) => {
+        match run::counted(&script, &options) {
+            Ok((trace, counters)) => {
                 if let Some((first, reference)) = checked.traces.first() {
                     checked.fault = difference(*first, reference, &trace)
                         .map(|message| Fault { arch: Some(*arch), error: ScriptError::new(0, message) });
                 }
                 checked.traces.push((*arch, trace));
+                checked.counters.push(counters);
             }
             Err(failure) => {
                 checked.traces.push((*arch, failure.trace));

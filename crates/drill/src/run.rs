@@ -18,7 +18,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ::stack::Architecture;
-use observe::Time;
+use observe::{CounterSnapshot, Time};
 use posix::{LowestFree, Sockets};
 use sync::Real;
 use tcp::Profile;
@@ -52,12 +52,22 @@ pub struct Options {
     pub mtu: Option<u16>,
     /// Directory of the script, where the files that its shell lines run are searched for. `None`: it has none.
     pub directory: Option<PathBuf>,
+    /// TCP's fast lane is on, as usual; see [`tcp::Config::fast_lane`].
+    pub fast_lane: bool,
 }
 
 impl Options {
     /// The architecture under Linux's profile.
     pub fn new(arch: Architecture) -> Options {
-        Options { arch, profile: Profile::Linux, knobs: Vec::new(), family: Family::V4, mtu: None, directory: None }
+        Options {
+            arch,
+            profile: Profile::Linux,
+            knobs: Vec::new(),
+            family: Family::V4,
+            mtu: None,
+            directory: None,
+            fast_lane: true,
+        }
     }
 }
 
@@ -75,6 +85,14 @@ pub struct Failure {
 /// # Errors
 /// The first deviation from the script.
 pub fn run(script: &Script, options: &Options) -> Result<Vec<Crossing>, Box<Failure>> {
+    counted(script, options).map(|(trace, _)| trace)
+}
+
+/// As [`run`], with the stack's counters at the end.
+///
+/// # Errors
+/// As [`run`].
+pub fn counted(script: &Script, options: &Options) -> Result<(Vec<Crossing>, CounterSnapshot), Box<Failure>> {
     let mut runner = match Runner::new(script, options) {
         Ok(runner) => runner,
         Err(error) => return Err(Box::new(Failure { error, trace: Vec::new() })),
@@ -82,7 +100,7 @@ pub fn run(script: &Script, options: &Options) -> Result<Vec<Crossing>, Box<Fail
     let result = script.events.iter().try_for_each(|event| runner.event(event)).and_then(|()| runner.finish());
     let trace = std::mem::take(&mut runner.host.trace);
     match result {
-        Ok(()) => Ok(trace),
+        Ok(()) => Ok((trace, runner.host.stack.stats().counters)),
         Err(error) => Err(Box::new(Failure { error, trace })),
     }
 }
@@ -123,6 +141,7 @@ impl Runner {
         let mut tcp = options.profile.config();
         // Scripts use `tcpi_busy_time` and related fields.
         tcp.measure_limits = true;
+        tcp.fast_lane = options.fast_lane;
         if options.profile == Profile::Linux {
             // Linux's value, which scripts rely on; the stack's is that of RFC 7413.
             let knob = ("tcp_fastopen_blackhole_timeout_sec", "0");

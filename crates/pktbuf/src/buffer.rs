@@ -291,7 +291,7 @@ impl PktBuf {
     ///
     /// # Panics
     /// If the packet has fewer.
-    #[inline]
+    #[inline(always)]
     pub fn pull_front(&mut self, n: usize) {
         assert!(n <= self.len(), "{n} bytes pulled from a packet of {}", self.len());
         self.window.advance(n as u32);

@@ -285,6 +285,20 @@ fn the_same_input_gives_the_same_bytes(arch: Architecture) {
     }
 }
 
+/// Header prediction and template headers are a shorter way to the same result: a stack without the fast lane sends the
+/// same bytes, gives its users the same answers and counts the same.
+#[test]
+fn the_fast_lane_changes_no_byte() {
+    for trace in &*TRACES {
+        let mut subject = Subject::with(Architecture::reference(), trace.seed, |tcp| tcp.fast_lane = false);
+        if let Err(difference) = replay(trace, &mut subject) {
+            panic!("trace {}, without the lane, {difference}", trace.seed);
+        }
+        let stats = subject.node.stack.stats();
+        assert_eq!(stats.counters, trace.counters, "what was counted without the lane, and with it");
+    }
+}
+
 /// A walk from the reference architecture that covers every ordered pair of architectures once (Hierholzer 1873).
 fn every_switch() -> Vec<Architecture> {
     let architectures: Vec<Architecture> = Architecture::all().collect();

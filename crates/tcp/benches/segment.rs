@@ -76,7 +76,7 @@ impl Bench {
             sack: SackBlocks::EMPTY,
         };
         let syn_ack = arriving(IRS, ISS + 1, TcpFlags::SYN.union(TcpFlags::ACK), 0, options);
-        let _ = SegmentArrives(&mut Some(syn_ack)).run(&mut pcb.parts(), &mut out, Time::from_secs(1));
+        let _ = SegmentArrives(&mut Some(syn_ack)).run(&mut pcb, &mut out, Time::from_secs(1));
         pcb
     }
 
@@ -89,9 +89,9 @@ impl Bench {
             let segment = arriving(IRS + 1 + i.wrapping_mul(DATA as u32), ISS + 1, TcpFlags::ACK, DATA, stamps());
             if with_event {
                 let mut out = Outbox::new(&self.config, &self.counters);
-                let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), &mut out, now));
+                let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb, &mut out, now));
                 if i % 16 == 15 {
-                    let _ = black_box(Receive { max: usize::MAX }.run(&mut pcb.parts(), &mut out, now));
+                    let _ = black_box(Receive { max: usize::MAX }.run(&mut pcb, &mut out, now));
                 }
             } else {
                 black_box(segment);
@@ -115,9 +115,9 @@ impl Bench {
             if with_event {
                 if i % 16 == 0 {
                     let chunks = [Chunk::Static(&PAGE[..DATA * 32])].into_iter().collect();
-                    let _ = black_box(Send { chunks }.run(&mut pcb.parts(), &mut out, now));
+                    let _ = black_box(Send { chunks }.run(&mut pcb, &mut out, now));
                 }
-                let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), &mut out, now));
+                let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb, &mut out, now));
                 ack = ack.wrapping_add(out.segments.iter().map(|segment| segment.len() as u32 - 32).sum());
             } else {
                 black_box(segment);

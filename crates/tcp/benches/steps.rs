@@ -62,29 +62,29 @@ fn parse(frame: PktBuf) -> Segment {
 #[inline(never)]
 fn data_in_ack_delayed(pcb: &mut Pcb, segment: Segment, out: &mut Outbox<'_>, now: Time) {
     black_box(1);
-    let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), out, now));
+    let _ = black_box(SegmentArrives(&mut Some(segment)).run(pcb, out, now));
 }
 
 #[inline(never)]
 fn data_in_ack_out(pcb: &mut Pcb, segment: Segment, out: &mut Outbox<'_>, now: Time) {
     black_box(2);
-    let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), out, now));
+    let _ = black_box(SegmentArrives(&mut Some(segment)).run(pcb, out, now));
 }
 
 #[inline(never)]
 fn ack_in(pcb: &mut Pcb, segment: Segment, out: &mut Outbox<'_>, now: Time) {
     black_box(3);
-    let _ = black_box(SegmentArrives(&mut Some(segment)).run(&mut pcb.parts(), out, now));
+    let _ = black_box(SegmentArrives(&mut Some(segment)).run(pcb, out, now));
 }
 
 #[inline(never)]
 fn receive(pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
-    let _ = black_box(Receive { max: usize::MAX }.run(&mut pcb.parts(), out, now));
+    let _ = black_box(Receive { max: usize::MAX }.run(pcb, out, now));
 }
 
 #[inline(never)]
 fn send_and_segment_out(pcb: &mut Pcb, chunks: tcp::Chunks, out: &mut Outbox<'_>, now: Time) {
-    let _ = black_box(Send { chunks }.run(&mut pcb.parts(), out, now));
+    let _ = black_box(Send { chunks }.run(pcb, out, now));
 }
 
 fn stamps() -> Options {
@@ -110,7 +110,7 @@ fn established<'c>(config: &'c Config, counters: &'c Counters, now: Time) -> (Pc
         sack: SackBlocks::EMPTY,
     };
     let syn_ack = parse(frame(IRS, ISS + 1, TcpFlags::SYN.union(TcpFlags::ACK), 0, options));
-    let _ = SegmentArrives(&mut Some(syn_ack)).run(&mut pcb.parts(), &mut out, now);
+    let _ = SegmentArrives(&mut Some(syn_ack)).run(&mut pcb, &mut out, now);
     out.segments.clear();
     (pcb, out)
 }

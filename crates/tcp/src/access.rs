@@ -13,12 +13,12 @@
 
 use crate::outbox::Outbox;
 pub use crate::pcb::PcbMut;
-use crate::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
+use crate::pcb::{HeaderIn, HeaderOut, Pcb, Reassembly, ReceiveWindow, RetransmitQueue, SendWindow};
 
 /// Exclusive use of a connection's parts, one hold-set at a time.
 ///
-/// Implemented by [`PcbMut`] (everything is already exclusive: the *whole* driver) and, in the `stack` crate, by types
-/// that take two or six locks as the hold-sets are requested (the *staged* drivers).
+/// Implemented by [`Pcb`] and [`PcbMut`] (everything is already exclusive: the *whole* driver) and, in the `stack` crate,
+/// by types that take two or six locks as the hold-sets are requested (the *staged* drivers).
 pub trait PcbAccess {
     /// The part that decides whether the fast established path applies, and how headers are classified on input.
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R;
@@ -40,9 +40,52 @@ pub trait PcbAccess {
         f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
     ) -> R;
 
+    /// The connection, if all of it is held for the whole event. `None` where hold-sets are taken one by one.
+    #[inline(always)]
+    fn all(&mut self) -> Option<&mut Pcb> {
+        None
+    }
+
     /// All six parts at once, for the rare transitions: set-up, FIN, RST, close, abort, time-outs. Segments that `f`
     /// puts into `out` obey the rule of [`PcbAccess::transmit`].
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R;
+}
+
+/// One pointer to all parts, whose places in it are known when this is compiled.
+impl PcbAccess for Pcb {
+    #[inline(always)]
+    fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
+        f(&mut self.header_in)
+    }
+
+    #[inline(always)]
+    fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
+        f(&mut self.receive_window, &mut self.reassembly)
+    }
+
+    #[inline(always)]
+    fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
+        f(&mut self.send_window, &mut self.retransmit_queue)
+    }
+
+    #[inline(always)]
+    fn transmit<R>(
+        &mut self,
+        out: &mut Outbox<'_>,
+        f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
+    ) -> R {
+        f(&mut self.send_window, &mut self.retransmit_queue, &mut self.header_out, out)
+    }
+
+    #[inline(always)]
+    fn all(&mut self) -> Option<&mut Pcb> {
+        Some(self)
+    }
+
+    #[inline(always)]
+    fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
+        f(self.parts(), out)
+    }
 }
 
 impl PcbAccess for PcbMut<'_> {

@@ -15,14 +15,17 @@
 //! # Receiving
 //! The header of nearly every segment has the timestamp option alone. Two comparisons of bytes recognise it
 //! ([`Segment::is_timestamped`](crate::Segment::is_timestamped)), and its fields are read straight to the place where the
-//! event finds them. The steps of the event are those of `event/segment_arrives/fast_path.rs`, hold-set by hold-set; each
-//! begins with its common case.
+//! event finds them. Where one owner holds all parts of the connection, `lane/receive.rs` predicts the segment with a few
+//! comparisons; what they do not hold for, and every segment where the parts have locks of their own, takes the steps of
+//! `event/segment_arrives`.
 //!
 //! # Sending
 //! [`transmit`] is `output::transmit` for the two events that nearly all segments come from: a segment arrives, the
 //! user sends. All new data that fits into both windows leaves in one loop, as whole segments and then the tail; the
 //! header of each is four words computed in registers from the header-out part, summed as they are stored. What does not
 //! fit is left to the general code, in the state in which that would have come to it.
+
+mod receive;
 
 use observe::{Counter, Time};
 use pktbuf::PktBuf;
@@ -34,6 +37,8 @@ use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
 use crate::pcb::{Ack, HeaderOut, RecoveryMode, RetransmitQueue, SendWindow};
 use crate::tick::Tick;
+
+pub(crate) use receive::receive;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one: `output::transmit`, through the lane if
 /// that is possible.

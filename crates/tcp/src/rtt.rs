@@ -104,7 +104,7 @@ impl Least {
     const NONE: Least = Least { us: u32::MAX, next: u16::MAX, at: 0 };
 
     /// Takes a sample of `us` microseconds at `now`.
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, us: u32, now: Time, window: Duration) {
         let at = (now.as_nanos() >> 32) as u16;
         if us <= self.us {
@@ -181,7 +181,7 @@ impl RttEstimator {
     }
 
     /// The segment that is timed was acknowledged at `now`, `elapsed` microseconds after it left: takes the sample.
-    #[inline]
+    #[inline(always)]
     pub fn finish(&mut self, elapsed: u32, now: Time, config: &RttConfig) {
         self.timing = false;
         self.take(elapsed, 1, now, config);
@@ -196,7 +196,7 @@ impl RttEstimator {
         self.take(micros(rtt), expected, now, config);
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, us: u32, expected: u32, now: Time, config: &RttConfig) {
         let r = us.min(MAX_SAMPLE_US);
         if self.has_sample() {
@@ -221,7 +221,7 @@ impl RttEstimator {
     //# SRTT <- (1 - alpha) * SRTT + alpha * R'
     //= https://www.rfc-editor.org/rfc/rfc6298#section-2
     //# That is, updating RTTVAR and SRTT MUST be computed in the above order.
-    #[inline]
+    #[inline(always)]
     fn smooth(&mut self, r: u32, expected: u32) {
         let error = i64::from(r) - i64::from(self.srtt8 >> 3);
         let deviation = error.abs() - i64::from(self.rttvar4 >> 2);
@@ -236,7 +236,7 @@ impl RttEstimator {
     //# However, a TCP MUST NOT be more aggressive than the following algorithms allow.
     //= https://www.rfc-editor.org/rfc/rfc6298#section-2
     //# After the computation, a host MUST update RTO <- SRTT + max (G, K*RTTVAR)
-    #[inline]
+    #[inline(always)]
     fn computed(&self, config: &RttConfig) -> u32 {
         let min_us = least_rto(config, self.max_us);
         let srtt = self.srtt8 >> 3;
@@ -248,7 +248,7 @@ impl RttEstimator {
             RtoFloor::Total => srtt.saturating_add(variance),
             RtoFloor::Variance => srtt.saturating_add(variance.max(min_us)),
         };
-        sum.clamp(min_us, self.max_us)
+        sum.max(min_us).min(self.max_us)
     }
 
     #[inline]
@@ -295,7 +295,7 @@ impl RttEstimator {
 
     /// When a tail loss probe is due after a transmission or an acknowledgement at `now`: after two round trips and
     /// `ack_delay`, but not after the retransmission time-out (RFC 8985 section 7.2).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn probe_deadline(&self, now: Time, ack_delay: Duration) -> Time {
         let rto = self.rto_us();
         let us = if self.has_sample() {
@@ -383,15 +383,17 @@ impl RttEstimator {
 }
 
 /// The smallest RTO in microseconds, where the largest is `max_us`.
-#[inline]
+#[inline(always)]
 fn least_rto(config: &RttConfig, max_us: u32) -> u32 {
-    micros(config.min_rto).clamp(1, max_us)
+    micros(config.min_rto).max(1).min(max_us)
 }
 
 /// Whole microseconds, saturating at 2^32 - 1.
-#[inline]
+#[inline(always)]
 fn micros(d: Duration) -> u32 {
-    u32::try_from(d.as_micros()).unwrap_or(u32::MAX)
+    // Not `as_micros`, which counts in 128 bits.
+    let whole = d.as_secs().saturating_mul(1_000_000).saturating_add(d.subsec_micros().into());
+    u32::try_from(whole).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -146,6 +146,12 @@ impl Segment {
         self.unchecked.is_none_or(|header| header.add(pktbuf::sum(&self.data)).is_valid())
     }
 
+    /// Whether the checksum was checked before, by us or by the device.
+    #[inline]
+    pub(crate) fn is_checked(&self) -> bool {
+        self.unchecked.is_none()
+    }
+
     /// The options that few segments carry, read from the header's bytes; none once these are gone.
     #[cold]
     pub fn rare_options(&self) -> ExtraOptions {

@@ -11,8 +11,9 @@ use observe::{Counter, DropReason, Time};
 use proptest::prelude::*;
 use support::endpoint::{Driver, Endpoint, Setup};
 use support::link::{Faults, Random, World};
+use support::script::{Script, peer};
 use support::{data, ms};
-use tcp::{Close, Shutdown};
+use tcp::{Close, SetOption, Shutdown, SocketOption};
 
 /// Steps of a run: enough for every connection here to end, or to be stuck in its last retransmissions.
 const STEPS: usize = 4000;
@@ -140,6 +141,135 @@ fn requests_and_bulk_over_a_clean_link() {
         assert!(same_with_and_without(&setup, &Faults::default(), &usage) > 100);
         let small = Use { len: [6_400, 6_400], write: 64, ..usage };
         same_with_and_without(&setup, &Faults { delay: ms(1), ..Faults::default() }, &small);
+    }
+}
+
+/// What happens to one end: a segment of the peer, by how far it is from the predicted one, and then its user.
+#[derive(Clone, Debug)]
+struct Arrival {
+    flags: &'static str,
+    /// Bytes from the next expected number.
+    seq: i32,
+    /// Of the bytes that this end has written, how many are acknowledged, less 2.
+    ack: usize,
+    /// Ticks from the latest timestamp; `None`: there is none.
+    ts: Option<i32>,
+    len: usize,
+    window: u16,
+    /// ECN field of its IP header.
+    mark: u8,
+    /// The user writes so many bytes after it.
+    write: usize,
+    reads: bool,
+    /// Milliseconds until the next.
+    pause: u64,
+}
+
+/// The user's settings, made before the first segment arrives.
+const SETTINGS: [Option<SocketOption>; 4] = [
+    None,
+    Some(SocketOption::EveryArrival(true)),
+    Some(SocketOption::ReceiveLowWater(700)),
+    Some(SocketOption::QuickAck(false)),
+];
+
+/// Gives one end these segments; returns what it sent and its state after each, and how many were data in order.
+fn given(arrivals: &[Arrival], (settings, deaf): (usize, bool), lane: bool) -> (Vec<(Vec<String>, u64)>, u64) {
+    let mut setup = setup(false);
+    (setup.config.fast_lane, setup.options.no_delay) = (lane, true);
+    let mut t = Script::connected(setup, |syn| syn.sack_permitted().scale(7).ts(7, 1000));
+    if let Some(option) = &SETTINGS[settings] {
+        let _ = t.run(SetOption(*option));
+    }
+    if deaf {
+        let _ = t.run(Shutdown::Read);
+    }
+    let (mut next, mut latest, mut written, mut seen) = (1u32, 7u32, 0usize, Vec::new());
+    for arrival in arrivals {
+        let ack = (1 + arrival.ack.min(written + 3) as u32).wrapping_sub(2);
+        let (seq, value) = (next.wrapping_add_signed(arrival.seq), arrival.ts.map(|ts| latest.wrapping_add_signed(ts)));
+        let mut segment = peer(arrival.flags).seq(seq).ack(ack).len(arrival.len).win(arrival.window);
+        segment = segment.marked(arrival.mark);
+        if let Some(value) = value {
+            (segment, latest) = (segment.ts(value, 1000), if arrival.ts > Some(0) { value } else { latest });
+        }
+        t.inject(segment);
+        if arrival.seq == 0 && matches!(arrival.flags, "." | "P.") {
+            next = next.wrapping_add(arrival.len as u32);
+        }
+        written += t.us.try_send(&data(written as u64, arrival.write), t.now).unwrap_or(0);
+        if arrival.reads {
+            t.us.read(t.now);
+        }
+        t.pass(ms(arrival.pause));
+        let sent = t.take();
+        seen.push((sent, state_of(&t.us)));
+        if t.us.removed || !t.us.state().is_synchronised() {
+            break;
+        }
+    }
+    (seen, t.us.count(Counter::FastPathIn))
+}
+
+/// A segment that is the predicted one, or differs from it in a field or two.
+fn arrival() -> impl Strategy<Value = Arrival> {
+    let flags = prop_oneof![30 => Just("."), 20 => Just("P."), 1 => prop::sample::select(vec!["F.", "R.", "S.", "U.", "", "P", "FP."])];
+    let seq = prop_oneof![20 => Just(0), 1 => -3i32..3, 1 => -2000i32..70_000];
+    let ts = prop_oneof![20 => (0i32..3).prop_map(Some), 2 => (-3i32..0).prop_map(Some), 1 => any::<i32>().prop_map(Some), 1 => Just(None)];
+    let len = prop_oneof![3 => Just(0), 2 => Just(1000), 2 => 1usize..1448];
+    let window = prop_oneof![8 => Just(60_000), 1 => Just(0), 1 => any::<u16>()];
+    let mark = prop_oneof![20 => Just(0), 1 => 1u8..4];
+    let rest = (prop_oneof![Just(0), 1usize..3000], any::<bool>(), prop_oneof![4 => 0u64..3, 1 => 0u64..300]);
+    (flags, seq, 0usize..9000, ts, len, window, mark, rest).prop_map(
+        |(flags, seq, ack, ts, len, window, mark, (write, reads, pause))| Arrival {
+            flags,
+            seq,
+            ack,
+            ts,
+            len,
+            window,
+            mark,
+            write,
+            reads,
+            pause,
+        },
+    )
+}
+
+/// The predicted segments are among those that [`arrival`] makes: without them the comparison would say nothing.
+#[test]
+fn predicted_segments_are_data_in_order_and_acknowledgements() {
+    let plain = Arrival {
+        flags: ".",
+        seq: 0,
+        ack: 2,
+        ts: Some(1),
+        len: 100,
+        window: 60_000,
+        mark: 0,
+        write: 500,
+        reads: true,
+        pause: 1,
+    };
+    let answer = Arrival { ack: 502, ..plain.clone() };
+    let (with, in_order) = given(&[plain.clone(), answer.clone()], (0, false), true);
+    assert_eq!((&with, in_order), (&given(&[plain, answer], (0, false), false).0, 2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any few segments at the boundary of what is predicted.
+    #[test]
+    fn no_segment_tells_the_lane(
+        arrivals in prop::collection::vec(arrival(), 1..24),
+        settings in (0usize..4, prop::bool::weighted(0.05)),
+    ) {
+        let (with, without) = (given(&arrivals, settings, true).0, given(&arrivals, settings, false).0);
+        for (step, (a, b)) in with.iter().zip(&without).enumerate() {
+            prop_assert_eq!(a, b, "after segment {}", step);
+        }
+        prop_assert_eq!(with.len(), without.len());
     }
 }
 

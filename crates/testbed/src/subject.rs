@@ -136,7 +136,14 @@ pub struct Subject {
 impl Subject {
     /// The host at [`frames::STACK`].
     pub fn new(arch: Architecture, seed: u64) -> Subject {
-        Subject::on(NodeConfig { seed, ..NodeConfig::new(arch) }, "10.0.0.2", "fd00::2")
+        Subject::with(arch, seed, |_| ())
+    }
+
+    /// The same after `change` of TCP's parameters.
+    pub fn with(arch: Architecture, seed: u64, change: impl FnOnce(&mut tcp::Config)) -> Subject {
+        let mut terms = NodeConfig { seed, ..NodeConfig::new(arch) };
+        change(&mut terms.tcp);
+        Subject::on(terms, "10.0.0.2", "fd00::2")
     }
 
     /// The other host, at [`frames::PEER`], under the reference architecture.

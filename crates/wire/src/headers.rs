@@ -283,18 +283,19 @@ impl Headers {
             // Ports first: frames of different connections usually differ there.
             return a[34..38] == b[34..38] && a[26..34] == b[26..34];
         }
-        self.continues_slow(frame, next_frame)
-    }
-
-    /// The same for frames of the same shape other than untagged IPv4.
-    #[inline(never)]
-    fn continues_slow(self, frame: &[u8], next: &[u8]) -> bool {
         if self.is_plain_v6() {
-            let (Some(a), Some(b)) = (frame.first_chunk::<PLAIN_V6_LEN>(), next.first_chunk::<PLAIN_V6_LEN>()) else {
+            let (Some(a), Some(b)) = (frame.first_chunk::<PLAIN_V6_LEN>(), next_frame.first_chunk::<PLAIN_V6_LEN>())
+            else {
                 return false;
             };
             return a[54..58] == b[54..58] && a[22..54] == b[22..54];
         }
+        self.continues_slow(frame, next_frame)
+    }
+
+    /// The same for tagged frames and packets without a link header.
+    #[inline(never)]
+    fn continues_slow(self, frame: &[u8], next: &[u8]) -> bool {
         let (network, transport) = (self.network(), self.transport());
         let before = if self.is_v6() { 32 } else { 8 };
         let plain = transport == network + if self.is_v6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };

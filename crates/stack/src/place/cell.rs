@@ -92,7 +92,7 @@ fn work<P: Platform, E: TcpEvent>(
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _, _>(connection, &connection.socket, &event);
-    let reply = event.run(&mut connection.pcb.parts(), &mut out, now);
+    let reply = event.run(&mut connection.pcb, &mut out, now);
     if !out.segments.is_empty() {
         shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
     }

@@ -111,7 +111,7 @@ impl Controller {
     /// `cwnd_limited`: the window, not the application or the peer, limited what was in flight; a window that was not
     /// used says nothing about the network, and does not grow (RFC 5681 section 3.1, RFC 9438 section 5.8), except in
     /// slow start up to twice the flight. During fast recovery nothing grows either.
-    #[inline]
+    #[inline(always)]
     pub fn on_ack(&mut self, acked: u32, flight_before: u32, srtt: Option<Duration>, now: Time, cwnd_limited: bool) {
         let window = &mut self.window;
         if window.phase == Phase::Silence {

@@ -50,7 +50,7 @@ impl<T> Fifo<T> {
     }
 
     /// Take the first element.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<T> {
         let item = self.first.take();
         if let Some(rest) = &mut self.rest {

@@ -213,12 +213,24 @@ impl HeaderIn {
     /// The first step of an arriving segment: chooses its path, and records that the peer is alive.
     #[inline]
     pub(crate) fn classify(&mut self, segment: &Segment, now: Time) -> SegmentPath {
-        self.last_heard = ticks_of_2_20_ns(now);
-        self.segments_in = self.segments_in.wrapping_add(1);
+        self.hear(now);
         let plain = segment.header.flags.0 & !TcpFlags::PSH.0 == TcpFlags::ACK.0;
         let usual = segment.ecn() < self.traits >> NOTABLE_SHIFT
             && (self.traits & EXCHANGES == 0 || !self.takes_whole(segment));
         if plain && usual && self.state == State::Established { SegmentPath::Established } else { SegmentPath::Whole }
+    }
+
+    /// A segment arrived: the peer is alive.
+    #[inline]
+    pub(crate) fn hear(&mut self, now: Time) {
+        self.last_heard = ticks_of_2_20_ns(now);
+        self.segments_in = self.segments_in.wrapping_add(1);
+    }
+
+    /// Whether a segment with this ECN field, control bits ACK and PSH and only timestamps takes the established path.
+    #[inline]
+    pub(crate) fn takes_lane(&self, ecn: u8) -> bool {
+        self.state == State::Established && ecn < self.traits >> NOTABLE_SHIFT
     }
 
     /// Whether a challenge acknowledgement may be sent now. If so, the next one must wait (RFC 5961 section 7).

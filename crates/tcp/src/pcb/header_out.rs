@@ -164,6 +164,25 @@ impl HeaderOut {
         }
     }
 
+    /// [`HeaderOut::merge`] of a snapshot with new data and without SACK blocks, where no other can come between.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, nxt: SeqNumber, edge: SeqNumber, ts_recent: u32, quick: bool) {
+        debug_assert!(nxt.gt(self.nxt), "there is new data");
+        (self.nxt, self.ts_recent) = (nxt, ts_recent);
+        if self.sack.is_some() {
+            self.drop_blocks();
+        }
+        self.shift = self.shift & !QUICK | if quick { QUICK } else { 0 };
+        if edge.gt(self.edge) {
+            self.edge = edge;
+        }
+    }
+
+    #[cold]
+    fn drop_blocks(&mut self) {
+        self.sack = None;
+    }
+
     /// Merges the snapshot at the end of the peer's stream: there are no holes any more, so the only block that stays
     /// is a duplicate not reported yet.
     #[cold]

@@ -301,7 +301,7 @@ impl ReceiveWindow {
     }
 
     /// Note that data of `bytes` arrived in order at `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn tally(&mut self, bytes: usize, config: &Config, now: Time) {
         if self.data_segments_in > 0 {
             self.delay.data_arrived(self.gap(now), config);
@@ -312,13 +312,13 @@ impl ReceiveWindow {
     }
 
     /// The time since data last arrived.
-    #[inline]
+    #[inline(always)]
     fn gap(&self, now: Time) -> Gap {
         Gap::new(ticks_of_2_18_ns(now).wrapping_sub(self.last_data))
     }
 
     /// A segment with data was sent, which advertised RCV.NXT and the right edge.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn data_sent(&mut self, (nxt, edge): (SeqNumber, SeqNumber), config: &Config, now: Time) {
         if self.data_segments_in > 0 {
             self.delay.data_sent(self.gap(now), config);
@@ -337,7 +337,7 @@ impl ReceiveWindow {
     }
 
     /// Append in-order data.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append(&mut self, data: PktBuf) -> Appended {
         let len = data.len();
         self.nxt += len as u32;
@@ -511,7 +511,7 @@ impl ReceiveWindow {
     }
 
     /// Records that a segment with this acknowledgement and window was sent.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acked(&mut self, nxt: SeqNumber, edge: SeqNumber) {
         if nxt.ge(self.last_ack_sent) {
             if self.advertised != WindowAdvertised::Data {
@@ -547,7 +547,7 @@ impl ReceiveWindow {
     /// If more data follows at once (`followed`), its segment is acknowledged for both. At most a quarter of the buffer
     /// is deferred this way, lest the peer run out of window, and the delay starts nevertheless, because the following
     /// segment may be damaged.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
         let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.10.7.4

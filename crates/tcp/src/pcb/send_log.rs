@@ -154,8 +154,15 @@ impl SendLog {
     }
 
     /// The first transmission time of the slice of the byte `seq`, which is in flight.
+    #[inline(always)]
     pub(crate) fn time_of(&self, seq: SeqNumber) -> u32 {
-        let Some(older) = &self.older else { return self.newest.first };
+        match &self.older {
+            Some(older) if older.len > 0 => self.time_of_older(older, seq),
+            _ => self.newest.first,
+        }
+    }
+
+    fn time_of_older(&self, older: &Older, seq: SeqNumber) -> u32 {
         let i = older.partition_point(|slice| slice.right.le(seq));
         if i < older.len { older.get(i).left_at.first } else { self.newest.first }
     }

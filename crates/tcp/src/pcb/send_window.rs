@@ -280,7 +280,7 @@ impl SendWindow {
 
     /// Sets the timer that guards the flight: a tail loss probe while there is no disorder, else usually the
     /// retransmission time-out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn guard_flight(&mut self, config: &Config, now: Time) {
         let probes = self.sack && config.tail_loss_probe;
         if probes && (self.mode == RecoveryMode::Open || self.may_probe_recovery()) {
@@ -302,7 +302,7 @@ impl SendWindow {
     }
 
     /// How long the peer may delay its acknowledgement: only that of a single segment is delayed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ack_delay(&self, config: &Config) -> Duration {
         match self.mode {
             RecoveryMode::Open if self.flight() <= u32::from(self.mss) => config.peer_ack_delay,

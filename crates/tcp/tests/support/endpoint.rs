@@ -221,7 +221,7 @@ impl Endpoint {
 
     pub fn run<E: TcpEvent>(&mut self, event: E, now: Time) -> E::Reply {
         self.with_outbox(|driver, out, _| match driver.as_mut().expect("a connection") {
-            Driver::Whole(pcb) => event.run(&mut pcb.parts(), out, now),
+            Driver::Whole(pcb) => event.run(&mut **pcb, out, now),
             Driver::Staged(pcb) => event.run(&mut **pcb, out, now),
             Driver::Interleaved(pcb) => event.run(&mut **pcb, out, now),
         })

@@ -60,35 +60,56 @@ pub(crate) fn process(
     }
     let old_window = sw.wnd;
     let delivery = (sw.mode != RecoveryMode::Open).then(|| disorder::deliver_up_to(sw, rq, ack));
-    // The window counts from the acknowledgement of the same segment: an acknowledgement that fills a hole and moves
-    // SND.UNA updates it, even if data behind the hole had arrived before, or the right edge would move with SND.UNA
-    // beyond the granted one.
-    let update = advance > 0 || sw.wl1.lt(header.seq) || sw.wl1 == header.seq && sw.wl2.le(ack);
     if advance > 0 {
         let known = delivery.as_ref().map_or(0, |delivery| disorder::known_before(sw, delivery, advance as u32));
         acknowledge(sw, rq, header, (advance as u32, known), out, now);
     }
-    if update {
-        //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
-        //# The window size MUST be treated as an unsigned number, or else large window sizes will appear like negative
-        //# windows and TCP will not work (MUST-1).
-        //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
-        //# The window field (SEG.WND) in the header of every incoming segment, with the exception of <SYN> segments,
-        //# MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
-        sw.wnd = u32::from(header.window) << sw.shift;
-        sw.max_wnd = sw.max_wnd.max(sw.wnd);
-        if sw.wnd == 0 && old_window > 0 {
-            out.count(Counter::ZeroWindowsIn, 1);
-        }
-        if sw.wl1.lt(header.seq) {
-            sw.wl1 = header.seq;
-        }
-        sw.wl2 = ack;
-        if sw.timer_kind == TimerPurpose::Persist && sw.wnd > 0 {
-            // The back-off was that of the probes, and does not apply to the data that follows.
-            sw.rtt.reset_backoff();
-        }
+    update_window(sw, header, advance as u32, out);
+    note_answer(sw, rq, advance as u32, out);
+    if delivery.is_some() || advance == 0 && sw.flight() > 0 || !header.options.sack.is_empty() {
+        let duplicate = advance == 0 && data_len == 0 && sw.wnd == old_window && sw.flight() > 0;
+        let delivery = delivery.unwrap_or_default();
+        let seen = AckFacts { advance: advance as u32, duplicate, sacked: false, delivery };
+        disorder::settle(sw, rq, header, seen, out, now);
     }
+    AckCheck::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
+}
+
+/// Takes over the peer's window, if the segment is the latest that says it; `advance`: how far SND.UNA has moved.
+#[inline(always)]
+pub(crate) fn update_window(sw: &mut SendWindow, header: &Header, advance: u32, out: &mut Outbox<'_>) {
+    // The window counts from the acknowledgement of the same segment: an acknowledgement that fills a hole and moves
+    // SND.UNA updates it, even if data behind the hole had arrived before, or the right edge would move with SND.UNA
+    // beyond the granted one.
+    if advance == 0 && !sw.wl1.lt(header.seq) && !(sw.wl1 == header.seq && sw.wl2.le(header.ack)) {
+        return;
+    }
+    let old_window = sw.wnd;
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# The window size MUST be treated as an unsigned number, or else large window sizes will appear like negative
+    //# windows and TCP will not work (MUST-1).
+    //= https://www.rfc-editor.org/rfc/rfc7323#section-2.3
+    //# The window field (SEG.WND) in the header of every incoming segment, with the exception of <SYN> segments,
+    //# MUST be left-shifted by Snd.Wind.Shift bits before updating SND.WND:
+    sw.wnd = u32::from(header.window) << sw.shift;
+    sw.max_wnd = sw.max_wnd.max(sw.wnd);
+    if sw.wnd == 0 && old_window > 0 {
+        out.count(Counter::ZeroWindowsIn, 1);
+    }
+    if sw.wl1.lt(header.seq) {
+        sw.wl1 = header.seq;
+    }
+    sw.wl2 = header.ack;
+    if sw.timer_kind == TimerPurpose::Persist && sw.wnd > 0 {
+        // The back-off was that of the probes, and does not apply to the data that follows.
+        sw.rtt.reset_backoff();
+    }
+}
+
+/// The peer has answered, which our user may wait for, and which ends a row of unanswered probes; `advance`: how far
+/// SND.UNA has moved.
+#[inline(always)]
+pub(crate) fn note_answer(sw: &mut SendWindow, rq: &RetransmitQueue, advance: u32, out: &mut Outbox<'_>) {
     if !sw.awaited.is_empty() && advance > 0 {
         tell(sw, rq, out);
     }
@@ -102,13 +123,6 @@ pub(crate) fn process(
     if advance > 0 || sw.wnd == 0 || !sw.timer_kind.guards_flight() {
         sw.unanswered = 0;
     }
-    if delivery.is_some() || advance == 0 && sw.flight() > 0 || !header.options.sack.is_empty() {
-        let duplicate = advance == 0 && data_len == 0 && sw.wnd == old_window && sw.flight() > 0;
-        let delivery = delivery.unwrap_or_default();
-        let seen = AckFacts { advance: advance as u32, duplicate, sacked: false, delivery };
-        disorder::settle(sw, rq, header, seen, out, now);
-    }
-    AckCheck::Valid { work: sw.has_work(rq), fin: sw.fin_sent && ack == sw.nxt }
 }
 
 /// An acknowledgement that was overtaken: SND.UNA and the window have gone on, but its SACK blocks may be new.
@@ -129,8 +143,8 @@ fn overtaken(
 }
 
 /// SND.UNA moves by `advance`, at least 1; `known` bytes of that were already known to have arrived.
-#[inline]
-fn acknowledge(
+#[inline(always)]
+pub(crate) fn acknowledge(
     sw: &mut SendWindow,
     rq: &mut RetransmitQueue,
     header: &Header,
@@ -197,7 +211,7 @@ fn tell(sw: &mut SendWindow, rq: &RetransmitQueue, out: &mut Outbox<'_>) {
 //= https://www.rfc-editor.org/rfc/rfc9293#section-3.8.1
 //# The RTO MUST be computed according to the algorithm in [10], including Karn's algorithm for taking RTT samples
 //# (MUST-18).
-#[inline]
+#[inline(always)]
 fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header, out: &Outbox<'_>, now: Time) {
     if sw.rtt.is_timing() {
         if sw.una.ge(sw.timed) {

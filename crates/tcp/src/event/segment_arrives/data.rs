@@ -62,8 +62,8 @@ fn over_memory_limit(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
 }
 
 /// Queue data that begins at RCV.NXT.
-#[inline]
-fn in_order(rw: &mut ReceiveWindow, data: PktBuf, out: &mut Outbox<'_>, now: Time) {
+#[inline(always)]
+pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, out: &mut Outbox<'_>, now: Time) {
     let len = data.len();
     if len == 0 {
         return;

@@ -32,6 +32,7 @@ use observe::{Counter, DropReason, Time};
 use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::closed;
+use crate::lane;
 use crate::outbox::Outbox;
 use crate::pcb::SegmentPath;
 use crate::segment::Segment;
@@ -55,33 +56,39 @@ impl TcpEvent for SegmentArrives<'_> {
 
     #[inline]
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
-        let Some(segment) = &*self.0 else {
-            debug_assert!(false, "there is no segment");
+        debug_assert!(self.0.is_some(), "there is no segment");
+        if out.config.fast_lane
+            && let Some(pcb) = pcb.all()
+            && lane::receive(self.0, pcb, out, now)
+        {
             return Disposition::Done;
-        };
-        out.count(Counter::SegmentsIn, 1);
-        let judged = pcb.header_in(|header_in| {
-            // Inside the hold-set, if the configuration places the check there.
-            if segment.checksum_holds() {
-                Ok(header_in.classify(segment, now))
-            } else {
-                Err(DropReason::TcpBadChecksum)
-            }
-        });
-        match judged {
-            Ok(SegmentPath::Established) => match fast_path::take_header(segment, pcb, out, now) {
-                Some(disposition) => disposition,
-                None => match self.0.take() {
-                    Some(segment) => fast_path::take_data(segment, pcb, out, now),
-                    None => Disposition::Done,
-                },
-            },
-            Ok(SegmentPath::Whole) => {
-                out.count(Counter::SlowPathIn, 1);
-                pcb.whole(out, |parts, out| whole(self.0, parts, out, now))
-            }
-            Err(reason) => Disposition::Dropped(out.dropped(reason)),
         }
+        general(self.0, pcb, out, now)
+    }
+}
+
+/// The general code, which processes any segment. Not part of the lane's code: there it would only be in the way.
+#[inline(never)]
+fn general<A: PcbAccess>(arrival: &mut Option<Segment>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Disposition {
+    let Some(segment) = &*arrival else { return Disposition::Done };
+    out.count(Counter::SegmentsIn, 1);
+    let judged = pcb.header_in(|header_in| {
+        // Inside the hold-set, if the configuration places the check there.
+        if segment.checksum_holds() { Ok(header_in.classify(segment, now)) } else { Err(DropReason::TcpBadChecksum) }
+    });
+    match judged {
+        Ok(SegmentPath::Established) => match fast_path::take_header(segment, pcb, out, now) {
+            Some(disposition) => disposition,
+            None => match arrival.take() {
+                Some(segment) => fast_path::take_data(segment, pcb, out, now),
+                None => Disposition::Done,
+            },
+        },
+        Ok(SegmentPath::Whole) => {
+            out.count(Counter::SlowPathIn, 1);
+            pcb.whole(out, |parts, out| whole(arrival, parts, out, now))
+        }
+        Err(reason) => Disposition::Dropped(out.dropped(reason)),
     }
 }
 

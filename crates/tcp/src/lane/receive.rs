@@ -1,0 +1,123 @@
+//! The receive side of the lane: header prediction.
+//!
+//! Van Jacobson's observation is that the next segment of a connection can be predicted: it begins at RCV.NXT, has ACK
+//! and perhaps PSH as its control bits and timestamps as its option, and carries data, an acknowledgement, or both. The
+//! steps of RFC 9293 section 3.10.7.4 have nothing to decide about such a segment: the sequence number is acceptable,
+//! there is no RST, SYN, URG or FIN, the ACK is between SND.UNA and SND.NXT, and no loss is being repaired.
+//!
+//! So [`receive`] compares first, and changes nothing until every comparison has held. What follows is the general
+//! code's effects in the general code's order: first the ACK field and the window (`acknowledgement.rs`), then the
+//! timestamp, the data (`data.rs`) and the transmission (`fast_path.rs`). Whatever is rarer takes those files.
+//!
+//! Only for a connection whose parts are all held at once. A staged driver takes the general code's hold-sets, one at a
+//! time.
+
+use observe::{Counter, Time};
+use pktbuf::PktBuf;
+use wire::tcp::{TIMESTAMPED_LEN, TcpFlags};
+
+use super::transmit;
+use crate::event::segment_arrives::acknowledgement::{acknowledge, note_answer, update_window};
+use crate::event::segment_arrives::data;
+use crate::outbox::Outbox;
+use crate::pcb::{Ack, Pcb, ReadMode, RecoveryMode, RetransmitQueue, SendWindow};
+use crate::segment::Segment;
+
+/// Processes the segment if it is the predicted one. False: it is not, and nothing has changed.
+#[inline(always)]
+pub(crate) fn receive(arrival: &mut Option<Segment>, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) -> bool {
+    let Some(segment) = arrival else { return false };
+    let Some(timestamps) = segment.header.options.timestamps else { return false };
+    let Pcb { header_in, receive_window: rw, reassembly: ra, send_window: sw, retransmit_queue: rq, .. } = pcb;
+    let (header, len) = (&segment.header, segment.data.len() as u32);
+    let (flight, advance) = (sw.flight(), (header.ack - sw.una) as u32);
+    let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
+    let predicted = header.flags.union(TcpFlags::PSH) == TcpFlags::ACK.union(TcpFlags::PSH)
+        && usize::from(header.header_len) == TIMESTAMPED_LEN
+        && segment.is_checked()
+        && header_in.takes_lane(segment.ecn())
+        // First: the sequence number.
+        && header.seq == rw.nxt
+        && rw.timestamps
+        && age >= 0
+        // Fifth: the ACK field. Without an advance it would be a duplicate while data is in flight.
+        && sw.mode == RecoveryMode::Open
+        && (if advance == 0 { flight == 0 && len > 0 } else { advance <= flight });
+    if !predicted {
+        return false;
+    }
+    // Seventh: the data.
+    let kept = len <= rw.window() && ra.is_unused() && rw.reading == ReadMode::AtLowWater && !out.scarcity.is_severe();
+    if len > 0 && !kept {
+        return false;
+    }
+    out.count(Counter::SegmentsIn, 1);
+    header_in.hear(now);
+    if advance > 0 {
+        acknowledge(sw, rq, header, (advance, 0), out, now);
+    }
+    update_window(sw, header, advance, out);
+    note_answer(sw, rq, advance, out);
+    let echoed = age > 0 && header.seq.le(rw.last_ack_sent);
+    if echoed {
+        rw.ts_recent = timestamps.value;
+        rw.confirm_timestamp(now);
+    }
+    if len == 0 {
+        out.count(Counter::PureAcksIn, 1);
+        if echoed {
+            pcb.header_out.echo(timestamps.value);
+        }
+        send(pcb, out, now);
+        return true;
+    }
+    let followed = segment.followed;
+    if let Some(segment) = arrival.take() {
+        take(segment.data, followed, pcb, out, now);
+    }
+    true
+}
+
+/// Queues data at RCV.NXT, and sends its acknowledgement or leaves that for later.
+#[inline(always)]
+fn take(data: PktBuf, followed: bool, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
+    let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
+    out.count(Counter::FastPathIn, 1);
+    data::in_order(rw, data, out, now);
+    rw.grow(out.config, out.scarcity, now);
+    rw.open_window();
+    let ack = rw.schedule_ack(followed, out, now);
+    let (nxt, edge) = (rw.nxt, rw.edge);
+    if ack == Ack::Now {
+        rw.acked(nxt, edge);
+    }
+    ho.advance(nxt, edge, rw.ts_recent, rw.delay.is_quick());
+    if ack == Ack::Delayed && is_all_sent(sw, rq) {
+        return out.count(Counter::AcksDelayed, 1);
+    }
+    let advertised = transmit(sw, rq, ho, out, now, ack);
+    if ack == Ack::Delayed {
+        match advertised {
+            Some(advertised) => rw.data_sent(advertised, out.config, now),
+            None => out.count(Counter::AcksDelayed, 1),
+        }
+    }
+}
+
+/// Sends the data that an acknowledgement made room for; each segment carries any delayed acknowledgement.
+#[inline(always)]
+fn send(pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
+    let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
+    if is_all_sent(sw, rq) {
+        return;
+    }
+    if let Some(advertised) = transmit(sw, rq, ho, out, now, Ack::None) {
+        rw.data_sent(advertised, out.config, now);
+    }
+}
+
+/// Whether nothing waits to be sent, for a sender that repairs no loss. `SendWindow::has_work` has the rest of the rule.
+#[inline(always)]
+fn is_all_sent(sw: &SendWindow, rq: &RetransmitQueue) -> bool {
+    rq.len == sw.flight() && !sw.fin_queued
+}
