@@ -16,7 +16,7 @@
 //! | `descriptors.rs` | numbers, and the open file description that each refers to |
 //! | `description.rs` | open file descriptions, shared by descriptors; when a socket closes |
 //! | `lifecycle.rs`, `messages.rs`, `control.rs`, `options.rs`, `splice.rs`, `poll.rs`, `epoll/` | the calls |
-//! | `tcp_socket.rs` (with `stream.rs`, `receive.rs`, `settings.rs`, `reports.rs`, `fast_open.rs`, `info.rs`), `udp_socket.rs` | sockets |
+//! | `tcp_socket.rs` (with `stream.rs`, `receive.rs`, `settings.rs`, `reports.rs`, `fast_open.rs`, `info.rs`), `udp_socket.rs` (with `groups.rs`) | sockets |
 //! | `pipe.rs`, `zero_file.rs` | other kinds of files, for `splice` and `sendfile` |
 //! | `wait_queue.rs`, `blocking.rs` | the waiters of a description, and blocking calls |
 //! | `errno.rs`, `transfer.rs` | error numbers; the bytes of a write |
@@ -37,6 +37,7 @@ mod descriptors;
 mod epoll;
 mod errno;
 mod fast_open;
+mod groups;
 mod info;
 mod lifecycle;
 mod messages;
@@ -65,6 +66,7 @@ use sync::{Lock, LockClass, LockKind, Platform};
 pub use descriptors::{DescriptorNumbers, LowestFree};
 pub use epoll::{EpollInterest, Reported};
 pub use errno::Errno;
+pub use groups::GroupRequest;
 pub use info::{LinuxTcpInfo, state_number};
 pub use messages::ReceivedMessage;
 pub use options::{OptionValue, is_known};

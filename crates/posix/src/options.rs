@@ -1,6 +1,7 @@
 //! `getsockopt` and `setsockopt`: Linux's numbers and values for the options of a socket or its connection. Values that
 //! were set are kept in [`SocketSettings`](crate::settings::SocketSettings).
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use stack::Stack;
@@ -10,6 +11,7 @@ use tcp::config::Config;
 use tcp::congestion::Kind;
 
 use crate::description::OpenObject;
+use crate::groups::GroupRequest;
 use crate::settings::KEPT;
 use crate::tcp_socket::{Stage, TcpDescription};
 use crate::{Errno, Sockets};
@@ -31,6 +33,10 @@ pub enum OptionValue {
     Linger(bool, u32),
     /// `struct timeval`; zero: no limit.
     Time(Duration),
+    /// `struct in_addr`
+    Address(Ipv4Addr),
+    /// `struct ip_mreq`, `struct ip_mreqn` or `struct ipv6_mreq`
+    Group(GroupRequest),
 }
 
 impl OptionValue {
@@ -95,7 +101,9 @@ impl<P: Platform> Sockets<P> {
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`; `ENOPROTOOPT` for an unknown option, `EINVAL` for a value out of range, `EDOM` for a time
-    /// out of range, `ENOENT` for an unknown congestion control.
+    /// out of range, `ENOENT` for an unknown congestion control; for groups `ENODEV` (no such interface), `EADDRINUSE`
+    /// (joined already), `EADDRNOTAVAIL` (not joined; no such address), `ENOBUFS` (too many), `EPROTO` (not a datagram
+    /// socket).
     pub fn set_option(&self, fd: i32, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
         let file = self.file(fd)?;
         if let (libc::SOL_SOCKET, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO) = (level, name) {
@@ -135,6 +143,9 @@ impl<P: Platform> Sockets<P> {
 
 impl<P: Platform> TcpDescription<P> {
     fn set_option(&self, stack: &Stack<P>, level: i32, name: i32, value: &OptionValue) -> Result<(), Errno> {
+        if let Some(refused) = of_datagrams(level, name) {
+            return Err(refused);
+        }
         let mut state = self.lock();
         if level == libc::IPPROTO_TCP
             && let Some(done) = state.set_fast_open(stack, name, value)
@@ -188,6 +199,17 @@ impl<P: Platform> TcpDescription<P> {
             None if is_known(level, name) => int(0),
             None => Err(Errno::ENOPROTOOPT),
         }
+    }
+}
+
+/// The error for an option that only datagram sockets have.
+fn of_datagrams(level: i32, name: i32) -> Option<Errno> {
+    match (level, name) {
+        (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP)
+        | (libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP | libc::IPV6_DROP_MEMBERSHIP) => Some(Errno::EPROTO),
+        (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL | libc::IP_MULTICAST_IF) => Some(Errno::EINVAL),
+        (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS | libc::IPV6_MULTICAST_IF) => Some(Errno::ENOPROTOOPT),
+        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@ use stack::socket::{Readiness, UdpShared};
 use sync::{Lock, LockClass, LockKind, Platform};
 use udp::ReceivedDatagram;
 
+use crate::groups::GroupSettings;
 use crate::messages::ReceivedMessage;
 use crate::options::{OptionValue, domain, is_known};
 use crate::receive::Put;
@@ -31,6 +32,7 @@ struct UdpSocketState<P: Platform> {
     /// A datagram that was peeked (`MSG_PEEK`): the next receive returns it again.
     peeked: Option<ReceivedDatagram>,
     settings: DatagramSettings,
+    groups: GroupSettings,
 }
 
 /// The values that `setsockopt` has set, also before the socket is bound.
@@ -106,7 +108,7 @@ impl<P: Platform> UdpDescription<P> {
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         let (hop_limit, group_hop_limit) = (HOP_LIMIT, GROUP_HOP_LIMIT);
         let settings = DatagramSettings { hop_limit, group_hop_limit, loop_v4: true, loop_v6: true };
-        let state = UdpSocketState { socket: None, peeked: None, settings };
+        let state = UdpSocketState { socket: None, peeked: None, settings, groups: GroupSettings::default() };
         UdpDescription { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }
 
@@ -135,6 +137,10 @@ impl<P: Platform> UdpDescription<P> {
         address: SocketAddr,
     ) -> Result<Arc<UdpShared<P>>, Errno> {
         let socket = stack.bind_udp(address)?;
+        if let Err(error) = state.groups.apply(stack, &socket) {
+            stack.unbind_udp(&socket);
+            return Err(error);
+        }
         socket.ready.watch(self.waiters.clone());
         state.settings.apply(stack, &socket);
         state.socket = Some(socket.clone());
@@ -222,7 +228,11 @@ impl<P: Platform> UdpDescription<P> {
         if level == libc::IPPROTO_IPV6 && !self.v6 {
             return Err(Errno::ENOPROTOOPT);
         }
-        let mut state = self.state.lock();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if state.groups.set(stack, state.socket.as_deref(), (level, name), value)? {
+            return Ok(());
+        }
         if state.settings.set(level, name, value)? {
             if let Some(socket) = &state.socket {
                 state.settings.apply(stack, socket);
@@ -245,6 +255,9 @@ impl<P: Platform> UdpDescription<P> {
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => domain(self.v6),
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_UDP,
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => 0,
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_IF) | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF) => {
+                return self.state.lock().groups.get(level, name);
+            }
             _ => self.state.lock().settings.get(level, name)?,
         };
         Some(OptionValue::Int(number.into()))

@@ -79,6 +79,13 @@ pub enum UdpRequest<P: Platform> {
         /// To groups of IPv6, or of IPv4.
         v6: bool,
     },
+    /// Set how datagrams to groups leave; `None`: by the route to the group.
+    SetGroupEgress {
+        /// To groups of IPv6, or of IPv4.
+        v6: bool,
+        /// The interface and source address.
+        egress: Option<udp::GroupEgress>,
+    },
     /// Set whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
     SetChecksumFree {
         /// Sent without.

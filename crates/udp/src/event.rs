@@ -74,8 +74,9 @@ impl UdpEvent for SendTo {
         if to.port() == 0 || to.ip().is_unspecified() {
             return Err(SendError::BadDestination);
         }
-        let local = pcb.local.ip();
-        let src = if local.is_unspecified() || local.is_multicast() { self.source } else { local };
+        let (local, egress) = (pcb.local.ip(), pcb.group_egress(to.ip()));
+        let routed = egress.and_then(|egress| egress.source).map_or(self.source, IpAddr::V4);
+        let src = if local.is_unspecified() || local.is_multicast() { routed } else { local };
         let len = self.payload.len();
         let from = SocketAddr::new(src, pcb.local.port());
         let checksum = match (pcb.omit_checksum, out.offload) {
@@ -87,7 +88,8 @@ impl UdpEvent for SendTo {
         out.counters.increment(Counter::DatagramsOut);
         let loops = if to.is_ipv4() { pcb.loop_v4 } else { pcb.loop_v6 };
         let (ttl, loops) = if to.ip().is_multicast() { (pcb.group_ttl, loops) } else { (pcb.ttl, false) };
-        out.datagrams.push(OutgoingDatagram { buf, src, dst: to.ip(), tos: pcb.tos, ttl, loops });
+        let interface = egress.map(|egress| egress.interface);
+        out.datagrams.push(OutgoingDatagram { buf, src, dst: to.ip(), tos: pcb.tos, ttl, loops, interface });
         Ok(len)
     }
 }

@@ -65,6 +65,8 @@ pub struct OutgoingDatagram {
     pub ttl: u8,
     /// The destination is a group, and this host receives the datagram too if it is a member.
     pub loops: bool,
+    /// The destination is a group, and the datagram leaves by this interface, whatever the routes are.
+    pub interface: Option<u16>,
 }
 
 /// Effects of one event, and the resources that the event may use.

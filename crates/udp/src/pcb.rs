@@ -33,6 +33,15 @@ pub struct Membership {
     pub interface: u16,
 }
 
+/// How datagrams to groups leave: by this interface, regardless of routes, and from this address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupEgress {
+    /// Number of the interface.
+    pub interface: u16,
+    /// The source address of a socket that is not bound to one. `None`: that of the interface.
+    pub source: Option<Ipv4Addr>,
+}
+
 /// An error that the next call reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingError {
@@ -58,6 +67,10 @@ pub struct UdpPcb {
     pub loop_v4: bool,
     /// The same for IPv6 groups (RFC 3493 section 5.2).
     pub loop_v6: bool,
+    /// How datagrams to IPv4 groups leave (RFC 1112 section 6.1). `None`: by the route to the group.
+    pub egress_v4: Option<GroupEgress>,
+    /// The same for IPv6 groups (RFC 3493 section 5.2).
+    pub egress_v6: Option<GroupEgress>,
     /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels
     /// whose payload has a checksum of its own (RFC 6936 section 4), and the receiver must allow it.
     pub omit_checksum: bool,
@@ -83,6 +96,8 @@ impl UdpPcb {
             group_ttl: 1,
             loop_v4: true,
             loop_v6: true,
+            egress_v4: None,
+            egress_v6: None,
             omit_checksum: false,
             accept_without_checksum: false,
             queue: VecDeque::new(),
@@ -120,6 +135,12 @@ impl UdpPcb {
         }
         ready |= if self.closed { UdpReadiness::CLOSED } else { UdpReadiness::WRITABLE };
         ready
+    }
+
+    /// How datagrams to `destination` leave, if that is a group and the user has chosen.
+    pub fn group_egress(&self, destination: IpAddr) -> Option<GroupEgress> {
+        let chosen = if destination.is_ipv4() { self.egress_v4 } else { self.egress_v6 };
+        chosen.filter(|_| destination.is_multicast())
     }
 
     /// Groups that the socket is in.

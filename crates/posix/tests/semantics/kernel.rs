@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,6 +66,10 @@ impl System for Kernel {
         let flags = SocketFlags::from_bits_retain((kind & libc::SOCK_NONBLOCK) as u32);
         let kind = SocketType::from_raw((kind & !libc::SOCK_NONBLOCK) as u32);
         self.add(net::socket_with(AddressFamily::INET, kind, flags, None))
+    }
+
+    fn socket_v6(&self, kind: i32) -> Result<i32> {
+        self.add(net::socket(AddressFamily::INET6, SocketType::from_raw(kind as u32), None))
     }
 
     fn bind(&self, fd: i32, address: SocketAddr) -> Result<()> {
@@ -151,6 +155,50 @@ impl System for Kernel {
 
     fn set_group_loop(&self, fd: i32, on: bool) -> Result<()> {
         self.with(fd, |file| sockopt::set_ip_multicast_loop(file, on))
+    }
+
+    fn join(&self, fd: i32, group: IpAddr, address: Ipv4Addr, index: u32) -> Result<()> {
+        self.with(fd, |file| match group {
+            IpAddr::V4(group) => sockopt::set_ip_add_membership_with_ifindex(file, &group, &address, index),
+            IpAddr::V6(group) => sockopt::set_ipv6_add_membership(file, &group, index),
+        })
+    }
+
+    fn leave(&self, fd: i32, group: IpAddr, address: Ipv4Addr, index: u32) -> Result<()> {
+        self.with(fd, |file| match group {
+            IpAddr::V4(group) => sockopt::set_ip_drop_membership_with_ifindex(file, &group, &address, index),
+            IpAddr::V6(group) => sockopt::set_ipv6_drop_membership(file, &group, index),
+        })
+    }
+
+    fn group_interface(&self, fd: i32) -> Result<Ipv4Addr> {
+        self.with(fd, |file| sockopt::ip_multicast_if(file))
+    }
+
+    fn set_group_interface(&self, fd: i32, address: Ipv4Addr, index: u32) -> Result<()> {
+        self.with(fd, |file| match index {
+            0 => sockopt::set_ip_multicast_if(file, &address),
+            index => sockopt::set_ip_multicast_if_with_ifindex(file, &Ipv4Addr::UNSPECIFIED, &address, index),
+        })
+    }
+
+    fn group_options_v6(&self, fd: i32) -> Result<(u32, bool, u32)> {
+        self.with(fd, |file| {
+            let loops = sockopt::ipv6_multicast_loop(file)?;
+            Ok((sockopt::ipv6_multicast_hops(file)?, loops, sockopt::ipv6_multicast_if(file)?))
+        })
+    }
+
+    fn set_group_hops(&self, fd: i32, hops: u32) -> Result<()> {
+        self.with(fd, |file| sockopt::set_ipv6_multicast_hops(file, hops))
+    }
+
+    fn set_group_loop_v6(&self, fd: i32, on: bool) -> Result<()> {
+        self.with(fd, |file| sockopt::set_ipv6_multicast_loop(file, on))
+    }
+
+    fn set_group_interface_v6(&self, fd: i32, index: u32) -> Result<()> {
+        self.with(fd, |file| sockopt::set_ipv6_multicast_if(file, index))
     }
 
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {

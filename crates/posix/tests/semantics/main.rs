@@ -7,6 +7,7 @@
 
 mod closing;
 mod epoll;
+mod groups;
 mod kernel;
 mod opening;
 mod receiving;

@@ -2,17 +2,18 @@
 //! the stack.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use posix::{EpollInterest, Errno, OptionValue, PollFd, Reported, Sockets};
+use posix::{EpollInterest, Errno, GroupRequest, OptionValue, PollFd, Reported, Sockets};
 use sync::Real;
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
-/// Sockets are of IPv4. Numbers and flags are Linux's.
+/// Sockets are of IPv4 unless a name ends in `v6`. Numbers and flags are Linux's.
 pub(crate) trait System: Send + Sync {
     fn socket(&self, kind: i32) -> Result<i32>;
+    fn socket_v6(&self, kind: i32) -> Result<i32>;
     fn bind(&self, fd: i32, address: SocketAddr) -> Result<()>;
     fn listen(&self, fd: i32, backlog: i32) -> Result<()>;
     fn accept(&self, fd: i32, flags: i32) -> Result<i32>;
@@ -38,6 +39,22 @@ pub(crate) trait System: Send + Sync {
     fn set_group_ttl(&self, fd: i32, ttl: u32) -> Result<()>;
     /// `IP_MULTICAST_LOOP`
     fn set_group_loop(&self, fd: i32, on: bool) -> Result<()>;
+    /// `IP_ADD_MEMBERSHIP` with `struct ip_mreqn`, or `IPV6_ADD_MEMBERSHIP`, by the family of the group.
+    fn join(&self, fd: i32, group: IpAddr, address: Ipv4Addr, index: u32) -> Result<()>;
+    /// `IP_DROP_MEMBERSHIP`, `IPV6_DROP_MEMBERSHIP`
+    fn leave(&self, fd: i32, group: IpAddr, address: Ipv4Addr, index: u32) -> Result<()>;
+    /// `IP_MULTICAST_IF`
+    fn group_interface(&self, fd: i32) -> Result<Ipv4Addr>;
+    /// `IP_MULTICAST_IF` with `struct ip_mreqn`
+    fn set_group_interface(&self, fd: i32, address: Ipv4Addr, index: u32) -> Result<()>;
+    /// `IPV6_MULTICAST_HOPS`, `IPV6_MULTICAST_LOOP`, `IPV6_MULTICAST_IF`
+    fn group_options_v6(&self, fd: i32) -> Result<(u32, bool, u32)>;
+    /// `IPV6_MULTICAST_HOPS`
+    fn set_group_hops(&self, fd: i32, hops: u32) -> Result<()>;
+    /// `IPV6_MULTICAST_LOOP`
+    fn set_group_loop_v6(&self, fd: i32, on: bool) -> Result<()>;
+    /// `IPV6_MULTICAST_IF`
+    fn set_group_interface_v6(&self, fd: i32, index: u32) -> Result<()>;
     /// `SO_RCVTIMEO`
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()>;
     /// `SO_SNDTIMEO`
@@ -74,9 +91,21 @@ pub(crate) fn to_read(buffers: &mut [Vec<u8>]) -> Vec<IoSliceMut<'_>> {
     buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect()
 }
 
+/// The value of an option that is a number.
+fn number(value: OptionValue) -> u32 {
+    match value {
+        OptionValue::Int(value) => value as u32,
+        other => panic!("a number, not {other:?}"),
+    }
+}
+
 impl System for Sockets<Real> {
     fn socket(&self, kind: i32) -> Result<i32> {
         self.socket(libc::AF_INET, kind, 0)
+    }
+
+    fn socket_v6(&self, kind: i32) -> Result<i32> {
+        self.socket(libc::AF_INET6, kind, 0)
     }
 
     fn bind(&self, fd: i32, address: SocketAddr) -> Result<()> {
@@ -159,6 +188,55 @@ impl System for Sockets<Real> {
 
     fn set_group_loop(&self, fd: i32, on: bool) -> Result<()> {
         self.set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP, &OptionValue::Int(on.into()))
+    }
+
+    fn join(&self, fd: i32, group: IpAddr, address: Ipv4Addr, index: u32) -> Result<()> {
+        let value = OptionValue::Group(GroupRequest { group, address, index });
+        match group {
+            IpAddr::V4(_) => self.set_option(fd, libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &value),
+            IpAddr::V6(_) => self.set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &value),
+        }
+    }
+
+    fn leave(&self, fd: i32, group: IpAddr, address: Ipv4Addr, index: u32) -> Result<()> {
+        let value = OptionValue::Group(GroupRequest { group, address, index });
+        match group {
+            IpAddr::V4(_) => self.set_option(fd, libc::IPPROTO_IP, libc::IP_DROP_MEMBERSHIP, &value),
+            IpAddr::V6(_) => self.set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_DROP_MEMBERSHIP, &value),
+        }
+    }
+
+    fn group_interface(&self, fd: i32) -> Result<Ipv4Addr> {
+        match self.get_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF)? {
+            OptionValue::Address(address) => Ok(address),
+            other => panic!("an address, not {other:?}"),
+        }
+    }
+
+    fn set_group_interface(&self, fd: i32, address: Ipv4Addr, index: u32) -> Result<()> {
+        let value = match index {
+            0 => OptionValue::Address(address),
+            index => OptionValue::Group(GroupRequest { group: Ipv4Addr::UNSPECIFIED.into(), address, index }),
+        };
+        self.set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &value)
+    }
+
+    fn group_options_v6(&self, fd: i32) -> Result<(u32, bool, u32)> {
+        let get = |name| self.get_option(fd, libc::IPPROTO_IPV6, name).map(number);
+        let loops = get(libc::IPV6_MULTICAST_LOOP)? != 0;
+        Ok((get(libc::IPV6_MULTICAST_HOPS)?, loops, get(libc::IPV6_MULTICAST_IF)?))
+    }
+
+    fn set_group_hops(&self, fd: i32, hops: u32) -> Result<()> {
+        self.set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, &OptionValue::Int(hops.into()))
+    }
+
+    fn set_group_loop_v6(&self, fd: i32, on: bool) -> Result<()> {
+        self.set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &OptionValue::Int(on.into()))
+    }
+
+    fn set_group_interface_v6(&self, fd: i32, index: u32) -> Result<()> {
+        self.set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &OptionValue::Int(index.into()))
     }
 
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {

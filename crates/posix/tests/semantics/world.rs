@@ -24,6 +24,12 @@ pub(crate) struct World {
     pub(crate) client: Arc<dyn System>,
     /// The server's address.
     pub(crate) ip: IpAddr,
+    /// The client's address.
+    pub(crate) from: IpAddr,
+    /// The number of the loopback interface, counted from 1.
+    pub(crate) loopback: u32,
+    /// Both are the machine's kernel.
+    pub(crate) is_kernel: bool,
     _threads: Threads,
 }
 
@@ -79,7 +85,17 @@ impl World {
     /// The machine's kernel on its loopback interface.
     pub(crate) fn kernel() -> World {
         let kernel = Arc::new(Kernel::default());
-        World { server: kernel.clone(), client: kernel, ip: Ipv4Addr::LOCALHOST.into(), _threads: Threads::default() }
+        let ip = Ipv4Addr::LOCALHOST.into();
+        let (loopback, is_kernel) = (1, true);
+        World {
+            server: kernel.clone(),
+            client: kernel,
+            ip,
+            from: ip,
+            loopback,
+            is_kernel,
+            _threads: Threads::default(),
+        }
     }
 
     /// Two stacks under `arch`.
@@ -88,14 +104,16 @@ impl World {
         let mut threads = Threads::default();
         let server = threads.start(arch, vec![interface(a, Ipv4Addr::new(10, 0, 0, 1))]);
         let client = threads.start(arch, vec![interface(b, Ipv4Addr::new(10, 0, 0, 2))]);
-        World { server, client, ip: Ipv4Addr::new(10, 0, 0, 1).into(), _threads: threads }
+        let (ip, from) = (Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(10, 0, 0, 2).into());
+        World { server, client, ip, from, loopback: 2, is_kernel: false, _threads: threads }
     }
 
     /// One stack under `arch`, without a link, by its loopback address.
     pub(crate) fn itself(arch: Architecture) -> World {
         let mut threads = Threads::default();
         let both = threads.start(arch, vec![]);
-        World { server: both.clone(), client: both, ip: Ipv4Addr::LOCALHOST.into(), _threads: threads }
+        let ip = Ipv4Addr::LOCALHOST.into();
+        World { server: both.clone(), client: both, ip, from: ip, loopback: 1, is_kernel: false, _threads: threads }
     }
 
     /// A listener of the server, and its address.

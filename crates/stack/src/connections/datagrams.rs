@@ -114,7 +114,8 @@ fn send<P: Platform>(
     let HeldSocket { pcb, routes, socket, counters, shared, writers } = held;
     let destination = to.or(pcb.remote).ok_or(udp::SendError::NoDestination)?;
     let mut route = routes.recall(destination.ip(), shared.routes().generation());
-    let source = source(shared, &route, (pcb.local.ip(), destination.ip()))?;
+    let chosen = pcb.group_egress(destination.ip()).map(|egress| usize::from(egress.interface));
+    let source = source(shared, &route, chosen, (pcb.local.ip(), destination.ip()))?;
     let mut out = udp::UdpOutbox::new(counters);
     let sent = udp::SendTo { payload, to, source }.run(pcb, &mut out);
     if sent.is_err() {
@@ -146,15 +147,16 @@ fn error_reported<P: Platform>(pcb: &udp::UdpPcb, socket: &UdpShared<P>, writers
 }
 
 /// The source address for `destination` unless the socket has one (`local`), if it is reachable. `route` is the cached
-/// route.
+/// route; `chosen` is the interface by which the user has it leave.
 fn source<P: Platform>(
     shared: &Shared<P>,
     route: &RouteCache,
+    chosen: Option<usize>,
     (local, destination): (IpAddr, IpAddr),
 ) -> Result<IpAddr, udp::SendError> {
     let known = route.leaves_by(shared.routes().generation()).and_then(|port| shared.links().interface_of(port));
     let looked_up = || shared.routes().lookup(shared.links(), destination).map(|(interface, _)| interface);
-    let interface = known.or_else(looked_up).ok_or(udp::SendError::Unreachable)?;
+    let interface = chosen.or(known).or_else(looked_up).ok_or(udp::SendError::Unreachable)?;
     if shared.links().is_down(interface) {
         return Err(udp::SendError::NetworkDown);
     }
@@ -201,6 +203,8 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::GroupLoop { v6 } => return UdpReply::GroupLoop(if v6 { pcb.loop_v6 } else { pcb.loop_v4 }),
         UdpRequest::SetGroupLoop { v6: false, on } => pcb.loop_v4 = on,
         UdpRequest::SetGroupLoop { v6: true, on } => pcb.loop_v6 = on,
+        UdpRequest::SetGroupEgress { v6: false, egress } => pcb.egress_v4 = egress,
+        UdpRequest::SetGroupEgress { v6: true, egress } => pcb.egress_v6 = egress,
         UdpRequest::SetChecksumFree { sent, taken } => {
             (pcb.omit_checksum, pcb.accept_without_checksum) = (sent, taken);
         }

@@ -84,6 +84,12 @@ impl<P: Platform> Stack<P> {
         left.unwrap_or(Err(JoinRefused::NotJoined(group)))
     }
 
+    /// The interface of the route to `group` or, without one, the first: the one that [`Stack::join_group`] takes if none
+    /// is given.
+    pub fn group_interface(&self, group: IpAddr) -> Option<usize> {
+        self.at_tables(move |stack| stack.membership(group, None).ok().map(|one| one.interface.into())).flatten()
+    }
+
     fn membership(&self, group: IpAddr, interface: Option<usize>) -> Result<udp::Membership, JoinRefused> {
         let shared = &self.core.shared;
         let interface = interface
@@ -238,6 +244,11 @@ impl<P: Platform> Stack<P> {
     /// See [`Stack::set_group_loop`].
     pub fn group_loop(&self, socket: &UdpShared<P>, v6: bool) -> bool {
         matches!(self.udp(socket, UdpRequest::GroupLoop { v6 }), UdpReply::GroupLoop(true))
+    }
+
+    /// Sets how datagrams to IPv4 or IPv6 groups leave; `None`: by the route to the group.
+    pub fn set_group_egress(&self, socket: &UdpShared<P>, v6: bool, egress: Option<udp::GroupEgress>) {
+        self.udp(socket, UdpRequest::SetGroupEgress { v6, egress });
     }
 
     /// Sets whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).

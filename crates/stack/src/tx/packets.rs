@@ -84,7 +84,7 @@ impl<P: Platform> Egress<P> {
     ) {
         // Read before the tables, so that a change in between makes the result stale.
         let generation = self.routes.generation();
-        let udp::OutgoingDatagram { mut buf, src, dst, tos, ttl, loops } = datagram;
+        let udp::OutgoingDatagram { mut buf, src, dst, tos, ttl, loops, interface: chosen } = datagram;
         if let Some(interface) = known.leaves_by(generation).and_then(|port| self.links.interface_of(port))
             && let Some(link) = &known.link
             && let Some(port) = self.links.port_of(interface, hash)
@@ -94,7 +94,11 @@ impl<P: Platform> Egress<P> {
             link.prepend(&mut buf);
             return self.links.ports()[port].queue(hash).transmit_one(buf, counters, deferred.dirty());
         }
-        let Some(route) = self.routes.lookup(&self.links, dst) else { return counters.count_drop(DropReason::NoRoute) };
+        // A group is on every link: it is its own next hop.
+        let chosen = chosen.map(|interface| (usize::from(interface), dst));
+        let Some(route) = chosen.or_else(|| self.routes.lookup(&self.links, dst)) else {
+            return counters.count_drop(DropReason::NoRoute);
+        };
         match (src, dst) {
             // It will be fragmented, and gets its identification from `fragment`.
             (IpAddr::V4(src), IpAddr::V4(dst)) if buf.len() + wire::ipv4::HEADER_LEN > self.links.view(route.0).mtu => {
