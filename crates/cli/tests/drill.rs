@@ -48,7 +48,7 @@ fn wrong_use_is_told_before_anything_runs() {
     std::fs::write(directory.path().join("good.pkt"), GOOD).expect("a file");
     std::fs::create_dir(directory.path().join("empty")).expect("a directory");
     let cases = [
-        (&["none.pkt"][..], "cannot read none.pkt: entity not found"),
+        (&["none.pkt"][..], "there is no none.pkt: name a script, which ends in .pkt, or a directory that contains some"),
         (&["good.pkt", "empty"], "there is no script in empty: their names end in .pkt"),
         (&["good.pkt", "--arch", "cray"], "unknown architecture"),
         (
@@ -56,7 +56,7 @@ fn wrong_use_is_told_before_anything_runs() {
             "`tcp_sack` is not an assignment: write NAME=VALUE, such as tcp_sack=1",
         ),
         (&["good.pkt", "--sysctl", "tcp_sack=7"], "tcp_sack cannot be `7`: give a whole number from 0 to 1"),
-        (&["good.pkt", "--sysctl-dir", "none"], "cannot read none: entity not found"),
+        (&["good.pkt", "--sysctl-dir", "none"], "there is no directory none: name one of files such as tcp_sack"),
         (&["good.pkt", "-D", "COOKIE"], "`COOKIE` is not a definition: write NAME=VALUE"),
         (&[], "required"),
     ];

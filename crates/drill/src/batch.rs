@@ -61,12 +61,26 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     for path in paths {
         let before = found.len();
         collect(path, &mut found)
-            .map_err(|(path, error)| format!("cannot read {}: {}", path.display(), error.kind()))?;
+            .map_err(|(path, error)| unreadable(&path, &error))?;
         if found.len() == before {
             return Err(format!("there is no script in {}: their names end in .pkt", path.display()));
         }
     }
     Ok(found)
+}
+
+/// The sentence about a path that was named and cannot be read.
+fn unreadable(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!("there is no {path}: name a script, which ends in .pkt, or a directory that contains some")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("cannot read {path}: permission is denied; make it readable (chmod +r), or run as its owner")
+        }
+        _ => format!("cannot read {path}: {error}"),
+    }
 }
 
 /// Adds the scripts at or below `path`; the error has the path that caused it.
@@ -110,7 +124,8 @@ impl Batch {
     fn script(&self, path: &Path) -> Outcome {
         let read = fs::read_to_string(path).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => "it is not text".to_owned(),
-            kind => format!("it cannot be read: {kind}"),
+            io::ErrorKind::PermissionDenied => "it cannot be read: make it readable (chmod +r)".to_owned(),
+            _ => format!("it cannot be read: {error}"),
         });
         let families = Family::of_script(read.as_deref().unwrap_or_default(), &self.families);
         let one = |family: &Family| {
