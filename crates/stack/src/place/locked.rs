@@ -535,6 +535,10 @@ impl<P: Platform> HeldBeside for EventLocks<'_, P> {
         self.table = None;
     }
 
+    fn is_held(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// A thread that arms an entry for a later event of the connection does so after this.
     #[cold]
     fn opened(&mut self) {
@@ -559,7 +563,7 @@ fn pass<P: Platform, E: TcpEvent>(
             let mut whole = single.lock();
             let whole = &mut **whole;
             charge::event(whole, socket, &event);
-            let mut pcb = CoupledGuard { parts: whole.pcb.parts(), held };
+            let mut pcb = CoupledGuard { pcb: &mut whole.pcb, held };
             let reply = event.run(&mut pcb, out, now);
             way.emit(&mut whole.route, out);
             reply

@@ -115,6 +115,8 @@ impl<P: Platform> EmitContext<'_, P> {
 pub trait HeldBeside {
     /// Lets go.
     fn release(&mut self);
+    /// Whether it has not let go yet.
+    fn is_held(&self) -> bool;
     /// An active open is complete ([`TableChange::Opened`]), and the connection is held: its earlier wake-ups are no
     /// longer needed.
     fn opened(&mut self) {}
@@ -122,29 +124,39 @@ pub trait HeldBeside {
 
 impl HeldBeside for () {
     fn release(&mut self) {}
+
+    fn is_held(&self) -> bool {
+        false
+    }
 }
 
 /// A whole driver that releases a second lock as soon as the send side has been processed.
 pub struct CoupledGuard<'a, 'p, H: HeldBeside> {
     /// The connection, exclusively held.
-    pub parts: PcbMut<'p>,
+    pub pcb: &'p mut Pcb,
     /// The lock to be released.
     pub held: &'a mut H,
 }
 
 impl<H: HeldBeside> PcbAccess for CoupledGuard<'_, '_, H> {
     fn header_in<R>(&mut self, f: impl FnOnce(&mut HeaderIn) -> R) -> R {
-        self.parts.header_in(f)
+        self.pcb.header_in(f)
     }
 
     fn receive_side<R>(&mut self, f: impl FnOnce(&mut ReceiveWindow, &mut Reassembly) -> R) -> R {
-        self.parts.receive_side(f)
+        self.pcb.receive_side(f)
     }
 
     fn send_side<R>(&mut self, f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue) -> R) -> R {
-        let result = self.parts.send_side(f);
+        let result = self.pcb.send_side(f);
         self.held.release();
         result
+    }
+
+    /// Not while the second lock must be released in the middle of the event.
+    #[inline(always)]
+    fn all(&mut self) -> Option<&mut Pcb> {
+        (!self.held.is_held()).then_some(&mut *self.pcb)
     }
 
     fn transmit<R>(
@@ -153,11 +165,11 @@ impl<H: HeldBeside> PcbAccess for CoupledGuard<'_, '_, H> {
         f: impl FnOnce(&mut SendWindow, &mut RetransmitQueue, &mut HeaderOut, &mut Outbox<'_>) -> R,
     ) -> R {
         self.held.release();
-        self.parts.transmit(out, f)
+        self.pcb.transmit(out, f)
     }
 
     fn whole<R>(&mut self, out: &mut Outbox<'_>, f: impl FnOnce(PcbMut<'_>, &mut Outbox<'_>) -> R) -> R {
-        let result = self.parts.whole(out, f);
+        let result = self.pcb.whole(out, f);
         if matches!(out.table, TableChange::Opened { .. }) {
             self.held.opened();
         }
