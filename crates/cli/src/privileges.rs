@@ -21,7 +21,7 @@ use crate::failure::Failure;
 const CAPABILITIES: u32 = 64;
 
 /// How long threads that have ended may be listed.
-const LISTED_AFTER_THE_END: Duration = Duration::from_secs(1);
+const LISTED_AFTER_THE_END: Duration = Duration::from_secs(10);
 
 /// The user to become, as `--user` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl User {
     }
 
     /// Checks the privileges of every thread of the process. The error names a remaining one. A thread that has ended
-    /// may be listed for a moment, with its former privileges, so the list is read again for a second.
+    /// may be listed for a moment, with its former privileges, so the list is read again for a while.
     fn verify(self) -> Result<(), String> {
         let start = Instant::now();
         while let Err(kept) = self.verify_threads() {

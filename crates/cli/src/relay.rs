@@ -33,8 +33,13 @@ use self::totals::Totals;
 
 /// Time for open connections after a signal before they are reset.
 const GRACE: Duration = Duration::from_secs(1);
-/// Descriptors besides one for each connection: devices, listeners, the runtime's own.
+/// Connections at a time, where the limit of open files does not allow fewer.
+const CONNECTIONS: u32 = 16_384;
+/// Descriptors that are not for connections: those of devices and inherited ones, which are counted once they are open,
+/// and [`LATER_DESCRIPTORS`].
 const SPARE_DESCRIPTORS: u64 = 256;
+/// Descriptors that are opened after the device, besides one for each listener: those of the runtime and of signals.
+const LATER_DESCRIPTORS: u64 = 24;
 
 /// Relay TCP connections between this machine's kernel and Heddle's stack.
 ///
@@ -61,9 +66,10 @@ pub struct Args {
     #[arg(short, long, value_name = "END", required = true)]
     to: Vec<Place>,
 
-    /// Number of connections that are relayed at a time; others wait to be accepted
-    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    max_connections: u32,
+    /// Number of connections that are relayed at a time; others wait to be accepted [default: 16384, or as many as the
+    /// limit of open files allows]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_connections: Option<u32>,
 
     /// Seconds to wait for the far end to accept a connection
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
@@ -86,6 +92,7 @@ pub struct Relay {
     network: Network,
     timeout: Duration,
     verbose: bool,
+    connections: u32,
     slots: Arc<Semaphore>,
     totals: Totals,
     log: RateLimitedLog,
@@ -104,11 +111,14 @@ pub fn run(args: Args) -> Result<(), Failure> {
     };
     args.network.check_headroom()?;
     // Before --user is applied: root may raise the limit.
-    if let Some(remedy) = too_few_descriptors(u64::from(args.max_connections)) {
-        eprintln!("heddle: {remedy}");
-    }
+    let wanted = args.max_connections.unwrap_or(CONNECTIONS);
+    raise_descriptors(u64::from(wanted));
     let network = args.network.on_tap(name)?;
-    let relay = Arc::new(Relay::new(network, &args));
+    let connections = admitted(wanted, room_for_connections(routes.len() as u64))?;
+    if args.max_connections.is_some() && connections < wanted {
+        eprintln!("heddle: {}", fewer(connections, wanted));
+    }
+    let relay = Arc::new(Relay::new(network, &args, connections));
     let done = runtime::new()?.block_on(relay.clone().run(&routes, args.json));
     done.and(relay.network.finish())
 }
@@ -139,37 +149,53 @@ fn checked(listen: Place, to: Place) -> Result<(Place, Place), Failure> {
 
 const HEDDLES: &str = "Heddle's: write `kernel:` before the one that belongs to this machine's programs";
 
-/// Raises the limit of descriptors as far as the connections need. Otherwise returns the remedy.
-fn too_few_descriptors(connections: u64) -> Option<String> {
+/// Raises the limit of open files as far as that many connections need and the hard limit allows.
+fn raise_descriptors(connections: u64) {
     let wanted = connections + SPARE_DESCRIPTORS;
     let limit = getrlimit(Resource::Nofile);
-    let enough = |current: Option<u64>| current.is_none_or(|current| current >= wanted);
-    if enough(limit.current) {
-        return None;
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
+        // What cannot be had is found by the caller, which counts what there is.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
-    let raised = Rlimit { current: limit.maximum.map_or(Some(wanted), |most| Some(most.min(wanted))), ..limit };
-    if setrlimit(Resource::Nofile, raised).is_ok() && enough(raised.current) {
-        return None;
-    }
-    Some(too_few(getrlimit(Resource::Nofile).current.unwrap_or(0), connections))
 }
 
-fn too_few(current: u64, connections: u64) -> String {
-    let (wanted, room) = (connections + SPARE_DESCRIPTORS, current.saturating_sub(SPARE_DESCRIPTORS));
-    let fewer = if room > 0 { format!(" or give --max-connections {room}") } else { String::new() };
+/// The connections for which descriptors are left once the device is open, and `listeners` are to come.
+fn room_for_connections(listeners: u64) -> u64 {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return u64::MAX };
+    // Without /proc the three of every program.
+    let open = std::fs::read_dir("/proc/self/fd").map_or(3, |entries| entries.count() as u64);
+    limit.saturating_sub(open + listeners + LATER_DESCRIPTORS)
+}
+
+/// How many connections are relayed at a time, if `wanted` were requested and there are descriptors for `room`.
+fn admitted(wanted: u32, room: u64) -> Result<u32, Failure> {
+    match u32::try_from(room).unwrap_or(u32::MAX).min(wanted) {
+        0 => Err(Failure::Failed(
+            "no file is left for a connection: raise the limit of open files (`ulimit -n 1024`)".to_owned(),
+        )),
+        connections => Ok(connections),
+    }
+}
+
+/// Says that fewer connections than wanted are relayed at a time, and the remedy.
+fn fewer(connections: u32, wanted: u32) -> String {
+    let limit = u64::from(wanted) + SPARE_DESCRIPTORS;
     format!(
-        "{current} open files allow about {room} connections, not {connections}: raise the limit (`ulimit -n {wanted}`)\
-         {fewer}"
+        "{connections} connections are relayed at a time, not {wanted}, and others wait to be accepted: for more, raise \
+         the limit of open files (`ulimit -n {limit}`)"
     )
 }
 
 impl Relay {
-    fn new(network: Network, args: &Args) -> Relay {
+    /// At most `connections` at a time.
+    fn new(network: Network, args: &Args, connections: u32) -> Relay {
         Relay {
             network,
             timeout: args.timeout,
             verbose: args.verbose,
-            slots: Arc::new(Semaphore::new(args.max_connections as usize)),
+            connections,
+            slots: Arc::new(Semaphore::new(connections as usize)),
             totals: Totals::default(),
             log: RateLimitedLog::default(),
         }
@@ -240,7 +266,7 @@ impl Relay {
             let own = self.network.stack.addresses();
             let ready = serde_json::json!({
                 "event": "listening", "service": "relay", "device": device, "arch": arch, "addresses": own,
-                "routes": routes,
+                "routes": routes, "max_connections": self.connections,
             });
             println!("{ready}");
             return;
@@ -248,7 +274,7 @@ impl Relay {
         for (listen, to) in places {
             println!("Relaying {listen} to {to} over {device} under {arch}.");
         }
-        println!("Ctrl-C ends it.");
+        println!("{} connections at a time; others wait. Ctrl-C ends it.", self.connections);
     }
 }
 
@@ -293,7 +319,7 @@ mod tests {
             let words = "relay --json --listen kernel:127.0.0.1:0 --to 10.0.0.9:80 --addr 10.0.0.1/24 --arch";
             let Words { args } = Words::parse_from(words.split(' ').chain([arch]));
             let (network, breaker) = broken::network(&args.network);
-            let relay = Arc::new(Relay::new(network, &args));
+            let relay = Arc::new(Relay::new(network, &args, CONNECTIONS));
             let routes = routes(&args).expect("a route");
             let broken = async { breaker.panic_now() };
             let ran = async { tokio::join!(relay.clone().run(&routes, true), broken).0 };
@@ -305,11 +331,14 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_open_files_that_is_too_low_is_named() {
-        let message = too_few_descriptors(1 << 40).unwrap();
-        assert!(message.contains("ulimit -n 1099511628032"), "{message}");
-        assert!(too_few(1024, 2000).contains("give --max-connections 768"));
-        // Zero connections cannot be requested.
-        assert!(!too_few(256, 1).contains("--max-connections"));
+    fn as_many_connections_are_relayed_as_files_can_be_opened() {
+        assert_eq!(admitted(CONNECTIONS, u64::MAX), Ok(CONNECTIONS));
+        assert_eq!(admitted(CONNECTIONS, 200), Ok(200));
+        assert_eq!(admitted(7, 200), Ok(7));
+        let Err(Failure::Failed(sentence)) = admitted(CONNECTIONS, 0) else { panic!("there is room for none") };
+        assert!(sentence.contains("ulimit -n"), "{sentence}");
+        let sentence = fewer(200, 2000);
+        assert!(sentence.starts_with("200 connections are relayed at a time, not 2000"), "{sentence}");
+        assert!(sentence.contains("ulimit -n 2256"), "{sentence}");
     }
 }

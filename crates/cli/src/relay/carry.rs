@@ -177,7 +177,7 @@ mod tests {
     use super::super::end::Listener;
     use super::*;
     use crate::network::NetworkArgs;
-    use crate::relay::Args;
+    use crate::relay::{Args, CONNECTIONS};
 
     const OURS: &str = "10.0.0.2";
     const PEER: &str = "10.0.0.1";
@@ -208,7 +208,7 @@ mod tests {
         let (network, peer) = NetworkArgs::with_peer(&args.network, PEER.parse::<IpAddr>().unwrap()).unwrap();
         let far = heddle::TcpListener::bind(&peer, (PEER.parse::<IpAddr>().unwrap(), 80)).unwrap();
         let behind = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let relay = Arc::new(Relay::new(network, &args));
+        let relay = Arc::new(Relay::new(network, &args, CONNECTIONS));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let open = |listen: &str| {
             let place: Place = listen.parse().unwrap();

@@ -12,7 +12,7 @@ use heddle::{Interface, Stack};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use testbed::limit::HANG;
 
-use super::{Args, Relay, routes};
+use super::{Args, CONNECTIONS, Relay, routes};
 use crate::runtime;
 
 /// Marks the child process.
@@ -60,7 +60,7 @@ fn relay() {
     let open = std::fs::read_dir("/proc/self/fd").expect("it is there").count() as u64;
     let limit = Rlimit { current: Some(open + LEFT), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).expect("a lower limit");
-    let relay = Arc::new(Relay::new(network, &args));
+    let relay = Arc::new(Relay::new(network, &args, CONNECTIONS));
     runtime.block_on(relay.run(&routes(&args).expect("a route"), true)).expect("it runs until it is told to end");
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 use testbed::limit::HANG;
 
 /// Time limit in seconds for a program that should end by itself.
@@ -28,10 +28,9 @@ pub fn output<S: AsRef<OsStr>>(words: &[S]) -> String {
     out.into_owned()
 }
 
-/// The output of a program, whether it succeeds or not.
-pub fn last_words<S: AsRef<OsStr>>(words: &[S]) -> String {
-    let ended = Command::new("timeout").args(["-k", "5", LIMIT]).args(words).stdin(Stdio::null()).output();
-    String::from_utf8_lossy(&ended.expect("a program").stdout).into_owned()
+/// The most files that a program started here can open: its load is chosen accordingly.
+pub fn most_files() -> usize {
+    getrlimit(Resource::Nofile).maximum.map_or(usize::MAX, |most| most as usize)
 }
 
 /// A program in the background. It is killed when this is dropped, or when the thread that started it is gone.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::namespace::{KERNEL_V4, KERNEL_V6, Namespace};
-use crate::process::{Process, output, run};
+use crate::process::{Process, most_files, output, run};
 use crate::relaying::Target;
 use crate::serving::{Site, bracketed};
 
@@ -70,8 +70,10 @@ pub fn lighttpd(site: &Site) -> Server {
 /// haproxy, which forwards requests to a web server at `behind`, with health checks.
 pub fn haproxy(site: &Site, behind: &[&Target]) -> Server {
     let (port, path) = (8031, site.path("haproxy.cfg"));
+    // It does not start without two files for each connection.
+    let most = 2000.min(most_files() / 3);
     let mut configuration = format!(
-        "global\n  maxconn 2000\ndefaults\n  mode http\n  timeout connect 20s\n  timeout client 60s\n  timeout server 60s\n\
+        "global\n  maxconn {most}\ndefaults\n  mode http\n  timeout connect 20s\n  timeout client 60s\n  timeout server 60s\n\
          \x20 option redispatch\nlisten web\n  bind :::{port} v4v6\n  option httpchk GET /small\n"
     );
     for (index, target) in behind.iter().enumerate() {
