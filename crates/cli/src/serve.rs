@@ -285,7 +285,10 @@ fn listen(
     let listener = TcpListener::bind(stack, everywhere(stack, port)).map_err(Failure::failed)?;
     let (totals, counted) = (totals.clone(), totals.clone());
     let site = match offer {
-        Offer::Http(site) => Ok(site.clone()),
+        Offer::Http(site) => {
+            site.served_by(stack);
+            Ok(site.clone())
+        }
         Offer::Simple(protocol) => Err(*protocol),
     };
     let serve = move |stream: TcpStream| -> Task {

@@ -17,6 +17,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle::Stack;
 use heddle::tokio::TcpStream;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -54,6 +55,18 @@ impl Site {
         let root = Directory::open(root)?;
         let upload = upload.map(Directory::open).transpose()?;
         Ok(Site { root, upload, verbose, totals, pieces: PieceLimit::of_process() })
+    }
+
+    /// The site is served by `stack`: if its limit of memory for buffers (`tcp_mem`) was set, the pieces of files, of which
+    /// that counts only a part, are as short as in a process whose memory would give that limit.
+    pub fn served_by(&self, stack: &Stack) {
+        const PAGE: u64 = 4096;
+        // The third number is the limit in pages: 3/32 of the memory unless it is set; 0: there is none.
+        let limits = stack.knob("tcp_mem").unwrap_or_default();
+        let limit = limits.split_whitespace().nth(2).and_then(|pages| pages.parse::<u64>().ok());
+        if let Some(pages) = limit.filter(|pages| *pages > 0) {
+            self.pieces.lower(pages.saturating_mul(PAGE).saturating_mul(32) / 3);
+        }
     }
 }
 

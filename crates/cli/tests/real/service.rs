@@ -126,6 +126,63 @@ fn with_little_memory_a_client_that_does_not_read_takes_nothing_from_others() {
     });
 }
 
+/// A line of /proc/PID/status in bytes.
+fn memory(id: u32, name: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+    let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    number.parse::<u64>().unwrap_or_else(|_| panic!("{name}{line}")) << 10
+}
+
+/// Clients of both families ask for far more than any buffer holds, and read one byte: the memory of the process grows by
+/// no more than the limit for all buffers (`tcp_mem`) and what that does not count. These are the pieces of the file that
+/// wait to be sent or acknowledged or are being read (`serve/http/body.rs`), and for each connection its own state and
+/// hyper's. Without the limit it would grow by the largest send buffer for each of them.
+#[test]
+fn slow_readers_take_no_more_of_a_process_than_its_limit() {
+    const READERS: u64 = 150;
+    const LIMIT: u64 = 16 << 20;
+    /// A sixteenth of the memory that would give this limit, and for n readers 1 + ln n times as much.
+    const PIECES: u64 = LIMIT * 32 / 3 / 16 * 6;
+    const STATE: u64 = READERS * (64 << 10);
+    /// Packet buffers of receive queues and free memory of the allocator.
+    const SPARE: u64 = 8 << 20;
+    in_namespace(&[], |space| {
+        let site = space.site(32 * MIB);
+        let small = std::fs::read(site.small_path()).expect("the file");
+        let pages = LIMIT / 4096;
+        let knob = format!("tcp_mem={} {} {pages}", pages / 2, pages * 3 / 4);
+        for arch in ["connp-l:128", "connp-t", "msgp:6", "squeue:process", "up"] {
+            let serving = Serving::start(space, &site, arch, &["--sysctl", &knob]);
+            let mut beside = serving.connect(80);
+            beside.set_read_timeout(Some(HANG)).expect("a time-out");
+            assert_eq!(ask_again(&mut beside, "small"), small, "{arch}");
+            let before = memory(serving.id(), "VmRSS");
+            // All of them first: while memory is short no connection is accepted.
+            let connect = |number| TcpStream::connect((if number % 2 == 0 { OURS_V4 } else { OURS_V6 }, 80));
+            let mut held: Vec<_> = (0..READERS).map(|number| connect(number).expect("a connection")).collect();
+            for stream in &mut held {
+                stream.set_read_timeout(Some(HANG)).expect("a time-out");
+                stream.write_all(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+            }
+            held.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).expect("an answer"));
+            // Until it takes no more, while it answers another client.
+            let (mut most, mut answers) = (0, 0);
+            while answers < 100 {
+                assert_eq!(ask_again(&mut beside, "small"), small, "{arch}");
+                let peak = memory(serving.id(), "VmHWM");
+                answers = if peak == most { answers + 1 } else { 0 };
+                most = peak;
+            }
+            let grown = most - before;
+            println!("{arch}: {before} bytes resident, and {grown} more with {READERS} readers");
+            assert!(grown <= LIMIT + PIECES + STATE + SPARE, "{arch}: {grown} bytes for {READERS} readers");
+            drop(held);
+            serving.stop();
+        }
+    });
+}
+
 /// RFC 9112, section 3.2.
 #[test]
 fn requests_without_a_host_or_with_two_get_400() {

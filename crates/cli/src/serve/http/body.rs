@@ -40,7 +40,7 @@ pub type Body = Either<Full<Bytes>, FileBody>;
 /// fewer of them, take about (1 + ln n) times the memory that the first of them had, and [`LEAST_PIECE`]s.
 #[derive(Debug)]
 pub struct PieceLimit {
-    memory: u64,
+    memory: AtomicU64,
     /// Connections that have read a piece.
     connections: AtomicU64,
 }
@@ -53,12 +53,17 @@ impl PieceLimit {
 
     /// For a process with so many bytes of memory.
     fn new(memory: u64) -> Arc<PieceLimit> {
-        Arc::new(PieceLimit { memory, connections: AtomicU64::new(0) })
+        Arc::new(PieceLimit { memory: AtomicU64::new(memory), connections: AtomicU64::new(0) })
+    }
+
+    /// No more than for so many bytes of memory from now on.
+    pub fn lower(&self, memory: u64) {
+        self.memory.fetch_min(memory, Ordering::Relaxed);
     }
 
     fn length(&self) -> u64 {
         let connections = self.connections.load(Ordering::Relaxed).max(1);
-        (self.memory / SHARE / PIECES / connections).clamp(LEAST_PIECE, PIECE)
+        (self.memory.load(Ordering::Relaxed) / SHARE / PIECES / connections).clamp(LEAST_PIECE, PIECE)
     }
 }
 
@@ -209,6 +214,16 @@ mod tests {
         assert_eq!(limit.length(), LEAST_PIECE);
         drop(connections);
         assert_eq!(limit.length(), PIECE, "a connection that has ended has no share");
+    }
+
+    #[test]
+    fn a_limit_is_lowered_and_never_raised() {
+        let limit = PieceLimit::new(64 << 20);
+        assert_eq!(limit.length(), PIECE);
+        limit.lower(1 << 20);
+        assert_eq!(limit.length(), (1 << 20) / SHARE / PIECES);
+        limit.lower(64 << 20);
+        assert_eq!(limit.length(), (1 << 20) / SHARE / PIECES);
     }
 
     #[test]
