@@ -48,7 +48,10 @@ fn wrong_use_is_told_before_anything_runs() {
     std::fs::write(directory.path().join("good.pkt"), GOOD).expect("a file");
     std::fs::create_dir(directory.path().join("empty")).expect("a directory");
     let cases = [
-        (&["none.pkt"][..], "there is no none.pkt: name a script, which ends in .pkt, or a directory that contains some"),
+        (
+            &["none.pkt"][..],
+            "there is no none.pkt: name a script, which ends in .pkt, or a directory that contains some",
+        ),
         (&["good.pkt", "empty"], "there is no script in empty: their names end in .pkt"),
         (&["good.pkt", "--arch", "cray"], "unknown architecture"),
         (

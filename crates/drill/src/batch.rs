@@ -60,8 +60,7 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     for path in paths {
         let before = found.len();
-        collect(path, &mut found)
-            .map_err(|(path, error)| unreadable(&path, &error))?;
+        collect(path, &mut found).map_err(|(path, error)| unreadable(&path, &error))?;
         if found.len() == before {
             return Err(format!("there is no script in {}: their names end in .pkt", path.display()));
         }
