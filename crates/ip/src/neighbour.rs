@@ -57,6 +57,8 @@ use entry::NeighbourEntry;
 pub const CAPACITY: usize = 512;
 /// Memory that packets waiting for neighbours may pin, in bytes, for all neighbours together: some 256 full frames.
 pub const MAX_PENDING_BYTES: usize = 512 << 10;
+/// The same while memory is short, in bytes: a first packet to a neighbour still waits for the answer.
+pub const LEAST_PENDING_BYTES: usize = 16 << 10;
 /// Most packets waiting for one neighbour; the oldest is dropped first (RFC 4861 section 7.2.2). Six connections'
 /// initial windows; a datagram of 64 KB in fragments fits.
 pub const MAX_PENDING_PER_NEIGHBOUR: usize = 64;
@@ -122,6 +124,7 @@ pub struct NeighbourTable {
     free: Vec<u32>,
     pending: usize,
     pending_bytes: usize,
+    pending_limit: usize,
     generation: u64,
     /// Lower bound of all deadlines; may be too early after an entry was confirmed or removed.
     earliest: Time,
@@ -150,6 +153,7 @@ impl NeighbourTable {
             free: Vec::new(),
             pending: 0,
             pending_bytes: 0,
+            pending_limit: MAX_PENDING_BYTES,
             generation: 0,
             earliest: Time::MAX,
             timing: NeighbourTiming::default(),
@@ -216,6 +220,12 @@ impl NeighbourTable {
         self.pending_bytes
     }
 
+    /// Whether the stack is short of memory: packets wait within [`LEAST_PENDING_BYTES`] then. Those that wait already
+    /// stay.
+    pub fn set_memory_short(&mut self, short: bool) {
+        self.pending_limit = if short { LEAST_PENDING_BYTES } else { MAX_PENDING_BYTES };
+    }
+
     /// Every entry: address, link address unless unknown, state.
     pub fn entries(&self) -> impl Iterator<Item = (IpAddr, Option<MacAddr>, NeighbourState)> + '_ {
         self.slots.iter().flatten().map(|e| {
@@ -278,7 +288,7 @@ impl NeighbourTable {
     fn queue(&mut self, slot: u32, packet: PktBuf, counters: &Counters) -> Result<(), DropReason> {
         let charge = pinned(&packet);
         let crowded = self.entry(slot).pending.len() >= MAX_PENDING_PER_NEIGHBOUR;
-        let short = self.pending_bytes + charge > MAX_PENDING_BYTES;
+        let short = self.pending_bytes + charge > self.pending_limit;
         if (crowded || short)
             && let Some(oldest) = self.entry(slot).pending.pop_front()
         {
@@ -287,7 +297,7 @@ impl NeighbourTable {
             self.pending_bytes -= pinned(&oldest);
         }
         // If other queues hold the memory, a packet for a neighbour with an empty queue is dropped.
-        if self.pending_bytes + charge > MAX_PENDING_BYTES {
+        if self.pending_bytes + charge > self.pending_limit {
             return Err(DropReason::NeighbourQueueFull);
         }
         self.entry(slot).pending.push_back(packet);

@@ -34,7 +34,7 @@ declare! {
         ArpNotForUs "The ARP packet asks for an address that is not ours and no packet waits for it."
         ArpConflict "The ARP packet claims one of our own addresses for another station (RFC 5227)."
         NeighbourTableFull "The neighbour table is full: nothing may be evicted for the packet, or it waited for a neighbour that was."
-        NeighbourQueueFull "Too many packets already wait for this neighbour to be resolved."
+        NeighbourQueueFull "Too many packets already wait for this neighbour to be resolved; few may while memory is short."
         NeighbourUnresolved "The neighbour did not answer the last of our solicitations."
         RouterAdvertIgnored "The router advertisement, or a prefix in it, is not for us to follow: addresses are static, or too many."
         RedirectRefused "The redirect does not come from the router in use, or leads off the link (RFC 4861 section 8.1)."

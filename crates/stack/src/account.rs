@@ -25,7 +25,8 @@ use tcp::{LimitClass, Pressure, Scarcity};
 /// A resource that the account tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
-    /// Bytes of the buffers of connections, sent and received, of the receive queues of datagram sockets, and of fragments.
+    /// Bytes of the buffers of connections, sent and received, of the receive queues of datagram sockets, of fragments,
+    /// and of packets that wait for a neighbour.
     Memory,
     /// Connections that their users have closed and that still wait for the peer.
     Orphans,
@@ -51,6 +52,9 @@ const REVIEW_NS: u64 = 1_000_000;
 
 /// The largest quanta: bytes, and connections.
 const QUANTA: [u64; 3] = [64 << 10, 64, 64];
+
+/// Bytes by which waiting packets may change before scarcity is evaluated again.
+const WAITING_QUANTUM: u64 = 16 << 10;
 
 /// All quanta together are at most the limit divided by this.
 const PART: u64 = 16;
@@ -79,6 +83,40 @@ impl<P: Platform> AccountEntry<P> {
     }
 }
 
+/// Packets that wait for the link addresses of neighbours: the part of the account that the tables of neighbours share
+/// with it. They belong to no cell.
+pub(crate) struct WaitingPackets<P: Platform> {
+    bytes: P::AtomicU64,
+    /// The bytes when scarcity was last evaluated for them.
+    weighed: P::AtomicU64,
+    memory_short: P::AtomicBool,
+}
+
+impl<P: Platform> WaitingPackets<P> {
+    fn new() -> Self {
+        let (bytes, weighed) = (P::AtomicU64::new(0), P::AtomicU64::new(0));
+        WaitingPackets { bytes, weighed, memory_short: P::AtomicBool::new(false) }
+    }
+
+    /// Enters a change of the bytes of one table, in two's complement. `alone`: no other thread enters one. Returns
+    /// whether so much has changed that scarcity must be evaluated ([`Account::weigh_waiting`]).
+    pub(crate) fn enter(&self, change: u64, alone: bool) -> bool {
+        let now = if alone {
+            let now = self.bytes.load(Ordering::Relaxed).wrapping_add(change);
+            self.bytes.store(now, Ordering::Relaxed);
+            now
+        } else {
+            self.bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
+        };
+        now.abs_diff(self.weighed.load(Ordering::Relaxed)) >= WAITING_QUANTUM
+    }
+
+    /// Whether memory is so short that queues are to hold little.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        self.memory_short.load(Ordering::Relaxed)
+    }
+}
+
 /// The entries of cells.
 struct CellAccounts<P: Platform> {
     entries: Vec<Arc<CachePadded<AccountEntry<P>>>>,
@@ -95,6 +133,7 @@ pub(crate) struct Account<P: Platform> {
     total: CachePadded<[P::AtomicU64; 3]>,
     /// Bytes of fragments that wait for the rest of their packets. They belong to no cell.
     fragments: P::AtomicU64,
+    waiting: Arc<WaitingPackets<P>>,
     /// [`Scarcity`], as bits.
     scarcity: P::AtomicU32,
     /// Time of the next review, in nanoseconds.
@@ -123,6 +162,7 @@ impl<P: Platform> Account<P> {
             opened: P::AtomicUsize::new(0),
             total: CachePadded::new(std::array::from_fn(|_| P::AtomicU64::new(0))),
             fragments: P::AtomicU64::new(0),
+            waiting: Arc::new(WaitingPackets::new()),
             scarcity: P::AtomicU32::new(Scarcity::NONE.bits()),
             review: P::AtomicU64::new(0),
         };
@@ -205,9 +245,28 @@ impl<P: Platform> Account<P> {
     pub(crate) fn note_fragments(&self, bytes: u64, config: &tcp::Config) {
         if self.fragments.load(Ordering::Relaxed) != bytes {
             self.fragments.store(bytes, Ordering::Relaxed);
-            let taken = positive(self.total[Resource::Memory as usize].load(Ordering::Relaxed));
-            self.classify(Resource::Memory, taken + bytes, config);
+            self.weigh_outside(config);
         }
+    }
+
+    /// The packets that wait for neighbours.
+    pub(crate) fn waiting(&self) -> &Arc<WaitingPackets<P>> {
+        &self.waiting
+    }
+
+    /// Evaluates scarcity with the packets that wait for neighbours now.
+    #[cold]
+    pub(crate) fn weigh_waiting(&self, config: &tcp::Config) {
+        let bytes = self.waiting.bytes.load(Ordering::Relaxed);
+        if self.waiting.weighed.load(Ordering::Relaxed) != bytes {
+            self.waiting.weighed.store(bytes, Ordering::Relaxed);
+            self.weigh_outside(config);
+        }
+    }
+
+    fn weigh_outside(&self, config: &tcp::Config) {
+        let taken = positive(self.total[Resource::Memory as usize].load(Ordering::Relaxed));
+        self.classify(Resource::Memory, taken + self.outside(Resource::Memory), config);
     }
 
     /// Charges a connection that enters a table for what its buffers already hold: data of its SYN.
@@ -290,7 +349,12 @@ impl<P: Platform> Account<P> {
 
     /// What is taken of a resource beside what entries say.
     fn outside(&self, resource: Resource) -> u64 {
-        if resource == Resource::Memory { self.fragments.load(Ordering::Relaxed) } else { 0 }
+        match resource {
+            Resource::Memory => {
+                self.fragments.load(Ordering::Relaxed) + positive(self.waiting.bytes.load(Ordering::Relaxed))
+            }
+            Resource::Orphans | Resource::TimeWaits => 0,
+        }
     }
 
     /// Publishes whether a resource is scarce when `taken` of it is in use.
@@ -305,6 +369,10 @@ impl<P: Platform> Account<P> {
             Resource::Orphans => Scarcity::new(before.memory(), taken >= limit, before.no_more_time_waits()),
             Resource::TimeWaits => Scarcity::new(before.memory(), before.no_more_orphans(), taken >= limit),
         };
+        if resource == Resource::Memory {
+            let short = deferred(before).memory() == Pressure::Severe;
+            self.waiting.memory_short.store(short, Ordering::Relaxed);
+        }
         if self.is_single() {
             if deferred(before) != before {
                 self.scarcity.store(deferred(before).bits(), Ordering::Relaxed);

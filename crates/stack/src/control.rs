@@ -73,6 +73,11 @@ impl<P: Platform> Control<P> {
         &self.account
     }
 
+    /// Evaluates scarcity with the packets that wait for neighbours now.
+    pub(crate) fn weigh_waiting(&self) {
+        self.account.weigh_waiting(self.tcp());
+    }
+
     /// Fragments hold so many bytes now. The caller has the lock of their table.
     pub(crate) fn note_fragments(&self, bytes: usize) {
         self.account.note_fragments(bytes as u64, self.tcp());
@@ -91,7 +96,7 @@ impl<P: Platform> Control<P> {
     }
 
     /// Bytes of memory that the buffers of connections hold, sent and received, the receive queues of datagram sockets,
-    /// and fragments of packets that are not whole; exact at rest.
+    /// fragments of packets that are not whole, and packets that wait for a neighbour; exact at rest.
     pub fn memory(&self) -> u64 {
         self.account.sum(Resource::Memory)
     }

@@ -167,6 +167,7 @@ impl<P: Platform> Internet<P> {
             let mut context = InterfaceContext { egress, interface, now, counters, deferred };
             lost.extend(self.neighbour_effects(&mut context, effects));
         }
+        control.weigh_waiting();
         lost
     }
 }

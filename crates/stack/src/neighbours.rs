@@ -14,6 +14,7 @@ use smallvec::{SmallVec, smallvec};
 use sync::{Atomic, ClaimGuard, ClaimLock, LockClass, LockKind, Ordering, Platform};
 use wire::Framing;
 
+use crate::account::WaitingPackets;
 use crate::deferred::DeferredEffects;
 use crate::internet_deadline::InternetDeadline;
 
@@ -25,18 +26,29 @@ pub struct Neighbours<P: Platform> {
     doubtful: Box<[P::AtomicBool]>,
     /// Number of interfaces with such a neighbour.
     doubts: P::AtomicUsize,
+    /// By interface: bytes of waiting packets that are in the account; written under the lock of its table.
+    accounted: Box<[P::AtomicU64]>,
+    waiting: Arc<WaitingPackets<P>>,
     deadline: Arc<InternetDeadline<P>>,
 }
 
 impl<P: Platform> Neighbours<P> {
-    /// Empty tables for this many interfaces; `seed` randomises their timing.
-    pub(crate) fn new(interfaces: usize, seed: u64, deadline: Arc<InternetDeadline<P>>) -> Self {
+    /// Empty tables for this many interfaces; `seed` randomises their timing. Packets that wait are entered in
+    /// `waiting`.
+    pub(crate) fn new(
+        interfaces: usize,
+        seed: u64,
+        deadline: Arc<InternetDeadline<P>>,
+        waiting: Arc<WaitingPackets<P>>,
+    ) -> Self {
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
         let locked = |index| ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, table(index));
         Neighbours {
             tables: (0..interfaces).map(locked).collect(),
             doubtful: (0..interfaces).map(|_| P::AtomicBool::new(false)).collect(),
             doubts: P::AtomicUsize::new(0),
+            accounted: (0..interfaces).map(|_| P::AtomicU64::new(0)).collect(),
+            waiting,
             deadline,
         }
     }
@@ -86,6 +98,21 @@ impl<P: Platform> Neighbours<P> {
             self.doubts.store(self.doubts.load(Ordering::Relaxed).wrapping_add(change), Ordering::Relaxed);
         } else {
             self.doubts.fetch_add(change, Ordering::Relaxed);
+        }
+    }
+
+    /// Enters in the account what the waiting packets of the interface pin, whose table the caller holds. After a larger
+    /// change the limits are looked at in the next turn of a driver.
+    fn enter_waiting(&self, interface: usize, table: &NeighbourTable, now: Time, deferred: &mut DeferredEffects<P>) {
+        let (accounted, bytes) = (&self.accounted[interface], table.pending_bytes() as u64);
+        let before = accounted.load(Ordering::Relaxed);
+        if before == bytes {
+            return;
+        }
+        accounted.store(bytes, Ordering::Relaxed);
+        // A thread that has claimed one table has claimed them all.
+        if self.waiting.enter(bytes.wrapping_sub(before), self.tables[interface].is_claimed_here()) {
+            self.deadline.note(Some(now), deferred);
         }
     }
 
@@ -151,8 +178,10 @@ impl<P: Platform> Neighbours<P> {
             return smallvec![packet];
         }
         let mut table = self.table(interface);
+        table.set_memory_short(self.waiting.is_memory_short());
         let resolution = table.resolve(now, view, next_hop, packet, counters);
         self.deadline.note(table.next_deadline(), deferred);
+        self.enter_waiting(interface, &table, now, deferred);
         drop(table);
         match resolution {
             Resolution::Ready(mac, mut packet) => {
@@ -178,6 +207,7 @@ impl<P: Platform> Neighbours<P> {
         let mut table = self.table(interface);
         let effects = table.arp_arrives(now, view, packet, counters);
         self.deadline.note(table.next_deadline(), deferred);
+        self.enter_waiting(interface, &table, now, deferred);
         effects
     }
 
@@ -192,6 +222,7 @@ impl<P: Platform> Neighbours<P> {
         let mut table = self.table(interface);
         let effects = table.discovery_arrives(now, view, discovery, counters);
         self.deadline.note(table.next_deadline(), deferred);
+        self.enter_waiting(interface, &table, now, deferred);
         effects
     }
 
@@ -206,6 +237,7 @@ impl<P: Platform> Neighbours<P> {
         let mut table = self.table(interface);
         let effects = table.timeouts(now, counters);
         self.note(interface, &table, deferred);
+        self.enter_waiting(interface, &table, now, deferred);
         effects
     }
 }

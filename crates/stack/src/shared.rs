@@ -119,9 +119,10 @@ impl<P: Platform> Shared<P> {
         let deadline = Arc::new(InternetDeadline::default());
         let control = boxed(|| Control::new(tcp));
         let internet = boxed(|| Internet::new(addresses, deadline.clone()));
+        let waiting = control.account().waiting().clone();
         let egress = boxed(|| {
             let links = Links::new(BatchClock::new(clock), (interfaces, ports), (drivers, alarms));
-            Egress::new(links, routes, rss, limits, deadline)
+            Egress::new(links, routes, rss, limits, deadline, waiting)
         });
         Self::assemble((secrets, lock_kind, contain), control, egress, internet)
     }

@@ -25,6 +25,7 @@ use sync::{CachePadded, ClaimLock, LockClass, LockKind, Platform};
 use tcp::{Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
+use crate::account::WaitingPackets;
 use crate::charge;
 use crate::control::Control;
 use crate::deferred::DeferredEffects;
@@ -120,6 +121,7 @@ impl<P: Platform> Egress<P> {
         rss: Toeplitz,
         EgressLimits { workers, resets_per_second, seed }: EgressLimits,
         deadline: Arc<InternetDeadline<P>>,
+        waiting: Arc<WaitingPackets<P>>,
     ) -> Self {
         let blocking = LockKind::Blocking;
         let limits = |index: usize| {
@@ -127,7 +129,7 @@ impl<P: Platform> Egress<P> {
             CachePadded::new(ClaimLock::new(blocking, LockClass::Neighbours, limit))
         };
         Egress {
-            neighbours: Neighbours::new(links.interfaces().len(), seed, deadline),
+            neighbours: Neighbours::new(links.interfaces().len(), seed, deadline, waiting),
             routes: Routes::new(routes),
             links,
             rss,

@@ -1,12 +1,14 @@
-//! What waits in the receive queues of datagram sockets, and in pieces for the rest of a packet, is in the one account
-//! of a stack's memory: with the limit for all (`tcp_mem`) reached, these queues grow no further and no connection is
+//! What waits in the receive queues of datagram sockets, in pieces for the rest of a packet, and in whole packets for
+//! the link address of a neighbour, is in the one account of a stack's memory: with the limit for all (`tcp_mem`) reached, these queues grow no further and no connection is
 //! let in, and a socket with an empty queue still gets its datagram.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use every_arch::every_arch;
 use observe::DropReason;
+use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::socket::UdpShared;
 use sync::Real;
@@ -73,7 +75,7 @@ fn queues_of_datagrams_count_and_stop_growing_while_memory_is_short(arch: Archit
         closed.iter().for_each(|socket| node.stack.unbind_udp(socket));
         node.settle();
         assert_eq!(memory(&node), 0, "read or closed: all of it is given back");
-        node.clock.advance(std::time::Duration::from_millis(2));
+        node.clock.advance(Duration::from_millis(2));
         node.settle();
         assert_eq!(node.exchange(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
         drop(listener);
@@ -103,6 +105,44 @@ fn fragments_count_until_they_are_given_up(arch: Architecture) {
         node.clock.advance(ip::reassembly::LIFETIME_V6);
         node.settle();
         assert_eq!(memory(&node), 0, "all of it is given back");
+        assert_eq!(node.exchange(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
+        drop(listener);
+    }
+}
+
+/// Packets that wait for a neighbour's link address are in the account until it answers or is given up (RFC 4861 section
+/// 7.2.2), and count for the limit; while memory is short few may wait, and the others are dropped with a reason.
+#[every_arch]
+fn packets_that_wait_for_a_neighbour_count_until_it_is_given_up(arch: Architecture) {
+    let limit = ip::neighbour::MAX_PENDING_BYTES as u64 / 4;
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch, limit);
+        let listener = node.listen(TCP, 8);
+        let socket = node.stack.bind_udp(SocketAddr::new(ends.dst, PORT)).expect("the port is free");
+        let send = |node: &mut Node<Real>, host: u8| {
+            let host: IpAddr = match ends.src {
+                IpAddr::V4(_) => [10, 0, 0, 100 + host].into(),
+                IpAddr::V6(_) => [0xfd00, 0, 0, 0, 0, 0, 1, host.into()].into(),
+            };
+            let payload = PktBuf::from_slice(&[7; 1200]).expect("a packet buffer");
+            let sent = node.stack.send_udp(&socket, payload, Some(SocketAddr::new(host, 9)));
+            assert_eq!(sent, Ok(1200));
+            node.settle();
+        };
+        send(&mut node, 0);
+        assert_eq!(memory(&node), BLOCK, "it counts with its whole block");
+        assert_eq!(node.stack.stats().counters.dropped(DropReason::NeighbourQueueFull), 0);
+        (1..120).for_each(|host| send(&mut node, host));
+        let waiting = memory(&node);
+        assert!((limit..limit + (16 << 10) + BLOCK).contains(&waiting), "{waiting} bytes, {limit} are the limit");
+        let dropped = node.stack.stats().counters.dropped(DropReason::NeighbourQueueFull);
+        assert_eq!(dropped + waiting / BLOCK, 120, "each waits or is counted");
+        assert!(node.exchange(&Segment::syn(2000, TCP).frame_over(ends)).is_empty(), "nobody new is let in");
+        for _ in 0..=ip::neighbour::MAX_SOLICITS {
+            node.clock.advance(ip::neighbour::RETRANS_TIMER + Duration::from_millis(1));
+            node.settle();
+        }
+        assert_eq!(memory(&node), 0, "given up: all of it is given back");
         assert_eq!(node.exchange(&Segment::syn(2001, TCP).frame_over(ends)).len(), 1, "and new clients are welcome");
         drop(listener);
     }
