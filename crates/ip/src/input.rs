@@ -87,6 +87,51 @@ pub struct Ipv6Frame {
     headers: Headers,
 }
 
+/// The addresses of the packet of each family that was accepted last. Whether a packet's addresses are acceptable
+/// depends on them and on the interface's view alone, and the next packet usually has the same: then it has to be found
+/// out once.
+///
+/// A view is recognised by its place in memory. So a value of this type is for views that neither change nor end while it
+/// is in use, as published versions do; for another view at the same place, make a new one.
+#[derive(Debug, Default)]
+pub struct LastAccepted {
+    v4: AcceptedAddresses<8>,
+    v6: AcceptedAddresses<32>,
+}
+
+/// The addresses of a packet, `N` bytes behind those of its link header.
+#[derive(Debug)]
+struct AcceptedAddresses<const N: usize> {
+    /// Where the view of the interface is, by which it was accepted; 0: there was none.
+    view: usize,
+    link: [u8; ethernet::ADDRESSES_LEN],
+    addresses: [u8; N],
+}
+
+impl<const N: usize> Default for AcceptedAddresses<N> {
+    fn default() -> Self {
+        AcceptedAddresses { view: 0, link: [0; ethernet::ADDRESSES_LEN], addresses: [0; N] }
+    }
+}
+
+impl<const N: usize> AcceptedAddresses<N> {
+    /// Whether these are the addresses of the packet with this beginning, whose network addresses end it.
+    #[inline(always)]
+    fn are_of<const LEN: usize>(&self, head: &[u8; LEN], interface: &InterfaceView) -> bool {
+        self.view == core::ptr::from_ref(interface).addr()
+            && head.first_chunk() == Some(&self.link)
+            && head.last_chunk() == Some(&self.addresses)
+    }
+
+    /// The packet with this beginning is accepted.
+    #[inline(always)]
+    fn note<const LEN: usize>(&mut self, head: &[u8; LEN], interface: &InterfaceView) {
+        if let (Some(link), Some(addresses)) = (head.first_chunk(), head.last_chunk()) {
+            (self.view, self.link, self.addresses) = (core::ptr::from_ref(interface).addr(), *link, *addresses);
+        }
+    }
+}
+
 /// A packet of IPv6 and how the link delivered it.
 struct Ipv6Packet {
     packet: PktBuf,
@@ -96,14 +141,17 @@ struct Ipv6Packet {
 /// Takes a frame from an Ethernet interface.
 pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -> Input {
     let headers = Headers::of_frame(&frame);
-    ethernet_to(frame, headers, interface, counters, Input::Tcp, |other| match other {
-        Other::Ipv6(frame) => ipv6_to(frame, interface, counters, Input::Tcp, |input| input),
+    let last = &mut LastAccepted::default();
+    ethernet_to(frame, headers, (interface, last), counters, Input::Tcp, |other| match other {
+        Other::Ipv6(frame) => {
+            ipv6_to(frame, (interface, &mut LastAccepted::default()), counters, Input::Tcp, |input| input)
+        }
         Other::Input(input) => input,
     })
 }
 
-/// As [`ethernet()`], with the frame's `headers`, but goes on with one of two continuations: `segment` for a TCP
-/// segment over IPv4, `other` for all the rest.
+/// As [`ethernet()`], with the frame's `headers` and the addresses that were accepted last, but goes on with one of two
+/// continuations: `segment` for a TCP segment over IPv4, `other` for all the rest.
 ///
 /// For the receive path: the path of a plain IPv4 segment is inlined, and the segment is passed on in registers. As a
 /// variant of [`Input`] it would be stored and loaded again in pieces of other sizes, which stalls. A flow over IPv6 is
@@ -116,14 +164,14 @@ pub fn ethernet(frame: PktBuf, interface: &InterfaceView, counters: &Counters) -
 pub fn ethernet_to<R>(
     mut frame: PktBuf,
     headers: Headers,
-    interface: &InterfaceView,
+    (interface, last): (&InterfaceView, &mut LastAccepted),
     counters: &Counters,
     segment: impl FnOnce(Datagram) -> R,
     other: impl FnOnce(Other) -> R,
 ) -> R {
     if headers.is_plain_v4()
         && headers.is_tcp()
-        && let Some(header) = plain_v4(&mut frame, headers, interface)
+        && let Some(header) = plain_v4(&mut frame, headers, interface, &mut last.v4)
     {
         counters.increment(Counter::PacketsIn);
         return segment(v4_datagram(frame, &header, Cast::Unicast));
@@ -138,15 +186,24 @@ pub fn ethernet_to<R>(
 /// Checks a unicast packet to us and advances it to its transport header, with no further checks before the transport.
 /// `None`, with the frame unchanged: it is another packet, or a faulty one.
 #[inline(always)]
-fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> Option<ipv4::Header> {
+fn plain_v4(
+    frame: &mut PktBuf,
+    headers: Headers,
+    interface: &InterfaceView,
+    last: &mut AcceptedAddresses<8>,
+) -> Option<ipv4::Header> {
     const LEN: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
-    let (link, rest) = frame.first_chunk::<LEN>()?.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
-    if !ethernet::is_from_one_to(link, interface.mac) {
-        return None;
-    }
+    let head = frame.first_chunk::<LEN>()?;
+    let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
     let header = ipv4::parse_plain(rest.first_chunk()?).ok()?;
-    if !interface.is_own_v4(header.dst) || v4_martian(header.src, LinkCast::Unicast, interface) {
-        return None;
+    if !last.are_of(head, interface) {
+        if !ethernet::is_from_one_to(link, interface.mac)
+            || !interface.is_own_v4(header.dst)
+            || v4_martian(header.src, LinkCast::Unicast, interface)
+        {
+            return None;
+        }
+        last.note(head, interface);
     }
     frame.narrow(ethernet::HEADER_LEN, LEN..headers.end());
     frame.meta_mut().traffic_class = header.tos;
@@ -155,18 +212,25 @@ fn plain_v4(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> 
 
 /// The same for IPv6.
 #[inline(always)]
-fn plain_v6(frame: &mut PktBuf, headers: Headers, interface: &InterfaceView) -> Option<ipv6::Header> {
+fn plain_v6(
+    frame: &mut PktBuf,
+    headers: Headers,
+    interface: &InterfaceView,
+    last: &mut AcceptedAddresses<32>,
+) -> Option<ipv6::Header> {
     const LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
-    let (link, rest) = frame.first_chunk::<LEN>()?.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
-    if !ethernet::is_from_one_to(link, interface.mac) {
-        return None;
-    }
+    let head = frame.first_chunk::<LEN>()?;
+    let (link, rest) = head.split_first_chunk::<{ ethernet::HEADER_LEN }>()?;
     let header = ipv6::parse_plain(rest.first_chunk()?);
-    if !interface.is_own_v6(&header.dst)
-        || header.src.is_unspecified()
-        || v6_martian(header.src, LinkCast::Unicast, interface)
-    {
-        return None;
+    if !last.are_of(head, interface) {
+        if !ethernet::is_from_one_to(link, interface.mac)
+            || !interface.is_own_v6(&header.dst)
+            || header.src.is_unspecified()
+            || v6_martian(header.src, LinkCast::Unicast, interface)
+        {
+            return None;
+        }
+        last.note(head, interface);
     }
     frame.narrow(ethernet::HEADER_LEN, LEN..headers.end());
     Some(header)
@@ -230,13 +294,13 @@ fn no_packet(frame: &[u8], ethertype: EtherType) -> Input {
 #[inline(always)]
 pub fn ipv6_to<R>(
     Ipv6Frame { mut frame, headers }: Ipv6Frame,
-    interface: &InterfaceView,
+    (interface, last): (&InterfaceView, &mut LastAccepted),
     counters: &Counters,
     segment: impl FnOnce(Datagram) -> R,
     other: impl FnOnce(Input) -> R,
 ) -> R {
     if headers.is_tcp()
-        && let Some(header) = plain_v6(&mut frame, headers, interface)
+        && let Some(header) = plain_v6(&mut frame, headers, interface, &mut last.v6)
     {
         counters.increment(Counter::PacketsIn);
         return segment(v6_datagram(frame, &header, protocol::TCP, Cast::Unicast));

@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use dev::{RxQueue, Wake};
-use ip::input::{Ipv6Frame, Other};
+use ip::input::{Ipv6Frame, LastAccepted, Other};
 use observe::{Counter, Counters, DropReason, Time};
 use path::{Consume, Frame, Inspection, Vector};
 use sync::{Parker, Platform, model_is_over};
@@ -84,6 +84,8 @@ pub struct Driver<P: Platform> {
     loopback: Option<LoopbackReceiver<P>>,
     /// It was given queues; when all are gone it has no devices left.
     has_devices: bool,
+    /// The addresses of the latest packets: the views of interfaces are kept until the stack ends.
+    accepted: LastAccepted,
     /// Empty between polls; kept for its memory.
     vector: Vector,
     /// Empty between polls; kept for its memory.
@@ -134,6 +136,7 @@ impl<P: Platform> Driver<P> {
             sources,
             served,
             loopback,
+            accepted: LastAccepted::default(),
             vector: Vector::new(),
             deferred: DeferredEffects::default(),
             counters: Arc::new(Counters::new()),
@@ -301,7 +304,7 @@ impl<P: Platform> Driver<P> {
             Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
             None
         };
-        match ip::input::ethernet_to(buffer, headers, view, counters, segment, Some) {
+        match ip::input::ethernet_to(buffer, headers, (view, &mut self.accepted), counters, segment, Some) {
             None => {}
             Some(Other::Ipv6(frame)) => self.ipv6(interface, (frame, followed), now, deferred),
             Some(Other::Input(input)) => self.input(interface, (input, followed), now, deferred),
@@ -322,7 +325,7 @@ impl<P: Platform> Driver<P> {
             Self::tcp(&self.shared, &*self.active, &self.rss, counters, (datagram, followed), now, deferred);
             None
         };
-        if let Some(input) = ip::input::ipv6_to(frame, view, counters, segment, Some) {
+        if let Some(input) = ip::input::ipv6_to(frame, (view, &mut self.accepted), counters, segment, Some) {
             self.input(interface, (input, followed), now, deferred);
         }
     }

@@ -235,6 +235,9 @@ pub fn parse(frame: &[u8]) -> Result<(Header, usize), ParseError> {
     Ok((header, TAGGED_HEADER_LEN))
 }
 
+/// Bytes of the two addresses, which begin a header.
+pub const ADDRESSES_LEN: usize = 12;
+
 /// Whether a frame with this header is unicast to the station `to` and comes from a single station.
 #[inline(always)]
 pub fn is_from_one_to(header: &[u8; HEADER_LEN], to: MacAddr) -> bool {

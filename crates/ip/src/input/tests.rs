@@ -384,22 +384,61 @@ proptest! {
     }
 }
 
+/// Whether the frame takes the fast path.
+fn is_plain(frame: PktBuf, interface: &InterfaceView, last: &mut LastAccepted, counters: &Counters) -> bool {
+    let headers = Headers::of_frame(&frame);
+    match ethernet_to(frame, headers, (interface, last), counters, |_| None, Some) {
+        None => true,
+        Some(Other::Ipv6(frame)) => ipv6_to(frame, (interface, last), counters, |_| true, |_| false),
+        Some(Other::Input(_)) => false,
+    }
+}
+
+proptest! {
+    /// After a packet from the same host, or from another: a packet is accepted if it would be accepted as the first.
+    #[test]
+    fn what_was_accepted_last_decides_nothing(
+        v6: bool,
+        before: bool,
+        changes in proptest::collection::vec((0usize..54, any::<u8>()), 0..3),
+    ) {
+        let ends = if v6 { ENDS6 } else { ENDS };
+        let (interface, counters) = (interface(), Counters::new());
+        let (mut last, mut frame) = (LastAccepted::default(), segment(ends, b"data", 0));
+        if before {
+            prop_assert!(is_plain(segment(ends, b"before", 0), &interface, &mut last, &counters));
+        }
+        for (at, value) in changes {
+            frame[at] ^= value;
+        }
+        if !v6 {
+            repair(&mut frame, L3);
+        }
+        let (copy, alone) = (frame.duplicate().unwrap(), &mut LastAccepted::default());
+        let expected = is_plain(copy, &interface, alone, &counters);
+        prop_assert_eq!(is_plain(frame, &interface, &mut last, &counters), expected);
+    }
+}
+
+/// The address has moved to another interface.
+#[test]
+fn another_view_accepts_by_its_own_addresses() {
+    for ends in [ENDS, ENDS6] {
+        let (interface, counters, last) = (interface(), Counters::new(), &mut LastAccepted::default());
+        assert!(is_plain(segment(ends, b"data", 0), &interface, last, &counters));
+        let mut other = interface.clone();
+        assert!(other.remove_address(ends.dst));
+        assert!(!is_plain(segment(ends, b"data", 0), &other, last, &counters));
+        assert!(is_plain(segment(ends, b"data", 0), &interface, last, &counters));
+    }
+}
+
 #[test]
 fn a_plain_segment_takes_the_fast_path() {
     for ends in [ENDS, ENDS6] {
         let frame = segment(ends, b"data", 3);
-        let (headers, counters) = (Headers::of_frame(&frame), Counters::new());
-        let plain = ethernet_to(
-            frame,
-            headers,
-            &interface(),
-            &counters,
-            |_| true,
-            |other| match other {
-                Other::Ipv6(frame) => ipv6_to(frame, &interface(), &counters, |_| true, |_| false),
-                Other::Input(_) => false,
-            },
-        );
+        let (interface, counters) = (interface(), Counters::new());
+        let plain = is_plain(frame, &interface, &mut LastAccepted::default(), &counters);
         assert!(plain && counters.get(Counter::PacketsIn) == 1, "{ends:?}");
     }
 }
