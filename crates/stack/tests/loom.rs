@@ -2,9 +2,6 @@
 
 #[path = "shuttle/alarms.rs"]
 mod alarms;
-#[allow(dead_code)] // not every fault can be shown here
-#[path = "../../sync/tests/planted/mod.rs"]
-mod planted;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
 

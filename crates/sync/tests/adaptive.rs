@@ -1,14 +1,10 @@
 //! The adaptive lock of Solaris and FreeBSD, on a platform that can tell whether a thread is running: a waiter spins as
 //! long as the holder runs, and sleeps if it does not; with priorities, a waiter that sleeps lends its own.
 
-// Its platforms are used for observation here, without a fault.
-#[allow(dead_code)]
-mod planted;
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use planted::{Fault, Planted, Told};
+use planted::{InjectedFault, LockNotice, Planted};
 use sync::raw::Adaptive;
 use sync::{Platform, RawLock, Real};
 
@@ -16,7 +12,7 @@ use sync::{Platform, RawLock, Real};
 struct Scene {
     runs: Option<bool>,
     asked: Vec<usize>,
-    seen: Vec<Told>,
+    seen: Vec<LockNotice>,
 }
 
 static SCENE: Mutex<Scene> = Mutex::new(Scene { runs: None, asked: Vec::new(), seen: Vec::new() });
@@ -37,21 +33,21 @@ fn begin(runs: Option<bool>) -> MutexGuard<'static, ()> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched;
 
-impl Fault for Watched {
+impl InjectedFault for Watched {
     fn runs(thread: usize) -> Option<bool> {
         let mut scene = scene();
         scene.asked.push(thread);
         scene.runs
     }
 
-    fn sees(told: Told) {
+    fn sees(told: LockNotice) {
         scene().seen.push(told);
     }
 }
 
 type Observed = Planted<Real, Watched>;
 
-fn count(told: Told) -> usize {
+fn count(told: LockNotice) -> usize {
     scene().seen.iter().filter(|seen| **seen == told).count()
 }
 
@@ -87,8 +83,8 @@ fn on_a_later_thread(act: &(dyn Fn() + Sync)) {
 fn a_waiter_spins_as_long_as_the_holder_runs() {
     let _turn = begin(Some(true));
     on_a_later_thread(&|| {
-        contended::<false>(|| count(Told::Relax) > 2000);
-        assert_eq!((count(Told::Sleep), count(Told::Wake)), (0, 0), "nobody slept");
+        contended::<false>(|| count(LockNotice::Relax) > 2000);
+        assert_eq!((count(LockNotice::Sleep), count(LockNotice::Wake)), (0, 0), "nobody slept");
         let scene = scene();
         assert!(scene.asked.iter().all(|thread| *thread == Real::thread_index()), "the holder is asked about");
     });
@@ -97,10 +93,10 @@ fn a_waiter_spins_as_long_as_the_holder_runs() {
 #[test]
 fn a_waiter_sleeps_at_once_if_the_holder_does_not_run() {
     let _turn = begin(Some(false));
-    contended::<false>(|| count(Told::Sleep) > 0);
-    assert_eq!(count(Told::Relax), 0, "it did not spin");
+    contended::<false>(|| count(LockNotice::Sleep) > 0);
+    assert_eq!(count(LockNotice::Relax), 0, "it did not spin");
     // The waiter cannot know that it was the last, and wakes once in vain.
-    assert!((1..=2).contains(&count(Told::Wake)));
+    assert!((1..=2).contains(&count(LockNotice::Wake)));
     let scene = scene();
     assert!(scene.asked.iter().all(|thread| *thread == Real::thread_index()), "the holder is asked about");
 }
@@ -117,7 +113,7 @@ fn a_second_waiter_asks_about_the_same_holder() {
                 lock.lock();
                 lock.unlock();
             });
-            while count(Told::Sleep) < sleepers {
+            while count(LockNotice::Sleep) < sleepers {
                 thread::yield_now();
             }
         }
@@ -130,11 +126,11 @@ fn a_second_waiter_asks_about_the_same_holder() {
 #[test]
 fn where_nothing_is_known_a_waiter_spins_for_a_while_and_sleeps() {
     let _turn = begin(None);
-    contended::<false>(|| count(Told::Sleep) > 0);
+    contended::<false>(|| count(LockNotice::Sleep) > 0);
     let seen = scene().seen.clone();
-    let spins = seen.iter().take_while(|told| **told == Told::Relax).count();
+    let spins = seen.iter().take_while(|told| **told == LockNotice::Relax).count();
     assert_eq!(spins, 300);
-    assert_eq!(seen[spins], Told::Sleep);
+    assert_eq!(seen[spins], LockNotice::Sleep);
 }
 
 #[test]
@@ -155,9 +151,9 @@ fn a_lock_that_nobody_waits_for_wakes_nobody() {
 #[test]
 fn a_sleeping_waiter_lends_its_priority_until_the_holder_unlocks() {
     let _turn = begin(Some(false));
-    contended::<true>(|| count(Told::Sleep) > 0);
+    contended::<true>(|| count(LockNotice::Sleep) > 0);
     let seen = scene().seen.clone();
-    assert_eq!(seen[..2], [Told::Lend { to: Real::thread_index() }, Told::Sleep], "before it sleeps");
-    let repaid = seen.iter().position(|told| *told == Told::Repay).expect("it is returned");
-    assert!(seen[..repaid].contains(&Told::Wake), "woken first: the waiter would wait for the former holder");
+    assert_eq!(seen[..2], [LockNotice::Lend { to: Real::thread_index() }, LockNotice::Sleep], "before it sleeps");
+    let repaid = seen.iter().position(|told| *told == LockNotice::Repay).expect("it is returned");
+    assert!(seen[..repaid].contains(&LockNotice::Wake), "woken first: the waiter would wait for the former holder");
 }

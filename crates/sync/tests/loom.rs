@@ -2,9 +2,6 @@
 #![cfg(feature = "loom")]
 
 mod models;
-// Each checker can find some of the faults.
-#[allow(dead_code)]
-mod planted;
 
 use planted::{BlindSleep, Forgetful, NoFence, NoWake, Planted, TornUpdate, WeakRelease, outcome};
 use sync::LockKind;

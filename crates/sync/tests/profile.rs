@@ -1,9 +1,5 @@
 //! The lock profile is exact. One test, because the counts belong to the process.
 
-// One of its platforms is used for observation here, without a fault.
-#[allow(dead_code)]
-mod planted;
-
 use std::sync::Barrier;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;

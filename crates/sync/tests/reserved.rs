@@ -2,10 +2,6 @@
 //! takes and releases it without a locked instruction. Each time another thread ends the reservation, the number that the
 //! next one takes doubles.
 
-// One of its platforms is used for observation here, without a fault.
-#[allow(dead_code)]
-mod planted;
-
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 

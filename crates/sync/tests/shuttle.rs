@@ -3,9 +3,6 @@
 #![cfg(feature = "shuttle")]
 
 mod models;
-// Each checker can find some of the faults.
-#[allow(dead_code)]
-mod planted;
 
 use planted::{BlindSleep, Forgetful, Guesses, NoWake, Planted, TornUpdate, outcome};
 use sync::LockKind;

@@ -2,11 +2,6 @@
 //! sleep of the socket layer is a scheduling point. A lost wake-up shows as a deadlock, because on [`Patient`] no sleep
 //! ends by itself. The watched files are pipes, which need no stack, so that the search covers only this layer.
 
-// Not every fault can be shown here; and the faulty platform is below the seam of this crate.
-#[allow(dead_code, clippy::disallowed_types, clippy::disallowed_methods)]
-#[path = "../../../sync/tests/planted/mod.rs"]
-mod planted;
-
 use std::sync::Arc;
 use std::time::Duration;
 

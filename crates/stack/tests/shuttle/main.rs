@@ -22,9 +22,6 @@ mod alarms;
 mod mistakes;
 mod models;
 mod owners;
-#[allow(dead_code)] // not every fault can be shown here
-#[path = "../../../sync/tests/planted/mod.rs"]
-mod planted;
 mod readiness;
 
 use alarms::Calls;

@@ -14,8 +14,8 @@ use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
 use super::models::{connection, crowd, listener_closes};
-use super::planted::{Fault, Planted, outcome};
 use super::readiness::ready_while_lying_down;
+use planted::{InjectedFault, Planted, outcome};
 
 /// Schedules in which an injected mistake must show: the search ends with the first that does, usually one of the first
 /// ten. They are the same in every run, so the result is deterministic.
@@ -50,7 +50,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Chosen;
 
-impl Fault for Chosen {
+impl InjectedFault for Chosen {
     fn no_wake() -> Option<(&'static str, &'static str)> {
         match MISTAKE.get() {
             Mistake::NoWake(by, of) => Some((by, of)),

@@ -15,7 +15,7 @@ use std::time::Duration;
 use sync::{Atomic, NoDoorbell, Platform, RawLock, ThreadClass};
 
 /// The fault. Read at every step, so that one type can represent several, one after the other.
-pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
+pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {
     /// Release stores become Relaxed.
     fn weak_release() -> bool {
         false
@@ -45,24 +45,33 @@ pub trait Fault: Copy + Default + Debug + Send + Sync + 'static {
         None
     }
     /// Not a fault: sees what the platform is told.
-    fn sees(_told: Told) {}
+    fn sees(_told: LockNotice) {}
 }
 
 /// What a platform is told by a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum LockNotice {
+    /// A waiter spins.
     Relax,
+    /// A waiter sleeps.
     Sleep,
+    /// A waiter is woken.
     Wake,
-    Lend { to: usize },
+    /// A waiter lends its priority to the holder.
+    Lend {
+        /// The index of the holder's thread.
+        to: usize,
+    },
+    /// The priority is returned.
     Repay,
 }
 
 macro_rules! faults {
-    ($($name:ident: $function:ident -> $kind:ty = $value:expr),* $(,)?) => {$(
+    ($($(#[$doc:meta])* $name:ident: $function:ident -> $kind:ty = $value:expr),* $(,)?) => {$(
+        $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name;
-        impl Fault for $name {
+        impl InjectedFault for $name {
             fn $function() -> $kind {
                 $value
             }
@@ -70,18 +79,24 @@ macro_rules! faults {
     )*};
 }
 faults! {
+    /// Release stores become Relaxed.
     WeakRelease: weak_release -> bool = true,
+    /// No thread wakes another.
     NoWake: no_wake -> Option<(&'static str, &'static str)> = Some(("", "")),
+    /// Sleepers do not compare the word before they sleep.
     BlindSleep: blind_sleep -> Option<&'static str> = Some(""),
+    /// Fences do nothing.
     NoFence: no_fence -> bool = true,
+    /// A read-modify-write reads, lets others run, and writes.
     TornUpdate: torn_update -> bool = true,
+    /// The platform answers at random whether a thread is running.
     Guesses: guesses -> bool = true,
 }
 
 /// No fault; a platform to watch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sound;
-impl Fault for Sound {}
+impl InjectedFault for Sound {}
 
 /// Turns that threads of faulty platforms have spent waiting. Not tracked by the checkers.
 pub static WAITS: AtomicUsize = AtomicUsize::new(0);
@@ -109,7 +124,7 @@ pub struct Planted<P, F>(PhantomData<(P, F)>);
 /// An atomic of `P` with fault `F`.
 pub struct Word<A, P, F>(A, PhantomData<(P, F)>);
 
-fn weaken<F: Fault>(order: Ordering) -> Ordering {
+fn weaken<F: InjectedFault>(order: Ordering) -> Ordering {
     match order {
         Release if F::weak_release() => Relaxed,
         AcqRel if F::weak_release() => Acquire,
@@ -135,7 +150,7 @@ fn applied<T: Copy + PartialEq, A: Atomic<T>>(word: &A, change: impl FnOnce(&A) 
     word.load(Acquire)
 }
 
-impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: Fault> Atomic<T> for Word<A, P, F> {
+impl<T: Copy + PartialEq, A: Atomic<T>, P: Platform, F: InjectedFault> Atomic<T> for Word<A, P, F> {
     fn new(value: T) -> Self {
         Self(A::new(value), PhantomData)
     }
@@ -192,14 +207,14 @@ fn is_named(thread: usize, beginning: &str) -> bool {
 }
 
 /// Whether the calling thread does not wake the threads that sleep at `atom`.
-fn leaves_out<P: Platform, F: Fault>(atom: usize) -> bool {
+fn leaves_out<P: Platform, F: InjectedFault>(atom: usize) -> bool {
     let sleeps = |beginning: &str| {
         ASLEEP.with_borrow(|asleep| asleep.iter().any(|(at, thread)| *at == atom && is_named(*thread, beginning)))
     };
     F::no_wake().is_some_and(|(by, of)| is_named(P::thread_index(), by) && (of.is_empty() || sleeps(of)))
 }
 
-impl<P: Platform, F: Fault> Platform for Planted<P, F> {
+impl<P: Platform, F: InjectedFault> Platform for Planted<P, F> {
     sync::forward_platform!(P: cells join now random thread profile held);
 
     type AtomicU32 = Word<P::AtomicU32, P, F>;
@@ -224,19 +239,19 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         let me = (std::ptr::from_ref(atom).addr(), P::thread_index());
         let is_blind = F::blind_sleep().is_some_and(|beginning| is_named(me.1, beginning));
         let expected = if is_blind { atom.0.load(SeqCst) } else { expected };
-        F::sees(Told::Sleep);
+        F::sees(LockNotice::Sleep);
         ASLEEP.with_borrow_mut(|asleep| asleep.push(me));
         P::futex_wait(&atom.0, expected, timeout);
         ASLEEP.with_borrow_mut(|asleep| asleep.retain(|sleeper| *sleeper != me));
     }
     fn futex_wake(atom: &Self::AtomicU32, n: u32) {
-        F::sees(Told::Wake);
+        F::sees(LockNotice::Wake);
         if !leaves_out::<P, F>(std::ptr::from_ref(atom).addr()) {
             P::futex_wake(&atom.0, n);
         }
     }
     fn relax(spins: u32) {
-        F::sees(Told::Relax);
+        F::sees(LockNotice::Relax);
         WAITS.fetch_add(1, Relaxed);
         P::relax(spins);
     }
@@ -248,11 +263,11 @@ impl<P: Platform, F: Fault> Platform for Planted<P, F> {
         if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread).or_else(|| F::runs(thread)) }
     }
     fn lend(thread: usize) {
-        F::sees(Told::Lend { to: thread });
+        F::sees(LockNotice::Lend { to: thread });
         P::lend(thread);
     }
     fn repay() {
-        F::sees(Told::Repay);
+        F::sees(LockNotice::Repay);
         P::repay();
     }
     fn fence(order: Ordering) {
