@@ -7,6 +7,7 @@ mod pair;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use heddle::{Architecture, Stack};
@@ -34,14 +35,21 @@ impl Kernel {
         std::net::TcpStream::connect_timeout(&address, HANG).unwrap()
     }
 
+    /// An address of this host that no other socket has: a port that is free there stays free, while other tests open
+    /// sockets.
+    fn own_address() -> Ipv4Addr {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
+        Ipv4Addr::new(127, 0, 77, NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// An address without a listener.
     fn refused(&self) -> std::io::Error {
-        let free = self.listen().local_addr().unwrap();
+        let free = std::net::TcpListener::bind((Kernel::own_address(), 0)).unwrap().local_addr().unwrap();
         std::net::TcpStream::connect(free).unwrap_err()
     }
 
     fn datagrams(&self) -> (std::net::UdpSocket, std::net::UdpSocket) {
-        let bind = || std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let bind = || std::net::UdpSocket::bind((Kernel::own_address(), 0)).unwrap();
         (bind(), bind())
     }
 

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::sync::mpsc::channel;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -82,10 +83,12 @@ fn interface(device: dev::mem::MemDevice, address: Ipv4Addr) -> InterfaceConfig 
 }
 
 impl World {
-    /// The machine's kernel on its loopback interface.
+    /// The machine's kernel on its loopback interface, at an address of its own: a port that is free there stays free,
+    /// while other tests open sockets.
     pub(crate) fn kernel() -> World {
+        static NEXT: AtomicU8 = AtomicU8::new(1);
         let kernel = Arc::new(Kernel::default());
-        let ip = Ipv4Addr::LOCALHOST.into();
+        let ip = Ipv4Addr::new(127, 0, 78, NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).into();
         let (loopback, is_kernel) = (1, true);
         World {
             server: kernel.clone(),
