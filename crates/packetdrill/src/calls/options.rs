@@ -2,10 +2,11 @@
 
 use std::ffi::CStr;
 use std::mem::size_of;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
 use libc::{c_int, c_ulong, c_void, linger, socklen_t};
-use posix::{Errno, OptionValue, Sockets};
+use posix::{Errno, GroupRequest, OptionValue, Sockets};
 use sync::Real;
 
 use crate::abi::UserData;
@@ -45,10 +46,32 @@ unsafe fn read_value(level: c_int, name: c_int, value: *const c_void, len: sockl
             let rate = bytes.try_into().map_or(0, u64::from_ne_bytes);
             Ok(OptionValue::Int(rate.min(u32::MAX.into()) as i64))
         }
+        (libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP | libc::IP_DROP_MEMBERSHIP | libc::IP_MULTICAST_IF)
+        | (libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP | libc::IPV6_DROP_MEMBERSHIP) => {
+            group_value(level, bytes).ok_or(Errno::EINVAL)
+        }
         // IP options may be one byte.
         (libc::IPPROTO_IP, _) if (1..4).contains(&bytes.len()) => Ok(OptionValue::Int(bytes[0].into())),
         _ => number(0).map(|number| OptionValue::Int(number.into())).ok_or(Errno::EINVAL),
     }
+}
+
+/// The value of an option for groups, by its length: `struct ipv6_mreq`; `struct in_addr`, `struct ip_mreq` or `struct
+/// ip_mreqn`.
+fn group_value(level: c_int, bytes: &[u8]) -> Option<OptionValue> {
+    let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
+    if level == libc::IPPROTO_IPV6 {
+        let group = Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(..16)?).ok()?).into();
+        return Some(OptionValue::Group(GroupRequest { group, address: Ipv4Addr::UNSPECIFIED, index: number(16)? }));
+    }
+    let address = |at: usize| Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes.get(at..at + 4)?).ok()?));
+    let first = address(0)?;
+    Some(match address(4) {
+        None => OptionValue::Address(first),
+        Some(address) => {
+            OptionValue::Group(GroupRequest { group: first.into(), address, index: number(8).unwrap_or(0) })
+        }
+    })
 }
 
 pub(crate) unsafe extern "C" fn setsockopt(
@@ -81,6 +104,9 @@ fn option_bytes(sockets: &Sockets<Real>, fd: i32, level: c_int, name: c_int) -> 
                 let value = linger { l_onoff: on.into(), l_linger: seconds as i32 };
                 [value.l_onoff.to_ne_bytes(), value.l_linger.to_ne_bytes()].concat()
             }
+            OptionValue::Address(address) => address.octets().to_vec(),
+            // Such an option is only set.
+            OptionValue::Group(_) => return Err(Errno::ENOPROTOOPT),
         }),
     }
 }
