@@ -279,12 +279,12 @@ fn options_on_path<'o, P: Platform>(
     listener: &'o ListenerShared<P>,
     peer: IpAddr,
 ) -> Cow<'o, ConnectionOptions> {
-    let options = shared.routes().on_path(shared.links(), listener.options(), peer);
+    let mut options = shared.routes().on_path(shared.links(), listener.options(), peer);
     let hop_limit = listener.hop_limit();
-    if hop_limit == options.hop_limit {
-        return options;
+    if hop_limit != options.hop_limit {
+        options.to_mut().hop_limit = hop_limit;
     }
-    Cow::Owned(ConnectionOptions { hop_limit, ..options.into_owned() })
+    options
 }
 
 /// Has `tcp` decide a listener's answer to a SYN, and takes the places in its backlog that the answer needs.
