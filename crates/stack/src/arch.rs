@@ -19,9 +19,9 @@ pub mod up;
 use observe::Time;
 use sync::Platform;
 
-use crate::call::{self, Call, ControlRequest, Ingress, Reply};
+use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::deferred::DeferredEffects;
-use crate::flow::Target;
+use crate::flow::{Key, Target};
 use crate::handoff::TableJob;
 use crate::place::Contents;
 use crate::place::connection::Connections;
@@ -62,6 +62,16 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// has run it. Both are passed by reference for the same reason as the event of [`RunningArchitecture::post`]. The
     /// contents of `call` are unspecified afterwards.
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply);
+
+    /// [`RunningArchitecture::call`] for OPEN, in the cell of the request's flow. What the request holds is taken where it
+    /// is needed; the caller keeps the socket.
+    ///
+    /// # Errors
+    /// See [`OpenRefused`].
+    fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
+        let target = request.socket.target();
+        call::open_by(request, |call, reply| self.call(&target, call, reply))
+    }
 
     /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: what was not taken stays in
     /// `send`. `None`: the connection is gone.

@@ -125,6 +125,22 @@ pub enum OpenRefused {
     Fault,
 }
 
+/// OPEN as a call that `run` makes; see [`RunningArchitecture::open`](crate::arch::RunningArchitecture::open).
+#[cold]
+pub(crate) fn open_by<P: Platform>(
+    request: &mut OpenRequest<P>,
+    run: impl FnOnce(&mut Call<P>, &mut Reply),
+) -> Result<Key, OpenRefused> {
+    let (params, generation, socket) = (request.params.clone(), request.generation, request.socket.clone());
+    let request = OpenRequest { params, generation, socket, fast_open: request.fast_open.take() };
+    let mut reply = Reply::Gone;
+    run(&mut Call::Open(Box::new(request)), &mut reply);
+    match reply {
+        Reply::Opened(opened) => opened,
+        _ => Err(OpenRefused::NoBuffer),
+    }
+}
+
 /// SEND as a call that `run` makes; see [`RunningArchitecture::send`](crate::arch::RunningArchitecture::send).
 #[cold]
 pub(crate) fn send_by<P: Platform>(

@@ -45,6 +45,8 @@ pub(crate) struct HandshakeSegment<'a, P: Platform> {
     pub absent: VacantEntry,
     /// The segment; `None` once it has been taken.
     pub segment: &'a mut Option<Segment>,
+    /// Receives the PCB of a [`Child`].
+    pub child: &'a mut Option<Pcb>,
     /// The time of its batch.
     pub now: Time,
     /// The counters of its place.
@@ -53,12 +55,10 @@ pub(crate) struct HandshakeSegment<'a, P: Platform> {
     pub deferred: &'a mut DeferredEffects<P>,
 }
 
-/// A connection that has just been established, not yet in the table.
+/// A connection that has just been established, not yet in the table. Its PCB is in [`HandshakeSegment::child`].
 pub struct Child<P: Platform> {
     /// Its flow.
     pub flow: Flow,
-    /// The connection.
-    pub pcb: Box<Pcb>,
     /// Its route.
     pub route: RouteCache,
     /// The place that it holds in the backlog of the listener that admitted it.
@@ -173,7 +173,7 @@ impl<P: Platform> Handshakes<P> {
         listener: Arc<ListenerShared<P>>,
         arrival: HandshakeSegment<'_, P>,
     ) -> Option<Child<P>> {
-        let HandshakeSegment { shared, flow, absent, segment, now, counters, deferred } = arrival;
+        let HandshakeSegment { shared, flow, absent, segment, child, now, counters, deferred } = arrival;
         let answer = match admit(shared, &listener, segment.as_ref()?, now) {
             Ok(answer) => answer,
             Err(reason) => {
@@ -187,7 +187,7 @@ impl<P: Platform> Handshakes<P> {
         let options = options_on_path(shared, &listener, peer);
         let params = params(&options, &listener, mss_on(shared, &route, peer, now));
         let secrets = (isn_of(shared, &flow, now), shared.secrets.handshake());
-        let opened = handshake::syn_arrives(answer, &params, segment, secrets, &mut out, now);
+        let opened = handshake::syn_arrives(answer, &params, segment, secrets, (child, &mut out), now);
         shared.egress().emit(&flow, &mut route, &mut out, deferred);
         match opened {
             Ok(SynOutcome::HalfOpen(half_open)) => {
@@ -196,9 +196,7 @@ impl<P: Platform> Handshakes<P> {
                 self.cache.insert(half_open, kept, absent.hash(), shared.control().tcp(), now);
                 None
             }
-            Ok(SynOutcome::Early(pcb)) => {
-                Some(Child::new((flow, absent), pcb, route, Admission::Early(listener), &out))
-            }
+            Ok(SynOutcome::Early) => Some(Child::new((flow, absent), route, Admission::Early(listener), &out)),
             Ok(SynOutcome::CookieSent) => {
                 listener.note_cookie(now);
                 None
@@ -212,13 +210,13 @@ impl<P: Platform> Handshakes<P> {
 
     /// A segment of a half-open connection: the child, if the handshake is complete.
     pub(crate) fn segment_arrives(&mut self, slot: u32, arrival: HandshakeSegment<'_, P>) -> Option<Child<P>> {
-        let HandshakeSegment { shared, segment, now, counters, deferred, .. } = arrival;
+        let HandshakeSegment { shared, segment, child, now, counters, deferred, .. } = arrival;
         let (half_open, Kept { listener, route, .. }) = self.cache.get_mut(slot)?;
         let flow = Flow { tuple: *half_open.tuple(), hash: half_open.flow_hash() };
         let options = options_on_path(shared, listener, flow.tuple.remote_addr);
         let params = params(&options, listener, u16::MAX);
         let mut out = shared.egress().outbox(shared.control(), &flow, route, counters);
-        let progress = half_open.segment_arrives(&params, segment, &mut out, now);
+        let progress = half_open.segment_arrives(&params, segment, (child, &mut out), now);
         emit_waiting(shared, &flow, route, &mut out, deferred);
         match progress {
             Progress::Waiting => None,
@@ -226,9 +224,9 @@ impl<P: Platform> Handshakes<P> {
                 self.cache.remove(slot)?.listener.abandon();
                 None
             }
-            Progress::Established(pcb) => {
+            Progress::Established => {
                 let Kept { listener, route, absent } = self.cache.remove(slot)?;
-                Some(Child::new((flow, absent), pcb, route, Admission::Handshake(listener), &out))
+                Some(Child::new((flow, absent), route, Admission::Handshake(listener), &out))
             }
         }
     }
@@ -324,7 +322,7 @@ pub(crate) fn cookie_arrives<P: Platform>(
     listener: Arc<ListenerShared<P>>,
     arrival: HandshakeSegment<'_, P>,
 ) -> Option<Child<P>> {
-    let HandshakeSegment { shared, flow, absent, segment: arrived, now, counters, deferred } = arrival;
+    let HandshakeSegment { shared, flow, absent, segment: arrived, child, now, counters, deferred } = arrival;
     let segment = arrived.as_ref()?;
     let peer = flow.tuple.remote_addr;
     let options = options_on_path(shared, &listener, peer);
@@ -343,15 +341,13 @@ pub(crate) fn cookie_arrives<P: Platform>(
     }
     let mut route = RouteCache::at_generation(shared.routes().generation());
     let mut out = shared.egress().outbox(shared.control(), &flow, &route, counters);
-    let pcb = syn_cookie::complete(half_open, &params, arrived, &mut out, now);
+    let complete = syn_cookie::complete(half_open, &params, arrived, (child, &mut out), now);
     shared.egress().emit(&flow, &mut route, &mut out, deferred);
-    match pcb {
-        Some(pcb) => Some(Child::new((flow, absent), pcb, route, admission, &out)),
-        None => {
-            admission.abandon();
-            None
-        }
+    if !complete {
+        admission.abandon();
+        return None;
     }
+    Some(Child::new((flow, absent), route, admission, &out))
 }
 
 /// [`Egress::emit`](crate::tx::Egress::emit) for a half-open connection. If routes have changed since its SYN arrived,
@@ -376,15 +372,9 @@ fn isn_of<P: Platform>(shared: &Shared<P>, flow: &Flow, now: Time) -> Isn {
 }
 
 impl<P: Platform> Child<P> {
-    fn new(
-        (flow, absent): (Flow, VacantEntry),
-        pcb: Box<Pcb>,
-        route: RouteCache,
-        admission: Admission<P>,
-        out: &Outbox<'_>,
-    ) -> Self {
+    fn new((flow, absent): (Flow, VacantEntry), route: RouteCache, admission: Admission<P>, out: &Outbox<'_>) -> Self {
         let Outbox { ready, deadline, path, table, tx_blocked, .. } = *out;
-        Child { flow, pcb, route, admission, ready, deadline, path, table, tx_blocked, absent }
+        Child { flow, route, admission, ready, deadline, path, table, tx_blocked, absent }
     }
 }
 

@@ -40,8 +40,11 @@ fn accept(setup: Setup, syn: Peer, given: Option<FastOpen>) -> Script {
     let segment = t.segment(&syn);
     let mut out = Outbox::new(&t.us.setup.config, &t.us.counters);
     let isn = Isn { iss: SeqNumber(t.us.setup.iss), ts_offset: 0, flow_hash: None };
-    let pcb = tcp::handshake::accept(&t.us.setup.listen_params(), segment, isn, given, &mut out, t.now);
-    let pcb = pcb.expect("a SYN");
+    let mut child = None;
+    let accepted =
+        tcp::handshake::accept(&t.us.setup.listen_params(), segment, isn, given, (&mut child, &mut out), t.now);
+    accepted.expect("a SYN");
+    let pcb = Box::new(child.expect("its connection"));
     assert_eq!(out.table, tcp::TableChange::Established, "it may be accepted at once");
     let (wake, segments) = (out.deadline, out.segments.drain(..).collect());
     drop(out);

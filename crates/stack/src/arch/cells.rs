@@ -23,10 +23,10 @@ use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, Platform, ThreadClass};
 
 use super::{NotAtRest, RunningArchitecture};
-use crate::call::{self, Call, ControlRequest, Ingress, Reply};
+use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
-use crate::flow::{self, Target, UdpName};
+use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, ReplySender, ReplySlot, TableJob};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
@@ -257,6 +257,18 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         };
         if self.hold(index, |cell, deferred| cell.call(target, call, now, deferred, reply)).is_none() {
             *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
+        }
+    }
+
+    fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
+        let target = request.socket.target();
+        let index = self.index(|| target.hash);
+        let now = self.inner.hub.shared.clock().now();
+        match self.hold(index, |cell, deferred| cell.open_actively(request, now, deferred)) {
+            Some(opened) => opened,
+            None => call::open_by(request, |call, reply| {
+                *reply = self.ask(index, |asker| CellMessage::Call(target, call.take(), asker));
+            }),
         }
     }
 

@@ -5,7 +5,7 @@
 //! one is inserted.
 
 use observe::{DropReason, Time};
-use tcp::TableChange;
+use tcp::{Pcb, TableChange};
 
 use super::datagrams::Datagrams;
 use super::events::{Events, ResetOnPanic};
@@ -203,7 +203,9 @@ fn unmatched<L: Place>(
     let Some(absent) = L::absent(directory, missing, &flow) else { return UnmatchedOutcome::Appeared };
     let (shared, counters) = (site.shared, site.counters);
     let segment = &mut arrival.segment;
-    let arrival = HandshakeSegment { shared, flow, absent, segment, now, counters, deferred: &mut *deferred };
+    let mut pcb = None;
+    let arrival =
+        HandshakeSegment { shared, flow, absent, segment, child: &mut pcb, now, counters, deferred: &mut *deferred };
     let half_open = &mut directory.half_open;
     let child = if let Some(slot) = half_open.find(&flow, absent) {
         half_open.segment_arrives(slot, arrival)
@@ -215,7 +217,11 @@ fn unmatched<L: Place>(
             Unmatched::Nobody => return UnmatchedOutcome::Nobody,
         }
     };
-    child.map_or(UnmatchedOutcome::Done, |child| UnmatchedOutcome::Adopted(adopt(directory, site, child, deferred)))
+    match child {
+        Some(child) => adopt(directory, site, (child, &mut pcb), deferred)
+            .map_or(UnmatchedOutcome::Done, UnmatchedOutcome::Adopted),
+        None => UnmatchedOutcome::Done,
+    }
 }
 
 /// A handshake is complete, or its connection opens early: it enters the table and the accept queue.
@@ -223,14 +229,14 @@ fn unmatched<L: Place>(
 fn adopt<L: Place>(
     directory: &mut DirectoryOf<L>,
     site: &Site<'_, L>,
-    child: Child<L::Platform>,
+    (child, pcb): (Child<L::Platform>, &mut Option<Pcb>),
     deferred: &mut DeferredEffects<L::Platform>,
-) -> Adopted<L> {
-    let Child { flow, pcb, route, admission, ready, deadline, path, table, tx_blocked, absent } = child;
+) -> Option<Adopted<L>> {
+    let Child { flow, route, admission, ready, deadline, path, table, tx_blocked, absent } = child;
     let socket = TcpSocket::new(flow);
     socket.ready.begin(ready);
     let new = NewConnection { flow, pcb, route, socket: socket.clone() };
-    let (id, key) = L::insert(directory, site, new, absent);
+    let (id, key) = L::insert(directory, site, new, absent)?;
     socket.placed(key);
     if tx_blocked {
         site.shared.egress().wait_for_room(&flow, &route, socket.target(), deferred);
@@ -246,5 +252,5 @@ fn adopt<L: Place>(
     if let Some(rest) = rest {
         directory.early.insert(key.slot, rest);
     }
-    Adopted { id, effects: Effects { deadline, path, table }, admitted }
+    Some(Adopted { id, effects: Effects { deadline, path, table }, admitted })
 }

@@ -78,7 +78,7 @@ pub trait Calls: Place {
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Reply {
         let call = match call {
-            Call::Open(request) => return Reply::Opened(self.open_actively(*request, now, deferred)),
+            Call::Open(mut request) => return Reply::Opened(self.open_actively(&mut request, now, deferred)),
             other => other,
         };
         match self.find_key(target.key) {
@@ -107,7 +107,7 @@ pub trait Calls: Place {
     #[inline(never)]
     fn open_actively(
         &mut self,
-        mut request: OpenRequest<Self::Platform>,
+        request: &mut OpenRequest<Self::Platform>,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Result<Key, OpenRefused> {

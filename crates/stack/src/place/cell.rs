@@ -29,7 +29,7 @@ use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::VacantEntry;
-use crate::timers::Wheel;
+use crate::timers::{TimerPlace, Wheel};
 use crate::udp_table::{Bound, HeldSocket, StoredUdpPcb, UdpTable};
 
 /// A shard of connections with its tables, timers and counters.
@@ -199,19 +199,24 @@ impl<P: Platform> Place for Cell<P> {
     fn insert(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
-        new: NewConnection<P>,
+        new: NewConnection<'_, P>,
         absent: VacantEntry,
-    ) -> (u32, Key) {
+    ) -> Option<(u32, Key)> {
         let NewConnection { flow, pcb, route, socket } = new;
-        let mut connection = Connection::new(absent, flow, socket, route, *pcb);
-        site.shared.control().account().begin(
-            site.account,
-            &mut connection.charge,
-            &connection.pcb,
-            site.shared.control().tcp(),
-        );
-        let key = directory.connections.insert(connection);
-        (key.slot, key)
+        let pcb = pcb.take()?;
+        let key = directory.connections.insert(absent, flow.hash, || Connection {
+            hash: absent,
+            timer: TimerPlace::UNARMED,
+            flow,
+            socket,
+            route,
+            charge: account::Charge::default(),
+            pcb,
+        });
+        if let Some(Connection { charge, pcb, .. }) = directory.connections.at(key.slot) {
+            site.shared.control().account().begin(site.account, charge, pcb, site.shared.control().tcp());
+        }
+        Some((key.slot, key))
     }
 
     /// The PCB is made where it will stay, and opened there.
@@ -219,16 +224,25 @@ impl<P: Platform> Place for Cell<P> {
     fn open(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
-        request: OpenRequest<P>,
+        request: &mut OpenRequest<P>,
         absent: VacantEntry,
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
         let route = directory.half_open.routes.recall(flow.tuple.remote_addr, request.generation);
-        let pcb = Pcb::unopened(&request.params, site.shared.control().tcp(), now);
-        let OpenRequest { socket, fast_open, .. } = request;
-        let key = directory.connections.insert(Connection::new(absent, flow, socket, route, pcb));
+        let OpenRequest { params, socket, fast_open, .. } = request;
+        let (socket, fast_open) = (socket.clone(), fast_open.take());
+        let unopened = || Pcb::unopened(params, site.shared.control().tcp(), now);
+        let key = directory.connections.insert(absent, flow.hash, || Connection {
+            hash: absent,
+            timer: TimerPlace::UNARMED,
+            flow,
+            socket,
+            route,
+            charge: account::Charge::default(),
+            pcb: unopened(),
+        });
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
         let around = (site.shared, site.counters, site.account, site.writers);

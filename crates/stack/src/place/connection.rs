@@ -98,11 +98,10 @@ impl<P: Platform> OwnedTable<P> {
         self.owner.get_by_key(key).is_some()
     }
 
-    /// Inserts a connection after [`OwnedTable::find`] has not found its tuple.
+    /// Inserts a connection after [`OwnedTable::find`] has not found its tuple. `make` makes it where it will stay.
     #[inline(always)]
-    pub(super) fn insert(&mut self, connection: Connection<P>) -> Key {
-        let (hash, flow_hash) = (connection.hash, connection.flow.hash);
-        let key = self.owner.insert(connection);
+    pub(super) fn insert(&mut self, hash: VacantEntry, flow_hash: u32, make: impl FnOnce() -> Connection<P>) -> Key {
+        let key = self.owner.insert_with(make);
         self.enter(key.slot, flow_hash, hash);
         key
     }

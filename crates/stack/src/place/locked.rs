@@ -335,37 +335,39 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     fn insert(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
-        new: NewConnection<P>,
+        new: NewConnection<'_, P>,
         absent: VacantEntry,
-    ) -> (Self::Id, Key) {
-        let connection = directory.connections.insert(site, new, absent);
+    ) -> Option<(Self::Id, Key)> {
+        let connection = directory.connections.insert(site, new, absent)?;
         let key = connection.key;
-        (connection, key)
+        Some((connection, key))
     }
 
     /// The PCB is opened before any other thread can find it, so no lock of its own is taken.
     fn open(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
-        request: OpenRequest<P>,
+        request: &mut OpenRequest<P>,
         absent: VacantEntry,
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Result<Opened<Self>, OpenRefused> {
         let flow = request.flow();
         let OpenRequest { params, generation, socket, fast_open } = request;
-        let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, generation);
+        let (socket, fast_open) = (socket.clone(), fast_open.take());
+        let mut route = directory.half_open.routes.recall(flow.tuple.remote_addr, *generation);
         let opened = attempt(|| {
             let mut out = site.shared.egress().outbox(site.shared.control(), &flow, &route, site.counters);
-            let pcb = Box::new(call::open(&params, fast_open, &mut out, now));
+            let pcb = call::open(params, fast_open, &mut out, now);
             site.shared.egress().emit(&flow, &mut route, &mut out, deferred);
-            (pcb, Effects { deadline: out.deadline, path: out.path, table: out.table })
+            (Some(pcb), Effects { deadline: out.deadline, path: out.path, table: out.table })
         });
-        let (pcb, effects) = opened.map_err(|panic| {
+        let (mut pcb, effects) = opened.map_err(|panic| {
             site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
             OpenRefused::Fault
         })?;
-        let (id, key) = Self::insert(directory, site, NewConnection { flow, pcb, route, socket }, absent);
+        let new = NewConnection { flow, pcb: &mut pcb, route, socket };
+        let (id, key) = Self::insert(directory, site, new, absent).ok_or(OpenRefused::Fault)?;
         id.socket.placed(key);
         Ok(Opened { id, key, route, effects })
     }

@@ -104,11 +104,11 @@ pub struct Site<'a, L: Place> {
 }
 
 /// A new connection before it has its place.
-pub struct NewConnection<P: Platform> {
+pub struct NewConnection<'a, P: Platform> {
     /// Its flow.
     pub flow: Flow,
-    /// Its PCB, boxed so that it is moved only once, into its place.
-    pub pcb: Box<Pcb>,
+    /// Its PCB, which is taken.
+    pub pcb: &'a mut Option<Pcb>,
     /// Its route.
     pub route: RouteCache,
     /// Its user's side.
@@ -192,9 +192,9 @@ pub trait Place: Sized {
     fn insert(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
-        new: NewConnection<Self::Platform>,
+        new: NewConnection<'_, Self::Platform>,
         absent: VacantEntry,
-    ) -> (Self::Id, Key);
+    ) -> Option<(Self::Id, Key)>;
 
     /// Makes the connection of an active open, sends its SYN, and puts it in its place.
     ///
@@ -203,7 +203,7 @@ pub trait Place: Sized {
     fn open(
         directory: &mut DirectoryOf<Self>,
         site: &Site<'_, Self>,
-        request: OpenRequest<Self::Platform>,
+        request: &mut OpenRequest<Self::Platform>,
         absent: VacantEntry,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,

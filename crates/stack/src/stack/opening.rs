@@ -13,7 +13,8 @@ use tcp::Start;
 use tcp::config::ConnectionOptions;
 
 use super::Stack;
-use crate::call::{Call, OpenRefused, OpenRequest, Reply};
+use crate::call::{Call, OpenRefused, OpenRequest};
+use crate::charge;
 use crate::flow::Flow;
 use crate::socket::TcpSocket;
 
@@ -278,13 +279,12 @@ impl<P: Platform> Stack<P> {
     ) -> Result<(Arc<TcpSocket<P>>, usize), OpenRefused> {
         let socket = TcpSocket::new(flow);
         let params = self.open_params(&flow, options, leaves_by, now);
-        let mut request = Box::new(OpenRequest { params, generation, socket: socket.clone(), fast_open: None });
-        request.fast_open = self.start_with(&request.params, data, now)?;
-        let taken = request.fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
-        match self.call(&socket.target(), Call::Open(request)) {
-            Reply::Opened(opened) => opened.map(|_| (socket, taken)),
-            _ => Err(OpenRefused::NoBuffer),
-        }
+        let fast_open = self.start_with(&params, data, now)?;
+        let taken = fast_open.as_ref().map_or(0, |start| start.data.iter().map(Chunk::len).sum());
+        let mut request = OpenRequest { params, generation, socket, fast_open };
+        charge::receive::<P>();
+        self.active().open(&mut request)?;
+        Ok((request.socket, taken))
     }
 
     /// The parameters of an active open of `flow` through this interface, if there is a route.

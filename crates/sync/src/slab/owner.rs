@@ -94,13 +94,19 @@ impl<T, P: Platform> Owner<T, P> {
     /// Inserts a value and owns it.
     #[inline(always)]
     pub fn insert(&mut self, value: T) -> Key {
+        self.insert_with(|| value)
+    }
+
+    /// As [`Owner::insert`]; a large value is moved once less if `make` makes it. If `make` panics, an entry is lost.
+    #[inline(always)]
+    pub fn insert_with(&mut self, make: impl FnOnce() -> T) -> Key {
         if self.free.len == 0 {
             self.restock();
         }
         let (index, entry) = self.slab.pop(&mut self.free);
         entry.inner.with_mut(|inner| {
             // SAFETY: the entry is free and in no list: this owner alone has it. Nothing stands there to be dropped.
-            unsafe { (&raw mut (*inner).value).cast::<T>().write(value) };
+            unsafe { (&raw mut (*inner).value).cast::<T>().write(make()) };
         });
         entry.owner.store(self.id, Ordering::Relaxed);
         let key = entry.key(index);

@@ -74,6 +74,7 @@ impl TcpEvent for Open {
 
 impl Pcb {
     /// A PCB in CLOSED, for [`Open`].
+    #[inline(always)]
     pub fn unopened(params: &OpenParams, config: &Config, now: Time) -> Pcb {
         let isn = Isn { iss: params.iss, ts_offset: params.ts_offset, flow_hash: params.flow_hash };
         Pcb::closed(params.tuple, isn, params.mss, &params.options, config, now)
@@ -94,6 +95,7 @@ impl Pcb {
     }
 
     /// A PCB in CLOSED with `iss` as SND.UNA and SND.NXT.
+    #[inline(always)]
     pub(crate) fn closed(
         tuple: FourTuple,
         isn: Isn,

@@ -19,7 +19,8 @@ use super::listen;
 
 /// A SYN with a good cookie makes a connection at once (RFC 7413 section 4.2.2): its payload can be read, and the user
 /// may answer. `cookie`: a new one to give to the peer. The SYN-ACK is in `out`, and `out.table` says that the
-/// connection may enter the accept queue; it says so again when the handshake is complete.
+/// connection may enter the accept queue; it says so again when the handshake is complete. The connection is left in
+/// `child`.
 ///
 /// Such a connection has no ECN: the bits of its SYN-ACK and those of the data after it would have different meanings.
 ///
@@ -30,15 +31,14 @@ pub fn accept(
     segment: Segment,
     isn: Isn,
     cookie: Option<FastOpen>,
-    out: &mut Outbox<'_>,
+    (child, out): (&mut Option<Pcb>, &mut Outbox<'_>),
     now: Time,
-) -> Result<Box<Pcb>, DropReason> {
+) -> Result<(), DropReason> {
     listen::admit_syn(&segment, out)?;
     let agreed = agreement(&segment.header, &segment.tuple, out.config);
     let half_open = HalfOpen::new(segment.tuple, segment.header.seq, isn, params, &agreed, (out.config, now));
-    let mut pcb = half_open.revive(params, out.config, now);
-    pcb.parts().open_early(segment, cookie, out, now);
-    Ok(pcb)
+    half_open.revive(child, params, out.config, now).parts().open_early(segment, cookie, out, now);
+    Ok(())
 }
 
 impl PcbMut<'_> {

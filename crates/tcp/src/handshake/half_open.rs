@@ -81,8 +81,9 @@ pub enum Progress {
     Waiting,
     /// It is over: the peer has reset it.
     Ended,
-    /// The handshake is complete. `out.table` says so; data and FIN of the segment have been taken.
-    Established(Box<Pcb>),
+    /// The handshake is complete: the connection is in `child`. `out.table` says so; data and FIN of the segment have
+    /// been taken.
+    Established,
 }
 
 impl HalfOpen {
@@ -267,12 +268,14 @@ impl HalfOpen {
         true
     }
 
-    /// A segment of this connection has arrived (RFC 9293 section 3.10.7.4, SYN-RECEIVED).
+    /// A segment of this connection has arrived (RFC 9293 section 3.10.7.4, SYN-RECEIVED). If it completes the
+    /// handshake, the connection is left in `child`, which is empty before: a PCB is large, and is made where the caller
+    /// needs it.
     pub fn segment_arrives(
         &mut self,
         params: &ListenParams<'_>,
         arrival: &mut Option<Segment>,
-        out: &mut Outbox<'_>,
+        (child, out): (&mut Option<Pcb>, &mut Outbox<'_>),
         now: Time,
     ) -> Progress {
         let Some(segment) = &*arrival else { return Progress::Waiting };
@@ -289,20 +292,23 @@ impl HalfOpen {
             out.dropped(DropReason::TcpDeferred);
             return Progress::Waiting;
         }
-        let mut pcb = self.revive(params, out.config, now);
+        let pcb = self.revive(child, params, out.config, now);
         let quiet = Tick::long_before(now);
         pcb.header_in.challenged = if self.may_answer(now) { quiet } else { Tick::of(now) };
         let _ = SegmentArrives(arrival).run(&mut pcb.parts(), out, now);
-        match pcb.header_in.state {
+        let (state, answered) = (pcb.header_in.state, pcb.header_in.challenged != quiet);
+        let progress = match state {
             State::SynReceived => {
-                if self.may_answer(now) && pcb.header_in.challenged != quiet {
+                if self.may_answer(now) && answered {
                     self.note_answer(now);
                 }
                 Progress::Waiting
             }
             State::Closed => Progress::Ended,
-            _ => Progress::Established(pcb),
-        }
+            _ => return Progress::Established,
+        };
+        *child = None;
+        progress
     }
 
     /// Whether `segment` is the bare acknowledgement of our SYN-ACK, for a listener that waits for data.
@@ -339,10 +345,15 @@ impl HalfOpen {
         self.answered = (now.as_nanos() >> ANSWER_SHIFT) as u8;
     }
 
-    /// The PCB in SYN-RECEIVED that corresponds to this.
-    pub(crate) fn revive(&self, params: &ListenParams<'_>, config: &Config, now: Time) -> Box<Pcb> {
-        // Boxed first: a PCB is large, and the caller passes it on.
-        let mut pcb = Box::new(Pcb::closed(self.tuple, self.isn(), self.mss, params.options, config, now));
+    /// The PCB in SYN-RECEIVED that corresponds to this, made in `child`.
+    pub(crate) fn revive<'c>(
+        &self,
+        child: &'c mut Option<Pcb>,
+        params: &ListenParams<'_>,
+        config: &Config,
+        now: Time,
+    ) -> &'c mut Pcb {
+        let pcb = child.insert(Pcb::closed(self.tuple, self.isn(), self.mss, params.options, config, now));
         let mut parts = pcb.parts();
         parts.receive_window.offer_first(self.first_window(params, config));
         parts.header_in.set_passive();
@@ -404,7 +415,8 @@ mod tests {
             let isn = Isn { iss: SeqNumber(1), ts_offset: 0, flow_hash: None };
             let params = ListenParams { mss: 1460, options: &ConnectionOptions::default(), defer_accept: 0 };
             let half_open = HalfOpen::new(tuple, SeqNumber(100), isn, &params, &agreed, (&config, Time::ZERO));
-            let pcb = half_open.revive(&params, &config, Time::ZERO);
+            let mut child = None;
+            let pcb = half_open.revive(&mut child, &params, &config, Time::ZERO);
             assert_eq!(half_open.first_window(&params, &config), first);
             assert_eq!((pcb.receive_window.edge - pcb.receive_window.nxt) as u32, first);
             assert_eq!((pcb.header_out.edge - pcb.header_out.nxt) as u32, first);

@@ -43,14 +43,14 @@ use crate::segment::Segment;
 pub enum SynOutcome {
     /// A half-open connection, to be stored ([`SynCache::insert`]).
     HalfOpen(HalfOpen),
-    /// A connection, which may enter the accept queue before its handshake is complete (Fast Open).
-    Early(Box<Pcb>),
+    /// A connection in `child`, which may enter the accept queue before its handshake is complete (Fast Open).
+    Early,
     /// Nothing: a SYN cookie was sent.
     CookieSent,
 }
 
 /// Answers a SYN as [`admit`] has decided; the SYN-ACK is in `out`. `arrival` is consumed only if the connection opens
-/// at once.
+/// at once; the connection is left in `child` then.
 ///
 /// # Errors
 /// The reason for which the segment was dropped, counted already; a reset may be in `out`.
@@ -59,7 +59,7 @@ pub fn syn_arrives(
     params: &ListenParams<'_>,
     arrival: &mut Option<Segment>,
     (isn, secrets): (Isn, &HandshakeSecrets),
-    out: &mut Outbox<'_>,
+    (child, out): (&mut Option<Pcb>, &mut Outbox<'_>),
     now: Time,
 ) -> Result<SynOutcome, DropReason> {
     let Some(syn) = arrival.as_ref() else { return Ok(SynOutcome::CookieSent) };
@@ -71,7 +71,7 @@ pub fn syn_arrives(
             syn_cookie::answer(params, syn, isn, secrets, out, now).map(|()| SynOutcome::CookieSent)
         }
         SynResponse::Early { cookie } => match arrival.take() {
-            Some(syn) => accept(params, syn, isn, cookie, out, now).map(SynOutcome::Early),
+            Some(syn) => accept(params, syn, isn, cookie, (child, out), now).map(|()| SynOutcome::Early),
             None => Ok(SynOutcome::CookieSent),
         },
     }

@@ -139,22 +139,23 @@ pub fn accept(
     Some(half_open.with_ecn(if classic { EcnMode::Classic } else { EcnMode::Off }, 0).untimed())
 }
 
-/// Completes the handshake of a half-open connection made by [`accept`], with the same segment.
+/// Completes the handshake of a half-open connection made by [`accept`], with the same segment, and leaves the connection
+/// in `child`. Returns whether there is one.
 pub fn complete(
     mut half_open: HalfOpen,
     params: &ListenParams<'_>,
     arrival: &mut Option<Segment>,
-    out: &mut Outbox<'_>,
+    (child, out): (&mut Option<Pcb>, &mut Outbox<'_>),
     now: Time,
-) -> Option<Box<Pcb>> {
+) -> bool {
     // Without stored state nothing can wait for payload.
     let params = ListenParams { defer_accept: 0, ..*params };
-    match half_open.segment_arrives(&params, arrival, out, now) {
-        Progress::Established(pcb) => {
+    match half_open.segment_arrives(&params, arrival, (child, out), now) {
+        Progress::Established => {
             out.count(Counter::SynCookiesIn, 1);
-            Some(pcb)
+            true
         }
-        Progress::Waiting | Progress::Ended => None,
+        Progress::Waiting | Progress::Ended => false,
     }
 }
 

@@ -269,14 +269,15 @@ impl Endpoint {
     fn half_open_arrives(&mut self, segment: Segment, now: Time) {
         let Some(mut half_open) = self.half_open.take() else { return };
         self.half_open = self.with_outbox(|driver, out, setup| {
-            match half_open.segment_arrives(&setup.listen_params(), &mut Some(segment), out, now) {
+            let mut child = None;
+            match half_open.segment_arrives(&setup.listen_params(), &mut Some(segment), (&mut child, out), now) {
                 Progress::Waiting => Some(half_open),
                 Progress::Ended => {
                     out.table = TableChange::Remove;
                     None
                 }
-                Progress::Established(pcb) => {
-                    *driver = Some(Self::adopt(*pcb, setup));
+                Progress::Established => {
+                    *driver = child.map(|pcb| Self::adopt(pcb, setup));
                     None
                 }
             }

@@ -138,23 +138,24 @@ impl<P: Platform> SharedTable<P> {
     pub(super) fn insert(
         &mut self,
         site: &Site<'_, &Locked<P>>,
-        new: NewConnection<P>,
+        new: NewConnection<'_, P>,
         hash: VacantEntry,
-    ) -> Arc<LockedConnection<P>> {
+    ) -> Option<Arc<LockedConnection<P>>> {
         let NewConnection { flow, pcb, route, socket } = new;
+        let pcb = pcb.take()?;
         let kind = site.shared.lock_kind;
         let mut charge = Charge::default();
         site.shared.control().account().begin(site.account, &mut charge, &pcb, site.shared.control().tcp());
         let leaves_by = P::AtomicU32::new(route.port().into());
         let (key, pcb) = match site.layout {
             LockPlan::One => {
-                let whole = connection::Connection::new(hash, flow, socket.clone(), route, *pcb);
+                let whole = connection::Connection::new(hash, flow, socket.clone(), route, pcb);
                 let whole = self.slab.detached(whole);
                 (whole.key(), SharedPcb::whole(kind, whole))
             }
             arch => {
                 let place = self.slab.reserve();
-                (place.key(), SharedPcb::apart(arch, kind, *pcb, route, place))
+                (place.key(), SharedPcb::apart(arch, kind, pcb, route, place))
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
@@ -163,7 +164,7 @@ impl<P: Platform> SharedTable<P> {
         let connection =
             Arc::new(LockedConnection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
         self.enter(connection.clone());
-        connection
+        Some(connection)
     }
 
     /// Inserts a connection that another table has released.
