@@ -21,7 +21,7 @@
 //!
 //! # Sending
 //! [`transmit`] is `output::transmit` for the two events that nearly all segments come from: a segment arrives, the
-//! user sends. All new data that fits into both windows leaves in one loop, as whole segments and then the tail; the
+//! user sends. Acknowledgements of a SYN-ACK and of a FIN are made here as well ([`acknowledge`]). All new data that fits into both windows leaves in one loop, as whole segments and then the tail; the
 //! header of each is four words computed in registers from the header-out part, summed as they are stored. What does not
 //! fit is left to the general code, in the state in which that would have come to it.
 
@@ -195,7 +195,7 @@ fn put_data(
 
 /// Sends an acknowledgement without data: `output::pure_ack`.
 #[inline(never)]
-fn acknowledge(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn acknowledge(sw: &SendWindow, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     let window = ho.window_field();
     if !is_plain(ho, out) || ho.sack.is_some() || ho.ecn.is_some() || window == 0 {
         return output::pure_ack(sw, ho, out, now);

@@ -33,8 +33,25 @@ pub trait Calls: Place {
                 let taken = self.take(target.key, *event, now, deferred, &mut received);
                 taken.map_or(Reply::Gone, |taken| Reply::Received(taken.map(|()| received)))
             }
+            Call::Close(event) => self.close(target.key, *event, now, deferred),
             _ => self.other_call(target, call.take(), now, deferred),
         };
+    }
+
+    /// CLOSE, which every connection is given: without moving the call.
+    #[inline(never)]
+    fn close(
+        &mut self,
+        key: Key,
+        event: tcp::Close,
+        now: Time,
+        deferred: &mut DeferredEffects<Self::Platform>,
+    ) -> Reply {
+        let Some((id, held)) = self.find_key(key) else { return Reply::Gone };
+        self.before_call(&id, Readiness::NONE);
+        let closed = self.run_contained(&id, held, event, now, deferred);
+        self.after_call(&id, Readiness::NONE, false);
+        closed.map_or(Reply::Gone, |()| Reply::Done)
     }
 
     /// SEND: one of the two most frequent calls. What was not taken stays in `event`. `None`: the connection is gone.

@@ -237,5 +237,5 @@ fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'_>, now: Ti
 /// The connection has just been established: send what was queued before, and the acknowledgement.
 pub(super) fn flush_pending(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time, ack: Ack) -> Advertised {
     super::close::continue_close(parts, out, now);
-    parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack))
+    parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack))
 }

@@ -12,6 +12,7 @@ use crate::access::{PcbAccess, PcbMut};
 use crate::config::Config;
 use crate::ecn;
 use crate::error::Error;
+use crate::lane;
 use crate::outbox::{Outbox, Readiness, TableChange};
 use crate::output::{self, Advertised};
 use crate::pcb::{Ack, ReceiveWindow};
@@ -158,7 +159,7 @@ fn after_acknowledgement(
         ack = ack.max(taken.0);
         dropped = taken.1;
     }
-    let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
+    let advertised = parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack));
     note_advertised(&mut parts, advertised);
     match dropped {
         Some(reason) => Disposition::Dropped(out.dropped(reason)),
@@ -243,7 +244,7 @@ pub(crate) fn finish<A: PcbAccess>(pcb: &mut A, out: &mut Outbox<'_>, now: Time)
     pcb.whole(out, |mut parts, out| {
         let ack = if parts.header_in.state.accepts_data() { take_fin(&mut parts, out, now) } else { Ack::None };
         if ack >= Ack::Now {
-            let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, ack));
+            let advertised = parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, ack));
             note_advertised(&mut parts, advertised);
         }
     });
