@@ -3,8 +3,7 @@
 //! Nearly every segment of a connection is one of a kind: data in order, an acknowledgement of what is in flight, or
 //! new data that the windows have room for, with the timestamp option alone. The general code (`event`, `output`) decides
 //! for each of them about retransmission, pacing, records, urgent data, ECN signals, super-segments, FIN and the options
-//! of each header. The lane asks once whether any of that is on ([`Lane::of`]), and then does in a straight line what
-//! the general code would do.
+//! of each header. The lane compares first, and then does in a straight line what the general code would do.
 //!
 //! # What may never happen
 //! A difference. A segment has the same effects, byte by byte and counter by counter, whether the lane takes it or not:
@@ -15,17 +14,15 @@
 //! # Receiving
 //! The header of nearly every segment has the timestamp option alone. Two comparisons of bytes recognise it
 //! ([`Segment::is_timestamped`](crate::Segment::is_timestamped)), and its fields are read straight to the place where the
-//! event finds them. Where one owner holds all parts of the connection, `lane/receive.rs` predicts the segment with a few
-//! comparisons; what they do not hold for, and every segment where the parts have locks of their own, takes the steps of
-//! `event/segment_arrives`.
+//! event finds them. Where one owner holds all parts of the connection, `event/segment_arrives/predicted.rs` predicts
+//! the segment with a few comparisons; what they do not hold for, and every segment where the parts have locks of their
+//! own, takes the other files there.
 //!
 //! # Sending
 //! [`transmit`] is `output::transmit` for the two events that nearly all segments come from: a segment arrives, the
 //! user sends. Acknowledgements of a SYN-ACK and of a FIN are made here as well ([`acknowledge`]). All new data that fits into both windows leaves in one loop, as whole segments and then the tail; the
 //! header of each is four words computed in registers from the header-out part, summed as they are stored. What does not
 //! fit is left to the general code, in the state in which that would have come to it.
-
-mod receive;
 
 use observe::{Counter, Time};
 use pktbuf::PktBuf;
@@ -37,8 +34,6 @@ use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
 use crate::pcb::{Ack, HeaderOut, RecoveryMode, RetransmitQueue, SendWindow};
 use crate::tick::Tick;
-
-pub(crate) use receive::receive;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one: `output::transmit`, through the lane if
 /// that is possible.

@@ -24,6 +24,7 @@ pub(crate) mod disorder;
 pub(crate) mod fast_path;
 mod otherwise;
 mod our_syn;
+mod predicted;
 pub(crate) mod sequence;
 mod syn_sent;
 
@@ -32,7 +33,6 @@ use observe::{Counter, DropReason, Time};
 use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::closed;
-use crate::lane;
 use crate::outbox::Outbox;
 use crate::pcb::SegmentPath;
 use crate::segment::Segment;
@@ -59,7 +59,7 @@ impl TcpEvent for SegmentArrives<'_> {
         debug_assert!(self.0.is_some(), "there is no segment");
         if out.config.fast_lane
             && let Some(pcb) = pcb.all()
-            && lane::receive(self.0, pcb, out, now)
+            && predicted::receive(self.0, pcb, out, now)
         {
             return Disposition::Done;
         }

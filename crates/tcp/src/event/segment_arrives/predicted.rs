@@ -1,4 +1,4 @@
-//! The receive side of the lane: header prediction.
+//! The receive side of the fast lane ([`crate::lane`]): header prediction.
 //!
 //! Van Jacobson's observation is that the next segment of a connection can be predicted: it begins at RCV.NXT, has ACK
 //! and perhaps PSH as its control bits and timestamps as its option, and carries data, an acknowledgement, or both. The
@@ -16,9 +16,9 @@ use observe::{Counter, Time};
 use pktbuf::PktBuf;
 use wire::tcp::{TIMESTAMPED_LEN, TcpFlags};
 
-use super::transmit;
-use crate::event::segment_arrives::acknowledgement::{acknowledge, note_answer, update_window};
-use crate::event::segment_arrives::data;
+use super::acknowledgement::{acknowledge, note_answer, update_window};
+use super::data;
+use crate::lane::transmit;
 use crate::outbox::Outbox;
 use crate::pcb::{Ack, Pcb, ReadMode, RecoveryMode, RetransmitQueue, SendWindow};
 use crate::segment::Segment;
