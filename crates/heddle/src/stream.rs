@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stack::call::{Call, Reply};
+use stack::socket::channel::Channel;
 use stack::socket::{Readiness, TcpSocket};
 use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real};
 use tcp::{SetOption, SocketOption, StatusReport};
@@ -67,6 +68,8 @@ struct StreamInner {
     /// The stream ends after `leftover`. Written with `leftover` locked.
     ended: <Real as Platform>::AtomicBool,
     nonblocking: <Real as Platform>::AtomicBool,
+    /// Where another thread owns the connection: data goes over it without waiting for that thread.
+    channel: Option<Box<Channel<Real>>>,
     /// Read, write and linger time-outs; allocated when the first is set.
     timeouts: OnceBox<StreamTimeouts>,
 }
@@ -96,7 +99,8 @@ impl Drop for StreamInner {
         // The connection outlives its handle; its later events must not be reported to a poller.
         self.socket.ready.deregister();
         // Data that was taken and not read: the peer must learn that it was lost (RFC 9293, 3.6.1).
-        let unread = self.leftover.get_mut().has_data();
+        let unread =
+            self.leftover.get_mut().has_data() || self.channel.as_ref().is_some_and(|channel| channel.has_data());
         let call = if unread { Call::Abort(tcp::Abort) } else { Call::Close(tcp::Close) };
         self.stack.raw().call(&self.socket.target(), call);
         let linger = self.timeout(|timeouts| &timeouts.linger).filter(|_| !unread);
@@ -112,7 +116,8 @@ impl TcpStream {
         // Two threads seldom read from one stream.
         let leftover = Lock::new(LockKind::Reserved, LockClass::UserHandle, Leftover::default());
         let (ended, nonblocking) = (Atomic::new(false), Atomic::new(false));
-        let inner = StreamInner { stack, socket, leftover, ended, nonblocking, timeouts: OnceBox::new() };
+        let channel = stack.raw().open_channel(&socket);
+        let inner = StreamInner { stack, socket, leftover, ended, nonblocking, channel, timeouts: OnceBox::new() };
         TcpStream { inner: Arc::new(inner) }
     }
 
@@ -318,6 +323,12 @@ impl TcpStream {
     }
 
     fn shut_down(&self, how: tcp::Shutdown) -> io::Result<()> {
+        if let Some(channel) = &self.inner.channel {
+            match how {
+                tcp::Shutdown::Read => channel.end_receiving(),
+                tcp::Shutdown::Write => channel.end_sending(),
+            }
+        }
         match self.call(Call::Shutdown(how)) {
             Reply::ShutDown(result) => result.map_err(|error| self.error(error))?,
             _ => return Err(self.gone()),
@@ -367,12 +378,16 @@ impl TcpStream {
 
     /// Bytes that were delivered and not read.
     pub(crate) fn kept(&self) -> usize {
-        self.inner.leftover.lock().bytes()
+        let mut leftover = self.inner.leftover.lock();
+        self.take_in(&mut leftover);
+        leftover.bytes()
     }
 
     /// Bytes before the urgent one, if that was delivered or announced.
     pub(crate) fn mark(&self) -> Option<usize> {
-        self.inner.leftover.lock().mark()
+        let mut leftover = self.inner.leftover.lock();
+        self.take_in(&mut leftover);
+        leftover.mark()
     }
 
     fn gone(&self) -> io::Error {

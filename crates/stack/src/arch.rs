@@ -22,7 +22,7 @@ use sync::Platform;
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Key, Target};
-use crate::handoff::TableJob;
+use crate::handoff::{CellMessage, TableJob};
 use crate::place::Contents;
 use crate::place::connection::Connections;
 use crate::stats::StackStats;
@@ -87,6 +87,21 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         call::receive_by(event, received, |call, reply| self.call(target, call, reply))
+    }
+
+    /// Whether its connections can have channels ([`crate::socket::channel`]): another thread than the user's runs their
+    /// events, and serves the owners' ends.
+    fn has_channels(&self) -> bool {
+        false
+    }
+
+    /// Sends a message about a connection to its owner. No caller waits; messages of one thread run in their order, and
+    /// before its later calls.
+    ///
+    /// # Errors
+    /// The message, where there are no channels, the queue is full, or the calling thread is the owner: make a call.
+    fn tell(&self, _target: &Target, message: CellMessage<P>) -> Result<(), CellMessage<P>> {
+        Err(message)
     }
 
     /// Runs a user's call on a datagram socket in the socket's home; may sleep until the thread that uses the home has

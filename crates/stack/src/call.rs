@@ -8,8 +8,8 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 use tcp::{
-    Abort, Close, Outbox, PcbAccess, Peek, Receive, ReportUnread, Send, SendMore, SendRecord, SendUrgent, SetOption,
-    Shutdown, Status, TakeError, TcpEvent,
+    Abort, Close, Outbox, PcbAccess, Peek, Receive, ReportUnread, Send, SendMore, SendPromised, SendRecord, SendUrgent,
+    SetOption, Shutdown, Status, TakeError, TcpEvent,
 };
 
 use wire::rss::Toeplitz;
@@ -41,6 +41,8 @@ pub enum Call<P: Platform> {
     Status(Status),
     /// Change a per-connection option.
     SetOption(SetOption),
+    /// Append data that its user was told there is room for; no answer is waited for.
+    SendPromised(SendPromised),
     /// Append data whose last byte is urgent.
     SendUrgent(SendUrgent),
     /// Append data that ends a record.
@@ -102,7 +104,7 @@ pub enum Reply {
     OptionSet(<SetOption as TcpEvent>::Reply),
     /// To `TakeError`.
     Failure(<TakeError as TcpEvent>::Reply),
-    /// To `ReportUnread`, `Close` and `Abort`, and to a change of replicas.
+    /// To `SendPromised`, `ReportUnread`, `Close` and `Abort`, and to a change of replicas.
     Done,
     /// To a call on a datagram socket that was sent to its home.
     Udp(Box<UdpReply>),
@@ -196,6 +198,11 @@ pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outb
         }
         Call::Status(event) => Reply::Status(Box::new(event.run(pcb, out, now))),
         Call::SetOption(event) => Reply::OptionSet(event.run(pcb, out, now)),
+        Call::SendPromised(event) => {
+            // The user learns of a failure by the connection's readiness, and its reason by the next call.
+            let _ = event.run(pcb, out, now);
+            Reply::Done
+        }
         Call::SendUrgent(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::SendRecord(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::SendMore(event) => Reply::Sent(event.run(pcb, out, now)),

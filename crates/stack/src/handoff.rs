@@ -15,6 +15,7 @@ use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, model
 
 use crate::call::{Call, ControlRequest, Ingress, Reply};
 use crate::flow::Target;
+use crate::socket::channel::OwnerEnd;
 use crate::udp_call::UdpCall;
 
 /// Work for the thread that owns the tables of IP, and its result.
@@ -29,6 +30,10 @@ pub enum CellMessage<P: Platform> {
     Ingress(Ingress),
     /// A user's call; the caller sleeps at the slot.
     Call(Target, Call<P>, ReplySender<P>),
+    /// The owner's end of a channel for this connection.
+    Attach(Target, Box<OwnerEnd<P>>),
+    /// The user of a channel has taken data, and there is more.
+    Continue(Target),
     /// A user's call of a datagram socket; the caller sleeps at the slot.
     Udp(UdpCall<P>, ReplySender<P>),
     /// A change of the replicas; the caller sleeps at the slot.
@@ -63,6 +68,11 @@ impl<P: Platform> PendingReply<P> {
 pub struct ReplySender<P: Platform>(Option<Arc<ReplySlot<P>>>);
 
 impl<P: Platform> ReplySender<P> {
+    /// Whether a caller waits.
+    pub fn is_awaited(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// For the caller that will wait at `slot`.
     pub fn new(slot: &Arc<ReplySlot<P>>) -> Self {
         ReplySender(Some(slot.clone()))

@@ -2,6 +2,7 @@
 //! public library wraps this. Any thread may use everything here, unless stated otherwise.
 
 mod build;
+mod channels;
 mod datagrams;
 mod opening;
 mod switching;

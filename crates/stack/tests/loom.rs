@@ -2,10 +2,13 @@
 
 #[path = "shuttle/alarms.rs"]
 mod alarms;
+#[path = "shuttle/channel.rs"]
+mod channel;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
 
 use alarms::{Calls, due_while_lying_down};
+use channel::{item_while_lying_down, room_while_looking};
 use planted::{NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
 use sync::loom::Loom;
@@ -56,5 +59,20 @@ fn a_bit_that_rises_without_a_fence_is_found() {
     assert!(message.contains("deadlock"), "found, but as: {message}");
     let registering = ready_while_registering::<Planted<Loom, NoFence>>;
     let message = explore_all(move || registering(Writers::One)).expect_err("loom must find the fault");
+    assert!(message.contains("nobody was told"), "found, but as: {message}");
+}
+
+#[test]
+fn an_item_reaches_a_user_who_lies_down_and_room_is_seen_or_told_of() {
+    explore_all(item_while_lying_down::<Loom>).expect("the model holds");
+    explore_all(room_while_looking::<Loom>).expect("the model holds");
+}
+
+/// Owner and user each write and then look; without the fences between, both may see the old value.
+#[test]
+fn a_channel_without_fences_is_found() {
+    let message = explore_all(item_while_lying_down::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
+    assert!(message.contains("deadlock"), "found, but as: {message}");
+    let message = explore_all(room_while_looking::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
     assert!(message.contains("nobody was told"), "found, but as: {message}");
 }

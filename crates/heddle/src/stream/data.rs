@@ -74,7 +74,12 @@ impl TcpStream {
     #[inline(always)]
     fn send_once(&self, chunk: Chunk) -> io::Result<(usize, Option<Chunk>)> {
         let mut send = tcp::Send { chunks: Chunks::from_buf([chunk]) };
-        match self.inner.stack.raw().send(&self.inner.socket.target(), &mut send) {
+        let (stack, socket) = (self.inner.stack.raw(), &self.inner.socket);
+        let answer = match &self.inner.channel {
+            None => stack.send(&socket.target(), &mut send),
+            Some(channel) => stack.send_over(channel, socket, &mut send),
+        };
+        match answer {
             Some(Ok(accepted)) => Ok((accepted, send.chunks.pop())),
             Some(Err(error)) => Err(self.error(error)),
             None => Err(self.gone()),
@@ -100,7 +105,8 @@ impl TcpStream {
 
     /// As [`TcpStream::peek`], for at least one byte; `None`: there is no data now.
     pub(crate) fn try_peek(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
-        let leftover = self.inner.leftover.lock();
+        let mut leftover = self.inner.leftover.lock();
+        self.take_in(&mut leftover);
         let most = leftover.bound(out.len());
         let mut filled = 0;
         leftover.peek(most, |piece| {
@@ -113,6 +119,10 @@ impl TcpStream {
         let peek = tcp::Peek { max: most - filled, follows_data: filled > 0 };
         let peeked = match self.call(Call::Peek(peek)) {
             Reply::Peeked(Ok(peeked)) => peeked,
+            Reply::Peeked(Err(tcp::Error::WouldBlock)) if filled == 0 && self.take_in(&mut leftover) => {
+                drop(leftover);
+                return self.try_peek(out);
+            }
             Reply::Peeked(Err(tcp::Error::WouldBlock)) if filled == 0 => return Ok(None),
             Reply::Peeked(Err(error)) if filled == 0 => return Err(self.error(error)),
             _ if filled == 0 => return Err(self.gone()),
@@ -139,7 +149,7 @@ impl TcpStream {
             return Ok(Some(copied));
         }
         let mut received = tcp::Received::default();
-        let answer = self.inner.stack.raw().receive(&self.inner.socket.target(), tcp::Receive { max }, &mut received);
+        let answer = self.receive_into(max, &mut received);
         let Some(Ok(())) = answer else { return self.nothing_received(answer).map(|()| None) };
         let received = &mut received;
         if received.urgent.is_some() || leftover.mark().is_some() {
@@ -240,10 +250,35 @@ impl TcpStream {
     #[inline]
     fn receive(&self, max: usize) -> io::Result<Option<tcp::Received>> {
         let mut received = tcp::Received::default();
-        match self.inner.stack.raw().receive(&self.inner.socket.target(), tcp::Receive { max }, &mut received) {
+        match self.receive_into(max, &mut received) {
             Some(Ok(())) => Ok(Some(received)),
             answer => self.nothing_received(answer).map(|()| None),
         }
+    }
+
+    #[inline(always)]
+    fn receive_into(&self, max: usize, received: &mut tcp::Received) -> Option<Result<(), tcp::Error>> {
+        let (stack, socket) = (self.inner.stack.raw(), &self.inner.socket);
+        match &self.inner.channel {
+            None => stack.receive(&socket.target(), tcp::Receive { max }, received),
+            Some(channel) => stack.receive_over(channel, socket, tcp::Receive { max }, received),
+        }
+    }
+
+    /// Moves what has been delivered over the channel into the leftover, so that the two together are all that the
+    /// connection counts as taken. False: nothing has been.
+    pub(super) fn take_in(&self, leftover: &mut Leftover) -> bool {
+        let Some(channel) = &self.inner.channel else { return false };
+        let mut any = false;
+        let mut received = tcp::Received::default();
+        while !self.has_ended()
+            && self.inner.stack.raw().take_over(channel, &self.inner.socket, usize::MAX, &mut received)
+        {
+            any = true;
+            self.note_end(&received);
+            leftover.refill(std::mem::take(&mut received), usize::MAX);
+        }
+        any
     }
 
     fn wait_readable(&self) -> io::Result<()> {

@@ -57,6 +57,14 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// The thread that uses the cell has polled the devices just now, so that reading payload needs no clock.
     const POLLED: bool = false;
 
+    /// Its threads serve channels ([`crate::socket::channel`]).
+    const CHANNELS: bool = false;
+
+    /// Whether the calling thread is the cell's own.
+    fn is_mine(&self) -> bool {
+        false
+    }
+
     /// Runs `f` in the cell now, on the calling thread, if that thread may use the cell. `None`: `f` was not called.
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R>;
 
@@ -299,6 +307,16 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
                 *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));
             }),
         }
+    }
+
+    fn has_channels(&self) -> bool {
+        E::CHANNELS && self.inner.hub.own_threads
+    }
+
+    fn tell(&self, target: &Target, message: CellMessage<P>) -> Result<(), CellMessage<P>> {
+        let cell = &self.inner.cells[self.index(|| target.hash)];
+        // The owner's own calls run at once, so none of them may wait in its queue.
+        if cell.is_mine() { Err(message) } else { cell.send(&self.inner.hub, message, true) }
     }
 
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {

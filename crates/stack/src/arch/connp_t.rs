@@ -2,7 +2,8 @@
 //!
 //! # Model
 //! N protocol threads, each with its own cell that no other thread ever touches. Receive threads send segments without
-//! waiting; callers send requests and sleep until they are answered. A thread runs a request to itself at once, because
+//! waiting; callers send requests and wait until they are answered, except for the data of a stream, which goes over a
+//! channel ([`crate::socket::channel`]) as in DragonFly's asynchronous sends. A thread runs a request to itself at once, because
 //! a synchronous message to itself would never be answered.
 //!
 //! # Two kinds of queue
@@ -63,7 +64,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
         TableRow {
             names: "`connp-t`",
             cell: "a shard",
-            exclusive_use: "message to the owner: mutex and condition variable, synchronous reply",
+            exclusive_use: "message to the owner: mutex and condition variable; a stream's data over a channel, other calls with a synchronous reply",
             thread: "pinned protocol threads",
             table: "private, listeners replicated",
             order: "queue",
@@ -150,9 +151,11 @@ impl<P: Platform> OwnerThread<P> {
             sync::walk::note(file!(), "the protocol thread takes the message");
             let answer = message.run(cell, now, deferred);
             if answer.is_some() {
+                cell.serve_channels(now, deferred);
                 return answer;
             }
         }
+        cell.serve_channels(now, deferred);
         // Compares with the bound that drivers read: after a cancelled timer it is too early until timers run.
         if cell.deadline_nanos() <= now.as_nanos() {
             cell.timers(now, deferred);
@@ -165,6 +168,7 @@ impl<P: Platform> OwnerThread<P> {
 impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     const THREAD: &'static str = "heddle-pt";
     const RUNS_TIMERS: bool = true;
+    const CHANNELS: bool = true;
 
     #[inline]
     fn enter<R>(&self, _: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
@@ -192,6 +196,10 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
 
     fn takes_arrivals(&self) -> bool {
         false
+    }
+
+    fn is_mine(&self) -> bool {
+        self.cell.owner() == Some(P::thread_index())
     }
 
     #[inline]

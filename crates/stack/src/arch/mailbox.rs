@@ -14,9 +14,9 @@ use observe::Time;
 use sync::ring::Mpsc;
 use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Parker, Platform, model_is_over, yield_until};
 
-use crate::call::Reply;
+use crate::call::{ArrivingSegment, Ingress, Reply};
 use crate::charge;
-use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
+use crate::connections::{Arrivals, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::handoff::{CellMessage, PendingReply};
 use crate::place::Cell;
@@ -26,13 +26,26 @@ impl<P: Platform> CellMessage<P> {
     pub fn run(self, cell: &mut Cell<P>, now: Time, deferred: &mut DeferredEffects<P>) -> Option<PendingReply<P>> {
         let (reply, asker) = match self {
             CellMessage::Ingress(mut ingress) => {
+                if let Ingress::Segment(ArrivingSegment { hash, segment: Some(segment) }) = &ingress {
+                    cell.touch_flow(&segment.tuple, *hash);
+                }
                 cell.ingress(&mut ingress, now, deferred);
                 return None;
             }
             CellMessage::Call(target, mut call, asker) => {
-                let mut reply = Reply::Gone;
-                cell.call(&target, &mut call, now, deferred, &mut reply);
+                let reply = cell.call_of_user(&target, &mut call, now, deferred);
+                if !asker.is_awaited() {
+                    return None;
+                }
                 (reply, asker)
+            }
+            CellMessage::Attach(target, end) => {
+                cell.attach(target.key, end);
+                return None;
+            }
+            CellMessage::Continue(target) => {
+                cell.touch(target.key);
+                return None;
             }
             CellMessage::Udp(mut call, asker) => (Reply::Udp(Box::new(cell.udp_call(&mut call, deferred))), asker),
             CellMessage::Control(change, asker) => {

@@ -15,6 +15,7 @@ use tcp::{Pcb, TcpEvent};
 use udp::UdpEvent as _;
 use wire::FourTuple;
 
+use super::channels::Channels;
 use super::connection::{Connection, Connections, OwnedTable};
 use super::contents::{Contents, MovingConnection, Share};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
@@ -45,6 +46,8 @@ pub struct Cell<P: Platform> {
     account: Arc<CachePadded<account::AccountEntry<P>>>,
     /// Whether state published for other threads is written by plain stores.
     writers: Writers,
+    /// Of users who do not wait for the cell's owner.
+    pub(super) channels: Channels<P>,
 }
 
 impl<P: Platform> Cell<P> {
@@ -60,6 +63,7 @@ impl<P: Platform> Cell<P> {
             counters: Counters::new(),
             account: shared.control().account().open(),
             writers,
+            channels: Channels::new(),
         }
     }
 
@@ -394,6 +398,9 @@ impl<P: Platform> Place for Cell<P> {
             self.wheel.cancel(connection.timer, *slot);
             self.shared.control().account().discharge(&self.account, connection.charge, self.shared.control().tcp());
         }
+        if !self.channels.is_unused() {
+            self.channels.remove(*slot);
+        }
         let admission = self.directory.take_admission(*slot);
         self.directory.connections.free(*slot);
         admission
@@ -403,6 +410,7 @@ impl<P: Platform> Place for Cell<P> {
 impl<P: Platform> Cell<P> {
     /// Moves everything that is in the cell to `contents`.
     pub(crate) fn dissolve(&mut self, contents: &mut Contents<P>) {
+        self.end_channels();
         let mut deadlines: HashMap<u32, Time> = self.wheel.entries().collect();
         contents.note_wheel_time(self.wheel.wheel_time());
         for slot in self.directory.connections.slots() {

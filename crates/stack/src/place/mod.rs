@@ -10,6 +10,7 @@
 //! interpret a segment.
 
 pub mod cell;
+mod channels;
 pub mod connection;
 mod contents;
 pub mod locked;

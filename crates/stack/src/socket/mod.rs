@@ -4,6 +4,7 @@
 //! the accept queue and the two bounds; a [`UdpShared`] has the readiness of a datagram socket. Every cell that could
 //! receive a matching frame holds a reference.
 
+pub mod channel;
 pub mod listener;
 pub mod poll;
 pub mod readiness;

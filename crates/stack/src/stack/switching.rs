@@ -133,6 +133,8 @@ impl<P: Platform> Stack<P> {
                 active.call(&target, &mut call, &mut reply);
                 asker.answer(reply);
             }
+            // Channels end with the architecture that has owners.
+            CellMessage::Attach(..) | CellMessage::Continue(_) => {}
             CellMessage::Udp(mut call, asker) => asker.answer(Reply::Udp(Box::new(active.udp(&mut call)))),
             CellMessage::Control(change, asker) => {
                 active.control(change);

@@ -123,6 +123,34 @@ impl TcpEvent for Receive {
     }
 }
 
+/// As [`Receive`], if there is as much data as makes the connection readable, or the end of the stream; otherwise nothing
+/// changes. For an owner that takes data before its user asks: the reason why a connection failed is kept for the user.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveReady {
+    /// Bytes wanted.
+    pub max: usize,
+}
+
+impl TcpEvent for ReceiveReady {
+    type Reply = Option<Received>;
+
+    fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<Received> {
+        let mut received = Received::default();
+        let taken = pcb.receive_side(|rw, ra| {
+            if !(rw.is_readable() || rw.discards()) {
+                return None;
+            }
+            take(rw, self.max, &mut received);
+            Some(window_update(rw, ra))
+        });
+        out.memory -= i64::from(received.memory);
+        if let Some(snapshot) = taken? {
+            tell_window(snapshot, pcb, out, now);
+        }
+        (received.end || !received.data.is_empty()).then_some(received)
+    }
+}
+
 impl TcpEvent for ReceiveRemainder {
     /// # Errors
     /// As [`Receive`].

@@ -159,7 +159,7 @@ impl TcpEvent for SendRecord {
 }
 
 #[inline]
-fn may_send(sw: &SendWindow) -> Result<(), Error> {
+pub(super) fn may_send(sw: &SendWindow) -> Result<(), Error> {
     if sw.fin_queued {
         return Err(Error::Shutdown);
     }
@@ -217,7 +217,7 @@ fn append(
 }
 
 /// Bytes to take now of `len`, or more. A buffer that is too small for the beginning of a connection grows first.
-fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> usize {
+pub(super) fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>) -> usize {
     if sw.space(rq, out.config, out.scarcity) == 0 {
         sw.grow_to_begin(out.config, out.scarcity);
     }
@@ -226,7 +226,7 @@ fn room(sw: &mut SendWindow, rq: &RetransmitQueue, len: usize, out: &Outbox<'_>)
 }
 
 #[inline(always)]
-fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'_>, now: Time) {
+pub(super) fn enqueue(rq: &mut RetransmitQueue, chunk: Chunk, out: &mut Outbox<'_>, now: Time) {
     let pushed = rq.push(chunk);
     out.memory += i64::from(pushed.memory);
     if pushed.spilled {

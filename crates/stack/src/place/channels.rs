@@ -1,0 +1,187 @@
+//! The owners' ends of the channels of a cell's connections, and what the owner does for them.
+//!
+//! A connection with a channel that is touched by a message is listed. At the end of the batch each listed channel is
+//! served once: what the connection has received goes into the ring, and the room in its send buffer is granted.
+
+use observe::Time;
+use pktbuf::Chunk;
+use sync::{Platform, Writers};
+
+use super::{Cell, Place};
+use crate::call::{Call, Reply};
+use crate::connections::{Calls, Events};
+use crate::deferred::DeferredEffects;
+use crate::flow::{Key, Target};
+use crate::socket::Readiness;
+use crate::socket::channel::{ITEM_BYTES, OwnerEnd};
+
+/// See the module documentation.
+pub(super) struct Channels<P: Platform> {
+    /// By slot.
+    ends: Vec<Option<Box<OwnerEnd<P>>>>,
+    /// Slots of channels to serve.
+    listed: Vec<u32>,
+}
+
+impl<P: Platform> Channels<P> {
+    /// None.
+    pub(super) fn new() -> Self {
+        Channels { ends: Vec::new(), listed: Vec::new() }
+    }
+
+    /// Whether there never was one.
+    #[inline]
+    pub(super) fn is_unused(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn at(&mut self, slot: u32) -> Option<&mut OwnerEnd<P>> {
+        self.ends.get_mut(slot as usize)?.as_deref_mut()
+    }
+
+    fn list(&mut self, slot: u32) {
+        if let Some(end) = self.at(slot)
+            && !std::mem::replace(&mut end.listed, true)
+        {
+            self.listed.push(slot);
+        }
+    }
+
+    /// The connection has gone.
+    pub(super) fn remove(&mut self, slot: u32) {
+        if let Some(end) = self.ends.get_mut(slot as usize) {
+            *end = None;
+        }
+    }
+}
+
+impl<P: Platform> Cell<P> {
+    /// Serves the channel of this connection from now on, unless the connection has gone.
+    pub(crate) fn attach(&mut self, key: Key, end: Box<OwnerEnd<P>>) {
+        if self.find_key(key).is_none() {
+            return;
+        }
+        let slot = key.slot as usize;
+        if self.channels.ends.len() <= slot {
+            self.channels.ends.resize_with(slot + 1, || None);
+        }
+        self.channels.ends[slot] = Some(end);
+        self.channels.list(key.slot);
+    }
+
+    /// A message concerns this connection.
+    #[inline]
+    pub(crate) fn touch(&mut self, key: Key) {
+        if !self.channels.is_unused() {
+            self.channels.list(key.slot);
+        }
+    }
+
+    /// A segment of this flow arrives.
+    #[inline]
+    pub(crate) fn touch_flow(&mut self, tuple: &wire::FourTuple, hash: u32) {
+        if !self.channels.is_unused()
+            && let Ok((slot, ())) = self.find(tuple, hash)
+        {
+            self.channels.list(slot);
+        }
+    }
+
+    /// Serves the channels that were touched.
+    #[inline]
+    pub(crate) fn serve_channels(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
+        while let Some(slot) = self.channels.listed.pop() {
+            if let Some(mut end) = self.channels.ends.get_mut(slot as usize).and_then(Option::take) {
+                end.listed = false;
+                self.serve_channel(slot, &mut end, now, deferred);
+                self.put_back(slot, end);
+            }
+        }
+    }
+
+    /// Runs a call that was sent by another thread, on a connection that may have a channel.
+    pub(crate) fn call_of_user(
+        &mut self,
+        target: &Target,
+        call: &mut Call<P>,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> Reply {
+        let mut reply = Reply::Gone;
+        if self.channels.at(target.key.slot).is_some() {
+            self.touch(target.key);
+            match call {
+                // What was received before the call is in the ring after it, and the user takes it from there first.
+                Call::Receive(_) if self.delivers(target.key, now, deferred) => {
+                    return Reply::Received(Err(tcp::Error::WouldBlock));
+                }
+                Call::Peek(_) if self.delivers(target.key, now, deferred) => {
+                    return Reply::Peeked(Err(tcp::Error::WouldBlock));
+                }
+                // Delivered and not read: the same as data that the connection still has (RFC 9293, 3.6.1).
+                Call::Close(_) if self.has_unread(target.key) => *call = Call::Abort(tcp::Abort),
+                Call::SendPromised(send) => {
+                    let bytes = send.0.iter().map(Chunk::len).sum();
+                    if let Some(end) = self.channels.at(target.key.slot) {
+                        end.appended(bytes);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.call(target, call, now, deferred, &mut reply);
+        reply
+    }
+
+    /// Puts what there is into the ring of a connection. True: the ring has something.
+    fn delivers(&mut self, key: Key, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
+        let end = self.channels.ends.get_mut(key.slot as usize).and_then(Option::take);
+        let Some(mut end) = end else { return false };
+        self.serve_channel(key.slot, &mut end, now, deferred);
+        let delivered = !end.is_empty();
+        self.put_back(key.slot, end);
+        delivered
+    }
+
+    fn has_unread(&mut self, key: Key) -> bool {
+        self.channels.at(key.slot).is_some_and(|end| end.has_data())
+    }
+
+    /// The end of a connection that is still there.
+    fn put_back(&mut self, slot: u32, end: Box<OwnerEnd<P>>) {
+        if self.find_key(end.key()).is_some() {
+            self.channels.ends[slot as usize] = Some(end);
+        }
+    }
+
+    fn serve_channel(&mut self, slot: u32, end: &mut OwnerEnd<P>, now: Time, deferred: &mut DeferredEffects<P>) {
+        if self.find_key(end.key()).is_none() {
+            return;
+        }
+        end.take_back();
+        let mut put = false;
+        let mut more = true;
+        while more
+            && end.has_room()
+            && let Some(Some(received)) =
+                self.run_contained(&slot, (), tcp::ReceiveReady { max: ITEM_BYTES }, now, deferred)
+        {
+            more = received.more;
+            end.put(received);
+            put = true;
+        }
+        if let Some(room) = self.run_contained(&slot, (), tcp::SendRoom, now, deferred) {
+            end.grant(room);
+            end.attach();
+        }
+        if put {
+            end.publish();
+            deferred.wake(end.socket(), Readiness::READABLE, Writers::Many);
+        }
+    }
+
+    /// The cell is dissolved: users make calls from now on.
+    pub(super) fn end_channels(&mut self) {
+        self.channels = Channels::new();
+    }
+}

@@ -1,0 +1,137 @@
+//! SEND and RECEIVE over a channel: see [`crate::socket::channel`].
+
+use std::sync::Arc;
+
+use pktbuf::Chunk;
+use sync::Platform;
+use tcp::{Chunks, SendPromised};
+
+use super::Stack;
+use crate::call::Call;
+use crate::handoff::{CellMessage, ReplySender};
+use crate::socket::TcpSocket;
+use crate::socket::channel::{Channel, channel};
+
+impl<P: Platform> Stack<P> {
+    /// A channel for the user of this connection, if the architecture has any and the calling thread does not own the
+    /// connection. One for a connection.
+    pub fn open_channel(&self, socket: &Arc<TcpSocket<P>>) -> Option<Box<Channel<P>>> {
+        if !self.active().has_channels() {
+            return None;
+        }
+        let (user, owner) = channel(socket);
+        let target = socket.target();
+        self.active().tell(&target, CellMessage::Attach(target, Box::new(owner))).ok()?;
+        Some(Box::new(user))
+    }
+
+    /// As [`Stack::send`], over the connection's channel: does not wait for the owner as far as room has been granted.
+    pub fn send_over(
+        &self,
+        channel: &Channel<P>,
+        socket: &TcpSocket<P>,
+        send: &mut tcp::Send,
+    ) -> Option<Result<usize, tcp::Error>> {
+        let target = socket.target();
+        let length: usize = send.chunks.iter().map(Chunk::len).sum();
+        if length == 0 || !channel.may_post(socket) {
+            return self.send(&target, send);
+        }
+        let room = channel.reserve(length);
+        let rest = if room < length { split_off(&mut send.chunks, room) } else { Chunks::new() };
+        let posted = length - rest.iter().map(Chunk::len).sum::<usize>();
+        channel.release(room - posted);
+        if posted > 0 {
+            let promised = Call::SendPromised(SendPromised(std::mem::take(&mut send.chunks)));
+            if let Err(refused) =
+                self.active().tell(&target, CellMessage::Call(target, promised, ReplySender::nobody()))
+            {
+                channel.release(posted);
+                if let CellMessage::Call(_, Call::SendPromised(SendPromised(chunks)), _) = refused {
+                    send.chunks = chunks;
+                }
+                send.chunks.extend(rest);
+                return self.send(&target, send);
+            }
+        }
+        if rest.is_empty() {
+            return Some(Ok(posted));
+        }
+        // Only the owner knows whether there is room by now, and only it can tell when there is some again.
+        send.chunks = rest;
+        match self.send(&target, send) {
+            Some(Ok(accepted)) => Some(Ok(posted + accepted)),
+            // A failure comes with the next call.
+            _ if posted > 0 => Some(Ok(posted)),
+            failed => failed,
+        }
+    }
+
+    /// As [`Stack::receive`], over the connection's channel: without a message where there is data.
+    pub fn receive_over(
+        &self,
+        channel: &Channel<P>,
+        socket: &TcpSocket<P>,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        loop {
+            if self.take_over(channel, socket, event.max, received) {
+                return Some(Ok(()));
+            }
+            if !channel.delivers(socket) {
+                break;
+            }
+            if channel.is_exhausted(socket) {
+                return Some(Err(tcp::Error::WouldBlock));
+            }
+        }
+        let answer = self.receive(&socket.target(), event, received);
+        // The owner delivers before it answers.
+        match answer {
+            None | Some(Err(tcp::Error::WouldBlock)) if self.take_over(channel, socket, event.max, received) => {
+                Some(Ok(()))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Takes about `max` bytes of what has been delivered already; false: nothing has.
+    pub fn take_over(
+        &self,
+        channel: &Channel<P>,
+        socket: &TcpSocket<P>,
+        max: usize,
+        received: &mut tcp::Received,
+    ) -> bool {
+        let Some(taken) = channel.take(max, received) else { return false };
+        if taken.more {
+            let target = socket.target();
+            if self.active().tell(&target, CellMessage::Continue(target)).is_err() {
+                channel.owe();
+            }
+        }
+        true
+    }
+}
+
+/// Cuts `chunks` after `length` bytes, or before where a chunk cannot be cut, and returns the rest.
+#[cold]
+fn split_off(chunks: &mut Chunks, length: usize) -> Chunks {
+    let (mut left, mut rest) = (length, Chunks::new());
+    for mut chunk in std::mem::take(chunks) {
+        if chunk.len() <= left {
+            left -= chunk.len();
+            chunks.push(chunk);
+            continue;
+        }
+        if left > 0
+            && let Some(head) = chunk.split(left)
+        {
+            chunks.push(head);
+        }
+        left = 0;
+        rest.push(chunk);
+    }
+    rest
+}
