@@ -55,7 +55,7 @@ pub(crate) struct HandshakeSegment<'a, P: Platform> {
     pub deferred: &'a mut DeferredEffects<P>,
 }
 
-/// A connection that has just been established, not yet in the table. Its PCB is in [`HandshakeSegment::child`].
+/// A connection that has just been established, not yet in the table. Its PCB is in `HandshakeSegment::child`.
 pub struct Child<P: Platform> {
     /// Its flow.
     pub flow: Flow,
