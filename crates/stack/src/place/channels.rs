@@ -159,16 +159,21 @@ impl<P: Platform> Cell<P> {
             return;
         }
         end.take_back();
-        let mut put = false;
-        let mut more = true;
-        while more
-            && end.has_room()
-            && let Some(Some(received)) =
-                self.run_contained(&slot, (), tcp::ReceiveReady { max: ITEM_BYTES }, now, deferred)
-        {
+        let (mut put, mut more) = (false, true);
+        while more && end.has_room() {
+            let ready = tcp::ReceiveReady { max: ITEM_BYTES, unread: end.unread() };
+            let Some(Some(mut received)) = self.run_contained(&slot, (), ready, now, deferred) else { break };
             more = received.more;
+            end.clamped = std::mem::take(&mut received.window_clamped);
             end.put(received);
             put = true;
+        }
+        if end.clamped {
+            // What the user takes before it sees the request is counted here, and it tells of what it takes later.
+            end.be_told();
+            let bytes = end.unread();
+            self.run_contained(&slot, (), tcp::ReportUnread { bytes }, now, deferred);
+            end.clamped = bytes > 0;
         }
         if let Some(room) = self.run_contained(&slot, (), tcp::SendRoom, now, deferred) {
             end.grant(room);

@@ -8,8 +8,8 @@
 //!   sent by a call, so that a user is refused, and later told of room, exactly when the connection has none.
 //! * *Receiving*. After each batch the owner takes what the connection has received and puts it into a ring of one
 //!   producer and one consumer, with the end of the stream and the urgent mark in their places. The user takes it from
-//!   there. The ring is short, and data stays in the connection, and takes room from its window, while the ring is full:
-//!   a user who then takes data tells the owner, once for several items.
+//!   there. The ring is short. Data in it counts as not read, and data that finds no room in it stays in the connection:
+//!   where that leaves the peer little window, a user who takes data tells the owner, once for several items.
 //!
 //! Everything else, and every failure, is a call as before: messages of one thread arrive in their order, so a call runs
 //! after the data posted before it. A channel whose owner's end has gone (the connection has ended, or the stack has
@@ -32,6 +32,8 @@ use crate::flow::Key;
 const ITEMS: usize = 4;
 /// Bytes of data in one item, about: whole buffers, at least one.
 pub(crate) const ITEM_BYTES: usize = 16 << 10;
+/// Bytes in a ring beyond which nothing is put in.
+const RING_BYTES: u64 = 48 << 10;
 
 /// The words that both ends share.
 struct ChannelWords<P: Platform> {
@@ -39,8 +41,10 @@ struct ChannelWords<P: Platform> {
     attached: P::AtomicBool,
     /// Bytes that may have been posted in all; only grows.
     granted: P::AtomicU64,
-    /// The connection has more data than the ring had room for.
+    /// The connection has more data than the ring had room for, or its window is small: the user tells of progress.
     more: P::AtomicBool,
+    /// Bytes that the user has taken in all. Written by the user.
+    taken: P::AtomicU64,
 }
 
 /// The user's end. Any thread; reading threads exclude each other.
@@ -59,6 +63,8 @@ struct Taking<P: Platform> {
     ring: Consumer<tcp::Received, P>,
     /// Taken from the ring, and left for the next call.
     next: Option<tcp::Received>,
+    /// Bytes given to the user.
+    bytes: u64,
 }
 
 impl<P: Platform> Taking<P> {
@@ -91,6 +97,10 @@ pub struct OwnerEnd<P: Platform> {
     words: Arc<ChannelWords<P>>,
     socket: Arc<TcpSocket<P>>,
     items: Producer<tcp::Received, P>,
+    /// Bytes put into the ring.
+    put: u64,
+    /// The connection wants to hear of what its user reads.
+    pub(crate) clamped: bool,
     /// Bytes of posted data that were appended.
     appended: u64,
     granted: u64,
@@ -109,6 +119,7 @@ pub fn channel<P: Platform>(socket: &Arc<TcpSocket<P>>) -> (Channel<P>, OwnerEnd
         attached: P::AtomicBool::new(false),
         granted: P::AtomicU64::new(0),
         more: P::AtomicBool::new(false),
+        taken: P::AtomicU64::new(0),
     });
     let (producer, consumer) = spsc::channel(ITEMS);
     let user = Channel {
@@ -116,12 +127,14 @@ pub fn channel<P: Platform>(socket: &Arc<TcpSocket<P>>) -> (Channel<P>, OwnerEnd
         posted: P::AtomicU64::new(0),
         sending_ended: P::AtomicBool::new(false),
         receiving_ended: P::AtomicBool::new(false),
-        items: Lock::new(LockKind::Reserved, LockClass::Handoff, Taking { ring: consumer, next: None }),
+        items: Lock::new(LockKind::Reserved, LockClass::Handoff, Taking { ring: consumer, next: None, bytes: 0 }),
     };
     let owner = OwnerEnd {
         words,
         socket: socket.clone(),
         items: producer,
+        put: 0,
+        clamped: false,
         appended: 0,
         granted: 0,
         ended: false,
@@ -201,6 +214,8 @@ impl<P: Platform> Channel<P> {
             received.data.extend(next.data);
             (received.more, received.end) = (next.more, next.end);
         }
+        items.bytes += bytes as u64;
+        self.words.taken.store(items.bytes, Ordering::Release);
         P::fence(Ordering::SeqCst);
         let more = items.ring.len_hint() <= ITEMS / 2
             && self.words.more.load(Ordering::Relaxed)
@@ -264,12 +279,26 @@ impl<P: Platform> OwnerEnd<P> {
 
     /// Whether the next item can be put in. If not for lack of room, the user will tell of room.
     pub fn has_room(&mut self) -> bool {
-        if self.ended || self.items.free() > 0 {
+        if self.ended || self.is_open() {
             return !self.ended;
         }
+        self.be_told();
+        self.is_open()
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.items.free() > 0 && (self.unread() as u64) < RING_BYTES
+    }
+
+    /// The user tells when it has next taken something.
+    pub(crate) fn be_told(&self) {
         self.words.more.store(true, Ordering::Release);
         P::fence(Ordering::SeqCst);
-        self.items.free() > 0
+    }
+
+    /// Bytes that were put into the ring and that the user has not taken.
+    pub(crate) fn unread(&self) -> usize {
+        self.put.saturating_sub(self.words.taken.load(Ordering::Acquire)) as usize
     }
 
     /// Forgets that the user should tell of room: the owner is about to look for itself.
@@ -280,6 +309,7 @@ impl<P: Platform> OwnerEnd<P> {
     /// Puts an item in, for which there is room.
     pub fn put(&mut self, received: tcp::Received) {
         self.ended |= received.end;
+        self.put += length(&received) as u64;
         let put = self.items.push(received);
         debug_assert!(put.is_ok(), "only the owner fills the ring, and it has looked");
     }

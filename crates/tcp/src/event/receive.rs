@@ -129,6 +129,9 @@ impl TcpEvent for Receive {
 pub struct ReceiveReady {
     /// Bytes wanted.
     pub max: usize,
+    /// Bytes that were taken before and that the user has not read. They and the data of this event count as received and
+    /// not read, until [`ReportUnread`] or the next event of this kind.
+    pub unread: usize,
 }
 
 impl TcpEvent for ReceiveReady {
@@ -141,6 +144,9 @@ impl TcpEvent for ReceiveReady {
                 return None;
             }
             take(rw, self.max, &mut received);
+            let taken: usize = received.data.iter().map(|buffer| buffer.len()).sum();
+            rw.kept = kept(self.unread + taken);
+            received.window_clamped = rw.kept > 0 && rw.is_pinched();
             Some(window_update(rw, ra))
         });
         out.memory -= i64::from(received.memory);
