@@ -59,7 +59,10 @@ fn wrong_use_is_told_before_anything_runs() {
             "`tcp_sack` is not an assignment: write NAME=VALUE, such as tcp_sack=1",
         ),
         (&["good.pkt", "--sysctl", "tcp_sack=7"], "tcp_sack cannot be `7`: give a whole number from 0 to 1"),
-        (&["good.pkt", "--sysctl-dir", "none"], "there is no directory none: name one of files such as tcp_sack"),
+        (
+            &["good.pkt", "--sysctl-dir", "none"],
+            "there is no directory none: name a directory of files such as tcp_sack",
+        ),
         (&["good.pkt", "-D", "COOKIE"], "`COOKIE` is not a definition: write NAME=VALUE"),
         (&[], "required"),
     ];

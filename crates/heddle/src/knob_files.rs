@@ -65,7 +65,7 @@ impl fmt::Display for KnobFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KnobFileError::NoDirectory(path, io::ErrorKind::NotFound) => {
-                write!(f, "there is no directory {}: name one of files such as tcp_sack", path.display())
+                write!(f, "there is no directory {}: name a directory of files such as tcp_sack", path.display())
             }
             KnobFileError::NoDirectory(path, kind) => {
                 write!(f, "cannot read {}: {kind}; name a directory of files such as tcp_sack", path.display())

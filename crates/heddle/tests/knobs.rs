@@ -173,7 +173,10 @@ fn a_directory_sets_what_it_names() {
     assert!(wrong.starts_with("no file in ") && wrong.contains("name another directory"), "{wrong}");
     std::fs::remove_dir_all(&directory).expect("it can be removed");
     let missing = said(&directory);
-    assert!(missing.starts_with("cannot read ") && missing.contains("name a directory"), "{missing}");
+    assert!(
+        missing.starts_with("there is no directory ") && missing.contains("name a directory of files such as"),
+        "{missing}"
+    );
 }
 
 /// As on Linux, `connect` ignores `tcp_mem`: a connection opens with the minimum memory.
