@@ -115,7 +115,7 @@ impl<const N: usize> Default for AcceptedAddresses<N> {
 }
 
 impl<const N: usize> AcceptedAddresses<N> {
-    /// Whether these are the addresses of the packet with this beginning, whose network addresses end it.
+    /// Whether these are the addresses of the packet that begins with `head`, which ends in the network addresses.
     #[inline(always)]
     fn are_of<const LEN: usize>(&self, head: &[u8; LEN], interface: &InterfaceView) -> bool {
         self.view == core::ptr::from_ref(interface).addr()

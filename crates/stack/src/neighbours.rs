@@ -101,8 +101,8 @@ impl<P: Platform> Neighbours<P> {
         }
     }
 
-    /// Enters in the account what the waiting packets of the interface pin, whose table the caller holds. After a larger
-    /// change the limits are looked at in the next turn of a driver.
+    /// Enters the memory of the interface's waiting packets in the account. The caller holds `table`, the interface's.
+    /// After a larger change, the next turn of a driver checks the limits.
     fn enter_waiting(&self, interface: usize, table: &NeighbourTable, now: Time, deferred: &mut DeferredEffects<P>) {
         let (accounted, bytes) = (&self.accounted[interface], table.pending_bytes() as u64);
         let before = accounted.load(Ordering::Relaxed);

@@ -46,7 +46,7 @@ pub struct Cell<P: Platform> {
     account: Arc<CachePadded<account::AccountEntry<P>>>,
     /// Whether state published for other threads is written by plain stores.
     writers: Writers,
-    /// Of users who do not wait for the cell's owner.
+    /// The channels of connections: data passes between the user and this cell without a call.
     pub(super) channels: Channels<P>,
 }
 

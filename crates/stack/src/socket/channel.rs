@@ -78,7 +78,7 @@ impl<P: Platform> Taking<P> {
     }
 }
 
-/// What a user who has taken data owes the owner.
+/// What the caller of [`Channel::take`] must do after it has taken data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// The owner must be told that the ring has room: the connection has more data.

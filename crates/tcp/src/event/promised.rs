@@ -1,4 +1,4 @@
-//! SEND by a user who was told beforehand how much there is room for, and does not wait for the answer.
+//! SEND without waiting for the answer: the user has been told beforehand how much there is room for.
 //!
 //! The room is asked for with [`SendRoom`], and data up to it is appended with [`SendPromised`], in any number of pieces.
 //! It is appended completely, even if the room has shrunk meanwhile because memory is scarce or segments have become
