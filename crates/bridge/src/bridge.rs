@@ -1,5 +1,8 @@
 //! [`Bridge`]: member list, forwarding database, storm control and spanning tree of one thread, or behind one lock.
 //!
+//! Where several threads forward, it is the control plane alone: behind a lock, with a handle to the shared table in place
+//! of a table of its own. The threads have copies of its member list, and call [`forward`].
+//!
 //! With spanning tree a port is Discarding until spanning tree changes its state; without, it has the state with which it
 //! was added. The effects of spanning tree are performed here, except for BPDUs: the caller transmits them
 //! ([`Bridge::next_bpdu`]) after each call that may have made some, before it forwards another frame.
@@ -10,7 +13,7 @@ use observe::{Counters, DropReason, Time};
 use wire::ethernet::{MIN_FRAME_LEN, MacAddr};
 use wire::stp::Bpdu;
 
-use crate::fdb::{FdbEntry, FdbKey};
+use crate::fdb::{Fdb, FdbControl, FdbEntry, FdbKey};
 use crate::forward::{Arrival, Decision, forward};
 use crate::members::{Members, PortConfig, PortState};
 use crate::storm::Storm;
@@ -19,9 +22,9 @@ use crate::table::{FdbConfig, FdbTable};
 use crate::{PortNumber, Vid};
 
 /// See the head of the file.
-pub struct Bridge {
+pub struct Bridge<T = FdbTable> {
     members: Members,
-    table: FdbTable,
+    table: T,
     /// By port number.
     storms: Vec<Storm>,
     tree: Option<Tree>,
@@ -37,7 +40,14 @@ struct Tree {
 impl Bridge {
     /// A bridge without ports, which does not distinguish VLANs.
     pub fn new(fdb: FdbConfig) -> Bridge {
-        Bridge { members: Members::new(), table: FdbTable::new(fdb), storms: Vec::new(), tree: None }
+        Bridge::with_table(FdbTable::new(fdb))
+    }
+}
+
+impl<T: FdbControl> Bridge<T> {
+    /// As [`Bridge::new`], with this table.
+    pub fn with_table(table: T) -> Bridge<T> {
+        Bridge { members: Members::new(), table, storms: Vec::new(), tree: None }
     }
 
     /// The member list.
@@ -46,12 +56,12 @@ impl Bridge {
     }
 
     /// The forwarding database.
-    pub fn table(&self) -> &FdbTable {
+    pub fn table(&self) -> &T {
         &self.table
     }
 
     /// The same, to flush it, to let it age, and to enter addresses.
-    pub fn table_mut(&mut self) -> &mut FdbTable {
+    pub fn table_mut(&mut self) -> &mut T {
         &mut self.table
     }
 
@@ -75,9 +85,17 @@ impl Bridge {
     }
 
     /// Removes a port, and with it all addresses behind it. Whether it was there.
-    pub fn remove_port(&mut self, port: PortNumber) -> bool {
+    pub fn remove_port(&mut self, port: PortNumber, now: Time) -> bool {
+        if let Some(tree) = &mut self.tree {
+            tree.stp.remove_port(port, now);
+            self.perform();
+        }
+        if let Some(tree) = &mut self.tree {
+            tree.bpdus.retain(|(by, _)| *by != port);
+        }
+        let was = self.members.remove(port);
         self.table.forget_port(port);
-        self.members.remove(port)
+        was
     }
 
     /// Begins with spanning tree, as the bridge with this address; ports take part once they
@@ -195,7 +213,9 @@ impl Bridge {
     pub fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
         self.members.get(port).is_some() && self.table.set_fixed(key, port, sticky, now)
     }
+}
 
+impl<T: FdbControl + Fdb> Bridge<T> {
     /// Decides about a frame that `port` has received, from its Ethernet header on. The caller counts the reason of a
     /// drop.
     #[inline]

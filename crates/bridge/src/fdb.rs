@@ -119,6 +119,12 @@ impl FdbEntry {
         self.is_dynamic() && self.age(now) >= ageing
     }
 
+    /// Whether the two have the same port and flags, and differ in their age at most.
+    #[inline]
+    pub const fn agrees(self, other: FdbEntry) -> bool {
+        (self.0 ^ other.0) & ((1 << STAMP) - 1) == 0
+    }
+
     /// The same entry after a frame at `now`.
     #[inline]
     const fn heard(self, now: Time) -> FdbEntry {
@@ -186,6 +192,57 @@ pub trait Fdb {
     fn ageing(&self) -> Duration;
 }
 
+/// The access to a table that the control plane needs: its operations are not atomic with respect to frames, and may
+/// wait. A table that several threads use implements it for a handle.
+pub trait FdbControl {
+    /// Enters what the administrator states, in place of what is there. `false`: there are as many fixed entries as
+    /// there may be.
+    fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool;
+
+    /// Removes the entries that `gone` names, of any kind, and returns how many.
+    fn remove_where(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize;
+
+    /// Removes the entry of a key, of any kind. Whether there was one.
+    fn remove(&mut self, key: FdbKey) -> bool;
+
+    /// All entries, aged ones too, in no order; of a table that others change meanwhile each entry that is there all the
+    /// time.
+    fn entries(&self) -> Vec<(FdbKey, FdbEntry)>;
+
+    /// The time without frames from its address after which an entry ages out.
+    fn ageing_time(&self) -> Duration;
+
+    /// Sets after what time entries age; those that are there too.
+    fn set_ageing(&mut self, ageing: Duration);
+
+    /// Removes the dynamic entries that `gone` names and returns how many.
+    fn flush(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
+        self.remove_where(|key, entry| entry.is_dynamic() && gone(key, entry))
+    }
+
+    /// Removes the dynamic entries of a port.
+    fn flush_port(&mut self, port: PortNumber) -> usize {
+        self.flush(|_, entry| entry.port() == port)
+    }
+
+    /// Removes the dynamic entries of a VLAN.
+    fn flush_vlan(&mut self, vid: Vid) -> usize {
+        self.flush(|key, _| key.vlan() == Some(vid))
+    }
+
+    /// Removes all entries of a port, fixed ones too: the port is no more.
+    fn forget_port(&mut self, port: PortNumber) -> usize {
+        self.remove_where(|_, entry| entry.port() == port)
+    }
+
+    /// Removes what has aged and returns how many entries. An entry that has aged is not used before either; this gives
+    /// back its place.
+    fn age(&mut self, now: Time) -> usize {
+        let ageing = self.ageing_time();
+        self.remove_where(|_, entry| entry.is_expired(now, ageing))
+    }
+}
+
 /// The access to a table that the rules need while one thread has exclusive use of it.
 pub trait FdbWriter {
     /// The entry of a key, aged or not.
@@ -208,7 +265,9 @@ pub struct Counts {
     pub dynamic: u32,
     /// Dynamic entries of one port.
     pub of_port: u32,
-    /// Most dynamic entries.
+    /// Fixed entries.
+    pub fixed: u32,
+    /// Most dynamic entries, and most fixed ones.
     pub capacity: u32,
 }
 
@@ -264,6 +323,21 @@ pub fn place(table: &mut impl FdbWriter, source: LearnedSource, now: Time) -> Le
         }
         None if table.insert(key, FdbEntry::new(port, EntryFlags::default(), now)) => Learned::Inserted,
         None => Learned::Refused,
+    }
+}
+
+/// Enters what the administrator states, in place of what is there; the caller has exclusive use of the table. `false`:
+/// there are as many fixed entries as there may be.
+pub fn place_fixed(table: &mut impl FdbWriter, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
+    let entry = FdbEntry::new(port, EntryFlags { fixed: true, sticky }, now);
+    let Counts { fixed, capacity, .. } = table.counts(port);
+    match table.find(key) {
+        Some(old) if !old.is_dynamic() || fixed < capacity => {
+            table.replace(key, old, entry);
+            true
+        }
+        None if fixed < capacity => table.insert(key, entry),
+        _ => false,
     }
 }
 

@@ -203,7 +203,7 @@ fn relay(
     if member.config.learning {
         let limit = member.config.max_addresses;
         let source = LearnedSource { key: FdbKey::new(frame.src, vlan), port: frame.port, limit };
-        count(fdb::learn(table, source, now), counters);
+        count_learned(fdb::learn(table, source, now), counters);
     }
     if member.state != PortState::Forwarding {
         return Err(DropReason::BridgePortBlocked);
@@ -253,8 +253,9 @@ fn to_one(
     Ok(ForwardedFrame { port, tag: Members::action(vlan, frame.tag, port) })
 }
 
+/// Counts what was learned; for a table that learns only after the decision.
 #[inline]
-fn count(learned: Learned, counters: &Counters) {
+pub fn count_learned(learned: Learned, counters: &Counters) {
     match learned {
         Learned::Known => {}
         Learned::Inserted => counters.increment(Counter::AddressesLearned),

@@ -7,7 +7,7 @@
 //! | `members.rs` | [`Members`]: ports, their configuration and state, their VLANs |
 //! | `port_set.rs` | [`PortSet`], [`PortNumber`] |
 //! | `vlan.rs` | [`Vlans`]; [`TagAction`]: what is done to a frame's tag |
-//! | `fdb.rs` | [`FdbKey`], [`FdbEntry`], the access to a table that the rules need ([`Fdb`], [`FdbWriter`]), the rule of learning |
+//! | `fdb.rs` | [`FdbKey`], [`FdbEntry`], the access to a table that the rules need ([`Fdb`], [`FdbWriter`]) and the control plane ([`FdbControl`]), the rule of learning |
 //! | `table.rs` | [`FdbTable`]: the forwarding database of one thread |
 //! | `storm.rs` | [`Storm`]: rate limits on the frames that a port floods |
 //! | `stp.rs`, `stp/` | [`Stp`]: spanning tree, STP and RSTP |
@@ -15,8 +15,8 @@
 //!
 //! # How the state is divided
 //!
-//! No lock, atomic, thread or clock is named here; time is an argument. The crate `switch` provides exclusion, and is to
-//! provide three kinds of it over these rules: one lock (`generic`), readers in a pserialize-like section (`mpsafe`), caches
+//! No lock, atomic, thread or clock is named here; time is an argument. The crate `switch` provides exclusion, of
+//! three kinds over these rules: one lock (`generic`), readers in a pserialize-like section (`mpsafe`), caches
 //! for each worker (`rcu`). The kinds differ in which threads may write at the same time. The state that a frame reads
 //! and writes is divided accordingly:
 //!
@@ -32,6 +32,8 @@
 //!   for concurrent readers keeps it in an atomic. [`FdbTable`], for one thread, keeps it in a slot of open addressing.
 //!   Its entries move, so it does not suit concurrent readers; a table for those has entries that do not move, and
 //!   frees them a grace period after they were unlinked. Nothing here holds a reference to an entry.
+//! * **[`Bridge`] is the control plane**, generic over the table: all of one thread's bridge, or, where threads forward
+//!   with copies of its member list, what configures them.
 //! * **[`Storm`] belongs to the thread that polls the port's queue**, and needs no exclusion.
 //!
 //! # What a frame costs
@@ -55,8 +57,10 @@ mod table;
 mod vlan;
 
 pub use bridge::Bridge;
-pub use fdb::{Counts, EntryFlags, Fdb, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, place};
-pub use forward::{Arrival, Decision, Flood, FloodPorts, ForwardedFrame, forward};
+pub use fdb::{
+    Counts, EntryFlags, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource, learn, place, place_fixed,
+};
+pub use forward::{Arrival, Decision, Flood, FloodPorts, ForwardedFrame, count_learned, forward};
 pub use members::{LONGEST_FRAME, Member, Members, PortConfig, PortState};
 pub use port_set::{PortNumber, PortSet};
 pub use storm::{FloodKind, Storm, StormLimits, StormRate};

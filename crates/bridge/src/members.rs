@@ -71,7 +71,7 @@ pub enum PortState {
 }
 
 /// A member of a bridge.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     pub(crate) config: PortConfig,
     pub(crate) state: PortState,
@@ -90,7 +90,7 @@ impl Member {
 }
 
 /// See the head of the file.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     slots: Vec<Option<Member>>,
     vlans: Vlans,

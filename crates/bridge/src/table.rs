@@ -8,8 +8,8 @@ use core::time::Duration;
 
 use observe::Time;
 
-use crate::fdb::{self, Counts, EntryFlags, Fdb, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource};
-use crate::{PortNumber, Vid};
+use crate::PortNumber;
+use crate::fdb::{self, Counts, Fdb, FdbControl, FdbEntry, FdbKey, FdbWriter, Learned, LearnedSource};
 
 /// Size and ageing of a forwarding database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,11 +64,6 @@ impl FdbTable {
         &self.config
     }
 
-    /// Sets after what time entries age; those that are there too.
-    pub fn set_ageing(&mut self, ageing: Duration) {
-        self.config.ageing = ageing;
-    }
-
     /// Entries, dynamic and fixed.
     pub fn len(&self) -> usize {
         (self.dynamic + self.fixed) as usize
@@ -82,76 +77,6 @@ impl FdbTable {
     /// All entries, aged ones too, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (FdbKey, FdbEntry)> {
         self.slots.iter().filter_map(|slot| Some((FdbKey::from_bits(slot.key)?, FdbEntry::from_bits(slot.entry))))
-    }
-
-    /// Enters what the administrator states, in place of what is there. `false`: there are as many fixed entries as
-    /// there may be.
-    pub fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
-        let entry = FdbEntry::new(port, EntryFlags { fixed: true, sticky }, now);
-        match self.find(key) {
-            Some(old) if !old.is_dynamic() || self.fixed < self.config.capacity => {
-                self.replace(key, old, entry);
-                true
-            }
-            None if self.fixed < self.config.capacity => self.insert(key, entry),
-            _ => false,
-        }
-    }
-
-    /// Removes the entry of a key, of any kind. Whether there was one.
-    pub fn remove(&mut self, key: FdbKey) -> bool {
-        let at = self.position(key);
-        let found = self.slots[at].key != 0;
-        if found {
-            self.remove_at(at);
-        }
-        found
-    }
-
-    /// Removes the dynamic entries that `gone` names and returns how many.
-    pub fn flush(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
-        self.remove_where(|key, entry| entry.is_dynamic() && gone(key, entry))
-    }
-
-    /// Removes the dynamic entries of a port.
-    pub fn flush_port(&mut self, port: PortNumber) -> usize {
-        if self.counts(port).of_port == 0 {
-            return 0;
-        }
-        self.flush(|_, entry| entry.port() == port)
-    }
-
-    /// Removes the dynamic entries of a VLAN.
-    pub fn flush_vlan(&mut self, vid: Vid) -> usize {
-        self.flush(|key, _| key.vlan() == Some(vid))
-    }
-
-    /// Removes all entries of a port, fixed ones too: the port is no more.
-    pub fn forget_port(&mut self, port: PortNumber) -> usize {
-        self.remove_where(|_, entry| entry.port() == port)
-    }
-
-    /// Removes what has aged and returns how many entries. An entry that has aged is not used before either; this gives
-    /// back its place.
-    pub fn age(&mut self, now: Time) -> usize {
-        let ageing = self.config.ageing;
-        self.remove_where(|_, entry| entry.is_expired(now, ageing))
-    }
-
-    fn remove_where(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
-        let (mut at, mut removed) = (0, 0);
-        while at < self.slots.len() {
-            let FdbSlot { key, entry } = self.slots[at];
-            match FdbKey::from_bits(key) {
-                // What moves up is looked at next; from behind the end comes only what was looked at and stays.
-                Some(key) if gone(key, FdbEntry::from_bits(entry)) => {
-                    self.remove_at(at);
-                    removed += 1;
-                }
-                _ => at += 1,
-            }
-        }
-        removed
     }
 
     /// The slot at which the search for a key begins: the middle of the product of the key, mixed with the secret seed, and a
@@ -208,6 +133,56 @@ impl FdbTable {
     }
 }
 
+impl FdbControl for FdbTable {
+    fn set_fixed(&mut self, key: FdbKey, port: PortNumber, sticky: bool, now: Time) -> bool {
+        fdb::place_fixed(self, key, port, sticky, now)
+    }
+
+    fn remove_where(&mut self, gone: impl Fn(FdbKey, FdbEntry) -> bool) -> usize {
+        let (mut at, mut removed) = (0, 0);
+        while at < self.slots.len() {
+            let FdbSlot { key, entry } = self.slots[at];
+            match FdbKey::from_bits(key) {
+                // What moves up is looked at next; from behind the end comes only what was looked at and stays.
+                Some(key) if gone(key, FdbEntry::from_bits(entry)) => {
+                    self.remove_at(at);
+                    removed += 1;
+                }
+                _ => at += 1,
+            }
+        }
+        removed
+    }
+
+    fn remove(&mut self, key: FdbKey) -> bool {
+        let at = self.position(key);
+        let found = self.slots[at].key != 0;
+        if found {
+            self.remove_at(at);
+        }
+        found
+    }
+
+    fn entries(&self) -> Vec<(FdbKey, FdbEntry)> {
+        self.iter().collect()
+    }
+
+    fn ageing_time(&self) -> Duration {
+        self.config.ageing
+    }
+
+    fn set_ageing(&mut self, ageing: Duration) {
+        self.config.ageing = ageing;
+    }
+
+    fn flush_port(&mut self, port: PortNumber) -> usize {
+        if self.counts(port).of_port == 0 {
+            return 0;
+        }
+        self.flush(|_, entry| entry.port() == port)
+    }
+}
+
 impl Fdb for FdbTable {
     #[inline]
     fn look_up(&self, key: FdbKey) -> Option<FdbEntry> {
@@ -260,6 +235,6 @@ impl FdbWriter for FdbTable {
 
     fn counts(&self, port: PortNumber) -> Counts {
         let of_port = self.of_port.get(port.index()).copied().unwrap_or(0);
-        Counts { dynamic: self.dynamic, of_port, capacity: self.config.capacity }
+        Counts { dynamic: self.dynamic, of_port, fixed: self.fixed, capacity: self.config.capacity }
     }
 }

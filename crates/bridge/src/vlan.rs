@@ -39,7 +39,7 @@ pub enum TagAction {
 }
 
 /// One VLAN.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vlan {
     pub(crate) members: PortSet,
     pub(crate) untagged: PortSet,
@@ -72,7 +72,7 @@ impl Vlan {
 
 /// All VLANs of a bridge, by identifier. Each has addresses of its own in the forwarding database (independent VLAN
 /// learning).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vlans {
     /// Up to the largest identifier that is used.
     by_id: Vec<Option<Box<Vlan>>>,

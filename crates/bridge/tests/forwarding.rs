@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use bridge::{Decision, FdbConfig, FdbKey, FloodKind, PortConfig, PortState, StormLimits, StormRate};
+use bridge::{Decision, FdbConfig, FdbControl, FdbKey, FloodKind, PortConfig, PortState, StormLimits, StormRate};
 use observe::{Counter, DropReason, Time};
 use support::{World, frame, port, station};
 use wire::ethernet::MacAddr;
@@ -222,7 +222,7 @@ fn a_port_that_leaves_takes_its_addresses_along() {
     let now = world.now;
     world.ports(1, station(1), GROUP).unwrap();
     world.bridge.set_fixed(FdbKey::new(station(2), None), port(1), true, now);
-    assert!(world.bridge.remove_port(port(1)) && !world.bridge.remove_port(port(1)));
+    assert!(world.bridge.remove_port(port(1), world.now) && !world.bridge.remove_port(port(1), world.now));
     assert!(world.bridge.table().is_empty());
     assert_eq!(world.ports(0, station(3), station(1)), Ok(vec![2]));
     world.bridge.add_port(port(1), PortConfig::default(), PortState::Forwarding);

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bridge::{
-    Decision, Fdb, FdbConfig, FdbEntry, FdbKey, FdbTable, LearnedSource, PortConfig, PortNumber, PortState, learn,
+    Decision, Fdb, FdbConfig, FdbControl, FdbEntry, FdbKey, FdbTable, LearnedSource, PortConfig, PortNumber, PortState,
+    learn,
 };
 use observe::Time;
 use proptest::prelude::*;

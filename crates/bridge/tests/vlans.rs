@@ -2,7 +2,7 @@
 
 mod support;
 
-use bridge::{FdbKey, TagAction};
+use bridge::{FdbControl, FdbKey, TagAction};
 use observe::DropReason;
 use support::{World, frame, port, station, tag, vid};
 use wire::ethernet::{MacAddr, VlanTag};

@@ -12,7 +12,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use bridge::{Arrival, Bridge, Decision, FdbConfig, Flood, ForwardedFrame, PortConfig, PortNumber, PortState};
+use bridge::{
+    Arrival, Bridge, Decision, FdbConfig, FdbControl, Flood, ForwardedFrame, PortConfig, PortNumber, PortState,
+};
 use dev::{Device, RxQueue};
 use observe::{Counters, DropReason, Time};
 use path::{Dirty, Emitter, Framing, Port, Ports, VECTOR_LEN};

@@ -11,6 +11,7 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::time::Duration;
 
 use crate::{Atomic, Platform, profile};
 
@@ -27,6 +28,9 @@ pub trait DoorbellLike: Send + Sync + Sized + 'static {
     fn arm(&self);
     /// Announces that the reader is awake, and clears rings so far. Check for work after this.
     fn drain(&self);
+    /// Sleeps in `poll` until the bell rings, one of these other descriptors is readable, or `limit` has passed; may
+    /// return early. For the thread that has [armed](Self::arm) it.
+    fn sleep(&self, others: &[RawFd], limit: Option<Duration>);
     /// The descriptor that becomes readable when the bell rings, where there is one.
     fn fd(&self) -> Option<RawFd>;
 }
@@ -87,6 +91,10 @@ impl<P: Platform> DoorbellLike for NoDoorbell<P> {
 
     fn drain(&self) {
         self.0.disarm();
+    }
+
+    fn sleep(&self, _others: &[RawFd], _limit: Option<Duration>) {
+        P::yield_now();
     }
 
     fn fd(&self) -> Option<RawFd> {

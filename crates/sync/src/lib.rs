@@ -19,7 +19,8 @@
 //! | many values, each used by one owner at a time, never moved | [`slab`] | `slab/` |
 //! | pass values between threads | [`ring::spsc`], [`ring::Mpsc`] | `ring/` |
 //! | sleep until there is work | [`Parker`], [`Condvar`], [`Doorbell`] | one file each |
-//! | read without a lock values that a writer frees later | [`Qsbr`] | `qsbr.rs` |
+//! | read without a lock values that a writer frees later | [`Qsbr`], [`SectionReader`] | `qsbr.rs` |
+//! | the same for one value that is replaced as a whole | [`RcuCell`] | `rcu_cell.rs` |
 //! | read often a value that hardly ever changes | [`Versioned`] | `versioned.rs` |
 //! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
@@ -49,6 +50,7 @@ mod per_thread;
 mod platform;
 pub mod profile;
 mod qsbr;
+mod rcu_cell;
 pub mod real;
 pub mod ring;
 mod share_count;
@@ -75,7 +77,8 @@ pub use once_cell::race::OnceBox;
 pub use parker::Parker;
 pub use per_thread::{PerThread, Writers};
 pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
-pub use qsbr::{Qsbr, QsbrReader};
+pub use qsbr::{Qsbr, QsbrReader, ReadSection, SectionReader};
+pub use rcu_cell::RcuCell;
 pub use real::{Doorbell, Real};
 pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;

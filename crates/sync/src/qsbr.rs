@@ -10,14 +10,19 @@
 //! take the reader mutably, so the compiler refuses to keep a reference across them. A reader that will be inactive
 //! (asleep, or waiting for a lock) goes [`offline`](Reader::offline), or it would block every writer.
 //!
-//! *Intended users.* The reclamation of the bridge and the switch of a running architecture.
+//! *Sections.* A [`SectionReader`] is offline except in its sections, as under NetBSD's pserialize: a section costs two
+//! stores and a [light fence](Platform::light_fence), and a thread between sections may sleep. One domain may have
+//! readers of both kinds.
+//!
+//! *Users.* The crate `switch`; [`RcuCell`](crate::RcuCell).
 //!
 //! *What may never happen.* A value freed while a reader can hold it; a writer that waits for its own thread (it panics
 //! instead).
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::platform::model_is_over;
 use crate::{Atomic, CachePadded, Lock, LockClass, LockKind, Platform, Real};
@@ -58,6 +63,24 @@ impl<P: Platform> Qsbr<P> {
         reader
     }
 
+    /// A new reader for the calling thread that reads in sections only.
+    pub fn section_reader(self: &Arc<Self>) -> SectionReader<P> {
+        let reader = self.reader();
+        reader.presence.epoch.store(OFFLINE, Release);
+        SectionReader(reader)
+    }
+
+    /// Grace periods begun.
+    pub fn grace_periods(&self) -> u64 {
+        self.epoch.load(Acquire) - 1
+    }
+
+    /// Whether this reader is one of the set.
+    #[inline]
+    pub fn owns(&self, reader: &QsbrReader<P>) -> bool {
+        std::ptr::eq(self, Arc::as_ptr(&reader.domain))
+    }
+
     /// Waits until every reader has dropped the values that it could read before the call.
     ///
     /// # Panics
@@ -68,7 +91,7 @@ impl<P: Platform> Qsbr<P> {
         let me = P::thread_index();
         // Pairs with the fence in `online`: either that reader sees the caller's new values, or this thread sees it
         // online.
-        P::fence(SeqCst);
+        P::heavy_fence();
         let grace = self.epoch.fetch_add(1, AcqRel) + 1;
         // Copied, so that readers may be added and removed meanwhile. Later ones see the caller's new values.
         let readers = self.readers.lock().clone();
@@ -112,11 +135,46 @@ impl<P: Platform> QsbrReader<P> {
         result
     }
 
+    #[inline]
     fn online(&mut self) {
         // Release, because a writer may see this store and not the OFFLINE before it: the earlier reads must still
         // happen before. The fence pairs with that in `synchronize`.
         self.presence.epoch.store(self.domain.epoch.load(Acquire), Release);
-        P::fence(SeqCst);
+        P::light_fence();
+    }
+}
+
+/// A thread's permission to read in sections; see the head of the file. Not `Send`, as [`QsbrReader`].
+pub struct SectionReader<P: Platform = Real>(QsbrReader<P>);
+
+impl<P: Platform> SectionReader<P> {
+    /// Begins a section, which ends when it is dropped. Writers wait for it, so the thread must not wait for anything
+    /// meanwhile.
+    #[inline]
+    pub fn enter(&mut self) -> ReadSection<'_, P> {
+        self.0.online();
+        ReadSection(&mut self.0)
+    }
+}
+
+/// A section; dereferences to the reader, as the proof that the thread may read.
+pub struct ReadSection<'a, P: Platform = Real>(&'a mut QsbrReader<P>);
+
+impl<P: Platform> Deref for ReadSection<'_, P> {
+    type Target = QsbrReader<P>;
+
+    #[inline]
+    fn deref(&self) -> &QsbrReader<P> {
+        self.0
+    }
+}
+
+impl<P: Platform> Drop for ReadSection<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if !model_is_over::<P>() {
+            self.0.presence.epoch.store(OFFLINE, Release);
+        }
     }
 }
 

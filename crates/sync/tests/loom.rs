@@ -184,6 +184,13 @@ fn qsbr() {
 }
 
 #[test]
+fn an_rcu_cell() {
+    holds(models::an_rcu_cell_keeps_what_is_read::<Loom>);
+    fails(RACE, models::an_rcu_cell_keeps_what_is_read::<Weak>);
+    fails(RACE, models::an_rcu_cell_keeps_what_is_read::<Fenceless>);
+}
+
+#[test]
 fn shares() {
     holds(models::the_last_holder_frees::<Loom>);
     fails(RACE, models::the_last_holder_frees::<Weak>);

@@ -99,6 +99,7 @@ fn rings() {
 fn qsbr() {
     holds(|| models::qsbr_waits_for_every_read::<Shuttle>(false));
     holds(|| models::qsbr_waits_for_every_read::<Shuttle>(true));
+    holds(models::an_rcu_cell_keeps_what_is_read::<Shuttle>);
 }
 
 #[test]

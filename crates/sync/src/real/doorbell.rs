@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 use super::Real;
 use crate::{Armed, DoorbellLike};
@@ -76,6 +77,17 @@ impl DoorbellLike for Doorbell {
 
     fn drain(&self) {
         self.drain();
+    }
+
+    fn sleep(&self, others: &[RawFd], limit: Option<Duration>) {
+        let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut entries: Vec<libc::pollfd> =
+            [self.event.as_raw_fd()].iter().chain(others).map(|fd| entry(*fd)).collect();
+        // Rounded up, so that a thread does not turn in place for the last millisecond.
+        let millis = |limit: Duration| i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        // SAFETY: the array has as many entries as stated and outlives the call. A descriptor that is not open is
+        // reported in its entry; an error or a signal is a wake-up that came early.
+        unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, limit.map_or(-1, millis)) };
     }
 
     fn fd(&self) -> Option<RawFd> {

@@ -8,7 +8,7 @@ use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
     Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, Parker, Platform, Qsbr,
-    RawLock, ShareCount, ThreadClass, ThreadOwned, UseCount,
+    RawLock, RcuCell, ShareCount, ThreadClass, ThreadOwned, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -246,6 +246,26 @@ pub fn qsbr_waits_for_every_read<P: Platform>(away: bool) {
     current.store(1, Release);
     domain.synchronize();
     places[0].set(0);
+    join::<P>(thread);
+}
+
+/// A reader reads a cell in two sections while another thread replaces its value and writes what was replaced.
+pub fn an_rcu_cell_keeps_what_is_read<P: Platform>() {
+    let domain = Qsbr::<P>::new();
+    let place = |value| Shared::<P, usize>(P::Cell::new(value));
+    let cell = Arc::new(RcuCell::<_, P>::new(domain.clone(), LockClass::Control, place(1)));
+    let theirs = cell.clone();
+    let thread = P::spawn("reader", None, ThreadClass::Application, move || {
+        let mut reader = domain.section_reader();
+        let mut last = 0;
+        for _ in 0..2 {
+            let value = theirs.read(&reader.enter()).get();
+            assert!(value != 0 && value >= last, "a freed or older value was read: {value} after {last}");
+            last = value;
+        }
+    });
+    P::yield_now();
+    cell.replace(|_| place(2)).set(0);
     join::<P>(thread);
 }
 
