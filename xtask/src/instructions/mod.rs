@@ -160,6 +160,8 @@ fn surroundings() -> Result<Value, String> {
 fn count_all() -> Result<Vec<Count>, String> {
     let mut build = metadata::cargo();
     build.current_dir(metadata::root());
+    // An incremental build cuts the program into other units and inlines otherwise: it counts another program.
+    build.env("CARGO_INCREMENTAL", "0");
     build.args(["build", "--quiet", "--release", "--locked", "--package", "heddle-stack", "--example", "instructions"]);
     if !build.status().is_ok_and(|status| status.success()) {
         return Err("the example `instructions` of heddle-stack does not build".to_owned());
