@@ -33,8 +33,10 @@ cargo xtask api             the public interface of heddle; fail where it is not
 cargo xtask api --bless     write docs/api.txt as the interface is
 cargo xtask check           formatting, clippy, deps, rules, cycles, names, pages, coverage, api, documentation,
                             features
-cargo xtask ci              everything that `make test` runs: check, tests, models, benches, licences
+cargo xtask ci              everything that `make test` runs: check, tests, models, explore, benches, licences
 cargo xtask ci STEP..       some steps of it
+cargo xtask explore         search schedules on virtual CPUs for broken invariants, and find every planted bug
+cargo xtask explore [--seeds N] [--scene NAME] [--arch NAME] [--bug NAME] [--seed N]   more of them, or one run again
 cargo xtask exclusive       count what the simplest architecture adds to a plain call (needs valgrind)
 cargo xtask coverage        which RFC requirement is met and shown where; fail if docs/rfc-coverage.md says otherwise
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         ["mutants", ref words @ ..] => mutants::run(words),
         ["walk"] => steps::walk(),
         ["soak", ref options @ ..] => steps::soak(options),
+        ["explore", ref options @ ..] => steps::explore(options),
         ["exclusive"] => steps::run(&["exclusive"]),
         ["instructions"] => steps::run(&["instructions"]),
         ["instructions", "--bless"] => instructions::bless(),

@@ -24,6 +24,7 @@ pub const ALL: &[&str] = &[
     "test",
     "descriptors",
     "models",
+    "explore",
     "bench",
     "exclusive",
     "instructions",
@@ -80,6 +81,13 @@ pub fn soak(options: &[&str]) -> Result<(), String> {
     cargo(&[&run[..], options].concat()).map(|_| ())
 }
 
+/// Searches schedules of the stack on virtual CPUs. A debug build: it checks the order of locks, and what else debug builds
+/// check.
+pub fn explore(options: &[&str]) -> Result<(), String> {
+    let run = ["run", "--quiet", "--locked", "--package", "heddle-vsmp", "--example", "explore", "--"];
+    cargo(&[&run[..], options].concat()).map(|_| ())
+}
+
 /// The final line.
 fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Result<(), String> {
     if !failed.is_empty() {
@@ -112,6 +120,7 @@ fn step(name: &str) -> Result<Done, String> {
         "test" => cargo(&["test", "--locked", "--workspace", "--no-fail-fast"]),
         "descriptors" => descriptors(),
         "models" => models(),
+        "explore" => explore(&[]).map(|()| Done::Passed),
         // As tests and not with `cargo bench`: the same profile, so nothing is compiled again, and there is no
         // measurement.
         "bench" => cargo(&["test", "--locked", "--workspace", "--bench=*", "--", "--smoke"]),

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{self, *};
 use std::time::Duration;
 
-use sync::{Atomic, NoDoorbell, Platform, RawLock, ThreadClass};
+use sync::{Atomic, NoDoorbell, PlantedMistake, Platform, RawLock, ThreadClass};
 
 /// The fault. Read at every step, so that one type can represent several, one after the other.
 pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {
@@ -38,6 +38,10 @@ pub trait InjectedFault: Copy + Default + Debug + Send + Sync + 'static {
     }
     /// A read-modify-write reads, lets others run, and writes.
     fn torn_update() -> bool {
+        false
+    }
+    /// The code above the seam makes this mistake.
+    fn makes(_mistake: PlantedMistake) -> bool {
         false
     }
     /// Not a fault: what the platform knows of a thread, where the one below it knows nothing.
@@ -261,6 +265,9 @@ impl<P: Platform, F: InjectedFault> Platform for Planted<P, F> {
     }
     fn runs(thread: usize) -> Option<bool> {
         if F::guesses() { Some(P::random().is_multiple_of(2)) } else { P::runs(thread).or_else(|| F::runs(thread)) }
+    }
+    fn makes(mistake: PlantedMistake) -> bool {
+        F::makes(mistake)
     }
     fn lend(thread: usize) {
         F::sees(LockNotice::Lend { to: thread });

@@ -76,7 +76,7 @@ pub use lock_class::{Before, Class, LockClass, class};
 pub use once_cell::race::OnceBox;
 pub use parker::Parker;
 pub use per_thread::{PerThread, Writers};
-pub use platform::{Atomic, CellLike, Integer, Platform, model_is_over};
+pub use platform::{Atomic, CellLike, Integer, PlantedMistake, Platform, model_is_over};
 pub use qsbr::{Qsbr, QsbrReader, ReadSection, SectionReader};
 pub use rcu_cell::RcuCell;
 pub use real::{Doorbell, Real};

@@ -4,7 +4,7 @@
 //! but not checked: a thread that does not wait cannot close a cycle. What may never happen: a cost in release builds,
 //! or a check that is skipped because the list is full.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::platform::model_is_over;
 use crate::{LockClass, Platform, walk};
@@ -12,19 +12,24 @@ use crate::{LockClass, Platform, walk};
 /// A lock's place among locks of its own class, where it has one.
 pub(crate) type LockIndex = Option<u32>;
 
-/// One thread's held locks, in the order they were taken.
+/// One thread's held locks, in the order they were taken, and the one that it waits for.
 #[derive(Debug, Default)]
-pub struct HeldLocks(RefCell<Vec<(LockClass, LockIndex)>>);
+pub struct HeldLocks(RefCell<Vec<(LockClass, LockIndex)>>, Cell<Option<LockClass>>);
 
 impl HeldLocks {
     /// A thread that holds nothing.
     pub const fn new() -> Self {
-        Self(RefCell::new(Vec::new()))
+        Self(RefCell::new(Vec::new()), Cell::new(None))
     }
 
     /// The classes held, in the order they were taken.
     pub fn classes(&self) -> Vec<LockClass> {
         self.0.borrow().iter().map(|&(class, _)| class).collect()
+    }
+
+    /// The class of the lock that the thread tries to take now, or waits for.
+    pub fn wanted(&self) -> Option<LockClass> {
+        self.1.get()
     }
 
     fn check(&self, class: LockClass, index: LockIndex) {
@@ -33,10 +38,12 @@ impl HeldLocks {
             // The borrow has ended: the panic unwinds through guards that remove themselves from the list.
             panic!("{}", sentence(held, held_index, class, index));
         }
+        self.1.set(Some(class));
     }
 
     fn push(&self, class: LockClass, index: LockIndex) {
         self.0.borrow_mut().push((class, index));
+        self.1.set(None);
     }
 
     fn remove(&self, class: LockClass, index: LockIndex) {

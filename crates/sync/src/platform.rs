@@ -107,6 +107,16 @@ pub trait CellLike<T> {
     fn into_inner(self) -> T;
 }
 
+/// A mistake that code above the seam makes where [`Platform::makes`] says so, because no platform could make it from
+/// below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlantedMistake {
+    /// A look-up releases the lock of its table before it has a reference to what it found.
+    LookUpWithoutReference,
+    /// A change for all cells leaves out the last one.
+    ForgottenReplica,
+}
+
 /// A machine to run on: real, checked or simulated. See the head of this file.
 pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     /// Whether a model checker runs the code, so that each turn of a spin multiplies its work. Only bounds on spinning
@@ -234,6 +244,14 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     #[inline(always)]
     fn touch(object: Object, address: *const u8, length: usize, write: bool) {
         let _ = (object, address, length, write);
+    }
+
+    /// Whether the code makes this mistake, on purpose: a search of schedules proves that it would find it. False on
+    /// every platform that ships, where nothing of it is left.
+    #[inline(always)]
+    fn makes(mistake: PlantedMistake) -> bool {
+        let _ = mistake;
+        false
     }
 
     /// Bytes of memory that the process may use: the machine's, or less if limited. `None` if unknown.

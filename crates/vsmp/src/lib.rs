@@ -46,7 +46,7 @@ pub mod workload;
 
 pub use account::Account;
 pub use costs::{Costs, Footprint};
-pub use machine::{Machine, Outcome};
+pub use machine::{Failed, Machine, Outcome};
 pub use memory::Arena;
 pub use order::Order;
 pub use platform::{Vsmp, lock_profile};

@@ -7,7 +7,9 @@
 //! What comes to the seam outside a machine (statics, what is dropped when a machine is over) is not charged; it may
 //! not wait.
 
+use std::any::Any;
 use std::cell::RefCell;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -59,6 +61,7 @@ pub struct Machine {
     costs: Costs,
     order: Box<dyn Order>,
     seed: u64,
+    most_turns: u64,
 }
 
 /// How a run went.
@@ -79,7 +82,7 @@ impl Machine {
     /// Another number of CPUs.
     pub fn new(cpus: usize, costs: Costs) -> Machine {
         assert!((1..=MOST_CPUS).contains(&cpus), "a machine has 1 to {MOST_CPUS} CPUs, not {cpus}");
-        Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1 }
+        Machine { cpus, costs, order: Box::new(TimeOrdered), seed: 1, most_turns: u64::MAX }
     }
 
     /// Has another order choose the thread that runs next.
@@ -94,11 +97,30 @@ impl Machine {
         self
     }
 
+    /// The most choices of a next thread; then the run fails, as one that does not end. No bound if not set.
+    pub fn most_turns(mut self, most: u64) -> Machine {
+        self.most_turns = most;
+        self
+    }
+
     /// Runs `body` as the first thread, until it ends. Machines of a process take turns.
     ///
     /// # Panics
-    /// With the panic of `body`. When no thread can go on, with every thread and what it waits for.
+    /// With the panic of `body`. When no thread can go on, or the run does not end in its [`Machine::most_turns`], with
+    /// every thread and what it waits for.
     pub fn run<R: 'static>(self, body: impl FnOnce() -> R + Send + 'static) -> (R, Outcome) {
+        match self.try_run(body) {
+            (Ok(result), outcome) => (result, outcome),
+            (Err(Failed::Panic(panic)), _) => resume_unwind(panic),
+            (Err(Failed::Stuck(report)), _) => panic!("{report}"),
+        }
+    }
+
+    /// As [`Machine::run`], and returns a failure instead of a panic.
+    ///
+    /// # Errors
+    /// See [`Failed`].
+    pub fn try_run<R: 'static>(self, body: impl FnOnce() -> R + Send + 'static) -> (Result<R, Failed>, Outcome) {
         static TURNS: Mutex<()> = Mutex::new(());
         assert!(STATE.with_borrow(Option::is_none), "a machine cannot run on a machine");
         let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,20 +131,48 @@ impl Machine {
         let place = result.clone();
         let ended = heap.enter(|| {
             start("main", None, ThreadClass::Application, Box::new(move || *place.borrow_mut() = Some(body())));
-            run_loop()
+            run_loop(self.most_turns)
         });
-        let outcome = end();
+        let (outcome, panic) = end();
         drop(heap);
-        if let Err(deadlock) = ended {
-            panic!("{deadlock}");
-        }
-        let (outcome, panic) = outcome;
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
-        let result = result.take().expect("the first thread has ended without a panic");
+        let result = match (ended, panic) {
+            (Err(report), _) => Err(Failed::Stuck(report)),
+            (Ok(()), Some(panic)) => Err(Failed::Panic(panic)),
+            (Ok(()), None) => Ok(result.take().expect("the first thread has ended without a panic")),
+        };
         (result, outcome)
     }
+}
+
+/// Why a run has no result.
+pub enum Failed {
+    /// The first thread has panicked, with this.
+    Panic(Box<dyn Any + Send>),
+    /// No thread can go on, or the run does not end: a report with every thread and what it waits for.
+    Stuck(String),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Panic(panic) => f.write_str(message(&**panic)),
+            Failed::Stuck(report) => f.write_str(report),
+        }
+    }
+}
+
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// What a panic says.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("something that is no text")
 }
 
 /// What the run loop does next.
@@ -137,11 +187,13 @@ enum Next {
     Over,
     /// No thread can go on, and nothing will happen.
     Deadlock(String),
+    /// The bound on turns is reached.
+    Endless(String),
 }
 
-fn run_loop() -> Result<(), String> {
+fn run_loop(most_turns: u64) -> Result<(), String> {
     loop {
-        match with(next).unwrap_or(Next::Over) {
+        match with(|state| next(state, most_turns)).unwrap_or(Next::Over) {
             Next::Thread(thread, cpu, mut fiber) => {
                 let goes_on = fiber.resume();
                 with(|state| {
@@ -156,13 +208,17 @@ fn run_loop() -> Result<(), String> {
             Next::Device(device, what) => outside(|| device.occur(what)),
             Next::Over => return Ok(()),
             Next::Deadlock(threads) => return Err(format!("deadlock: no thread can go on\n{threads}")),
+            Next::Endless(threads) => return Err(format!("it does not end in {most_turns} turns\n{threads}")),
         }
     }
 }
 
-fn next(state: &mut State) -> Next {
+fn next(state: &mut State, most_turns: u64) -> Next {
     if state.threads[0].life == Life::Over {
         return Next::Over;
+    }
+    if state.account.turns >= most_turns {
+        return Next::Endless(state.describe());
     }
     let candidates = state.candidates();
     let by_time = state.order.is_by_time();
@@ -208,7 +264,7 @@ fn happen(state: &mut State, at: u64, event: Event) -> Next {
 }
 
 /// Takes the machine apart: how it went, and the panic of the first thread.
-fn end() -> (Outcome, Option<Box<dyn std::any::Any + Send>>) {
+fn end() -> (Outcome, Option<Box<dyn Any + Send>>) {
     let Some(mut state) = STATE.take() else { unreachable!("a machine has run") };
     let panic = state.threads[0].panic.take();
     let mut abandoned = Vec::new();

@@ -43,6 +43,20 @@ pub trait Order {
     }
 }
 
+impl Order for Box<dyn Order> {
+    fn next(&mut self, candidates: &[Candidate]) -> Turn {
+        (**self).next(candidates)
+    }
+
+    fn yields(&mut self, thread: usize) {
+        (**self).yields(thread);
+    }
+
+    fn is_by_time(&self) -> bool {
+        (**self).is_by_time()
+    }
+}
+
 /// Least clock first; of equal ones, the lowest number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeOrdered;
@@ -157,6 +171,62 @@ impl Order for Pct {
     }
 }
 
+/// Another order, in which now and then a thread is held up: it takes no turn for a number of others' turns, as one whose
+/// CPU another program or an interrupt has taken.
+#[derive(Clone, Debug)]
+pub struct Delayed<O> {
+    order: O,
+    random: Generator,
+    /// One of so many turns begins a delay.
+    one_in: usize,
+    longest: usize,
+    turns: u64,
+    /// The threads that are held up, and the turn after which each goes on.
+    held_up: Vec<(usize, u64)>,
+}
+
+impl<O: Order> Delayed<O> {
+    /// Holds up the thread that would be next, in one of `one_in` turns, for up to `longest` turns.
+    pub fn new(order: O, seed: u64, one_in: usize, longest: usize) -> Delayed<O> {
+        Delayed { order, random: Generator::new(seed), one_in, longest, turns: 0, held_up: Vec::new() }
+    }
+
+    fn free(&self, candidates: &[Candidate]) -> Vec<usize> {
+        let is_free = |thread: usize| self.held_up.iter().all(|(other, _)| *other != thread);
+        (0..candidates.len()).filter(|index| is_free(candidates[*index].thread)).collect()
+    }
+}
+
+impl<O: Order> Order for Delayed<O> {
+    fn next(&mut self, candidates: &[Candidate]) -> Turn {
+        self.turns += 1;
+        let turns = self.turns;
+        self.held_up.retain(|(_, until)| *until > turns);
+        let mut free = self.free(candidates);
+        if free.is_empty() {
+            // All of them would wait for nothing.
+            self.held_up.clear();
+            free = self.free(candidates);
+        }
+        let left: Vec<Candidate> = free.iter().map(|index| candidates[*index]).collect();
+        let turn = self.order.next(&left);
+        let chosen = left[turn.candidate];
+        if left.len() > 1 && self.random.below(self.one_in) == 0 {
+            let length = 1 + self.random.below(self.longest) as u64;
+            self.held_up.push((chosen.thread, turns + length));
+        }
+        Turn { candidate: free[turn.candidate], until: turn.until }
+    }
+
+    fn yields(&mut self, thread: usize) {
+        self.order.yields(thread);
+    }
+
+    fn is_by_time(&self) -> bool {
+        self.order.is_by_time()
+    }
+}
+
 /// The CPUs that were chosen, in order.
 pub type Schedule = Rc<RefCell<Vec<u16>>>;
 
@@ -241,6 +311,21 @@ mod tests {
         let chosen: Vec<usize> = (0..1000).map(|_| order.next(&candidates(&[0; 4])).candidate).collect();
         let changes = chosen.windows(2).filter(|pair| pair[0] != pair[1]).count();
         assert!((1..=2).contains(&changes), "{changes}");
+    }
+
+    /// A thread that is held up has no turn for a while, and the others have theirs; alone it is not held up.
+    #[test]
+    fn a_delay_holds_up_one_thread_and_not_all() {
+        let mut order = Delayed::new(Random::new(1), 2, 20, 100);
+        let chosen: Vec<usize> = (0..20_000).map(|_| order.next(&candidates(&[0; 3])).candidate).collect();
+        let last_seen =
+            |cpu: usize| chosen.iter().enumerate().filter(move |(_, other)| **other == cpu).map(|(at, _)| at);
+        for cpu in 0..3 {
+            let turns: Vec<usize> = last_seen(cpu).collect();
+            let longest = turns.windows(2).map(|pair| pair[1] - pair[0]).max().expect("it has turns");
+            assert!((50..300).contains(&longest), "CPU {cpu} has no turn for {longest} others'");
+        }
+        assert!((0..1000).all(|_| order.next(&candidates(&[0])).candidate == 0));
     }
 
     #[test]

@@ -9,10 +9,11 @@
 
 use std::rc::Rc;
 
-use sync::ThreadClass;
 use sync::lock_order::HeldLocks;
+use sync::{LockClass, ThreadClass};
 
 use crate::costs::PRIORITIES;
+use crate::machine::message;
 use crate::state::{Event, Life, State, Thread, Wait};
 
 impl State {
@@ -283,20 +284,40 @@ impl State {
         }
     }
 
-    /// Every thread, and what it does: for a report of a deadlock.
+    /// Every thread, and what it does: for a report of a deadlock. Words are numbered in the order of the report, so that
+    /// runs of one schedule have equal reports.
     pub(crate) fn describe(&self) -> String {
-        let one = |(number, thread): (usize, &Thread)| {
+        let mut words: Vec<usize> = Vec::new();
+        let mut word = |address: usize| match words.iter().position(|word| *word == address) {
+            Some(place) => place + 1,
+            None => {
+                words.push(address);
+                words.len()
+            }
+        };
+        let mut one = |(number, thread): (usize, &Thread)| {
+            let wanted = thread.held.wanted().map_or("", |class| class.name());
             let doing = match thread.life {
                 Life::Ready => "waits for a CPU".to_owned(),
                 Life::Running if self.cpus[thread.last_cpu].spins_on.is_some() => "spins".to_owned(),
                 Life::Running => format!("runs on CPU {}", thread.last_cpu),
-                Life::Asleep(Wait::Word(address)) => format!("sleeps on the word at {address:#x}"),
+                Life::Asleep(Wait::Word(address)) if wanted.is_empty() => {
+                    format!("sleeps until a thread wakes the sleepers on word {}", word(address))
+                }
+                Life::Asleep(Wait::Word(address)) => {
+                    format!("waits for a lock of class {wanted}, asleep on word {}", word(address))
+                }
                 Life::Asleep(Wait::Unmasked) => "waits until no thread masks the CPU".to_owned(),
                 Life::Asleep(Wait::End(other)) => format!("waits for the end of {}", self.threads[other].name),
-                Life::Over => "has ended".to_owned(),
+                Life::Over => match &thread.panic {
+                    Some(panic) => format!("has panicked: {}", message(&**panic)),
+                    None => "has ended".to_owned(),
+                },
             };
-            format!("thread {number} ({}) {doing}, holding {:?}", thread.name, thread.held.classes())
+            let held: Vec<_> = thread.held.classes().into_iter().map(LockClass::name).collect();
+            let holds = if held.is_empty() { String::new() } else { format!(", and holds {}", held.join(", ")) };
+            format!("thread {number} ({}) {doing}{holds}", thread.name)
         };
-        self.threads.iter().enumerate().map(one).collect::<Vec<_>>().join("\n")
+        self.threads.iter().enumerate().map(&mut one).collect::<Vec<_>>().join("\n")
     }
 }

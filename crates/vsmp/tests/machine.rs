@@ -144,7 +144,7 @@ fn a_deadlock_names_every_thread_and_what_it_waits_for() {
     let text = panic.downcast::<String>().expect("a sentence");
     assert!(text.starts_with("deadlock"), "{text}");
     assert!(text.contains("(main) waits for the end of sleeper"), "{text}");
-    assert!(text.contains("(sleeper) sleeps on the word at 0x20"), "{text}");
+    assert!(text.contains("(sleeper) sleeps until a thread wakes the sleepers on word 1"), "{text}");
     // The next machine runs all the same.
     assert_eq!(Machine::new(1, costs()).run(|| 7).0, 7);
 }

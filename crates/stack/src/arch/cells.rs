@@ -20,7 +20,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use observe::{DropReason, Time};
-use sync::{CachePadded, Lock, LockClass, LockKind, Platform, ThreadClass};
+use sync::{CachePadded, Lock, LockClass, LockKind, PlantedMistake, Platform, ThreadClass};
 
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
@@ -353,7 +353,8 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn control(&self, change: ControlRequest<P>) {
         // Every cell has its replica before this returns, so no thread finds a stale listener afterwards.
-        for index in 0..self.inner.cells.len() {
+        let forgotten = usize::from(P::makes(PlantedMistake::ForgottenReplica));
+        for index in 0..self.inner.cells.len() - forgotten {
             let now = self.inner.hub.shared.clock().now();
             if self.hold(index, |cell, deferred| cell.control(change.clone(), now, deferred)).is_none() {
                 self.ask(index, |asker| CellMessage::Control(change.clone(), asker));

@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use observe::{CounterSnapshot, Counters, PerThreadCounters, Time};
-use sync::{Atomic, Guard, Lock, Ordering, Platform, Writers, class};
+use sync::{Atomic, Guard, Lock, Ordering, PlantedMistake, Platform, Writers, class};
 use tcp::{Outbox, TcpEvent};
 use udp::{UdpEvent as _, UdpPcb};
 use wire::FourTuple;
@@ -215,11 +215,14 @@ impl<P: Platform> Locked<P> {
     }
 
     /// Finds a connection. Returns the guard too, if the policy keeps it.
-    fn look_up<'a, R>(
+    fn look_up<'a>(
         &'a self,
-        find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<R>,
-    ) -> Option<(R, TableGuard<'a, P>)> {
+        find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<Arc<LockedConnection<P>>>,
+    ) -> Option<(Arc<LockedConnection<P>>, TableGuard<'a, P>)> {
         sync::walk::note(file!(), "looks for the connection in the global table");
+        if P::makes(PlantedMistake::LookUpWithoutReference) {
+            return self.look_up_in_two_steps(find);
+        }
         let mut directory = self.table.lock();
         let found = find(&mut directory)?;
         let held = match self.policy {
@@ -227,6 +230,19 @@ impl<P: Platform> Locked<P> {
             TablePolicy::Dropped => None,
         };
         Some((found, held))
+    }
+
+    /// The mistake: what keeps the connection from being freed is taken after the lock has been released. In memory
+    /// without checks the thread would then use a freed connection; here it finds that out.
+    #[cold]
+    fn look_up_in_two_steps<'a>(
+        &'a self,
+        find: impl FnOnce(&mut Directory<SharedTable<P>, P>) -> Option<Arc<LockedConnection<P>>>,
+    ) -> Option<(Arc<LockedConnection<P>>, TableGuard<'a, P>)> {
+        let key = find(&mut self.table.lock())?.key;
+        let directory = self.table.lock();
+        let found = directory.connections.get(key).expect("the connection that was found has been freed").clone();
+        Some((found, None))
     }
 
     fn behind_lock(&self, pcb: StoredUdpPcb) -> LockedDatagrams<P> {
