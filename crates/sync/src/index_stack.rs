@@ -68,3 +68,33 @@ impl<P: Platform> IndexStack<P> {
 fn above(head: u64, top: u32) -> u64 {
     (head >> 32).wrapping_add(1) << 32 | u64::from(top)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the same numbers on the stack in the same order, the head differs after each change: an exchange of a thread
+    /// that read it before fails (Treiber 1986; the ABA problem).
+    #[test]
+    fn the_head_differs_after_every_change() {
+        let stack: IndexStack = IndexStack::new(2);
+        let head = || stack.head.load(Relaxed);
+        stack.push(1);
+        let mut seen = vec![head()];
+        for _ in 0..100 {
+            stack.push(0);
+            assert_eq!((head() as u32, stack.pop()), (1, Some(0)), "the number on top plus 1");
+            seen.push(head());
+        }
+        assert!(seen.iter().all(|head| *head as u32 == 2), "the same number is on top");
+        seen.dedup();
+        assert_eq!(seen.len(), 101);
+        let tag = |head: u64| head >> 32;
+        assert!(seen.windows(2).all(|pair| tag(pair[1]) == tag(pair[0]) + 2), "two changes, two tags");
+    }
+
+    #[test]
+    fn the_tag_begins_again_after_the_largest() {
+        assert_eq!(above(u64::MAX, 7), 7);
+    }
+}

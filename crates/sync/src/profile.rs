@@ -253,3 +253,54 @@ pub(crate) fn wake<P: Platform>(sent: bool) {
         counters.add(count, 1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts `n` acquisitions of a class, and of each other event a different number.
+    fn count(thread: &ThreadCounters, class: LockClass, n: u64) {
+        for _ in 0..n {
+            thread.acquired(class);
+        }
+        thread.first_try_failed(class, 10 * n);
+        (0..2).for_each(|_| thread.refused(class));
+        thread.held(class, 100 * n);
+        thread.add(&thread.handoffs, 3 * n);
+        thread.add(&thread.wakes_sent, 5 * n);
+        thread.add(&thread.wakes_suppressed, 7 * n);
+    }
+
+    fn profile(class: LockClass, [acquired, first_try_failed, refused, wait_ns, hold_ns]: [u64; 5]) -> ClassProfile {
+        ClassProfile { class, acquired, first_try_failed, refused, wait_ns, hold_ns }
+    }
+
+    /// A snapshot is the sum over all threads of what each has counted since the last reset, class by class.
+    #[test]
+    fn a_snapshot_is_the_sum_over_the_threads_since_the_reset() {
+        let table = ProfileTable::<Real>::new();
+        let [a, b] = [LockClass::ConnTable, LockClass::Pool];
+        let of = |class: LockClass| table.snapshot()[class.index()];
+        count(table.slot(0), a, 1);
+        count(table.slot(1), a, 2);
+        count(table.slot(1), b, 4);
+        assert_eq!(of(a), profile(a, [3, 2, 4, 30, 300]));
+        assert_eq!(of(b), profile(b, [4, 1, 2, 40, 400]));
+        let handoffs = |n: u64| HandoffProfile { handoffs: 3 * n, wakes_sent: 5 * n, wakes_suppressed: 7 * n };
+        assert_eq!(table.handoffs(), handoffs(7));
+        let counted = |table: &ProfileTable<Real>| table.snapshot().iter().map(|class| class.acquired).sum::<u64>();
+        assert_eq!(counted(&table), 7, "no other class");
+        table.reset();
+        assert_eq!((counted(&table), table.handoffs()), (0, HandoffProfile::default()));
+        count(table.slot(0), a, 3);
+        count(table.slot(2), b, 5);
+        assert_eq!(of(a), profile(a, [3, 1, 2, 30, 300]));
+        assert_eq!(of(b), profile(b, [5, 1, 2, 50, 500]));
+        assert_eq!(table.handoffs(), handoffs(8));
+        // Counts are since the last reset, and one does not begin where the other did.
+        table.reset();
+        assert_eq!((counted(&table), table.handoffs()), (0, HandoffProfile::default()));
+        count(table.slot(0), a, 1);
+        assert_eq!(of(a), profile(a, [1, 1, 2, 10, 100]));
+    }
+}

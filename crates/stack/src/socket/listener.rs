@@ -329,3 +329,227 @@ impl<P: Platform> Pollable<P> for ListenerShared<P> {
         &self.ready
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::Flow;
+    use sync::Real;
+
+    const START: Time = Time::from_secs(1);
+
+    fn child(port: u16) -> Arc<TcpSocket<Real>> {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let tuple = wire::FourTuple { local_addr: address, remote_addr: address, local_port: 80, remote_port: port };
+        TcpSocket::new(Flow { tuple, hash: 0 })
+    }
+
+    fn listener(local: &str, options: ConnectionOptions) -> Arc<ListenerShared<Real>> {
+        ListenerShared::new(local.parse().expect("an address"), 2, 3, options)
+    }
+
+    fn any() -> Arc<ListenerShared<Real>> {
+        listener("[::]:80", ConnectionOptions::default())
+    }
+
+    fn port(child: Option<Arc<TcpSocket<Real>>>) -> Option<u16> {
+        child.map(|child| child.tuple().remote_port)
+    }
+
+    /// The more specific a listener is, the better it matches; one of IPv6 with no address takes IPv4, too, and one of
+    /// IPv4 takes no IPv6.
+    #[test]
+    fn the_most_specific_listener_matches_best() {
+        let fits = |local: &str, address: &str| {
+            listener(local, ConnectionOptions::default()).fits(address.parse().expect("an address"))
+        };
+        assert_eq!(fits("10.0.0.1:80", "10.0.0.1"), Some(2));
+        assert_eq!(fits("10.0.0.1:80", "10.0.0.2"), None);
+        assert_eq!(fits("[fd00::1]:80", "fd00::1"), Some(2));
+        assert_eq!(fits("[fd00::1]:80", "10.0.0.1"), None);
+        assert_eq!((fits("0.0.0.0:80", "10.0.0.1"), fits("[::]:80", "fd00::1")), (Some(1), Some(1)));
+        assert_eq!((fits("[::]:80", "10.0.0.1"), fits("0.0.0.0:80", "fd00::1")), (Some(0), None));
+    }
+
+    /// Handshakes hold places from their SYN, connections in the queue from the end of their handshake; the limits are
+    /// those that were asked for, and at least 1.
+    #[test]
+    fn the_places_that_are_taken_are_counted() {
+        let listener = any();
+        assert_eq!(listener.local(), "[::]:80".parse().expect("an address"));
+        let full = |waiting, half_open, backlog| Backlog {
+            accept_queue: Occupancy { used: waiting, limit: backlog },
+            handshakes: Occupancy { used: half_open, limit: 3 },
+        };
+        assert_eq!(listener.take_place(), full(0, 0, 2), "as they were before");
+        assert_eq!((listener.take_place(), listener.backlog()), (full(0, 1, 2), full(0, 2, 2)));
+        assert_eq!(listener.establish(&child(1)), Ok(()));
+        assert_eq!((listener.backlog(), listener.occupancy()), (full(1, 1, 2), (1, 1)));
+        listener.abandon();
+        assert_eq!(listener.occupancy(), (0, 1));
+        listener.set_backlog(7);
+        assert_eq!(listener.backlog(), full(1, 0, 7));
+        listener.set_backlog(0);
+        assert_eq!(listener.backlog(), full(1, 0, 1));
+        let least = ListenerShared::<Real>::new(listener.local(), 0, 0, ConnectionOptions::default()).backlog();
+        assert_eq!((least.accept_queue.limit, least.handshakes.limit), (1, 1));
+    }
+
+    #[test]
+    fn connections_are_accepted_in_their_order_until_none_is_ready() {
+        let listener = any();
+        assert_eq!(port(listener.accept()), None);
+        for port in [5, 6] {
+            listener.take_place();
+            assert_eq!(listener.establish(&child(port)), Ok(()));
+        }
+        listener.ready.raise(Readiness::ACCEPTABLE);
+        assert_eq!(port(listener.accept()), Some(5));
+        assert!(listener.ready.get().contains(Readiness::ACCEPTABLE), "another waits");
+        assert_eq!(port(listener.accept()), Some(6));
+        assert!(listener.ready.get().is_empty());
+        assert_eq!((port(listener.accept()), listener.occupancy()), (None, (0, 0)));
+        // Raised after its connection was taken.
+        listener.ready.raise(Readiness::ACCEPTABLE);
+        assert_eq!(port(listener.accept()), None);
+        assert!(listener.ready.get().is_empty(), "stale readiness is cleared, or its user would look for ever");
+    }
+
+    /// `accept` takes no lock while nobody waits: a listener that is polled does not disturb handshakes.
+    #[test]
+    fn accepting_from_an_empty_queue_takes_no_lock() {
+        let listener = any();
+        let taken = || {
+            let counters = Real::lock_counters().expect("the real machine counts");
+            counters.acquisitions(LockClass::AcceptQueue)
+        };
+        let before = taken();
+        assert_eq!(port(listener.accept()), None);
+        assert_eq!(taken(), before);
+        listener.take_place();
+        assert_eq!(listener.establish(&child(1)), Ok(()));
+        // The readiness comes later.
+        assert_eq!((port(listener.accept()), taken()), (Some(1), before + 2));
+    }
+
+    #[test]
+    fn no_connection_enters_a_closed_queue_and_those_inside_are_handed_over() {
+        let listener = any();
+        listener.take_place();
+        listener.take_place();
+        assert_eq!(listener.establish(&child(1)), Ok(()));
+        assert_eq!(listener.close().into_iter().map(|child| port(Some(child))).collect::<Vec<_>>(), [Some(1)]);
+        assert_eq!(listener.occupancy(), (1, 0));
+        assert_eq!(listener.establish(&child(2)), Err(Closed));
+        assert_eq!((listener.occupancy(), port(listener.accept()), listener.close().len()), ((0, 0), None, 0));
+    }
+
+    /// A cookie lives for [`tcp::syn_cookie::LIFE`] after the last that was sent.
+    #[test]
+    fn a_cookie_is_awaited_as_long_as_the_last_one_lives() {
+        let (listener, life) = (any(), tcp::syn_cookie::LIFE);
+        assert!(!listener.awaits_cookie(START));
+        listener.note_cookie(START);
+        let last = START + life - std::time::Duration::from_nanos(1);
+        assert_eq!([last, START + life].map(|now| listener.awaits_cookie(now)), [true, false]);
+        listener.note_cookie(last);
+        assert!(listener.awaits_cookie(START + life));
+    }
+
+    #[test]
+    fn the_last_hop_limit_and_delay_of_acceptance_that_were_set_hold() {
+        let listener_of = |hop_limit| listener("0.0.0.0:80", ConnectionOptions { hop_limit, ..Default::default() });
+        assert_eq!(listener_of(None).hop_limit(), None);
+        let listener = listener_of(Some(9));
+        assert_eq!((listener.hop_limit(), listener.options().hop_limit), (Some(9), Some(9)));
+        listener.set_hop_limit(Some(1));
+        assert_eq!(listener.hop_limit(), Some(1));
+        listener.set_hop_limit(None);
+        assert_eq!(listener.hop_limit(), None);
+        assert_eq!(listener.defer_accept(), 0);
+        listener.set_defer_accept(200);
+        assert_eq!(listener.defer_accept(), 200);
+    }
+
+    /// TCP_FASTOPEN and bits 0x2 and 0x400 of the sysctl: a listener that asks for it, or every listener.
+    #[test]
+    fn a_listener_opens_early_where_it_and_the_stack_allow_it() {
+        let listener = any();
+        let limit = |bits| listener.fast_open_limit(FastOpenMode(bits));
+        let (server, all) = (FastOpenMode::SERVER, FastOpenMode::SERVER | FastOpenMode::ALL_LISTENERS);
+        assert_eq!([limit(0), limit(server), limit(all), limit(FastOpenMode::ALL_LISTENERS)], [0, 0, 2, 0]);
+        listener.set_fast_open(5);
+        assert_eq!([limit(0), limit(FastOpenMode::CLIENT), limit(server), limit(all)], [0, 0, 5, 5]);
+        assert_eq!(listener.fast_open_keys(), None);
+        let keys = FastOpenKeys { primary: Some([1; 16]), backup: None };
+        listener.set_fast_open_keys(keys);
+        assert_eq!(listener.fast_open_keys(), Some(keys));
+    }
+
+    fn early(listener: &Arc<ListenerShared<Real>>) -> Admission<Real> {
+        assert!(listener.admit_fast_open(2, START));
+        listener.take_place();
+        Admission::of(SynResponse::Early { cookie: None }, listener.clone()).expect("it holds places")
+    }
+
+    fn half_open(listener: &Arc<ListenerShared<Real>>) -> Admission<Real> {
+        listener.take_place();
+        Admission::of(SynResponse::HalfOpen { cookie: None }, listener.clone()).expect("it holds a place")
+    }
+
+    /// What is held: handshakes, waiting connections, connections that are open early.
+    fn held(listener: &ListenerShared<Real>) -> (usize, usize, usize) {
+        let (half_open, waiting) = listener.occupancy();
+        (half_open, waiting, listener.early())
+    }
+
+    #[test]
+    fn a_handshake_gives_its_place_back_however_it_ends() {
+        let listener = any();
+        assert!(Admission::of(SynResponse::SynCookie, listener.clone()).is_none(), "a cookie holds no place");
+        let ends: [fn(Admission<Real>); 2] = [Admission::abandon, |place| place.reset(START)];
+        for end in ends {
+            let place = half_open(&listener);
+            assert_eq!(held(&listener), (1, 0, 0));
+            end(place);
+            assert_eq!(held(&listener), (0, 0, 0));
+            let place = early(&listener);
+            assert_eq!(held(&listener), (1, 0, 1));
+            end(place);
+            assert_eq!(held(&listener), (0, 0, 0));
+        }
+        assert!(matches!(half_open(&listener).enter(&child(1)), Admitted::New(_, None)));
+        assert_eq!(held(&listener), (0, 1, 0));
+        let place = half_open(&listener);
+        listener.close();
+        assert!(matches!(place.enter(&child(2)), Admitted::Closed));
+        assert_eq!(held(&listener), (0, 0, 0));
+    }
+
+    /// A connection that is open early waits to be accepted at once, and counts as pending until its handshake is
+    /// complete; after a reset, for a while longer (RFC 7413 section 5.1).
+    #[test]
+    fn an_early_connection_counts_as_pending_until_its_handshake_ends() {
+        let listener = any();
+        let enter = |place: Admission<Real>| match place.enter(&child(1)) {
+            Admitted::New(_, Some(place)) => place,
+            _ => panic!("it is new, and holds a place"),
+        };
+        let place = enter(early(&listener));
+        assert_eq!(held(&listener), (0, 1, 1));
+        assert!(matches!(place.enter(&child(1)), Admitted::Known), "its handshake is complete");
+        assert_eq!(held(&listener), (0, 1, 0));
+        enter(early(&listener)).abandon();
+        assert_eq!(held(&listener), (0, 2, 0));
+        enter(early(&listener)).reset(START);
+        assert_eq!(held(&listener), (0, 3, 1));
+        assert!(listener.admit_fast_open(2, START));
+        assert!(!listener.admit_fast_open(2, START), "the reset one counts");
+        assert!(listener.admit_fast_open(2, START + std::time::Duration::from_secs(60)), "no longer");
+        let closed = any();
+        let place = early(&closed);
+        closed.close();
+        assert!(matches!(place.enter(&child(1)), Admitted::Closed));
+        assert_eq!(held(&closed), (0, 0, 0));
+    }
+}

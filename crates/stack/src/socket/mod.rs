@@ -10,6 +10,9 @@ pub mod poll;
 pub mod readiness;
 pub mod udp;
 
+#[cfg(test)]
+mod tests;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
