@@ -303,11 +303,14 @@ fn a_failure_comes_with_the_next_call(arch: Architecture) {
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn closing_with_an_unread_ring_resets(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
-        let mut user = User::<Real>::new(arch, ends);
-        user.peer(TcpFlags::PSH, b"unread");
-        user.node.call(&user.socket, Call::Close(tcp::Close));
-        let sent = user.node.settle();
-        assert!(sent.iter().filter_map(|frame| tcp_of(frame)).any(|(header, _)| header.flags.contains(TcpFlags::RST)));
+        for last in [TcpFlags::NONE, TcpFlags::FIN] {
+            let mut user = User::<Real>::new(arch, ends);
+            user.peer(TcpFlags::PSH | last, b"unread");
+            user.node.call(&user.socket, Call::Close(tcp::Close));
+            let sent = user.node.settle();
+            let mut flags = sent.iter().filter_map(|frame| Some(tcp_of(frame)?.0.flags));
+            assert!(flags.any(|flags| flags.contains(TcpFlags::RST)), "{last:?}");
+        }
     }
 }
 

@@ -286,6 +286,8 @@ mod tests {
         count(table.slot(1), b, 4);
         assert_eq!(of(a), profile(a, [3, 2, 4, 30, 300]));
         assert_eq!(of(b), profile(b, [4, 1, 2, 40, 400]));
+        let of_one = |thread| [table.slot(thread).acquisitions(a), table.slot(thread).handed_over()];
+        assert_eq!([of_one(0), of_one(1)], [[1, 3], [2, 18]]);
         let handoffs = |n: u64| HandoffProfile { handoffs: 3 * n, wakes_sent: 5 * n, wakes_suppressed: 7 * n };
         assert_eq!(table.handoffs(), handoffs(7));
         let counted = |table: &ProfileTable<Real>| table.snapshot().iter().map(|class| class.acquired).sum::<u64>();

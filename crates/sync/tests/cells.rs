@@ -75,6 +75,16 @@ fn a_grace_period_ends_with_the_first_report_of_each_reader() {
     domain.synchronize();
 }
 
+/// A reader that has gone is not waited for, and others are.
+#[test]
+fn a_grace_period_does_not_end_with_the_end_of_another_reader() {
+    let domain: Arc<Qsbr> = Qsbr::new();
+    let (_reader, gone) = (domain.reader(), domain.reader());
+    drop(gone);
+    let waits = catch_unwind(AssertUnwindSafe(|| domain.synchronize()));
+    assert!(waits.is_err(), "the caller's own reader is still there");
+}
+
 #[test]
 fn each_refusal_says_what_to_do() {
     let foreign = NotOwner::Foreign { owner: 3, caller: 8 }.to_string();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use sync::raw::{Adaptive, Blocking, Mcs, Null, Reserved, SpinPark, Tas, Ticket, Ttas};
-use sync::{Condvar, Lock, LockClass, LockKind, RawLock, Real};
+use sync::{Condvar, Lock, LockClass, LockKind, Platform, RawLock, Real};
 
 type L<T> = Lock<T, Real>;
 
@@ -245,4 +245,70 @@ fn notify_all_wakes_all() {
     *gate.0.lock() = true;
     gate.1.notify_all();
     waiters.into_iter().for_each(|waiter| waiter.join().expect("woken"));
+}
+
+/// Each waiter is known to sleep, or to be about to: it looked at the gate under the lock, which has been taken since.
+#[test]
+fn notify_all_says_whether_anybody_waits() {
+    let gate: Arc<(L<(usize, bool)>, Condvar)> =
+        Arc::new((Lock::new(LockKind::Blocking, LockClass::Squeue, (0, false)), Condvar::new()));
+    assert!(!gate.1.notify_all(), "nobody does");
+    let wait = |gate: Arc<(L<(usize, bool)>, Condvar)>| {
+        let looks = std::cell::Cell::new(false);
+        drop(gate.1.wait_while(gate.0.lock(), |(waiters, open)| {
+            *waiters += usize::from(!looks.replace(true));
+            !*open
+        }));
+    };
+    let waiters: Vec<_> =
+        (0..3).map(|_| (gate.clone(), wait)).map(|(gate, wait)| thread::spawn(move || wait(gate))).collect();
+    while gate.0.lock().0 < 3 {
+        thread::yield_now();
+    }
+    gate.0.lock().1 = true;
+    assert!(gate.1.notify_all());
+    waiters.into_iter().for_each(|waiter| waiter.join().expect("woken"));
+}
+
+#[test]
+fn a_lock_that_nobody_waits_for_has_no_last_waiter() {
+    let lock = sync::raw::Mcs::<Real>::new();
+    assert_eq!(lock.last_waiter(), None, "free");
+    lock.lock();
+    assert_eq!(lock.last_waiter(), None, "held");
+    lock.unlock();
+    assert_eq!(lock.last_waiter(), None);
+}
+
+thread_local! {
+    /// How deep the thread has masked its processor.
+    static MASKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// A machine that counts how often it is masked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Masking;
+
+impl Platform for Masking {
+    sync::forward_platform!(Real: atomics futex cells doorbell join spawn spin now random thread fences profile held);
+
+    fn mask() {
+        MASKED.set(MASKED.get() + 1);
+    }
+    fn unmask() {
+        MASKED.set(MASKED.get() - 1);
+    }
+}
+
+/// The holder of a null lock keeps the processor until it has released it, and a refused one does not.
+#[test]
+fn a_null_lock_masks_as_long_as_it_is_held() {
+    let lock = sync::raw::Null::<Masking>::new();
+    lock.lock();
+    assert_eq!(MASKED.get(), 1);
+    assert!(!lock.try_lock());
+    assert_eq!(MASKED.get(), 1, "as before");
+    lock.unlock();
+    assert_eq!(MASKED.get(), 0);
+    assert!(!Real::null_lock_excludes(), "threads of the real machine run beside each other");
 }

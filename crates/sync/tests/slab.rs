@@ -355,6 +355,28 @@ fn a_chunk_with_one_value_stays_where_it_is() {
     assert!(slab.footprint() < full / 8);
 }
 
+/// The memory of a chunk waits for every owner: for one that has announced nothing since, and for none that has gone.
+#[test]
+fn memory_waits_until_the_last_owner_has_announced() {
+    let slab = slab::<u64>();
+    let (mut one, mut two, three, mut four) = (slab.owner(), slab.owner(), slab.owner(), slab.owner());
+    drop((0..3 * u64::from(RUN)).map(|n| slab.detached(n)).collect::<Vec<_>>());
+    let full = slab.footprint();
+    assert!(!slab.awaits_owners());
+    slab.trim(0);
+    assert!(slab.awaits_owners());
+    one.trim();
+    one.trim();
+    two.trim();
+    assert!(slab.awaits_owners(), "two have announced nothing");
+    drop(three);
+    assert!(slab.awaits_owners(), "one may still look at the memory");
+    assert_eq!(slab.footprint(), full);
+    four.trim();
+    assert!(!slab.awaits_owners());
+    assert!(slab.footprint() < full / 8);
+}
+
 #[test]
 fn without_owners_memory_is_freed_at_once() {
     let slab = slab::<u64>();

@@ -297,3 +297,33 @@ fn data_queued_before_the_handshake_follows_its_last_segment() {
     let bits: Vec<_> = all.iter().map(|sent| (sent.ace, sent.len, sent.mark)).collect();
     assert_eq!(bits, [(0b110, 0, NOT_ECT), (6, 1000, ECT_0), (6, 500, ECT_0)]);
 }
+
+/// The acknowledgement of the SYN-ACK has been sent with its handshake encoding: no second one follows, and no dialogue
+/// waits for another.
+#[test]
+fn the_syn_ack_is_acknowledged_once() {
+    let mut t = opened(2, NOT_ECT);
+    assert_eq!(sent(&mut t).len(), 1);
+    t.pass(ms(1000));
+    assert_eq!((sent(&mut t), t.us.count(Counter::DelayedAckTimeouts)), (vec![], 0));
+}
+
+/// RFC 9768 section 3.2.2.5.1: of segments without data, the third with a mark since anything was sent is answered.
+#[test]
+fn the_third_marked_acknowledgement_in_a_row_is_answered() {
+    let mut t = Script::new(setup(Ecn::Accurate));
+    t.us.open(t.now);
+    sent(&mut t);
+    t.inject(with(peer("S.").seq(0).win(60_000).mss(1000).sack_permitted(), 2));
+    t.send(8000);
+    assert_eq!(sent(&mut t).len(), 9);
+    for (acked, answers) in (1..).zip([0, 0, 1, 0, 0, 1]) {
+        t.inject(with(peer(".").ack(1 + 1000 * acked), 5).marked(CE));
+        assert_eq!(sent(&mut t).len(), answers, "number {acked}");
+    }
+    t.send(500);
+    sent(&mut t);
+    t.inject(with(peer(".").ack(7001), 5).marked(CE));
+    t.inject(with(peer(".").ack(8001), 5).marked(CE));
+    assert_eq!(sent(&mut t), [], "what was sent in between has told of the others");
+}

@@ -226,3 +226,20 @@ fn echoes_cut_down_to_one_segment_and_then_the_rate() {
     assert_eq!(t.us.status().recovery, tcp::RecoveryState::Open);
     assert_eq!((t.us.count(Counter::Retransmits), t.us.count(Counter::Timeouts)), (0, 0));
 }
+
+/// Both ends open at once: what this one requested holds for both, if the peer requests it as well.
+#[test]
+fn a_simultaneous_open_agrees_on_what_both_requested() {
+    for (ecn, request, agreed) in [
+        (Ecn::Request, REQUEST, EcnMode::Classic),
+        (Ecn::Request, NONE, EcnMode::Off),
+        (Ecn::Accept, REQUEST, EcnMode::Off),
+        (Ecn::Off, REQUEST, EcnMode::Off),
+    ] {
+        let mut t = Script::new(setup(ecn));
+        t.us.open(t.now);
+        t.inject(bits(peer("S").seq(0).win(60_000).mss(1000), request));
+        t.inject(peer("S.").seq(0).ack(1));
+        assert_eq!((t.state(), t.us.status().ecn), (tcp::State::Established, agreed), "{ecn:?} and {request:?}");
+    }
+}

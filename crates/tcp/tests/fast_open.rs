@@ -282,8 +282,56 @@ fn the_acknowledgement_waits_for_a_user_who_waits() {
     let mut t = open_with(plain(), offered(), 1000, true);
     t.take();
     t.inject(peer("S.").seq(0).ack(1001).mss(1000));
-    t.pass(t.us.setup.config.delayed_ack);
+    t.pass(t.us.setup.config.delayed_ack - Duration::from_micros(1));
+    t.expect(&[]);
+    t.pass(Duration::from_micros(1));
     t.expect(&[". 1001:1001(0) ack 1 win 65535"]);
+}
+
+/// What was acknowledged with data, or by a segment that had to be sent at once, is not acknowledged again after the delay.
+#[test]
+fn an_acknowledgement_that_has_been_sent_does_not_wait_for_the_user() {
+    let mut t = open_with(plain(), offered(), 1000, true);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(1).mss(1000));
+    t.expect(&["P. 1:1001(1000) ack 1 win 65535"]);
+    t.inject(peer(".").seq(1).ack(1001));
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.take().len(), t.us.count(Counter::DelayedAckTimeouts)), (0, 0));
+
+    let mut setup = plain();
+    setup.config.ecn = tcp::config::Ecn::Accurate;
+    let mut t = open_with(setup, offered(), 1000, true);
+    t.take();
+    let mut answer = peer("S.").seq(0).ack(1001).mss(1000);
+    answer.flags |= wire::tcp::TcpFlags::CWR;
+    t.inject(answer);
+    assert_eq!(t.take().len(), 1);
+    t.pass(Duration::from_secs(1));
+    assert_eq!((t.take().len(), t.us.count(Counter::DelayedAckTimeouts)), (0, 0));
+}
+
+/// Data that a SYN had was small because the SYN had no more: Nagle's rule (RFC 9293 section 3.7.4) does not hold back what
+/// follows it, as it does after data that was sent with the handshake complete.
+#[test]
+fn data_of_a_syn_that_is_sent_again_holds_nothing_back() {
+    let mut t = open(plain(), offered(), 100);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(1).mss(1000));
+    assert_eq!(t.ranges(), ["1:101"]);
+    t.send(50);
+    assert_eq!(t.ranges(), ["101:151"]);
+
+    let mut t = Script::new(plain());
+    t.us.open(t.now);
+    t.send(100);
+    t.take();
+    t.inject(peer("S.").seq(0).ack(1).mss(1000));
+    assert_eq!(t.ranges(), ["1:101"]);
+    t.send(50);
+    assert_eq!(t.ranges(), Vec::<String>::new());
+    t.inject(peer(".").seq(1).ack(101));
+    assert_eq!(t.ranges(), ["101:151"]);
 }
 
 #[test]

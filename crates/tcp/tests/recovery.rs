@@ -569,3 +569,76 @@ fn a_loss_leaves_a_share_of_the_window_or_of_what_is_in_flight() {
         assert_eq!((t.us.status().cwnd, t.us.status().ssthresh), (1000, left), "{kind}, {cuts_window}");
     }
 }
+
+/// One sample per round trip: an acknowledgement after it whose data was not timed is none, whatever it echoes (RFC 7323
+/// section 4 has the echo for each; its appendix G warns of what that does to the estimate). After a fast retransmission
+/// without SACK the echo alone tells which transmission has arrived.
+#[test]
+fn the_echo_is_a_sample_only_after_a_retransmission() {
+    let mut t = Script::connected(setup(), |syn| syn.ts(1, 1000));
+    t.send(5000);
+    t.take();
+    t.pass(ms(20));
+    t.inject(peer(".").ts(2, 1000).ack(1001));
+    t.inject(peer(".").ts(2, 1000).ack(2001));
+    assert_eq!(t.us.count(Counter::RttSamples), 1, "the first segment was timed, and no other");
+    for _ in 0..3 {
+        t.inject(peer(".").ts(2, 1000).ack(2001));
+    }
+    assert_eq!(t.us.count(Counter::FastRetransmits), 1);
+    t.pass(ms(20));
+    t.inject(peer(".").ts(3, 1020).ack(3001));
+    assert_eq!(t.us.count(Counter::RttSamples), 2, "the echo is of the second transmission");
+}
+
+//= https://www.rfc-editor.org/rfc/rfc6675#section-5
+//= type=test
+//# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
+#[test]
+fn blocks_of_an_overtaken_acknowledgement_are_taken() {
+    let mut t = with_sack();
+    t.send(5000);
+    t.take();
+    t.inject(peer(".").ack(2001));
+    assert_eq!(t.us.status().recovery, tcp::RecoveryState::Open);
+    // Sent before the one above, when the first segment had not arrived.
+    t.inject(peer(".").ack(1).sack(&[(1001, 2001), (3001, 4001)]));
+    let status = t.us.status();
+    assert_eq!((status.recovery, status.sacked), (tcp::RecoveryState::Disorder, 1000));
+    t.inject(peer(".").ack(5001));
+    assert_eq!(t.us.status().sacked, 0);
+}
+
+/// RFC 5681 section 2: an acknowledgement is a duplicate only if its receiver has outstanding data. The peer's blocks were
+/// not agreed on.
+#[test]
+fn without_outstanding_data_nothing_is_a_duplicate() {
+    let mut t = without_sack();
+    t.send(1000);
+    t.take();
+    t.inject(peer(".").ack(1001));
+    for _ in 0..4 {
+        t.inject(peer(".").ack(1001).sack(&[(1, 501)]));
+    }
+    assert_eq!((t.us.count(Counter::DupAcksIn), t.us.status().recovery), (0, tcp::RecoveryState::Open));
+    t.send(5000);
+    t.take();
+    t.inject(peer(".").ack(1001).sack(&[(1, 501)]));
+    assert_eq!(t.us.count(Counter::DupAcksIn), 1);
+}
+
+/// Bytes that were SACKed before do not count as outstanding at the acknowledgement that covers them: a window of which
+/// less than half was used does not open.
+#[test]
+fn a_window_that_is_not_used_does_not_open_for_bytes_that_were_known() {
+    let mut t = with_sack();
+    t.send(6000);
+    t.take();
+    let before = t.us.status().cwnd;
+    assert_eq!(before, 10_000);
+    t.inject(peer(".").ack(1).sack(&[(4001, 6001)]));
+    t.take();
+    t.inject(peer(".").ack(6001));
+    let status = t.us.status();
+    assert_eq!((status.cwnd, status.recovery), (before, tcp::RecoveryState::Open));
+}

@@ -95,3 +95,15 @@ fn a_forged_or_old_cookie_makes_no_connection() {
     assert!(acknowledge(&mut t, cookie, peer(".")));
     assert_eq!(t.us.count(Counter::SynCookiesOut), 1);
 }
+
+/// The time at which a cookie was sent is not kept, and its timestamp has other things in its low bits: no round trip is
+/// sampled from either.
+#[test]
+fn a_cookie_gives_no_sample_of_the_round_trip() {
+    let mut t = Script::new(Setup::default());
+    let (_, cookie, stamp) = answer(&mut t, &peer("S").seq(0).mss(1400).ts(500, 0));
+    t.now += Duration::from_millis(30);
+    assert!(acknowledge(&mut t, cookie, peer(".").win(100).ts(530, stamp.expect("timestamps are granted"))));
+    let status = t.us.status();
+    assert_eq!((status.srtt, t.us.count(Counter::RttSamples)), (None, 0));
+}

@@ -20,6 +20,9 @@
 //! look: the owner puts an item in and then raises readiness, the user clears readiness and then looks into the ring; the
 //! owner says that there is more and then looks for room, the user makes room and then looks whether there is more.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use sync::ring::spsc::{self, Consumer, Producer};
@@ -319,14 +322,15 @@ impl<P: Platform> OwnerEnd<P> {
         P::fence(Ordering::SeqCst);
     }
 
-    /// Whether the ring has something besides the end of the stream.
+    /// Whether the ring has data that its user has not taken.
     pub(crate) fn has_data(&self) -> bool {
-        self.items.len_hint() > usize::from(self.ended)
+        self.unread() > 0
     }
 
     /// Whether the user has taken everything, so that a call may answer for what comes next.
     pub(crate) fn is_empty(&self) -> bool {
-        self.items.len_hint() == 0
+        // An item that the user has looked at is not in the ring, and not taken.
+        self.items.len_hint() == 0 && self.unread() == 0
     }
 }
 

@@ -289,7 +289,9 @@ fn a_waiter_sees_a_bit_that_was_stored_before_its_mark_was_seen() {
     let begin = |act: Act| BEFORE_FENCE.set(Some(act));
     let raised = |socket: &Arc<TcpSocket<Scripted>>| -> Act {
         let socket = socket.clone();
-        Box::new(move || drop(socket.ready.rise(READABLE, Writers::One)))
+        Box::new(move || {
+            socket.ready.rise(READABLE, Writers::One);
+        })
     };
     let sleeper = used(Writers::One);
     begin(raised(&sleeper));

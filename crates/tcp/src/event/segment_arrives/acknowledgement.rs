@@ -134,7 +134,9 @@ fn overtaken(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> AckCheck {
-    let news = sw.sack && sw.mode != RecoveryMode::Open && !header.options.sack.is_empty();
+    //= https://www.rfc-editor.org/rfc/rfc6675#section-5
+    //# Upon the receipt of any ACK containing SACK information, the scoreboard MUST be updated via the Update () routine.
+    let news = !header.options.sack.is_empty();
     if news {
         let seen = AckFacts { advance: 0, duplicate: false, sacked: false, delivery: Delivery::default() };
         disorder::settle(sw, rq, header, seen, out, now);
@@ -219,7 +221,7 @@ fn sample_round_trip(sw: &mut SendWindow, rq: &RetransmitQueue, header: &Header,
             sw.rtt.finish(elapsed, now, &out.config.rto);
             out.count(Counter::RttSamples, 1);
         }
-    } else if sw.timestamps && !sw.sack && (sw.mode != RecoveryMode::Open || sw.rtt.backoff_count() > 0) {
+    } else if sw.timestamps && !sw.sack && sw.mode != RecoveryMode::Open {
         sw.sample_echo(header, out, now);
     }
 }

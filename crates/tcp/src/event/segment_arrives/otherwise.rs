@@ -77,7 +77,7 @@ pub(super) fn arrives(
     user_timeout::receive(segment, &mut parts, out, now);
     let least = match () {
         () if simultaneous => deliver_syn_data(&mut parts, out, now),
-        () if marked.now && segment.seq_len() > 0 => Ack::Now,
+        () if marked.now => Ack::Now,
         () if marked.pure => Ack::Pure,
         () => Ack::None,
     };
