@@ -5,7 +5,7 @@ mod union;
 
 use crate::names::{snake, upper_camel};
 use crate::resolve::Names;
-use crate::tree::{Definition, Kind, Name, Type, TypedName, Value};
+use crate::tree::{Definition, Identifier, Shape, Type, TypedName, Value};
 
 /// The types of all `definitions`.
 pub(crate) fn rust(definitions: &[Definition], names: &Names<'_>) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn rust(definitions: &[Definition], names: &Names<'_>) -> String {
 /// What stands before each structure and union.
 const DERIVE: &str = "#[derive(Debug, Clone, PartialEq)]";
 
-fn constant(name: &Name, value: i128) -> String {
+fn constant(name: &Identifier, value: i128) -> String {
     let of = if i64::try_from(value).is_ok() { "i64" } else { "u64" };
     let name = &name.text;
     format!(
@@ -37,7 +37,7 @@ pub const {name}: {of} = {value};
 fn alias(declaration: &TypedName, names: &Names<'_>) -> String {
     let name = &declaration.name.text;
     let rust = upper_camel(name);
-    let of = rust_type(&declaration.kind, names);
+    let of = rust_type(&declaration.shape, names);
     format!(
         "
 /// `{name}` of the specification.
@@ -47,7 +47,7 @@ pub type {rust} = {of};
     )
 }
 
-fn enumeration(name: &Name, members: &[(Name, Value)], names: &Names<'_>) -> String {
+fn enumeration(name: &Identifier, members: &[(Identifier, Value)], names: &Names<'_>) -> String {
     let rust = upper_camel(&name.text);
     let numbers = names.members(&name.text);
     let variants = lines(members.iter().zip(numbers), |((member, _), (_, number))| {
@@ -75,11 +75,11 @@ pub enum {rust} {{
     )
 }
 
-fn structure(name: &Name, fields: &[TypedName], names: &Names<'_>) -> String {
+fn structure(name: &Identifier, fields: &[TypedName], names: &Names<'_>) -> String {
     let rust = upper_camel(&name.text);
     let fields: Vec<(&str, String, String)> = fields
         .iter()
-        .map(|field| (field.name.text.as_str(), snake(&field.name.text), rust_type(&field.kind, names)))
+        .map(|field| (field.name.text.as_str(), snake(&field.name.text), rust_type(&field.shape, names)))
         .collect();
     let each = |part: &dyn Fn(&str, &str) -> String, between: &str| -> String {
         fields.iter().map(|(_, field, of)| part(field, of)).collect::<Vec<_>>().join(between)
@@ -108,21 +108,21 @@ pub struct {rust} {{
 }
 
 /// The Rust type of a declaration.
-fn rust_type(kind: &Kind, names: &Names<'_>) -> String {
+fn rust_type(shape: &Shape, names: &Names<'_>) -> String {
     let number = |value: &Value| names.number(value).expect("resolve has found it").to_string();
     let bound = |value: &Option<Value>| value.as_ref().map_or_else(|| "{ ::xdr::UNBOUNDED }".into(), number);
     let one = |of: &Type| match of {
         Type::Basic(rust) => (*rust).to_owned(),
         Type::Named(name) => upper_camel(&name.text),
     };
-    match kind {
-        Kind::One(of) => one(of),
-        Kind::Optional(of) => format!("Option<Box<{}>>", one(of)),
-        Kind::Fixed(of, length) => format!("[{}; {}]", one(of), number(length)),
-        Kind::Variable(of, most) => format!("::xdr::Array<{}, {}>", one(of), bound(most)),
-        Kind::FixedOpaque(length) => format!("[u8; {}]", number(length)),
-        Kind::VariableOpaque(most) => format!("::xdr::Opaque<{}>", bound(most)),
-        Kind::Text(most) => format!("::xdr::Text<{}>", bound(most)),
+    match shape {
+        Shape::One(of) => one(of),
+        Shape::Optional(of) => format!("Option<Box<{}>>", one(of)),
+        Shape::Fixed(of, length) => format!("[{}; {}]", one(of), number(length)),
+        Shape::Variable(of, most) => format!("::xdr::Array<{}, {}>", one(of), bound(most)),
+        Shape::FixedOpaque(length) => format!("[u8; {}]", number(length)),
+        Shape::VariableOpaque(most) => format!("::xdr::Opaque<{}>", bound(most)),
+        Shape::Text(most) => format!("::xdr::Text<{}>", bound(most)),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use crate::SpecificationError;
 use crate::lex::{Position, Token};
-use crate::tree::{Definition, Kind, Name, Type, TypedName, Union, Value};
+use crate::tree::{Definition, Identifier, Shape, Type, TypedName, Union, Value};
 
 /// Words that name nothing (section 6.4).
 const KEYWORDS: [&str; 20] = [
@@ -106,11 +106,11 @@ impl Parser {
         if self.accept_word(word) { Ok(()) } else { self.expected(&format!("`{word}`")) }
     }
 
-    fn name(&mut self) -> Parsed<Name> {
+    fn name(&mut self) -> Parsed<Identifier> {
         match self.peek().clone() {
             Token::Word(text) if !KEYWORDS.contains(&text.as_str()) => {
                 let (_, at) = self.advance();
-                Ok(Name { text, at })
+                Ok(Identifier { text, at })
             }
             _ => self.expected("a name"),
         }
@@ -174,7 +174,7 @@ impl Parser {
 
     /// The name that the braces after the next keyword are followed by, and whether the declaration is of another
     /// kind than one value.
-    fn declared_after_braces(&self) -> Option<(Name, bool)> {
+    fn declared_after_braces(&self) -> Option<(Identifier, bool)> {
         let open = self.next + self.tokens[self.next..].iter().position(|(token, _)| *token == Token::Mark('{'))?;
         let mut depth = 0;
         let close = open
@@ -194,13 +194,13 @@ impl Parser {
         }
         let several = pointer || matches!(after.next(), Some((Token::Mark('[' | '<'), _)));
         match token {
-            Token::Word(text) => Some((Name { text, at }, several)),
+            Token::Word(text) => Some((Identifier { text, at }, several)),
             _ => None,
         }
     }
 
     /// What follows the name in `enum name { .. }`, or the keyword in a type without a name.
-    fn body(&mut self, keyword: &str, name: Name) -> Parsed<()> {
+    fn body(&mut self, keyword: &str, name: Identifier) -> Parsed<()> {
         if self.owners.len() >= DEPTH {
             return Err(self.at().error(format!("types are declared inside each other more than {DEPTH} deep")));
         }
@@ -215,7 +215,7 @@ impl Parser {
         Ok(())
     }
 
-    fn members(&mut self) -> Parsed<Vec<(Name, Value)>> {
+    fn members(&mut self) -> Parsed<Vec<(Identifier, Value)>> {
         self.mark('{')?;
         let mut members = Vec::new();
         loop {
@@ -247,7 +247,7 @@ impl Parser {
         self.word("switch")?;
         self.mark('(')?;
         let at = self.at();
-        let Some(TypedName { kind: Kind::One(discriminant), .. }) = self.declaration()? else {
+        let Some(TypedName { shape: Shape::One(discriminant), .. }) = self.declaration()? else {
             return Err(at.error("a union switches on an integer, a Boolean or an enumeration"));
         };
         self.mark(')')?;
@@ -290,32 +290,32 @@ impl Parser {
         if self.accept_word("void") {
             return Ok(None);
         }
-        let (name, kind) = match () {
+        let (name, shape) = match () {
             () if self.accept_word("opaque") => {
                 let name = self.name()?;
                 match self.is_mark('[') {
-                    true => (name, Kind::FixedOpaque(self.fixed()?)),
-                    false => (name, Kind::VariableOpaque(self.variable()?)),
+                    true => (name, Shape::FixedOpaque(self.fixed()?)),
+                    false => (name, Shape::VariableOpaque(self.variable()?)),
                 }
             }
-            () if self.accept_word("string") => (self.name()?, Kind::Text(self.variable()?)),
+            () if self.accept_word("string") => (self.name()?, Shape::Text(self.variable()?)),
             () => self.typed()?,
         };
-        Ok(Some(TypedName { name, kind }))
+        Ok(Some(TypedName { name, shape }))
     }
 
-    fn typed(&mut self) -> Parsed<(Name, Kind)> {
+    fn typed(&mut self) -> Parsed<(Identifier, Shape)> {
         let of = self.type_specifier()?;
         if self.accept('*') {
-            return Ok((self.name()?, Kind::Optional(of)));
+            return Ok((self.name()?, Shape::Optional(of)));
         }
         let name = self.name()?;
-        let kind = match () {
-            () if self.is_mark('[') => Kind::Fixed(of, self.fixed()?),
-            () if self.is_mark('<') => Kind::Variable(of, self.variable()?),
-            () => Kind::One(of),
+        let shape = match () {
+            () if self.is_mark('[') => Shape::Fixed(of, self.fixed()?),
+            () if self.is_mark('<') => Shape::Variable(of, self.variable()?),
+            () => Shape::One(of),
         };
-        Ok((name, kind))
+        Ok((name, shape))
     }
 
     fn fixed(&mut self) -> Parsed<Value> {
@@ -374,7 +374,7 @@ impl Parser {
         };
         let owner = self.owners.last().cloned();
         let text = owner.map_or_else(|| format!("{}_item", field.text), |owner| format!("{owner}_{}", field.text));
-        let name = Name { text, at };
+        let name = Identifier { text, at };
         self.body(keyword, name.clone())?;
         Ok(Type::Named(name))
     }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::lex::Position;
 use crate::names::{numbered, snake, upper_camel};
-use crate::tree::{Definition, Kind, Name, Type, TypedName, Union, Value};
+use crate::tree::{Definition, Identifier, Shape, Type, TypedName, Union, Value};
 use crate::{SpecificationError, names};
 
 /// What the names of a specification stand for.
@@ -55,7 +55,7 @@ impl<'a> Names<'a> {
             members: HashMap::new(),
         };
         let mut taken = HashSet::from(["TRUE", "FALSE"]);
-        let mut take = |name: &'a Name| match taken.insert(&name.text) {
+        let mut take = |name: &'a Identifier| match taken.insert(&name.text) {
             true => Ok(()),
             false => Err(name.at.error(format!("`{}` is declared twice", name.text))),
         };
@@ -114,7 +114,7 @@ impl<'a> Names<'a> {
                 Type::Basic(_) => break,
                 Type::Named(name) => match self.type_named(name)? {
                     Definition::Enumeration { name, .. } => return Ok(Discriminant::Enumeration(&name.text)),
-                    Definition::Alias(TypedName { kind: Kind::One(aliased), .. }) => of = aliased,
+                    Definition::Alias(TypedName { shape: Shape::One(aliased), .. }) => of = aliased,
                     _ => break,
                 },
             }
@@ -122,7 +122,7 @@ impl<'a> Names<'a> {
         Err(at.error("a union switches on `int`, `unsigned int`, `bool` or an enumeration (section 4.15)"))
     }
 
-    fn type_named(&self, name: &Name) -> Resolved<&'a Definition> {
+    fn type_named(&self, name: &Identifier) -> Resolved<&'a Definition> {
         match self.definitions.get(name.text.as_str()) {
             Some(Definition::Constant { .. }) => {
                 Err(name.at.error(format!("`{}` is a constant, not a type", name.text)))
@@ -149,9 +149,9 @@ impl<'a> Names<'a> {
 
     fn check_declaration(&self, declaration: &TypedName) -> Resolved<()> {
         let bound = |value: &Value, least| range(self.number(value)?, value.at(), least, u32::MAX.into(), "a length");
-        match &declaration.kind {
-            Kind::Fixed(_, length) | Kind::FixedOpaque(length) => bound(length, 1)?,
-            Kind::Variable(_, Some(length)) | Kind::VariableOpaque(Some(length)) | Kind::Text(Some(length)) => {
+        match &declaration.shape {
+            Shape::Fixed(_, length) | Shape::FixedOpaque(length) => bound(length, 1)?,
+            Shape::Variable(_, Some(length)) | Shape::VariableOpaque(Some(length)) | Shape::Text(Some(length)) => {
                 bound(length, 0)?;
             }
             _ => {}
@@ -208,7 +208,7 @@ impl<'a> Names<'a> {
         }
         inside.push(&name.text);
         for declaration in contained(definition) {
-            if let (Kind::One(_) | Kind::Fixed(..), Some(name)) = (&declaration.kind, named(declaration)) {
+            if let (Shape::One(_) | Shape::Fixed(..), Some(name)) = (&declaration.shape, named(declaration)) {
                 self.finite(self.type_named(name)?, inside)?;
             }
         }
@@ -218,12 +218,12 @@ impl<'a> Names<'a> {
 }
 
 /// The type of this specification that a declaration names.
-fn named(declaration: &TypedName) -> Option<&Name> {
-    match &declaration.kind {
-        Kind::One(Type::Named(name))
-        | Kind::Optional(Type::Named(name))
-        | Kind::Fixed(Type::Named(name), _)
-        | Kind::Variable(Type::Named(name), _) => Some(name),
+fn named(declaration: &TypedName) -> Option<&Identifier> {
+    match &declaration.shape {
+        Shape::One(Type::Named(name))
+        | Shape::Optional(Type::Named(name))
+        | Shape::Fixed(Type::Named(name), _)
+        | Shape::Variable(Type::Named(name), _) => Some(name),
         _ => None,
     }
 }
@@ -248,8 +248,8 @@ fn range(number: i128, at: Position, least: i128, most: i128, what: &str) -> Res
 }
 
 /// Refuses two names of one scope that become the same in Rust.
-fn distinct<'n>(names: impl Iterator<Item = (String, &'n Name)>) -> Resolved<()> {
-    let mut seen: HashMap<String, &Name> = HashMap::new();
+fn distinct<'n>(names: impl Iterator<Item = (String, &'n Identifier)>) -> Resolved<()> {
+    let mut seen: HashMap<String, &Identifier> = HashMap::new();
     for (rust, name) in names {
         if let Some(other) = seen.insert(rust, name) {
             return Err(name

@@ -4,7 +4,7 @@ use crate::lex::Position;
 
 /// A name and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct Identifier {
     pub(crate) text: String,
     pub(crate) at: Position,
 }
@@ -13,19 +13,19 @@ pub(crate) struct Name {
 #[derive(Debug, Clone)]
 pub(crate) enum Definition {
     /// `const NAME = value;`
-    Constant { name: Name, value: i128 },
+    Constant { name: Identifier, value: i128 },
     /// `typedef declaration;` The name is the declaration's.
     Alias(TypedName),
     /// `enum name { .. };`
-    Enumeration { name: Name, members: Vec<(Name, Value)> },
+    Enumeration { name: Identifier, members: Vec<(Identifier, Value)> },
     /// `struct name { .. };`
-    Structure { name: Name, fields: Vec<TypedName> },
+    Structure { name: Identifier, fields: Vec<TypedName> },
     /// `union name switch (..) { .. };`
-    Union { name: Name, body: Union },
+    Union { name: Identifier, body: Union },
 }
 
 impl Definition {
-    pub(crate) fn name(&self) -> &Name {
+    pub(crate) fn name(&self) -> &Identifier {
         match self {
             Definition::Alias(declaration) => &declaration.name,
             Definition::Constant { name, .. }
@@ -39,13 +39,13 @@ impl Definition {
 /// A declared name with its type.
 #[derive(Debug, Clone)]
 pub(crate) struct TypedName {
-    pub(crate) name: Name,
-    pub(crate) kind: Kind,
+    pub(crate) name: Identifier,
+    pub(crate) shape: Shape,
 }
 
 /// The type of a declaration.
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
+pub(crate) enum Shape {
     /// `T x`
     One(Type),
     /// `T *x`
@@ -67,14 +67,14 @@ pub(crate) enum Type {
     /// A type of the language; the text is Rust's name for it.
     Basic(&'static str),
     /// A type of this specification.
-    Named(Name),
+    Named(Identifier),
 }
 
 /// A number, or the name of one.
 #[derive(Debug, Clone)]
 pub(crate) enum Value {
     Number(i128, Position),
-    Named(Name),
+    Named(Identifier),
 }
 
 impl Value {

@@ -3,9 +3,9 @@
 use super::{DERIVE, Implementation, lines, rust_type, unassigned};
 use crate::names::upper_camel;
 use crate::resolve::{Discriminant, Names};
-use crate::tree::{Name, TypedName, Union, Value};
+use crate::tree::{Identifier, TypedName, Union, Value};
 
-pub(super) fn union(name: &Name, body: &Union, names: &Names<'_>) -> String {
+pub(super) fn union(name: &Identifier, body: &Union, names: &Names<'_>) -> String {
     let rust = upper_camel(&name.text);
     let discriminant = names.discriminant(&body.discriminant, body.at).expect("resolve has found it");
     let variants = variants(body, &discriminant, names);
@@ -29,13 +29,13 @@ pub enum {rust} {{
 {}}}
 {}",
         name.text,
-        lines(&variants, Variant::declaration),
+        lines(&variants, UnionVariant::declaration),
         implementation.text(&rust)
     )
 }
 
 /// A variant of the `enum`.
-struct Variant {
+struct UnionVariant {
     name: String,
     stands_for: Numbers,
     /// The Rust type of what it holds, unless that is nothing.
@@ -49,7 +49,7 @@ enum Numbers {
     Others(&'static str),
 }
 
-impl Variant {
+impl UnionVariant {
     fn declaration(&self) -> String {
         let holds = self.holds.as_deref();
         match (&self.stands_for, holds) {
@@ -116,19 +116,19 @@ impl Variant {
 
 /// The variants of a union: of its cases, and of its default. The default of an enumeration or a Boolean is a variant
 /// for each number that has no case.
-fn variants(body: &Union, discriminant: &Discriminant<'_>, names: &Names<'_>) -> Vec<Variant> {
-    let holds = |arm: &Option<TypedName>| arm.as_ref().map(|arm| rust_type(&arm.kind, names));
-    let one = |number: i128, arm: &Option<TypedName>| Variant {
+fn variants(body: &Union, discriminant: &Discriminant<'_>, names: &Names<'_>) -> Vec<UnionVariant> {
+    let holds = |arm: &Option<TypedName>| arm.as_ref().map(|arm| rust_type(&arm.shape, names));
+    let one = |number: i128, arm: &Option<TypedName>| UnionVariant {
         name: names.variant(discriminant, number),
         stands_for: Numbers::One(number),
         holds: holds(arm),
     };
     let number = |label: &Value| names.number(label).expect("resolve has found it");
     let cases: Vec<i128> = body.cases.iter().map(|(label, _)| number(label)).collect();
-    let mut variants: Vec<Variant> =
+    let mut variants: Vec<UnionVariant> =
         cases.iter().zip(&body.cases).map(|(&number, (_, arm))| one(number, arm)).collect();
     let Some(default) = &body.default else { return variants };
-    let others = |of| Variant { name: "Default".into(), stands_for: Numbers::Others(of), holds: holds(default) };
+    let others = |of| UnionVariant { name: "Default".into(), stands_for: Numbers::Others(of), holds: holds(default) };
     let without_case = |number: &i128| !cases.contains(number);
     match discriminant {
         Discriminant::Int => variants.push(others("i32")),
