@@ -6,22 +6,25 @@
 //! thirds of its frames under load, or a bounded number ([`Work`]). What finds that queue full is dropped. Then the
 //! software interrupt forwards what is in it.
 //!
-//! One thread polls; the ports are those it was built with.
+//! One thread polls. Where several configure it the whole is behind one lock ([`Switch`](crate::Switch)), as behind the
+//! paper's KERNEL_LOCK.
 
 use std::collections::VecDeque;
-use std::fmt;
+use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bridge::{
-    Arrival, Bridge, Decision, FdbConfig, FdbControl, Flood, ForwardedFrame, PortConfig, PortNumber, PortState,
+    Arrival, Bridge, Decision, FdbConfig, FdbControl, Flood, ForwardedFrame, PortConfig, PortNumber, PortSet,
 };
 use dev::{Device, RxQueue};
 use observe::{Counters, DropReason, Time};
-use path::{Dirty, Emitter, Framing, Port, Ports, VECTOR_LEN};
+use path::VECTOR_LEN;
 use pktbuf::PktBuf;
-use sync::{LockKind, Platform};
+use sync::Platform;
 
-use crate::tag::retag;
+use crate::port::{self, BridgePort, PortReport};
+use crate::port_error::PortError;
 
 /// How many frames one interrupt takes from a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,16 @@ pub enum Work {
     Drain,
     /// At most so many, at least 1.
     Frames(usize),
+}
+
+impl Work {
+    /// Most frames.
+    pub(crate) fn most(self) -> usize {
+        match self {
+            Work::Drain => usize::MAX,
+            Work::Frames(frames) => frames.max(1),
+        }
+    }
 }
 
 /// What a bridge of this kind is like.
@@ -50,47 +63,25 @@ impl Default for GenericConfig {
     }
 }
 
-/// Why a device cannot be a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortError {
-    /// Its queues are taken already.
-    NoQueues,
-    /// Its frames have no Ethernet header.
-    NotEthernet,
-    /// It merges received segments into super-segments, which are longer than the other ports' frames.
-    Coalesces,
-    /// More ports than a bridge may have.
-    TooMany,
-}
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PortError::NoQueues => "the device has no queue left; it is in use elsewhere",
-            PortError::NotEthernet => "the device carries bare packets; a bridge needs Ethernet frames (TAP, not TUN)",
-            PortError::Coalesces => "the device merges received segments; turn its receive offload off",
-            PortError::TooMany => "a bridge has at most 4095 ports",
-        })
-    }
-}
-
-impl std::error::Error for PortError {}
-
 /// A receive queue, and its port.
-struct Receiver {
-    port: PortNumber,
+struct Receiver<P: Platform> {
+    port: Arc<BridgePort<P>>,
     queue: Box<dyn RxQueue>,
+    /// The device has vanished, and the port is down for that.
+    gone: bool,
 }
 
 /// How often entries that have aged are looked for: NetBSD's period.
 const PRUNE: Duration = Duration::from_secs(300);
+/// The one worker.
+const CPU_0: usize = 0;
 
 /// See the head of the file.
 pub struct Generic<P: Platform> {
     bridge: Bridge,
-    receivers: Vec<Receiver>,
+    receivers: Vec<Receiver<P>>,
     /// The queue of the software interrupt.
-    input: VecDeque<(PortNumber, PktBuf)>,
+    input: VecDeque<(Arc<BridgePort<P>>, PktBuf)>,
     work: Work,
     limit: usize,
     next_prune: Time,
@@ -101,16 +92,25 @@ pub struct Generic<P: Platform> {
 
 /// What a frame leaves through.
 struct WayOut<P: Platform> {
-    ports: Ports<P, ()>,
+    /// By number.
+    ports: Vec<Option<Arc<BridgePort<P>>>>,
     counters: Counters,
-    dirty: Dirty,
-    /// Something waits for room in a transmit queue.
-    waits: bool,
+    /// Ports that have been given frames since their receivers were notified.
+    busy: PortSet,
 }
 
 impl<P: Platform> Generic<P> {
-    /// A bridge over these devices, which become ports 0, 1, ... and forward. The MTU of a port is that of its device
-    /// if that is smaller than the configured one.
+    /// A bridge without ports.
+    pub fn new(config: GenericConfig) -> Generic<P> {
+        let (input, limit) = (VecDeque::with_capacity(config.input_queue), config.input_queue.max(1));
+        let way_out = WayOut { ports: Vec::new(), counters: Counters::new(), busy: PortSet::new() };
+        let (batch, next_prune) = (Vec::with_capacity(VECTOR_LEN), Time::ZERO);
+        let bridge = Bridge::new(config.fdb);
+        Generic { bridge, receivers: Vec::new(), input, work: config.work, limit, next_prune, batch, way_out }
+    }
+
+    /// A bridge over these devices, which become ports 0, 1, ... and forward, under the names of the devices, with their
+    /// number if two have the same.
     ///
     /// # Errors
     /// See [`PortError`], with the number of the device.
@@ -118,21 +118,59 @@ impl<P: Platform> Generic<P> {
         config: GenericConfig,
         devices: Vec<(Box<dyn Device>, PortConfig)>,
     ) -> Result<Generic<P>, (usize, PortError)> {
-        let (mut bridge, mut receivers, mut ports) = (Bridge::new(config.fdb), Vec::new(), Vec::new());
-        let mut queues = 0;
+        let mut generic = Generic::new(config);
         for (number, (mut device, port_config)) in devices.into_iter().enumerate() {
-            let (port, rx) = open::<P>(&mut *device, queues).map_err(|error| (number, error))?;
-            let place = u16::try_from(number).ok().and_then(PortNumber::new).ok_or((number, PortError::TooMany))?;
-            queues += port.queues().len();
-            let mtu = port_config.mtu.min(port.capabilities().mtu);
-            bridge.add_port(place, PortConfig { mtu, ..port_config }, PortState::Forwarding);
-            receivers.extend(rx.into_iter().map(|queue| Receiver { port: place, queue }));
-            ports.push(port);
+            let name = format!("{}.{number}", device.name());
+            generic.add_port(&name, &mut *device, port_config, Time::ZERO).map_err(|error| (number, error))?;
         }
-        let way_out = WayOut { ports: Ports::new(ports), counters: Counters::new(), dirty: Dirty::new(), waits: false };
-        let (input, limit) = (VecDeque::with_capacity(config.input_queue), config.input_queue.max(1));
-        let (batch, next_prune) = (Vec::with_capacity(VECTOR_LEN), Time::ZERO);
-        Ok(Generic { bridge, receivers, input, work: config.work, limit, next_prune, batch, way_out })
+        Ok(generic)
+    }
+
+    /// Adds a device as a port, which forwards at once, or as spanning tree says. The MTU of the port is that of the device
+    /// if that is smaller than the configured one.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn add_port(
+        &mut self,
+        name: &str,
+        device: &mut dyn Device,
+        config: PortConfig,
+        now: Time,
+    ) -> Result<PortNumber, PortError> {
+        let number = port::free_number(&self.way_out.ports, name)?;
+        let (opened, rx, _) = BridgePort::open(number, name, device, 1, false)?;
+        port::enter(&mut self.bridge, &opened, config, now);
+        let receiver = |queue| Receiver { port: opened.clone(), queue, gone: false };
+        self.receivers.extend(rx.into_iter().map(receiver));
+        port::put(&mut self.way_out.ports, opened);
+        self.transmit_bpdus();
+        Ok(number)
+    }
+
+    /// Removes a port. Frames of it that wait are dropped, counted. Whether it was there.
+    pub fn remove_port(&mut self, number: PortNumber, now: Time) -> bool {
+        let Some(port) = self.way_out.ports.get_mut(number.index()).and_then(Option::take) else { return false };
+        port.stop();
+        self.bridge.remove_port(number, now);
+        self.receivers.retain(|receiver| !Arc::ptr_eq(&receiver.port, &port));
+        port.close();
+        self.transmit_bpdus();
+        true
+    }
+
+    /// The ports by number, with what has passed through them.
+    pub fn ports(&self) -> Vec<Option<PortReport>> {
+        self.way_out.ports.iter().map(|port| port.as_deref().map(PortReport::of)).collect()
+    }
+
+    /// Descriptors that become readable when frames arrive, and whether every port has one; see
+    /// [`dev::RxQueue::pollable`].
+    pub fn descriptors(&self) -> (Vec<RawFd>, bool) {
+        let queues = self.receivers.iter().filter(|receiver| !receiver.gone);
+        let descriptors: Vec<RawFd> = queues.clone().filter_map(|receiver| receiver.queue.pollable()).collect();
+        let all = descriptors.len() == queues.count();
+        (descriptors, all)
     }
 
     /// The rules: to configure ports, VLANs and addresses, and to look.
@@ -152,11 +190,8 @@ impl<P: Platform> Generic<P> {
 
     /// A port goes down, or comes up. Nothing is transmitted by a port that is down, and what it receives is dropped.
     pub fn set_up(&mut self, port: PortNumber, up: bool, now: Time) {
-        if let Some(path) = self.way_out.ports.get(port.index()) {
-            path.set_down(!up);
-            self.bridge.set_up(port, up, now);
-            self.transmit_bpdus();
-        }
+        self.bridge.set_up(port, up, now);
+        self.transmit_bpdus();
     }
 
     /// Takes frames in and forwards them; returns how many were taken. Does what is due at `now`.
@@ -164,9 +199,7 @@ impl<P: Platform> Generic<P> {
         self.due(now);
         let taken = self.hardware_interrupt(now);
         self.software_interrupt(now);
-        let WayOut { ports, dirty, waits, .. } = &mut self.way_out;
-        *waits = false;
-        ports.notify(dirty, |_, _| *waits = true);
+        self.way_out.notify();
         taken
     }
 
@@ -185,35 +218,28 @@ impl<P: Platform> Generic<P> {
             self.bridge.table_mut().age(now);
             self.next_prune = now + PRUNE;
         }
-        if self.way_out.waits {
-            self.way_out.drain();
-        }
     }
 
     /// The handler: from the receive queues to the queue of the software interrupt.
     fn hardware_interrupt(&mut self, now: Time) -> usize {
         let mut taken = 0;
-        let most = match self.work {
-            Work::Drain => usize::MAX,
-            Work::Frames(frames) => frames.max(1),
-        };
         for receiver in &mut self.receivers {
-            let mut left = most;
+            let mut left = self.work.most();
             while left > 0 {
                 let count = receiver.queue.receive(&mut self.batch, VECTOR_LEN.min(left));
                 if count == 0 {
                     break;
                 }
                 (taken, left) = (taken + count, left - count);
+                receiver.port.count_received(CPU_0, &self.batch);
                 let room = self.limit - self.input.len();
                 let refused = self.batch.len().saturating_sub(room);
                 self.way_out.counters.count_drops(DropReason::InputQueueFull, refused as u64);
-                self.input.extend(self.batch.drain(..).take(room).map(|frame| (receiver.port, frame)));
+                self.input.extend(self.batch.drain(..).take(room).map(|frame| (receiver.port.clone(), frame)));
             }
-            let path = &self.way_out.ports[receiver.port.index()];
-            if receiver.queue.gone() && !path.is_down() {
-                path.set_down(true);
-                self.bridge.set_up(receiver.port, false, now);
+            if !receiver.gone && receiver.queue.gone() {
+                receiver.gone = true;
+                self.bridge.set_up(receiver.port.number, false, now);
             }
         }
         taken
@@ -222,11 +248,11 @@ impl<P: Platform> Generic<P> {
     /// Forwards what waits.
     fn software_interrupt(&mut self, now: Time) {
         while let Some((port, frame)) = self.input.pop_front() {
-            if self.way_out.ports[port.index()].is_down() {
+            if port.is_stopping(0) {
                 self.way_out.counters.count_drop(DropReason::InterfaceDown);
                 continue;
             }
-            self.forward(port, frame, now);
+            self.forward(port.number, frame, now);
         }
         self.transmit_bpdus();
     }
@@ -250,14 +276,14 @@ impl<P: Platform> Generic<P> {
 
     /// One copy for each port; the last gets the frame itself.
     fn flood(&mut self, flood: Flood, frame: PktBuf) {
-        let way_out = &mut self.way_out;
-        let mut egress = flood.egress(self.bridge.members(), &way_out.counters).peekable();
+        let WayOut { ports, counters, busy } = &mut self.way_out;
+        let mut egress = flood.egress(self.bridge.members(), counters).peekable();
         let mut frame = Some(frame);
         while let Some(to) = egress.next() {
             let copy = if egress.peek().is_some() { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
             match copy {
-                Some(copy) => transmit(&way_out.ports, &way_out.counters, &mut way_out.dirty, to, copy),
-                None => way_out.counters.count_drop(DropReason::NoBuffer),
+                Some(copy) => transmit(ports, counters, busy, to, copy),
+                None => counters.count_drop(DropReason::NoBuffer),
             }
         }
     }
@@ -274,15 +300,14 @@ impl<P: Platform> Generic<P> {
 
 impl<P: Platform> WayOut<P> {
     fn transmit(&mut self, egress: ForwardedFrame, frame: PktBuf) {
-        transmit(&self.ports, &self.counters, &mut self.dirty, egress, frame);
+        transmit(&self.ports, &self.counters, &mut self.busy, egress, frame);
     }
 
-    /// Gives devices what waited for room.
-    fn drain(&mut self) {
-        for queue in self.ports.iter().flat_map(Port::queues) {
-            if queue.drain() {
-                self.dirty.mark(queue.number());
-                queue.flush();
+    /// Notifies the receivers at the other ends.
+    fn notify(&mut self) {
+        for number in std::mem::take(&mut self.busy).iter() {
+            if let Some(port) = self.ports.get(number.index()).and_then(Option::as_ref) {
+                port.flush(CPU_0);
             }
         }
     }
@@ -290,36 +315,17 @@ impl<P: Platform> WayOut<P> {
 
 /// Transmits a frame by a port, with its tag and checksum as they are to be there.
 fn transmit<P: Platform>(
-    ports: &Ports<P, ()>,
+    ports: &[Option<Arc<BridgePort<P>>>],
     counters: &Counters,
-    dirty: &mut Dirty,
+    busy: &mut PortSet,
     egress: ForwardedFrame,
     frame: PktBuf,
 ) {
-    let port = egress.port.index();
-    let path = &ports[port];
-    if path.is_down() {
+    let Some(port) = ports.get(egress.port.index()).and_then(Option::as_ref) else {
         return counters.count_drop(DropReason::InterfaceDown);
+    };
+    if let Some(frame) = port.prepare(frame, egress.tag, counters) {
+        port.transmit(CPU_0, frame, false, counters);
+        busy.insert(egress.port);
     }
-    let Some(mut frame) = retag(frame, egress.tag) else { return counters.count_drop(DropReason::NoBuffer) };
-    if !path.capabilities().tx_checksum {
-        dev::layout::complete_checksum(&mut frame);
-    }
-    let hash = frame.meta().flow_hash.unwrap_or(0);
-    Emitter::new(ports, counters, dirty).transmit_one(port, hash, frame);
-}
-
-/// A port, and its receive queues.
-type OpenedPort<P> = (Port<P, ()>, Vec<Box<dyn RxQueue>>);
-
-/// Opens a device as a port whose transmit queues are numbered from `first`.
-fn open<P: Platform>(device: &mut dyn Device, first: usize) -> Result<OpenedPort<P>, PortError> {
-    let capabilities = device.capabilities();
-    if capabilities.framing != Framing::Ethernet {
-        return Err(PortError::NotEthernet);
-    }
-    if capabilities.coalescing {
-        return Err(PortError::Coalesces);
-    }
-    Port::open(device, LockKind::Blocking, first).ok_or(PortError::NoQueues)
 }

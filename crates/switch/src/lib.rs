@@ -2,19 +2,44 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `switch.rs` | [`Switch`]: a running bridge, whichever way threads share it ([`BridgeExclusion`]) |
 //! | `generic.rs` | [`Generic`]: one processor does everything, as in NetBSD's GENERIC kernel |
+//! | `shared.rs` | [`SharedBridge`]: state and control plane of a bridge with several workers |
+//! | `worker.rs` | [`BridgeWorker`]: one of them; what it does with frames is in the next two |
+//! | `mpsafe.rs` | the paper's MP-safe bridge: a read section for each frame, references, locks of transmit queues |
+//! | `rcu.rs` | a read section for each batch; no lock on the forwarding path |
+//! | `table.rs` | [`ConcurrentFdb`]: the forwarding database of these two |
+//! | `port.rs` | a device as a port: transmit queues, references, stopping |
+//! | `configure.rs` | [`Configure`]: the control plane of them all |
 //! | `tag.rs` | what forwarding decided about a frame's tag, done to its bytes |
 //!
-//! The paper's second step (readers in a pserialize-like section) and what came after it (caches for each worker) are to
-//! stand beside `generic.rs`, over the same rules.
+//! All of it is generic over the platform; `models.rs` runs it under model checkers.
 //!
 //! # What may never happen
-//! A rule of 802.1D or 802.1Q stands here. A frame is dropped without a counted reason. A frame is forwarded before the
-//! BPDUs that were due before it.
+//! A rule of 802.1D or 802.1Q stands here. A frame is dropped without a counted reason. A thread in a read section waits. A
+//! state of spanning tree takes effect after the BPDU that announces it.
 
 #![forbid(unsafe_code)]
 
+mod configure;
 mod generic;
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
+mod models;
+mod mpsafe;
+mod port;
+mod port_error;
+mod rcu;
+mod shared;
+mod switch;
+mod table;
 mod tag;
+mod worker;
 
-pub use generic::{Generic, GenericConfig, PortError, Work};
+pub use configure::Configure;
+pub use generic::{Generic, GenericConfig, Work};
+pub use port::{PortReport, PortTraffic};
+pub use port_error::PortError;
+pub use shared::{PortRemoval, SharedBridge, SharedConfig, Sharing};
+pub use switch::{BridgeExclusion, Switch, SwitchConfig, UnknownBridgeExclusion};
+pub use table::ConcurrentFdb;
+pub use worker::BridgeWorker;

@@ -1,0 +1,372 @@
+//! [`BridgePort`]: a device as a member of a running bridge: its transmit queues, and the references to it.
+//!
+//! Frames leave by the transmit queue with the worker's number modulo the number of queues (section 5.4 of the paper), so
+//! that the frames of one worker stay in order, and workers share a queue, and its lock, only if there are more workers than
+//! queues.
+//!
+//! *References.* A worker that is to transmit after its read section holds the port by a reference, as with NetBSD's psref:
+//! the count is a word of the worker's own, which no other worker writes. A port that is to be removed is taken off the member
+//! list; after a grace period no worker takes a new reference; and once all counts have been zero nobody transmits any
+//! more.
+//!
+//! *Stopping.* Each queue has a flag that says so, set before anything else. It is looked at when the lock of a transmit
+//! queue has been obtained, and by the thread that polls the receive queue each time forwarding has returned.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bridge::{Bridge, FdbControl, PortConfig, PortNumber, PortState, StpPortConfig, TagAction};
+use dev::{BitSet, Capabilities, Device, Notify, RxQueue, TxQueue};
+use observe::{Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
+
+use crate::port_error::PortError;
+use crate::tag::retag;
+
+/// See the head of the file.
+pub(crate) struct BridgePort<P: Platform> {
+    /// Its number.
+    pub(crate) number: PortNumber,
+    /// Its name: the device's.
+    pub(crate) name: String,
+    /// The device's.
+    pub(crate) capabilities: Capabilities,
+    /// The device's own.
+    pub(crate) device: Option<Arc<Counters>>,
+    queues: Box<[TransmitSide<P>]>,
+    /// By worker.
+    references: Box<[CachePadded<P::AtomicU32>]>,
+    /// Receive queues that workers have.
+    polled: P::AtomicU32,
+    traffic: Box<[CachePadded<WorkerTraffic>]>,
+}
+
+/// A transmit queue.
+struct TransmitSide<P: Platform> {
+    /// `None`: closed, or a worker has it for itself.
+    queue: Lock<Option<Box<dyn TxQueue>>, P>,
+    notifier: Option<Arc<dyn Notify>>,
+    stopping: P::AtomicBool,
+}
+
+/// Frames and bytes of one worker; written by it alone.
+#[derive(Default)]
+struct WorkerTraffic {
+    rx_frames: AtomicU64,
+    rx_bytes: AtomicU64,
+    tx_frames: AtomicU64,
+    tx_bytes: AtomicU64,
+}
+
+/// What has passed through a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortTraffic {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// Frames that the device has accepted.
+    pub tx_frames: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+}
+
+/// A port, its receive queues, and the transmit queues that its workers get, by number of the worker.
+pub(crate) type OpenedPort<P> = (Arc<BridgePort<P>>, Vec<Box<dyn RxQueue>>, Vec<Box<dyn TxQueue>>);
+
+impl<P: Platform> BridgePort<P> {
+    /// Opens a device for so many workers. With `give_away` each worker gets a transmit queue for itself, if there are
+    /// enough.
+    pub(crate) fn open(
+        number: PortNumber,
+        name: &str,
+        device: &mut dyn Device,
+        workers: usize,
+        give_away: bool,
+    ) -> Result<OpenedPort<P>, PortError> {
+        let capabilities = device.capabilities().clone();
+        if capabilities.framing != dev::Framing::Ethernet {
+            return Err(PortError::NotEthernet);
+        }
+        if capabilities.coalescing {
+            return Err(PortError::Coalesces);
+        }
+        let pairs = device.take_queues();
+        if pairs.is_empty() {
+            return Err(PortError::NoQueues);
+        }
+        let (rx, tx): (Vec<_>, Vec<_>) = pairs.into_iter().map(|pair| (pair.rx, pair.tx)).unzip();
+        let give_away = give_away && tx.len() >= workers;
+        let (mut queues, mut given) = (Vec::new(), Vec::new());
+        for queue in tx {
+            let notifier = queue.notifier();
+            let kept = if give_away {
+                given.push(queue);
+                None
+            } else {
+                Some(queue)
+            };
+            let queue = Lock::new(LockKind::Blocking, LockClass::DeviceTx, kept);
+            queues.push(TransmitSide { queue, notifier, stopping: P::AtomicBool::new(false) });
+        }
+        given.truncate(workers);
+        let port = BridgePort {
+            number,
+            name: name.to_owned(),
+            capabilities,
+            device: device.counters(),
+            queues: queues.into(),
+            references: (0..workers).map(|_| CachePadded::new(P::AtomicU32::new(0))).collect(),
+            polled: P::AtomicU32::new(rx.len() as u32),
+            traffic: (0..=workers).map(|_| CachePadded::new(WorkerTraffic::default())).collect(),
+        };
+        Ok((Arc::new(port), rx, given))
+    }
+
+    /// The frame as it is to leave by this port; `None`: there is no buffer for it, which is counted.
+    #[inline]
+    pub(crate) fn prepare(&self, frame: PktBuf, tag: TagAction, counters: &Counters) -> Option<PktBuf> {
+        let Some(mut frame) = retag(frame, tag) else {
+            counters.count_drop(DropReason::NoBuffer);
+            return None;
+        };
+        if !self.capabilities.tx_checksum {
+            dev::layout::complete_checksum(&mut frame);
+        }
+        Some(frame)
+    }
+
+    /// Transmits a frame by the queue of a worker, or drops it, counted. With `flush` the other end is notified at once.
+    pub(crate) fn transmit(&self, worker: usize, frame: PktBuf, flush: bool, counters: &Counters) {
+        let side = &self.queues[worker % self.queues.len()];
+        let bytes = frame.len();
+        let mut queue = side.queue.lock();
+        // The lock may have been waited for.
+        let stopping = side.stopping.load(Ordering::Acquire);
+        let Some(open) = queue.as_mut().filter(|_| !stopping) else {
+            drop(queue);
+            return counters.count_drop(DropReason::InterfaceDown);
+        };
+        let sent = open.transmit(frame);
+        if flush {
+            side.flush(queue);
+        } else {
+            drop(queue);
+        }
+        match sent {
+            Ok(()) => self.count_sent(worker, 1, bytes),
+            Err(_) => counters.count_drop(DropReason::TxRingFull),
+        }
+    }
+
+    /// Transmits frames by the queue of a worker, all under one lock; what the device has no room for is dropped, counted.
+    pub(crate) fn transmit_all(&self, worker: usize, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
+        let side = &self.queues[worker % self.queues.len()];
+        let mut queue = side.queue.lock();
+        let stopping = side.stopping.load(Ordering::Acquire);
+        match queue.as_mut().filter(|_| !stopping) {
+            Some(open) => self.offer(&mut **open, worker, frames, counters),
+            None => {
+                counters.count_drops(DropReason::InterfaceDown, frames.len() as u64);
+                frames.clear();
+            }
+        }
+        side.flush(queue);
+    }
+
+    /// Gives frames to a transmit queue; what it has no room for is dropped, counted.
+    pub(crate) fn offer(
+        &self,
+        queue: &mut dyn TxQueue,
+        worker: usize,
+        frames: &mut VecDeque<PktBuf>,
+        counters: &Counters,
+    ) {
+        let (offered, bytes) = (frames.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
+        queue.transmit_batch(frames);
+        let refused = frames.iter().map(|frame| frame.len()).sum::<usize>();
+        self.count_sent(worker, offered - frames.len(), bytes - refused);
+        counters.count_drops(DropReason::TxRingFull, frames.len() as u64);
+        frames.clear();
+    }
+
+    /// Notifies the other end of what a worker has transmitted.
+    pub(crate) fn flush(&self, worker: usize) {
+        let side = &self.queues[worker % self.queues.len()];
+        side.flush(side.queue.lock());
+    }
+
+    /// Whether workers have transmit queues of this port for themselves.
+    pub(crate) fn is_given_away(&self) -> bool {
+        self.queues.iter().all(|side| side.queue.lock().is_none())
+    }
+
+    /// Begins a use of the port by a worker. Only in a read section in which the port is on the member list.
+    #[inline]
+    pub(crate) fn acquire(&self, worker: usize) {
+        let count = &self.references[worker];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Ends a use.
+    #[inline]
+    pub(crate) fn release(&self, worker: usize) {
+        let count = &self.references[worker];
+        count.store(count.load(Ordering::Relaxed) - 1, Ordering::Release);
+    }
+
+    /// Waits until no worker uses the port. It is off the member list, and a grace period has passed since.
+    pub(crate) fn wait_unused(&self) {
+        for count in &self.references {
+            let mut spins = 0;
+            while count.load(Ordering::Acquire) != 0 {
+                P::relax(spins);
+                spins = spins.saturating_add(1);
+            }
+        }
+    }
+
+    /// From now on nothing is received, and nothing transmitted by a thread that has not begun to.
+    pub(crate) fn stop(&self) {
+        self.queues.iter().for_each(|side| side.stopping.store(true, Ordering::Release));
+    }
+
+    /// Whether the receive queue of this index is to be given up.
+    #[inline]
+    pub(crate) fn is_stopping(&self, queue: usize) -> bool {
+        self.queues[queue % self.queues.len()].stopping.load(Ordering::Acquire)
+    }
+
+    /// Closes the transmit queues. Nobody uses the port any more.
+    pub(crate) fn close(&self) {
+        for side in &self.queues {
+            let queue = side.queue.lock().take();
+            if let Some(mut queue) = queue {
+                queue.flush();
+            }
+        }
+    }
+
+    /// A receive queue has been given up.
+    pub(crate) fn given_up(&self) {
+        self.polled.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether workers still have receive queues of the port.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.polled.load(Ordering::Acquire) != 0
+    }
+
+    /// Counts frames that a worker has received.
+    #[inline]
+    pub(crate) fn count_received(&self, worker: usize, frames: &[PktBuf]) {
+        let traffic = &self.traffic[worker];
+        add(&traffic.rx_frames, frames.len() as u64);
+        add(&traffic.rx_bytes, frames.iter().map(|frame| frame.len() as u64).sum());
+    }
+
+    /// Counts frames that a worker has transmitted.
+    #[inline]
+    pub(crate) fn count_sent(&self, worker: usize, frames: usize, bytes: usize) {
+        let traffic = &self.traffic[worker];
+        add(&traffic.tx_frames, frames as u64);
+        add(&traffic.tx_bytes, bytes as u64);
+    }
+
+    /// What has passed, by all workers.
+    pub(crate) fn traffic(&self) -> PortTraffic {
+        let mut sum = PortTraffic::default();
+        for traffic in &self.traffic {
+            sum.rx_frames += traffic.rx_frames.load(Relaxed);
+            sum.rx_bytes += traffic.rx_bytes.load(Relaxed);
+            sum.tx_frames += traffic.tx_frames.load(Relaxed);
+            sum.tx_bytes += traffic.tx_bytes.load(Relaxed);
+        }
+        sum
+    }
+}
+
+/// Adds to a count that one thread writes.
+#[inline]
+fn add(count: &AtomicU64, n: u64) {
+    count.store(count.load(Relaxed).wrapping_add(n), Relaxed);
+}
+
+impl<P: Platform> TransmitSide<P> {
+    /// Notifies receivers, with no lock held if the device allows that.
+    fn flush(&self, mut queue: sync::Guard<'_, Option<Box<dyn TxQueue>>, P>) {
+        let Some(open) = queue.as_mut() else { return };
+        match &self.notifier {
+            Some(notifier) => {
+                let mut receivers = BitSet::new();
+                open.take_dirty(&mut receivers);
+                drop(queue);
+                notifier.notify(&receivers);
+            }
+            None => open.flush(),
+        }
+    }
+}
+
+/// The number of a new port of this name.
+pub(crate) fn free_number<P: Platform>(
+    ports: &[Option<Arc<BridgePort<P>>>],
+    name: &str,
+) -> Result<PortNumber, PortError> {
+    if ports.iter().flatten().any(|port| port.name == name) {
+        return Err(PortError::Exists);
+    }
+    let free = ports.iter().position(Option::is_none).unwrap_or(ports.len());
+    u16::try_from(free).ok().and_then(PortNumber::new).ok_or(PortError::TooMany)
+}
+
+/// Puts a port in its place.
+pub(crate) fn put<P: Platform>(ports: &mut Vec<Option<Arc<BridgePort<P>>>>, port: Arc<BridgePort<P>>) {
+    let at = port.number.index();
+    if ports.len() <= at {
+        ports.resize_with(at + 1, || None);
+    }
+    ports[at] = Some(port);
+}
+
+/// Makes a port a member of the bridge: it forwards at once, or as spanning tree says.
+pub(crate) fn enter<T: FdbControl, P: Platform>(
+    bridge: &mut Bridge<T>,
+    port: &BridgePort<P>,
+    config: PortConfig,
+    now: Time,
+) {
+    let mtu = config.mtu.min(port.capabilities.mtu);
+    bridge.add_port(port.number, PortConfig { mtu, ..config }, PortState::Forwarding);
+    if bridge.tree().is_some() {
+        // The default configuration is valid.
+        let _ = bridge.join_tree(port.number, StpPortConfig::default(), now);
+        bridge.set_up(port.number, true, now);
+    }
+}
+
+/// A port as it is now.
+#[derive(Clone, Debug)]
+pub struct PortReport {
+    /// Its number.
+    pub number: PortNumber,
+    /// Its name.
+    pub name: String,
+    /// What has passed through it.
+    pub traffic: PortTraffic,
+    /// What its device has dropped, by reason.
+    pub device_drops: Vec<(&'static str, u64)>,
+}
+
+impl PortReport {
+    pub(crate) fn of<P: Platform>(port: &BridgePort<P>) -> PortReport {
+        let drops = |counters: &Arc<Counters>| {
+            let snapshot = counters.snapshot();
+            snapshot.drops().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name(), n)).collect()
+        };
+        let device_drops = port.device.as_ref().map(drops).unwrap_or_default();
+        PortReport { number: port.number, name: port.name.clone(), traffic: port.traffic(), device_drops }
+    }
+}

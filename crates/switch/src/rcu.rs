@@ -1,0 +1,188 @@
+//! [`Rcu`]: what came after the paper: read sections as long as a batch, and no lock on the forwarding path.
+//!
+//! The frames of a batch are decided about and transmitted in one read section, so that nothing needs a reference, and each
+//! transmit queue gets all its frames at once. A new address is not inserted by the worker: it is posted on a ring to the
+//! housekeeper, and a cache of the worker's own remembers what was posted, so that a station that sends much before it is
+//! in the table is posted once. A worker has a transmit queue of each port for itself; where a port has fewer queues than
+//! there are workers they share them by lock.
+//!
+//! The price is that a writer waits for whole batches, and that a device whose transmission waits would make it wait, too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bridge::{Decision, ForwardedFrame, LearnedSource};
+use dev::TxQueue;
+use observe::{Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use sync::Platform;
+use sync::ring::spsc::Producer;
+
+use crate::port::BridgePort;
+use crate::shared::{HouseMail, Inlet, MemberList};
+use crate::table::SectionFdb;
+use crate::worker::{WorkerSeat, same};
+
+/// See the head of the file. Of one worker.
+pub(crate) struct Rcu<P: Platform> {
+    posts: Producer<LearnedSource, P>,
+    posted: Posted,
+    /// By number of the port.
+    outgoing: Vec<VecDeque<PktBuf>>,
+    /// Ports that have something there.
+    busy: Vec<usize>,
+    /// Transmit queues of its own, by number of the port.
+    own: Vec<Option<OwnQueue<P>>>,
+    mail: Vec<PktBuf>,
+}
+
+struct OwnQueue<P: Platform> {
+    port: Arc<BridgePort<P>>,
+    queue: Box<dyn TxQueue>,
+}
+
+/// Addresses that were posted lately, each at the place that its hash gives it.
+struct Posted {
+    places: Box<[Option<(LearnedSource, Time)>]>,
+}
+
+/// Places of the cache.
+const PLACES: usize = 256;
+/// After what time an address that is still not in the table is posted again: it was refused, or flushed.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(100);
+
+impl Posted {
+    /// Whether this is to be posted now.
+    fn is_news(&mut self, source: LearnedSource, now: Time) -> bool {
+        let hash = source.key.bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+        let place = &mut self.places[hash as usize % PLACES];
+        let known = |(old, at): &(LearnedSource, Time)| {
+            old.key == source.key && old.port == source.port && now.since(*at) < AGAIN
+        };
+        let news = !place.as_ref().is_some_and(known);
+        if news {
+            *place = Some((source, now));
+        }
+        news
+    }
+}
+
+impl<P: Platform> Rcu<P> {
+    pub(crate) fn new(posts: Producer<LearnedSource, P>) -> Self {
+        let posted = Posted { places: vec![None; PLACES].into() };
+        Rcu { posts, posted, outgoing: Vec::new(), busy: Vec::new(), own: Vec::new(), mail: Vec::new() }
+    }
+
+    /// Takes a transmit queue for itself.
+    pub(crate) fn own(&mut self, port: Arc<BridgePort<P>>, queue: Box<dyn TxQueue>) {
+        let at = port.number.index();
+        if self.own.len() <= at {
+            self.own.resize_with(at + 1, || None);
+        }
+        self.own[at] = Some(OwnQueue { port, queue });
+    }
+
+    /// Closes its transmit queues of ports that are removed.
+    pub(crate) fn give_up_stopped(&mut self) {
+        for own in &mut self.own {
+            if own.as_ref().is_some_and(|own| own.port.is_stopping(0)) {
+                *own = None;
+            }
+        }
+    }
+
+    /// Transmits a frame of the control plane.
+    pub(crate) fn transmit_now(&mut self, seat: &mut WorkerSeat<P>, port: &Arc<BridgePort<P>>, frame: PktBuf) {
+        self.enqueue(port.number.index(), frame);
+        let (worker, counters) = (seat.number, &seat.shared.seats[seat.number].counters);
+        self.transmit_to(port, worker, counters);
+    }
+
+    /// Forwards frames that were received together, in one read section.
+    pub(crate) fn forward(
+        &mut self,
+        seat: &mut WorkerSeat<P>,
+        inlet: &mut Inlet<P>,
+        frames: &mut Vec<PktBuf>,
+        now: Time,
+    ) {
+        let (shared, worker) = (&seat.shared, seat.number);
+        let counters = &shared.seats[worker].counters;
+        let section = seat.reader.enter();
+        let list = shared.list.read(&section);
+        let mut posts = false;
+        for frame in frames.drain(..) {
+            let mut table = SectionFdb::new(&shared.table, &section);
+            let decision = inlet.decide(list, &mut table, &frame, counters, now);
+            if let Some(source) = table.unlearned {
+                // A full ring: it will be posted with a later frame.
+                posts |= self.posted.is_news(source, now) && self.posts.push(source).is_ok();
+            }
+            match decision {
+                Decision::Forward(to) => self.leave_by(list, to, frame, counters),
+                Decision::Flood(flood) => {
+                    let mut frame = Some(frame);
+                    let mut egress = flood.egress(&list.members, counters).peekable();
+                    while let Some(to) = egress.next() {
+                        let more = egress.peek().is_some();
+                        let copy = if more { frame.as_ref().and_then(PktBuf::duplicate) } else { frame.take() };
+                        match copy {
+                            Some(copy) => self.leave_by(list, to, copy, counters),
+                            None => counters.count_drop(DropReason::NoBuffer),
+                        }
+                    }
+                }
+                Decision::Bpdu => self.mail.push(frame),
+                Decision::Drop(reason) => counters.count_drop(reason),
+            }
+        }
+        while let Some(at) = self.busy.pop() {
+            if let Some(port) = list.ports.get(at).and_then(Option::as_ref) {
+                self.transmit_to(port, worker, counters);
+            }
+        }
+        drop(section);
+        if posts {
+            shared.wake_housekeeper();
+        }
+        for frame in self.mail.drain(..) {
+            shared.send_mail(HouseMail::Bpdu(inlet.port.number, frame), counters);
+        }
+    }
+
+    /// The frame waits for the end of the batch.
+    #[inline]
+    fn leave_by(&mut self, list: &MemberList<P>, to: ForwardedFrame, frame: PktBuf, counters: &Counters) {
+        let Some(port) = list.ports.get(to.port.index()).and_then(Option::as_ref) else {
+            return counters.count_drop(DropReason::InterfaceDown);
+        };
+        let Some(frame) = port.prepare(frame, to.tag, counters) else { return };
+        let at = to.port.index();
+        self.enqueue(at, frame);
+        if self.outgoing[at].len() == 1 {
+            self.busy.push(at);
+        }
+    }
+
+    #[inline]
+    fn enqueue(&mut self, at: usize, frame: PktBuf) {
+        if self.outgoing.len() <= at {
+            self.outgoing.resize_with(at + 1, VecDeque::new);
+        }
+        self.outgoing[at].push_back(frame);
+    }
+
+    /// Transmits what waits for a port; what the device has no room for is dropped, counted.
+    fn transmit_to(&mut self, port: &Arc<BridgePort<P>>, worker: usize, counters: &Counters) {
+        let at = port.number.index();
+        let outgoing = &mut self.outgoing[at];
+        let own = self.own.get_mut(at).and_then(Option::as_mut).filter(|own| same(Some(port), &own.port));
+        let Some(own) = own else { return port.transmit_all(worker, outgoing, counters) };
+        if port.is_stopping(worker) {
+            counters.count_drops(DropReason::InterfaceDown, outgoing.len() as u64);
+            return outgoing.clear();
+        }
+        port.offer(&mut *own.queue, worker, outgoing, counters);
+        own.queue.flush();
+    }
+}

@@ -1,0 +1,452 @@
+//! [`SharedBridge`]: a bridge that several workers run at once: the member list and the table that they read, and the
+//! control plane that changes them.
+//!
+//! | state | readers | writers |
+//! |---|---|---|
+//! | member list, with the ports ([`MemberList`]) | workers, in a read section | the control plane: a new list, then a grace period |
+//! | table | workers, in a read section; a hit replaces a word | mutex; removal waits for one grace period |
+//! | port | workers, by a reference or inside the section | removal: off the list, grace period, references |
+//! | receive queue, its storm control | its worker | - |
+//! | rules of configuration, spanning tree | control plane, one lock | the same |
+//!
+//! [`SharedBridge::keep_house`] is the worker that may sleep: it ages the table, runs spanning tree, learns what workers
+//! under `rcu` have posted, and takes down ports that have vanished. Workers mail it what they may not do themselves.
+//!
+//! *What may never happen.* A worker waits for the control plane, or for another worker except by the lock of a transmit
+//! queue and the mutex of the table, both outside its read section. A port transmits after its removal has returned.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge::{
+    Bridge, FdbConfig, FdbControl, LearnedSource, Member, Members, PortConfig, PortNumber, PortState, Storm,
+    StormLimits, TagAction, count_learned,
+};
+use dev::{Device, RxQueue, TxQueue};
+use observe::{CounterSnapshot, Counters, DropReason, Time};
+use pktbuf::PktBuf;
+use sync::ring::spsc;
+use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform, Qsbr, RcuCell, class};
+
+use crate::configure::Configure;
+use crate::generic::Work;
+use crate::port::{self, BridgePort, PortReport};
+use crate::port_error::PortError;
+use crate::table::{ConcurrentFdb, TableControl};
+
+/// How workers use the bridge at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// A read section for each frame, references where transmission may wait, an insert under the mutex (the paper).
+    Mpsafe,
+    /// A read section for each batch, which includes its transmission; new addresses are posted. A worker takes no lock if
+    /// each port has a transmit queue for each worker.
+    Rcu,
+}
+
+/// What a bridge of this kind is like.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedConfig {
+    /// How workers share it.
+    pub sharing: Sharing,
+    /// Size and ageing of the forwarding database.
+    pub fdb: FdbConfig,
+    /// Work per interrupt: frames that are taken from a receive queue before another has its turn.
+    pub work: Work,
+    /// How many workers there are, at least 1.
+    pub workers: usize,
+}
+
+/// The member list as workers read it: the rules' list, and the ports by number.
+pub(crate) struct MemberList<P: Platform> {
+    pub(crate) members: Members,
+    pub(crate) ports: Vec<Option<Arc<BridgePort<P>>>>,
+}
+
+/// A receive queue of a worker.
+pub(crate) struct Inlet<P: Platform> {
+    pub(crate) port: Arc<BridgePort<P>>,
+    pub(crate) index: usize,
+    pub(crate) queue: Box<dyn RxQueue>,
+    pub(crate) storm: Storm,
+    pub(crate) limits: StormLimits,
+    /// The device has vanished, which has been mailed.
+    pub(crate) gone: bool,
+}
+
+impl<P: Platform> Drop for Inlet<P> {
+    fn drop(&mut self) {
+        self.port.given_up();
+    }
+}
+
+/// What a worker gets from others.
+pub(crate) enum SeatDelivery<P: Platform> {
+    /// A receive queue to poll.
+    Receive(Inlet<P>),
+    /// A transmit queue of its own.
+    Transmit(Arc<BridgePort<P>>, Box<dyn TxQueue>),
+    /// A frame to transmit by that, from the control plane.
+    Frame(Arc<BridgePort<P>>, PktBuf),
+}
+
+/// The place of a worker.
+pub(crate) struct Seat<P: Platform> {
+    deliveries: Lock<Vec<SeatDelivery<P>>, P>,
+    has_deliveries: P::AtomicBool,
+    pub(crate) bell: P::Doorbell,
+    /// Written by the worker alone.
+    pub(crate) counters: Counters,
+}
+
+/// What a worker leaves to the housekeeper.
+pub(crate) enum HouseMail {
+    /// A frame for spanning tree.
+    Bpdu(PortNumber, PktBuf),
+    /// The device of a port has vanished.
+    Gone(PortNumber),
+}
+
+/// Letters that wait at most; BPDUs beyond that are dropped, counted.
+const MOST_MAIL: usize = 256;
+/// Addresses that one worker under `rcu` has posted and the housekeeper has not learned.
+const MOST_POSTED: usize = 1024;
+/// How often entries that have aged are looked for: NetBSD's period.
+const PRUNE: Duration = Duration::from_secs(300);
+
+struct ControlPlane<P: Platform> {
+    bridge: Bridge<TableControl<P>>,
+    ports: Vec<Option<Arc<BridgePort<P>>>>,
+    posted: Vec<spsc::Consumer<LearnedSource, P>>,
+    /// Empty, kept for its memory.
+    sources: Vec<LearnedSource>,
+    next_prune: Time,
+}
+
+/// See the head of the file.
+pub struct SharedBridge<P: Platform> {
+    pub(crate) sharing: Sharing,
+    pub(crate) work: Work,
+    pub(crate) domain: Arc<Qsbr<P>>,
+    pub(crate) list: RcuCell<MemberList<P>, P>,
+    pub(crate) table: Arc<ConcurrentFdb<P>>,
+    pub(crate) seats: Box<[Seat<P>]>,
+    /// Of workers that have not begun.
+    producers: Lock<Vec<Option<spsc::Producer<LearnedSource, P>>>, P>,
+    control: Lock<ControlPlane<P>, P, class::Control>,
+    mail: Lock<VecDeque<HouseMail>, P, class::Handoff>,
+    housekeeper: Parker<P>,
+    stopping: P::AtomicBool,
+    /// The control plane's and the housekeeper's.
+    counters: Counters,
+}
+
+impl<P: Platform> SharedBridge<P> {
+    /// A bridge without ports.
+    ///
+    /// # Errors
+    /// When no descriptor is left for the workers' doorbells.
+    pub fn new(config: SharedConfig) -> io::Result<Arc<SharedBridge<P>>> {
+        let workers = config.workers.max(1);
+        let domain = Qsbr::<P>::new();
+        let table = Arc::new(ConcurrentFdb::new(config.fdb, domain.clone()));
+        let list = MemberList { members: Members::new(), ports: Vec::new() };
+        let (producers, posted) = (0..workers).map(|_| spsc::channel(MOST_POSTED)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let seat = |_| {
+            Ok::<_, io::Error>(Seat {
+                deliveries: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
+                has_deliveries: P::AtomicBool::new(false),
+                bell: P::Doorbell::new()?,
+                counters: Counters::new(),
+            })
+        };
+        let control = ControlPlane {
+            bridge: Bridge::with_table(TableControl(table.clone())),
+            ports: Vec::new(),
+            posted,
+            sources: Vec::new(),
+            next_prune: Time::ZERO,
+        };
+        let kind = LockKind::Blocking;
+        Ok(Arc::new(SharedBridge {
+            sharing: config.sharing,
+            work: config.work,
+            list: RcuCell::new(domain.clone(), LockClass::BridgeMembers, list),
+            domain,
+            table,
+            seats: (0..workers).map(seat).collect::<Result<_, _>>()?,
+            producers: Lock::new(kind, LockClass::Pool, producers.into_iter().map(Some).collect()),
+            control: Lock::ordered(kind, control),
+            mail: Lock::ordered(kind, VecDeque::new()),
+            housekeeper: Parker::new(),
+            stopping: P::AtomicBool::new(false),
+            counters: Counters::shared(),
+        }))
+    }
+
+    /// Adds a device as a port, which forwards at once, or as spanning tree says. The MTU of the port is that of the device
+    /// if that is smaller than the configured one.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn add_port(
+        &self,
+        name: &str,
+        device: &mut dyn Device,
+        config: PortConfig,
+        now: Time,
+    ) -> Result<PortNumber, PortError> {
+        let mut control = self.control.lock();
+        if self.is_stopping() {
+            return Err(PortError::Stopped);
+        }
+        let number = port::free_number(&control.ports, name)?;
+        let give_away = self.sharing == Sharing::Rcu;
+        let (port, receivers, transmitters) = BridgePort::open(number, name, device, self.seats.len(), give_away)?;
+        let limits = config.storm;
+        port::enter(&mut control.bridge, &port, config, now);
+        port::put(&mut control.ports, port.clone());
+        self.settle(&mut control);
+        drop(control);
+        // A queue is polled by one worker, or frames of one flow could overtake each other. Ports with one queue are spread
+        // over the workers.
+        let first = if receivers.len() == 1 { number.index() } else { 0 };
+        for (worker, queue) in transmitters.into_iter().enumerate() {
+            self.deliver(worker, SeatDelivery::Transmit(port.clone(), queue));
+        }
+        for (index, queue) in receivers.into_iter().enumerate() {
+            let inlet = Inlet { port: port.clone(), index, queue, storm: Storm::new(limits), limits, gone: false };
+            self.deliver((first + index) % self.seats.len(), SeatDelivery::Receive(inlet));
+        }
+        Ok(number)
+    }
+
+    /// Removes a port: when this returns no frame of it is forwarded, and none is transmitted by it. Its receive queues are
+    /// closed by the workers that poll them; [`PortRemoval::wait`] waits for that. `None`: there is no such port.
+    pub fn remove_port(&self, number: PortNumber, now: Time) -> Option<PortRemoval<P>> {
+        let port = self.unlink_port(number, now)?;
+        port.wait_unused();
+        port.close();
+        // What a worker has learned meanwhile.
+        self.control.lock().bridge.table_mut().forget_port(number);
+        Some(PortRemoval { port })
+    }
+
+    /// Takes a port off the member list and waits for a grace period: no worker takes a reference to it any more.
+    pub(crate) fn unlink_port(&self, number: PortNumber, now: Time) -> Option<Arc<BridgePort<P>>> {
+        let mut control = self.control.lock();
+        let port = control.ports.get_mut(number.index())?.take()?;
+        port.stop();
+        control.bridge.remove_port(number, now);
+        self.settle(&mut control);
+        drop(control);
+        self.wake_workers();
+        Some(port)
+    }
+
+    /// Changes configuration, as `change` does, and waits until every worker forwards by it.
+    pub fn configure<R>(&self, change: impl FnOnce(&mut dyn Configure) -> R) -> R {
+        let mut control = self.control.lock();
+        let result = change(&mut control.bridge);
+        self.settle(&mut control);
+        result
+    }
+
+    /// The state of the bridge's rules and, by number, its ports.
+    pub fn look<R>(&self, look: impl FnOnce(&dyn Configure, &[Option<PortReport>]) -> R) -> R {
+        let control = self.control.lock();
+        let report = |port: &Option<Arc<BridgePort<P>>>| port.as_deref().map(PortReport::of);
+        let ports: Vec<_> = control.ports.iter().map(report).collect();
+        look(&control.bridge, &ports)
+    }
+
+    /// What was dropped, learned, and so on, by all threads.
+    pub fn counters(&self) -> CounterSnapshot {
+        Counters::fold(self.seats.iter().map(|seat| &seat.counters).chain([&self.counters]))
+    }
+
+    /// Grace periods that writers have waited for.
+    pub fn grace_periods(&self) -> u64 {
+        self.domain.grace_periods()
+    }
+
+    /// Does what is due at `now`, and what workers have mailed. Returns when it next has to be called, though nothing is
+    /// mailed. Of a thread that may wait.
+    pub fn keep_house(&self, now: Time) -> Time {
+        let mut control = self.control.lock();
+        self.learn_posted(&mut control, now);
+        loop {
+            // In a statement of its own, so that the lock is not held while the letter is answered.
+            let letter = self.mail.lock_after(&control).pop_front();
+            match letter {
+                Some(HouseMail::Bpdu(port, frame)) => control.bridge.take_bpdu(port, &frame, &self.counters, now),
+                Some(HouseMail::Gone(port)) => control.bridge.set_up(port, false, now),
+                None => break,
+            }
+            // Before the next one, so that a state is in effect before a BPDU that says so is transmitted.
+            self.settle(&mut control);
+        }
+        if control.bridge.next_deadline().is_some_and(|due| due <= now) {
+            control.bridge.advance(now);
+        }
+        self.settle(&mut control);
+        if control.next_prune <= now {
+            control.bridge.table_mut().age(now);
+            control.next_prune = now + PRUNE;
+        }
+        control.bridge.next_deadline().unwrap_or(Time::MAX).min(control.next_prune)
+    }
+
+    /// Calls [`SharedBridge::keep_house`] until the bridge [stops](SharedBridge::stop). For a thread of its own.
+    pub fn run_housekeeper(&self) {
+        while !self.is_stopping() {
+            let now = Time::from_nanos(P::now());
+            let next = self.keep_house(now);
+            self.housekeeper.park((next != Time::MAX).then(|| next - now));
+        }
+    }
+
+    /// Ends the bridge: workers and housekeeper return from their calls. Frames that have arrived and are not forwarded are
+    /// dropped, counted.
+    pub fn stop(&self) {
+        // Under the lock that ports are added with: each port is stopped.
+        let control = self.control.lock();
+        self.stopping.store(true, Ordering::Release);
+        control.ports.iter().flatten().for_each(|port| port.stop());
+        drop(control);
+        self.wake_workers();
+        self.housekeeper.unpark();
+    }
+
+    /// Whether [`SharedBridge::stop`] was called.
+    #[inline]
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Wakes the housekeeper, who then learns what was posted.
+    pub(crate) fn wake_housekeeper(&self) {
+        self.housekeeper.unpark();
+    }
+
+    /// Leaves something to the housekeeper.
+    pub(crate) fn send_mail(&self, letter: HouseMail, counters: &Counters) {
+        let mut mail = self.mail.lock();
+        if mail.len() >= MOST_MAIL && matches!(letter, HouseMail::Bpdu(..)) {
+            return counters.count_drop(DropReason::InputQueueFull);
+        }
+        mail.push_back(letter);
+        drop(mail);
+        self.wake_housekeeper();
+    }
+
+    /// What a worker needs that no other has; `None`: a worker of this number has begun.
+    pub(crate) fn take_seat(&self, worker: usize) -> Option<spsc::Producer<LearnedSource, P>> {
+        self.producers.lock().get_mut(worker)?.take()
+    }
+
+    /// What was delivered to a worker; one load if nothing was.
+    #[inline]
+    pub(crate) fn deliveries(&self, worker: usize) -> Vec<SeatDelivery<P>> {
+        let seat = &self.seats[worker];
+        if !seat.has_deliveries.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut deliveries = seat.deliveries.lock();
+        seat.has_deliveries.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *deliveries)
+    }
+
+    fn deliver(&self, worker: usize, delivery: SeatDelivery<P>) {
+        let seat = &self.seats[worker];
+        let mut deliveries = seat.deliveries.lock();
+        deliveries.push(delivery);
+        seat.has_deliveries.store(true, Ordering::Release);
+        drop(deliveries);
+        seat.bell.ring();
+    }
+
+    fn wake_workers(&self) {
+        self.seats.iter().for_each(|seat| _ = seat.bell.ring());
+    }
+
+    fn learn_posted(&self, control: &mut ControlPlane<P>, now: Time) {
+        let ControlPlane { posted, sources, ports, .. } = control;
+        posted.iter_mut().for_each(|queue| _ = queue.pop_batch(sources, MOST_POSTED));
+        // Behind a port that has been removed since there is nothing.
+        sources.retain(|source| ports.get(source.port.index()).is_some_and(Option::is_some));
+        if !sources.is_empty() {
+            self.table.learn_all(sources, now, |learned| count_learned(learned, &self.counters));
+            sources.clear();
+        }
+    }
+
+    /// Publishes the member list if it has changed, and then transmits BPDUs.
+    fn settle(&self, control: &mut ControlPlane<P>) {
+        self.publish(control);
+        while let Some((number, bytes)) = control.bridge.next_bpdu() {
+            let Some(port) = control.ports.get(number.index()).and_then(Option::as_ref) else { continue };
+            let Some(frame) = PktBuf::from_slice(&bytes) else {
+                self.counters.count_drop(DropReason::NoBuffer);
+                continue;
+            };
+            let Some(frame) = port.prepare(frame, TagAction::Keep, &self.counters) else { continue };
+            if port.is_given_away() {
+                self.deliver(0, SeatDelivery::Frame(port.clone(), frame));
+            } else {
+                port.transmit(self.seats.len(), frame, true, &self.counters);
+            }
+        }
+    }
+
+    fn publish(&self, control: &mut ControlPlane<P>) {
+        let same_ports = |list: &MemberList<P>| {
+            let same = |(a, b): (&Option<Arc<_>>, &Option<Arc<_>>)| match (a, b) {
+                (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                (None, None) => true,
+                _ => false,
+            };
+            list.ports.len() == control.ports.len() && list.ports.iter().zip(&control.ports).all(same)
+        };
+        let mut reader = self.domain.section_reader();
+        let section = reader.enter();
+        let current = self.list.read(&section);
+        let unchanged = same_ports(current) && current.members == *control.bridge.members();
+        drop(section);
+        drop(reader);
+        if unchanged {
+            return;
+        }
+        let next = MemberList { members: control.bridge.members().clone(), ports: control.ports.clone() };
+        drop(self.list.replace(|_| next));
+        // What a worker learned by the old list behind a port that does not learn any more.
+        let silent = |(port, member): (PortNumber, &Member)| (member.state() == PortState::Discarding).then_some(port);
+        let silent: Vec<PortNumber> = control.bridge.members().iter().filter_map(silent).collect();
+        for port in silent {
+            control.bridge.table_mut().flush_port(port);
+        }
+    }
+}
+
+/// The end of a removal.
+pub struct PortRemoval<P: Platform> {
+    port: Arc<BridgePort<P>>,
+}
+
+impl<P: Platform> PortRemoval<P> {
+    /// Whether the workers have closed the port's receive queues.
+    pub fn is_complete(&self) -> bool {
+        !self.port.is_polled()
+    }
+
+    /// Waits for that. The workers must be running, on other threads.
+    pub fn wait(&self) {
+        let mut spins = 0;
+        while !self.is_complete() {
+            P::relax(spins);
+            spins = spins.saturating_add(1);
+        }
+    }
+}

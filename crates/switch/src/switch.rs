@@ -1,0 +1,293 @@
+//! [`Switch`]: a running bridge, whichever way threads share it: ports, configuration, threads.
+//!
+//! Under `generic` the whole bridge is behind one lock, which its one thread takes for each poll. Under `mpsafe` and `rcu`
+//! there are workers, and a housekeeper.
+
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge::{FdbConfig, PortConfig, PortNumber};
+use dev::Device;
+use observe::{CounterSnapshot, Time};
+use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
+
+use crate::configure::Configure;
+use crate::generic::{Generic, GenericConfig, Work};
+use crate::port::PortReport;
+use crate::port_error::PortError;
+use crate::shared::{SharedBridge, SharedConfig, Sharing};
+use crate::worker::BridgeWorker;
+
+/// How threads share the bridge; see [`Generic`] and [`Sharing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BridgeExclusion {
+    /// One lock.
+    Generic,
+    /// Read sections and references, as in the paper.
+    Mpsafe,
+    /// Read sections as long as a batch, no lock on the forwarding path.
+    Rcu,
+}
+
+impl BridgeExclusion {
+    /// All of them.
+    pub const ALL: [BridgeExclusion; 3] = [BridgeExclusion::Generic, BridgeExclusion::Mpsafe, BridgeExclusion::Rcu];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            BridgeExclusion::Generic => "generic",
+            BridgeExclusion::Mpsafe => "mpsafe",
+            BridgeExclusion::Rcu => "rcu",
+        }
+    }
+
+    /// The work per interrupt that goes with it: all there is, one frame (the paper), a vector.
+    pub const fn usual_work(self) -> Work {
+        match self {
+            BridgeExclusion::Generic => Work::Drain,
+            BridgeExclusion::Mpsafe => Work::Frames(1),
+            BridgeExclusion::Rcu => Work::Frames(path::VECTOR_LEN),
+        }
+    }
+}
+
+/// The name is none of [`BridgeExclusion::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownBridgeExclusion;
+
+impl fmt::Display for UnknownBridgeExclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ways to share a bridge are generic, mpsafe and rcu")
+    }
+}
+
+impl std::error::Error for UnknownBridgeExclusion {}
+
+impl FromStr for BridgeExclusion {
+    type Err = UnknownBridgeExclusion;
+
+    fn from_str(name: &str) -> Result<BridgeExclusion, UnknownBridgeExclusion> {
+        BridgeExclusion::ALL.into_iter().find(|exclusion| exclusion.name() == name).ok_or(UnknownBridgeExclusion)
+    }
+}
+
+/// What a bridge is like.
+#[derive(Clone, Copy, Debug)]
+pub struct SwitchConfig {
+    /// How threads share it.
+    pub exclusion: BridgeExclusion,
+    /// Size and ageing of the forwarding database.
+    pub fdb: FdbConfig,
+    /// Work per interrupt.
+    pub work: Work,
+    /// Workers; `generic` has one, whatever is said here.
+    pub workers: usize,
+    /// Frames that wait for the software interrupt at most, under `generic`.
+    pub input_queue: usize,
+}
+
+impl SwitchConfig {
+    /// The usual one, with two workers.
+    pub fn new(exclusion: BridgeExclusion) -> SwitchConfig {
+        let GenericConfig { fdb, input_queue, .. } = GenericConfig::default();
+        SwitchConfig { exclusion, fdb, work: exclusion.usual_work(), workers: 2, input_queue }
+    }
+}
+
+/// See the head of the file. Any thread.
+pub struct Switch<P: Platform> {
+    exclusion: BridgeExclusion,
+    engine: Engine<P>,
+}
+
+enum Engine<P: Platform> {
+    Generic(Arc<KernelLock<P>>),
+    Shared(Arc<SharedBridge<P>>),
+}
+
+/// The bridge of one thread, behind the one lock.
+struct KernelLock<P: Platform> {
+    generic: Lock<Generic<P>, P>,
+    bell: P::Doorbell,
+    stopping: P::AtomicBool,
+}
+
+/// How long the thread of `generic` sleeps if it has a device that cannot wake it.
+const NAP: Duration = Duration::from_millis(1);
+/// Polls in which nothing arrived before it sleeps.
+const IDLE_POLLS: u32 = 64;
+
+impl<P: Platform> Switch<P> {
+    /// A bridge without ports and threads.
+    ///
+    /// # Errors
+    /// When no descriptor is left to wake its threads by.
+    pub fn new(config: SwitchConfig) -> io::Result<Switch<P>> {
+        let SwitchConfig { exclusion, fdb, work, workers, input_queue } = config;
+        let shared = |sharing| SharedBridge::new(SharedConfig { sharing, fdb, work, workers }).map(Engine::Shared);
+        let engine = match exclusion {
+            BridgeExclusion::Generic => {
+                let generic = Generic::new(GenericConfig { fdb, work, input_queue });
+                Engine::Generic(Arc::new(KernelLock {
+                    // First come, first served: its thread takes it again at once, and must not keep others out.
+                    generic: Lock::new(LockKind::Ticket, LockClass::Control, generic),
+                    bell: P::Doorbell::new()?,
+                    stopping: P::AtomicBool::new(false),
+                }))
+            }
+            BridgeExclusion::Mpsafe => shared(Sharing::Mpsafe)?,
+            BridgeExclusion::Rcu => shared(Sharing::Rcu)?,
+        };
+        Ok(Switch { exclusion, engine })
+    }
+
+    /// How threads share it.
+    pub fn exclusion(&self) -> BridgeExclusion {
+        self.exclusion
+    }
+
+    /// Its threads.
+    pub fn workers(&self) -> usize {
+        match &self.engine {
+            Engine::Generic(_) => 1,
+            Engine::Shared(shared) => shared.seats.len(),
+        }
+    }
+
+    /// Starts its threads, each on a processor of its own if there are enough. They end after [`Switch::stop`].
+    pub fn start(&self) -> Vec<P::JoinHandle> {
+        match &self.engine {
+            Engine::Generic(lock) => {
+                let lock = lock.clone();
+                vec![P::spawn("heddle-bridge", Some(0), ThreadClass::Receive, move || lock.run())]
+            }
+            Engine::Shared(shared) => {
+                let worker = |number: usize| {
+                    let shared = shared.clone();
+                    let body = move || _ = BridgeWorker::begin(&shared, number).map(BridgeWorker::run);
+                    P::spawn(&format!("heddle-br-{number}"), Some(number), ThreadClass::Receive, body)
+                };
+                let mut threads: Vec<P::JoinHandle> = (0..shared.seats.len()).map(worker).collect();
+                let shared = shared.clone();
+                threads.push(P::spawn("heddle-br-house", None, ThreadClass::Worker, move || shared.run_housekeeper()));
+                threads
+            }
+        }
+    }
+
+    /// Ends its threads. Frames that have arrived and are not forwarded are dropped, counted.
+    pub fn stop(&self) {
+        match &self.engine {
+            Engine::Generic(lock) => {
+                lock.stopping.store(true, Ordering::Release);
+                lock.bell.ring();
+            }
+            Engine::Shared(shared) => shared.stop(),
+        }
+    }
+
+    /// Adds a device as a port of this name, which forwards at once, or as spanning tree says.
+    ///
+    /// # Errors
+    /// See [`PortError`].
+    pub fn add_port(
+        &self,
+        name: &str,
+        device: &mut dyn Device,
+        config: PortConfig,
+        now: Time,
+    ) -> Result<PortNumber, PortError> {
+        match &self.engine {
+            Engine::Generic(lock) => {
+                let added = lock.generic.lock().add_port(name, device, config, now);
+                lock.bell.ring();
+                added
+            }
+            Engine::Shared(shared) => shared.add_port(name, device, config, now),
+        }
+    }
+
+    /// Removes a port and closes its device; the threads must be running. Whether it was there.
+    pub fn remove_port(&self, number: PortNumber, now: Time) -> bool {
+        match &self.engine {
+            Engine::Generic(lock) => {
+                let removed = lock.generic.lock().remove_port(number, now);
+                lock.bell.ring();
+                removed
+            }
+            Engine::Shared(shared) => match shared.remove_port(number, now) {
+                Some(removal) => {
+                    removal.wait();
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    /// Changes configuration, as `change` does; in effect when this returns.
+    pub fn configure<R>(&self, change: impl FnOnce(&mut dyn Configure) -> R) -> R {
+        match &self.engine {
+            Engine::Generic(lock) => {
+                let result = change(lock.generic.lock().bridge_mut());
+                // Its thread transmits what spanning tree says about that.
+                lock.bell.ring();
+                result
+            }
+            Engine::Shared(shared) => shared.configure(change),
+        }
+    }
+
+    /// The configuration and state of the bridge, and its ports by number.
+    pub fn look<R>(&self, look: impl FnOnce(&dyn Configure, &[Option<PortReport>]) -> R) -> R {
+        match &self.engine {
+            Engine::Generic(lock) => {
+                let generic = lock.generic.lock();
+                look(generic.bridge(), &generic.ports())
+            }
+            Engine::Shared(shared) => shared.look(look),
+        }
+    }
+
+    /// What was dropped, learned, and so on.
+    pub fn counters(&self) -> CounterSnapshot {
+        match &self.engine {
+            Engine::Generic(lock) => lock.generic.lock().counters().snapshot(),
+            Engine::Shared(shared) => shared.counters(),
+        }
+    }
+}
+
+impl<P: Platform> KernelLock<P> {
+    fn run(&self) {
+        let mut idle = 0;
+        while !self.stopping.load(Ordering::Acquire) {
+            let taken = self.poll();
+            idle = if taken > 0 { 0 } else { idle + 1 };
+            if idle > IDLE_POLLS {
+                self.sleep();
+                idle = 0;
+            }
+        }
+    }
+
+    fn poll(&self) -> usize {
+        self.generic.lock().poll(Time::from_nanos(P::now()))
+    }
+
+    fn sleep(&self) {
+        self.bell.arm();
+        if self.poll() == 0 && !self.stopping.load(Ordering::Acquire) {
+            let generic = self.generic.lock();
+            let ((descriptors, all), due) = (generic.descriptors(), generic.next_deadline());
+            drop(generic);
+            let until_due = (due != Time::MAX).then(|| due - Time::from_nanos(P::now()));
+            self.bell.sleep(&descriptors, until_due.into_iter().chain((!all).then_some(NAP)).min());
+        }
+        self.bell.drain();
+    }
+}

@@ -1,0 +1,186 @@
+//! [`BridgeWorker`]: a thread that receives, decides and transmits; the paper's processor.
+//!
+//! A poll gives each receive queue an interrupt: so many frames, or all ([`Work`]). What happens to the frames of an
+//! interrupt is `mpsafe.rs` or `rcu.rs`. Each time that has returned, the queue's stopping flag is looked at: frames that
+//! have been taken from a queue that is to stop are dropped, counted, and the queue is given up.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bridge::{Arrival, Decision, Members, Storm, forward};
+use observe::{Counters, DropReason, Time};
+use path::VECTOR_LEN;
+use pktbuf::PktBuf;
+use sync::{DoorbellLike, Platform, SectionReader};
+
+use crate::mpsafe::Mpsafe;
+use crate::port::BridgePort;
+use crate::rcu::Rcu;
+use crate::shared::{HouseMail, Inlet, MemberList, SeatDelivery, SharedBridge, Sharing};
+use crate::table::SectionFdb;
+
+/// See the head of the file. Made and used by one thread.
+pub struct BridgeWorker<P: Platform> {
+    seat: WorkerSeat<P>,
+    inlets: Vec<Inlet<P>>,
+    way: Way<P>,
+    /// Empty between polls, kept for its memory.
+    batch: Vec<PktBuf>,
+}
+
+/// What each way of sharing uses.
+pub(crate) struct WorkerSeat<P: Platform> {
+    pub(crate) shared: Arc<SharedBridge<P>>,
+    pub(crate) number: usize,
+    pub(crate) reader: SectionReader<P>,
+}
+
+enum Way<P: Platform> {
+    Mpsafe(Mpsafe<P>),
+    Rcu(Rcu<P>),
+}
+
+/// Polls in which nothing arrived before the worker sleeps.
+const IDLE_POLLS: u32 = 64;
+/// How long a worker sleeps if it has a device that cannot wake it.
+const NAP: Duration = Duration::from_millis(1);
+
+impl<P: Platform> BridgeWorker<P> {
+    /// The worker of this number, for the calling thread. `None`: there are not so many, or it has begun already.
+    pub fn begin(shared: &Arc<SharedBridge<P>>, number: usize) -> Option<BridgeWorker<P>> {
+        let posts = shared.take_seat(number)?;
+        let way = match shared.sharing {
+            Sharing::Mpsafe => Way::Mpsafe(Mpsafe::new()),
+            Sharing::Rcu => Way::Rcu(Rcu::new(posts)),
+        };
+        let reader = shared.domain.section_reader();
+        let seat = WorkerSeat { shared: shared.clone(), number, reader };
+        Some(BridgeWorker { seat, inlets: Vec::new(), way, batch: Vec::with_capacity(VECTOR_LEN) })
+    }
+
+    /// Gives each receive queue an interrupt; returns how many frames were taken.
+    pub fn poll(&mut self, now: Time) -> usize {
+        self.accept_deliveries();
+        let mut taken = 0;
+        for at in 0..self.inlets.len() {
+            taken += self.interrupt(at, now);
+        }
+        self.inlets.retain(|inlet| !inlet.port.is_stopping(inlet.index));
+        taken
+    }
+
+    /// Polls, and sleeps when there is nothing to do, until the bridge stops.
+    pub fn run(mut self) {
+        let mut idle = 0;
+        while !self.seat.shared.is_stopping() {
+            let taken = self.poll(Time::from_nanos(P::now()));
+            idle = if taken > 0 { 0 } else { idle + 1 };
+            if idle > IDLE_POLLS {
+                self.sleep();
+                idle = 0;
+            }
+        }
+        self.poll(Time::from_nanos(P::now()));
+    }
+
+    fn sleep(&mut self) {
+        let shared = self.seat.shared.clone();
+        let bell = &shared.seats[self.seat.number].bell;
+        bell.arm();
+        // Once more: what has come before it was armed rings no bell.
+        if self.poll(Time::from_nanos(P::now())) == 0 && !shared.is_stopping() {
+            let queues = self.inlets.iter().filter(|inlet| !inlet.gone);
+            let descriptors: Vec<RawFd> = queues.clone().filter_map(|inlet| inlet.queue.pollable()).collect();
+            let silent = descriptors.len() < queues.count();
+            bell.sleep(&descriptors, silent.then_some(NAP));
+        }
+        bell.drain();
+    }
+
+    fn accept_deliveries(&mut self) {
+        for delivery in self.seat.shared.deliveries(self.seat.number) {
+            match (delivery, &mut self.way) {
+                (SeatDelivery::Receive(inlet), _) => self.inlets.push(inlet),
+                (SeatDelivery::Transmit(port, queue), Way::Rcu(way)) => way.own(port, queue),
+                (SeatDelivery::Frame(port, frame), Way::Rcu(way)) => way.transmit_now(&mut self.seat, &port, frame),
+                // Only given to workers under `rcu`.
+                (SeatDelivery::Transmit(..) | SeatDelivery::Frame(..), Way::Mpsafe(_)) => {}
+            }
+        }
+        if let Way::Rcu(way) = &mut self.way {
+            way.give_up_stopped();
+        }
+    }
+
+    fn interrupt(&mut self, at: usize, now: Time) -> usize {
+        let inlet = &mut self.inlets[at];
+        let mut taken = 0;
+        let mut left = self.seat.shared.work.most();
+        while left > 0 && !inlet.port.is_stopping(inlet.index) {
+            let count = inlet.queue.receive(&mut self.batch, VECTOR_LEN.min(left));
+            if count == 0 {
+                break;
+            }
+            (taken, left) = (taken + count, left - count);
+            inlet.port.count_received(self.seat.number, &self.batch);
+            match &mut self.way {
+                Way::Mpsafe(way) => way.forward(&mut self.seat, inlet, &mut self.batch, now),
+                Way::Rcu(way) => way.forward(&mut self.seat, inlet, &mut self.batch, now),
+            }
+        }
+        if taken == 0 && !inlet.gone && inlet.queue.gone() {
+            inlet.gone = true;
+            self.seat.shared.send_mail(HouseMail::Gone(inlet.port.number), self.seat.counters());
+        }
+        taken
+    }
+}
+
+impl<P: Platform> WorkerSeat<P> {
+    /// The worker's own.
+    #[inline]
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.shared.seats[self.number].counters
+    }
+}
+
+impl<P: Platform> Inlet<P> {
+    /// Decides about a frame. The address of `table` that is to be learned is left there.
+    #[inline]
+    pub(crate) fn decide(
+        &mut self,
+        list: &MemberList<P>,
+        table: &mut SectionFdb<'_, P>,
+        frame: &PktBuf,
+        counters: &Counters,
+        now: Time,
+    ) -> Decision {
+        let arrival = match Arrival::of(self.port.number, frame) {
+            Ok(arrival) => arrival,
+            Err(reason) => return Decision::Drop(reason),
+        };
+        // The number may be another port's by now.
+        if !list.ports.get(self.port.number.index()).is_some_and(|port| same(port.as_ref(), &self.port)) {
+            return Decision::Drop(DropReason::InterfaceDown);
+        }
+        self.follow_limits(&list.members);
+        forward(&list.members, table, &mut self.storm, &arrival, counters, now)
+    }
+
+    /// Storm control with other limits begins anew.
+    #[inline]
+    fn follow_limits(&mut self, members: &Members) {
+        if let Some(member) = members.get(self.port.number)
+            && member.config().storm != self.limits
+        {
+            self.limits = member.config().storm;
+            self.storm = Storm::new(self.limits);
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn same<P: Platform>(listed: Option<&Arc<BridgePort<P>>>, port: &Arc<BridgePort<P>>) -> bool {
+    listed.is_some_and(|listed| Arc::ptr_eq(listed, port))
+}
