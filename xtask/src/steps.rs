@@ -202,11 +202,15 @@ pub fn all_inheriting() -> Result<(), String> {
     finish(inheriting(&["test", "--quiet", "--locked", "--workspace", "--no-fail-fast"])).map(|_| ())
 }
 
-/// cargo with unusual inherited state: open descriptors, one of them with a high number, a low limit of open files, a
-/// small stack of its first thread, and no standard input.
+/// cargo with unusual inherited state.
 fn inheriting(arguments: &[&str]) -> Command {
+    with_inherited(&command(arguments))
+}
+
+/// A command with unusual inherited state: open descriptors, one of them with a high number, a low limit of open files, a
+/// small stack of its first thread, and no standard input.
+fn with_inherited(plain: &Command) -> Command {
     const INHERITED: &str = "exec 9</dev/null 200</dev/null; ulimit -n 256 -s 1024; exec 0<&-; exec \"$@\"";
-    let plain = command(arguments);
     let mut shell = Command::new("bash");
     shell.args(["-c", INHERITED, "bash"]).arg(plain.get_program()).args(plain.get_args());
     shell.current_dir(metadata::root()).envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -290,5 +294,15 @@ mod tests {
     #[test]
     fn check_is_part_of_everything() {
         assert!(CHECK.iter().all(|name| ALL.contains(name)));
+    }
+
+    /// What `cargo xtask inheriting` and the step *descriptors* give to every test.
+    #[test]
+    fn the_inherited_state_is_as_unusual_as_documented() {
+        let look = "for d in 0 9 200; do [ -e /proc/$$/fd/$d ] && echo $d; done; ulimit -n; ulimit -s";
+        let mut plain = Command::new("bash");
+        plain.args(["-c", look]);
+        let output = with_inherited(&plain).output().expect("bash");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "9\n200\n256\n1024\n");
     }
 }

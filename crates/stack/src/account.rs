@@ -16,6 +16,9 @@
 //! What may never happen: an amount that is entered and never subtracted. Each connection stores what it is charged
 //! ([`Charge`]), and the code that removes the connection subtracts that, even after a panic in one of its events.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use observe::Time;
@@ -434,67 +437,4 @@ fn limit(resource: Resource, config: &tcp::Config) -> u64 {
 /// A sum in two's complement. While threads run, a release may be visible before its allocation.
 fn positive(sum: u64) -> u64 {
     (sum as i64).max(0) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sync::Real;
-
-    const LIMIT: u64 = 100;
-
-    fn config() -> tcp::Config {
-        tcp::Config { max_time_wait: LIMIT as u32, ..tcp::Config::default() }
-    }
-
-    fn enter(account: &Account<Real>, entry: &AccountEntry<Real>, count: i64, config: &tcp::Config) {
-        let (before, after) = match count {
-            0.. => (LimitClass::Free, LimitClass::TimeWait),
-            _ => (LimitClass::TimeWait, LimitClass::Free),
-        };
-        for _ in 0..count.abs() {
-            account.count(entry, &mut Charge { memory: 0, standing: before }, after, config);
-        }
-    }
-
-    /// An amount allocated under one architecture and released under the next is counted once, wherever it is kept, and
-    /// the limit stays exact.
-    #[test]
-    fn amounts_follow_their_connections_from_architecture_to_architecture() {
-        let config = config();
-        let account = Account::<Real>::new(&config);
-        let old = account.open();
-        enter(&account, &old, LIMIT as i64 - 1, &config);
-        account.close(&old);
-        assert_eq!((account.sum(Resource::TimeWaits), account.entries()), (LIMIT - 1, 0));
-        // Behind locks: the calling thread has an entry.
-        enter(&account, account.here(), -(LIMIT as i64 - 3), &config);
-        assert_eq!(account.sum(Resource::TimeWaits), 2);
-        account.close_threads();
-        let only = account.open();
-        assert!(account.is_single());
-        enter(&account, &only, LIMIT as i64 - 3, &config);
-        account.limits_changed(&config);
-        assert!(!account.scarcity().no_more_time_waits(), "{} of {LIMIT}", account.sum(Resource::TimeWaits));
-        enter(&account, &only, 1, &config);
-        assert!(account.scarcity().no_more_time_waits(), "{} of {LIMIT}", account.sum(Resource::TimeWaits));
-        enter(&account, &only, -(LIMIT as i64), &config);
-        assert_eq!(account.sum(Resource::TimeWaits), 0);
-        assert!(!account.scarcity().no_more_time_waits());
-    }
-
-    /// A cell among several takes over the amounts of all.
-    #[test]
-    fn entries_of_closed_cells_are_gone() {
-        let config = config();
-        let account = Account::<Real>::new(&config);
-        for round in 0..20 {
-            let cells: Vec<_> = (0..4).map(|_| account.open()).collect();
-            assert_eq!(account.entries(), 4, "round {round}");
-            cells.iter().for_each(|cell| enter(&account, cell, 1, &config));
-            assert_eq!(account.sum(Resource::TimeWaits), 4 * (round + 1));
-            cells.iter().for_each(|cell| account.close(cell));
-        }
-        assert_eq!((account.entries(), account.sum(Resource::TimeWaits)), (0, 80));
-    }
 }

@@ -152,19 +152,38 @@ impl Wheel {
         }
     }
 
-    /// Gives back the memory of free entries behind the last one in use, if that is most of it. Timers of entries that
-    /// are gone find none.
-    pub fn trim(&mut self) {
-        let used = self.links.iter().rposition(|link| link.slot != NONE).map_or(0, |last| last + 1);
+    /// Gives back the memory of free entries, if that is most of it. Entries in use move to the lowest positions: `moved`
+    /// is told the slot of each, and its connection's new [`TimerPlace`].
+    pub fn trim(&mut self, mut moved: impl FnMut(u32, TimerPlace)) {
+        let used = self.armed;
         if self.links.capacity() <= 2 * used.max(LEAST_LINKS) {
             return;
+        }
+        let mut low = 0;
+        for high in used..self.links.len() {
+            if self.links[high].slot != NONE {
+                while self.links[low].slot != NONE {
+                    low += 1;
+                }
+                self.relocate(high as u32, low as u32);
+                moved(self.links[low].slot, TimerPlace(low as u32));
+            }
         }
         self.links.truncate(used);
         self.links.shrink_to(used);
         self.free = NONE;
-        // Low entries are used first, so that high ones become free.
-        for index in (0..used).rev().filter(|index| self.links[*index].slot == NONE).collect::<Vec<_>>() {
-            self.release(index as u32);
+    }
+
+    /// Moves an entry to a free position.
+    fn relocate(&mut self, from: u32, to: u32) {
+        let link = self.links[from as usize];
+        self.links[to as usize] = link;
+        match link.prev {
+            NONE => self.heads[usize::from(link.bucket)] = to,
+            prev => self.links[prev as usize].next = to,
+        }
+        if link.next != NONE {
+            self.links[link.next as usize].prev = to;
         }
     }
 
@@ -320,6 +339,11 @@ mod tests {
         fn cancel(&mut self, slot: u32) {
             self.wheel.cancel(self.timers[slot as usize], slot);
         }
+
+        fn trim(&mut self) {
+            let Armed { wheel, timers } = self;
+            wheel.trim(|slot, timer| timers[slot as usize] = timer);
+        }
     }
 
     impl std::ops::Deref for Armed {
@@ -381,9 +405,11 @@ mod tests {
     fn a_peak_leaves_no_memory_and_no_timer_behind() {
         let mut wheel = Armed::new(at(0));
         (0..1000).for_each(|slot| wheel.arm(slot, at(100 + u64::from(slot))));
-        (0..1000).filter(|slot| ![5, 200].contains(slot)).for_each(|slot| wheel.cancel(slot));
-        wheel.wheel.trim();
-        assert!(wheel.links.capacity() <= 256, "{}", wheel.links.capacity());
+        (0..1000).filter(|slot| ![5, 200, 998, 999].contains(slot)).for_each(|slot| wheel.cancel(slot));
+        wheel.trim();
+        assert!(wheel.links.capacity() <= LEAST_LINKS, "{}: entries have moved down", wheel.links.capacity());
+        wheel.cancel(998);
+        assert_eq!(wheel.len(), 3, "the new place of an entry that has moved is known");
         // A stale timer names an entry that is gone, or one of another connection.
         wheel.cancel(900);
         wheel.arm(900, at(50));
@@ -391,8 +417,8 @@ mod tests {
         let mut due = Vec::new();
         wheel.expire(at(70), &mut due);
         assert_eq!(std::mem::take(&mut due), [900, 7]);
-        wheel.expire(at(1000), &mut due);
-        assert_eq!(due, [5, 200]);
+        wheel.expire(at(2000), &mut due);
+        assert_eq!(due, [5, 200, 999]);
     }
 
     const DAY: u64 = 86_400_000;

@@ -314,6 +314,67 @@ fn closing_with_an_unread_ring_resets(arch: Architecture) {
     }
 }
 
+/// Where nothing is unread, closing is orderly.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn closing_with_an_empty_ring_ends_the_stream(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut user = User::<Real>::new(arch, ends);
+        user.peer(TcpFlags::PSH, b"read");
+        assert_eq!(user.receive(100), Ok((b"read".to_vec(), false)));
+        user.node.call(&user.socket, Call::Close(tcp::Close));
+        let sent = user.node.settle();
+        let flags: Vec<TcpFlags> = sent.iter().filter_map(|frame| Some(tcp_of(frame)?.0.flags)).collect();
+        assert!(flags.iter().any(|flags| flags.contains(TcpFlags::FIN)), "{flags:?}");
+        assert!(!flags.iter().any(|flags| flags.contains(TcpFlags::RST)), "{flags:?}");
+    }
+}
+
+/// What a segment brings is in the ring at the end of its batch, each time.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn each_segment_is_delivered_with_its_batch(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut user = User::<Real>::new(arch, ends);
+        for piece in [b"1", b"2", b"3", b"4", b"5", b"6"] {
+            user.peer(TcpFlags::PSH, piece);
+            assert!(user.is(Readiness::READABLE));
+            assert_eq!(user.receive(100), Ok((piece.to_vec(), false)));
+            assert_eq!(user.receive(100), Err(tcp::Error::WouldBlock));
+        }
+    }
+}
+
+/// A call does not overtake the ring: its user takes from there first. When that is empty, the connection answers.
+#[every_arch(only(connp_t, connp_t_spsc))]
+fn a_call_does_not_overtake_the_ring(arch: Architecture) {
+    let receive = || Call::Receive(tcp::Receive { max: 100 });
+    let peek = || Call::Peek(tcp::Peek { max: 100, follows_data: false });
+    for ends in Ends::BOTH_FAMILIES {
+        let mut user = User::<Real>::new(arch, ends);
+        for piece in [b"1", b"2", b"3", b"4", b"5", b"6"] {
+            user.peer(TcpFlags::PSH, piece);
+        }
+        // The ring has four items: the rest is still in the connection.
+        let answer = user.node.call(&user.socket, receive());
+        assert!(matches!(answer, Reply::Received(Err(tcp::Error::WouldBlock))));
+        let answer = user.node.call(&user.socket, peek());
+        assert!(matches!(answer, Reply::Peeked(Err(tcp::Error::WouldBlock))));
+        user.peer(TcpFlags::FIN, b"");
+        let mut data = Vec::new();
+        loop {
+            let (piece, end) = user.receive(100).expect("data or the end");
+            data.extend(piece);
+            if end {
+                break;
+            }
+        }
+        assert_eq!(data, b"123456");
+        let answer = user.node.call(&user.socket, peek());
+        assert!(matches!(answer, Reply::Peeked(Ok(_))), "the end");
+        let answer = user.node.call(&user.socket, receive());
+        assert!(matches!(answer, Reply::Received(Ok(received)) if received.end));
+    }
+}
+
 /// What is in the ring when the stack changes its architecture is read after the change, and posted data has been sent.
 #[every_arch(only(connp_t, connp_t_spsc))]
 fn a_change_of_architecture_loses_nothing(arch: Architecture) {

@@ -11,7 +11,7 @@ use every_arch::every_arch;
 use observe::{Counter, DropReason};
 use stack::Architecture;
 use stack::call::Call;
-use stack::socket::{ListenerShared, TcpSocket};
+use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use sync::Real;
 use testbed::frames::{ISS, Segment, tcp_of};
 use testbed::node::{Node, NodeConfig, received, send};
@@ -81,6 +81,7 @@ fn a_syn_before_listen_is_refused_and_after_it_answered(arch: Architecture) {
     }
     assert_eq!(listener.occupancy(), (0, PEERS.len()));
     while let Some(child) = listener.accept() {
+        assert!(child.ready.get().contains(Readiness::WRITABLE), "it has all its room");
         close(&mut node, &child);
     }
     at_rest(&node, &listener, 0);

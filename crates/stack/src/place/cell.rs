@@ -388,7 +388,7 @@ impl<P: Platform> Place for Cell<P> {
     fn trim(&mut self) {
         self.directory.trim();
         self.directory.connections.trim();
-        self.wheel.trim();
+        self.wheel.trim(|slot, timer| self.directory.connections.at(slot).into_iter().for_each(|it| it.timer = timer));
         self.due = Vec::new();
     }
 

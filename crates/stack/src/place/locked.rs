@@ -91,7 +91,8 @@ impl Timers {
     fn trim(&mut self, slots: usize) {
         self.of.truncate(slots);
         self.of.shrink_to(2 * slots);
-        self.wheel.trim();
+        let Timers { wheel, of } = self;
+        wheel.trim(|slot, timer| of.get_mut(slot as usize).into_iter().for_each(|place| *place = timer));
     }
 
     fn cancel(&mut self, slot: u32) {

@@ -469,6 +469,8 @@ mod tests {
         assert_eq!(listener.defer_accept(), 0);
         listener.set_defer_accept(200);
         assert_eq!(listener.defer_accept(), 200);
+        listener.ready.raise(Readiness::ACCEPTABLE);
+        assert_eq!(listener.ready_state().get(), Readiness::ACCEPTABLE, "what a poll set looks at");
     }
 
     /// TCP_FASTOPEN and bits 0x2 and 0x400 of the sysctl: a listener that asks for it, or every listener.

@@ -198,6 +198,9 @@ fn bits_are_set_and_cleared_one_by_one_by_whatever_stores() {
     for writers in WRITERS {
         let ready = &used(writers).ready;
         assert_eq!(ready.get(), Readiness::NONE);
+        ready.begin(WRITABLE);
+        assert_eq!(ready.get(), WRITABLE, "from the beginning");
+        ready.clear_as(WRITABLE, writers);
         ready.raise_as(READABLE | CLOSED, writers);
         assert_eq!(ready.get(), READABLE | CLOSED);
         ready.raise_as(WRITABLE, writers);

@@ -108,6 +108,11 @@ fn items_are_taken_together_up_to_what_is_asked_for() {
     assert_eq!(ends.take(2), Some((b"ab".to_vec(), true, false, None)), "enough");
     assert_eq!(ends.take(3), Some((b"cdef".to_vec(), true, false, None)), "whole items");
     assert_eq!(ends.take(100), Some((b"gh".to_vec(), false, false, None)));
+    for data in [b"a", b"b", b"c"] {
+        ends.put(item(data));
+    }
+    assert_eq!(ends.take(2), Some((b"ab".to_vec(), true, false, None)));
+    assert_eq!(ends.take(2), Some((b"c".to_vec(), true, false, None)));
     assert_eq!(ends.take(100), None);
 }
 
