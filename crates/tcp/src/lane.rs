@@ -11,18 +11,31 @@
 //! So the lane holds no rule of its own; a rule that changes in the general code changes here, and the test finds it if
 //! it does not. [`Config::fast_lane`](crate::Config::fast_lane) switches it off.
 //!
+//! # What is asked, and where
+//! Whether anything rare is going on is one byte for each side of the connection (`pcb/rare.rs`), which the code that
+//! changes it keeps exact. The lane compares these bytes with zero: a loss under repair, a close, limits of the user, an
+//! urgent mark, a state other than ESTABLISHED and some more cost one comparison together. What depends on the segment or
+//! on the moment is compared itself: sequence numbers, the windows, the queue of segments out of order, memory pressure.
+//!
 //! # Receiving
 //! The header of nearly every segment has the timestamp option alone. Two comparisons of bytes recognise it
 //! ([`Segment::is_timestamped`](crate::Segment::is_timestamped)), and its fields are read straight to the place where the
 //! event finds them. Where one owner holds all parts of the connection, `event/segment_arrives/predicted.rs` predicts
 //! the segment with a few comparisons; what they do not hold for, and every segment where the parts have locks of their
-//! own, takes the other files there.
+//! own, takes the other files there. The user's call has a lane as well (`event/receive.rs`): usually what has arrived is
+//! one buffer.
 //!
 //! # Sending
-//! [`transmit`] is `output::transmit` for the two events that nearly all segments come from: a segment arrives, the
-//! user sends. Acknowledgements of a SYN-ACK and of a FIN are made here as well ([`acknowledge`]). All new data that fits into both windows leaves in one loop, as whole segments and then the tail; the
-//! header of each is four words computed in registers from the header-out part, summed as they are stored. What does not
-//! fit is left to the general code, in the state in which that would have come to it.
+//! [`transmit`] is `output::transmit` for the events that nearly all segments come from: a segment arrives, the user sends
+//! or closes. The header of each segment is four words computed in registers from the header-out part, summed as they are
+//! stored. There are four kinds:
+//! * [`transmit_piece`]: the user's data on a connection at rest. Nothing is queued and nothing in flight, so there is no
+//!   cursor to move, no Nagle rule to ask and no list of times to search.
+//! * `send`: all new data that fits into both windows leaves in one loop, as whole segments and then the tail.
+//! * [`acknowledge`]: no data, also for a SYN-ACK and a FIN.
+//! * `send_fin`: the FIN behind all data.
+//!
+//! What does not fit is left to the general code, in the state in which that would have come to it.
 
 use observe::{Counter, Time};
 use pktbuf::PktBuf;
@@ -30,9 +43,10 @@ use wire::SeqNumber;
 use wire::checksum::Sum;
 use wire::tcp::{Header, Options, TIMESTAMPED_LEN, TcpFlags, Timestamps};
 
+use crate::ecn_state::NOT_ECT;
 use crate::outbox::Outbox;
 use crate::output::{self, Advertised};
-use crate::pcb::{Ack, HeaderOut, RecoveryMode, RetransmitQueue, SendWindow};
+use crate::pcb::{Ack, HeaderOut, RetransmitQueue, SendWindow};
 use crate::tick::Tick;
 
 /// Sends all that may be sent now, and an acknowledgement if `ack` requests one: `output::transmit`, through the lane if
@@ -60,6 +74,45 @@ pub(crate) fn transmit(
     (ho.segments_out != before && (news || ho.take_quick())).then_some((ho.acked, ho.advertised_edge))
 }
 
+/// [`transmit`] after the user has queued `len` bytes, at least 1, in one piece, and pushed them. Mostly a request or
+/// an answer: the connection was at rest, all of the piece fits, and it leaves as the one segment that is in flight then.
+#[inline(never)]
+pub(crate) fn transmit_piece(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    len: u32,
+) -> Advertised {
+    let window = ho.window_field();
+    let at_rest = rq.len == len && sw.is_usual() && !sw.hold.cork();
+    let fits = len <= u32::from(sw.mss).min(sw.wnd) && out.credit > 0 && window != 0;
+    let plain = is_plain(ho, out) & (out.prefer_super_segments == 0);
+    if !(at_rest && fits && plain) {
+        return transmit(sw, rq, ho, out, now, Ack::None);
+    }
+    let news = ho.has_unadvertised();
+    output::restart_after_idle(sw, out.config, now);
+    sw.cwnd_limited = false;
+    debug_assert!(len <= sw.congestion.cwnd(), "the window is at least one segment");
+    let from = sw.nxt;
+    let flags = TcpFlags::ACK.union(TcpFlags::PSH);
+    let plain = PlainSegment { seq: from, len, flags, window, class: ho.marks.class() };
+    if !put(ho, out, plain, |data| rq.copy_first(data), now) {
+        output::starved(sw, rq, from, out, now);
+        return None;
+    }
+    note_data_segment(sw, len, out);
+    book(sw, 0, from, out, now);
+    rq.log.sent_alone(now.as_micros() as u32);
+    if !sw.timer_kind.guards_flight() {
+        sw.guard_flight(out.config, now);
+    }
+    sw.arm(out);
+    (news || ho.take_quick()).then_some((ho.acked, ho.advertised_edge))
+}
+
 /// Whether the header-out part makes plain headers: timestamps, no ECN signal, the checksum computed here.
 #[inline(always)]
 fn is_plain(ho: &HeaderOut, out: &Outbox<'_>) -> bool {
@@ -71,7 +124,10 @@ fn is_plain(ho: &HeaderOut, out: &Outbox<'_>) -> bool {
 fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: &mut Outbox<'_>, now: Time) {
     let plain = is_plain(ho, out) & (out.prefer_super_segments == 0);
     let window = ho.window_field();
-    if !plain || sw.mode != RecoveryMode::Open || sw.shaping.is_some() || sw.fin_queued || window == 0 {
+    if !plain || !sw.is_usual() || window == 0 {
+        if plain && window != 0 && sw.only_fin_waits(rq) {
+            return send_fin(sw, rq, ho, out, now, window);
+        }
         return output::send_data(sw, rq, ho, out, now, false);
     }
     output::restart_after_idle(sw, out.config, now);
@@ -96,6 +152,35 @@ fn send(sw: &mut SendWindow, rq: &mut RetransmitQueue, ho: &mut HeaderOut, out: 
         Made::Some => return output::send_rest(sw, rq, ho, out, now, from),
         Made::Starved => return output::starved(sw, rq, from, out, now),
     }
+    output::note_sent(sw, rq, from, out, now);
+    if !sw.timer_kind.guards_flight() {
+        sw.guard_flight(out.config, now);
+    }
+    sw.arm(out);
+}
+
+/// Sends the FIN behind all data, as the last of `output::send_data`.
+#[inline(never)]
+fn send_fin(
+    sw: &mut SendWindow,
+    rq: &mut RetransmitQueue,
+    ho: &mut HeaderOut,
+    out: &mut Outbox<'_>,
+    now: Time,
+    window: u16,
+) {
+    output::restart_after_idle(sw, out.config, now);
+    sw.cwnd_limited = false;
+    let (from, flight) = (sw.nxt, sw.flight());
+    let plain = PlainSegment { seq: from, len: 0, flags: TcpFlags::ACK.union(TcpFlags::FIN), window, class: NOT_ECT };
+    if !put(ho, out, plain, |_| Sum::zero(), now) {
+        return output::starved(sw, rq, from, out, now);
+    }
+    sw.nxt += 1;
+    sw.fin_sent = true;
+    sw.small_end = sw.nxt;
+    sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
+    book(sw, flight, from, out, now);
     output::note_sent(sw, rq, from, out, now);
     if !sw.timer_kind.guards_flight() {
         sw.guard_flight(out.config, now);
@@ -140,7 +225,7 @@ fn burst(
     Made::All
 }
 
-/// Notes that new data from `from` on was sent, with `flight` bytes in flight before it.
+/// Notes that new data, or the FIN, was sent from `from` on, with `flight` bytes in flight before it.
 #[inline(always)]
 fn book(sw: &mut SendWindow, flight: u32, from: SeqNumber, out: &mut Outbox<'_>, now: Time) {
     let (sent, tick) = ((sw.nxt - from) as u32, Tick::of(now));
@@ -148,7 +233,7 @@ fn book(sw: &mut SendWindow, flight: u32, from: SeqNumber, out: &mut Outbox<'_>,
         sw.progress = tick;
     }
     sw.last_sent = tick;
-    out.count(Counter::DataBytesOut, u64::from(sent));
+    out.count(Counter::DataBytesOut, u64::from(sent - u32::from(sw.fin_sent)));
     if !sw.rtt.is_timing() {
         // The first of them is timed.
         sw.timed = from + sent.min(sw.mss.into());
@@ -179,13 +264,19 @@ fn put_data(
     if !put(ho, out, plain, |data| rq.copy_unsent(data, true), now) {
         return false;
     }
+    note_data_segment(sw, len, out);
+    true
+}
+
+/// A segment of `len` new bytes was made.
+#[inline(always)]
+fn note_data_segment(sw: &mut SendWindow, len: u32, out: &mut Outbox<'_>) {
     out.credit -= 1;
     sw.nxt += len;
     sw.data_segments_out = sw.data_segments_out.wrapping_add(1);
     if len < sw.mss.into() {
         sw.small_end = sw.nxt;
     }
-    true
 }
 
 /// Sends an acknowledgement without data: `output::pure_ack`.

@@ -67,7 +67,7 @@ impl SendWindow {
     /// Whether all data, and the FIN if the user has closed, were sent at least once.
     #[inline]
     fn nothing_unsent(&self, rq: &RetransmitQueue) -> bool {
-        rq.len == self.sent_data() && self.fin_sent == self.fin_queued
+        rq.len == self.sent_data() && self.fin_sent == self.fin_queued()
     }
 
     /// Whether there is data or a FIN to send or to retransmit.
@@ -201,7 +201,7 @@ pub(crate) enum StopReason {
 /// RFC 5681 section 4.1: after an idle time the congestion window no longer reflects the network.
 #[inline]
 pub(crate) fn restart_after_idle(sw: &mut SendWindow, config: &Config, now: Time) {
-    if sw.flight() == 0 && config.slow_start_after_idle && sw.last_sent.elapsed_ms(now) > sw.rtt.rto_ms() {
+    if sw.flight() == 0 && config.slow_start_after_idle && sw.rtt.is_exceeded_by(sw.last_sent.elapsed_ms(now)) {
         sw.congestion.on_idle_restart(sw.initial_window(config));
         sw.last_sent = Tick::of(now);
     }
@@ -246,7 +246,7 @@ fn send_one_new(
     mut room: NewSegmentLimits,
 ) -> Result<u32, StopReason> {
     let mut unsent = rq.len - sw.sent_data();
-    let mut fin = sw.fin_queued && !sw.fin_sent;
+    let mut fin = sw.fin_queued() && !sw.fin_sent;
     if unsent == 0 && !fin {
         return Err(StopReason::Empty);
     }
@@ -466,7 +466,7 @@ fn next_len(
         }
         return silly_window(sw, len, window, room);
     }
-    if unsent > 0 && !sw.fin_queued {
+    if unsent > 0 && !sw.fin_queued() {
         small_may_leave(sw, room.push)?;
     }
     Ok(len)
@@ -524,7 +524,7 @@ fn set_timer_after_sending(
         if !sw.timer_kind.guards_flight() {
             sw.guard_flight(out.config, now);
         }
-    } else if rq.len > 0 || sw.fin_queued && !sw.fin_sent {
+    } else if rq.len > 0 || sw.fin_queued() && !sw.fin_sent {
         if sw.timer_kind == TimerPurpose::Off {
             // Everything before was acknowledged: the user time-out begins here.
             sw.progress = Tick::of(now);

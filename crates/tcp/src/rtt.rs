@@ -324,10 +324,10 @@ impl RttEstimator {
         Duration::from_micros(self.rto_us())
     }
 
-    /// [`RttEstimator::rto`] in whole milliseconds.
+    /// Whether `ms` are more milliseconds than the RTO has whole ones: a multiplication instead of a division.
     #[inline]
-    pub(crate) fn rto_ms(&self) -> u32 {
-        (self.rto_us() / 1000) as u32
+    pub(crate) fn is_exceeded_by(&self, ms: u32) -> bool {
+        u64::from(ms) * 1000 > self.rto_us()
     }
 
     /// When a timer expires that is armed at `now`.

@@ -5,6 +5,7 @@ use observe::{Counter, Time};
 use super::TcpEvent;
 use crate::access::{PcbAccess, PcbMut};
 use crate::error::Error;
+use crate::lane;
 use crate::outbox::Outbox;
 use crate::output;
 use crate::pcb::{Ack, ReadMode};
@@ -88,6 +89,7 @@ fn discard(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>) {
     rw.kept = 0;
     rw.drop_queue(out);
     rw.urgent_valid = false;
+    rw.note_rare();
 }
 
 /// Ends the connection at once, with a reset to the peer if there is one.
@@ -114,9 +116,9 @@ fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
         // Queued until the connection is established (RFC 9293 section 3.10.4, SYN-RECEIVED).
         // One that is open early sends its FIN at once, and leaves the state with the handshake.
         State::SynReceived | State::Established | State::CloseWait => {
-            parts.send_window.fin_queued = true;
+            parts.send_window.queue_fin();
             continue_close(parts, out, now);
-            let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
+            let advertised = parts.transmit(out, |sw, rq, ho, out| lane::transmit(sw, rq, ho, out, now, Ack::None));
             if let Some((nxt, edge)) = advertised {
                 parts.receive_window.acked(nxt, edge);
             }
@@ -127,7 +129,7 @@ fn close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 
 /// Leaves the states in which the user may send, once its close is queued.
 pub(super) fn continue_close(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
-    if parts.send_window.fin_queued && matches!(parts.header_in.state, State::Established | State::CloseWait) {
+    if parts.send_window.fin_queued() && matches!(parts.header_in.state, State::Established | State::CloseWait) {
         parts.enter(Cause::Close, out, now);
     }
 }

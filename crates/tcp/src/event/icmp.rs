@@ -193,7 +193,7 @@ fn send_larger_again(
     if sw.begin_disorder().lose_larger(&parts.retransmit_queue.log, flight, sizes, &ends) {
         repair(parts, out, now);
     } else {
-        sw.mode = mode;
+        sw.set_mode(mode);
     }
 }
 
@@ -209,7 +209,7 @@ fn of_open_early(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) -> boo
 /// Retransmit the lost segments; the loss is no sign of congestion.
 fn repair(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let sw = &mut *parts.send_window;
-    sw.mode = RecoveryMode::Loss;
+    sw.set_mode(RecoveryMode::Loss);
     sw.rtt.cancel();
     let advertised = parts.transmit(out, |sw, rq, ho, out| output::transmit(sw, rq, ho, out, now, Ack::None));
     if let Some((nxt, edge)) = advertised {

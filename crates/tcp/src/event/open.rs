@@ -155,15 +155,15 @@ impl crate::access::PcbMut<'_> {
         //# Upon receiving a <SYN> segment with a Window Scale option containing shift.cnt = S, a TCP MUST set
         //# Snd.Wind.Shift to S and MUST set Rcv.Wind.Shift to R; otherwise, it MUST set both Snd.Wind.Shift and
         //# Rcv.Wind.Shift to zero.
-        rw.shift = if agreed.shift.is_some() { config.window_shift() } else { 0 };
+        rw.set_shift(if agreed.shift.is_some() { config.window_shift() } else { 0 });
         rw.synchronise(irs);
-        rw.timestamps = agreed.timestamps.is_some();
+        rw.set_timestamps(agreed.timestamps.is_some());
         rw.ts_recent = agreed.timestamps.unwrap_or(0);
         rw.confirm_timestamp(now);
         rw.sack = agreed.sack;
         let snapshot = RecvSnapshot { nxt: rw.nxt, edge: rw.edge, ts_recent: rw.ts_recent, sack: None, quick: false };
         self.header_out.set_shift(rw.shift);
-        self.header_out.set_features(agreed.shift.is_some(), rw.timestamps);
+        self.header_out.set_features(agreed.shift.is_some(), rw.timestamps());
         self.header_out.synchronise(&snapshot);
         let sw = &mut *self.send_window;
         sw.shift = agreed.shift.unwrap_or(0);

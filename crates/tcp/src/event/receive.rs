@@ -91,6 +91,13 @@ impl Receive {
     #[inline]
     pub fn take<A: PcbAccess>(self, pcb: &mut A, received: &mut Received) -> Result<(), ReceiveRemainder> {
         pcb.receive_side(|rw, ra| {
+            if rw.is_usual() && take_piece(rw, self.max, received) {
+                rw.open_usual_window();
+                if !rw.update_due() {
+                    return Ok(());
+                }
+                return Err(ReceiveRemainder { nothing: false, update: Some(report(rw, ra)), state: rw.state });
+            }
             let kept = rw.kept;
             take(rw, self.max, received);
             // A call that took nothing made no room, even if the buffer's limit has grown meanwhile.
@@ -248,6 +255,20 @@ fn tell_window<A: PcbAccess>(snapshot: RecvSnapshot, pcb: &mut A, out: &mut Outb
     }
 }
 
+/// [`take`] for the lane: where nothing is rare about the receive side, and all that is queued is in one buffer. False:
+/// it is not, and nothing has changed.
+#[inline(always)]
+fn take_piece(rw: &mut ReceiveWindow, max: usize, received: &mut Received) -> bool {
+    let Some(buffer) = rw.queue.pop_single() else { return false };
+    let taken = buffer.len();
+    received.memory += of_buffer(&buffer);
+    received.data.push(buffer);
+    rw.queued -= taken as u32;
+    rw.kept = kept(taken.saturating_sub(max));
+    received.window_clamped = rw.kept > 0 && rw.is_pinched();
+    true
+}
+
 #[inline(always)]
 fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
     let first = rw.nxt - (rw.queued + u32::from(rw.finished()));
@@ -269,6 +290,7 @@ fn take(rw: &mut ReceiveWindow, max: usize, received: &mut Received) {
         received.urgent = usize::try_from(mark).ok();
         // Urgent mode ends past the mark.
         rw.urgent_valid = mark > taken as i32;
+        rw.note_rare();
     }
 }
 
@@ -288,4 +310,40 @@ fn report(rw: &mut ReceiveWindow, ra: &mut Reassembly) -> RecvSnapshot {
     let snapshot = rw.snapshot(ra);
     rw.acked(snapshot.nxt, snapshot.edge);
     snapshot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, ConnectionOptions};
+
+    /// A receive side with `bytes` of unread data in one buffer.
+    fn holding(bytes: &[u8]) -> ReceiveWindow {
+        let (options, config) = (ConnectionOptions::default(), Config::default());
+        let mut rw = ReceiveWindow::new(State::Established, 60_000, &options, &config, Time::ZERO);
+        rw.append(PktBuf::from_slice(bytes).expect("the pool is not bounded"), false);
+        rw
+    }
+
+    /// The one buffer that is all there is leaves the same behind as if there could be more.
+    #[test]
+    fn a_piece_is_taken_as_any_data() {
+        for (len, max) in [(64, 64), (64, 63), (64, 1), (64, 0), (1, 0), (1448, 2000), (1448, 100)] {
+            let bytes = vec![7; len];
+            let (mut piece, mut any) = (holding(&bytes), holding(&bytes));
+            let (mut of_piece, mut of_any) = (Received::default(), Received::default());
+            assert!(take_piece(&mut piece, max, &mut of_piece));
+            take(&mut any, max, &mut of_any);
+            assert_eq!(format!("{of_piece:?}"), format!("{of_any:?}"), "{max} of {len}");
+            assert_eq!(format!("{piece:?}"), format!("{any:?}"), "{max} of {len}");
+        }
+    }
+
+    #[test]
+    fn several_pieces_are_none() {
+        let mut rw = holding(&[1; 2000]);
+        rw.append(PktBuf::from_slice(&[2; 2000]).expect("the pool is not bounded"), false);
+        assert!(!take_piece(&mut rw, 4000, &mut Received::default()));
+        assert_eq!(rw.queued, 4000);
+    }
 }

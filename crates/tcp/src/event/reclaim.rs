@@ -33,7 +33,7 @@ impl TcpEvent for Reclaim {
     fn run<A: PcbAccess>(self, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Option<SeqNumber> {
         pcb.whole(out, |mut parts, out| {
             let over = parts.header_in.state == State::TimeWait && !parts.header_in.is_held();
-            if !over || !parts.receive_window.timestamps || parts.header_in.silence(now) < SILENCE {
+            if !over || !parts.receive_window.timestamps() || parts.header_in.silence(now) < SILENCE {
                 return None;
             }
             out.count(Counter::TimeWaitReused, 1);

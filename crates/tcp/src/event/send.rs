@@ -97,7 +97,11 @@ fn send<A: PcbAccess>(
         {
             accepted = len;
             enqueue(rq, chunk, out, now);
-            let advertised = lane::transmit(sw, rq, ho, out, now, Ack::None);
+            let advertised = if len as u32 == rq.len && len > 0 && push == Push::Asked {
+                lane::transmit_piece(sw, rq, ho, out, now, len as u32)
+            } else {
+                lane::transmit(sw, rq, ho, out, now, Ack::None)
+            };
             sw.hold.set_push(push.after_call());
             return Ok(advertised);
         }
@@ -160,7 +164,7 @@ impl TcpEvent for SendRecord {
 
 #[inline]
 pub(super) fn may_send(sw: &SendWindow) -> Result<(), Error> {
-    if sw.fin_queued {
+    if sw.fin_queued() {
         return Err(Error::Shutdown);
     }
     if !sw.state.accepts_send() {

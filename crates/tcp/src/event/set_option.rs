@@ -164,8 +164,10 @@ fn set(option: SocketOption, mut parts: PcbMut<'_>, out: &mut Outbox<'_>, now: T
             }
         }
         SocketOption::EveryArrival(_) if rw.discards() => {}
-        SocketOption::EveryArrival(true) => rw.reading = ReadMode::EveryArrival,
-        SocketOption::EveryArrival(false) => rw.reading = ReadMode::AtLowWater,
+        SocketOption::EveryArrival(every) => {
+            rw.reading = if every { ReadMode::EveryArrival } else { ReadMode::AtLowWater };
+            rw.note_rare();
+        }
         SocketOption::NotifyWritable if sw.is_writable(parts.retransmit_queue, out.config, out.scarcity) => {
             out.ready |= Readiness::WRITABLE;
         }

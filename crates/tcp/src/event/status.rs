@@ -350,7 +350,7 @@ fn level(parts: &PcbMut<'_>, out: &Outbox<'_>) -> Readiness {
     // The send window's copy: a connection may be open before its handshake is complete.
     let sw = &*parts.send_window;
     let writable = sw.state.is_synchronised() && sw.is_writable(parts.retransmit_queue, out.config, out.scarcity);
-    set(closed || parts.send_window.fin_queued || writable, Readiness::WRITABLE);
+    set(closed || parts.send_window.fin_queued() || writable, Readiness::WRITABLE);
     set(parts.receive_window.finished(), Readiness::PEER_CLOSED);
     set(state.is_synchronised(), Readiness::CONNECTED);
     set(parts.receive_window.urgent_valid, Readiness::URGENT);

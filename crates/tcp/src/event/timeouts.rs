@@ -313,7 +313,7 @@ fn lose_everything(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     //= https://www.rfc-editor.org/rfc/rfc6675#section-5.1
     //# Further, the new value of RecoveryPoint MUST be preserved and the loss recovery algorithm outlined in this
     //# document MUST be terminated.
-    sw.mode = RecoveryMode::Loss;
+    sw.set_mode(RecoveryMode::Loss);
 }
 
 /// R1 is reached (RFC 9293 section 3.8.3): report to IP that the path may be dead, and a soft error to the user, unless
@@ -364,7 +364,7 @@ fn give_up(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
 fn user_timeout(parts: &mut PcbMut<'_>, out: &mut Outbox<'_>, now: Time) {
     let limit = parts.header_in.user_timeout();
     let sw = &*parts.send_window;
-    let waits = sw.flight() > 0 || parts.retransmit_queue.len > 0 || sw.fin_queued && !sw.fin_sent;
+    let waits = sw.flight() > 0 || parts.retransmit_queue.len > 0 || sw.fin_queued() && !sw.fin_sent;
     if limit.is_zero() || !waits {
         return;
     }

@@ -53,7 +53,9 @@ impl PcbMut<'_> {
         sw.wnd = u32::from(segment.header.window);
         sw.max_wnd = sw.wnd;
         sw.state = State::Established;
+        sw.rare.note_state(State::Established);
         self.receive_window.state = State::Established;
+        self.receive_window.rare.note_state(State::Established);
         let mut rest = segment;
         rest.pass_syn();
         let first = (self.receive_window.edge - self.receive_window.nxt).max(0) as u32;

@@ -59,6 +59,12 @@ impl<T> Fifo<T> {
         item
     }
 
+    /// Take the only element; `None` also where there are, or were, more.
+    #[inline(always)]
+    pub(crate) fn pop_single(&mut self) -> Option<T> {
+        if self.rest.is_none() { self.first.take() } else { None }
+    }
+
     /// The first element.
     #[inline]
     pub(crate) fn front_mut(&mut self) -> Option<&mut T> {

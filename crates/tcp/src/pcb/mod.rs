@@ -13,6 +13,7 @@ mod header_out;
 mod hold;
 mod loss;
 mod mtu_search;
+mod rare;
 pub mod reassembly;
 mod receive_window;
 mod retransmit_queue;
@@ -37,6 +38,7 @@ pub(crate) use header_in::{SegmentPath, milliseconds};
 pub(crate) use hold::{Hold, Push};
 pub(crate) use loss::{Delivery, Detected, Flight, FrtoState, Loss, Sizes};
 pub(crate) use mtu_search::MtuSearch;
+pub(crate) use rare::Rare;
 pub(crate) use receive_window::{Ack, ReadMode, RecvSnapshot, first_window};
 pub(crate) use send_window::{
     Awaited, RECOVERY_PROBES, RECOVERY_SLACK, RecoveryMode, TIMER_SLACK, TIMESTAMPS_LEN, TimerPurpose,
@@ -150,6 +152,8 @@ impl PcbMut<'_> {
         self.header_in.state = state;
         self.receive_window.state = state;
         self.send_window.state = state;
+        self.receive_window.rare.note_state(state);
+        self.send_window.rare.note_state(state);
         self.header_in.recount(out);
         match state {
             State::Established => out.count(Counter::ConnectionsEstablished, 1),
@@ -203,7 +207,7 @@ impl PcbMut<'_> {
         out.memory -= self.retransmit_queue.clear();
         self.send_window.stop_timer();
         self.send_window.una = self.send_window.nxt;
-        self.send_window.mode = RecoveryMode::Open;
+        self.send_window.set_mode(RecoveryMode::Open);
         self.send_window.loss = None;
     }
 

@@ -77,12 +77,6 @@ impl Reassembly {
         self.queue().is_none()
     }
 
-    /// Whether there is nothing out of order and nothing to report.
-    #[inline]
-    pub(crate) fn is_unused(&self) -> bool {
-        self.record.is_none()
-    }
-
     /// Whether [`Reassembly::sack_blocks`] would return a block.
     #[inline]
     pub fn has_blocks(&self) -> bool {

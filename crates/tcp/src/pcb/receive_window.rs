@@ -14,7 +14,7 @@ use wire::tcp::SackBlocks;
 use super::ack_delay::{AckDelay, Gap};
 use super::fifo::{Appended, Fifo};
 use super::sizing::opening;
-use super::{Reassembly, Sizing};
+use super::{Rare, Reassembly, Sizing};
 use crate::config::{Config, ConnectionOptions};
 use crate::outbox::Outbox;
 use crate::scarcity::of_buffer;
@@ -98,7 +98,7 @@ pub(crate) enum ReadMode {
 
 /// Where the peer's FIN is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fin {
+pub(super) enum Fin {
     /// Not seen, or beyond a hole.
     Ahead,
     /// Next in sequence; the slow path takes it.
@@ -110,7 +110,7 @@ enum Fin {
 /// Which segments have advertised our window so far. The field of a SYN is not scaled: it advertises at most 65 535
 /// bytes, exactly. Any other is rounded up to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WindowAdvertised {
+pub(super) enum WindowAdvertised {
     /// Our SYN alone.
     Syn,
     /// Our SYN alone, and it has acknowledged data.
@@ -138,20 +138,21 @@ pub struct ReceiveWindow {
     /// Our window shift.
     pub(crate) shift: u8,
     /// How the window is chosen.
-    rule: WindowRule,
+    pub(super) rule: WindowRule,
+    /// What is rare about this side.
+    pub(crate) rare: Rare,
     /// For how long an acknowledgement waits.
     pub(crate) delay: AckDelay,
-    pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     /// The peer's FIN.
-    fin: Fin,
+    pub(super) fin: Fin,
     /// How arriving data is treated, and when the user is notified.
     pub(crate) reading: ReadMode,
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
     /// Which segments have advertised our window.
-    advertised: WindowAdvertised,
+    pub(super) advertised: WindowAdvertised,
     /// The sequence number after the urgent byte, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
     /// Data bytes in `queue`.
@@ -196,12 +197,14 @@ impl ReceiveWindow {
     pub(crate) fn note_fin(&mut self, fin: bool) {
         if fin && self.fin == Fin::Ahead {
             self.fin = Fin::Next;
+            self.note_closing();
         }
     }
 
     /// The FIN that is next in sequence is taken.
     pub(crate) fn take_fin(&mut self) {
         self.fin = Fin::Taken;
+        self.note_closing();
         self.nxt += 1;
     }
 
@@ -230,8 +233,8 @@ impl ReceiveWindow {
             state,
             shift: 0,
             rule: config.window_rule,
+            rare: Rare::of_new_receiver(state),
             delay: AckDelay::new(config.quick_acks),
-            timestamps: false,
             sack: false,
             fin: Fin::Ahead,
             reading: ReadMode::AtLowWater,
@@ -300,15 +303,20 @@ impl ReceiveWindow {
         self.last_ack_sent + ((window + (unit - 1)) & !(unit - 1))
     }
 
-    /// Note that data of `bytes` arrived in order at `now`.
+    /// Note that data of `bytes` arrived in order at `now`. `usual`: nothing is rare about this side, so it is not the
+    /// first.
     #[inline(always)]
-    pub(crate) fn tally(&mut self, bytes: usize, config: &Config, now: Time) {
-        if self.data_segments_in > 0 {
+    pub(crate) fn tally(&mut self, bytes: usize, usual: bool, config: &Config, now: Time) {
+        let first = !usual && self.bytes_received == 0;
+        if !first {
             self.delay.data_arrived(self.gap(now), config);
         }
         self.data_segments_in = self.data_segments_in.wrapping_add(1);
         self.bytes_received += bytes as u64;
         self.last_data = ticks_of_2_18_ns(now);
+        if first {
+            self.note_beginning();
+        }
     }
 
     /// The time since data last arrived.
@@ -320,7 +328,7 @@ impl ReceiveWindow {
     /// A segment with data was sent, which advertised RCV.NXT and the right edge.
     #[inline(always)]
     pub(crate) fn data_sent(&mut self, (nxt, edge): (SeqNumber, SeqNumber), config: &Config, now: Time) {
-        if self.data_segments_in > 0 {
+        if self.bytes_received > 0 {
             self.delay.data_sent(self.gap(now), config);
         }
         self.acked(nxt, edge);
@@ -336,16 +344,19 @@ impl ReceiveWindow {
         Duration::from_nanos(u64::from(ticks_of_2_18_ns(now).wrapping_sub(self.last_data)) << 18)
     }
 
-    /// Append in-order data.
+    /// Append in-order data. `usual`: nothing is rare about this side.
     #[inline(always)]
-    pub(crate) fn append(&mut self, data: PktBuf) -> Appended {
+    pub(crate) fn append(&mut self, data: PktBuf, usual: bool) -> Appended {
         let len = data.len();
         self.nxt += len as u32;
-        if self.discards() {
+        if !usual && self.discards() {
             return Appended::NOTHING;
         }
+        let alone = self.queued == 0;
         self.queued += len as u32;
-        if len <= COALESCE
+        // Data that the user has left unread lies in the last buffer; usually there is none.
+        if !alone
+            && len <= COALESCE
             && let Some(tail) = self.queue.back_mut()
             && tail.tailroom() >= len
             && tail.extend_from_slice(&data)
@@ -395,11 +406,22 @@ impl ReceiveWindow {
     //# A TCP implementation MAY keep its offered receive window closed indefinitely (MAY-8).
     #[inline(always)]
     pub(crate) fn open_window(&mut self) {
+        let usual = self.rule == WindowRule::Linux && self.shift != 0 && self.bytes_received != 0;
+        self.open_window_if(usual, self.space());
+    }
+
+    /// [`ReceiveWindow::open_window`] where nothing is rare about this side.
+    #[inline(always)]
+    pub(crate) fn open_usual_window(&mut self) {
+        self.open_window_if(true, self.limit.saturating_sub(self.unread()));
+    }
+
+    #[inline(always)]
+    fn open_window_if(&mut self, usual: bool, space: u32) {
         let most = u32::from(u16::MAX) << self.shift;
-        let free = self.space().min(self.clamp).min(most);
+        let free = space.min(self.clamp).min(most);
         // What the rule chooses at nearly every segment and read, and where it is all that is free.
-        let usual = self.rule == WindowRule::Linux && self.shift != 0 && free >= self.limit / 2;
-        if usual && self.bytes_received != 0 {
+        if usual && free >= self.limit / 2 {
             self.open_by(free);
         } else {
             self.open_by_rule(free);
@@ -533,6 +555,7 @@ impl ReceiveWindow {
     fn first_advertised(&mut self, nxt: SeqNumber) {
         let data = nxt != self.last_ack_sent || self.advertised == WindowAdvertised::SynWithData;
         self.advertised = if data { WindowAdvertised::Data } else { WindowAdvertised::NoData };
+        self.note_beginning();
     }
 
     /// As [`ReceiveWindow::acked`], for a SYN-ACK.
@@ -540,6 +563,7 @@ impl ReceiveWindow {
         let data = nxt != self.last_ack_sent;
         self.acked(nxt, edge);
         self.advertised = if data { WindowAdvertised::SynWithData } else { WindowAdvertised::Syn };
+        self.note_beginning();
     }
 
     /// Decides how urgent the acknowledgement of newly arrived in-order data is, and records the decision.
@@ -614,6 +638,7 @@ mod tests {
                 let mut rw = ReceiveWindow::new(State::Established, 1460, &options, &config, Time::ZERO);
                 (rw.limit, rw.peer_segment, rw.bytes_received) = (8192, segment, 1);
                 rw.edge = rw.nxt + left;
+                rw.note_rare();
                 (rw.advertised_edge, rw.last_ack_sent) = (rw.edge, rw.nxt);
                 rw.open_window();
                 assert!(rw.update_due(), "{rule:?}: segments of {segment}, {left} left");

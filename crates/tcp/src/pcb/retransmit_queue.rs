@@ -135,6 +135,17 @@ impl RetransmitQueue {
         sum
     }
 
+    /// [`RetransmitQueue::copy_unsent`] of all bytes of the queue, none of which was sent. They are one piece.
+    #[inline(always)]
+    pub(crate) fn copy_first(&mut self, dst: &mut [u8]) -> Sum {
+        debug_assert_eq!((self.unsent, self.len as usize), (Cursor::default(), dst.len()));
+        self.unsent.byte = dst.len() as u32;
+        match self.chunks.front_mut() {
+            Some(chunk) if chunk.len() == dst.len() => copy_and_sum(dst, chunk.as_slice()),
+            _ => self.copy_pieces(Cursor::default(), dst, true).0,
+        }
+    }
+
     /// Copies `dst.len()` bytes from `offset` bytes after SND.UNA on, and sums them on request.
     pub(crate) fn copy_sent(&self, offset: u32, dst: &mut [u8], sum: bool) -> Sum {
         let mut cursor = Cursor { chunk: 0, byte: offset };

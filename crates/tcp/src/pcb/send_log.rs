@@ -111,11 +111,7 @@ impl SendLog {
     #[inline]
     pub(crate) fn sent(&mut self, una: SeqNumber, from: SeqNumber, now: u32, width: u32) -> bool {
         if una == from {
-            // Nothing else is in flight.
-            self.newest = SendTimes { first: now, last: now };
-            if let Some(older) = &mut self.older {
-                older.len = 0;
-            }
+            self.sent_alone(now);
             return false;
         }
         if since(now, self.newest.first) <= width {
@@ -123,6 +119,15 @@ impl SendLog {
             return false;
         }
         self.begin_slice(from, now)
+    }
+
+    /// [`SendLog::sent`] where nothing else is in flight.
+    #[inline(always)]
+    pub(crate) fn sent_alone(&mut self, now: u32) {
+        self.newest = SendTimes { first: now, last: now };
+        if let Some(older) = &mut self.older {
+            older.len = 0;
+        }
     }
 
     fn begin_slice(&mut self, from: SeqNumber, now: u32) -> bool {

@@ -129,7 +129,7 @@ impl SendWindow {
     #[inline(never)]
     pub(crate) fn is_writable(&self, queue: &RetransmitQueue, config: &Config, scarcity: Scarcity) -> bool {
         self.state.accepts_send()
-            && !self.fin_queued
+            && !self.fin_queued()
             && self.has_room(queue, config)
             && (!scarcity.is_severe() || queue.len < config.send_buffer.min)
     }

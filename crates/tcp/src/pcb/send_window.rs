@@ -10,7 +10,7 @@ use observe::{Counter, Time};
 use wire::SeqNumber;
 use wire::tcp::Header;
 
-use super::{Hold, Loss, MtuSearch, SenderLimit, Shaping};
+use super::{Hold, Loss, MtuSearch, Rare, SenderLimit, Shaping};
 use crate::config::{Config, ConnectionOptions};
 use crate::congestion::{Controller, Kind};
 use crate::outbox::Outbox;
@@ -133,6 +133,8 @@ pub struct SendWindow {
     /// Copy of `HeaderIn::state`.
     pub(crate) state: State,
     pub(crate) mode: RecoveryMode,
+    /// What is rare about this side.
+    pub(crate) rare: Rare,
     pub(crate) timer_kind: TimerPurpose,
     /// The peer's window shift.
     pub(crate) shift: u8,
@@ -142,8 +144,6 @@ pub struct SendWindow {
     pub(crate) hold: Hold,
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
-    /// The user sends no more: a FIN follows the data.
-    pub(crate) fin_queued: bool,
     /// The FIN has been sent (and counts in `nxt`).
     pub(crate) fin_sent: bool,
     /// The last transmission stopped at the congestion window.
@@ -192,6 +192,7 @@ impl SendWindow {
             ts_offset: 0,
             state: State::Closed,
             mode: RecoveryMode::Open,
+            rare: Rare::of_new_sender(shaping.is_some()),
             timer_kind: TimerPurpose::Off,
             shift: 0,
             unanswered: 0,
@@ -199,7 +200,6 @@ impl SendWindow {
             hold: Hold::new(options.cork),
             timestamps: false,
             sack: false,
-            fin_queued: false,
             fin_sent: false,
             cwnd_limited: false,
             awaited: Awaited::default(),
@@ -263,12 +263,13 @@ impl SendWindow {
     /// The record of losses, which begins now if there was no disorder before.
     pub(crate) fn begin_disorder(&mut self) -> &mut Loss {
         let una = self.una;
-        let loss = self.loss.get_or_insert_with(|| Loss::new(una));
         if self.mode == RecoveryMode::Open {
-            self.mode = RecoveryMode::Disorder;
+            self.set_mode(RecoveryMode::Disorder);
+            let loss = self.loss.get_or_insert_with(|| Loss::new(una));
             loss.begin(una);
+            return loss;
         }
-        loss
+        self.loss.get_or_insert_with(|| Loss::new(una))
     }
 
     /// Transmissions within this many microseconds of each other are not distinguished: 1/32 of the round trip, and a
@@ -364,6 +365,9 @@ impl SendWindow {
 
     /// The limits that few connections have, allocated if necessary.
     pub(crate) fn shaping(&mut self, config: &Config) -> &mut Shaping {
+        if self.shaping.is_none() {
+            self.note_shaped();
+        }
         self.shaping.get_or_insert_with(|| Shaping::new(config))
     }
 

@@ -35,7 +35,7 @@ pub(crate) fn accept(
         Ack::Pure
     } else if seq == rw.nxt && ra.is_empty() && data.len() as u32 <= rw.window() && rw.state.accepts_data() {
         out.count(Counter::FastPathIn, 1);
-        in_order(rw, data, out, now);
+        in_order(rw, data, false, out, now);
         rw.note_fin(fin);
         rw.grow(out.config, out.scarcity, now);
         rw.open_window();
@@ -61,24 +61,25 @@ fn over_memory_limit(rw: &ReceiveWindow, out: &Outbox<'_>) -> bool {
     !rw.discards() && rw.queued >= out.config.receive_buffer.min
 }
 
-/// Queue data that begins at RCV.NXT.
+/// Queue data that begins at RCV.NXT. `usual`: nothing is rare about the receive side, and there is data.
 #[inline(always)]
-pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, out: &mut Outbox<'_>, now: Time) {
+pub(crate) fn in_order(rw: &mut ReceiveWindow, data: PktBuf, usual: bool, out: &mut Outbox<'_>, now: Time) {
     let len = data.len();
-    if len == 0 {
+    if !usual && len == 0 {
         return;
     }
     let meta = data.meta().segment_size;
     let segment = if meta == 0 { len.min(usize::from(u16::MAX)) as u16 } else { meta };
     rw.peer_segment = rw.peer_segment.max(segment);
-    if rw.queued < rw.low_water && !rw.discards() && len >= (rw.low_water - rw.queued) as usize
-        || rw.reading == ReadMode::EveryArrival
+    let discards = !usual && rw.discards();
+    if rw.queued < rw.low_water && !discards && len >= (rw.low_water - rw.queued) as usize
+        || !usual && rw.reading == ReadMode::EveryArrival
     {
         out.ready |= Readiness::READABLE;
     }
     out.count(Counter::DataBytesIn, len as u64);
-    rw.tally(len, out.config, now);
-    let appended = rw.append(data);
+    rw.tally(len, usual, out.config, now);
+    let appended = rw.append(data, usual);
     out.memory += i64::from(appended.memory);
     if appended.spilled {
         out.wake_by(now + IDLE_CHECK);
@@ -136,7 +137,7 @@ fn fill(
     out: &mut Outbox<'_>,
     now: Time,
 ) -> Ack {
-    in_order(rw, data, out, now);
+    in_order(rw, data, false, out, now);
     rw.note_fin(fin);
     let filled = !ra.is_empty();
     drain(rw, ra, out, now);
@@ -239,7 +240,7 @@ fn drain(rw: &mut ReceiveWindow, ra: &mut Reassembly, out: &mut Outbox<'_>, now:
     while !rw.fin_next()
         && let Some((data, fin)) = ra.pop_ready(rw.nxt)
     {
-        in_order(rw, data, out, now);
+        in_order(rw, data, false, out, now);
         rw.note_fin(fin);
     }
     out.memory += i64::from(ra.memory()) - i64::from(before);

@@ -328,7 +328,7 @@ fn undo_reduction(sw: &mut SendWindow, out: &mut Outbox<'_>) {
     loss.rack.reordering |= sw.mode != RecoveryMode::Loss;
     if sw.mode.recovers() {
         loss.lose_nothing(una);
-        sw.mode = RecoveryMode::Disorder;
+        sw.set_mode(RecoveryMode::Disorder);
     }
 }
 
@@ -468,9 +468,9 @@ fn enter_recovery(sw: &mut SendWindow, delivered: u32, out: &mut Outbox<'_>, now
     loss.prr = crate::congestion::Prr::begin((flight + delivered).saturating_sub(loss.board.sacked_bytes()));
     loss.recover = nxt;
     loss.probe = None;
-    sw.mode = RecoveryMode::Recovery;
-    sw.rtt.cancel();
     loss.probes = 0;
+    sw.set_mode(RecoveryMode::Recovery);
+    sw.rtt.cancel();
     sw.congestion.on_congestion(sw.outstanding(out.config), now);
     sw.guard_flight(out.config, now);
     sw.arm(out);
@@ -489,7 +489,7 @@ fn mtu_probe_lost(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) -> bool 
         return false;
     }
     loss.lose_first(una, end, nxt);
-    sw.mode = RecoveryMode::Loss;
+    sw.set_mode(RecoveryMode::Loss);
     sw.rtt.cancel();
     sw.guard_flight(out.config, now);
     sw.arm(out);
@@ -518,17 +518,19 @@ fn finish(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) {
         loss.resend_first = false;
         loss.probe = None;
         sw.congestion.on_recovery_exit(pipe, now);
-        sw.mode = RecoveryMode::Disorder;
         loss.duplicates = 0;
-        if loss.any_lost(una) {
+        let more_lost = loss.any_lost(una);
+        sw.set_mode(RecoveryMode::Disorder);
+        if more_lost {
             // Segments sent during recovery are lost, too: a new window of data, a new cut.
             enter_recovery(sw, 0, out, now);
             return;
         }
     }
+    let Some(loss) = &mut sw.loss else { return };
     if sw.mode == RecoveryMode::Disorder && loss.board.is_empty() && loss.probe.is_none() {
         loss.duplicates = 0;
-        sw.mode = RecoveryMode::Open;
+        sw.set_mode(RecoveryMode::Open);
         if flight > 0 {
             sw.guard_flight(out.config, now);
             sw.arm(out);
@@ -563,11 +565,11 @@ fn advance_without_sack(sw: &mut SendWindow, advance: u32, out: &mut Outbox<'_>,
         if sw.mode.recovers() {
             sw.congestion.on_recovery_exit(flight, now);
         }
-        sw.mode = RecoveryMode::Open;
         //= https://www.rfc-editor.org/rfc/rfc6675#section-5
         //# If the incoming ACK is a cumulative acknowledgment, the TCP MUST reset DupAcks to zero.
         loss.duplicates = 0;
         loss.resend_first = false;
+        sw.set_mode(RecoveryMode::Open);
     } else if sw.mode == RecoveryMode::Recovery {
         // A partial acknowledgement (RFC 6582 section 3.2): the next segment is lost as well. Segments acknowledged now
         // that were already counted as arrived have left the flight.
@@ -615,7 +617,7 @@ fn duplicate_without_sack(sw: &mut SendWindow, out: &mut Outbox<'_>, now: Time) 
     //# For non-SACK-enabled connections, instead of subtracting out bytes SACKed in the SACK scoreboard, senders MUST
     //# subtract out: min(RecoverFS, 1 SMSS for each preceding duplicate ACK in the fast recovery episode)
     loss.prr = crate::congestion::Prr::begin(flight.saturating_sub((duplicates - 1) * mss));
-    sw.mode = RecoveryMode::Recovery;
+    sw.set_mode(RecoveryMode::Recovery);
     sw.rtt.cancel();
     sw.congestion.on_congestion(sw.outstanding(out.config), now);
     reduce(sw, mss, false);

@@ -125,6 +125,7 @@ pub(super) fn note_urgent(segment: &Segment, rw: &mut ReceiveWindow) -> bool {
     if news {
         rw.urgent = mark;
         rw.urgent_valid = true;
+        rw.note_rare();
     }
     news
 }
@@ -418,7 +419,7 @@ fn reopens(segment: &Segment, parts: &PcbMut<'_>, config: &Config) -> bool {
     let larger = segment.header.seq.ge(rw.nxt);
     match segment.header.options.timestamps.filter(|_| config.timestamps) {
         None => larger,
-        Some(_) if !rw.timestamps => true,
+        Some(_) if !rw.timestamps() => true,
         Some(ts) => match ts.value.wrapping_sub(rw.ts_recent) as i32 {
             0 => larger,
             age => age > 0,

@@ -5,7 +5,9 @@
 //! steps of RFC 9293 section 3.10.7.4 have nothing to decide about such a segment: the sequence number is acceptable,
 //! there is no RST, SYN, URG or FIN, the ACK is between SND.UNA and SND.NXT, and no loss is being repaired.
 //!
-//! So [`receive`] compares first, and changes nothing until every comparison has held. What follows is the general
+//! So [`receive`] compares first, and changes nothing until every comparison has held. The flag bytes of both sides
+//! (`pcb/rare.rs`) answer most of the questions at once; those about data do not concern an acknowledgement, so a
+//! connection that only sends takes the lane as well. What follows is the general
 //! code's effects in the general code's order: first the ACK field and the window (`acknowledgement.rs`), then the
 //! timestamp, the data (`data.rs`) and the transmission (`fast_path.rs`). Whatever is rarer takes those files.
 //!
@@ -20,7 +22,7 @@ use super::acknowledgement::{acknowledge, note_answer, update_window};
 use super::data;
 use crate::lane::transmit;
 use crate::outbox::Outbox;
-use crate::pcb::{Ack, Pcb, ReadMode, RecoveryMode, RetransmitQueue, SendWindow};
+use crate::pcb::{Ack, Pcb, ReceiveWindow, RetransmitQueue, SendWindow};
 use crate::segment::Segment;
 
 /// Processes the segment if it is the predicted one. False: it is not, and nothing has changed.
@@ -32,23 +34,21 @@ pub(crate) fn receive(arrival: &mut Option<Segment>, pcb: &mut Pcb, out: &mut Ou
     let (header, len) = (&segment.header, segment.data.len() as u32);
     let (flight, advance) = (sw.flight(), (header.ack - sw.una) as u32);
     let age = timestamps.value.wrapping_sub(rw.ts_recent) as i32;
-    let predicted = header.flags.union(TcpFlags::PSH) == TcpFlags::ACK.union(TcpFlags::PSH)
+    let predicted = are_usual(rw, sw)
+        && header.flags.union(TcpFlags::PSH) == TcpFlags::ACK.union(TcpFlags::PSH)
         && usize::from(header.header_len) == TIMESTAMPED_LEN
         && segment.is_checked()
         && header_in.takes_lane(segment.ecn())
         // First: the sequence number.
         && header.seq == rw.nxt
-        && rw.timestamps
         && age >= 0
         // Fifth: the ACK field. Without an advance it would be a duplicate while data is in flight.
-        && sw.mode == RecoveryMode::Open
         && (if advance == 0 { flight == 0 && len > 0 } else { advance <= flight });
     if !predicted {
         return false;
     }
     // Seventh: the data.
-    let kept = len <= rw.window() && ra.is_unused() && rw.reading == ReadMode::AtLowWater && !out.scarcity.is_severe();
-    if len > 0 && !kept {
+    if len > 0 && (!rw.is_usual() || len > rw.window() || ra.has_blocks() || out.scarcity.is_severe()) {
         return false;
     }
     out.count(Counter::SegmentsIn, 1);
@@ -78,14 +78,21 @@ pub(crate) fn receive(arrival: &mut Option<Segment>, pcb: &mut Pcb, out: &mut Ou
     true
 }
 
+/// Whether nothing is rare about either side that concerns every segment: one comparison, because one owner holds both.
+#[inline(always)]
+fn are_usual(rw: &ReceiveWindow, sw: &SendWindow) -> bool {
+    debug_assert_eq!((rw.rare, sw.rare), (rw.recomputed(), sw.recomputed()));
+    rw.rare.or(sw.rare).is_only_of_data()
+}
+
 /// Queues data at RCV.NXT, and sends its acknowledgement or leaves that for later.
 #[inline(always)]
 fn take(data: PktBuf, followed: bool, pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
     let Pcb { receive_window: rw, send_window: sw, retransmit_queue: rq, header_out: ho, .. } = pcb;
     out.count(Counter::FastPathIn, 1);
-    data::in_order(rw, data, out, now);
+    data::in_order(rw, data, true, out, now);
     rw.grow(out.config, out.scarcity, now);
-    rw.open_window();
+    rw.open_usual_window();
     let ack = rw.schedule_ack(followed, out, now);
     let (nxt, edge) = (rw.nxt, rw.edge);
     if ack == Ack::Now {
@@ -116,8 +123,9 @@ fn send(pcb: &mut Pcb, out: &mut Outbox<'_>, now: Time) {
     }
 }
 
-/// Whether nothing waits to be sent, for a sender that repairs no loss. `SendWindow::has_work` has the rest of the rule.
+/// Whether nothing waits to be sent, for a sender about which nothing is rare. `SendWindow::has_work` has the rest of
+/// the rule.
 #[inline(always)]
 fn is_all_sent(sw: &SendWindow, rq: &RetransmitQueue) -> bool {
-    rq.len == sw.flight() && !sw.fin_queued
+    rq.len == sw.flight()
 }

@@ -46,7 +46,7 @@ pub(crate) fn check(
     //= https://www.rfc-editor.org/rfc/rfc7323#section-5.3
     //# It is important to note that the timestamp MUST be checked only when a segment first arrives at the receiver,
     //# regardless of whether it is in sequence or it must be queued for later delivery.
-    if rw.timestamps {
+    if rw.timestamps() {
         paws(rw, segment, config, now)?;
     }
     if !is_acceptable(rw, header, segment.seq_len()) {
@@ -92,7 +92,7 @@ fn is_acceptable(rw: &ReceiveWindow, header: &Header, len: u32) -> bool {
 #[inline]
 fn new_ts_recent(rw: &ReceiveWindow, header: &Header) -> Option<u32> {
     let timestamps = header.options.timestamps?;
-    let sets = rw.timestamps && !header.flags.contains(TcpFlags::RST) && header.seq.le(rw.last_ack_sent);
+    let sets = rw.timestamps() && !header.flags.contains(TcpFlags::RST) && header.seq.le(rw.last_ack_sent);
     (sets && timestamps.value != rw.ts_recent).then_some(timestamps.value)
 }
 
