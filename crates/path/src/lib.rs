@@ -26,7 +26,7 @@ mod verdict;
 
 pub use dirty::Dirty;
 pub use emitter::{Consume, Emitter};
-pub use port::{Port, Ports, index};
+pub use port::{Port, Ports, SendCapabilities, index};
 pub use transmit_queue::TransmitQueue;
 pub use vector::{Frame, StackInput, VECTOR_LEN, Vector};
 pub use verdict::{Capture, CapturedFrame, Captures, Inspection, Rule, Verdict, capture};

@@ -5,16 +5,30 @@
 //! polls it. Any thread.
 
 use dev::{Capabilities, Device, QueuePair, RxQueue};
+use pktbuf::RegionId;
 use sync::{Atomic, LockKind, Ordering, Platform};
 
 use crate::TransmitQueue;
 
+/// The part of a device's [`Capabilities`] that a sender reads for each segment.
+#[derive(Clone, Copy, Debug)]
+pub struct SendCapabilities {
+    /// The most data that the device segments; 0: it segments none.
+    pub segmentation: usize,
+    /// The memory region in which frames should be allocated, if it prefers one.
+    pub region: Option<RegionId>,
+}
+
 /// See the head of the file. `W` names a sender that waits for room in a transmit queue.
+///
+/// Its first cache line has all that a transmission reads.
+#[repr(C, align(64))]
 pub struct Port<P: Platform, W> {
-    capabilities: Capabilities,
-    queues: Vec<TransmitQueue<P, W>>,
+    queues: Box<[TransmitQueue<P, W>]>,
+    for_sending: SendCapabilities,
     /// The device was removed.
     down: P::AtomicBool,
+    capabilities: Capabilities,
 }
 
 impl<P: Platform, W> Port<P, W> {
@@ -28,14 +42,22 @@ impl<P: Platform, W> Port<P, W> {
         }
         let numbered = pairs.into_iter().zip(first_queue..);
         let halves = |(pair, number): (QueuePair, usize)| (pair.rx, TransmitQueue::new(pair.tx, lock, number));
-        let (receivers, queues) = numbered.map(halves).unzip();
-        Some((Port { capabilities, queues, down: P::AtomicBool::new(false) }, receivers))
+        let (receivers, queues): (_, Vec<_>) = numbered.map(halves).unzip();
+        let for_sending =
+            SendCapabilities { segmentation: capabilities.segmentation.unwrap_or(0), region: capabilities.region };
+        Some((Port { queues: queues.into(), for_sending, down: P::AtomicBool::new(false), capabilities }, receivers))
     }
 
     /// The device's capabilities.
     #[inline]
     pub fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    /// The part of them that a sender reads for each segment.
+    #[inline]
+    pub fn send_capabilities(&self) -> &SendCapabilities {
+        &self.for_sending
     }
 
     /// The transmit queues, by index.
@@ -111,7 +133,7 @@ impl<P: Platform, W> Ports<P, W> {
     }
 
     fn queues(&self) -> impl Iterator<Item = &TransmitQueue<P, W>> {
-        self.ports.iter().flat_map(|port| &port.queues)
+        self.ports.iter().flat_map(Port::queues)
     }
 
     /// The port of the transmit queue of this number, and the queue's index there.

@@ -45,25 +45,30 @@ const SHRINK_ABOVE: usize = 64;
 const MOST_WAITING: usize = 4096;
 
 /// See the head of the file. `W` names a sender that waits for room.
+///
+/// Laid out by use: a transmission reads and writes the first line and, by the claim, the second; the rest is for
+/// senders that wait and threads that have no claim.
+#[repr(C, align(64))]
 pub struct TransmitQueue<P: Platform, W> {
-    state: ClaimLock<QueueState<W>, P>,
-    /// Messages for the thread that has claimed the queue.
-    mail: Lock<Mail<W>, P>,
-    /// The mail is not empty.
-    has_mail: P::AtomicBool,
     /// Frames that may be sent now; a hint, refreshed at each transmission.
     credit: P::AtomicUsize,
     /// Frames of the credit that are kept in reserve.
     reserve: usize,
-    /// The room needed before a waiting sender is named.
-    turn: usize,
     /// Length of `QueueState::blocked`.
     blocked: P::AtomicUsize,
+    number: usize,
     /// Notifies receivers without the lock, where the device can.
     notifier: Option<Arc<dyn Notify>>,
-    number: usize,
+    /// The room needed before a waiting sender is named.
+    turn: usize,
+    /// The mail is not empty.
+    has_mail: P::AtomicBool,
+    state: ClaimLock<QueueState<W>, P>,
+    /// Messages for the thread that has claimed the queue.
+    mail: Lock<Mail<W>, P>,
 }
 
+#[repr(C)]
 struct QueueState<W> {
     queue: Box<dyn TxQueue>,
     /// Frames that found no room, ahead of all later ones.
@@ -184,15 +189,15 @@ impl<P: Platform, W> TransmitQueue<P, W> {
         // Nothing has been sent yet: the room now is the queue's whole capacity.
         let reserve = RESERVE.min(credit / 4);
         TransmitQueue {
-            state: ClaimLock::new(lock, LockClass::DeviceTx, state),
-            mail: Lock::new(LockKind::Blocking, LockClass::TransmitMail, Mail::default()),
-            has_mail: P::AtomicBool::new(false),
             credit: P::AtomicUsize::new(credit),
             reserve,
-            turn: MIN_ROOM.min((credit - reserve) / 4).max(1),
             blocked: P::AtomicUsize::new(0),
-            notifier,
             number,
+            notifier,
+            turn: MIN_ROOM.min((credit - reserve) / 4).max(1),
+            has_mail: P::AtomicBool::new(false),
+            state: ClaimLock::new(lock, LockClass::DeviceTx, state),
+            mail: Lock::new(LockKind::Blocking, LockClass::TransmitMail, Mail::default()),
         }
     }
 

@@ -64,9 +64,11 @@ const PART: u64 = 16;
 
 /// The amounts of one cell or one thread: allocated minus released, in two's complement, because memory may be
 /// allocated here and released elsewhere.
+#[repr(C)]
 pub(crate) struct AccountEntry<P: Platform> {
-    lines: [Line<P>; 3],
+    /// Before the rest: on one cache line with memory, which nearly every event changes.
     writers: Writers,
+    lines: [Line<P>; 3],
 }
 
 /// One resource in an [`AccountEntry`].
@@ -82,7 +84,7 @@ impl<P: Platform> AccountEntry<P> {
     fn new(writers: Writers) -> Self {
         let zero = || P::AtomicU64::new(0);
         let line = |_| Line { amount: zero(), settled: zero(), quantum: zero() };
-        AccountEntry { lines: std::array::from_fn(line), writers }
+        AccountEntry { writers, lines: std::array::from_fn(line) }
     }
 }
 

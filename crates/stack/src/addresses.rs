@@ -20,8 +20,8 @@ use sync::{Atomic, ClaimLock, Condvar, Lock, LockClass, LockKind, Ordering, Plat
 use wire::Framing;
 use wire::icmpv6::RouterAdvert;
 
+use crate::batch_checks::BatchChecks;
 use crate::deferred::DeferredEffects;
-use crate::internet_deadline::InternetDeadline;
 use crate::tx::Egress;
 
 /// Events kept until the user reads them; when there are more, the oldest is dropped.
@@ -72,10 +72,9 @@ pub struct Addresses<P: Platform> {
     redirects: ClaimLock<RedirectTable, P>,
     events: Lock<VecDeque<(usize, AddressEvent)>, P>,
     arrived: Condvar<P>,
-    /// Addresses that were given up while their connections have not been ended yet; and whether there are any.
+    /// Addresses that were given up while their connections have not been ended yet; announced in `checks`.
     lost: Lock<Vec<IpAddr>, P>,
-    any_lost: P::AtomicBool,
-    deadline: Arc<InternetDeadline<P>>,
+    checks: Arc<BatchChecks<P>>,
 }
 
 struct Machine<P: Platform> {
@@ -88,7 +87,7 @@ struct Machine<P: Platform> {
 
 impl<P: Platform> Addresses<P> {
     /// The machines of all interfaces, not started.
-    pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, deadline: Arc<InternetDeadline<P>>) -> Self {
+    pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, checks: Arc<BatchChecks<P>>) -> Self {
         let machine = |(addressing, autoconf): (Addressing, Box<Autoconf>)| Machine {
             autoconf: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, autoconf),
             versioned: P::AtomicU64::new(0),
@@ -100,8 +99,7 @@ impl<P: Platform> Addresses<P> {
             events: Lock::new(LockKind::Blocking, LockClass::Handoff, VecDeque::new()),
             arrived: Condvar::new(),
             lost: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
-            any_lost: Atomic::new(false),
-            deadline,
+            checks,
         }
     }
 
@@ -139,11 +137,11 @@ impl<P: Platform> Addresses<P> {
     /// Takes the addresses that were given up since the last call: the caller must end their connections. One load if
     /// there are none.
     pub fn take_lost(&self) -> Vec<IpAddr> {
-        if !self.any_lost.load(Ordering::Relaxed) {
+        if !self.checks.lost_addresses.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let mut lost = self.lost.lock();
-        self.any_lost.store(false, Ordering::Relaxed);
+        self.checks.lost_addresses.store(false, Ordering::Relaxed);
         std::mem::take(&mut lost)
     }
 
@@ -151,7 +149,7 @@ impl<P: Platform> Addresses<P> {
         if let AddressEvent::Conflict { address, lost: true, .. } | AddressEvent::Expired(address) = event {
             let mut lost = self.lost.lock();
             lost.push(*address);
-            self.any_lost.store(true, Ordering::Relaxed);
+            self.checks.lost_addresses.store(true, Ordering::Relaxed);
         }
     }
 
@@ -180,7 +178,7 @@ impl<P: Platform> Addresses<P> {
         let view = changes.view.then(|| (autoconf.version(), autoconf.view().clone()));
         let deadline = autoconf.next_deadline();
         drop(autoconf);
-        self.deadline.note(deadline, context.deferred);
+        self.checks.deadline.note(deadline, context.deferred);
         if let Some((version, view)) = view {
             self.publish(context, version, view);
         }
@@ -305,7 +303,7 @@ impl<P: Platform> Addresses<P> {
         match accepted {
             Ok(changes) => {
                 counters.increment(Counter::RedirectsIn);
-                self.deadline.note(deadline, context.deferred);
+                self.checks.deadline.note(deadline, context.deferred);
                 change_routes(egress, changes);
             }
             Err(reason) => counters.count_drop(reason),
@@ -342,7 +340,7 @@ impl<P: Platform> Addresses<P> {
         let over = redirects.timeouts(now);
         let deadline = redirects.next_deadline();
         drop(redirects);
-        self.deadline.note(deadline, deferred);
+        self.checks.deadline.note(deadline, deferred);
         if !over.is_empty() {
             change_routes(egress, over);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, CachePadded, Ordering, Platform};
+use sync::{Atomic, Ordering, Platform};
 
 /// A clock that moves only when it is advanced: virtual time for tests.
 pub struct VirtualClock<P: Platform> {
@@ -116,17 +116,18 @@ impl<P: Platform> Clock<P> {
     }
 }
 
-/// A stack's clock, and its reading when the receive threads took their latest batch.
-pub struct BatchClock<P: Platform> {
-    clock: Clock<P>,
+/// A stack's clock, and its reading when the receive threads took their latest batch. The stack keeps the two apart: the
+/// reading is on a line of its own, because it is written.
+pub struct BatchClock<'a, P: Platform> {
+    clock: &'a Clock<P>,
     /// In nanoseconds: spares a clock read for each segment.
-    batch: CachePadded<P::AtomicU64>,
+    batch: &'a P::AtomicU64,
 }
 
-impl<P: Platform> BatchClock<P> {
-    /// A clock without a batch yet: the time of the latest is now.
-    pub(crate) fn new(clock: Clock<P>) -> Self {
-        let batch = CachePadded::new(P::AtomicU64::new(clock.now().as_nanos()));
+impl<'a, P: Platform> BatchClock<'a, P> {
+    /// Of these two.
+    #[inline(always)]
+    pub(crate) fn new(clock: &'a Clock<P>, batch: &'a P::AtomicU64) -> Self {
         BatchClock { clock, batch }
     }
 

@@ -29,6 +29,7 @@ use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
 use wire::FourTuple;
 
 use crate::attempt::{Panic, attempt};
+use crate::batch_checks::BatchChecks;
 use crate::socket::{Readiness, TcpSocket};
 
 /// A device or thread is given up after this many panics in a row without progress in between.
@@ -91,16 +92,17 @@ type PendingNotice<P> = (usize, Arc<TcpSocket<P>>);
 pub struct Failures<P: Platform> {
     contains: bool,
     kept: Lock<VecDeque<Failure>, P>,
+    /// Announced in `checks`.
     pending: Lock<Vec<PendingNotice<P>>, P>,
-    has_pending: P::AtomicBool,
+    checks: Arc<BatchChecks<P>>,
 }
 
 impl<P: Platform> Failures<P> {
     /// No failures yet. Without `contains` a caught panic is resumed.
-    pub fn new(contains: bool) -> Self {
+    pub(crate) fn new(contains: bool, checks: Arc<BatchChecks<P>>) -> Self {
         let kept = Lock::new(LockKind::Blocking, LockClass::Failures, VecDeque::new());
         let pending = Lock::new(LockKind::Blocking, LockClass::Failures, Vec::new());
-        Failures { contains: contains && !P::EXPLORED, kept, pending, has_pending: P::AtomicBool::new(false) }
+        Failures { contains: contains && !P::EXPLORED, kept, pending, checks }
     }
 
     /// Whether panics are contained.
@@ -111,20 +113,20 @@ impl<P: Platform> Failures<P> {
     /// Records a connection ended by a panic that still unwinds.
     pub(crate) fn defer_notification(&self, socket: Arc<TcpSocket<P>>) {
         self.pending.lock().push((P::thread_index(), socket));
-        self.has_pending.store(true, Ordering::Release);
+        self.checks.failures.store(true, Ordering::Release);
     }
 
     /// Notifies the users of connections that were ended while a panic unwound. The caller holds no guard.
     #[inline]
     pub(crate) fn notify_pending(&self) {
-        if self.has_pending.load(Ordering::Relaxed) {
+        if self.checks.failures.load(Ordering::Relaxed) {
             self.notify();
         }
     }
 
     #[cold]
     fn notify(&self) {
-        self.has_pending.store(false, Ordering::Release);
+        self.checks.failures.store(false, Ordering::Release);
         let pending = std::mem::take(&mut *self.pending.lock());
         pending.into_iter().for_each(|(_, socket)| socket.ready.raise(CONDEMNED));
     }
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_latest_failures_are_kept_with_thread_and_cause() {
-        let (failures, counters) = (Failures::<Real>::new(true), Counters::new());
+        let (failures, counters) = (Failures::<Real>::new(true, Arc::default()), Counters::new());
         failures.note(caught("the first"), FaultScope::Work, &counters);
         for _ in 0..KEPT {
             assert_eq!(failures.survive(&counters, || panic!("number {}", 2)), None::<()>);
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_stack_that_does_not_contain_lets_the_same_panic_through() {
-        let (failures, counters) = (Failures::<Real>::new(false), Counters::new());
+        let (failures, counters) = (Failures::<Real>::new(false, Arc::default()), Counters::new());
         let panic = attempt(|| failures.survive(&counters, || std::panic::panic_any("mine"))).expect_err("it goes on");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"mine"));
         assert!(failures.list().is_empty());

@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use sync::{Platform, Writers, model_is_over};
 
 use crate::attempt::attempt;
+use crate::internet_deadline::DeadlineEffect;
 use crate::links::Links;
 use crate::socket::poll::MemberNumber;
 use crate::socket::readiness::ReadinessWaiter;
@@ -52,6 +53,12 @@ impl<P: Platform> Default for DeferredEffects<P> {
             alarm: u64::MAX,
             used: false,
         }
+    }
+}
+
+impl<P: Platform> DeadlineEffect for DeferredEffects<P> {
+    fn due_at(&mut self, nanos: u64) {
+        self.due(nanos);
     }
 }
 
@@ -127,6 +134,12 @@ impl<P: Platform> DeferredEffects<P> {
     pub fn announce(&mut self, cell: usize) {
         self.unannounced.insert(cell);
         self.used |= !self.unannounced.is_inline();
+    }
+
+    /// Whether there are cells whose threads are to be notified.
+    #[inline]
+    pub fn has_announcements(&self) -> bool {
+        !self.unannounced.is_empty()
     }
 
     /// Takes a cell whose thread is to be notified.

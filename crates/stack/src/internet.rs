@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 use sync::{ClaimLock, LockClass, LockKind, Platform};
 
 use crate::addresses::{Addresses, Addressing, InterfaceContext};
+use crate::batch_checks::BatchChecks;
 use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::internet_deadline::InternetDeadline;
@@ -22,16 +23,16 @@ use crate::tx::Egress;
 pub struct Internet<P: Platform> {
     addresses: Addresses<P>,
     fragments: ClaimLock<ReassemblyTable, P>,
-    deadline: Arc<InternetDeadline<P>>,
+    checks: Arc<BatchChecks<P>>,
 }
 
 impl<P: Platform> Internet<P> {
     /// For these interfaces, with addresses that are not tested yet.
-    pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, deadline: Arc<InternetDeadline<P>>) -> Self {
+    pub(crate) fn new(interfaces: Vec<(Addressing, Box<Autoconf>)>, checks: Arc<BatchChecks<P>>) -> Self {
         Internet {
-            addresses: Addresses::new(interfaces, deadline.clone()),
+            addresses: Addresses::new(interfaces, checks.clone()),
             fragments: ClaimLock::new(LockKind::Blocking, LockClass::Neighbours, ReassemblyTable::new()),
-            deadline,
+            checks,
         }
     }
 
@@ -39,14 +40,14 @@ impl<P: Platform> Internet<P> {
     pub(crate) fn claim(&self) {
         self.addresses.claim();
         self.fragments.claim();
-        self.deadline.claim();
+        self.checks.deadline.claim();
     }
 
     /// Ends the calling thread's claims, if it has any.
     pub(crate) fn release_claims(&self) {
         self.addresses.release_claims();
         self.fragments.release_claim();
-        self.deadline.release_claim();
+        self.checks.deadline.release_claim();
     }
 
     /// Addresses of interfaces, and their groups.
@@ -56,13 +57,13 @@ impl<P: Platform> Internet<P> {
 
     /// When memory is looked for that the stack may give back.
     pub(crate) fn schedule(&self) -> &InternetDeadline<P> {
-        &self.deadline
+        &self.checks.deadline
     }
 
     /// When [`Internet::timeouts`] next has work.
     #[inline]
     pub(crate) fn deadline(&self) -> Time {
-        self.deadline.get()
+        self.checks.deadline.get()
     }
 
     /// An ARP packet arrives.
@@ -127,7 +128,7 @@ impl<P: Platform> Internet<P> {
     ) -> Option<ip::Datagram> {
         let mut fragments = self.fragments.hold();
         let result = fragments.insert(now, fragment, counters);
-        self.deadline.note(fragments.next_deadline(), deferred);
+        self.checks.deadline.note(fragments.next_deadline(), deferred);
         control.note_fragments(fragments.memory());
         drop(fragments);
         match result {
@@ -150,11 +151,11 @@ impl<P: Platform> Internet<P> {
         counters: &Counters,
         deferred: &mut DeferredEffects<P>,
     ) -> SmallVec<[ip::ReceivedIcmpError; 2]> {
-        self.deadline.start_again(now);
+        self.checks.deadline.start_again(now);
         egress.routes().timeouts(now);
         let mut fragments = self.fragments.hold();
         let owed = fragments.timeouts(now, counters);
-        self.deadline.note(fragments.next_deadline(), deferred);
+        self.checks.deadline.note(fragments.next_deadline(), deferred);
         control.note_fragments(fragments.memory());
         drop(fragments);
         for datagram in owed {

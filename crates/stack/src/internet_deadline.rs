@@ -7,15 +7,20 @@
 use observe::Time;
 use sync::{Atomic, ClaimLock, LockClass, LockKind, Ordering, Platform};
 
-use crate::deferred::DeferredEffects;
-
 /// How often expired path MTUs are removed, and memory that a peak has left behind is looked for. Path MTUs live for ten
 /// minutes.
 const SWEEP_NS: u64 = 10_000_000_000;
 /// How soon memory is looked for again while a part of it awaits that.
 const AGAIN_NS: u64 = 1_000_000_000;
 
+/// Where a new earliest deadline is recorded for the receive threads, which may have to be woken.
+pub(crate) trait DeadlineEffect {
+    /// Work for a receive thread is due at `nanos`.
+    fn due_at(&mut self, nanos: u64);
+}
+
 /// See the head of the file.
+#[repr(C)]
 pub(crate) struct InternetDeadline<P: Platform> {
     /// In nanoseconds.
     earliest: P::AtomicU64,
@@ -51,16 +56,16 @@ impl<P: Platform> InternetDeadline<P> {
     }
 
     /// Records a deadline at which a receive thread must do work.
-    pub(crate) fn note(&self, deadline: Option<Time>, deferred: &mut DeferredEffects<P>) {
+    pub(crate) fn note(&self, deadline: Option<Time>, deferred: &mut impl DeadlineEffect) {
         let Some(deadline) = deadline.map(Time::as_nanos) else { return };
         let mut seen = self.earliest.load(Ordering::Relaxed);
         if self.writer.is_claimed_here() && deadline < seen {
             self.earliest.store(deadline, Ordering::Relaxed);
-            return deferred.due(deadline);
+            return deferred.due_at(deadline);
         }
         while deadline < seen {
             match self.earliest.compare_exchange_weak(seen, deadline, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return deferred.due(deadline),
+                Ok(_) => return deferred.due_at(deadline),
                 Err(other) => seen = other,
             }
         }
@@ -79,7 +84,7 @@ impl<P: Platform> InternetDeadline<P> {
     }
 
     /// Memory must be looked for again soon.
-    pub(crate) fn trim_again(&self, now: Time, deferred: &mut DeferredEffects<P>) {
+    pub(crate) fn trim_again(&self, now: Time, deferred: &mut impl DeadlineEffect) {
         let next = now.as_nanos().saturating_add(AGAIN_NS);
         self.trim.store(next, Ordering::Relaxed);
         self.note(Some(Time::from_nanos(next)), deferred);

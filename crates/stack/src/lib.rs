@@ -32,6 +32,7 @@ pub mod addresses;
 pub mod alarm;
 pub mod arch;
 mod attempt;
+mod batch_checks;
 pub mod call;
 mod charge;
 pub mod clock;

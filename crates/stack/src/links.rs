@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use ip::InterfaceView;
 use path::Dirty;
-use sync::Platform;
+use sync::{Atomic, CachePadded, Platform};
 
 use crate::alarm::{Alarms, ROOM_NAP};
-use crate::clock::BatchClock;
+use crate::batch_checks::BatchChecks;
+use crate::clock::{BatchClock, Clock};
 use crate::interface::{Ports, StackInterface};
 
 /// How the receive queues of the devices are divided among drivers.
@@ -43,37 +44,51 @@ impl DriverLayout {
 }
 
 /// See the head of the file.
+///
+/// Laid out by use: the line after `batch` has what a batch and a segment read.
+#[repr(C)]
 pub struct Links<P: Platform> {
-    clock: BatchClock<P>,
+    /// The clock's reading before the latest batch, in nanoseconds.
+    batch: CachePadded<P::AtomicU64>,
+    clock: Clock<P>,
     /// By index. The last is the loopback interface.
-    interfaces: Vec<StackInterface<P>>,
+    interfaces: Box<[StackInterface<P>]>,
     /// Devices, by number.
     ports: Ports<P>,
+    /// The sleep of the receive threads.
+    alarms: Arc<Alarms<P>>,
+    checks: Arc<BatchChecks<P>>,
     /// By port.
     interface_of: Box<[Option<usize>]>,
     /// Which receive thread serves which queue of a device.
     drivers: DriverLayout,
-    /// The sleep of the receive threads.
-    alarms: Arc<Alarms<P>>,
 }
 
 impl<P: Platform> Links<P> {
     /// These interfaces over these ports, served by receive threads with these alarms.
     pub(crate) fn new(
-        clock: BatchClock<P>,
+        clock: Clock<P>,
         (interfaces, ports): (Vec<StackInterface<P>>, Ports<P>),
         (drivers, alarms): (DriverLayout, Arc<Alarms<P>>),
+        checks: Arc<BatchChecks<P>>,
     ) -> Self {
         let owner =
             |port| interfaces.iter().position(|interface: &StackInterface<P>| interface.ports().contains(&port));
         let interface_of = (0..ports.iter().len()).map(owner).collect();
-        Links { clock, interfaces, ports, interface_of, drivers, alarms }
+        // There is no batch yet: the time of the latest is now.
+        let batch = CachePadded::new(P::AtomicU64::new(clock.now().as_nanos()));
+        Links { batch, clock, interfaces: interfaces.into(), ports, alarms, checks, interface_of, drivers }
     }
 
     /// Where `now` comes from, and the time of the current batch.
     #[inline]
-    pub(crate) fn clock(&self) -> &BatchClock<P> {
-        &self.clock
+    pub(crate) fn clock(&self) -> BatchClock<'_, P> {
+        BatchClock::new(&self.clock, &self.batch)
+    }
+
+    /// What receive threads check once a batch.
+    pub(crate) fn checks(&self) -> &Arc<BatchChecks<P>> {
+        &self.checks
     }
 
     /// Interfaces by index: the configured ones, and last the loopback interface.
@@ -182,10 +197,14 @@ impl<P: Platform> Links<P> {
     #[cold]
     #[inline(never)]
     fn check_room(&self, number: usize, mail: bool) {
+        let place = self.ports.place_of(number);
+        if let Some((port, _)) = place {
+            self.checks.note_waiting(port);
+        }
         if mail {
             self.wake_drivers();
         }
-        if let Some((port, queue)) = self.ports.place_of(number) {
+        if let Some((port, queue)) = place {
             self.alarms.due_at(self.driver_of(port, queue), (self.clock.now() + ROOM_NAP).as_nanos());
         }
     }

@@ -44,7 +44,7 @@ const LEAST_RING_FRAMES: usize = 64;
 
 /// The flags, one for each receive queue, by which senders announce frames.
 struct AnnouncedQueues<P: Platform> {
-    raised: Box<[CachePadded<P::AtomicBool>]>,
+    raised: Box<[Arc<CachePadded<P::AtomicBool>>]>,
     alarms: Arc<Alarms<P>>,
 }
 
@@ -105,25 +105,25 @@ impl<P: Platform> TxQueue for Sender<P> {
 pub struct LoopbackReceiver<P: Platform> {
     /// The queue. No thread sleeps on it.
     pub queue: Box<dyn RxQueue>,
-    flags: Arc<AnnouncedQueues<P>>,
-    index: usize,
+    /// The flag of the queue.
+    raised: Arc<CachePadded<P::AtomicBool>>,
 }
 
 impl<P: Platform> LoopbackReceiver<P> {
     /// Whether frames may have arrived since [`LoopbackReceiver::begin`].
     #[inline]
     pub fn has_frames(&self) -> bool {
-        self.flags.raised[self.index].load(Ordering::Relaxed)
+        self.raised.load(Ordering::Relaxed)
     }
 
     /// The driver is about to take frames: later ones set the flag again.
     pub fn begin(&self) {
-        self.flags.raised[self.index].swap(false, Ordering::AcqRel);
+        self.raised.swap(false, Ordering::AcqRel);
     }
 
     /// The driver has left frames in the queue.
     pub fn keep_raised(&self) {
-        self.flags.raised[self.index].swap(true, Ordering::AcqRel);
+        self.raised.swap(true, Ordering::AcqRel);
     }
 }
 
@@ -164,12 +164,13 @@ pub fn open<P: Platform>(
     let ring_frames = (FRAMES / queues).clamp(LEAST_RING_FRAMES, MOST_RING_FRAMES);
     let (framing, checksum_offload) = (Framing::Packet, true);
     let config = MemConfig { queues, mtu: MTU, ring_frames, framing, checksum_offload, rss_key, ..Default::default() };
-    let raised = (0..queues).map(|_| CachePadded::new(P::AtomicBool::new(false))).collect();
-    let flags = Arc::new(AnnouncedQueues { raised, alarms: alarms.clone() });
+    let raised = (0..queues).map(|_| Arc::new(CachePadded::new(P::AtomicBool::new(false)))).collect();
+    let flags = Arc::new(AnnouncedQueues::<P> { raised, alarms: alarms.clone() });
     let mut device = Loopback { memory: mem::loopback::<P>(config), flags: flags.clone() };
     let (port, queues) = Port::open(&mut device, lock_kind, first_queue).expect("a new device has its queues");
-    let receiver = |(index, queue)| LoopbackReceiver { queue, flags: flags.clone(), index };
-    (port, queues.into_iter().enumerate().map(receiver).collect())
+    let receiver =
+        |(queue, raised): (Box<dyn RxQueue>, &Arc<_>)| LoopbackReceiver { queue, raised: Arc::clone(raised) };
+    (port, queues.into_iter().zip(&flags.raised).map(receiver).collect())
 }
 
 /// The view of the loopback interface, with number `index`.

@@ -15,8 +15,8 @@ use sync::{Atomic, ClaimGuard, ClaimLock, LockClass, LockKind, Ordering, Platfor
 use wire::Framing;
 
 use crate::account::WaitingPackets;
+use crate::batch_checks::BatchChecks;
 use crate::deferred::DeferredEffects;
-use crate::internet_deadline::InternetDeadline;
 
 /// See the head of the file.
 pub struct Neighbours<P: Platform> {
@@ -29,7 +29,7 @@ pub struct Neighbours<P: Platform> {
     /// By interface: bytes of waiting packets that are in the account; written under the lock of its table.
     accounted: Box<[P::AtomicU64]>,
     waiting: Arc<WaitingPackets<P>>,
-    deadline: Arc<InternetDeadline<P>>,
+    checks: Arc<BatchChecks<P>>,
 }
 
 impl<P: Platform> Neighbours<P> {
@@ -38,7 +38,7 @@ impl<P: Platform> Neighbours<P> {
     pub(crate) fn new(
         interfaces: usize,
         seed: u64,
-        deadline: Arc<InternetDeadline<P>>,
+        checks: Arc<BatchChecks<P>>,
         waiting: Arc<WaitingPackets<P>>,
     ) -> Self {
         let table = |index: usize| NeighbourTable::new(seed.wrapping_add(index as u64));
@@ -49,7 +49,7 @@ impl<P: Platform> Neighbours<P> {
             doubts: P::AtomicUsize::new(0),
             accounted: (0..interfaces).map(|_| P::AtomicU64::new(0)).collect(),
             waiting,
-            deadline,
+            checks,
         }
     }
 
@@ -86,7 +86,7 @@ impl<P: Platform> Neighbours<P> {
     /// Records whether a neighbour of the interface is in doubt, and when its table, which the caller holds, next has
     /// work.
     fn note(&self, interface: usize, table: &NeighbourTable, deferred: &mut DeferredEffects<P>) {
-        self.deadline.note(table.next_deadline(), deferred);
+        self.checks.deadline.note(table.next_deadline(), deferred);
         let (noted, doubtful) = (&self.doubtful[interface], table.has_doubts());
         if noted.load(Ordering::Relaxed) == doubtful {
             return;
@@ -112,7 +112,7 @@ impl<P: Platform> Neighbours<P> {
         accounted.store(bytes, Ordering::Relaxed);
         // A thread that has claimed one table has claimed them all.
         if self.waiting.enter(bytes.wrapping_sub(before), self.tables[interface].is_claimed_here()) {
-            self.deadline.note(Some(now), deferred);
+            self.checks.deadline.note(Some(now), deferred);
         }
     }
 
@@ -180,7 +180,7 @@ impl<P: Platform> Neighbours<P> {
         let mut table = self.table(interface);
         table.set_memory_short(self.waiting.is_memory_short());
         let resolution = table.resolve(now, view, next_hop, packet, counters);
-        self.deadline.note(table.next_deadline(), deferred);
+        self.checks.deadline.note(table.next_deadline(), deferred);
         self.enter_waiting(interface, &table, now, deferred);
         drop(table);
         match resolution {
@@ -206,7 +206,7 @@ impl<P: Platform> Neighbours<P> {
     ) -> NeighbourEffects {
         let mut table = self.table(interface);
         let effects = table.arp_arrives(now, view, packet, counters);
-        self.deadline.note(table.next_deadline(), deferred);
+        self.checks.deadline.note(table.next_deadline(), deferred);
         self.enter_waiting(interface, &table, now, deferred);
         effects
     }
@@ -221,7 +221,7 @@ impl<P: Platform> Neighbours<P> {
     ) -> NeighbourEffects {
         let mut table = self.table(interface);
         let effects = table.discovery_arrives(now, view, discovery, counters);
-        self.deadline.note(table.next_deadline(), deferred);
+        self.checks.deadline.note(table.next_deadline(), deferred);
         self.enter_waiting(interface, &table, now, deferred);
         effects
     }

@@ -30,6 +30,7 @@ use wire::rss::Toeplitz;
 
 use crate::arch::RunningArchitecture;
 use crate::arch::running::ArchitectureSlot;
+use crate::batch_checks::BatchChecks;
 use crate::call::{ArrivingSegment, Ingress};
 use crate::charge;
 use crate::deferred::DeferredEffects;
@@ -72,7 +73,12 @@ pub struct Driver<P: Platform> {
     slot: Arc<ArchitectureSlot<P>>,
     /// The architecture in `slot` when the latest batch began.
     active: Arc<dyn RunningArchitecture<P>>,
-    version: u32,
+    /// The address of the slot's entry that `active` is from. Entries are neither moved nor freed while the slot lives.
+    entry: usize,
+    /// What it checks once a batch.
+    checks: Arc<BatchChecks<P>>,
+    /// Index of the thread that polled it last.
+    thread: Option<usize>,
     /// See [`Properties::keeps_batches_together`](crate::Properties::keeps_batches_together).
     keeps_batches: bool,
     rss: Toeplitz,
@@ -128,7 +134,9 @@ impl<P: Platform> Driver<P> {
             shared: shared.clone(),
             slot: slot.clone(),
             active: running.active.clone(),
-            version: running.version,
+            entry: std::ptr::from_ref(running).addr(),
+            checks: shared.links().checks().clone(),
+            thread: None,
             keeps_batches: running.arch.properties().keeps_batches_together,
             rss: rss.clone(),
             index,
@@ -158,9 +166,10 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn find_architecture(&mut self) {
         let running = self.slot.get();
-        if running.version != self.version {
+        let entry = std::ptr::from_ref(running).addr();
+        if entry != self.entry {
             self.active = running.active.clone();
-            self.version = running.version;
+            self.entry = entry;
             self.keeps_batches = running.arch.properties().keeps_batches_together;
         }
     }
@@ -210,7 +219,11 @@ impl<P: Platform> Driver<P> {
     #[inline]
     fn turn(&mut self, deferred: &mut DeferredEffects<P>) -> usize {
         self.find_architecture();
-        self.shared.links().alarms().run_here(self.index);
+        let thread = Some(P::thread_index());
+        if thread != self.thread {
+            self.thread = thread;
+            self.shared.links().alarms().run_here(self.index);
+        }
         let mut taken = self.take(deferred);
         if taken.full {
             self.catch_up(&mut taken, deferred);
@@ -282,8 +295,16 @@ impl<P: Platform> Driver<P> {
             self.take_loopback(&mut taken, deferred);
         }
         deferred.flush(self.shared.links());
-        self.active.end_of_batch(deferred);
+        self.announce(deferred);
         taken
+    }
+
+    /// Wakes the threads of cells that were sent events.
+    #[inline]
+    fn announce(&self, deferred: &mut DeferredEffects<P>) {
+        if deferred.has_announcements() {
+            self.active.end_of_batch(deferred);
+        }
     }
 
     #[inline]

@@ -26,6 +26,7 @@ use wire::rss::Toeplitz;
 
 use crate::addresses::{Addresses, Addressing, InterfaceContext};
 use crate::alarm::Alarms;
+use crate::batch_checks::BatchChecks;
 use crate::clock::{BatchClock, Clock};
 use crate::containment::Failures;
 use crate::control::Control;
@@ -33,7 +34,6 @@ use crate::deferred::DeferredEffects;
 use crate::fast_open::SharedDestinations;
 use crate::interface::{Ports, StackInterface};
 use crate::internet::Internet;
-use crate::internet_deadline::InternetDeadline;
 use crate::links::{DriverLayout, Links};
 use crate::pings::Pings;
 use crate::routes::Routes;
@@ -116,22 +116,22 @@ impl<P: Platform> Shared<P> {
         let Settings { clock, secrets, lock_kind, tcp, rss, workers, drivers, alarms, resets_per_second, contain } =
             settings;
         let limits = EgressLimits { workers, resets_per_second, seed: secrets.table_hash(&UNSPECIFIED) };
-        let deadline = Arc::new(InternetDeadline::default());
+        let checks = Arc::new(BatchChecks::default());
         let control = boxed(|| Control::new(tcp));
-        let internet = boxed(|| Internet::new(addresses, deadline.clone()));
+        let internet = boxed(|| Internet::new(addresses, checks.clone()));
         let waiting = control.account().waiting().clone();
         let egress = boxed(|| {
-            let links = Links::new(BatchClock::new(clock), (interfaces, ports), (drivers, alarms));
-            Egress::new(links, routes, rss, limits, deadline, waiting)
+            let links = Links::new(clock, (interfaces, ports), (drivers, alarms), checks.clone());
+            Egress::new(links, routes, rss, limits, checks.clone(), waiting)
         });
-        Self::assemble((secrets, lock_kind, contain), control, egress, internet)
+        Self::assemble((secrets, lock_kind, Failures::new(contain, checks)), control, egress, internet)
     }
 
     /// Puts the large owners together. In a frame of its own, below which nothing is built: see [`boxed`].
     #[inline(never)]
     #[expect(clippy::boxed_local, reason = "the values are built in place, and moved here alone")]
     fn assemble(
-        (secrets, lock_kind, contain): (Secrets, LockKind, bool),
+        (secrets, lock_kind, failures): (Secrets, LockKind, Failures<P>),
         control: Box<Control<P>>,
         egress: Box<Egress<P>>,
         internet: Box<Internet<P>>,
@@ -144,7 +144,7 @@ impl<P: Platform> Shared<P> {
             internet: *internet,
             pings: Pings::default(),
             destinations: SharedDestinations::default(),
-            failures: Failures::new(contain),
+            failures,
             counters: PerThreadCounters::new(),
         })
     }
@@ -217,7 +217,7 @@ impl<P: Platform> Shared<P> {
 
     /// Where `now` comes from.
     #[inline(always)]
-    pub fn clock(&self) -> &BatchClock<P> {
+    pub fn clock(&self) -> BatchClock<'_, P> {
         self.links().clock()
     }
 }

@@ -18,7 +18,7 @@ use ip::LinkHeader;
 use ip::output::{DEFAULT_TTL, Identifications};
 use ip::{PerDestination, RouteTable};
 use observe::{Counters, DropReason, Time};
-use path::Emitter;
+use path::{Emitter, SendCapabilities};
 use pktbuf::{PktBuf, RegionId};
 use smallvec::SmallVec;
 use sync::{CachePadded, ClaimLock, LockClass, LockKind, Platform};
@@ -26,11 +26,11 @@ use tcp::{Outbox, PathUpdate, RouteChanged};
 use wire::rss::Toeplitz;
 
 use crate::account::WaitingPackets;
+use crate::batch_checks::BatchChecks;
 use crate::charge;
 use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
-use crate::internet_deadline::InternetDeadline;
 use crate::links::Links;
 use crate::neighbours::Neighbours;
 use crate::route_cache::RouteCache;
@@ -120,7 +120,7 @@ impl<P: Platform> Egress<P> {
         routes: RouteTable,
         rss: Toeplitz,
         EgressLimits { workers, resets_per_second, seed }: EgressLimits,
-        deadline: Arc<InternetDeadline<P>>,
+        checks: Arc<BatchChecks<P>>,
         waiting: Arc<WaitingPackets<P>>,
     ) -> Self {
         let blocking = LockKind::Blocking;
@@ -129,7 +129,7 @@ impl<P: Platform> Egress<P> {
             CachePadded::new(ClaimLock::new(blocking, LockClass::Neighbours, limit))
         };
         Egress {
-            neighbours: Neighbours::new(links.interfaces().len(), seed, deadline, waiting),
+            neighbours: Neighbours::new(links.interfaces().len(), seed, checks, waiting),
             routes: Routes::new(routes),
             links,
             rss,
@@ -291,7 +291,7 @@ impl<P: Platform> Egress<P> {
     fn drop_oversized(&self, (remote, interface): (IpAddr, usize), port: usize, out: &mut Outbox<'_>) -> bool {
         let mss = self.routes.mss_by(&self.links, Some(interface), remote, self.batch_now());
         let most = usize::from(mss) + wire::tcp::HEADER_LEN;
-        let cuts = self.links.ports()[port].capabilities().segmentation.unwrap_or(0);
+        let cuts = self.links.ports()[port].send_capabilities().segmentation;
         let before = out.segments.len();
         out.segments.retain(|segment| fits(segment, most, cuts));
         let dropped = before - out.segments.len();
@@ -370,7 +370,8 @@ impl<P: Platform> Egress<P> {
         // Without a device nothing is sent, and no connection waits for room.
         let Some(port) = self.links.ports().get(route.port.into()) else { return (BURST as u32, 0, None) };
         let credit = port.queue(flow.hash).credit().min(BURST) as u32;
-        (credit, port.capabilities().segmentation.unwrap_or(0), port.capabilities().region)
+        let &SendCapabilities { segmentation, region } = port.send_capabilities();
+        (credit, segmentation, region)
     }
 
     /// A connection has data and its device has no room: the queue's driver will give it a turn.

@@ -26,14 +26,16 @@ use crate::{Atomic, CellLike, Guard, Lock, LockClass, LockKind, Platform, Real};
 /// The index of no thread. It differs from the value that stands for a thread without an index.
 const NO_THREAD: usize = usize::MAX - 1;
 
-/// See the head of this file.
+/// See the head of this file. The claimant's words and the beginning of the value share a cache line: a use by the claim
+/// touches no other, and not the lock's.
+#[repr(C)]
 pub struct ClaimLock<T, P: Platform = Real> {
     /// The claimant's index, or [`NO_THREAD`]. Becomes an index under the lock, and [`NO_THREAD`] by the claimant.
     claimant: P::AtomicUsize,
     /// The claimant is using the value. Read and written by the claimant only.
     busy: Cell<bool>,
-    lock: Lock<(), P>,
     value: P::Cell<T>,
+    lock: Lock<(), P>,
 }
 
 // SAFETY: `busy` is touched by the claimant only, and a claim passes from thread to thread with Release and Acquire.
@@ -88,8 +90,8 @@ impl<T, P: Platform> ClaimLock<T, P> {
         ClaimLock {
             claimant: P::AtomicUsize::new(NO_THREAD),
             busy: Cell::new(false),
-            lock: Lock::new(kind, class, ()),
             value: P::Cell::new(value),
+            lock: Lock::new(kind, class, ()),
         }
     }
 

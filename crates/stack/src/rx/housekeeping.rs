@@ -3,7 +3,7 @@
 
 use observe::{Counter, Time};
 use path::TransmitQueue;
-use sync::Platform;
+use sync::{Atomic, Ordering, Platform};
 
 use super::{Driver, RxSource};
 use crate::arch::at_tables;
@@ -41,22 +41,32 @@ impl<P: Platform> Driver<P> {
 
     pub(super) fn housekeeping(&mut self, now: Time, deferred: &mut DeferredEffects<P>) {
         self.active.tick(now);
-        self.shared.failures.notify_pending();
         self.shared.control().weigh_memory(now);
-        if self.shared.internet().deadline() <= now {
+        if self.checks.failures.load(Ordering::Relaxed) {
+            self.shared.failures.notify_pending();
+        }
+        if self.checks.deadline.get() <= now {
             self.trim(now, deferred);
             self.packets().timeouts(now, deferred);
         }
+        if self.checks.lost_addresses.load(Ordering::Relaxed) {
+            self.end_connections_of_lost_addresses();
+        }
+        if self.checks.any_waited() {
+            self.serve_waiting(now, deferred);
+        }
+        deferred.flush(self.shared.links());
+        self.announce(deferred);
+    }
+
+    #[cold]
+    fn end_connections_of_lost_addresses(&self) {
         for address in self.shared.addresses().take_lost() {
             // It may be on another interface as well.
             if !self.shared.links().is_local(address) {
                 self.active.control(ControlRequest::AddressLost(address));
             }
         }
-        for port in 0..self.shared.links().ports().iter().len() {
-            self.serve_waiting(port, now, deferred);
-        }
-        deferred.flush(self.shared.links());
     }
 
     /// Gives back memory that a peak has left behind, if it is time to look for some.
@@ -72,9 +82,11 @@ impl<P: Platform> Driver<P> {
         pktbuf::trim();
     }
 
-    /// Connections that wait for room in this driver's device queue get their turn, longest waiting first, each once.
-    fn serve_waiting(&self, port: usize, now: Time, deferred: &mut DeferredEffects<P>) {
-        for queue in self.served_queues(port) {
+    /// Connections that wait for room in this driver's device queues get their turn, longest waiting first, each once.
+    #[inline(never)]
+    fn serve_waiting(&self, now: Time, deferred: &mut DeferredEffects<P>) {
+        let ports = (0..self.shared.links().ports().iter().len()).filter(|port| self.checks.may_wait(*port));
+        for queue in ports.flat_map(|port| self.served_queues(port)) {
             if queue.drain() {
                 queue.flush();
             }
@@ -84,7 +96,6 @@ impl<P: Platform> Driver<P> {
                 self.active.post(&mut Ingress::TransmitReady(target), now, deferred);
             }
         }
-        self.active.end_of_batch(deferred);
     }
 
     /// Those of one port: the queues of this driver, and all that the calling thread has claimed.
