@@ -44,6 +44,9 @@ pub trait Pollable<P: Platform>: Send + Sync + 'static {
 /// lock that is allocated only then, and `MOVED` marks that. An edge that finds its bits already set writes nothing
 /// here, as while the user never gets `WouldBlock`. The thread that clears them next sees the effect of the event,
 /// because the guard of the connection orders the clearing after the event.
+///
+/// What an edge and a report of it read comes first.
+#[repr(C)]
 pub struct ReadyState<P: Platform> {
     word: P::AtomicU32,
     /// The per-segment bits set by plain stores. Written by one thread at a time, which has exclusive use of the
