@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::socket::{Readiness, UdpShared};
-use stack::{Addressing, Architecture};
+use stack::{AddressEvent, Addressing, Architecture};
 use sync::LockClass;
 use testbed::counting::{Counting, Spent, spent};
 use testbed::frames::{
-    Body, Datagram, Ends, Icmp, PEER_MAC, Packet, Payload, STACK6, Segment, arp, neighbour_discovery, tcp_of,
+    Body, Datagram, Ends, Icmp, PEER_MAC, Packet, Payload, STACK, STACK6, Segment, arp, neighbour_discovery, tcp_of,
 };
 use testbed::limit::HANG;
 use testbed::node::{Node, NodeConfig, send};
 use wire::arp::Operation;
-use wire::ethernet::{self, EtherType};
+use wire::ethernet::{self, EtherType, MacAddr};
 use wire::icmpv6::Message;
 
 use super::{Echo, PORT, WARM, datagram_round, node};
@@ -45,13 +45,18 @@ fn stranger(ends: Ends, n: u8) -> Ends {
 
 /// The answer to a request for the link address of `host`, or the request if the stack is to answer.
 fn link_address_of(host: Ends, op: Operation) -> Vec<u8> {
+    claim_of(host, op, PEER_MAC)
+}
+
+/// The same, of a host with this link address.
+fn claim_of(host: Ends, op: Operation, mac: MacAddr) -> Vec<u8> {
     match (host.src, op) {
-        (IpAddr::V4(host), _) => arp(op, PEER_MAC, host),
+        (IpAddr::V4(host), _) => arp(op, mac, host),
         (IpAddr::V6(host), Operation::Request) => {
-            neighbour_discovery(host, STACK6, &Message::NeighbourSolicit { target: STACK6, source: Some(PEER_MAC) })
+            neighbour_discovery(host, STACK6, &Message::NeighbourSolicit { target: STACK6, source: Some(mac) })
         }
         (IpAddr::V6(host), _) => {
-            let (router, solicited, override_flag, target_mac) = (false, true, true, Some(PEER_MAC));
+            let (router, solicited, override_flag, target_mac) = (false, true, true, Some(mac));
             let advert = Message::NeighbourAdvert { target: host, router, solicited, override_flag, target_mac };
             neighbour_discovery(host, STACK6, &advert)
         }
@@ -98,6 +103,116 @@ fn a_request_for_the_link_address_is_answered_without_a_lock(arch: Architecture)
         for n in 0..4 {
             let sent = free_of_charge(&mut node, &link_address_of(stranger(ends, n), Operation::Request));
             assert_eq!(sent.len(), 1, "the answer");
+        }
+    }
+}
+
+/// RFC 826, RFC 4861 section 7.2.5: a neighbour has another link address, and the next datagram goes there. An ARP packet,
+/// which cannot say that it overrides what is known, is believed only where the neighbour was not heard of lately.
+#[every_arch(only(up))]
+fn an_advertisement_that_changes_a_neighbours_link_address_takes_no_lock(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch);
+        let socket = bound(&node, ends);
+        drop(datagram_round(&mut node, &socket, ends));
+        if ends.src.is_ipv4() {
+            node.pass(Duration::from_secs(60), Duration::from_secs(1));
+        }
+        let mac = MacAddr([2, 0, 0, 0, 1, 1]);
+        free_of_charge(&mut node, &claim_of(ends, Operation::Reply, mac));
+        let send = || node.stack.send_udp(&socket, payload(100), Some(SocketAddr::new(ends.src, 2000)));
+        assert_eq!(spent(send), (Ok(100), Spent::NOTHING));
+        let sent = node.settle();
+        let datagram = sent.iter().find(|frame| frame.ends_with(&[7; 100]));
+        assert!(datagram.is_some_and(|frame| frame.starts_with(&mac.0)), "to {mac}: {sent:?}");
+    }
+}
+
+/// The locks that polls take while time passes, one poll for each step.
+fn locks_while(node: &mut Node<Counting>, time: Duration, step: Duration) -> Vec<(LockClass, u64)> {
+    let mut locks = Vec::new();
+    for _ in 0..time.as_nanos() / step.as_nanos() {
+        node.clock.advance(step);
+        locks.extend(spent(|| node.driver.poll()).1.locks);
+        node.settle();
+    }
+    locks
+}
+
+/// A router's prefix gives the stack an address (RFC 4862 section 5.5.3). The group that the address is tested in, and
+/// the address once it is tested, are published for all threads: each is a view of the interface, under `control`, and
+/// the second an event, under `handoff`. The advertisement and the test take no other lock.
+#[every_arch(only(up))]
+fn an_advertisement_that_adds_an_address_takes_the_locks_of_its_publication_alone(arch: Architecture) {
+    let addressing = Addressing { from_routers: true, ..Addressing::default() };
+    let mut node = Node::<Counting>::with_known_peer(NodeConfig { addressing, ..NodeConfig::new(arch) });
+    node.pass(Duration::from_secs(10), Duration::from_millis(100));
+    let events = |node: &Node<Counting>| node.stack.shared().addresses().take_events();
+    events(&node);
+    let router: Ipv6Addr = "fe80::7".parse().expect("an address");
+    let ends = Ends::PEER_TO_STACK_V6.from(router).to(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
+    // No default router, and a prefix for an hour, on the link and for addresses (RFC 4861 section 4.6.2).
+    let mut body = vec![0; 8];
+    body.extend([3, 4, 64, 0xc0, 0, 0, 0x0e, 0x10, 0, 0, 0x0e, 0x10, 0, 0, 0, 0]);
+    body.extend("2001:db8:7::".parse::<Ipv6Addr>().expect("a prefix").octets());
+    let advert = Icmp::new(134, 0, [64, 0, 0, 0], &body);
+    let packet = Packet { ttl: wire::icmpv6::DISCOVERY_HOP_LIMIT, ..ends.packet(advert) };
+    node.put(&ends.frame(packet).bytes());
+    let mut locks = spent(|| node.driver.poll()).1.locks;
+    locks.extend(locks_while(&mut node, Duration::from_secs(5), Duration::from_millis(100)));
+    let events = events(&node);
+    assert!(matches!(events[..], [(_, AddressEvent::Assigned(IpAddr::V6(_)))]), "{events:?}");
+    assert_eq!(locks, [(LockClass::Control, 1), (LockClass::Control, 1), (LockClass::Handoff, 1)]);
+}
+
+/// Another station claims an IPv4 address that routers have not given (RFC 5227 section 2.4): it is kept and defended,
+/// and the conflict is an event for other threads, under `handoff`.
+#[every_arch(only(up))]
+fn a_claim_on_an_address_takes_the_lock_of_its_event_alone(arch: Architecture) {
+    let mut node = node(arch);
+    let own = Ends::PEER_TO_STACK.from(STACK);
+    let claim = claim_of(own, Operation::Reply, MacAddr([2, 0, 0, 0, 1, 1]));
+    for _ in 0..2 {
+        node.put(&claim);
+        let (_, spent) = spent(|| node.driver.poll());
+        assert_eq!(spent.locks, [(LockClass::Handoff, 1)]);
+        node.settle();
+    }
+    assert_eq!(node.stack.shared().addresses().take_events().len(), 2);
+}
+
+/// The second claim on a tested IPv4 address takes it away (RFC 5227 section 2.4 b): the view without it is published, and
+/// the address is passed to the driver that ends its connections.
+#[every_arch(only(up))]
+fn a_claim_that_takes_an_address_away_takes_the_locks_of_its_publication_alone(arch: Architecture) {
+    let addressing = Addressing { checked: true, ..Addressing::default() };
+    let mut node = Node::<Counting>::with_known_peer(NodeConfig { addressing, ..NodeConfig::new(arch) });
+    node.pass(Duration::from_secs(10), Duration::from_millis(100));
+    let own = Ends::PEER_TO_STACK.from(STACK);
+    let claim = claim_of(own, Operation::Reply, MacAddr([2, 0, 0, 0, 1, 1]));
+    node.exchange(&claim);
+    let is_local = |node: &Node<Counting>| node.stack.shared().links().is_local(own.src);
+    assert!(is_local(&node), "defended once");
+    node.put(&claim);
+    let (_, spent) = spent(|| node.driver.poll());
+    assert!(!is_local(&node), "and given up");
+    let mut classes: Vec<_> = spent.locks.iter().map(|(class, _)| *class).collect();
+    classes.dedup();
+    assert_eq!(classes, [LockClass::Control, LockClass::Handoff], "{spent:?}");
+    assert_eq!(spent.handoffs, 0);
+}
+
+/// Every ten seconds a poll looks for memory that a peak has left behind: it takes the lock of the slab of connections
+/// once, which threads share under every architecture, and no other.
+#[every_arch(only(up))]
+fn the_sweep_of_memory_takes_the_lock_of_the_slab_alone(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch);
+        let mut echo = Echo::open(&mut node, ends);
+        (0..WARM).for_each(|_| drop(echo.round(&mut node)));
+        for _ in 0..3 {
+            let locks = locks_while(&mut node, Duration::from_secs(10), Duration::from_millis(100));
+            assert_eq!(locks, [(LockClass::ConnSlab, 1)]);
         }
     }
 }
