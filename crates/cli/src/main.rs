@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bridge;
 #[cfg(test)]
 mod broken;
 mod compare;
@@ -62,6 +63,7 @@ enum Command {
     Get(get::Args),
     Ping(ping::Args),
     Relay(relay::Args),
+    Bridge(bridge::Args),
     Knobs(knobs::Args),
     Drill(drill::Args),
     Simulate(simulate::Args),
@@ -100,6 +102,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Get(args) => get::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Relay(args) => relay::run(args),
+        Command::Bridge(args) => bridge::run(args),
         Command::Knobs(args) => knobs::run(args),
         Command::Drill(args) => drill::run(args),
         Command::Simulate(args) => simulate::run(&args),

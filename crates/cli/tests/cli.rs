@@ -26,7 +26,19 @@ fn json(output: &Output) -> serde_json::Value {
 
 #[test]
 fn every_level_has_a_help_with_examples() {
-    for command in ["", "serve", "serve http", "serve echo", "serve discard", "serve chargen", "get", "ping", "relay"] {
+    for command in [
+        "",
+        "serve",
+        "serve http",
+        "serve echo",
+        "serve discard",
+        "serve chargen",
+        "get",
+        "ping",
+        "relay",
+        "bridge",
+        "bridge run",
+    ] {
         let output = heddle(&format!("{command} --help"));
         let help = text(&output.stdout);
         assert!(output.status.success(), "{command}: {}", text(&output.stderr));

@@ -6,6 +6,7 @@
 //! with the large file, under every architecture, or under those that `HEDDLE_REAL_ARCH` names (`up,connp-t`), and
 //! prints the speed of the transfers with faults.
 
+mod bridging;
 mod capture;
 mod lossy;
 mod namespace;

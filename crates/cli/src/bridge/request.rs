@@ -1,0 +1,342 @@
+//! What can be asked of a running bridge, and its answers, as JSON.
+
+use std::time::Duration;
+
+use bridge::{EntryFlags, FdbKey, PortConfig, PortNumber, PortState, Vid};
+use heddle::tap::{Offloads, Tap, TapOptions};
+use observe::Time;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use switch::{Configure, PortReport, Switch};
+use sync::{Platform, Real};
+use wire::ethernet::MacAddr;
+
+/// A request, as it crosses the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Request {
+    /// The ports.
+    Show,
+    /// Add a port.
+    Add { device: String },
+    /// Remove a port.
+    Del { device: String },
+    /// Change a port's configuration: `option=value`.
+    Set { device: String, options: Vec<String> },
+    /// The forwarding database.
+    Fdb,
+    /// Enter an address.
+    FdbAdd { address: String, device: String, vlan: Option<u16>, sticky: bool },
+    /// Remove an address.
+    FdbDel { address: String, vlan: Option<u16> },
+    /// Remove what was learned.
+    FdbFlush { device: Option<String>, vlan: Option<u16> },
+    /// The VLANs.
+    Vlan,
+    /// Begin a membership.
+    VlanAdd { device: String, vid: u16, pvid: bool, untagged: bool },
+    /// End a membership.
+    VlanDel { device: String, vid: u16 },
+    /// Distinguish VLANs, or not.
+    VlanFiltering { on: bool },
+    /// Spanning tree.
+    Stp,
+    /// Counters.
+    Stats,
+}
+
+/// A running bridge.
+pub struct Running {
+    /// The bridge.
+    pub switch: Switch<Real>,
+    /// How devices are opened.
+    pub queues: usize,
+}
+
+/// The platform's time.
+pub fn now() -> Time {
+    Time::from_nanos(Real::now())
+}
+
+type Answer = Result<Value, String>;
+
+impl Running {
+    /// Opens a device, named as in `tap:vm1`, and makes it a port under the name `vm1`.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn add(&self, device: &str) -> Result<PortNumber, String> {
+        let name = match device.split_once(':') {
+            Some(("tap", name)) if !name.is_empty() => name,
+            _ => return Err(format!("`{device}` is no device for a bridge: name a TAP interface, as in tap:vm1")),
+        };
+        if self.number(name).is_ok() {
+            return Err(format!("{name} is a port already"));
+        }
+        // Checksums only: a super-segment would have to be cut for the other ports.
+        let options = TapOptions { queues: self.queues, offloads: Offloads::Checksum, ..TapOptions::default() };
+        let mut tap = Tap::open(name, options).map_err(|error| error.to_string())?;
+        self.switch
+            .add_port(name, &mut tap, PortConfig { mtu: bridge::LONGEST_FRAME, ..PortConfig::default() }, now())
+            .map_err(|error| format!("{name}: {error}"))
+    }
+
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn answer(&self, request: Request) -> Answer {
+        match request {
+            Request::Show => Ok(self.show()),
+            Request::Add { device } => self.add(&device).map(|number| json!({ "number": number.get() })),
+            Request::Del { device } => {
+                let number = self.number(&device)?;
+                if self.switch.remove_port(number, now()) { Ok(json!({})) } else { Err(no_port(&device)) }
+            }
+            Request::Set { device, options } => self.set(&device, &options),
+            Request::Fdb => Ok(self.fdb()),
+            Request::FdbAdd { address, device, vlan, sticky } => {
+                let (key, port) = (key(&address, vlan)?, self.number(&device)?);
+                let done = self.switch.configure(|bridge| bridge.set_fixed(key, port, sticky, now()));
+                if done { Ok(json!({})) } else { Err("the table has as many static entries as it may".to_owned()) }
+            }
+            Request::FdbDel { address, vlan } => {
+                let key = key(&address, vlan)?;
+                let done = self.switch.configure(|bridge| bridge.remove(key));
+                if done { Ok(json!({})) } else { Err(format!("{address} is not in the forwarding database")) }
+            }
+            Request::FdbFlush { device, vlan } => {
+                let port = device.as_deref().map(|device| self.number(device)).transpose()?;
+                let vlan = vlan.map(vid).transpose()?;
+                let gone = move |key: FdbKey, entry: bridge::FdbEntry| {
+                    port.is_none_or(|port| entry.port() == port) && (vlan.is_none() || key.vlan() == vlan)
+                };
+                Ok(json!({ "flushed": self.switch.configure(|bridge| bridge.flush(&gone)) }))
+            }
+            Request::Vlan => Ok(self.vlans()),
+            Request::VlanAdd { device, vid: id, pvid, untagged } => {
+                let (port, id) = (self.number(&device)?, vid(id)?);
+                self.switch.configure(|bridge| {
+                    bridge.join(id, port, untagged);
+                    if pvid {
+                        bridge.configure(port, &mut |config| config.pvid = Some(id));
+                    }
+                });
+                Ok(json!({}))
+            }
+            Request::VlanDel { device, vid: id } => {
+                let (port, id) = (self.number(&device)?, vid(id)?);
+                let was = self.switch.configure(|bridge| {
+                    bridge.configure(port, &mut |config| config.pvid = config.pvid.filter(|pvid| *pvid != id));
+                    bridge.leave(id, port)
+                });
+                if was { Ok(json!({})) } else { Err(format!("{device} is not a member of VLAN {}", id.get())) }
+            }
+            Request::VlanFiltering { on } => {
+                self.switch.configure(|bridge| bridge.set_filtering(on));
+                Ok(json!({}))
+            }
+            Request::Stp => Ok(self.tree()),
+            Request::Stats => Ok(self.stats()),
+        }
+    }
+
+    /// The number of a port, named with or without `tap:`.
+    fn number(&self, device: &str) -> Result<PortNumber, String> {
+        let name = device.strip_prefix("tap:").unwrap_or(device);
+        let find = |ports: &[Option<PortReport>]| {
+            ports.iter().flatten().find(|port| port.name == name).map(|port| port.number)
+        };
+        self.switch.look(|_, ports| find(ports)).ok_or_else(|| no_port(device))
+    }
+
+    fn show(&self) -> Value {
+        self.switch.look(|bridge, ports| {
+            let rows = ports.iter().flatten().filter_map(|port| {
+                let member = bridge.members().get(port.number)?;
+                let config = member.config();
+                Some(json!({
+                    "ifname": port.name, "number": port.number.get(), "state": state(member.state()), "mtu": config.mtu,
+                    "learning": config.learning, "flood": config.flood, "mcast_flood": config.multicast_flood,
+                    "bcast_flood": config.broadcast_flood, "isolated": config.isolated, "hairpin": config.hairpin,
+                    "max_addresses": config.max_addresses,
+                }))
+            });
+            let ports: Vec<Value> = rows.collect();
+            json!({
+                "exclusion": self.switch.exclusion().name(), "workers": self.switch.workers(),
+                "vlan_filtering": bridge.members().is_filtering(), "ageing_time": bridge.ageing_time().as_secs(),
+                "ports": ports,
+            })
+        })
+    }
+
+    fn fdb(&self) -> Value {
+        let now = now();
+        self.switch.look(|bridge, ports| {
+            let mut entries = bridge.entries();
+            entries.retain(|(_, entry)| !entry.is_expired(now, bridge.ageing_time()));
+            entries.sort_by_key(|(key, _)| *key);
+            let rows = entries.into_iter().map(|(key, entry)| {
+                let EntryFlags { fixed, sticky } = entry.flags();
+                json!({
+                    "mac": key.address().to_string(), "ifname": name_of(ports, entry.port()),
+                    "vlan": key.vlan().map(Vid::get), "state": if fixed { "static" } else { "learned" }, "sticky": sticky,
+                    "used": if fixed { Value::Null } else { entry.age(now).as_secs().into() },
+                })
+            });
+            rows.collect()
+        })
+    }
+
+    fn vlans(&self) -> Value {
+        self.switch.look(|bridge, ports| {
+            let members = bridge.members();
+            let rows = ports.iter().flatten().map(|port| {
+                let pvid = members.get(port.number).and_then(|member| member.config().pvid);
+                let of = members.vlans().iter().filter(|(_, vlan)| vlan.members().contains(port.number));
+                let vlans: Vec<Value> = of
+                    .map(|(id, vlan)| {
+                        let untagged = vlan.untagged().contains(port.number);
+                        json!({ "vlan": id.get(), "pvid": pvid == Some(id), "untagged": untagged })
+                    })
+                    .collect();
+                json!({ "ifname": port.name, "vlans": vlans })
+            });
+            rows.collect()
+        })
+    }
+
+    fn tree(&self) -> Value {
+        self.switch.look(|bridge, ports| {
+            let Some(tree) = bridge.tree() else { return json!({ "protocol": "none" }) };
+            let rows = ports.iter().flatten().filter_map(|port| {
+                let status = tree.status(port.number)?;
+                let protocol = if status.rapid { "rstp" } else { "stp" };
+                Some(json!({
+                    "ifname": port.name, "role": format!("{:?}", status.role).to_lowercase(), "state": state(status.state),
+                    "edge": status.edge, "protocol": protocol,
+                }))
+            });
+            let rows: Vec<Value> = rows.collect();
+            json!({
+                "protocol": "rstp", "bridge": identifier(tree.id()), "root": identifier(tree.root()),
+                "root_cost": tree.root_cost(), "root_port": tree.root_port().map(|port| name_of(ports, port)), "ports": rows,
+            })
+        })
+    }
+
+    fn stats(&self) -> Value {
+        let counters = self.switch.counters();
+        let drops = counters.drops().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name().to_owned(), n.into()));
+        let events = counters.counters().filter(|(_, n)| *n > 0).map(|(name, n)| (name.name().to_owned(), n.into()));
+        let (drops, events): (serde_json::Map<_, _>, serde_json::Map<_, _>) = (drops.collect(), events.collect());
+        let ports: Vec<Value> = self.switch.look(|_, ports| {
+            let row = |port: &PortReport| {
+                let traffic = port.traffic;
+                let drops = port.device_drops.iter().map(|(reason, n)| ((*reason).to_owned(), (*n).into()));
+                json!({
+                    "ifname": port.name, "rx_frames": traffic.rx_frames, "rx_bytes": traffic.rx_bytes,
+                    "tx_frames": traffic.tx_frames, "tx_bytes": traffic.tx_bytes,
+                    "device_drops": drops.collect::<serde_json::Map<String, Value>>(),
+                })
+            };
+            ports.iter().flatten().map(row).collect()
+        });
+        json!({ "ports": ports, "drops": drops, "events": events })
+    }
+
+    fn set(&self, device: &str, options: &[String]) -> Answer {
+        let port = self.number(device)?;
+        let changes = options.iter().map(|option| PortChange::of(option)).collect::<Result<Vec<_>, _>>()?;
+        self.switch.configure(|bridge| changes.iter().for_each(|change| change.make(bridge, port)));
+        Ok(json!({}))
+    }
+}
+
+/// One `option=value` of a port.
+#[derive(Clone, Copy, Debug)]
+enum PortChange {
+    Flag(fn(&mut PortConfig) -> &mut bool, bool),
+    MaxAddresses(Option<u32>),
+    Up(bool),
+}
+
+impl PortChange {
+    fn of(option: &str) -> Result<PortChange, String> {
+        let wrong = || {
+            format!(
+                "`{option}` is no option of a port: learning, flood, mcast_flood, bcast_flood, isolated and hairpin take on \
+                 or off, max_addresses a number or none, state up or down"
+            )
+        };
+        let (name, value) = option.split_once('=').ok_or_else(wrong)?;
+        let on = || match value {
+            "on" => Ok(true),
+            "off" => Ok(false),
+            _ => Err(wrong()),
+        };
+        match name {
+            "learning" => Ok(PortChange::Flag(|config| &mut config.learning, on()?)),
+            "flood" => Ok(PortChange::Flag(|config| &mut config.flood, on()?)),
+            "mcast_flood" => Ok(PortChange::Flag(|config| &mut config.multicast_flood, on()?)),
+            "bcast_flood" => Ok(PortChange::Flag(|config| &mut config.broadcast_flood, on()?)),
+            "isolated" => Ok(PortChange::Flag(|config| &mut config.isolated, on()?)),
+            "hairpin" => Ok(PortChange::Flag(|config| &mut config.hairpin, on()?)),
+            "max_addresses" if value == "none" => Ok(PortChange::MaxAddresses(None)),
+            "max_addresses" => Ok(PortChange::MaxAddresses(Some(value.parse().map_err(|_| wrong())?))),
+            "state" if value == "up" || value == "down" => Ok(PortChange::Up(value == "up")),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn make(self, bridge: &mut dyn Configure, port: PortNumber) {
+        let _ = match self {
+            PortChange::Flag(flag, on) => bridge.configure(port, &mut |config| *flag(config) = on),
+            PortChange::MaxAddresses(most) => bridge.configure(port, &mut |config| config.max_addresses = most),
+            PortChange::Up(up) => {
+                bridge.set_up(port, up, now());
+                true
+            }
+        };
+    }
+}
+
+fn no_port(device: &str) -> String {
+    format!("{device} is no port of this bridge; `heddle bridge show` lists them")
+}
+
+fn vid(id: u16) -> Result<Vid, String> {
+    Vid::new(id).ok_or_else(|| format!("{id} is no VLAN: use 1 to 4094"))
+}
+
+fn key(address: &str, vlan: Option<u16>) -> Result<FdbKey, String> {
+    let parsed: MacAddr = address.parse().map_err(|error| format!("{address}: {error}"))?;
+    if !parsed.is_unicast() {
+        return Err(format!("{address} is a group or zero: the forwarding database has addresses of stations"));
+    }
+    Ok(FdbKey::new(parsed, vlan.map(vid).transpose()?))
+}
+
+fn state(state: PortState) -> &'static str {
+    match state {
+        PortState::Discarding => "blocking",
+        PortState::Learning => "learning",
+        PortState::Forwarding => "forwarding",
+    }
+}
+
+fn name_of(ports: &[Option<PortReport>], number: PortNumber) -> String {
+    let port = ports.get(number.index()).and_then(Option::as_ref);
+    port.map_or_else(|| format!("port {number}"), |port| port.name.clone())
+}
+
+fn identifier(id: wire::stp::BridgeId) -> String {
+    format!("{:04x}.{}", id.0 >> 48, id.address())
+}
+
+/// The ageing time of a command line.
+pub fn ageing(seconds: u64) -> Result<Duration, String> {
+    let allowed = (10..=1_000_000).contains(&seconds);
+    if allowed { Ok(Duration::from_secs(seconds)) } else { Err("the ageing time is 10 to 1000000 seconds".to_owned()) }
+}

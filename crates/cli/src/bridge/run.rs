@@ -1,0 +1,141 @@
+//! `heddle bridge run`: the process that forwards.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bridge::{FdbConfig, StpConfig, StpVersion};
+use clap::Args as ClapArgs;
+use switch::{BridgeExclusion, Configure, Switch, SwitchConfig, Work};
+use sync::{Platform, Real};
+use wire::ethernet::MacAddr;
+
+use super::request::{self, Running};
+use super::socket;
+use crate::failure::Failure;
+use crate::runtime::{self, Stop};
+
+/// Run a bridge until Ctrl-C.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples, as root:
+  heddle bridge run --port tap:vm1 --port tap:vm2
+  heddle bridge run --port tap:a --port tap:b --exclusion rcu --workers 4 --queues 4 --stp rstp")]
+pub struct Args {
+    /// A device, as in tap:vm1; may be given several times. More can be added while the bridge runs
+    #[arg(long = "port", value_name = "DEVICE")]
+    ports: Vec<String>,
+    /// How threads share the bridge: generic (one thread does everything), mpsafe (as NetBSD's bridge since 2015) or rcu (no
+    /// lock on the forwarding path)
+    #[arg(long, value_name = "NAME", default_value = "mpsafe")]
+    exclusion: BridgeExclusion,
+    /// Worker threads, for mpsafe and rcu
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    /// Frames that one interrupt takes from a queue: a number, or drain for all there are [default: drain for generic, 1 for
+    /// mpsafe, a vector for rcu]
+    #[arg(long, value_name = "N")]
+    work: Option<String>,
+    /// Queues to open of each device
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    queues: u16,
+    /// Addresses that the bridge learns at most
+    #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    max_addresses: u32,
+    /// Seconds after which an address that is not heard of is forgotten, 10 to 1000000
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    ageing: u64,
+    /// Distinguish VLANs
+    #[arg(long)]
+    vlan_filtering: bool,
+    /// Take part in spanning tree: rstp (which falls back to STP) or stp
+    #[arg(long, value_name = "PROTOCOL", value_parser = ["rstp", "stp"])]
+    stp: Option<String>,
+    /// Name of the bridge, by which the other commands find it
+    #[arg(long, value_name = "NAME", default_value = socket::DEFAULT_NAME)]
+    name: String,
+    /// Place of the control socket
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Permissions of the control socket, octal: who may look at the bridge and change it
+    #[arg(long, value_name = "MODE", default_value = "600", value_parser = octal)]
+    mode: u32,
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| format!("`{text}` is no mode: use octal digits, as in 660"))
+}
+
+fn work(text: &str) -> Result<Work, Failure> {
+    match text.parse() {
+        Ok(frames) if frames > 0 => Ok(Work::Frames(frames)),
+        _ if text == "drain" => Ok(Work::Drain),
+        _ => Err(Failure::Usage(format!("--work takes a number from 1 or drain, not `{text}`"))),
+    }
+}
+
+/// Runs `heddle bridge run`.
+///
+/// # Errors
+/// A device or the control socket cannot be opened.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let work = args.work.as_deref().map_or(Ok(args.exclusion.usual_work()), work)?;
+    let path = args.control.clone().map_or_else(|| socket::usual_place(&args.name), Ok)?;
+    let ageing = request::ageing(args.ageing).map_err(Failure::Usage)?;
+    let listener = socket::listen(&path, args.mode)?;
+    let _remove = RemovedAtEnd(path.clone());
+    let config = SwitchConfig {
+        fdb: FdbConfig { capacity: args.max_addresses, ageing, seed: Real::random() },
+        work,
+        workers: args.workers.into(),
+        ..SwitchConfig::new(args.exclusion)
+    };
+    let switch = Switch::new(config).map_err(Failure::failed)?;
+    let running = Arc::new(Running { switch, queues: args.queues.into() });
+    for device in &args.ports {
+        running.add(device).map_err(Failure::Failed)?;
+    }
+    running.switch.configure(|bridge| begin(bridge, &args))?;
+    let runtime = runtime::new()?;
+    let mut stop = runtime.block_on(async { Stop::listen() })?;
+    let threads = running.switch.start();
+    let answering = running.clone();
+    // It ends with the process.
+    std::thread::Builder::new()
+        .name("heddle-control".to_owned())
+        .spawn(move || socket::serve(&listener, |request| answering.answer(request)))
+        .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}; raise the limit (`ulimit -u`)")))?;
+    let ports = args.ports.len();
+    println!("bridge {} with {ports} ports, {}; control socket {}", args.name, args.exclusion.name(), path.display());
+    runtime.block_on(stop.wait());
+    running.switch.stop();
+    for thread in threads {
+        if Real::join(thread).is_err() {
+            return Err(Failure::Failed("a thread of the bridge has panicked; please report it".to_owned()));
+        }
+    }
+    let counters = running.switch.counters();
+    println!("bridge {} ended; {} frames dropped", args.name, counters.dropped_total());
+    Ok(())
+}
+
+fn begin(bridge: &mut dyn Configure, args: &Args) -> Result<(), Failure> {
+    bridge.set_filtering(args.vlan_filtering);
+    let Some(protocol) = &args.stp else { return Ok(()) };
+    let version = if protocol == "stp" { StpVersion::Stp } else { StpVersion::Rstp };
+    // A bridge has an address of its own: locally administered, random.
+    let [a, b, c, d, e, ..] = Real::random().to_be_bytes();
+    let address = MacAddr([2, a, b, c, d, e]);
+    bridge.start_tree(StpConfig { version, ..StpConfig::default() }, address, request::now()).map_err(Failure::failed)
+}
+
+/// The control socket.
+struct RemovedAtEnd(PathBuf);
+
+impl Drop for RemovedAtEnd {
+    fn drop(&mut self) {
+        // It may have been removed by hand.
+        let _ = fs::remove_file(&self.0);
+    }
+}

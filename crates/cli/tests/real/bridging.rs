@@ -1,0 +1,137 @@
+//! `heddle bridge` between TAP interfaces: the kernel's stacks in two network namespaces reach each other over it.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::namespace::{in_namespace, installed};
+use crate::process::{Process, output, run};
+
+const HEDDLE: &str = env!("CARGO_BIN_EXE_heddle");
+
+/// Makes TAP interfaces; the first two get addresses, the second in a namespace of its own, which `NSENTER` enters.
+fn make_taps(names: &[&str]) {
+    for name in names {
+        run(&["ip", "tuntap", "add", "mode", "tap", "multi_queue", "vnet_hdr", "name", name]);
+        run(&["ip", "link", "set", name, "up"]);
+    }
+}
+
+struct Bridge {
+    process: Process,
+    control: String,
+}
+
+impl Bridge {
+    fn start(control: &Path, arguments: &[&str]) -> Bridge {
+        let control = control.display().to_string();
+        let words = [&[HEDDLE, "bridge", "run", "--control", &control], arguments].concat();
+        let process = Process::start(&words);
+        process.line_with("control socket");
+        Bridge { process, control }
+    }
+
+    fn ask(&self, words: &[&str]) -> Value {
+        let shown = output(&[&[HEDDLE, "bridge"], words, &["--control", &self.control, "-j"]].concat());
+        serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{error}: {shown}"))
+    }
+
+    fn stop(self) {
+        self.process.interrupt();
+        let (status, errors) = self.process.end();
+        assert!(status.success() && errors.is_empty(), "{status}: {errors}");
+        assert!(!Path::new(&self.control).exists(), "the control socket is removed");
+    }
+}
+
+/// Two of the kernel's stacks, one in a namespace of its own that holds `tap-b`'s end, talk over each kind of bridge.
+#[test]
+fn a_bridge_connects_two_kernels() {
+    in_namespace(&["ping", "unshare", "nsenter"], |space| {
+        if !installed("sleep") {
+            return;
+        }
+        // A process that keeps the second namespace.
+        let keeper = Process::start(&["unshare", "--net", "sh", "-c", "echo ready; exec sleep 600"]);
+        keeper.line_with("ready");
+        let pid = keeper.id().to_string();
+        let inside = |words: &[&str]| run(&[&["nsenter", "-t", &pid, "-n"], words].concat());
+        let directory = space.directory("bridge");
+        let control = Path::new(&directory).join("control.sock");
+        for (n, exclusion) in ["generic", "mpsafe", "rcu"].into_iter().enumerate() {
+            let taps = [format!("bra{n}"), format!("brb{n}"), format!("brc{n}")];
+            let names: Vec<&str> = taps.iter().map(String::as_str).collect();
+            let devices = taps.each_ref().map(|name| format!("tap:{name}"));
+            make_taps(&names);
+            let bridge =
+                Bridge::start(&control, &["--port", &devices[0], "--port", &devices[1], "--exclusion", exclusion]);
+            run(&["ip", "addr", "add", "10.77.0.1/24", "dev", names[0]]);
+            run(&["ip", "addr", "add", "fd77::1/64", "dev", names[0], "nodad"]);
+            run(&["ip", "link", "set", names[1], "netns", &pid]);
+            inside(&["ip", "addr", "add", "10.77.0.2/24", "dev", names[1]]);
+            inside(&["ip", "addr", "add", "fd77::2/64", "dev", names[1], "nodad"]);
+            inside(&["ip", "link", "set", names[1], "up"]);
+            run(&["ping", "-q", "-c", "5", "-i", "0.05", "-w", "20", "10.77.0.2"]);
+            run(&["ping", "-6", "-q", "-c", "5", "-i", "0.05", "-w", "20", "fd77::2"]);
+            looked_at(&bridge, &names, exclusion);
+            // A port comes and goes.
+            bridge.ask(&["add", &devices[2]]);
+            assert_eq!(bridge.ask(&["show"])["ports"].as_array().map(Vec::len), Some(3));
+            bridge.ask(&["del", &devices[2]]);
+            bridge.ask(&["add", &devices[2]]);
+            bridge.ask(&["fdb", "flush"]);
+            run(&["ping", "-q", "-c", "2", "-i", "0.05", "-w", "20", "10.77.0.2"]);
+            bridge.stop();
+            inside(&["ip", "link", "del", names[1]]);
+            run(&["ip", "link", "del", names[0]]);
+            run(&["ip", "link", "del", names[2]]);
+        }
+    });
+}
+
+/// What the commands say after traffic.
+fn looked_at(bridge: &Bridge, names: &[&str], exclusion: &str) {
+    let shown = bridge.ask(&["show"]);
+    assert_eq!((&shown["exclusion"], &shown["ports"][0]["state"]), (&exclusion.into(), &"forwarding".into()));
+    let entries = bridge.ask(&["fdb"]);
+    let ports: Vec<&str> =
+        entries.as_array().expect("a list").iter().filter_map(|row| row["ifname"].as_str()).collect();
+    assert!(names[..2].iter().all(|name| ports.contains(name)), "{exclusion}: both stations are learned: {entries}");
+    bridge.ask(&["fdb", "add", "02:00:00:00:00:09", names[0], "--sticky"]);
+    let entries = bridge.ask(&["fdb", "show"]).to_string();
+    assert!(entries.contains("02:00:00:00:00:09") && entries.contains("static"), "{entries}");
+    bridge.ask(&["fdb", "del", "02:00:00:00:00:09"]);
+    bridge.ask(&["set", names[0], "isolated=on", "max_addresses=7"]);
+    let port = &bridge.ask(&["show"])["ports"][0];
+    assert_eq!((&port["isolated"], &port["max_addresses"]), (&true.into(), &7.into()));
+    bridge.ask(&["set", names[0], "isolated=off"]);
+    bridge.ask(&["vlan", "add", names[0], "10", "--untagged"]);
+    assert!(bridge.ask(&["vlan"]).to_string().contains("\"vlan\":10"));
+    bridge.ask(&["vlan", "del", names[0], "10"]);
+    assert_eq!(bridge.ask(&["stp"])["protocol"], "none");
+    let stats = bridge.ask(&["stats"]);
+    assert!(stats["ports"][1]["tx_frames"].as_u64() > Some(5), "{stats}");
+}
+
+/// `kill -9` leaves a socket, which the next bridge replaces; while one runs a second is refused.
+#[test]
+fn a_killed_bridge_is_restarted() {
+    in_namespace(&[], |space| {
+        make_taps(&["brk0"]);
+        let directory = space.directory("killed");
+        let control = Path::new(&directory).join("control.sock");
+        let bridge = Bridge::start(&control, &["--port", "tap:brk0", "--stp", "rstp"]);
+        let words = [HEDDLE, "bridge", "run", "--control", &control.display().to_string()];
+        let second = Process::start(&words);
+        let (status, errors) = second.end();
+        assert!(status.code() == Some(1) && errors.contains("a bridge is running"), "{status}: {errors}");
+        assert_eq!(bridge.ask(&["stp"])["protocol"], "rstp");
+        // Kills it.
+        drop(bridge);
+        assert!(control.exists());
+        let bridge = Bridge::start(&control, &["--port", "tap:brk0"]);
+        assert_eq!(bridge.ask(&["show"])["ports"].as_array().map(Vec::len), Some(1));
+        bridge.stop();
+        run(&["ip", "link", "del", "brk0"]);
+    });
+}
