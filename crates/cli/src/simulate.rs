@@ -1,11 +1,13 @@
 //! `heddle simulate`: the stack on a machine that the user does not have.
 
+use std::io::{IsTerminal, stderr};
 use std::str::FromStr;
 
 use clap::Args as ClapArgs;
 use heddle::{Architecture, LockKind};
+use indicatif::{ProgressBar, ProgressStyle};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::Simulation;
+use vsmp::simulation::{Simulation, WHOLE};
 
 use crate::failure::Failure;
 
@@ -37,10 +39,36 @@ pub struct Args {
     /// IPv6 instead of IPv4
     #[arg(short = '6', long)]
     ipv6: bool,
+    /// Another number for a value of the machine, by the name that --values prints
+    #[arg(long, value_name = "NAME=NUMBER")]
+    set: Vec<Change>,
+    /// Run with each assumed value less and more by 30 %, one at a time, and print what that does to the throughput
+    #[arg(long)]
+    vary: bool,
     /// Print the machine's values with their origins, and run nothing
     #[arg(long)]
     values: bool,
 }
+
+/// Another number for a value of the machine.
+#[derive(Clone)]
+struct Change {
+    name: String,
+    number: u64,
+}
+
+impl FromStr for Change {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Change, String> {
+        let (name, number) = text.split_once('=').ok_or("NAME=NUMBER is expected")?;
+        let number = number.parse().map_err(|_| format!("`{number}` is no number from 0 up"))?;
+        Ok(Change { name: name.to_owned(), number })
+    }
+}
+
+/// By how much `--vary` changes values, in percent.
+const VARIED: u64 = 30;
 
 /// The default architectures: those of the paper, and Heddle's own for one thread.
 const ARCHITECTURES: &str = include_str!("help/simulate_architectures.txt");
@@ -59,7 +87,10 @@ impl FromStr for Subject {
 
 /// Runs `heddle simulate`.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let preset = Preset::named(&args.machine).map_err(Failure::usage)?;
+    let mut preset = Preset::named(&args.machine).map_err(Failure::usage)?;
+    for Change { name, number } in &args.set {
+        preset = preset.with(name, *number).map_err(Failure::usage)?;
+    }
     if args.values {
         print_values(&preset);
         return Ok(());
@@ -72,16 +103,59 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         for (place, &Subject(arch)) in args.arch.iter().enumerate() {
             let (connections, seeds, lock_kind) = (connections as usize, args.seeds, args.lock);
             let preset = preset.clone();
-            let simulation = Simulation { preset, cpus, arch, connections, seeds, ipv6: args.ipv6, lock_kind };
+            let simulation =
+                Simulation { preset, cpus, arch, connections, seeds, ipv6: args.ipv6, lock_kind, extent: WHOLE };
             if (index, place) == (0, 0) {
                 print!("{simulation}");
             }
+            if args.vary {
+                vary(&simulation);
+                continue;
+            }
             for kernel in [Kernel::Heddle, Kernel::OfThePaper] {
-                print!("\n{}", simulation.run_all(kernel, |_| {}));
+                let bar = progress_bar();
+                bar.set_length(seeds);
+                let results = simulation.run_all(kernel, |seed| {
+                    bar.set_position(seed - 1);
+                    bar.set_message(format!("{}, {connections} connections", simulation.arch_name()));
+                });
+                bar.finish_and_clear();
+                print!("\n{results}");
             }
         }
     }
     Ok(())
+}
+
+/// A line for each assumed value that matters: throughput with less of it, and with more.
+fn vary(simulation: &Simulation) {
+    let kernel = Kernel::OfThePaper;
+    let base = simulation.run(kernel, 1).megabits();
+    println!("\n{}, {} connections: {base:.0} Mb/s, one seed", simulation.arch_name(), simulation.connections);
+    println!("  {:<28}{:>14}{:>14}", "assumed value", "30 % less", "30 % more");
+    let change = |megabits: f64| 100.0 * (megabits / base - 1.0);
+    let bar = progress_bar();
+    let variations = simulation.vary(kernel, VARIED, |name, done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+        bar.set_message(name.to_owned());
+    });
+    bar.finish_and_clear();
+    let (moves, still): (Vec<_>, Vec<_>) =
+        variations.iter().partition(|varied| varied.megabits.iter().any(|megabits| change(*megabits).abs() >= 1.0));
+    for varied in moves {
+        let [less, more] = varied.megabits.map(change);
+        println!("  {:<28}{less:>+12.1} %{more:>+12.1} %", varied.name);
+    }
+    println!("  {} others move it by less than 1 %", still.len());
+}
+
+fn progress_bar() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len}  {msg}");
+    ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 fn print_values(preset: &Preset) {

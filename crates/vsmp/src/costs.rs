@@ -51,6 +51,8 @@ pub struct Costs {
     pub payload_line: u64,
     /// What a kernel uses of memory beyond Heddle.
     pub footprint: Footprint,
+    /// How much of each [`Object`] counts of what Heddle touches, in percent: to see what a leaner Heddle would change.
+    pub extent: [usize; Object::ALL.len()],
 }
 
 /// The cache lines that the kernel of a preset uses: in total for each object and event, so that a leaner or a fatter
@@ -106,6 +108,7 @@ impl Costs {
             interrupt: 1500,
             payload_line: 8,
             footprint: Footprint::default(),
+            extent: [100; Object::ALL.len()],
         }
     }
 

@@ -56,6 +56,11 @@ pub struct Value {
 }
 
 impl Value {
+    /// The value, if it is a number.
+    pub fn number(&self) -> Option<u64> {
+        self.value.as_integer().and_then(|number| u64::try_from(number).ok())
+    }
+
     /// The value as text.
     pub fn text(&self) -> String {
         self.value.as_str().map_or_else(|| self.value.as_integer().unwrap_or_default().to_string(), str::to_owned)
@@ -97,8 +102,34 @@ pub struct Preset {
     pub card: CardConfig,
     /// The habits of the paper's kernel.
     pub habits: Habits,
+    /// What the paper has measured on it.
+    pub points: Vec<Point>,
     costs: Costs,
     values: BTreeMap<String, Value>,
+    /// As it was read.
+    file: toml::Table,
+}
+
+/// A measurement of the paper. What the paper does not say is missing.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// The architecture, or the papers' UP, by its name on the command line.
+    pub arch: String,
+    /// Connections.
+    pub connections: usize,
+    /// Payload, in megabits a second.
+    pub megabits: Option<f64>,
+    /// Cache misses for each kilobyte of payload.
+    pub misses: Option<f64>,
+    /// Cycles of the scheduler for each kilobyte.
+    pub scheduler: Option<f64>,
+    /// Acquisitions of the lock that all share, or of a group's, that did not succeed at the first try, in percent.
+    pub failures: Option<f64>,
+    /// Whether values of the preset were set so that it comes out. The others are held out: they tell what the model is
+    /// worth.
+    #[serde(default)]
+    pub fitted: bool,
 }
 
 /// Why a preset cannot be read.
@@ -136,6 +167,8 @@ struct File {
     shared: BTreeMap<String, Value>,
     descriptors: BTreeMap<String, Value>,
     habits: BTreeMap<String, Value>,
+    #[serde(default)]
+    point: Vec<Point>,
 }
 
 /// Takes values out of a table, and complains about those that are left.
@@ -207,7 +240,11 @@ impl Preset {
     /// # Errors
     /// The text is no preset: which value is missing, unknown, or out of range.
     pub fn parse(text: &str) -> Result<Preset, PresetError> {
-        let file: File = toml::from_str(text).map_err(|error| PresetError(error.to_string()))?;
+        Preset::read(toml::from_str(text).map_err(|error| PresetError(error.to_string()))?)
+    }
+
+    fn read(whole: toml::Table) -> Result<Preset, PresetError> {
+        let file: File = whole.clone().try_into().map_err(|error| PresetError(error.to_string()))?;
         let mut values = BTreeMap::new();
         let work = by_step(Table { section: "work", left: file.work, taken: &mut values })?;
         let shared = by_step(Table { section: "shared", left: file.shared, taken: &mut values })?;
@@ -241,7 +278,31 @@ impl Preset {
             return Err(PresetError("a cache has a power of two of sets, and 1 to 255 ways".to_owned()));
         }
         schedule(Table { section: "scheduler", left: file.scheduler, taken: &mut values }, &mut costs)?;
-        Ok(Preset { name: file.name, describes: file.describes, cpus, cards, card, habits, costs, values })
+        let File { name, describes, point: points, .. } = file;
+        Ok(Preset { name, describes, cpus, cards, card, habits, points, costs, values, file: whole })
+    }
+
+    /// The same machine with another number for one value, by section and name (`machine.memory`). Its origin stays.
+    ///
+    /// # Errors
+    /// There is no such value, it is no number, or the number is out of range.
+    pub fn with(&self, name: &str, number: u64) -> Result<Preset, PresetError> {
+        let unknown = || PresetError(format!("no value is called `{name}`: --values lists them"));
+        let (section, key) = name.split_once('.').ok_or_else(unknown)?;
+        let mut file = self.file.clone();
+        let place = file.get_mut(section).and_then(|table| table.get_mut(key)).and_then(|value| value.get_mut("value"));
+        let place = place.ok_or_else(unknown)?;
+        if !place.is_integer() {
+            return Err(PresetError(format!("`{name}` is no number")));
+        }
+        let number = i64::try_from(number).map_err(|_| PresetError(format!("`{name}` cannot be {number}")))?;
+        *place = toml::Value::Integer(number);
+        Preset::read(file)
+    }
+
+    /// What the paper says of an architecture and a number of connections.
+    pub fn point(&self, arch: &str, connections: usize) -> Option<&Point> {
+        self.points.iter().find(|point| point.arch == arch && point.connections == connections)
     }
 
     /// What things cost on it.

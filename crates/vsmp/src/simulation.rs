@@ -9,9 +9,9 @@ use stack::Architecture;
 use sync::profile::ClassProfile;
 use sync::{LockKind, Object, Step};
 
-use crate::Machine;
-use crate::preset::{Kernel, Origin, Preset};
+use crate::preset::{Kernel, Origin, Point, Preset};
 use crate::workload::senders::{Measured, Senders, uniprocessor};
+use crate::{Costs, Machine};
 
 /// What is to be run.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct Simulation {
     pub ipv6: bool,
     /// The kind of locks, if not the kernel's.
     pub lock_kind: Option<LockKind>,
+    /// See [`Costs::extent`](crate::Costs::extent).
+    pub extent: [usize; Object::ALL.len()],
 }
 
 /// The runs of one kernel.
@@ -43,7 +45,41 @@ pub struct Results {
     pub runs: Vec<Measured>,
 }
 
+/// Every byte that Heddle touches counts.
+pub const WHOLE: [usize; Object::ALL.len()] = [100; Object::ALL.len()];
+
+/// What became of the throughput when one value of the machine was changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variation {
+    /// The value, by section and name.
+    pub name: String,
+    /// Megabits a second with less of it, and with more of it.
+    pub megabits: [f64; 2],
+}
+
 impl Simulation {
+    /// Runs the first seed with each assumed value less by `percent` and more by as much; calls `progress` with the name
+    /// of the value and how many are done, of how many. A value that cannot be changed by as little is left out, as one
+    /// cache way of one; so is what has no effect by definition (a value of zero).
+    pub fn vary(&self, kernel: Kernel, percent: u64, mut progress: impl FnMut(&str, usize, usize)) -> Vec<Variation> {
+        let changed = |number: u64| [number * (100 - percent) / 100, (number * (100 + percent)).div_ceil(100)];
+        let assumed = self.preset.values().filter(|(_, value)| value.origin == Origin::Assumed);
+        let values: Vec<_> = assumed
+            .filter_map(|(name, value)| Some((name, value.number().filter(|number| *number > 0)?)))
+            .filter_map(|(name, number)| {
+                let [less, more] = changed(number).map(|number| self.preset.with(name, number).ok());
+                Some((name.to_owned(), [less?, more?]))
+            })
+            .collect();
+        let count = values.len();
+        let one = |(done, (name, presets)): (usize, (String, [Preset; 2]))| {
+            progress(&name, done, count);
+            let megabits = presets.map(|preset| Simulation { preset, ..self.clone() }.run(kernel, 1).megabits());
+            Variation { name, megabits }
+        };
+        values.into_iter().enumerate().map(one).collect()
+    }
+
     fn senders(&self, kernel: Kernel, seed: u64) -> Senders {
         let (preset, arch) = (self.preset.clone(), self.arch.unwrap_or_else(uniprocessor));
         let Simulation { cpus, connections, ipv6, lock_kind, .. } = *self;
@@ -60,7 +96,8 @@ impl Simulation {
         // An architecture for one thread has nothing for a second CPU to do.
         let cpus = if senders.arch.properties().single_thread { 1 } else { senders.cpus };
         let senders = Senders { cpus, ..senders };
-        Machine::new(cpus, self.preset.costs(kernel)).seed(seed).run(move || senders.run()).0
+        let costs = Costs { extent: self.extent, ..self.preset.costs(kernel) };
+        Machine::new(cpus, costs).seed(seed).run(move || senders.run()).0
     }
 
     /// Runs all seeds; calls `progress` before each.
@@ -72,7 +109,8 @@ impl Simulation {
         Results { simulation: self.clone(), kernel, runs: (1..=self.seeds).map(run).collect() }
     }
 
-    fn arch_name(&self) -> String {
+    /// The name of the architecture, or of the papers' UP, as on the command line.
+    pub fn arch_name(&self) -> String {
         self.arch.map_or_else(|| "uniprocessor".to_owned(), |arch| arch.to_string())
     }
 }
@@ -130,6 +168,30 @@ impl Results {
     /// The same, for each kilobyte of payload.
     fn by_kilobyte(&self, of: impl Fn(&Measured) -> u64) -> Mean {
         self.mean(|run| of(run) as f64 / run.kilobytes())
+    }
+
+    /// What the paper has measured there.
+    pub fn point(&self) -> Option<&Point> {
+        let Simulation { preset, connections, .. } = &self.simulation;
+        preset.point(&self.simulation.arch_name(), *connections)
+    }
+
+    /// What the paper says, whether the machine's values were fitted to it, and by how much the model is off.
+    fn lines_of_paper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(point) = self.point() else { return Ok(()) };
+        let how = if point.fitted { "fitted" } else { "held out" };
+        let rows = [
+            ("throughput, Mb/s", point.megabits, self.megabits()),
+            ("misses/KB", point.misses, self.misses()),
+            ("scheduler, cycles/KB", point.scheduler, self.scheduler_cycles()),
+        ];
+        writeln!(f, "  {:<24}{:>18}", "the paper", how)?;
+        for (name, paper, Mean { mean, .. }) in rows {
+            if let Some(paper) = paper {
+                writeln!(f, "    {name:<22}{paper:>18} {:>+7.0} %", 100.0 * (mean / paper - 1.0))?;
+            }
+        }
+        Ok(())
     }
 
     /// Cache misses for each kilobyte.
@@ -215,6 +277,9 @@ impl Display for Results {
         let unsteady = runs.iter().filter(|run| !run.steady).count();
         if unsteady > 0 {
             writeln!(f, "  {unsteady} of {} runs never became steady: their numbers mean little", runs.len())?;
+        }
+        if *kernel == Kernel::OfThePaper {
+            self.lines_of_paper(f)?;
         }
         self.lines_of_cycles(f)?;
         self.lines_of_misses(f)?;

@@ -297,7 +297,7 @@ impl State {
     /// Plain memory of the running thread.
     pub(crate) fn touch(&mut self, object: Object, address: usize, length: usize, write: bool) {
         let Some(first) = line_of(address).filter(|_| self.current.is_some()) else { return };
-        let lines = lines_of(first, address, length);
+        let lines = lines_of(first, address, length * self.costs.extent[object as usize] / 100);
         let count = lines.len();
         if object == Object::Payload {
             if self.costs.footprint.zero_copy {

@@ -64,3 +64,35 @@ fn heddle_as_it_is_has_no_footprint_of_the_year() {
     assert!(!heddle.zero_copy && paper.zero_copy);
     assert_eq!(heddle.descriptors, paper.descriptors, "those are the card's");
 }
+
+/// A point is shown with its error, and says whether the machine was fitted to it; at most five points were.
+#[test]
+fn the_papers_points_are_fitted_or_held_out() {
+    let preset = Preset::named("opteron-275").expect("it is built in");
+    let fitted = preset.points.iter().filter(|point| point.fitted).count();
+    assert!((1..=5).contains(&fitted), "{fitted} points");
+    let held_out = preset.points.iter().filter(|point| !point.fitted && point.megabits.is_some()).count();
+    assert!(held_out >= fitted, "{held_out} points are held out");
+    let point = preset.point("uniprocessor", 16_384).expect("figure 2 has it");
+    assert_eq!((point.megabits, point.misses), (Some(2100.0), Some(18.49)));
+    assert_eq!(preset.point("uniprocessor", 17), None);
+}
+
+#[test]
+fn one_value_of_a_machine_is_changed() {
+    let preset = Preset::named("opteron-275").expect("it is built in");
+    let other = preset.with("machine.memory", 300).expect("it is a number");
+    let of = |preset: &Preset| {
+        let costs = preset.costs(Kernel::Heddle);
+        (costs.memory, costs.near, preset.count(Origin::Derived))
+    };
+    assert_eq!((of(&other).0, of(&other).1, of(&other).2), (300, of(&preset).1, of(&preset).2));
+    for (name, says) in [
+        ("machine.memories", "no value is called `machine.memories`: --values lists them"),
+        ("memory", "no value is called `memory`: --values lists them"),
+        ("habits.lock_kind", "`habits.lock_kind` is no number"),
+    ] {
+        assert_eq!(preset.with(name, 1).expect_err(name).to_string(), says);
+    }
+    assert!(preset.with("machine.cache_ways", 0).expect_err("a cache without ways").to_string().contains("ways"));
+}

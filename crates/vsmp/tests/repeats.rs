@@ -8,7 +8,7 @@ use std::time::Duration;
 use stack::{ALL_ARCHITECTURES, Architecture};
 use sync::LockKind;
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::Simulation;
+use vsmp::simulation::{Simulation, WHOLE};
 use vsmp::workload::pair::Pair;
 use vsmp::{Arena, Costs, Machine};
 
@@ -47,7 +47,16 @@ fn child() {
     for seed in [1, 2] {
         let preset = Preset::named("opteron-275").expect("it is built in");
         let arch = "connp-l:128".parse().ok();
-        let simulation = Simulation { preset, cpus: 4, arch, connections: 12, seeds: 1, ipv6: false, lock_kind: None };
+        let simulation = Simulation {
+            preset,
+            cpus: 4,
+            arch,
+            connections: 12,
+            seeds: 1,
+            ipv6: false,
+            lock_kind: None,
+            extent: WHOLE,
+        };
         let measured = simulation.run(Kernel::OfThePaper, seed);
         println!("seed {seed} {:016x} {} bytes", measured.account.trace, measured.bytes);
     }

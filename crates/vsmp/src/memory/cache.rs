@@ -22,8 +22,9 @@ impl Cache {
     /// Takes a line in; returns the line that had its place.
     #[inline]
     pub(crate) fn fill(&mut self, line: usize) -> Option<usize> {
-        // Physical addresses spread over the sets; what lies at equal offsets of large blocks would not.
-        let set = (line ^ (line >> 10) ^ (line >> 20)) & (self.hands.len() - 1);
+        // Physical addresses spread over the sets; what lies at equal offsets of large blocks would not. Multiplied
+        // (Knuth, volume 3, section 6.4), so that lines of memory and lines that stand for none spread alike.
+        let set = (line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) & (self.hands.len() - 1);
         let hand = &mut self.hands[set];
         let place = set * self.ways + usize::from(*hand);
         *hand = if usize::from(*hand) + 1 == self.ways { 0 } else { *hand + 1 };
