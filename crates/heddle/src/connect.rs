@@ -39,6 +39,9 @@ pub struct Connect<'d> {
     data: &'d [u8],
 }
 
+/// What [`Connect::checked`] returns.
+pub(crate) type ConnectRequest<'a> = (SocketAddr, Option<SocketAddr>, &'a ConnectionOptions, &'a [u8]);
+
 impl<'d> Connect<'d> {
     /// From any local address and port, with the stack's options, without data.
     pub fn new() -> Connect<'d> {
@@ -94,17 +97,23 @@ impl<'d> Connect<'d> {
     /// # Errors
     /// See [`ConnectError`].
     pub fn start(&self, stack: &Stack, address: impl ToAddr) -> Result<TcpStream, ConnectError> {
+        let (remote, local, options, data) = self.checked(stack, address)?;
+        let socket = stack
+            .raw()
+            .connect_with(local, remote, options, data)
+            .map_err(|refused| ConnectError::Refused(remote, refused))?;
+        let stream = TcpStream::new(stack.clone(), socket);
+        stream.block(false);
+        Ok(stream)
+    }
+
+    /// The remote address, the local one, the options and the first data, which fits.
+    pub(crate) fn checked(&self, stack: &Stack, address: impl ToAddr) -> Result<ConnectRequest<'_>, ConnectError> {
         let remote = address.to_addr()?;
         let most = stack.raw().first_data(&self.options);
         if self.data.len() > most {
             return Err(ConnectError::DataTooLong { len: self.data.len(), most });
         }
-        let socket = stack
-            .raw()
-            .connect_with(self.local, remote, &self.options, self.data)
-            .map_err(|refused| ConnectError::Refused(remote, refused))?;
-        let stream = TcpStream::new(stack.clone(), socket);
-        stream.block(false);
-        Ok(stream)
+        Ok((remote, self.local, &self.options, self.data))
     }
 }

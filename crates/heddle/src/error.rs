@@ -27,6 +27,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use stack::socket::handler::{IN_HANDLER, in_handler};
 use stack::{Architecture, BindRefused};
 
 pub use crate::address::ParseAddrError;
@@ -190,6 +191,8 @@ pub enum BindError {
     NotLocal(SocketAddr),
     /// Every device that could receive packets for the address has vanished.
     NetworkDown(SocketAddr),
+    /// The calling thread runs a handler, which must not call the stack.
+    InHandler(SocketAddr),
 }
 
 impl BindError {
@@ -198,6 +201,7 @@ impl BindError {
             BindRefused::InUse => BindError::InUse(address),
             BindRefused::NotLocal => BindError::NotLocal(address),
             BindRefused::NetworkDown => BindError::NetworkDown(address),
+            BindRefused::InHandler => BindError::InHandler(address),
         }
     }
 }
@@ -215,6 +219,7 @@ impl fmt::Display for BindError {
             BindError::NetworkDown(address) => {
                 write!(f, "{address}: network down: the device was removed; open it again")
             }
+            BindError::InHandler(address) => write!(f, "{address}: {IN_HANDLER}"),
         }
     }
 }
@@ -234,6 +239,7 @@ impl From<BindError> for io::Error {
             BindError::InUse(_) => io::ErrorKind::AddrInUse,
             BindError::NotLocal(_) => io::ErrorKind::AddrNotAvailable,
             BindError::NetworkDown(_) => io::ErrorKind::NetworkDown,
+            BindError::InHandler(_) => io::ErrorKind::Deadlock,
         };
         io::Error::new(kind, error)
     }
@@ -297,6 +303,7 @@ impl From<ConnectError> for io::Error {
             ConnectError::Refused(_, ConnectRefused::AddressInUse) => io::ErrorKind::AddrInUse,
             ConnectError::Refused(_, ConnectRefused::NetworkDown) => io::ErrorKind::NetworkDown,
             ConnectError::Refused(_, ConnectRefused::Fault) => io::ErrorKind::ConnectionAborted,
+            ConnectError::Refused(_, ConnectRefused::InHandler) => io::ErrorKind::Deadlock,
             ConnectError::Refused(..) => io::ErrorKind::AddrNotAvailable,
             ConnectError::Failed(_, error) => kind(*error),
             ConnectError::TimedOut(_) => io::ErrorKind::TimedOut,
@@ -347,6 +354,13 @@ pub(crate) fn kind(error: TcpError) -> io::ErrorKind {
         TcpError::NoBuffer => io::ErrorKind::OutOfMemory,
         _ => io::ErrorKind::Other,
     }
+}
+
+/// Whether the calling thread may sleep, and call the stack: not if it runs a handler. Asked before a wait, before the lock
+/// of a handle, and where a call has failed.
+#[inline]
+pub(crate) fn may_wait() -> io::Result<()> {
+    if in_handler() { Err(io::Error::new(io::ErrorKind::Deadlock, IN_HANDLER)) } else { Ok(()) }
 }
 
 /// TCP's error on a connection to `peer`.

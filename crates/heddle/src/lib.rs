@@ -56,6 +56,7 @@
 //! | a device of one's own, faults, captures | [`device`] |
 //! | connections and datagrams, blocking or not | [`TcpListener`], [`TcpStream`], [`Connect`], [`UdpSocket`] |
 //! | many sockets on one thread | [`Poller`] |
+//! | servers that run where the data arrives | [`handler`], [`Stack::serve`] |
 //! | sockets for tasks | `tokio`, `futures` |
 //! | a stack without threads of its own, in virtual time | [`Builder::build_polled`], [`VirtualClock`] |
 //! | TCP's parameters, by field or by the name of Linux's sysctl | [`config`], [`Builder::knob`], [`Stack::set_knob`] |
@@ -93,6 +94,7 @@ mod connect;
 pub mod error;
 #[cfg(feature = "futures-io")]
 pub mod futures;
+pub mod handler;
 mod interface;
 pub mod knob_files;
 mod leftover;

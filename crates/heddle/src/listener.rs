@@ -12,11 +12,11 @@ use tcp::config::ConnectionOptions;
 
 use crate::address::ToAddr;
 use crate::builder::Stack;
-use crate::error::{AcceptError, BindError};
+use crate::error::{AcceptError, BindError, may_wait};
 use crate::stream::{TTL, TcpStream, hop_limit};
 
 /// The default number of connections that may wait to be accepted; see [`TcpListener::bind_with`] (Linux's SOMAXCONN).
-const BACKLOG: usize = 4096;
+pub(crate) const BACKLOG: usize = 4096;
 
 /// Accepts TCP connections, like [`std::net::TcpListener`]. Any number of threads may use it at once. Dropping the last
 /// clone stops listening; connections that were not accepted are reset.
@@ -87,8 +87,12 @@ impl TcpListener {
         let address = address.to_addr()?;
         let listener =
             stack.raw().listen(address, backlog, options).map_err(|refused| BindError::new(address, refused))?;
+        Ok(TcpListener::over(stack, listener))
+    }
+
+    pub(crate) fn over(stack: &Stack, listener: Arc<ListenerShared<Real>>) -> TcpListener {
         let inner = ListenerInner { stack: stack.clone(), listener, nonblocking: Atomic::new(false) };
-        Ok(TcpListener { inner: Arc::new(inner) })
+        TcpListener { inner: Arc::new(inner) }
     }
 
     /// The address it listens on.
@@ -182,6 +186,7 @@ impl TcpListener {
             if let Some(accepted) = self.try_accept() {
                 return Ok(accepted);
             }
+            may_wait()?;
             if self.inner.nonblocking.load(Ordering::Relaxed) {
                 return Err(AcceptError::WouldBlock(self.inner.listener.local()).into());
             }
@@ -199,6 +204,7 @@ impl TcpListener {
             if let Some(accepted) = self.try_accept() {
                 return Ok(accepted);
             }
+            may_wait()?;
             let spent = Duration::from_nanos(Real::now().saturating_sub(start));
             let left = timeout.saturating_sub(spent);
             if left.is_zero() {

@@ -17,7 +17,7 @@ use tcp::{SetOption, SocketOption, StatusReport};
 use crate::address::ToAddr;
 use crate::builder::Stack;
 use crate::connect::Connect;
-use crate::error::{ConnectError, given_up, on_connection};
+use crate::error::{ConnectError, given_up, may_wait, on_connection};
 use crate::leftover::Leftover;
 use crate::timeout::Timeout;
 
@@ -391,6 +391,9 @@ impl TcpStream {
     }
 
     fn gone(&self) -> io::Error {
+        if let Err(refused) = may_wait() {
+            return refused;
+        }
         if self.inner.socket.is_condemned() {
             let failures = &self.inner.stack.raw().shared().failures;
             return given_up(self.remote(), failures.of(&self.inner.socket.tuple()));

@@ -14,7 +14,7 @@ use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Real}
 
 use crate::address::ToAddr;
 use crate::builder::Stack;
-use crate::error::BindError;
+use crate::error::{BindError, may_wait};
 use crate::stream::hop_limit;
 use crate::timeout::Timeout;
 
@@ -516,6 +516,9 @@ impl fmt::Debug for UdpSocket {
 }
 
 fn send_error(to: Option<SocketAddr>, error: udp::SendError) -> io::Error {
+    if let Err(refused) = may_wait() {
+        return refused;
+    }
     let kind = match error {
         udp::SendError::Refused => io::ErrorKind::ConnectionRefused,
         udp::SendError::Unreachable => io::ErrorKind::HostUnreachable,
@@ -539,6 +542,9 @@ fn join_error(error: JoinRefused) -> io::Error {
 }
 
 fn receive_error(local: SocketAddr, error: udp::ReceiveError) -> io::Error {
+    if let Err(refused) = may_wait() {
+        return refused;
+    }
     let kind = match error {
         udp::ReceiveError::WouldBlock => io::ErrorKind::WouldBlock,
         udp::ReceiveError::Refused => io::ErrorKind::ConnectionRefused,

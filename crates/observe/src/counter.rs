@@ -126,6 +126,7 @@ declare! {
         RoomTurns "Times a connection that waited for room in a device was given its turn."
         TimersFired "Entries of timer wheels that fired; the connection may have found nothing due."
         PanicsContained "Panics that ended a connection or lost a piece of work, and not the process."
+        HandlerPanics "Connections reset because their handler panicked."
 
         FaultsCorrupted "Frames in which a fault injector changed bits."
         FaultsForged "Frames whose text a fault injector changed under a checksum that stays right."

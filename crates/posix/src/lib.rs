@@ -158,6 +158,7 @@ impl From<BindRefused> for Errno {
             BindRefused::InUse => Errno::EADDRINUSE,
             BindRefused::NotLocal => Errno::EADDRNOTAVAIL,
             BindRefused::NetworkDown => Errno::ENETDOWN,
+            BindRefused::InHandler => Errno::EINVAL,
         }
     }
 }

@@ -15,6 +15,7 @@ use tcp::{
 use wire::rss::Toeplitz;
 
 use crate::flow::{Flow, Key, Target, UdpName};
+use crate::socket::handler::HandlerState;
 use crate::socket::{ListenerShared, Readiness, TcpSocket};
 use crate::stats::StackStats;
 use crate::udp_call::UdpReply;
@@ -23,6 +24,8 @@ use crate::udp_call::UdpReply;
 pub enum Call<P: Platform> {
     /// Active open (RFC 9293, 3.10.1): make the PCB of this tuple and send its SYN.
     Open(Box<OpenRequest<P>>),
+    /// Give the connection a handler, which is its user from now on.
+    Handle(Box<HandlerState<P>>),
     /// Append data (3.10.2).
     Send(Send),
     /// Take in-order data (3.10.3).
@@ -180,6 +183,7 @@ pub(crate) fn receive_by<P: Platform>(
 pub fn run<P: Platform, A: PcbAccess>(call: Call<P>, pcb: &mut A, out: &mut Outbox<'_>, now: Time) -> Reply {
     match call {
         Call::Open(_) => unreachable!("an open has no PCB yet: the table's owner makes it"),
+        Call::Handle(_) => unreachable!("a handler is kept beside the PCB, by its place"),
         Call::Send(event) => Reply::Sent(event.run(pcb, out, now)),
         Call::Receive(event) => Reply::Received(event.run(pcb, out, now)),
         Call::Peek(event) => Reply::Peeked(event.run(pcb, out, now)),
@@ -244,6 +248,8 @@ pub enum Ingress {
     },
     /// The device has room again for a connection that had to stop sending.
     TransmitReady(Target),
+    /// Messages were posted to the handler of a connection.
+    Posted(Target),
 }
 
 impl Ingress {
@@ -257,7 +263,7 @@ impl Ingress {
                 UdpName::home(error.tuple.local_port)
             }
             Ingress::IcmpError { hash, .. } => *hash,
-            Ingress::TransmitReady(target) => target.hash,
+            Ingress::TransmitReady(target) | Ingress::Posted(target) => target.hash,
         }
     }
 }

@@ -6,6 +6,7 @@
 //! | the panic comes from | what is given up | handled in |
 //! |---|---|---|
 //! | an event of a connection (a segment, a call, a timer), its emission included | that connection: it is reset, its user receives `Aborted` | `connections/events.rs` |
+//! | a connection's handler ([`handler`](crate::socket::handler)) | that connection: it is reset | `socket/handler`, `place/` |
 //! | the rest of a thread's work (a device, the IP checks, a handshake) | that work: the frame, the batch behind it | `rx.rs`, the architectures' threads |
 //! | a device's queue, [`PANICS_IN_A_ROW`] times in a row | the device: it counts as unplugged | `rx.rs` |
 //! | other work of a receive thread, as many times in a row | the thread, and its devices | `rx.rs` |
@@ -58,6 +59,8 @@ pub struct Failure {
 pub enum FaultScope {
     /// The connection on which an event was running.
     Connection(FourTuple),
+    /// The connection whose handler was running.
+    Handler(FourTuple),
     /// The thread's work in progress.
     Work,
     /// A device, by the number of its port: it panicked too often.
@@ -73,6 +76,11 @@ impl fmt::Display for Failure {
             FaultScope::Connection(tuple) => write!(
                 f,
                 "the connection of {} port {} with {} port {} was reset",
+                tuple.local_addr, tuple.local_port, tuple.remote_addr, tuple.remote_port
+            ),
+            FaultScope::Handler(tuple) => write!(
+                f,
+                "the handler of the connection of {} port {} with {} port {}, which was reset",
                 tuple.local_addr, tuple.local_port, tuple.remote_addr, tuple.remote_port
             ),
             FaultScope::Work => f.write_str("the work in progress is lost, and the thread continues"),
@@ -158,8 +166,26 @@ impl<P: Platform> Failures<P> {
         if !self.contains {
             panic::resume_unwind(panic);
         }
-        counters.add(Counter::PanicsContained, 1);
         let scope = self.victim().map_or(scope, FaultScope::Connection);
+        self.keep(panic, scope, counters);
+    }
+
+    /// Records a panic of a connection's handler. The program of one connection is not the stack: its panic is contained
+    /// in a stack that its user polls, too.
+    ///
+    /// # Panics
+    /// With the same panic, under a model checker.
+    #[cold]
+    pub(crate) fn note_handler(&self, panic: Panic, tuple: FourTuple, counters: &Counters) {
+        if P::EXPLORED {
+            panic::resume_unwind(panic);
+        }
+        counters.add(Counter::HandlerPanics, 1);
+        self.keep(panic, FaultScope::Handler(tuple), counters);
+    }
+
+    fn keep(&self, panic: Panic, scope: FaultScope, counters: &Counters) {
+        counters.add(Counter::PanicsContained, 1);
         let failure = Failure { thread: P::thread_name(), cause: message(&*panic), scope };
         let mut kept = self.kept.lock();
         if kept.len() == KEPT {

@@ -14,6 +14,7 @@ use sync::{Platform, Writers, model_is_over};
 use crate::attempt::attempt;
 use crate::internet_deadline::DeadlineEffect;
 use crate::links::Links;
+use crate::socket::handler::{HandlerState, Post};
 use crate::socket::poll::MemberNumber;
 use crate::socket::readiness::ReadinessWaiter;
 use crate::socket::{ListenerShared, PollSet, Readiness, ReadyState, TcpSocket, UdpShared};
@@ -40,6 +41,12 @@ enum Risen<P: Platform> {
     Connection(Arc<TcpSocket<P>>),
     Listener(Arc<ListenerShared<P>>),
     Datagrams(Arc<UdpShared<P>>),
+    /// A connection whose handler is to be called, where handlers run after the guards.
+    Handled(Arc<TcpSocket<P>>),
+    /// A handler's message for another one.
+    Posted(Box<Post<P>>),
+    /// A handler that is over.
+    Over(Box<HandlerState<P>>),
 }
 
 impl<P: Platform> Default for DeferredEffects<P> {
@@ -63,12 +70,64 @@ impl<P: Platform> DeadlineEffect for DeferredEffects<P> {
 }
 
 impl<P: Platform> DeferredEffects<P> {
-    /// A connection has a readiness edge.
+    /// A connection has a readiness edge. True: it has a handler, which is to be called.
     #[inline(always)]
-    pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) {
-        if !bits.is_empty() && !self.noted(&socket.ready, bits, writers) {
+    pub(crate) fn wake(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness, writers: Writers) -> bool {
+        !bits.is_empty() && !self.noted(&socket.ready, bits, writers) && self.wake_other(socket, bits)
+    }
+
+    #[inline(never)]
+    fn wake_other(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) -> bool {
+        let handled = socket.ready.is_handled();
+        if !handled {
             self.others.push((Risen::Connection(socket.clone()), bits));
         }
+        handled
+    }
+
+    /// The handler of this connection is to be called, by [`DeferredEffects::next_handled`]'s caller.
+    #[cold]
+    pub(crate) fn call_handler(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
+        self.used = true;
+        self.others.push((Risen::Handled(socket.clone()), bits));
+    }
+
+    /// Takes a connection whose handler is to be called, in the order of their events, and its bits.
+    #[inline]
+    pub(crate) fn next_handled(&mut self) -> Option<(Arc<TcpSocket<P>>, Readiness)> {
+        if self.others.is_empty() {
+            return None;
+        }
+        let index = self.others.iter().position(|(risen, _)| matches!(risen, Risen::Handled(_)))?;
+        match self.others.remove(index) {
+            (Risen::Handled(socket), bits) => Some((socket, bits)),
+            _ => None,
+        }
+    }
+
+    /// A handler has posted these.
+    pub(crate) fn post(&mut self, posts: Vec<Post<P>>) {
+        self.used |= !posts.is_empty();
+        self.others.extend(posts.into_iter().map(|post| (Risen::Posted(Box::new(post)), Readiness::NONE)));
+    }
+
+    /// A handler is over. It is dropped where no guard is held, because it may own anything.
+    pub(crate) fn dispose(&mut self, handler: Box<HandlerState<P>>) {
+        self.used = true;
+        self.others.push((Risen::Over(handler), Readiness::NONE));
+    }
+
+    /// Takes what handlers have posted.
+    pub(crate) fn take_posts(&mut self) -> Vec<Post<P>> {
+        let (mut posts, mut rest) = (Vec::new(), SmallVec::new());
+        for (risen, bits) in self.others.drain(..) {
+            match risen {
+                Risen::Posted(post) => posts.push(*post),
+                risen => rest.push((risen, bits)),
+            }
+        }
+        self.others = rest;
+        posts
     }
 
     /// A connection waits to be accepted.
@@ -181,13 +240,20 @@ impl<P: Platform> DeferredEffects<P> {
             set.mark_all(&self.members);
             self.members.clear();
         }
+        let mut posts = Vec::new();
         for (socket, bits) in self.others.drain(..) {
             sync::walk::note(file!(), "no guard is held any more: wakes the socket's user");
             match socket {
                 Risen::Connection(socket) => socket.ready.tell(bits),
                 Risen::Listener(listener) => listener.ready.tell(bits),
                 Risen::Datagrams(socket) => socket.ready.tell(bits),
+                Risen::Handled(_) => debug_assert!(false, "handlers that run after the guards have run by now"),
+                Risen::Posted(post) => posts.push(*post),
+                Risen::Over(handler) => drop(attempt(|| drop(handler))),
             }
+        }
+        if !posts.is_empty() {
+            Post::deliver(posts);
         }
     }
 }

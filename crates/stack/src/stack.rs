@@ -4,6 +4,7 @@
 mod build;
 mod channels;
 mod datagrams;
+mod handlers;
 mod opening;
 mod switching;
 mod tables;
@@ -30,7 +31,8 @@ use crate::links::DriverLayout;
 use crate::pings::EchoReply;
 use crate::ports::{PortNumbers, Transport};
 use crate::shared::Shared;
-use crate::socket::ListenerShared;
+use crate::socket::handler::in_handler;
+use crate::socket::{Acceptor, ListenerShared};
 use crate::stats::StackStats;
 
 pub use build::{InterfaceConfig, InterfaceOverPorts, StackError};
@@ -222,12 +224,28 @@ impl<P: Platform> Stack<P> {
         backlog: usize,
         options: ConnectionOptions,
     ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
+        self.listen_and(address, backlog, options, None)
+    }
+
+    fn listen_and(
+        &self,
+        address: SocketAddr,
+        backlog: usize,
+        options: ConnectionOptions,
+        acceptor: Option<Acceptor<P>>,
+    ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
+        if in_handler() {
+            return Err(BindRefused::InHandler);
+        }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
         //# Every passive OPEN call either creates a new connection record in LISTEN state, or it returns an error; it
         //# MUST NOT affect any previously created connection record (MUST-41).
         let local = self.bind(Transport::Tcp, address)?;
         let listener =
             ListenerShared::new(local, backlog, self.core.shared.control().tcp().syn_backlog as usize, options);
+        if let Some(acceptor) = acceptor {
+            listener.serve_by(acceptor);
+        }
         self.active().control(ControlRequest::Listen(listener.clone()));
         Ok(listener)
     }
@@ -261,6 +279,9 @@ impl<P: Platform> Stack<P> {
 
     /// Sends an echo request, and returns its identifier and when it was sent.
     fn send_echo_request(&self, destination: IpAddr, seq: u16, len: usize) -> Result<(u16, Time), ConnectRefused> {
+        if in_handler() {
+            return Err(ConnectRefused::InHandler);
+        }
         let shared = &self.core.shared;
         let (interface, _) = shared.routes().lookup(shared.links(), destination).ok_or(ConnectRefused::NoRoute)?;
         if shared.links().is_down(interface) {
@@ -305,4 +326,6 @@ pub enum BindRefused {
     NotLocal,
     /// Every device that could receive packets for it has vanished.
     NetworkDown,
+    /// The calling thread runs a handler.
+    InHandler,
 }

@@ -14,6 +14,7 @@ use every_arch::every_arch;
 use pktbuf::PktBuf;
 use stack::Architecture;
 use stack::call::{Call, Reply};
+use stack::socket::handler::{Conn, ConnectionHandler};
 use stack::socket::{ListenerShared, Readiness, TcpSocket, UdpShared};
 use sync::LockClass;
 use testbed::counting::{Counting, Spent, spent};
@@ -78,6 +79,42 @@ impl Echo {
         assert_eq!(answer.1, b"answer");
         self.acknowledged = answer.0.seq.0.wrapping_add(6);
         spent
+    }
+}
+
+/// Answers what it is given, in the cell.
+struct Answer;
+
+impl ConnectionHandler<Counting> for Answer {
+    fn data(&mut self, conn: &mut Conn<'_, Counting>, data: PktBuf) {
+        assert_eq!(&data[..], b"question");
+        assert_eq!(conn.send(b"answer"), Ok(6));
+    }
+}
+
+/// A segment arrives, and its connection's handler answers it.
+#[every_arch(only(up))]
+fn the_owners_handlers_take_no_lock_and_no_read_modify_write(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut node = node(arch);
+        let any = "[::]:80".parse().expect("an address");
+        let make = |_: &_| Box::new(Answer) as Box<dyn ConnectionHandler<Counting>>;
+        let _listener = node.stack.listen_with_handlers(any, 8, Default::default(), make).expect("the port is free");
+        let most = TcpOptions::new(&[2, 4, 0x05, 0x78]);
+        let answers = node.exchange(&Segment::syn(2000, PORT).options(most).frame_over(ends));
+        let mut acknowledged = tcp_of(&answers[0]).expect("a SYN-ACK").0.seq.0.wrapping_add(1);
+        let mut opening = Echo::segment(ends, 0, acknowledged, b"");
+        opening.flags = TcpFlags::ACK;
+        node.exchange(&opening.frame_over(ends));
+        for round in 0..WARM + ROUNDS {
+            node.put(&Echo::segment(ends, 8 * round, acknowledged, b"question").frame_over(ends));
+            let ((), spent) = spent(|| assert_eq!(node.driver.poll(), 1));
+            assert!(round < WARM || spent == Spent::NOTHING, "{spent:?}");
+            let frames = node.settle();
+            let sent: Vec<_> = frames.iter().filter_map(|frame| tcp_of(frame)).collect();
+            let [(header, b"answer")] = sent[..] else { panic!("one answer, and not {sent:?}") };
+            acknowledged = header.seq.0.wrapping_add(6);
+        }
     }
 }
 

@@ -74,8 +74,8 @@ pub use access::{PcbAccess, PcbMut};
 pub use config::{Config, ConnectionOptions, ListenParams, OpenParams};
 pub use error::Error;
 pub use event::{
-    Abort, Chunks, Close, Disposition, IcmpError, IcmpKind, LinkDown, Open, OptionValues, PathMtu, Peek, Peeked,
-    Receive, ReceiveReady, ReceiveRemainder, Received, Reclaim, RecoveryState, ReportUnread, RouteChanged,
+    Abort, Chunks, Close, Disposition, ExpectAnswers, IcmpError, IcmpKind, LinkDown, Open, OptionValues, PathMtu, Peek,
+    Peeked, Receive, ReceiveReady, ReceiveRemainder, Received, Reclaim, RecoveryState, ReportUnread, RouteChanged,
     SegmentArrives, Send, SendMore, SendPromised, SendRecord, SendRoom, SendUrgent, Sent, SetOption, Shutdown,
     SocketOption, Start, Status, StatusReport, TakeDestinationUpdate, TakeError, TcpEvent, Timeouts, Traffic,
     TransmitReady,

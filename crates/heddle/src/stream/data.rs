@@ -16,6 +16,7 @@ use sync::Ordering;
 use tcp::Chunks;
 
 use super::{StreamTimeouts, TcpStream};
+use crate::error::may_wait;
 use crate::leftover::Leftover;
 use crate::timeout::Timeout;
 
@@ -56,6 +57,7 @@ impl TcpStream {
     //# (MAY-9).
     pub fn receive_buffers(&self, max: usize) -> io::Result<Vec<PktBuf>> {
         loop {
+            may_wait()?;
             let mut leftover = self.inner.leftover.lock();
             if leftover.has_data() || self.has_ended() {
                 let buffers = leftover.take_buffers().into();
@@ -77,7 +79,10 @@ impl TcpStream {
         let (stack, socket) = (self.inner.stack.raw(), &self.inner.socket);
         let answer = match &self.inner.channel {
             None => stack.send(&socket.target(), &mut send),
-            Some(channel) => stack.send_over(channel, socket, &mut send),
+            Some(channel) => {
+                may_wait()?;
+                stack.send_over(channel, socket, &mut send)
+            }
         };
         match answer {
             Some(Ok(accepted)) => Ok((accepted, send.chunks.pop())),
@@ -105,6 +110,7 @@ impl TcpStream {
 
     /// As [`TcpStream::peek`], for at least one byte; `None`: there is no data now.
     pub(crate) fn try_peek(&self, out: &mut [u8]) -> io::Result<Option<usize>> {
+        may_wait()?;
         let mut leftover = self.inner.leftover.lock();
         self.take_in(&mut leftover);
         let most = leftover.bound(out.len());
@@ -142,6 +148,7 @@ impl TcpStream {
     /// Passes received data to `copy`, piece by piece, at most `max` bytes in all (at least 1); 0: the stream has
     /// ended. `None`: there is no data now.
     pub(crate) fn try_read(&self, max: usize, mut copy: impl FnMut(&[u8])) -> io::Result<Option<usize>> {
+        may_wait()?;
         let mut leftover = self.inner.leftover.lock();
         if leftover.has_data() || self.has_ended() {
             let copied = leftover.read(max, copy);
@@ -293,6 +300,7 @@ impl TcpStream {
         if self.inner.nonblocking.load(Ordering::Relaxed) {
             return Err(self.error(tcp::Error::WouldBlock));
         }
+        may_wait()?;
         let ended = if bit == Readiness::READABLE { Readiness::PEER_CLOSED } else { Readiness::NONE };
         let wanted = bit | ended | Readiness::ERROR | Readiness::CLOSED;
         if self.inner.socket.ready.wait(wanted, self.inner.timeout(which)).intersects(wanted) {

@@ -31,6 +31,7 @@ use crate::handoff::{CellMessage, ReplySender, ReplySlot, TableJob};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
+use crate::socket::handler::in_handler;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
@@ -56,6 +57,10 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     const SINGLE: bool = false;
     /// The thread that uses the cell has polled the devices just now, so that reading payload needs no clock.
     const POLLED: bool = false;
+
+    /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
+    /// refused. Otherwise [`Exclusion::enter`] refuses them.
+    const NESTS: bool = true;
 
     /// Its threads serve channels ([`crate::socket::channel`]).
     const CHANNELS: bool = false;
@@ -202,6 +207,9 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[inline(always)]
     fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
         let hub = &self.inner.hub;
+        if E::NESTS && in_handler() {
+            return None;
+        }
         let mut deferred = DeferredEffects::default();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut deferred));
         deferred.flush(hub.shared.links());
@@ -227,6 +235,9 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[inline(never)]
     fn ask(&self, index: usize, message: impl FnOnce(ReplySender<P>) -> CellMessage<P>) -> Reply {
         let CellsInner { hub, cells, .. } = &*self.inner;
+        if in_handler() {
+            return Reply::Gone;
+        }
         let slot = ReplySlot::new();
         let mut message = message(ReplySender::new(&slot));
         while let Err(back) = cells[index].send(hub, message, true) {

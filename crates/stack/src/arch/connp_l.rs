@@ -17,6 +17,7 @@ use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
 
 const ABOUT: &str = "groups of connections, one lock each";
 
@@ -38,6 +39,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
         groups: true,
         own_threads: false,
         keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
         complexity: 2,
     },
     rows: &[TableRow {

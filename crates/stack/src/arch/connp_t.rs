@@ -28,6 +28,7 @@ use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::handoff::{CellMessage, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
 
 /// Messages that a thread runs before it checks its timers again (DragonFly: 512).
 const ROUND: usize = 512;
@@ -58,6 +59,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
         groups: false,
         own_threads: true,
         keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
         complexity: 5,
     },
     rows: &[

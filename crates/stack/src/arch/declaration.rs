@@ -4,6 +4,8 @@
 //! printing names, for the generated tests, for the command line's list and for the tables in the documents. Code that
 //! has to treat architectures differently reads a [`Properties`] field and never a name.
 
+use crate::socket::HandlersRun;
+
 /// The declaration of one architecture. `T` is the argument of its constructor, which distinguishes its variants.
 #[derive(Debug)]
 pub struct Declaration<T: 'static> {
@@ -63,6 +65,8 @@ pub struct Properties {
     /// The segments of one flow that a thread posts from one batch run in the order in which it posted them. Only then
     /// may the last segment acknowledge all of them.
     pub keeps_batches_together: bool,
+    /// Where the handlers of connections run, and so which outbox their answers join.
+    pub handlers: HandlersRun,
     /// Rank by complexity: 0 is the simplest. Where measurements show no difference between two, the lab recommends the
     /// simpler.
     pub complexity: u8,

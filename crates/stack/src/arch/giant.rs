@@ -12,6 +12,7 @@ use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::select::ThreadConfig;
 use crate::place::Contents;
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
 
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<()> = Declaration {
@@ -26,6 +27,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         groups: false,
         own_threads: false,
         keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
         complexity: 1,
     },
     rows: &[TableRow {

@@ -19,6 +19,8 @@ use crate::place::connection::Connections;
 use crate::place::pcb::LockPlan;
 use crate::place::{Contents, Locked, TablePolicy};
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
+use crate::socket::handler::in_handler;
 use crate::stats::StackStats;
 use crate::udp_call::{UdpCall, UdpReply};
 
@@ -72,6 +74,7 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
         groups: false,
         own_threads: false,
         keeps_batches_together: true,
+        handlers: HandlersRun::After,
         complexity: 4,
     },
     rows: &[
@@ -120,6 +123,7 @@ impl<P: Platform> MsgP<P> {
     fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
         let mut deferred = DeferredEffects::default();
         let result = f(&mut &self.place, &mut deferred);
+        self.place.run_handlers(|| self.shared.clock().now(), &mut deferred);
         deferred.flush(self.shared.links());
         result
     }
@@ -128,14 +132,22 @@ impl<P: Platform> MsgP<P> {
 impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         (&mut &self.place).ingress(ingress, now, deferred);
+        self.place.run_handlers(|| now, deferred);
     }
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        if in_handler() {
+            *reply = Reply::Gone;
+            return;
+        }
         let now = self.shared.clock().now();
         self.enter(|place, deferred| place.call(target, call, now, deferred, reply));
     }
 
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
+        if in_handler() {
+            return UdpReply::Gone;
+        }
         self.enter(|place, deferred| place.udp_call(call, deferred))
     }
 

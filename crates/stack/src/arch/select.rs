@@ -165,12 +165,17 @@ impl Architecture {
 
     /// The table of architectures in ARCHITECTURE.md, in Markdown.
     pub fn table() -> String {
-        let head = "| name | one cell is | exclusive use by | thread that runs it | table | order kept by |";
-        let mut text = format!("{head}\n|---|---|---|---|---|---|\n");
-        for TableRow { names, cell, exclusive_use, thread, table, order } in
-            FAMILIES.iter().flat_map(|family| family.declared().rows())
-        {
-            let _ = writeln!(text, "| {names} | {cell} | {exclusive_use} | {thread} | {table} | {order} |");
+        let head =
+            "| name | one cell is | exclusive use by | thread that runs it | table | order kept by | handlers run |";
+        let mut text = format!("{head}\n|---|---|---|---|---|---|---|\n");
+        for family in FAMILIES {
+            let handlers = family.declared().properties().handlers;
+            for TableRow { names, cell, exclusive_use, thread, table, order } in family.declared().rows() {
+                let _ = writeln!(
+                    text,
+                    "| {names} | {cell} | {exclusive_use} | {thread} | {table} | {order} | {handlers} |"
+                );
+            }
         }
         text
     }

@@ -40,6 +40,7 @@ use crate::deferred::OwedEffects;
 use crate::handoff::CellMessage;
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
 
 /// The most events that a thread which is not the worker drains for others. Solaris bounds by 20 ms only.
 const DRAIN_EVENTS: usize = 256;
@@ -80,6 +81,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
         groups: false,
         own_threads: true,
         keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
         complexity: 3,
     },
     rows: &[TableRow {

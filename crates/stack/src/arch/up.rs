@@ -20,6 +20,7 @@ use crate::deferred::DeferredEffects;
 use crate::handoff::{CellMessage, PendingReply};
 use crate::place::{Cell, Contents};
 use crate::shared::Shared;
+use crate::socket::HandlersRun;
 
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<()> = Declaration {
@@ -39,6 +40,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         groups: false,
         own_threads: false,
         keeps_batches_together: true,
+        handlers: HandlersRun::Inside,
         complexity: 0,
     },
     rows: &[TableRow {
@@ -173,6 +175,7 @@ impl<P: Platform> Drop for Visit<'_, P> {
 impl<P: Platform> Exclusion<P> for Up<P> {
     const SINGLE: bool = true;
     const POLLED: bool = true;
+    const NESTS: bool = false;
 
     #[inline(always)]
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {

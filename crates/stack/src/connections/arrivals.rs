@@ -9,6 +9,7 @@ use tcp::{Pcb, TableChange};
 
 use super::datagrams::Datagrams;
 use super::events::{Events, ResetOnPanic};
+use super::handlers::HandledConnections;
 use crate::bound_sockets::Unmatched;
 use crate::call::{ArrivingSegment, Ingress};
 use crate::deferred::DeferredEffects;
@@ -39,6 +40,12 @@ pub trait Arrivals: Place {
             Ingress::Segment(_) => debug_assert!(false, "a segment does not come this way"),
             Ingress::Datagram(datagram) => self.datagram(datagram, deferred),
             Ingress::IcmpError { error, hash } => self.icmp_error(&error, hash, now, deferred),
+            Ingress::Posted(target) => {
+                if let Some((id, held)) = self.find_key(target.key) {
+                    drop(held);
+                    self.call_handler(&id, now, deferred);
+                }
+            }
             Ingress::TransmitReady(target) => {
                 if let Some((id, held)) = self.find_key(target.key) {
                     self.run_contained(&id, held, tcp::TransmitReady, now, deferred);

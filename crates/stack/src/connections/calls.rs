@@ -4,6 +4,7 @@ use observe::Time;
 use tcp::{Outbox, PcbAccess, TcpEvent};
 
 use super::events::Events;
+use super::handlers::HandledConnections;
 use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Key, Target};
@@ -96,6 +97,12 @@ pub trait Calls: Place {
     ) -> Reply {
         let call = match call {
             Call::Open(mut request) => return Reply::Opened(self.open_actively(&mut request, now, deferred)),
+            Call::Handle(handler) => {
+                let Some((id, held)) = self.find_key(target.key) else { return Reply::Gone };
+                drop(held);
+                self.give_handler(&id, handler, now, deferred);
+                return Reply::Done;
+            }
             other => other,
         };
         match self.find_key(target.key) {

@@ -7,6 +7,7 @@ use observe::{Counter, Time};
 use sync::Writers;
 use tcp::{PathUpdate, TableChange, TcpEvent};
 
+use super::handlers::HandledConnections;
 use crate::attempt::{Panic, attempt};
 use crate::containment::{CONDEMNED, FaultScope};
 use crate::deferred::DeferredEffects;
@@ -70,6 +71,7 @@ pub trait Events: Place {
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<Arc<TcpSocket<Self::Platform>>> {
         let socket = self.socket(id)?;
+        self.condemn_handler(id, now, deferred);
         let _ = attempt(|| self.work(id, Self::Held::default(), tcp::Abort, now, deferred));
         self.remove(id);
         socket.condemn();
@@ -192,6 +194,9 @@ pub trait Events: Place {
         match admitted {
             Admitted::New(listener, _) => {
                 self.counters().add(Counter::ConnectionsAccepted, 1);
+                if listener.acceptor().is_some() {
+                    return self.accept_by(id, &listener, now, deferred);
+                }
                 deferred.wake_listener(&listener);
             }
             Admitted::Known => {}

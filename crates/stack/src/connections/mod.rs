@@ -8,6 +8,7 @@
 //! | `arrivals.rs` ([`Arrivals`]) | a segment, a datagram or an ICMP error arrives: look-up order, half-open connections, cookies, adoption |
 //! | `events.rs` ([`Events`]) | an event runs, and its effects on timers, tables and listeners; containment of a panic |
 //! | `calls.rs` ([`Calls`]) | a user's call, active opens included |
+//! | `handlers.rs` ([`HandledConnections`]) | connections with handlers: accepting one, and calls other than for TCP's events |
 //! | `datagrams.rs` ([`Datagrams`]) | datagram sockets: a datagram or an ICMP error arrives, a user calls |
 //! | `upkeep.rs` ([`Upkeep`]) | timers, changes that concern every connection, statistics |
 //!
@@ -18,10 +19,12 @@ mod arrivals;
 mod calls;
 mod datagrams;
 mod events;
+mod handlers;
 mod upkeep;
 
 pub use arrivals::Arrivals;
 pub use calls::Calls;
 pub use datagrams::Datagrams;
 pub use events::Events;
+pub use handlers::HandledConnections;
 pub use upkeep::Upkeep;

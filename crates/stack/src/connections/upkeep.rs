@@ -4,6 +4,7 @@ use observe::{Counter, Time};
 use tcp::TcpEvent;
 
 use super::events::Events;
+use super::handlers::HandledConnections;
 use crate::call::ControlRequest;
 use crate::charge;
 use crate::deferred::DeferredEffects;
@@ -27,6 +28,9 @@ pub trait Upkeep: Place {
         for slot in &due {
             if let Some((id, held)) = self.find_due(*slot) {
                 self.run_contained(&id, held, tcp::Timeouts, now, deferred);
+                if self.has_handler_timer(&id) {
+                    self.call_handler(&id, now, deferred);
+                }
             }
         }
         self.recycle(due);

@@ -18,6 +18,7 @@ use wire::FourTuple;
 use super::channels::Channels;
 use super::connection::{Connection, Connections, OwnedTable};
 use super::contents::{Contents, MovingConnection, Share};
+use super::handlers::{self, Handlers};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::account;
 use crate::attempt::attempt;
@@ -28,6 +29,7 @@ use crate::containment::FaultScope;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
+use crate::socket::handler::HandlerState;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::VacantEntry;
 use crate::timers::{TimerPlace, Wheel};
@@ -48,6 +50,8 @@ pub struct Cell<P: Platform> {
     writers: Writers,
     /// The channels of connections: data passes between the user and this cell without a call.
     pub(super) channels: Channels<P>,
+    /// The handlers of connections.
+    handlers: Handlers<P>,
 }
 
 impl<P: Platform> Cell<P> {
@@ -64,6 +68,7 @@ impl<P: Platform> Cell<P> {
             account: shared.control().account().open(),
             writers,
             channels: Channels::new(),
+            handlers: Handlers::new(),
         }
     }
 
@@ -84,11 +89,13 @@ impl<P: Platform> Cell<P> {
 /// The context of a connection in a cell.
 type Around<'a, P> = (&'a Shared<P>, &'a Counters, &'a account::AccountEntry<P>, Writers);
 
-/// Runs an event on a connection of a cell.
+/// Runs an event on a connection of a cell. If the connection has a handler (in `handler`, by its slot), that is called
+/// before the segments leave, and what it sends joins them.
 #[inline(always)]
 fn work<P: Platform, E: TcpEvent>(
     connection: &mut Connection<P>,
     (shared, counters, account, writers): Around<'_, P>,
+    handler: Option<(&mut Handlers<P>, u32)>,
     event: E,
     now: Time,
     deferred: &mut DeferredEffects<P>,
@@ -97,10 +104,16 @@ fn work<P: Platform, E: TcpEvent>(
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _, _>(connection, &connection.socket, &event);
     let reply = event.run(&mut connection.pcb, &mut out, now);
+    if deferred.wake(&connection.socket, out.ready, writers)
+        && let Some((handlers, slot)) = handler
+    {
+        let Connection { flow, pcb, .. } = &mut *connection;
+        handlers.run(slot, (pcb, &mut out), (shared, flow, counters), now, deferred);
+    }
     if !out.segments.is_empty() {
         shared.egress().emit(&connection.flow, &mut connection.route, &mut out, deferred);
     }
-    let effects = conclude(shared, &connection.flow, &connection.route, (&connection.socket, writers), &out, deferred);
+    let effects = conclude(shared, &connection.flow, &connection.route, &connection.socket, &out, deferred);
     if out.memory != 0 {
         shared.control().account().take_memory(account, &mut connection.charge, out.memory, out.config);
     }
@@ -250,7 +263,7 @@ impl<P: Platform> Place for Cell<P> {
         let connection = directory.connections.at(key.slot).ok_or(OpenRefused::Fault)?;
         connection.socket.placed(key);
         let around = (site.shared, site.counters, site.account, site.writers);
-        match attempt(|| work(connection, around, tcp::Open(fast_open), now, deferred)) {
+        match attempt(|| work(connection, around, None, tcp::Open(fast_open), now, deferred)) {
             Ok(((), effects)) => Ok(Opened { id: key.slot, key, route: connection.route, effects }),
             Err(panic) => {
                 connection.socket.condemn();
@@ -295,7 +308,8 @@ impl<P: Platform> Place for Cell<P> {
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Effects)> {
         let connection = self.directory.connections.at(*slot)?;
-        Some(work(connection, (&self.shared, &self.counters, &self.account, self.writers), event, now, deferred))
+        let around = (&*self.shared, &self.counters, &**self.account, self.writers);
+        Some(work(connection, around, Some((&mut self.handlers, *slot)), event, now, deferred))
     }
 
     /// Cannot happen in a cell: while one thread holds it, no other changes the table.
@@ -348,6 +362,23 @@ impl<P: Platform> Place for Cell<P> {
         }
     }
 
+    fn keep_handler(&mut self, slot: &u32, handler: Box<HandlerState<P>>) {
+        self.handlers.put(*slot, handler);
+    }
+
+    #[inline]
+    fn has_handler_timer(&mut self, slot: &u32) -> bool {
+        self.handlers.deadline(*slot).is_some()
+    }
+
+    fn condemn_handler(&mut self, slot: &u32, now: Time, deferred: &mut DeferredEffects<P>) {
+        if let Some(handler) = self.handlers.take(*slot)
+            && let Some(flow) = self.flow(slot)
+        {
+            handlers::condemn(handler, (&self.shared, &flow, &self.counters), now, deferred);
+        }
+    }
+
     #[inline]
     fn flow(&mut self, slot: &u32) -> Option<Flow> {
         self.directory.connections.at(*slot).map(|connection| connection.flow)
@@ -389,6 +420,7 @@ impl<P: Platform> Place for Cell<P> {
         self.directory.trim();
         self.directory.connections.trim();
         self.wheel.trim(|slot, timer| self.directory.connections.at(slot).into_iter().for_each(|it| it.timer = timer));
+        self.handlers.trim();
         self.due = Vec::new();
     }
 
@@ -420,6 +452,7 @@ impl<P: Platform> Cell<P> {
                     connection,
                     deadline: deadlines.remove(&slot),
                     admission,
+                    handler: self.handlers.take(slot),
                 });
             }
         }
@@ -437,13 +470,16 @@ impl<P: Platform> Cell<P> {
         if let Some(wheel_time) = wheel_time {
             self.wheel = Wheel::new(wheel_time);
         }
-        for MovingConnection { connection, deadline, admission } in connections {
+        for MovingConnection { connection, deadline, admission, handler } in connections {
             let slot = self.directory.connections.adopt(connection);
             if let Some(deadline) = deadline {
                 self.arm(&slot, deadline);
             }
             if let Some(admission) = admission {
                 self.directory.early.insert(slot, admission);
+            }
+            if let Some(handler) = handler {
+                self.handlers.put(slot, handler);
             }
         }
         self.directory.half_open.restore(half_open, self.shared.control().tcp(), self.shared.clock().now());

@@ -15,6 +15,7 @@ use crate::flow::UdpName;
 use crate::handoff::CellMessage;
 use crate::handshakes;
 use crate::socket::Admission;
+use crate::socket::handler::HandlerState;
 use crate::udp_table::{Bound, StoredUdpPcb};
 use observe::{CounterSnapshot, Time};
 use sync::Platform;
@@ -49,6 +50,8 @@ pub(super) struct MovingConnection<P: Platform> {
     pub(super) deadline: Option<Time>,
     /// The place that it holds in the backlog of the listener that admitted it.
     pub(super) admission: Option<Admission<P>>,
+    /// Its handler.
+    pub(super) handler: Option<Box<HandlerState<P>>>,
 }
 
 /// The contents for one place.

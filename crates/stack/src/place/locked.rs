@@ -18,6 +18,7 @@
 //! the entry of the new one.
 
 mod connection;
+mod handlers;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Key, UdpName};
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
+use crate::socket::handler::HandlerState;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::VacantEntry;
 use crate::timers::{TimerPlace, Wheel};
@@ -147,11 +149,13 @@ impl<P: Platform> Locked<P> {
         let slots: Vec<u32> = directory.connections.iter().map(|connection| connection.key.slot).collect();
         for slot in slots {
             let admission = directory.take_admission(slot);
+            let handler = directory.connections.at(slot).and_then(|connection| handlers::take(connection));
             if let Some(connection) = directory.connections.release(slot) {
                 contents.connections.push(MovingConnection {
                     connection,
                     deadline: deadlines.remove(&slot),
                     admission,
+                    handler,
                 });
             }
         }
@@ -177,7 +181,7 @@ impl<P: Platform> Locked<P> {
         if let Some(wheel_time) = wheel_time {
             timers.wheel = Wheel::new(wheel_time);
         }
-        for MovingConnection { connection, deadline, admission } in connections {
+        for MovingConnection { connection, deadline, admission, handler } in connections {
             let connection = directory.connections.adopt(self.locks, self.shared.lock_kind, connection);
             let slot = connection.key.slot;
             if let Some(deadline) = deadline {
@@ -186,6 +190,9 @@ impl<P: Platform> Locked<P> {
             }
             if let Some(admission) = admission {
                 directory.early.insert(slot, admission);
+            }
+            if let Some(handler) = handler {
+                let _ = connection.handler.set(handlers::slot_for(handler));
             }
         }
         self.note_deadline(&timers.wheel);
@@ -438,10 +445,10 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         let reply = pass((&connection.pcb, &connection.socket), way, &mut beside, event, &mut out, now);
         beside.release();
         connection.charge(&self.shared, out.memory, out.standing);
-        Some((
-            reply,
-            conclude(&self.shared, &connection.flow, &route, (&connection.socket, Writers::Many), &out, deferred),
-        ))
+        if deferred.wake(&connection.socket, out.ready, Writers::Many) {
+            deferred.call_handler(&connection.socket, out.ready);
+        }
+        Some((reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, deferred)))
     }
 
     fn appeared(&mut self, arrival: &mut call::ArrivingSegment, now: Time, deferred: &mut DeferredEffects<P>) {
@@ -473,6 +480,19 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         if !exhausted {
             id.socket.ready.restore(bit);
         }
+    }
+
+    fn keep_handler(&mut self, id: &Self::Id, handler: Box<HandlerState<P>>) {
+        let set = id.handler.set(handlers::slot_for(handler));
+        debug_assert!(set.is_ok(), "a connection is given its handler once");
+    }
+
+    fn has_handler_timer(&mut self, id: &Self::Id) -> bool {
+        id.socket.ready.is_handled()
+    }
+
+    fn condemn_handler(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<P>) {
+        Locked::condemn_handler(self, id, now, deferred);
     }
 
     fn flow(&mut self, id: &Self::Id) -> Option<Flow> {

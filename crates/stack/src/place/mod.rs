@@ -13,6 +13,7 @@ pub mod cell;
 mod channels;
 pub mod connection;
 mod contents;
+mod handlers;
 pub mod locked;
 pub mod pcb;
 
@@ -32,6 +33,7 @@ use crate::flow::{Flow, Key, UdpName};
 use crate::handshakes::Handshakes;
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
+use crate::socket::handler::HandlerState;
 use crate::socket::{Admission, Readiness, TcpSocket, UdpShared};
 use crate::table::index::VacantEntry;
 use crate::udp_table::HeldSocket;
@@ -255,6 +257,15 @@ pub trait Place: Sized {
     /// The call has run; the bit is set now only if data or room is left.
     fn after_call(&mut self, id: &Self::Id, bit: Readiness, exhausted: bool);
 
+    /// Keeps the handler of a connection.
+    fn keep_handler(&mut self, id: &Self::Id, handler: Box<HandlerState<Self::Platform>>);
+
+    /// Whether the connection's handler may have set a timer. Called when a timer of the connection has fired.
+    fn has_handler_timer(&mut self, id: &Self::Id) -> bool;
+
+    /// The connection is ended by a panic of the stack: the last callback of its handler, if it has one.
+    fn condemn_handler(&mut self, id: &Self::Id, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
+
     /// The connection's flow.
     fn flow(&mut self, id: &Self::Id) -> Option<Flow>;
 
@@ -284,18 +295,17 @@ pub trait Place: Sized {
     fn unlink(&mut self, id: &Self::Id) -> Option<Admission<Self::Platform>>;
 }
 
-/// Processes an outbox once the segments have left, for every place: wake-ups go to `deferred`; effects on tables and
-/// timers are returned.
+/// Processes an outbox once the segments have left, for every place; effects on tables and timers are returned. The user
+/// is notified by the place itself, which may have to call a handler first.
 #[inline(always)]
 fn conclude<P: Platform>(
     shared: &Shared<P>,
     flow: &Flow,
     route: &RouteCache,
-    (socket, writers): (&Arc<TcpSocket<P>>, Writers),
+    socket: &TcpSocket<P>,
     out: &Outbox<'_>,
     deferred: &mut DeferredEffects<P>,
 ) -> Effects {
-    deferred.wake(socket, out.ready, writers);
     if out.progress && shared.egress().neighbours().has_doubts() {
         shared.egress().path_works(flow.tuple.remote_addr, deferred);
     }

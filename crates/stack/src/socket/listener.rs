@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use observe::Time;
 use sync::{Atomic, Lock, LockClass, LockKind, Ordering, Platform};
@@ -16,6 +16,7 @@ use tcp::fast_open::PendingRequests;
 use tcp::handshake::{Backlog, Occupancy, SynResponse};
 
 use super::TcpSocket;
+use super::handler::Acceptor;
 use super::readiness::{Pollable, Readiness, ReadyState};
 
 /// The state shared by all replicas of one listener. Any thread.
@@ -37,6 +38,8 @@ pub struct ListenerShared<P: Platform> {
     cookies_until: P::AtomicU64,
     /// See [`ListenerShared::set_fast_open`].
     fast_open: P::AtomicUsize,
+    /// See [`ListenerShared::serve_by`].
+    acceptor: OnceLock<Acceptor<P>>,
     queue: Lock<AcceptQueue<P>, P>,
 }
 
@@ -68,8 +71,22 @@ impl<P: Platform> ListenerShared<P> {
             waiting: P::AtomicUsize::new(0),
             cookies_until: P::AtomicU64::new(0),
             fast_open: P::AtomicUsize::new(0),
+            acceptor: OnceLock::new(),
             queue: Lock::new(LockKind::Blocking, LockClass::AcceptQueue, queue),
         })
+    }
+
+    /// Gives each connection a handler instead of queueing it for a user that accepts. Called before any cell can reach
+    /// the listener.
+    pub(crate) fn serve_by(&self, acceptor: Acceptor<P>) {
+        let set = self.acceptor.set(acceptor);
+        debug_assert!(set.is_ok(), "a listener is given its handlers once");
+    }
+
+    /// See [`ListenerShared::serve_by`].
+    #[inline]
+    pub(crate) fn acceptor(&self) -> Option<&Acceptor<P>> {
+        self.acceptor.get()
     }
 
     /// The address it listens on.
@@ -201,7 +218,8 @@ impl<P: Platform> ListenerShared<P> {
         self.half_open.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// A handshake that was admitted is complete: the connection waits to be accepted. Phase *inside*.
+    /// A handshake that was admitted is complete: the connection waits to be accepted, unless it gets a handler. Phase
+    /// *inside*.
     ///
     /// # Errors
     /// The listener has been closed meanwhile: the connection must be reset.
@@ -210,6 +228,9 @@ impl<P: Platform> ListenerShared<P> {
         let mut queue = self.queue.lock();
         if queue.closed {
             return Err(Closed);
+        }
+        if self.acceptor.get().is_some() {
+            return Ok(());
         }
         queue.established.push_back(child.clone());
         self.waiting.store(queue.established.len(), Ordering::Relaxed);

@@ -5,6 +5,7 @@
 //! receive a matching frame holds a reference.
 
 pub mod channel;
+pub mod handler;
 pub mod listener;
 pub mod poll;
 pub mod readiness;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use sync::{Atomic, Ordering, Platform};
 use wire::FourTuple;
 
+pub use handler::{Acceptor, HandlersRun};
 pub use listener::{Admission, Admitted, ListenerShared};
 pub use poll::{PollEvent, PollSet};
 pub use readiness::{Pollable, Readiness, ReadyState};

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform};
 
+use super::handler::in_handler;
 use super::readiness::{Pollable, Readiness};
 
 /// One report of a [`PollSet`].
@@ -255,6 +256,9 @@ impl<P: Platform> PollSet<P> {
                     }
                 }
             };
+            if in_handler() {
+                return 0;
+            }
             self.parker.park(left);
         }
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use sync::{Atomic, Lock, LockClass, LockKind, OnceBox, Ordering, Platform, Writers};
 pub use tcp::Readiness;
 
+use super::handler::in_handler;
 use super::poll::{MemberNumber, PollSet};
 use crate::attempt::attempt;
 
@@ -28,6 +29,8 @@ const POLLED: u32 = 1 << 30;
 const MOVED: u32 = 1 << 28;
 /// Bits may be set by plain stores: a sleeper has to fence. Never cleared.
 const PLAIN: u32 = 1 << 29;
+/// The connection has a handler, which is called instead of waking waiters. Never cleared.
+const HANDLED: u32 = 1 << 27;
 /// The bits that change with each segment.
 const HOT: u32 = Readiness::READABLE.union(Readiness::WRITABLE).bits() as u32;
 
@@ -125,6 +128,17 @@ impl<P: Platform> ReadyState<P> {
         self.level(self.word.load(Ordering::Acquire))
     }
 
+    /// From now on a handler is called for what [`ReadyState::rise`] reports.
+    pub(crate) fn hand_over(&self) {
+        self.word.fetch_or(HANDLED, Ordering::AcqRel);
+    }
+
+    /// Whether the connection has, or had, a handler.
+    #[inline]
+    pub(crate) fn is_handled(&self) -> bool {
+        self.word.load(Ordering::Acquire) & HANDLED != 0
+    }
+
     /// The bits that are set now: those of `word` and those set by plain stores.
     #[inline]
     fn level(&self, word: u32) -> Readiness {
@@ -188,11 +202,11 @@ impl<P: Platform> ReadyState<P> {
             Writers::One => self.set_plainly(bits),
             Writers::Many => self.set(bits),
         };
-        if seen & (POLLED | WAITING) == 0 {
+        if seen & (POLLED | WAITING | HANDLED) == 0 {
             return ReadinessWaiter::None;
         }
         match self.first.get() {
-            Some(place) if seen & (POLLED | MOVED | WAITING) == POLLED => {
+            Some(place) if seen & (POLLED | MOVED | WAITING | HANDLED) == POLLED => {
                 ReadinessWaiter::Member(&place.set, place.number)
             }
             _ => ReadinessWaiter::Other,
@@ -304,13 +318,17 @@ impl<P: Platform> ReadyState<P> {
         }
     }
 
-    /// Sleeps until one of `wanted` is set or `timeout` has passed; returns those that are set. `None` waits for ever.
+    /// Sleeps until one of `wanted` is set or `timeout` has passed; returns those that are set. `None` waits for ever. A
+    /// thread that runs a handler does not sleep: see [`in_handler`].
     pub fn wait(&self, wanted: Readiness, timeout: Option<Duration>) -> Readiness {
         let start = timeout.map(|_| P::now());
         loop {
             let word = self.word.load(Ordering::Acquire);
             let now = self.level(word);
             if now.intersects(wanted) {
+                return now;
+            }
+            if in_handler() {
                 return now;
             }
             let left = match (timeout, start) {

@@ -17,6 +17,7 @@ use crate::call::{Call, OpenRefused, OpenRequest};
 use crate::charge;
 use crate::flow::Flow;
 use crate::socket::TcpSocket;
+use crate::socket::handler::{IN_HANDLER, in_handler};
 
 /// The most data that an open takes: it fits in a pooled buffer, and an empty send buffer accepts it however small it
 /// is.
@@ -83,6 +84,8 @@ pub enum ConnectRefused {
     NetworkDown,
     /// The stack panicked during the open; see [`Stack::failures`].
     Fault,
+    /// The calling thread runs a handler, which must not call the stack.
+    InHandler,
 }
 
 impl fmt::Display for ConnectRefused {
@@ -97,6 +100,7 @@ impl fmt::Display for ConnectRefused {
             ConnectRefused::Fault => {
                 "the stack panicked while opening it, and continues: Stack::failures has the reason"
             }
+            ConnectRefused::InHandler => IN_HANDLER,
             ConnectRefused::NoBuffer => "no packet buffer left: raise the buffer limit or close connections",
         })
     }
@@ -170,7 +174,8 @@ impl<P: Platform> Stack<P> {
         data: FirstData<&[u8]>,
     ) -> Result<(Arc<TcpSocket<P>>, usize), ConnectRefused> {
         if let Ok(result) = self.at_tables_here(|| self.connect_here(local, remote, options, data)) {
-            return result;
+            // Looked at where it failed, so that other opens do not pay for it.
+            return result.map_err(|refused| if in_handler() { ConnectRefused::InHandler } else { refused });
         }
         let (options, data) = (options.clone(), data.into_owned());
         let result = self.at_tables(move |stack| stack.connect_here(local, remote, &options, data.borrowed()));

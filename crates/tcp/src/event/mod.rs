@@ -7,6 +7,7 @@
 mod abort;
 mod close;
 pub(crate) mod early;
+mod expect_answers;
 pub(crate) mod fast_open;
 mod icmp;
 mod open;
@@ -25,6 +26,7 @@ mod transmit_ready;
 
 pub use abort::{Abort, LinkDown};
 pub use close::{Close, Shutdown};
+pub use expect_answers::ExpectAnswers;
 pub use fast_open::{Start, TakeDestinationUpdate};
 pub use icmp::{IcmpError, IcmpKind, PathMtu};
 pub(crate) use open::Negotiation;

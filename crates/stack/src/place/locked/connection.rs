@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sync::slab::{Detached, Key};
-use sync::{Atomic, LockKind, Ordering, Platform};
+use sync::{Atomic, LockKind, OnceBox, Ordering, Platform};
 use tcp::LimitClass;
 use wire::FourTuple;
 
@@ -11,6 +11,7 @@ use super::super::connection::{self, Connections};
 use super::super::pcb::{LockPlan, SharedPcb};
 use super::super::{NewConnection, Site};
 use super::Locked;
+use super::handlers::HandlerLock;
 use crate::account::Charge;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
@@ -32,6 +33,8 @@ pub struct LockedConnection<P: Platform> {
     /// Its share of the stack's account: bytes, in two's complement, and its [`LimitClass`] as a number.
     memory: P::AtomicU64,
     standing: P::AtomicU32,
+    /// Its handler.
+    pub(super) handler: OnceBox<HandlerLock<P>>,
 }
 
 impl<P: Platform> LockedConnection<P> {
@@ -161,8 +164,18 @@ impl<P: Platform> SharedTable<P> {
         let armed = P::AtomicU64::new(u64::MAX);
         let memory = P::AtomicU64::new(charge.memory as u64);
         let standing = P::AtomicU32::new(charge.standing as u32);
-        let connection =
-            Arc::new(LockedConnection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
+        let connection = Arc::new(LockedConnection {
+            key,
+            hash,
+            flow,
+            pcb,
+            leaves_by,
+            socket,
+            armed,
+            memory,
+            standing,
+            handler: OnceBox::new(),
+        });
         self.enter(connection.clone());
         Some(connection)
     }
@@ -181,8 +194,18 @@ impl<P: Platform> SharedTable<P> {
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
-        let connection =
-            Arc::new(LockedConnection { key, hash, flow, pcb, leaves_by, socket, armed, memory, standing });
+        let connection = Arc::new(LockedConnection {
+            key,
+            hash,
+            flow,
+            pcb,
+            leaves_by,
+            socket,
+            armed,
+            memory,
+            standing,
+            handler: OnceBox::new(),
+        });
         self.enter(connection.clone());
         connection
     }

@@ -1,0 +1,134 @@
+//! The handlers of a cell's connections, and how one is run inside: between the event and the emission of its segments,
+//! with the same outbox.
+
+use observe::{Counters, Time};
+use sync::Platform;
+use tcp::{Outbox, Pcb, Readiness, TcpEvent};
+
+use crate::attempt::attempt;
+use crate::deferred::DeferredEffects;
+use crate::flow::Flow;
+use crate::shared::Shared;
+use crate::socket::handler::{HandlerState, RunsEvents};
+
+/// See the module documentation.
+pub(super) struct Handlers<P: Platform> {
+    by_slot: Vec<Option<Box<HandlerState<P>>>>,
+}
+
+impl<P: Platform> Handlers<P> {
+    /// None.
+    pub(super) fn new() -> Self {
+        Handlers { by_slot: Vec::new() }
+    }
+
+    pub(super) fn put(&mut self, slot: u32, handler: Box<HandlerState<P>>) {
+        let slot = slot as usize;
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize_with(slot + 1, || None);
+        }
+        self.by_slot[slot] = Some(handler);
+    }
+
+    pub(super) fn take(&mut self, slot: u32) -> Option<Box<HandlerState<P>>> {
+        self.by_slot.get_mut(slot as usize)?.take()
+    }
+
+    /// When the handler of this connection set its timer to.
+    #[inline]
+    pub(super) fn deadline(&self, slot: u32) -> Option<Time> {
+        self.by_slot.get(slot as usize)?.as_ref()?.deadline()
+    }
+
+    /// Gives back the memory that a peak has left behind.
+    pub(super) fn trim(&mut self) {
+        let used = self.by_slot.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        self.by_slot.truncate(used);
+        self.by_slot.shrink_to(2 * used);
+    }
+
+    /// Calls the handler of the connection in `slot`, if it has one still, for what the event has put into `out`. What
+    /// the handler sends joins it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run(
+        &mut self,
+        slot: u32,
+        (pcb, out): (&mut Pcb, &mut Outbox<'_>),
+        (shared, flow, counters): (&Shared<P>, &Flow, &Counters),
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) {
+        let Some(mut handler) = self.take(slot) else { return };
+        let (mut posts, bits) = (Vec::new(), std::mem::replace(&mut out.ready, Readiness::NONE));
+        let ran = attempt(|| handler.run(&mut Inside { pcb: &mut *pcb, out: &mut *out, now }, bits, &mut posts));
+        deferred.post(posts);
+        if let Err(panic) = ran {
+            handler.give_up();
+            shared.failures.note_handler(panic, flow.tuple, counters);
+            tcp::Abort.run(pcb, out, now);
+        }
+        out.ready = Readiness::NONE;
+        if handler.is_over() {
+            return deferred.dispose(handler);
+        }
+        if let Some(deadline) = handler.deadline() {
+            out.deadline = Some(out.deadline.map_or(deadline, |other| other.min(deadline)));
+        }
+        self.put(slot, handler);
+    }
+}
+
+/// A connection of a cell, in the middle of one of its events.
+struct Inside<'a, 'c> {
+    pcb: &'a mut Pcb,
+    out: &'a mut Outbox<'c>,
+    now: Time,
+}
+
+impl RunsEvents for Inside<'_, '_> {
+    fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply> {
+        Some(event.run(self.pcb, self.out, self.now))
+    }
+
+    fn raised(&mut self) -> Readiness {
+        std::mem::replace(&mut self.out.ready, Readiness::NONE)
+    }
+
+    fn now(&self) -> Time {
+        self.now
+    }
+}
+
+/// A connection that was taken from its handler by a panic of the stack.
+pub(super) struct Gone(pub(super) Time);
+
+impl RunsEvents for Gone {
+    fn run<E: TcpEvent>(&mut self, _: E) -> Option<E::Reply> {
+        None
+    }
+
+    fn raised(&mut self) -> Readiness {
+        Readiness::NONE
+    }
+
+    fn now(&self) -> Time {
+        self.0
+    }
+}
+
+/// The last callback of a handler whose connection was ended by a panic of the stack.
+#[cold]
+pub(super) fn condemn<P: Platform>(
+    mut handler: Box<HandlerState<P>>,
+    (shared, flow, counters): (&Shared<P>, &Flow, &Counters),
+    now: Time,
+    deferred: &mut DeferredEffects<P>,
+) {
+    let mut posts = Vec::new();
+    if let Err(panic) = attempt(|| handler.run_condemned(&mut Gone(now), &mut posts)) {
+        shared.failures.note_handler(panic, flow.tuple, counters);
+    }
+    deferred.post(posts);
+    deferred.dispose(handler);
+}

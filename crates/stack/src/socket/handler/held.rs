@@ -1,0 +1,93 @@
+//! The connection that a handler uses, as the place that runs the handler gives it out.
+
+use observe::Time;
+use tcp::{Readiness, Received, Shutdown, TcpEvent};
+
+/// Runs events on one connection for its handler: in the outbox of the event that called the handler, or each by itself.
+pub trait RunsEvents {
+    /// Runs an event. `None`: the connection has gone.
+    fn run<E: TcpEvent>(&mut self, event: E) -> Option<E::Reply>;
+
+    /// Takes the readiness bits that the events so far have raised, if no other thread will bring them to the handler.
+    fn raised(&mut self) -> Readiness;
+
+    /// The time of the event.
+    fn now(&self) -> Time;
+}
+
+/// The events that a handler needs, of any [`RunsEvents`].
+pub trait HeldConnection {
+    /// SEND; what was not taken stays in `send`.
+    ///
+    /// # Errors
+    /// As for `&mut tcp::Send`.
+    fn send(&mut self, send: &mut tcp::Send) -> Result<usize, tcp::Error>;
+
+    /// RECEIVE of one buffer.
+    ///
+    /// # Errors
+    /// As for [`tcp::Receive`].
+    fn receive(&mut self) -> Result<Received, tcp::Error>;
+
+    /// No more data in one direction.
+    ///
+    /// # Errors
+    /// As for [`tcp::Shutdown`].
+    fn shut_down(&mut self, how: Shutdown) -> Result<(), tcp::Error>;
+
+    /// CLOSE: the handler releases the connection.
+    fn close(&mut self);
+
+    /// ABORT, and release.
+    fn abort(&mut self);
+
+    /// Why the connection failed, once.
+    fn failure(&mut self) -> Option<tcp::Error>;
+
+    /// Acknowledgements wait for answers.
+    fn expect_answers(&mut self);
+
+    /// See [`RunsEvents::raised`].
+    fn raised(&mut self) -> Readiness;
+
+    /// The time of the event.
+    fn now(&self) -> Time;
+}
+
+impl<T: RunsEvents> HeldConnection for T {
+    fn send(&mut self, send: &mut tcp::Send) -> Result<usize, tcp::Error> {
+        self.run(send).unwrap_or(Err(tcp::Error::NotConnected))
+    }
+
+    fn receive(&mut self) -> Result<Received, tcp::Error> {
+        self.run(tcp::Receive { max: 1 }).unwrap_or(Err(tcp::Error::NotConnected))
+    }
+
+    fn shut_down(&mut self, how: Shutdown) -> Result<(), tcp::Error> {
+        self.run(how).unwrap_or(Err(tcp::Error::NotConnected))
+    }
+
+    fn close(&mut self) {
+        self.run(tcp::Close);
+    }
+
+    fn abort(&mut self) {
+        self.run(tcp::Abort);
+    }
+
+    fn failure(&mut self) -> Option<tcp::Error> {
+        self.run(tcp::TakeError).flatten()
+    }
+
+    fn expect_answers(&mut self) {
+        self.run(tcp::ExpectAnswers);
+    }
+
+    fn raised(&mut self) -> Readiness {
+        RunsEvents::raised(self)
+    }
+
+    fn now(&self) -> Time {
+        RunsEvents::now(self)
+    }
+}

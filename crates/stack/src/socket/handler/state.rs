@@ -1,0 +1,239 @@
+//! A handler with what is known of its connection: which callback comes next. The order of callbacks is decided here,
+//! once for all architectures.
+
+use observe::Time;
+use sync::Platform;
+use tcp::Readiness;
+
+use super::conn::Conn;
+use super::held::HeldConnection;
+use super::inbox::{HandlerRef, Post};
+use super::{ConnectionHandler, within};
+
+/// A handler, beside its connection. Used by one thread at a time: the one that holds the cell, or the one that has taken
+/// it out of the connection.
+pub struct HandlerState<P: Platform> {
+    handler: Box<dyn ConnectionHandler<P>>,
+    control: HandlerControl<P>,
+}
+
+/// How far the handler's connection has come.
+pub(super) struct HandlerControl<P: Platform> {
+    pub(super) name: HandlerRef<P>,
+    stage: HandlerStage,
+    /// The handler wants no data now.
+    pub(super) paused: bool,
+    /// Data may wait in the receive buffer.
+    unread: bool,
+    /// The peer's end of the stream was reached.
+    ended: bool,
+    /// Our end of the stream was queued.
+    pub(super) shut: bool,
+    /// A send was not taken whole.
+    pub(super) waits_for_room: bool,
+    /// When to call `timer`.
+    pub(super) deadline: Option<Time>,
+    /// Why the connection failed, if a receive has said so.
+    failure: Option<tcp::Error>,
+}
+
+enum HandlerStage {
+    /// The active open is not complete.
+    Opening,
+    /// Accepted; the handler has not been told.
+    Accepted,
+    Open,
+    /// The handler has closed it, or it has ended; the handler has not been told.
+    Released(Result<(), tcp::Error>),
+    Over,
+}
+
+impl<P: Platform> HandlerControl<P> {
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.stage, HandlerStage::Open)
+    }
+
+    /// The handler releases the connection. False: there is nothing to release.
+    pub(super) fn release(&mut self, outcome: Result<(), tcp::Error>) -> bool {
+        let may = matches!(self.stage, HandlerStage::Open | HandlerStage::Opening);
+        if may {
+            self.stage = HandlerStage::Released(outcome);
+        }
+        may
+    }
+
+    /// Whether data is due.
+    fn may_read(&self) -> bool {
+        self.is_open() && self.unread && !self.paused && !self.ended
+    }
+}
+
+impl<P: Platform> HandlerState<P> {
+    /// For a connection that a listener has accepted.
+    pub(crate) fn accepted(handler: Box<dyn ConnectionHandler<P>>, name: HandlerRef<P>) -> Box<Self> {
+        Self::at(handler, name, HandlerStage::Accepted)
+    }
+
+    /// For an active open.
+    pub(crate) fn opening(handler: Box<dyn ConnectionHandler<P>>, name: HandlerRef<P>) -> Box<Self> {
+        Self::at(handler, name, HandlerStage::Opening)
+    }
+
+    fn at(handler: Box<dyn ConnectionHandler<P>>, name: HandlerRef<P>, stage: HandlerStage) -> Box<Self> {
+        let control = HandlerControl {
+            name,
+            stage,
+            paused: false,
+            unread: false,
+            ended: false,
+            shut: false,
+            waits_for_room: false,
+            deadline: None,
+            failure: None,
+        };
+        Box::new(HandlerState { handler, control })
+    }
+
+    /// Whether its last callback has returned.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.control.stage, HandlerStage::Over)
+    }
+
+    /// When it must be run again even if nothing happens to its connection.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.control.deadline
+    }
+
+    /// The connection was taken from it: by a panic of the stack, or by its own. Nothing can be posted any more.
+    pub(crate) fn give_up(&mut self) {
+        self.control.stage = HandlerStage::Over;
+        drop(self.control.name.close());
+    }
+
+    /// Calls the handler for everything that has happened: `bits` have risen, and perhaps time has passed or messages
+    /// have been posted. Posts are left in `posts`.
+    ///
+    /// # Panics
+    /// With the handler's panic.
+    pub(crate) fn run(&mut self, held: &mut dyn HeldConnection, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
+        let _within = within::enter();
+        let HandlerState { handler, control } = self;
+        let mut conn = Conn { held, control, posts };
+        loop {
+            step(&mut **handler, &mut conn, bits);
+            bits = conn.held.raised();
+            if bits.is_empty() && !conn.control.may_read() {
+                return;
+            }
+        }
+    }
+
+    /// As [`HandlerState::run`], after the connection was taken away by a panic of the stack.
+    pub(crate) fn run_condemned(&mut self, held: &mut dyn HeldConnection, posts: &mut Vec<Post<P>>) {
+        if self.is_over() {
+            return;
+        }
+        self.control.stage = HandlerStage::Released(Err(tcp::Error::Aborted));
+        self.run(held, Readiness::NONE, posts);
+    }
+}
+
+/// The callbacks that are due, in their order.
+fn step<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>, bits: Readiness) {
+    // Of a send before these bits rose: the room was made after it was refused.
+    let room = conn.control.waits_for_room && bits.intersects(Readiness::WRITABLE);
+    begin(handler, conn, bits);
+    conn.control.unread |= bits.intersects(Readiness::READABLE);
+    if conn.control.may_read() {
+        read(handler, conn);
+    }
+    if conn.control.is_open() && room {
+        conn.control.waits_for_room = false;
+        handler.writable(conn);
+    }
+    let due = |conn: &Conn<'_, P>| conn.control.deadline.is_some_and(|deadline| deadline <= conn.held.now());
+    if conn.control.is_open() && due(conn) {
+        conn.control.deadline = None;
+        handler.timer(conn);
+    }
+    while conn.control.is_open()
+        && let Some(message) = conn.control.name.take()
+    {
+        handler.message(conn, message);
+    }
+    if bits.intersects(Readiness::ERROR | Readiness::CLOSED) && !conn.control.may_read() {
+        end(conn);
+    }
+    if conn.control.is_open() && conn.control.ended && conn.control.shut {
+        conn.close();
+    }
+    finish(handler, conn);
+}
+
+/// The connection becomes open, or fails to.
+fn begin<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>, bits: Readiness) {
+    match conn.control.stage {
+        HandlerStage::Accepted => {}
+        HandlerStage::Opening if bits.intersects(Readiness::CONNECTED) => {}
+        _ => return,
+    }
+    conn.control.stage = HandlerStage::Open;
+    conn.held.expect_answers();
+    handler.open(conn);
+}
+
+/// Gives the handler the data that has arrived, buffer by buffer, and then the end of the stream.
+fn read<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>) {
+    conn.control.unread = false;
+    while conn.control.is_open() && !conn.control.ended {
+        if conn.control.paused {
+            conn.control.unread = true;
+            return;
+        }
+        match conn.held.receive() {
+            Ok(received) => {
+                let (end, more) = (received.end, received.more);
+                for data in received.data {
+                    handler.data(conn, data);
+                }
+                conn.control.ended = end;
+                if end && conn.control.is_open() {
+                    handler.end(conn);
+                }
+                if !end && !more {
+                    return;
+                }
+            }
+            Err(tcp::Error::WouldBlock) => return,
+            Err(error) => {
+                conn.control.failure = Some(error);
+                return;
+            }
+        }
+    }
+}
+
+/// The connection has ended or failed: it is released, because no user will.
+fn end<P: Platform>(conn: &mut Conn<'_, P>) {
+    if !matches!(conn.control.stage, HandlerStage::Open | HandlerStage::Opening) {
+        return;
+    }
+    let failure = conn.control.failure.take().or_else(|| conn.held.failure());
+    let outcome = match failure {
+        None | Some(tcp::Error::NotConnected) => Ok(()),
+        Some(error) => Err(error),
+    };
+    conn.control.release(outcome);
+    conn.held.close();
+}
+
+/// The last callback, if it is due.
+fn finish<P: Platform>(handler: &mut dyn ConnectionHandler<P>, conn: &mut Conn<'_, P>) {
+    if let HandlerStage::Released(outcome) = conn.control.stage {
+        conn.control.stage = HandlerStage::Over;
+        conn.control.deadline = None;
+        let unread = conn.control.name.close();
+        handler.closed(conn, outcome);
+        drop(unread);
+    }
+}

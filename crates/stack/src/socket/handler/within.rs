@@ -1,0 +1,35 @@
+//! Whether the calling thread runs a handler.
+//!
+//! A thread that runs a handler may hold a cell. If it called the stack, it could enter the same cell twice, wait for a
+//! cell whose thread waits for this one, or sleep with the cell held. Such calls ask here, off their usual path, and are
+//! refused.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+/// What a call of the stack says that was refused because a handler made it.
+pub const IN_HANDLER: &str = "a handler must not block or call the stack: use its own connection, or post to another";
+
+thread_local! {
+    static RUNNING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread runs a handler now: it must not sleep or call the stack, and uses its
+/// [`Conn`](super::Conn) instead.
+#[inline]
+pub fn in_handler() -> bool {
+    RUNNING.get()
+}
+
+/// The calling thread runs a handler until this is dropped, also by a panic. Not `Send`: it belongs to the thread.
+pub(super) struct Within(bool, PhantomData<*const ()>);
+
+pub(super) fn enter() -> Within {
+    Within(RUNNING.replace(true), PhantomData)
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        RUNNING.set(self.0);
+    }
+}
