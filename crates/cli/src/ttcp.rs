@@ -5,8 +5,9 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use heddle::device::fault::FaultPlan;
 use heddle::{Architecture, LockKind};
-use lab::sampling::Contender;
-use lab::workload::{Bench, Params, SendMode};
+use lab::sampling::{Contender, Slice};
+use lab::stats::Estimate;
+use lab::workload::{Bench, Codec, Params, SendMode, presented_length};
 
 use crate::failure::Failure;
 use crate::headroom;
@@ -39,6 +40,13 @@ pub struct Args {
     /// Size of a message in bytes
     #[arg(short = 'l', long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     length: u32,
+    /// Encode each message by the sender, and decode it by the receiver: arrays of structures, as XDR (RFC 4506).
+    /// `field-by-field` is a stub generator's code of the 1990s, `bulk` encodes a whole array at once
+    #[arg(long, value_name = "CODEC", num_args = 0..=1, default_missing_value = "field-by-field")]
+    xdr: Option<Presentation>,
+    /// Number of times that the messages are timed; with two or more, the mean and its 95 % confidence interval are printed
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
     /// Faults of the memory link, such as "loss 0.1% delay 5ms" (docs/faults.md)
     #[arg(long, value_name = "PLAN", long_help = crate::network::fault_help())]
     fault: Option<FaultPlan>,
@@ -51,10 +59,44 @@ pub struct Args {
 /// connections.
 pub const ARCHITECTURES: &str = include_str!("help/ttcp_architectures.txt");
 
-/// One architecture's result.
+/// The values of `--xdr`.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Presentation {
+    FieldByField,
+    Bulk,
+}
+
+impl Presentation {
+    fn codec(self) -> Codec {
+        match self {
+            Presentation::FieldByField => Codec::FieldByField,
+            Presentation::Bulk => Codec::Bulk,
+        }
+    }
+
+    /// The value as it is written on the command line.
+    fn name(self) -> &'static str {
+        match self {
+            Presentation::FieldByField => "field-by-field",
+            Presentation::Bulk => "bulk",
+        }
+    }
+}
+
+impl Args {
+    /// Bytes of a message: with `--xdr`, as many whole structures as `--length` has room for.
+    fn message(&self) -> u64 {
+        let length = self.length as usize;
+        self.xdr.map_or(length, |_| presented_length(length)) as u64
+    }
+}
+
+/// One architecture's result: the sums over all repetitions.
 struct Run {
     arch: Architecture,
     messages: u64,
+    /// The throughput of each repetition, in Mb/s.
+    rates: Vec<f64>,
     seconds: f64,
     cpu: f64,
     voluntary: u64,
@@ -63,8 +105,8 @@ struct Run {
 }
 
 impl Run {
-    fn mbps(&self, length: u32) -> f64 {
-        self.messages as f64 * f64::from(length) * 8e-6 / self.seconds
+    fn rate(&self) -> Estimate {
+        Estimate::of(&self.rates).unwrap_or(Estimate { mean: 0.0, ci95: None })
     }
 }
 
@@ -83,8 +125,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
         runs.push(measure(&args, *arch).map_err(|error| Failure::failed(format!("{arch}: {error}")))?);
     }
     if args.json {
-        let rows: Vec<_> = runs.iter().map(|run| row(run, &args)).collect();
-        println!("{}", serde_json::json!({ "messages": args.messages, "length": args.length, "rows": rows }));
+        let rows: Vec<_> = runs.iter().map(row).collect();
+        let xdr = args.xdr.map(Presentation::name);
+        let all = serde_json::json!({
+            "messages": args.messages, "length": args.message(), "xdr": xdr, "repetitions": args.reps, "rows": rows,
+        });
+        println!("{all}");
     } else {
         print(&runs, &args);
     }
@@ -98,6 +144,7 @@ fn params(args: &Args, arch: Architecture) -> Params {
     params.threads = args.threads.unwrap_or(params.threads);
     params.message = args.length as usize;
     params.send = SendMode::Write;
+    params.presentation = args.xdr.map(Presentation::codec);
     params.fault.clone_from(&args.fault);
     params
 }
@@ -105,31 +152,47 @@ fn params(args: &Args, arch: Architecture) -> Params {
 fn measure(args: &Args, arch: Architecture) -> std::io::Result<Run> {
     let params = params(args, arch);
     let mut bench = Bench::open(&params)?;
-    let length = u64::from(args.length);
-    deliver(&mut bench, args.warmup * length, arch)?;
-    // Timing a lock costs several times the lock: it is done while the messages are timed, as in the paper.
-    sync::profile::set_timed(true);
-    let timed = deliver(&mut bench, args.messages * length, arch);
-    sync::profile::set_timed(false);
-    let mut run = timed?;
-    run.messages /= length;
+    let length = args.message();
+    let mut run = Run {
+        arch,
+        messages: 0,
+        rates: Vec::new(),
+        seconds: 0.0,
+        cpu: 0.0,
+        voluntary: 0,
+        involuntary: 0,
+        sync_ms: 0.0,
+    };
+    deliver(&mut bench, args.warmup * length)?;
+    for _ in 0..args.reps {
+        let waited_before = waited();
+        // Timing a lock costs several times the lock: it is done while the messages are timed, as in the paper.
+        sync::profile::set_timed(true);
+        let timed = deliver(&mut bench, args.messages * length);
+        sync::profile::set_timed(false);
+        let timed = timed?;
+        run.sync_ms += (waited() - waited_before) as f64 * 1e-6;
+        run.messages += timed.bytes / length;
+        run.rates.push(timed.gbps() * 1e3);
+        run.seconds += timed.wall.as_secs_f64();
+        run.cpu += timed.cpu.as_secs_f64();
+        run.voluntary += timed.switches.voluntary;
+        run.involuntary += timed.switches.involuntary;
+    }
     Ok(run)
 }
 
-/// Runs slices until `bytes` bytes have been delivered.
-fn deliver(bench: &mut Bench, bytes: u64, arch: Architecture) -> std::io::Result<Run> {
-    let before = waited();
-    let mut run = Run { arch, messages: 0, seconds: 0.0, cpu: 0.0, voluntary: 0, involuntary: 0, sync_ms: 0.0 };
-    while run.messages < bytes {
+/// Runs slices until `bytes` bytes have been delivered, and returns their sum.
+fn deliver(bench: &mut Bench, bytes: u64) -> std::io::Result<Slice> {
+    let mut sum = Slice::default();
+    while sum.bytes < bytes {
         let slice = bench.run_slice(Duration::from_millis(5))?;
-        run.messages += slice.bytes;
-        run.seconds += slice.wall.as_secs_f64();
-        run.cpu += slice.cpu.as_secs_f64();
-        run.voluntary += slice.switches.voluntary;
-        run.involuntary += slice.switches.involuntary;
+        sum.bytes += slice.bytes;
+        sum.wall += slice.wall;
+        sum.cpu += slice.cpu;
+        sum.switches += slice.switches;
     }
-    run.sync_ms = (waited() - before) as f64 * 1e-6;
-    Ok(run)
+    Ok(sum)
 }
 
 /// Nanoseconds waited for locks so far, all classes.
@@ -137,10 +200,12 @@ fn waited() -> u64 {
     sync::profile::snapshot().iter().map(|class| class.wait_ns).sum()
 }
 
-fn row(run: &Run, args: &Args) -> serde_json::Value {
+fn row(run: &Run) -> serde_json::Value {
+    let Estimate { mean, ci95 } = run.rate();
     serde_json::json!({
         "arch": run.arch.to_string(),
-        "mbps": run.mbps(args.length),
+        "mbps": mean,
+        "mbps_ci95": ci95,
         "messages": run.messages,
         "seconds": run.seconds,
         "cpu_seconds": run.cpu,
@@ -163,7 +228,7 @@ fn print(runs: &[Run], args: &Args) {
     for run in runs {
         table.row(vec![
             run.arch.to_string(),
-            format!("{:.0}", run.mbps(args.length)),
+            rate(&run.rate()),
             run.messages.to_string(),
             format!("{:.3}", run.seconds),
             format!("{:.3}", run.cpu),
@@ -173,5 +238,19 @@ fn print(runs: &[Run], args: &Args) {
         ]);
     }
     println!("{}", table.render(100));
-    println!("{} messages of {} bytes over {} connections; locks timed.", args.messages, args.length, args.conns);
+    let Args { messages, conns, .. } = args;
+    let presentation = args.xdr.map_or(String::new(), |xdr| format!(", as XDR {}", xdr.name()));
+    let often = if args.reps > 1 { format!(", {} times", args.reps) } else { String::new() };
+    println!(
+        "{messages} messages of {} bytes{presentation} over {conns} connections{often}; locks timed.",
+        args.message()
+    );
+}
+
+/// A throughput with its interval, where there is one.
+fn rate(estimate: &Estimate) -> String {
+    match estimate.ci95 {
+        Some(ci95) => format!("{:.0} ±{ci95:.0}", estimate.mean),
+        None => format!("{:.0}", estimate.mean),
+    }
 }

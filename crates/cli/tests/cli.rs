@@ -213,6 +213,28 @@ fn a_reader_that_goes_away_and_a_full_disk_end_a_command_without_a_panic() {
     }
 }
 
+/// The receiver decodes each message and ends the command unless it is the next one of its connection.
+#[test]
+fn ttcp_sends_messages_with_and_without_a_presentation_layer() {
+    // 4096 bytes hold a count of 4 bytes and 146 structures of 28.
+    for (option, xdr, length) in [
+        ("", serde_json::Value::Null, 4096),
+        ("--xdr", "field-by-field".into(), 4092),
+        ("--xdr bulk", "bulk".into(), 4092),
+    ] {
+        let words =
+            format!("ttcp {option} -n 40 --warmup 1 --reps 2 --conns 3 --threads 2 --arch connp-l:8,connp-t -j");
+        let output = heddle(&words);
+        let report = json(&output);
+        assert_eq!(output.status.code(), Some(0), "{words}: {}", text(&output.stderr));
+        assert_eq!((&report["xdr"], &report["length"], &report["repetitions"]), (&xdr, &length.into(), &2.into()));
+        for row in report["rows"].as_array().expect("rows") {
+            assert!(row["messages"].as_u64() >= Some(80), "{words}: {report}");
+            assert!(row["mbps"].as_f64() > Some(0.0) && row["mbps_ci95"].is_f64(), "{words}: {report}");
+        }
+    }
+}
+
 #[test]
 fn knobs_are_listed_and_set_by_name() {
     let list = json(&heddle("knobs --profile rfc -j tcp_rto_min_us net.ipv4.tcp_min_tso_segs"));

@@ -1,6 +1,6 @@
 //! Arrays and optional data (RFC 4506 sections 4.12, 4.13, 4.19).
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use crate::opaque::within;
 use crate::{DecodeError, Decoder, Encoder, UNIT, Xdr};
@@ -63,6 +63,12 @@ impl<T, const MAX: u32> Deref for Array<T, MAX> {
 
     fn deref(&self) -> &[T] {
         &self.0
+    }
+}
+
+impl<T, const MAX: u32> DerefMut for Array<T, MAX> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.0
     }
 }
 

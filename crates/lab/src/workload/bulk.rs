@@ -1,17 +1,18 @@
 //! Bulk data: every sender sends message after message, every receiver reads.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::sync::Arc;
+use std::io;
 use std::time::Instant;
 
-use heddle::{Event, Polled, Poller, Source, TcpStream};
+use heddle::{Event, Polled, Poller, Source};
 
+use super::traffic::{self, Traffic};
 use super::world::{End, Opener, World};
-use super::{Params, SendMode, drive};
+use super::{Params, drive};
 use crate::worker_pool::{Sample, Work};
 
 /// Events taken from the poller at a time.
 const EVENTS: usize = 64;
+
 /// One thread's share.
 pub(super) struct Bulk {
     drivers: Vec<Polled>,
@@ -19,9 +20,7 @@ pub(super) struct Bulk {
     poller: Poller,
     events: Vec<Event>,
     ends: Vec<End>,
-    payload: Arc<[u8]>,
-    send: SendMode,
-    buffer: Vec<u8>,
+    traffic: Box<dyn Traffic>,
 }
 
 impl Bulk {
@@ -32,9 +31,7 @@ impl Bulk {
             poller: Poller::new().expect("a poller needs one file descriptor"),
             events: Vec::with_capacity(EVENTS),
             ends: Vec::new(),
-            payload: (0..params.message).map(|n| n as u8).collect(),
-            send: params.send,
-            buffer: vec![0; params.message],
+            traffic: traffic::of(params),
         }
     }
 
@@ -55,45 +52,13 @@ impl Bulk {
             return Ok(false);
         }
         for event in &self.events {
-            match &self.ends[event.token] {
-                End::Client(stream) => send(stream, &self.payload, self.send)?,
-                End::Server(stream) => receive(stream, &mut self.buffer, sample)?,
+            let index = event.token;
+            match &self.ends[index] {
+                End::Client(stream) => self.traffic.send(index, stream)?,
+                End::Server(stream) => self.traffic.receive(index, stream, sample)?,
             }
         }
         Ok(true)
-    }
-}
-
-/// Sends messages until the stack takes no more.
-fn send(stream: &TcpStream, payload: &Arc<[u8]>, mode: SendMode) -> io::Result<()> {
-    loop {
-        let result = match mode {
-            SendMode::Shared => stream.send_shared(payload, 0..payload.len()),
-            SendMode::Write => {
-                let mut stream = stream;
-                stream.write(payload)
-            }
-        };
-        match result {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Reads until there is nothing left.
-fn receive(mut stream: &TcpStream, buffer: &mut [u8], sample: &mut Sample) -> io::Result<()> {
-    loop {
-        match stream.read(buffer) {
-            Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "a sender closed")),
-            Ok(count) => {
-                sample.bytes += count as u64;
-                sample.operations += 1;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
     }
 }
 

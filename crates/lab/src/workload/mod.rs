@@ -12,6 +12,7 @@ mod bulk;
 mod connect;
 mod floor;
 mod rpc;
+mod traffic;
 mod world;
 
 use std::io;
@@ -26,6 +27,8 @@ use crate::worker_pool::{Work, WorkerPool};
 use world::World;
 
 pub use floor::{Floor, Floors};
+pub use traffic::presented_length;
+pub use xdr::Codec;
 
 /// How payload is passed to the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +53,9 @@ pub struct Params {
     pub threads: u32,
     /// Bytes in one call, and the size of a receiver's buffer.
     pub message: usize,
+    /// How bulk data is encoded and decoded; `None` sends bytes as they are. A message then has [`presented_length`]
+    /// bytes and is sent by `write`.
+    pub presentation: Option<Codec>,
     /// Bytes of a request and of its response.
     pub request: usize,
     /// Largest IP packet on the link.
@@ -80,6 +86,7 @@ impl Params {
             connections: 6,
             threads: crate::machine::cores() as u32,
             message: 64 << 10,
+            presentation: None,
             request: 64,
             mtu: 1500,
             ipv6: false,
