@@ -8,6 +8,7 @@ mod coverage;
 mod cycles;
 mod deps;
 mod exclusive;
+mod failures;
 mod instructions;
 mod licences;
 mod metadata;

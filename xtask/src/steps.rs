@@ -6,7 +6,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{api, coverage, cycles, deps, exclusive, instructions, licences, metadata, names, pages, publish, rules};
+use crate::{
+    api, coverage, cycles, deps, exclusive, failures, instructions, licences, metadata, names, pages, publish, rules,
+};
 
 /// All steps, in order.
 pub const ALL: &[&str] = &[
@@ -63,7 +65,7 @@ pub fn run(names: &[&str]) -> Result<(), String> {
             }
             Err(message) => {
                 println!("== {name}: FAILED after {seconds} s: {message}");
-                failed.push(*name);
+                failed.push((*name, message));
             }
         }
     }
@@ -88,12 +90,13 @@ pub fn explore(options: &[&str]) -> Result<(), String> {
     cargo(&[&run[..], options].concat()).map(|_| ())
 }
 
-/// The final line.
-fn summary(steps: usize, failed: &[&str], skipped: &[&str], seconds: u64) -> Result<(), String> {
+/// The last lines: each failed step with its reason once more, and the final line.
+fn summary(steps: usize, failed: &[(&str, String)], skipped: &[&str], seconds: u64) -> Result<(), String> {
     if !failed.is_empty() {
-        let again = failed.join(" ");
+        let again = failed.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" ");
+        let reasons: String = failed.iter().map(|(name, reason)| format!("{name}: {reason}\n")).collect();
         return Err(format!(
-            "{} of {steps} steps failed in {seconds} s: {again}. Again: cargo xtask ci {again}",
+            "{} of {steps} steps failed in {seconds} s.\n{reasons}Again: cargo xtask ci {again}",
             failed.len()
         ));
     }
@@ -146,12 +149,8 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-fn finish(mut command: Command) -> Result<Done, String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(Done::Passed),
-        Ok(status) => Err(format!("cargo ended with {status}")),
-        Err(error) => Err(format!("cargo could not be run: {error}")),
-    }
+fn finish(command: Command) -> Result<Done, String> {
+    failures::run(command).map(|()| Done::Passed)
 }
 
 fn cargo(arguments: &[&str]) -> Result<Done, String> {
@@ -286,8 +285,9 @@ mod tests {
 
     #[test]
     fn a_failed_step_fails_the_whole_and_is_named() {
-        let message = summary(3, &["clippy", "test"], &[], 7).unwrap_err();
-        assert_eq!(message, "2 of 3 steps failed in 7 s: clippy test. Again: cargo xtask ci clippy test");
+        let failed = [("clippy", "a".to_owned()), ("test", "b\n  c".to_owned())];
+        let message = summary(3, &failed, &[], 7).unwrap_err();
+        assert_eq!(message, "2 of 3 steps failed in 7 s.\nclippy: a\ntest: b\n  c\nAgain: cargo xtask ci clippy test");
         assert!(summary(3, &[], &["licences"], 7).is_ok());
     }
 
