@@ -43,13 +43,11 @@
 //!   stream, and `on_end` after the last of it.
 //! * A handler uses its own [`Conn`] and nothing else of the stack. Blocking, and every call of a socket or stack, is
 //!   refused with [`io::ErrorKind::Deadlock`](std::io::ErrorKind::Deadlock): depending on the
-//!   [architecture](Properties::handlers) a handler runs while a part of the stack is held. For the same reason a
+//!   [architecture](crate::Properties::handlers) a handler runs while a part of the stack is held. For the same reason a
 //!   callback should be short: it delays every connection of that part.
 //! * What a handler does to another connection is a message ([`Conn::post`]) to that one's handler, on whatever thread it
 //!   runs. `examples/proxy.rs` joins two connections in this way.
 //! * A panic in a handler resets its connection and no other; see [`Stack::failures`].
-//!
-//! [`Properties::handlers`]: crate::Properties::handlers
 
 use std::fmt;
 use std::net::SocketAddr;
