@@ -8,7 +8,11 @@ use std::process::{Command, Stdio};
 const MOST: usize = 12;
 
 /// Runs `command`, prints its standard output as it comes, and names the failed tests in the error.
-pub fn run(mut command: Command) -> Result<(), String> {
+pub fn run(command: Command) -> Result<(), String> {
+    run_to(command, &mut std::io::stdout())
+}
+
+fn run_to(mut command: Command, to: &mut dyn Write) -> Result<(), String> {
     let unable = |error| format!("cargo could not be run: {error}");
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(unable)?;
     let mut failures = Failures::default();
@@ -16,7 +20,6 @@ pub fn run(mut command: Command) -> Result<(), String> {
     let mut line = Vec::new();
     // Bytes, because a test may print what is not UTF-8.
     while output.read_until(b'\n', &mut line).map_err(unable)? > 0 {
-        let mut to = std::io::stdout().lock();
         to.write_all(&line).and_then(|()| to.flush()).map_err(|error| format!("cannot print: {error}"))?;
         failures.read(String::from_utf8_lossy(&line).trim_end());
         line.clear();
@@ -74,7 +77,9 @@ mod tests {
         let log = "test a::fine ... ok\\ntest b::lost ... FAILED\\ntest c::quiet ... FAILED\\n\
                    thread 'b::lost' (12) panicked at crates/b/src/lib.rs:3:5:\\nassertion failed: held\\nmore\\n";
         shell.args(["-c", &format!("printf \"{log}\"; exit 3")]);
-        let error = run(shell).unwrap_err();
+        let mut printed = Vec::new();
+        let error = run_to(shell, &mut printed).unwrap_err();
+        assert_eq!(String::from_utf8(printed).expect("text").lines().count(), 6, "all of it is printed");
         assert_eq!(
             error,
             "cargo ended with exit status: 3\n  b::lost: crates/b/src/lib.rs:3:5: assertion failed: held\n  c::quiet"
