@@ -4,13 +4,15 @@
 //! Each pair takes a second or two, under one architecture that differs from pair to pair; `HEDDLE_REAL=full` runs all
 //! architectures and larger loads. For files the SHA-256 is compared.
 
+use std::thread;
+
 use heddle::ALL_ARCHITECTURES;
 use serde_json::Value;
 
 use crate::namespace::{KERNEL_V4, KERNEL_V6, Namespace, OURS_V4, OURS_V6, in_namespace};
 use crate::process::{Process, most_files, output, run};
 use crate::programs::{self, Ssh};
-use crate::relaying::{Relaying, Target};
+use crate::relaying::{Relaying, Target, routes, targets};
 use crate::serving::{Serving, Site, bracketed, curl, sha256_of};
 use crate::{MIB, full};
 
@@ -204,17 +206,28 @@ fn haproxy_before_heddle() {
     });
 }
 
+/// Each direction by itself, and both at once with a server for each. iperf3's own `--bidir` cannot pass a relay: its
+/// server takes the first connections that it accepts as those on which the client sends, and a relay that connects for
+/// several clients at once does not keep their order; both ends then send on the same connections and none reads.
 #[test]
 fn iperf3_through_the_relay() {
     in_namespace(&["iperf3"], |space| {
-        let server = programs::iperf3();
+        let (server, second) = (programs::iperf3(5201), programs::iperf3(5301));
+        let more = routes(second.port);
+        let more: Vec<&str> = more.iter().map(String::as_str).collect();
         for arch in archs(8) {
-            let relaying = Relaying::start(space, server.port, arch, &[]);
-            for target in relaying.targets() {
-                for direction in [&[][..], &["-R"], &["--bidir"]] {
-                    measure(&target, direction, arch);
-                    server.until_it_says(programs::LISTENING);
-                }
+            let relaying = Relaying::start(space, server.port, arch, &more);
+            for (target, other) in relaying.targets().iter().zip(&targets(second.port)) {
+                measure(target, &[], arch);
+                server.until_it_says(programs::LISTENING);
+                measure(target, &["-R"], arch);
+                server.until_it_says(programs::LISTENING);
+                thread::scope(|scope| {
+                    scope.spawn(|| measure(other, &["-R"], arch));
+                    measure(target, &[], arch);
+                });
+                server.until_it_says(programs::LISTENING);
+                second.until_it_says(programs::LISTENING);
             }
             relaying.stop();
         }
@@ -228,12 +241,8 @@ fn measure(target: &Target, direction: &[&str], arch: &str) {
     let words = ["iperf3", "-c", target.host, "-p", &port, "-J", "-P", "2", "-n", amount, "--connect-timeout", "60000"];
     let report = output(&[&words[..], direction].concat());
     let report: Value = serde_json::from_str(&report).unwrap_or_else(|error| panic!("{error}: {report}"));
-    // In both directions at once, iperf3 stops both when the first has sent the amount, however far the other is.
-    let received: Vec<u64> = ["sum_received", "sum_received_bidir_reverse"]
-        .iter()
-        .filter_map(|sum| report["end"][*sum]["bytes"].as_u64())
-        .collect();
-    let enough = received.iter().sum::<u64>() > 16 * MIB as u64 && received.iter().all(|bytes| *bytes > 0);
+    let received = report["end"]["sum_received"]["bytes"].as_u64();
+    let enough = received.is_some_and(|bytes| bytes > 16 * MIB as u64);
     assert!(enough && report["error"].is_null(), "{arch}: {target:?} {direction:?}: {report}");
 }
 

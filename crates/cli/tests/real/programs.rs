@@ -87,8 +87,7 @@ pub fn haproxy(site: &Site, behind: &[&Target]) -> Server {
 pub const LISTENING: &str = "Server listening";
 
 /// iperf3's server.
-pub fn iperf3() -> Server {
-    let port = 5201;
+pub fn iperf3(port: u16) -> Server {
     Server::says(&["iperf3", "-s", "-p", &port.to_string(), "--forceflush"], LISTENING, port)
 }
 

@@ -29,6 +29,26 @@ impl Target {
     }
 }
 
+/// The relay's arguments for the routes to a server that listens on `port` of all the kernel's addresses.
+pub fn routes(port: u16) -> Vec<String> {
+    let entrance = port + ENTRANCE;
+    [
+        (format!("[::]:{port}"), format!("kernel:127.0.0.1:{port}")),
+        (format!("kernel:127.0.0.1:{entrance}"), format!("{KERNEL_V4}:{port}")),
+        (format!("kernel:[::1]:{entrance}"), format!("[{KERNEL_V6}]:{port}")),
+    ]
+    .into_iter()
+    .flat_map(|(listen, to)| ["--listen".to_owned(), listen, "--to".to_owned(), to])
+    .collect()
+}
+
+/// Where a client reaches that server: Heddle listens (v4, v6), Heddle connects (v4, v6).
+pub fn targets(port: u16) -> [Target; 4] {
+    let entrance = port + ENTRANCE;
+    [(OURS_V4, port), (OURS_V6, port), ("127.0.0.1", entrance), ("::1", entrance)]
+        .map(|(host, port)| Target { host, port })
+}
+
 /// A relay that runs.
 pub struct Relaying {
     process: Process,
@@ -38,16 +58,9 @@ pub struct Relaying {
 impl Relaying {
     /// Relays to the server that listens on `port` of all the kernel's addresses, four ways.
     pub fn start(space: &Namespace, port: u16, arch: &str, more: &[&str]) -> Relaying {
-        let entrance = port + ENTRANCE;
-        let routes = [
-            (format!("[::]:{port}"), format!("kernel:127.0.0.1:{port}")),
-            (format!("kernel:127.0.0.1:{entrance}"), format!("{KERNEL_V4}:{port}")),
-            (format!("kernel:[::1]:{entrance}"), format!("[{KERNEL_V6}]:{port}")),
-        ];
         let mut words = vec!["relay", "--json", "--arch", arch];
-        for (listen, to) in &routes {
-            words.extend(["--listen", listen, "--to", to]);
-        }
+        let routes = routes(port);
+        words.extend(routes.iter().map(String::as_str));
         words.extend(more);
         let process = Process::start(&space.heddle(&words));
         let Some(line) = process.line() else { panic!("{arch}: {:?}", process.end()) };
@@ -57,9 +70,7 @@ impl Relaying {
 
     /// Where a client reaches the server: Heddle listens (v4, v6), Heddle connects (v4, v6).
     pub fn targets(&self) -> [Target; 4] {
-        let (listens, connects) = (self.port, self.port + ENTRANCE);
-        [(OURS_V4, listens), (OURS_V6, listens), ("127.0.0.1", connects), ("::1", connects)]
-            .map(|(host, port)| Target { host, port })
+        targets(self.port)
     }
 
     /// Ends it as Ctrl-C does; returns its totals. Every connection must have reached its server.
