@@ -1,16 +1,34 @@
-//! The walk in docs/walk.txt matches the code. `UPDATE_SNAPSHOTS=1` rewrites it.
+//! What is recorded for the documents is what the code does: the walk in docs/walk.txt, the pictures and costs in
+//! docs/architectures. `UPDATE_SNAPSHOTS=1` writes them again.
 
 mod walk;
 mod world;
 
+/// Fails unless the file of `docs` has the `expected` contents; with UPDATE_SNAPSHOTS, writes it.
+#[cfg(debug_assertions)]
+fn compare(path: &str, expected: impl FnOnce(&str) -> String) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/").to_owned() + path;
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let expected = expected(&committed);
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&file, &expected).unwrap_or_else(|error| panic!("docs/{path}: {error}"));
+        return;
+    }
+    let remedy = "UPDATE_SNAPSHOTS=1 cargo test -p heddle --test walkthrough";
+    assert!(expected == committed, "docs/{path} is not what the code does; {remedy} writes it again:\n{expected}");
+}
+
 #[test]
 #[cfg(debug_assertions)]
 fn the_page_is_what_the_code_does() {
-    let page = walk::page();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/walk.txt");
-    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(path, &page).expect("docs/walk.txt can be written");
+    compare("walk.txt", |_| walk::page());
+}
+
+/// A new family has a page with a picture, or this fails.
+#[test]
+#[cfg(debug_assertions)]
+fn every_family_has_its_page_picture_and_costs() {
+    for walk::File { path, expected } in walk::files() {
+        compare(&path, expected);
     }
-    let committed = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(page == committed, "docs/walk.txt is not what the code does; UPDATE_SNAPSHOTS=1 writes it again:\n{page}");
 }

@@ -120,7 +120,8 @@ impl<P: Platform> ReplySlot<P> {
 
     /// Stores the answer and wakes the caller.
     pub fn fill(&self, reply: Reply) {
-        sync::walk::note(file!(), "the answer, and a wake for the caller");
+        sync::walk::note(file!(), "stores the answer and wakes the caller if it sleeps");
+        sync::walk::answer();
         *self.reply.lock() = Some(reply);
         self.answered.store(true, Ordering::Release);
         self.filled.notify_one();

@@ -23,6 +23,8 @@ pub enum WalkStep {
     Release(LockClass),
     /// Work was handed to another thread's queue.
     HandOff,
+    /// The thread that ran a caller's work answers the caller, which waits.
+    Answer,
 }
 
 thread_local! {
@@ -41,6 +43,12 @@ pub fn record<R>(work: impl FnOnce() -> R) -> (R, Vec<WalkStep>) {
 #[inline(always)]
 pub fn note(file: &'static str, text: &'static str) {
     step(|| WalkStep::Note { file, text });
+}
+
+/// Records an answer to a caller that waits, if the calling thread is being recorded.
+#[inline(always)]
+pub fn answer() {
+    step(|| WalkStep::Answer);
 }
 
 #[inline(always)]

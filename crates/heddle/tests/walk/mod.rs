@@ -1,12 +1,19 @@
-//! Records one received segment and one `write` through the stack under three architectures.
+//! Records one received segment and one `write` through the stack: as text under three architectures, and as the
+//! pictures and costs of `docs/architectures` under all.
+
+mod pages;
+mod picture;
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
 
 use heddle::{Connect, TcpListener, TcpStream};
+use stack::Architecture;
 use sync::walk::{WalkStep, record};
 
 use crate::world::World;
+
+pub use pages::{File, files};
 
 /// The architectures that are walked through.
 pub const PLANS: [&str; 3] = ["connp-l:128", "connp-t:spsc", "msgp:6"];
@@ -19,15 +26,24 @@ pub fn page() -> String {
          connp-t the one\nthread of this recording plays caller, receive thread and protocol thread in turn.\n",
     );
     for arch in PLANS {
-        let (received, written) = walk(arch);
+        let Walk { received, written } = walk(arch);
         let _ = write!(page, "\n== {arch}: a data segment arrives ==\n{}", render(&received));
         let _ = write!(page, "\n== {arch}: write() of 100 bytes ==\n{}", render(&written));
     }
     page
 }
 
-fn walk(arch: &str) -> (Vec<WalkStep>, Vec<WalkStep>) {
-    let mut world = World::new(arch.parse().expect("a plan's name"));
+/// What was recorded under one architecture.
+struct Walk {
+    /// A receive thread takes a data segment from the device, for a socket whose user does not sleep.
+    received: Vec<WalkStep>,
+    /// A caller writes 100 bytes, which leave at once.
+    written: Vec<WalkStep>,
+}
+
+fn walk(arch: &str) -> Walk {
+    let arch = Architecture::named(arch);
+    let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
     listener.set_nonblocking(true).unwrap();
     let mut client = Connect::new().start(&world.b, "10.0.0.1:80").expect("a port");
@@ -39,20 +55,32 @@ fn walk(arch: &str) -> (Vec<WalkStep>, Vec<WalkStep>) {
     world.settle();
     drain(&mut server);
     world.settle();
-    // The caller is not a protocol thread, if there are any.
-    world.drivers().iter_mut().for_each(stack::Driver::rest);
+    // The caller is not a protocol thread, if there are any; where one thread owns the stack, it is the caller.
+    let single_thread = arch.properties().single_thread;
+    for (index, driver) in world.drivers().iter_mut().enumerate() {
+        driver.rest();
+        // What a thread takes once, when it begins to poll, is not part of a segment. The first stack receives.
+        if index == 0 || single_thread {
+            driver.poll();
+        }
+    }
     let ((), written) = record(|| client.write_all(&[1; 100]).expect("there is room"));
     let ((), received) = record(|| {
         world.drivers()[0].poll();
     });
     world.settle();
     drain(&mut server);
-    (received, written)
+    Walk { received, written }
 }
 
 fn drain(stream: &mut TcpStream) {
     let mut buffer = [0; 1000];
     while stream.read(&mut buffer).map_err(|error| assert_eq!(error.kind(), ErrorKind::WouldBlock)).is_ok() {}
+}
+
+/// A source file as the pages name it: `stack/rx.rs`.
+fn place(file: &str) -> String {
+    file.trim_start_matches("crates/").replace("/src/", "/")
 }
 
 fn render(steps: &[WalkStep]) -> String {
@@ -61,8 +89,7 @@ fn render(steps: &[WalkStep]) -> String {
     for step in steps {
         match step {
             WalkStep::Note { file, text: what } => {
-                let file = file.trim_start_matches("crates/").replace("/src/", "/");
-                let _ = writeln!(text, "{:indent$}{file}: {what}", "", indent = 2 * depth);
+                let _ = writeln!(text, "{:indent$}{}: {what}", "", place(file), indent = 2 * depth);
             }
             WalkStep::Take(class) => {
                 let _ = writeln!(text, "{:indent$}[{class}]", "", indent = 2 * depth);
@@ -71,6 +98,9 @@ fn render(steps: &[WalkStep]) -> String {
             WalkStep::Release(class) => {
                 depth = depth.saturating_sub(1);
                 let _ = writeln!(text, "{:indent$}/{class}", "", indent = 2 * depth);
+            }
+            WalkStep::Answer => {
+                let _ = writeln!(text, "{:indent$}<-- answered", "", indent = 2 * depth);
             }
             WalkStep::HandOff => {
                 let _ = writeln!(text, "{:indent$}--> handed to another thread's queue", "", indent = 2 * depth);
