@@ -48,7 +48,7 @@ cargo xtask release --compare   the same, and its speed in ratios to plain cargo
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
 cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick] [--each] [--list]
                             plant mistakes that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
-cargo xtask walk            follow one segment and one write through the stack under three architectures
+cargo xtask walk            follow one segment and one write through the stack under several architectures
 cargo xtask soak --minutes N [--seed S]   the fault matrix without end, cells drawn from a seed (docs/faults.md)
 cargo xtask soak --replay SEED [--pcap FILE]   one of its cells again
 cargo xtask help            this text";

@@ -8,16 +8,22 @@ pub mod cells;
 pub mod connp_l;
 pub mod connp_t;
 pub mod declaration;
+pub mod frame_input;
 pub mod giant;
 pub mod mailbox;
 pub mod msgp;
+pub mod msgp_pool;
 pub mod running;
 pub mod select;
 pub mod squeue;
 pub mod up;
 
+use std::sync::Arc;
+
 use observe::Time;
 use sync::Platform;
+
+use frame_input::FrameInput;
 
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::deferred::DeferredEffects;
@@ -54,6 +60,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// that one round of them follows a batch of events. The event is passed by reference and taken from there, because
     /// it is large and a move would copy it.
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>);
+
+    /// Where receive threads put the frames that they receive, for threads of the architecture's own. `None`: receive threads
+    /// process them, and post the events.
+    fn frame_input(&self) -> Option<Arc<FrameInput<P>>> {
+        None
+    }
 
     /// The receive thread has posted all of a batch: wake the threads that were given work.
     fn end_of_batch(&self, _after: &mut DeferredEffects<P>) {}

@@ -137,6 +137,17 @@ pub fn messages<'a, P: Platform>(messages: impl IntoIterator<Item = &'a CellMess
     }
 }
 
+/// A frame is put into an input that several threads share (`write`), or taken from it.
+#[inline(always)]
+pub fn shared_frame<P: Platform, T>(frame: Option<&T>, write: bool) {
+    if P::CHARGED
+        && let Some(frame) = frame
+    {
+        P::work(Step::Message, 1);
+        touch::<P, _>(Object::Message, frame, write);
+    }
+}
+
 /// Timers that are due have been found.
 #[inline(always)]
 pub fn timers<P: Platform>(n: usize) {

@@ -8,6 +8,7 @@
 //! work between batches (`housekeeping.rs`), other packets (`input.rs`, `loopback.rs`), and the verdict step
 //! (`inspected.rs`).
 
+mod carry;
 mod housekeeping;
 mod input;
 mod inspected;
@@ -17,7 +18,7 @@ mod serve;
 mod sleep;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dev::{RxQueue, Wake};
 use ip::input::{Ipv6Frame, LastAccepted, Other};
@@ -29,6 +30,7 @@ use wire::Framing;
 use wire::rss::Toeplitz;
 
 use crate::arch::RunningArchitecture;
+use crate::arch::frame_input::{ArrivedFrame, FrameInput};
 use crate::arch::running::ArchitectureSlot;
 use crate::batch_checks::BatchChecks;
 use crate::call::{ArrivingSegment, Ingress};
@@ -71,8 +73,14 @@ pub struct Driver<P: Platform> {
     shared: Arc<Shared<P>>,
     /// The slot with the current architecture; a switch replaces it.
     slot: Arc<ArchitectureSlot<P>>,
+    /// The same slot, for work that may outlive the stack.
+    weak_slot: Weak<ArchitectureSlot<P>>,
     /// The architecture in `slot` when the latest batch began.
     active: Arc<dyn RunningArchitecture<P>>,
+    /// The input of that architecture, if it has one: frames are put there and not processed here.
+    input: Option<Arc<FrameInput<P>>>,
+    /// Frames for that input; empty between batches, kept for its memory.
+    arrived: Vec<ArrivedFrame>,
     /// The address of the slot's entry that `active` is from. Entries are neither moved nor freed while the slot lives.
     entry: usize,
     /// What it checks once a batch.
@@ -130,9 +138,12 @@ impl<P: Platform> Driver<P> {
         shared.links().alarms().add_wakers(index, sources.iter().map(|source| source.queue.waker()).chain([own]));
         let running = slot.get();
         let served = (0..shared.links().ports().iter().len()).map(|port| shared.links().served(index, port)).collect();
-        Driver {
+        let mut driver = Driver {
             shared: shared.clone(),
             slot: slot.clone(),
+            weak_slot: Arc::downgrade(slot),
+            input: None,
+            arrived: Vec::new(),
             active: running.active.clone(),
             entry: std::ptr::from_ref(running).addr(),
             checks: shared.links().checks().clone(),
@@ -153,7 +164,9 @@ impl<P: Platform> Driver<P> {
             unserved: 0,
             at: 0,
             panics: 0,
-        }
+        };
+        driver.find_input();
+        driver
     }
 
     /// The calling thread stops polling for a while: other threads may use its cells meanwhile.
@@ -171,6 +184,7 @@ impl<P: Platform> Driver<P> {
             self.active = running.active.clone();
             self.entry = entry;
             self.keeps_batches = running.arch.properties().keeps_batches_together;
+            self.find_input();
         }
     }
 
@@ -278,7 +292,10 @@ impl<P: Platform> Driver<P> {
             if let Some(inspected) = inspected {
                 inspected.inspect(*port, &mut vector, self.shared.links().ports(), &self.counters, deferred);
             }
-            if let Some(interface) = interface {
+            if let (Some(interface), Some(input)) = (interface, &self.input) {
+                let input = input.clone();
+                self.share(&input, (interface, &mut vector), now, deferred);
+            } else if let Some(interface) = interface {
                 self.unserved = vector.len() as u64;
                 for frame in vector.drain() {
                     self.ingress(interface, frame.ingress(framing), now, deferred);

@@ -25,6 +25,7 @@
 //! | a part that few of many objects have | [`OnceBox`] | once_cell's |
 //! | count holders, of which the last frees | [`ShareCount`], [`UseCount`] | `share_count.rs`, `use_count.rs` |
 //! | take and return places of an array | [`IndexStack`] | `index_stack.rs` |
+//! | pass a point in the order of tickets | [`Turnstile`] | `turnstile.rs` |
 //! | a value per thread, summed on demand | [`PerThread`] | `per_thread.rs` |
 //! | how often each lock was taken and waited for | [`profile`] | `profile.rs` |
 //! | what one thread did, step by step | [`walk`] | `walk.rs` |
@@ -58,6 +59,7 @@ mod share_count;
 pub mod shuttle;
 pub mod slab;
 mod thread_owned;
+mod turnstile;
 mod use_count;
 mod versioned;
 pub mod walk;
@@ -83,6 +85,7 @@ pub use real::{Doorbell, Real};
 pub use share_count::ShareCount;
 pub use std::sync::atomic::Ordering;
 pub use thread_owned::{NotOwner, OwnerGuard, ThreadOwned};
+pub use turnstile::Turnstile;
 pub use use_count::UseCount;
 pub use versioned::{TooManyVersions, Versioned};
 pub use yield_until::yield_until;

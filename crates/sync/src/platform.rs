@@ -115,6 +115,8 @@ pub enum PlantedMistake {
     LookUpWithoutReference,
     /// A change for all cells leaves out the last one.
     ForgottenReplica,
+    /// A worker draws its ticket after it has released the lock under which it took its work.
+    TicketAfterRelease,
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.

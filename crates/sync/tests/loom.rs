@@ -155,6 +155,16 @@ fn mpsc_has_one_consumer_at_a_time() {
 }
 
 #[test]
+fn turnstile() {
+    for words in [1, 2] {
+        holds(move || models::turns_pass::<Loom>(words));
+        fails(RACE, move || models::turns_pass::<Weak>(words));
+        fails(HANG, move || models::turns_pass::<Mute>(words));
+        fails(HANG, move || models::turns_pass::<Blind>(words));
+    }
+}
+
+#[test]
 fn parker() {
     holds(models::parker_wakes::<Loom>);
     fails(RACE, models::parker_wakes::<Weak>);

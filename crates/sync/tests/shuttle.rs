@@ -72,6 +72,15 @@ fn queue_locks() {
 }
 
 #[test]
+fn turnstile() {
+    for words in [1, 2] {
+        holds(move || models::turns_pass::<Shuttle>(words));
+        fails(move || models::turns_pass::<Mute>(words));
+        fails(move || models::turns_pass::<Blind>(words));
+    }
+}
+
+#[test]
 fn parker() {
     holds(models::parker_wakes::<Shuttle>);
     fails(models::parker_wakes::<Mute>);

@@ -1,4 +1,4 @@
-//! Records one received segment and one `write` through the stack: as text under three architectures, and as the
+//! Records one received segment and one `write` through the stack: as text under several architectures, and as the
 //! pictures and costs of `docs/architectures` under all.
 
 mod pages;
@@ -16,14 +16,14 @@ use crate::world::World;
 pub use pages::{File, files};
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 3] = ["connp-l:128", "connp-t:spsc", "msgp:6"];
+pub const PLANS: [&str; 4] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool"];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {
     let mut page = String::from(
-        "One received data segment and one write() under three architectures, as recorded by a debug build (`cargo xtask \
+        "One received data segment and one write() under several architectures, as recorded by a debug build (`cargo xtask \
          walk`).\nEach line is a source file and what happens there; [class] is a lock taken, /class its release. Under \
-         connp-t the one\nthread of this recording plays caller, receive thread and protocol thread in turn.\n",
+         connp-t and msgp-pool\nthe one thread of this recording plays caller, receive thread, and protocol thread or worker in turn.\n",
     );
     for arch in PLANS {
         let Walk { received, written } = walk(arch);

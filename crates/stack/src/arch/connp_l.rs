@@ -30,6 +30,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
         Variant { name: "connp-l:128", also: None, about: ABOUT, parameter: 128 },
         Variant { name: "connp-l:1024", also: None, about: ABOUT, parameter: 1024 },
     ],
+    unlisted: &[],
     // The paper's best, ConnP-L(128).
     default: 1,
     numbers: Some(NumericOption { unit: "groups", least: 1, most: 1024, parameter: usize::from }),

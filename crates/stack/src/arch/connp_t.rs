@@ -51,6 +51,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
             parameter: QueueKind::Ring,
         },
     ],
+    unlisted: &[],
     default: 0,
     numbers: None,
     properties: Properties {

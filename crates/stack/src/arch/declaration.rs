@@ -15,6 +15,8 @@ pub struct Declaration<T: 'static> {
     pub options: &'static str,
     /// The variants that `#[every_arch]` tests and `--list` shows, at least one.
     pub variants: &'static [Variant<T>],
+    /// Variants that are selected by their names alone: no list has them.
+    pub unlisted: &'static [Variant<T>],
     /// The index of the variant that the name alone selects.
     pub default: usize,
     /// If the option is a number: the range accepted besides the variants.
@@ -94,13 +96,19 @@ impl<T: Copy> Declaration<T> {
     pub(super) fn parameter(&self, option: u16) -> T {
         match &self.numbers {
             Some(numbers) => (numbers.parameter)(option),
-            None => self.variants[usize::from(option)].parameter,
+            None => self.variant(option).parameter,
         }
+    }
+
+    /// The variant of this index, counted through both lists.
+    fn variant(&self, option: u16) -> &Variant<T> {
+        let index = usize::from(option);
+        self.variants.get(index).unwrap_or_else(|| &self.unlisted[index - self.variants.len()])
     }
 }
 
 /// A declaration, for any type of its option. An *option* is the number in the name where the architecture has
-/// [`NumericOption`], and otherwise an index into its variants.
+/// [`NumericOption`], and otherwise an index into its variants, the unlisted ones last.
 pub(super) trait Declared: Sync {
     fn name(&self) -> &'static str;
     /// `msgp[:1|2|6][+coupled]`
@@ -142,20 +150,20 @@ impl<T: Copy + Sync> Declared for Declaration<T> {
             let number = name.strip_prefix(self.name)?.strip_prefix(':')?.parse().ok()?;
             return (numbers.least..=numbers.most).contains(&number).then_some(number);
         }
-        let index = self.variants.iter().position(|variant| variant.name == name || variant.also == Some(name))?;
+        let mut variants = self.variants.iter().chain(self.unlisted);
+        let index = variants.position(|variant| variant.name == name || variant.also == Some(name))?;
         u16::try_from(index).ok()
     }
 
     fn print(&self, option: u16) -> String {
         match self.numbers {
             Some(_) => format!("{}:{option}", self.name),
-            None => self.variants[usize::from(option)].name.to_owned(),
+            None => self.variant(option).name.to_owned(),
         }
     }
 
     fn about(&self, option: u16) -> &'static str {
-        let index = if self.numbers.is_some() { self.default } else { usize::from(option) };
-        self.variants[index].about
+        if self.numbers.is_some() { self.variants[self.default].about } else { self.variant(option).about }
     }
 
     fn numbered(&self) -> Option<(String, String)> {

@@ -19,6 +19,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     name: "giant",
     options: "",
     variants: &[Variant { name: "giant", also: None, about: "one lock around the stack", parameter: () }],
+    unlisted: &[],
     default: 0,
     numbers: None,
     properties: Properties {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use observe::Time;
+use observe::{Counters, Time};
 use sync::Platform;
 
 use super::declaration::{Declaration, Properties, TableRow, Variant};
@@ -16,7 +16,7 @@ use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::place::connection::Connections;
-use crate::place::pcb::LockPlan;
+use crate::place::pcb::{ConnectionLocks, LockPlan};
 use crate::place::{Contents, Locked, TablePolicy};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
@@ -66,6 +66,7 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
             parameter: (LockPlan::Six, TablePolicy::Coupled),
         },
     ],
+    unlisted: &[],
     default: 0,
     numbers: None,
     properties: Properties {
@@ -111,14 +112,46 @@ pub fn new<P: Platform>(
     _: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let place = Locked::new(shared, &contents.slab, locks, policy);
-    shared.links().alarms().timers_are_run_elsewhere(false);
-    let slab = contents.slab.clone();
-    contents.split(1, |_| 0).into_iter().for_each(|share| place.install(share));
-    Arc::new(MsgP { shared: shared.clone(), slab, place })
+    let locks = ConnectionLocks { plan: locks, kind: shared.lock_kind };
+    Arc::new(MsgP::of(shared, (locks, policy), contents))
 }
 
 impl<P: Platform> MsgP<P> {
+    /// With `contents` in it.
+    pub(super) fn of(
+        shared: &Arc<Shared<P>>,
+        (locks, policy): (ConnectionLocks, TablePolicy),
+        contents: Box<Contents<P>>,
+    ) -> Self {
+        let place = Locked::new(shared, &contents.slab, locks, policy);
+        shared.links().alarms().timers_are_run_elsewhere(false);
+        let slab = contents.slab.clone();
+        contents.split(1, |_| 0).into_iter().for_each(|share| place.install(share));
+        MsgP { shared: shared.clone(), slab, place }
+    }
+
+    /// The stack.
+    pub(super) fn shared(&self) -> &Arc<Shared<P>> {
+        &self.shared
+    }
+
+    /// The counters of the calling thread.
+    pub(super) fn counters(&self) -> &Counters {
+        self.place.here()
+    }
+
+    /// Runs an event, but no handler.
+    #[inline]
+    pub(super) fn arrive(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
+        (&mut &self.place).ingress(ingress, now, deferred);
+    }
+
+    /// Runs the handlers that the events so far have called for. The caller holds no guard.
+    #[inline]
+    pub(super) fn run_handlers(&self, now: Time, deferred: &mut DeferredEffects<P>) {
+        self.place.run_handlers(|| now, deferred);
+    }
+
     /// Runs `f` and performs the deferred effects.
     fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
         let mut deferred = DeferredEffects::default();
@@ -131,8 +164,8 @@ impl<P: Platform> MsgP<P> {
 
 impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
-        (&mut &self.place).ingress(ingress, now, deferred);
-        self.place.run_handlers(|| now, deferred);
+        self.arrive(ingress, now, deferred);
+        self.run_handlers(now, deferred);
     }
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {

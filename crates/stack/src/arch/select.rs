@@ -71,6 +71,7 @@ architectures! {
     up,
     giant,
     msgp,
+    msgp_pool,
     connp_t,
     connp_l,
     squeue,

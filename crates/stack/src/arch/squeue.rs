@@ -73,6 +73,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
             parameter: Mode::Process,
         },
     ],
+    unlisted: &[],
     default: 2,
     numbers: None,
     properties: Properties {

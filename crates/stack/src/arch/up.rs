@@ -32,6 +32,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
         about: "one thread owns the stack, without locks; others send it messages",
         parameter: (),
     }],
+    unlisted: &[],
     default: 0,
     numbers: None,
     properties: Properties {

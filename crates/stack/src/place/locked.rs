@@ -1,5 +1,5 @@
 //! Connections that many threads share, each behind its own lock or locks: the table under one lock, a connection under
-//! one, two or six ([`LockPlan`]), the wheel under one.
+//! one, two or six ([`LockPlan`](super::pcb::LockPlan)), the wheel under one.
 //!
 //! # The order of the locks
 //! Table, then connection, then wheel. Every entry takes the table lock to find its connection.
@@ -31,7 +31,7 @@ use wire::FourTuple;
 
 use super::connection::Connections;
 use super::contents::{Contents, MovingConnection, NotAtRest, Share};
-use super::pcb::{CoupledGuard, EmitContext, HeldBeside, LockPlan, SharedPcb, halves, six};
+use super::pcb::{ConnectionLocks, CoupledGuard, EmitContext, HeldBeside, SharedPcb, halves, six};
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
@@ -62,7 +62,7 @@ pub enum TablePolicy {
 /// Connections and their tables, behind locks. Any thread.
 pub struct Locked<P: Platform> {
     shared: Arc<Shared<P>>,
-    locks: LockPlan,
+    locks: ConnectionLocks,
     policy: TablePolicy,
     table: Lock<Directory<SharedTable<P>, P>, P, class::ConnTable>,
     /// Datagram sockets, each with a lock of its own.
@@ -111,8 +111,13 @@ type TableGuard<'a, P> = Option<Guard<'a, Directory<SharedTable<P>, P>, P, class
 type LockedDatagrams<P> = Arc<Lock<StoredUdpPcb, P, class::SocketBuffer>>;
 
 impl<P: Platform> Locked<P> {
-    /// An empty table, and `locks` for each connection, all of the stack's lock kind.
-    pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, locks: LockPlan, policy: TablePolicy) -> Self {
+    /// An empty table, and `locks` for each connection; other locks are of the stack's kind.
+    pub fn new(
+        shared: &Arc<Shared<P>>,
+        slab: &Arc<Connections<P>>,
+        locks: ConnectionLocks,
+        policy: TablePolicy,
+    ) -> Self {
         let directory = Directory::new(SharedTable::new(slab, &shared.secrets));
         let timers = Timers { wheel: Wheel::new(shared.clock().now()), of: Vec::new() };
         Locked {
@@ -182,7 +187,7 @@ impl<P: Platform> Locked<P> {
             timers.wheel = Wheel::new(wheel_time);
         }
         for MovingConnection { connection, deadline, admission, handler } in connections {
-            let connection = directory.connections.adopt(self.locks, self.shared.lock_kind, connection);
+            let connection = directory.connections.adopt(self.locks, connection);
             let slot = connection.key.slot;
             if let Some(deadline) = deadline {
                 timers.arm(slot, deadline);
@@ -213,6 +218,11 @@ impl<P: Platform> Locked<P> {
         if self.deadline.load(Ordering::Relaxed) <= now.as_nanos() {
             place.connection_timers(now, deferred);
         }
+    }
+
+    /// The counters of the calling thread.
+    pub fn here(&self) -> &Counters {
+        self.counters.here()
     }
 
     /// When [`Locked::tick`] next has something to do.
@@ -288,7 +298,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     type Held = TableGuard<'a, P>;
     type Missing = ();
     type Table = SharedTable<P>;
-    type Layout = LockPlan;
+    type Layout = ConnectionLocks;
     const BESIDE: usize = size_of::<LockedConnection<P>>() + 2 * size_of::<usize>() + size_of::<TcpSocket<P>>();
 
     fn shared(&self) -> &Arc<Shared<P>> {

@@ -42,7 +42,7 @@ impl<P: Platform> Driver<P> {
     /// Where packets other than segments are processed.
     #[inline]
     pub(super) fn packets(&self) -> PacketReceiver<'_, P> {
-        let Driver { shared, slot, active, rss, counters, .. } = self;
-        PacketReceiver { shared, slot, active: &**active, rss, counters }
+        let Driver { shared, weak_slot, active, rss, counters, .. } = self;
+        PacketReceiver { shared, slot: weak_slot, active: &**active, rss, counters }
     }
 }

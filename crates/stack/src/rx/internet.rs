@@ -5,7 +5,7 @@
 //! tables, to which they are sent. What a packet gives rise to (a whole datagram, an error for a connection) is posted
 //! to the architecture once the tables are released.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use ip::Input;
 use ip::icmp::ReceivedIcmp;
@@ -36,7 +36,7 @@ enum PacketOutcome {
 #[derive(Clone, Copy)]
 pub(super) struct PacketReceiver<'a, P: Platform> {
     pub shared: &'a Arc<Shared<P>>,
-    pub slot: &'a Arc<ArchitectureSlot<P>>,
+    pub slot: &'a Weak<ArchitectureSlot<P>>,
     pub active: &'a dyn RunningArchitecture<P>,
     pub rss: &'a Toeplitz,
     pub counters: &'a Counters,
@@ -88,13 +88,13 @@ impl<P: Platform> PacketReceiver<'_, P> {
     /// Sends a packet to the thread that owns the tables.
     #[cold]
     fn hand_over(&self, interface: usize, input: Input) {
-        let (shared, slot, rss) = (self.shared.clone(), Arc::downgrade(self.slot), self.rss.clone());
+        let (shared, weak, rss) = (self.shared.clone(), self.slot.clone(), self.rss.clone());
         self.active.tell_tables(Box::new(move || {
-            let Some(slot) = slot.upgrade() else { return shared.counters.count_drop(DropReason::InputQueueFull) };
+            let Some(slot) = weak.upgrade() else { return shared.counters.count_drop(DropReason::InputQueueFull) };
             let (now, mut deferred) = (shared.clock().now(), DeferredEffects::default());
             let active = &*slot.get().active;
             let receiver =
-                PacketReceiver { shared: &shared, slot: &slot, active, rss: &rss, counters: &shared.counters };
+                PacketReceiver { shared: &shared, slot: &weak, active, rss: &rss, counters: &shared.counters };
             receiver.deliver(interface, input, now, &mut deferred);
             deferred.flush(shared.links());
             active.end_of_batch(&mut deferred);

@@ -1,7 +1,7 @@
 //! Which thread runs an event: the one that gives the resulting segments to the device.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dev::rss::Rss;
@@ -12,6 +12,7 @@ use stack::call::Call;
 use stack::socket::Readiness;
 use stack::socket::readiness::Watch;
 use stack::{Addressing, Architecture, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use sync::Platform;
 use testbed::frames::{Ends, STACK};
 use testbed::node::send;
 use wire::tcp::TcpFlags;
@@ -20,6 +21,8 @@ use crate::bench::{Bench, Connection};
 use crate::scene::{Observed, TEST};
 
 const CALLER: &str = "caller";
+/// The workers of a pool on two processors.
+const POOL: [&str; 2] = ["heddle-pw0", "heddle-pw1"];
 
 /// The architecture's own thread that serves this cell.
 fn own(arch: Architecture, cell: usize) -> String {
@@ -70,8 +73,53 @@ fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(arch: Arc
         let all = |state: &crate::scene::State| connections.iter().all(|c| !state.senders(c.port).is_empty());
         let state = bench.scene.until(all);
         for connection in &connections {
-            assert_eq!(state.senders(connection.port), [answers(arch, bench.cell(connection))]);
+            let senders = state.senders(connection.port);
+            match arch.to_string().as_str() {
+                "msgp-pool" => assert!(senders.len() == 1 && POOL.contains(&senders[0]), "any worker: {senders:?}"),
+                _ => assert_eq!(senders, [answers(arch, bench.cell(connection))]),
+            }
         }
+    }
+}
+
+/// Notes which thread says that its connection is ready.
+#[derive(Default)]
+struct ToldBy(Mutex<Vec<String>>);
+
+impl Watch for ToldBy {
+    fn ready(&self, _: Readiness, _: Readiness) {
+        self.0.lock().expect("no test has failed in it").push(Observed::thread_name());
+    }
+}
+
+/// Nahum et al.: a packet belongs to no thread. While the worker that carries a connection's packet is stopped in the
+/// device, another worker carries a packet of another connection, up to its user.
+#[every_arch(only(msgp_pool))]
+fn any_worker_carries_the_next_packet_of_any_connection(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let mut bench = Bench::with_threads(arch, ends);
+        // Of different lanes: the one does not wait for the other's turn.
+        let (a, b) = bench.ports(16, 0, 1);
+        let (mut one, mut two) = (bench.connect(a), bench.connect(b));
+        let told = Arc::new(ToldBy::default());
+        two.socket.ready.watch(told.clone());
+        told.0.lock().expect("no test has failed in it").clear();
+        let opens = bench.scene.opens();
+        bench.scene.close(a);
+        let frame = fin(&mut one);
+        bench.put(&frame);
+        assert_eq!(bench.driver.poll(), 1, "the receive thread only puts it into the input");
+        let mut carriers: Vec<_> =
+            bench.scene.until(|state| !state.stopped.is_empty()).stopped.iter().cloned().collect();
+        let frame = two.data(b"text");
+        bench.put(&frame);
+        bench.driver.poll();
+        drop(bench.scene.until(|_| !told.0.lock().expect("no test has failed in it").is_empty()));
+        carriers.extend(told.0.lock().expect("no test has failed in it").drain(..));
+        drop(opens);
+        bench.settle();
+        carriers.sort();
+        assert_eq!(carriers, POOL, "one worker each");
     }
 }
 

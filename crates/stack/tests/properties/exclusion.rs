@@ -139,7 +139,8 @@ fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(arch: Architecture) 
 /// The locks of a connection, in the one order in which all of them are taken together.
 fn layout(arch: Architecture) -> &'static [LockClass] {
     match arch.to_string().as_bytes()[5] {
-        b'1' => &[PcbHeaderIn],
+        // A pool's connections have one, too.
+        b'1' | b'p' => &[PcbHeaderIn],
         b'2' => &[PcbReceiveWindow, PcbSendWindow],
         _ => &[PcbHeaderIn, PcbReceiveWindow, PcbReassembly, PcbSendWindow, PcbRetransmit, PcbHeaderOut],
     }
@@ -151,7 +152,7 @@ fn is_coupled(arch: Architecture) -> bool {
 
 /// Nahum et al.: one lock, two locks ("send-side state, receive-side state"), six locks "for connection state": the
 /// classes that a connection's events take, and the locks held when a segment is given to the device.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled, msgp_pool))]
 fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (walks, layout) = (walks(arch, ends), layout(arch));
@@ -189,7 +190,7 @@ fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
 }
 
 /// Each event takes the one table lock once, to find its connection.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled, msgp_pool))]
 fn msgp_finds_each_connection_under_the_one_table_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
@@ -205,9 +206,27 @@ fn msgp_finds_each_connection_under_the_one_table_lock(arch: Architecture) {
     }
 }
 
+/// The pool's workers take each packet from the one input under its lock, and hold that lock for nothing else: not while a
+/// packet waits for its turn, is looked up, or runs.
+#[every_arch(only(msgp_pool))]
+fn a_pool_takes_each_packet_under_the_lock_of_the_input(arch: Architecture) {
+    for ends in Ends::BOTH_FAMILIES {
+        let walks = walks(arch, ends);
+        // Once to put the batch there, once for each packet, and once to find that there are no more.
+        assert_eq!(count(&walks.data, What::Takes(Handoff)), SEGMENTS + 2);
+        for walk in walks.all() {
+            assert!(walk.iter().all(|moment| !moment.held.contains(&Handoff) || moment.held.len() == 1), "{walk:?}");
+            assert!(held_by_events(walk).iter().all(|held| held.is_empty()), "{walk:?}");
+        }
+        for call in [&walks.read, &walks.write] {
+            assert_eq!(taken(call), [ConnTable, PcbHeaderIn], "a call does not pass the input");
+        }
+    }
+}
+
 /// Without `+coupled` the table lock is released once the connection is found: no thread waits for a connection's lock
 /// or sends while it holds it.
-#[every_arch(only(msgp_1, msgp_2, msgp_6))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_pool))]
 fn msgp_drops_the_table_lock_before_it_takes_a_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);

@@ -62,6 +62,11 @@ fn two_writers(arch: Architecture) {
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
+fn arrival_order(arch: Architecture) {
+    holds(move || models::arrival_order::<Checked>(arch));
+}
+
+#[every_arch(except(connp_l_128, connp_l_1024))]
 fn several_owners(arch: Architecture) {
     holds(move || owners::several_owners::<Checked>(arch));
 }
@@ -74,6 +79,15 @@ fn call_on_the_owners_thread(arch: Architecture) {
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn several_pollers(arch: Architecture) {
     holds(move || owners::several_pollers::<Checked>(arch));
+}
+
+/// With every layout and kind of lock; only the default is in the list of all.
+#[test]
+fn arrival_order_in_every_pool() {
+    for name in ["msgp-pool:2", "msgp-pool:6", "msgp-pool+tas", "msgp-pool+mcs"] {
+        let arch = Architecture::named(name);
+        holds(move || models::arrival_order::<Checked>(arch));
+    }
 }
 
 #[test]

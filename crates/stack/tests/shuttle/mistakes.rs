@@ -8,12 +8,12 @@ use std::cell::Cell;
 
 use every_arch::every_arch;
 use stack::Architecture;
-use sync::Writers;
 use sync::shuttle::Shuttle;
+use sync::{PlantedMistake, Writers};
 use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
-use super::models::{connection, crowd, listener_closes};
+use super::models::{arrival_order, connection, crowd, listener_closes};
 use super::readiness::ready_while_lying_down;
 use planted::{InjectedFault, Planted, outcome};
 
@@ -32,6 +32,8 @@ enum Mistake {
     BlindSleep(&'static str),
     /// Updates are two steps.
     TornUpdate,
+    /// The code above the seam makes this one.
+    Above(PlantedMistake),
 }
 
 /// The threads of a model. Architectures name their own threads.
@@ -39,6 +41,7 @@ const CALLER: &str = "caller";
 const RECEIVER: &str = "receiver";
 const WORKER: &str = "heddle-sq";
 const OWNER: &str = "heddle-pt";
+const POOLED: &str = "heddle-pw";
 const ANY: &str = "";
 
 thread_local! {
@@ -65,6 +68,9 @@ impl InjectedFault for Chosen {
     }
     fn torn_update() -> bool {
         MISTAKE.get() == Mistake::TornUpdate
+    }
+    fn makes(mistake: PlantedMistake) -> bool {
+        MISTAKE.get() == Mistake::Above(mistake)
     }
 }
 
@@ -95,8 +101,10 @@ fn hangs_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
     assert!(said.contains("deadlock"), "found, but as: {said}");
 }
 
-/// The models can fail: they do on a platform that loses wake-ups or sleeps without a last check.
-#[every_arch(except(connp_l_128, connp_l_1024))]
+/// The models can fail: they do on a platform that loses wake-ups or sleeps without a last check. The set-up of a model takes
+/// turns until the stack is at rest, and under a pool that waits for a worker: it would not hang, but never end. A pool has
+/// a test of its own below.
+#[every_arch(except(connp_l_128, connp_l_1024, msgp_pool))]
 fn a_machine_that_loses_wakes_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(ANY, ANY), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(ANY), move || crowd::<Checked>(arch));
@@ -161,8 +169,45 @@ fn a_shard_that_is_drained_needs_no_worker(arch: Architecture) {
     holds_with(Mistake::NoWake(CALLER, WORKER), move || crowd::<Checked>(arch));
 }
 
+/// `msgp-pool`: a receive thread wakes a worker for what it has put into the shared input, a worker checks again before it
+/// sleeps, and one that passes its turn on wakes the next.
+#[every_arch(only(msgp_pool))]
+fn a_frame_or_a_turn_that_no_worker_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(RECEIVER, POOLED), move || connection::<Checked>(arch));
+    hangs_with(Mistake::BlindSleep(POOLED), move || connection::<Checked>(arch));
+    hangs_with(Mistake::NoWake(POOLED, POOLED), move || arrival_order::<Checked>(arch));
+}
+
+/// `msgp-pool`: a ticket is drawn under the lock under which the frame is taken (O2).
+#[every_arch(only(msgp_pool))]
+fn a_ticket_drawn_after_the_lock_was_released_is_found(arch: Architecture) {
+    let mistake = Mistake::Above(PlantedMistake::TicketAfterRelease);
+    let said = fails_with(mistake, move || arrival_order::<Checked>(arch));
+    assert!(said.contains("out of order"), "{said}");
+}
+
+/// Without tickets workers overtake each other between the input and the connection (O2).
+#[test]
+fn workers_without_tickets_are_seen_to_overtake_each_other() {
+    for name in ["msgp-pool+unordered", "msgp-pool:2+unordered", "msgp-pool:6+unordered", "msgp-pool+mcs+unordered"] {
+        let arch = name.parse().expect("an architecture");
+        let said = fails_with(Mistake::Nothing, move || arrival_order::<Checked>(arch));
+        assert!(said.contains("out of order"), "{name}: {said}");
+    }
+}
+
 /// `giant`, `connp-l`, `msgp`: a thread that releases a lock wakes the next.
-#[every_arch(only(giant, connp_l_4, msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
+#[every_arch(only(
+    giant,
+    connp_l_4,
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    msgp_1_coupled,
+    msgp_2_coupled,
+    msgp_6_coupled,
+    msgp_pool
+))]
 fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
 }

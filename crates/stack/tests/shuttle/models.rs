@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use dev::QueuePair;
+use observe::Counter;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
@@ -159,6 +160,26 @@ pub fn connection<P: Platform>(arch: Architecture) {
     running.peer.expect(|_, data| (data == b"answer").then_some(()));
     running.peer.expect(|header, _| header.flags.contains(TcpFlags::FIN).then_some(()));
     P::join(caller).expect("the caller ends well");
+    running.end();
+}
+
+/// Three segments of a connection arrive as one batch, over a link that neither loses nor reorders: they reach it in that
+/// order (O1), and so does their data its user.
+pub fn arrival_order<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start_on(arch, 3);
+    let next = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, next, b""));
+    let socket = accept(&listener);
+    let frames = [b"one,", b"two,", b"last"].into_iter().enumerate().map(|(at, data)| {
+        let seq = ISS.wrapping_add(1 + 4 * at as u32);
+        Segment { seq, ..segment(2000, next, data) }.frame()
+    });
+    running.peer.put_all(&frames.collect::<Vec<_>>());
+    assert_eq!(read(&running.stack, &socket, 12), b"one,two,last");
+    let displaced = running.stack.stats().counters.get(Counter::OutOfOrderAtEntry);
+    assert_eq!(displaced, 0, "segments reached their connection out of order (O1)");
+    running.stack.call(&socket.target(), Call::Abort(tcp::Abort));
+    running.stack.unlisten(&listener);
     running.end();
 }
 

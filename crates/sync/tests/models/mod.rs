@@ -8,7 +8,7 @@ use sync::ring::{Mpsc, spsc};
 use sync::slab::Slab;
 use sync::{
     Armed, Atomic, CellLike, ClaimLock, Condvar, IndexStack, Lock, LockClass, LockKind, Parker, Platform, Qsbr,
-    RawLock, RcuCell, ShareCount, ThreadClass, ThreadOwned, UseCount,
+    RawLock, RcuCell, ShareCount, ThreadClass, ThreadOwned, Turnstile, UseCount,
 };
 
 fn join<P: Platform>(handle: P::JoinHandle) {
@@ -180,6 +180,21 @@ pub fn parker_wakes<P: Platform>() {
     });
     assert!(parker.0.park(None));
     assert_eq!(parker.1.get(), 7);
+    join::<P>(thread);
+}
+
+/// Two tickets, whose threads come in any order; with one word both wait there.
+pub fn turns_pass<P: Platform>(words: usize) {
+    let turns = Arc::new((Turnstile::<P>::new(words), Shared::<P, usize>(P::Cell::new(0))));
+    let other = turns.clone();
+    let thread = P::spawn("first", None, ThreadClass::Application, move || {
+        other.0.wait(0);
+        other.1.set(7);
+        other.0.pass(0);
+    });
+    turns.0.wait(1);
+    assert_eq!(turns.1.get(), 7);
+    turns.0.pass(1);
     join::<P>(thread);
 }
 

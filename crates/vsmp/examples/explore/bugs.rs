@@ -11,7 +11,7 @@ use pktbuf::PktBuf;
 use stack::Architecture;
 use sync::{Atomic, Ordering, PlantedMistake, Platform, ShareCount};
 
-use crate::models::{connection, crowd};
+use crate::models::{arrival_order, connection, crowd};
 use crate::platform::{Explored, Mistake, choose};
 use crate::scene::{caller, join};
 use crate::{Model, invariants};
@@ -39,7 +39,7 @@ impl Bug {
 }
 
 /// All of them.
-pub const ALL: [Bug; 7] = [
+pub const ALL: [Bug; 9] = [
     Bug {
         name: "lost wake-up",
         planted: "the protocol thread of connp-t sleeps without a last look at its queue",
@@ -90,6 +90,20 @@ pub const ALL: [Bug; 7] = [
         arch: "msgp:1",
         mistake: Mistake::Above(PlantedMistake::LookUpWithoutReference),
         model: invariants::abort,
+    },
+    Bug {
+        name: "late ticket",
+        planted: "a worker of msgp-pool draws its ticket after it has released the lock of the input",
+        arch: "msgp-pool",
+        mistake: Mistake::Above(PlantedMistake::TicketAfterRelease),
+        model: |arch, _| arrival_order::<Explored>(arch),
+    },
+    Bug {
+        name: "no ticket",
+        planted: "workers of msgp-pool race for their connection, as in msgp-pool+unordered",
+        arch: "msgp-pool+unordered",
+        mistake: Mistake::Nothing,
+        model: |arch, _| arrival_order::<Explored>(arch),
     },
 ];
 

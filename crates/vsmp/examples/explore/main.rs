@@ -44,13 +44,14 @@ static ARENA: Arena = Arena::new();
 type Model = fn(Architecture, Ends);
 
 /// Every scene, by name.
-const SCENES: [(&str, Model); 11] = [
+const SCENES: [(&str, Model); 12] = [
     ("connection", |arch, _| models::connection::<Explored>(arch)),
     ("listener_closes", |arch, _| models::listener_closes::<Explored>(arch)),
     ("crowd", |arch, _| models::crowd::<Explored>(arch)),
     ("several_owners", |arch, _| owners::several_owners::<Explored>(arch)),
     ("call_on_the_owners_thread", |arch, _| owners::call_on_the_owners_thread::<Explored>(arch)),
     ("several_pollers", |arch, _| owners::several_pollers::<Explored>(arch)),
+    ("arrival_order", |arch, _| models::arrival_order::<Explored>(arch)),
     ("exchange", |arch, ends| invariants::exchange(arch, ends, |device| device)),
     ("stale_timer", invariants::stale_timer),
     ("switched", invariants::switched),

@@ -64,6 +64,7 @@ fn short_names_mean_the_papers_choice() {
         ("connp-l", "connp-l:128"),
         ("msgp", "msgp:1"),
         ("msgp+coupled", "msgp:1+coupled"),
+        ("msgp-pool:1+mcs+unordered", "msgp-pool+mcs+unordered"),
         ("squeue", "squeue:process"),
         ("connp-t:mutex", "connp-t"),
     ] {
@@ -81,8 +82,8 @@ fn unknown_names_are_refused_with_the_list() {
         assert_eq!(
             error,
             format!(
-                "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled], connp-t[:mutex|spsc], \
-                 connp-l[:1..1024], or squeue[:fill|nodrain|process]"
+                "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
+                 connp-t[:mutex|spsc], connp-l[:1..1024], or squeue[:fill|nodrain|process]"
             )
         );
     }

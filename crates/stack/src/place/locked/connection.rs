@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use sync::slab::{Detached, Key};
-use sync::{Atomic, LockKind, OnceBox, Ordering, Platform};
+use sync::{Atomic, OnceBox, Ordering, Platform};
 use tcp::LimitClass;
 use wire::FourTuple;
 
 use super::super::connection::{self, Connections};
-use super::super::pcb::{LockPlan, SharedPcb};
+use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
 use super::super::{NewConnection, Site};
 use super::Locked;
 use super::handlers::HandlerLock;
@@ -146,19 +146,19 @@ impl<P: Platform> SharedTable<P> {
     ) -> Option<Arc<LockedConnection<P>>> {
         let NewConnection { flow, pcb, route, socket } = new;
         let pcb = pcb.take()?;
-        let kind = site.shared.lock_kind;
+        let ConnectionLocks { plan, kind } = site.layout;
         let mut charge = Charge::default();
         site.shared.control().account().begin(site.account, &mut charge, &pcb, site.shared.control().tcp());
         let leaves_by = P::AtomicU32::new(route.port().into());
-        let (key, pcb) = match site.layout {
+        let (key, pcb) = match plan {
             LockPlan::One => {
                 let whole = connection::Connection::new(hash, flow, socket.clone(), route, pcb);
                 let whole = self.slab.detached(whole);
                 (whole.key(), SharedPcb::whole(kind, whole))
             }
-            arch => {
+            plan => {
                 let place = self.slab.reserve();
-                (place.key(), SharedPcb::apart(arch, kind, pcb, route, place))
+                (place.key(), SharedPcb::apart(plan, kind, pcb, route, place))
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);
@@ -181,16 +181,17 @@ impl<P: Platform> SharedTable<P> {
     }
 
     /// Inserts a connection that another table has released.
-    pub(super) fn adopt(&mut self, layout: LockPlan, kind: LockKind, connection: Whole<P>) -> Arc<LockedConnection<P>> {
+    pub(super) fn adopt(&mut self, layout: ConnectionLocks, connection: Whole<P>) -> Arc<LockedConnection<P>> {
+        let ConnectionLocks { plan, kind } = layout;
         let (key, hash, flow, socket) = (connection.key(), connection.hash, connection.flow, connection.socket.clone());
         let leaves_by = P::AtomicU32::new(connection.route.port().into());
         let memory = P::AtomicU64::new(connection.charge.memory as u64);
         let standing = P::AtomicU32::new(connection.charge.standing as u32);
-        let pcb = match layout {
+        let pcb = match plan {
             LockPlan::One => SharedPcb::whole(kind, connection),
-            arch => {
+            plan => {
                 let (place, connection) = connection.take();
-                SharedPcb::apart(arch, kind, connection.pcb, connection.route, place)
+                SharedPcb::apart(plan, kind, connection.pcb, connection.route, place)
             }
         };
         let armed = P::AtomicU64::new(u64::MAX);

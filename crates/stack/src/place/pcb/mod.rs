@@ -36,6 +36,15 @@ pub enum LockPlan {
     Six,
 }
 
+/// The locks of each connection in a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionLocks {
+    /// How many, and of what.
+    pub plan: LockPlan,
+    /// Their kind.
+    pub kind: LockKind,
+}
+
 /// The parts of one connection behind their locks.
 pub enum SharedPcb<P: Platform> {
     /// One lock; the connection is in the slab.

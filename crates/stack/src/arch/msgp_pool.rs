@@ -1,0 +1,332 @@
+//! A pool of workers: any thread, any packet of any connection (Nahum et al. 1994; Message Parallelism of Schmidt and Suda).
+//!
+//! # Model
+//! N pinned workers share one input. Each takes the next packet there, whatever its connection, and carries it alone
+//! through all layers up to the application. Connections, tables and locks are those of [`msgp`](super::msgp): one lock for
+//! a connection, two or six (TCP-1, TCP-2, TCP-6), of the stack's kind, or of one of the two kinds of the paper. Calls run on the thread of their caller, which shepherds what it sends down to the device. Receive threads only move
+//! frames from devices into the input.
+//!
+//! # Order
+//! Packets of one connection leave the input in order, and then race for the connection. With *arrival tickets*
+//! ([`FrameInput`]) each waits for its turn before it is looked up, and they run in the order of arrival; without them
+//! (`+unordered`) the order is that in which the connection's lock is granted, and a worker that was delayed between the
+//! input and the lock is overtaken. Workers never see several packets of a connection as one run.
+//!
+//! What may never happen: a worker waits for a turn with a lock held; a receive thread waits for a worker.
+
+use std::sync::Arc;
+
+use observe::{DropReason, Time};
+use sync::{Lock, LockClass, LockKind, Platform, ThreadClass};
+
+use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::frame_input::{CarriesFrames, FrameInput, TakenFrame};
+use super::msgp::MsgP;
+use super::select::ThreadConfig;
+use super::{NotAtRest, RunningArchitecture};
+use crate::call::{Call, ControlRequest, Ingress, Reply};
+use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::flow::Target;
+use crate::place::pcb::{ConnectionLocks, LockPlan};
+use crate::place::{Contents, TablePolicy};
+use crate::shared::Shared;
+use crate::socket::HandlersRun;
+use crate::stats::StackStats;
+use crate::udp_call::{UdpCall, UdpReply};
+
+/// The declaration of this architecture.
+pub const DECLARATION: Declaration<PoolVariant> = Declaration {
+    name: "msgp-pool",
+    options: "[:1|2|6][+tas|mcs][+unordered]",
+    variants: VARIANTS.split_at(1).0,
+    unlisted: VARIANTS.split_at(1).1,
+    default: 0,
+    numbers: None,
+    properties: Properties {
+        single_thread: false,
+        has_locks: true,
+        groups: false,
+        own_threads: true,
+        keeps_batches_together: false,
+        handlers: HandlersRun::After,
+        complexity: 6,
+    },
+    rows: &[
+        TableRow {
+            names: "`msgp-pool`, `:2`, `:6`",
+            cell: "a connection, its halves, its six parts",
+            exclusive_use: "arrival ticket, then global table lock, then connection lock(s); `+tas`, `+mcs`: of that kind",
+            thread: "any worker of a pool, for any packet; callers",
+            table: "global, locked",
+            order: "ticket drawn where the packet is taken",
+        },
+        TableRow {
+            names: "`msgp-pool:N+unordered`",
+            cell: "the same",
+            exclusive_use: "global table lock, then connection lock(s)",
+            thread: "the same",
+            table: "the same",
+            order: "nothing: packets overtake each other",
+        },
+    ],
+};
+
+/// The locks of a connection, their kind if it is not the stack's, and the order.
+pub type PoolVariant = (LockPlan, Option<LockKind>, PoolOrder);
+
+/// Lists have the first alone.
+const VARIANTS: &[Variant<PoolVariant>] = &[
+    pool(
+        "msgp-pool",
+        Some("msgp-pool:1"),
+        "a pool of workers, any packet; a connection's lock, in the order of arrival tickets",
+        (LockPlan::One, None, PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool+unordered",
+        Some("msgp-pool:1+unordered"),
+        "a pool of workers, any packet; a connection's lock, in no order",
+        (LockPlan::One, None, PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool+tas",
+        Some("msgp-pool:1+tas"),
+        "a pool of workers, any packet; a connection's lock, by test-and-set, in the order of arrival tickets",
+        (LockPlan::One, Some(LockKind::Tas), PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool+tas+unordered",
+        Some("msgp-pool:1+tas+unordered"),
+        "a pool of workers, any packet; a connection's lock, by test-and-set, in no order",
+        (LockPlan::One, Some(LockKind::Tas), PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool+mcs",
+        Some("msgp-pool:1+mcs"),
+        "a pool of workers, any packet; a connection's lock, by queue locks, in the order of arrival tickets",
+        (LockPlan::One, Some(LockKind::Mcs), PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool+mcs+unordered",
+        Some("msgp-pool:1+mcs+unordered"),
+        "a pool of workers, any packet; a connection's lock, by queue locks, in no order",
+        (LockPlan::One, Some(LockKind::Mcs), PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool:2",
+        None,
+        "a pool of workers, any packet; the locks of a connection's two halves, in the order of arrival tickets",
+        (LockPlan::Two, None, PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool:2+unordered",
+        None,
+        "a pool of workers, any packet; the locks of a connection's two halves, in no order",
+        (LockPlan::Two, None, PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool:2+tas",
+        None,
+        "a pool of workers, any packet; the locks of a connection's two halves, by test-and-set, in the order of arrival tickets",
+        (LockPlan::Two, Some(LockKind::Tas), PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool:2+tas+unordered",
+        None,
+        "a pool of workers, any packet; the locks of a connection's two halves, by test-and-set, in no order",
+        (LockPlan::Two, Some(LockKind::Tas), PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool:2+mcs",
+        None,
+        "a pool of workers, any packet; the locks of a connection's two halves, by queue locks, in the order of arrival tickets",
+        (LockPlan::Two, Some(LockKind::Mcs), PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool:2+mcs+unordered",
+        None,
+        "a pool of workers, any packet; the locks of a connection's two halves, by queue locks, in no order",
+        (LockPlan::Two, Some(LockKind::Mcs), PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool:6",
+        None,
+        "a pool of workers, any packet; the locks of a connection's six parts, in the order of arrival tickets",
+        (LockPlan::Six, None, PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool:6+unordered",
+        None,
+        "a pool of workers, any packet; the locks of a connection's six parts, in no order",
+        (LockPlan::Six, None, PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool:6+tas",
+        None,
+        "a pool of workers, any packet; the locks of a connection's six parts, by test-and-set, in the order of arrival tickets",
+        (LockPlan::Six, Some(LockKind::Tas), PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool:6+tas+unordered",
+        None,
+        "a pool of workers, any packet; the locks of a connection's six parts, by test-and-set, in no order",
+        (LockPlan::Six, Some(LockKind::Tas), PoolOrder::Race),
+    ),
+    pool(
+        "msgp-pool:6+mcs",
+        None,
+        "a pool of workers, any packet; the locks of a connection's six parts, by queue locks, in the order of arrival tickets",
+        (LockPlan::Six, Some(LockKind::Mcs), PoolOrder::Arrival),
+    ),
+    pool(
+        "msgp-pool:6+mcs+unordered",
+        None,
+        "a pool of workers, any packet; the locks of a connection's six parts, by queue locks, in no order",
+        (LockPlan::Six, Some(LockKind::Mcs), PoolOrder::Race),
+    ),
+];
+
+const fn pool(
+    name: &'static str,
+    also: Option<&'static str>,
+    about: &'static str,
+    parameter: PoolVariant,
+) -> Variant<PoolVariant> {
+    Variant { name, also, about, parameter }
+}
+
+/// What keeps the packets of a connection in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PoolOrder {
+    /// Tickets drawn where the packets are taken.
+    Arrival,
+    /// Nothing: they race for the connection, and a lock that serves its waiters in order keeps at most the order in which
+    /// they reach it.
+    Race,
+}
+
+/// The architecture `msgp-pool`.
+pub struct MsgpPool<P: Platform> {
+    msgp: MsgP<P>,
+    input: Arc<FrameInput<P>>,
+    threads: Lock<Vec<P::JoinHandle>, P>,
+}
+
+/// One worker for each CPU; or none, and receive threads do their work.
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    (plan, kind, order): PoolVariant,
+    ThreadConfig { cpus, own_threads }: ThreadConfig,
+    contents: Box<Contents<P>>,
+) -> Arc<dyn RunningArchitecture<P>> {
+    let workers = if own_threads { cpus.max(1) } else { 0 };
+    let locks = ConnectionLocks { plan, kind: kind.unwrap_or(shared.lock_kind) };
+    let pool = Arc::new(MsgpPool {
+        msgp: MsgP::of(shared, (locks, TablePolicy::Dropped), contents),
+        input: FrameInput::new(shared.lock_kind_between_threads(), workers, order == PoolOrder::Arrival),
+        threads: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
+    });
+    let spawn = |index: usize| {
+        let pool = pool.clone();
+        P::spawn(&format!("heddle-pw{index}"), Some(index), ThreadClass::Protocol, move || pool.work(index))
+    };
+    let threads = (0..workers).map(spawn).collect();
+    *pool.threads.lock() = threads;
+    pool
+}
+
+impl<P: Platform> MsgpPool<P> {
+    /// The loop of a worker: one frame after the other, then sleep.
+    fn work(&self, worker: usize) {
+        let mut carrier = None;
+        while !self.input.is_stopped() {
+            let Some(taken) = self.input.take() else {
+                if !self.input.wait(worker) {
+                    return;
+                }
+                continue;
+            };
+            if carrier.is_none() {
+                carrier = self.input.carrier();
+            }
+            self.carry(taken, &mut carrier);
+        }
+    }
+
+    /// Carries a frame to the end and performs its effects. A panic loses the frame, and the thread continues.
+    fn carry(&self, mut taken: TakenFrame<'_, P>, carrier: &mut Option<Box<dyn CarriesFrames<P>>>) {
+        let (shared, counters) = (self.msgp.shared(), self.msgp.counters());
+        let carried = shared.failures.survive(counters, || {
+            let mut owed = OwedEffects::new(shared.links());
+            if let (Some(frame), Some(carrier)) = (taken.frame.take(), carrier) {
+                carrier.carry(frame, self, counters, &mut owed.deferred);
+            }
+        });
+        if carried.is_none() {
+            counters.count_drop(DropReason::ReceiverPanicked);
+        }
+    }
+}
+
+impl<P: Platform> RunningArchitecture<P> for MsgpPool<P> {
+    fn frame_input(&self) -> Option<Arc<FrameInput<P>>> {
+        Some(self.input.clone())
+    }
+
+    /// By a worker, in the turn of its frame; by a receive thread or a timer, at once.
+    fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
+        let turn = self.input.turn();
+        self.msgp.arrive(ingress, now, deferred);
+        drop(turn);
+        self.msgp.run_handlers(now, deferred);
+    }
+
+    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
+        self.msgp.call(target, call, reply);
+    }
+
+    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
+        self.msgp.udp(call)
+    }
+
+    fn control(&self, change: ControlRequest<P>) {
+        self.msgp.control(change);
+    }
+
+    fn tick(&self, now: Time) {
+        self.msgp.tick(now);
+    }
+
+    fn trim(&self) -> bool {
+        self.msgp.trim()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.msgp.next_deadline()
+    }
+
+    fn is_quiescent(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    fn stats(&self) -> StackStats {
+        self.msgp.stats()
+    }
+
+    fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
+        self.shutdown();
+        let mut carrier = self.input.carrier();
+        while let Some(taken) = self.input.take() {
+            self.carry(taken, &mut carrier);
+        }
+        self.msgp.dissolve()
+    }
+
+    fn shutdown(&self) {
+        self.input.stop();
+        for handle in std::mem::take(&mut *self.threads.lock()) {
+            // A thread that panicked has reported it already.
+            let _ = P::join(handle);
+        }
+    }
+}
