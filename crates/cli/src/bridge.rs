@@ -16,6 +16,7 @@ mod socket;
 use clap::{Args as ClapArgs, Subcommand};
 
 use self::request::Request;
+pub use self::run::work;
 use crate::failure::Failure;
 
 /// Switch Ethernet frames between TAP interfaces: a learning bridge with VLANs and spanning tree.

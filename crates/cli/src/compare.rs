@@ -250,7 +250,7 @@ fn print_results(results: &Results) {
 }
 
 /// Columns of the terminal; wide enough for every figure if the output is not a terminal.
-fn width() -> usize {
+pub fn width() -> usize {
     if !stdout().is_terminal() {
         return 160;
     }

@@ -17,6 +17,7 @@ mod network;
 mod ping;
 mod privileges;
 mod relay;
+mod rfc2544;
 mod runtime;
 mod serve;
 mod simulate;
@@ -64,6 +65,7 @@ enum Command {
     Ping(ping::Args),
     Relay(relay::Args),
     Bridge(bridge::Args),
+    Rfc2544(rfc2544::Args),
     Knobs(knobs::Args),
     Drill(drill::Args),
     Simulate(simulate::Args),
@@ -103,6 +105,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ping(args) => ping::run(args),
         Command::Relay(args) => relay::run(args),
         Command::Bridge(args) => bridge::run(args),
+        Command::Rfc2544(args) => rfc2544::run(args),
         Command::Knobs(args) => knobs::run(args),
         Command::Drill(args) => drill::run(args),
         Command::Simulate(args) => simulate::run(&args),

@@ -38,6 +38,7 @@ fn every_level_has_a_help_with_examples() {
         "relay",
         "bridge",
         "bridge run",
+        "rfc2544",
     ] {
         let output = heddle(&format!("{command} --help"));
         let help = text(&output.stdout);
@@ -232,6 +233,29 @@ fn ttcp_sends_messages_with_and_without_a_presentation_layer() {
             assert!(row["messages"].as_u64() >= Some(80), "{words}: {report}");
             assert!(row["mbps"].as_f64() > Some(0.0) && row["mbps_ci95"].is_f64(), "{words}: {report}");
         }
+    }
+}
+
+/// At a line so slow that every machine keeps up.
+#[test]
+fn bridges_are_measured_as_rfc_2544_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let words = "rfc2544 --bridge generic,rcu,cable --workers 1 --size 64,1518 --reps 2 --trial 5 --line-rate 10M --tests latency,loss";
+    let output = heddle_in(directory.path(), &format!("{words} -j --report report"));
+    let document = json(&output);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows = document["rows"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["bridge"].as_str()).collect();
+    assert_eq!(names, ["generic", "generic", "rcu", "rcu", "cable", "cable"], "{}", document["not_measured"]);
+    for row in rows {
+        let samples = row["throughput_fps"]["samples"].as_array().expect("samples");
+        assert!(samples.len() == 2 && samples.iter().all(|rate| rate.as_f64() > Some(0.0)), "{row}");
+    }
+    let page = std::fs::read_to_string(directory.path().join("report/index.html")).expect("a page");
+    assert!(page.contains("Bridges under RFC 2544"));
+    for wrong in ["--size 63", "--line-rate fast", "--bridge linux", "--work 0", "--resolution 0"] {
+        let output = heddle(&format!("rfc2544 {wrong}"));
+        assert_eq!(output.status.code(), Some(2), "{wrong}: {}", text(&output.stderr));
     }
 }
 

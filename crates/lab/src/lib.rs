@@ -16,6 +16,7 @@
 //! | - | [`workload`] | Heddle's own contenders |
 //! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
+//! | - | [`rfc2544`] | bridges under the tests of RFC 2544, with their own document |
 //!
 //! The lab contains no protocol and no lock of the stack; it runs slices of contenders and reads their counters.
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod machine;
 pub mod recommend;
 pub mod report;
 pub mod result;
+pub mod rfc2544;
 pub mod sampling;
 #[cfg(feature = "smoltcp")]
 pub mod smoltcp;

@@ -6,6 +6,7 @@
 
 mod figures;
 mod page;
+mod rfc2544;
 mod svg;
 
 use std::fmt;
@@ -15,8 +16,10 @@ use std::path::{Path, PathBuf};
 
 use crate::csv;
 use crate::result::Results;
+use crate::rfc2544::document::Rfc2544Results;
 
 pub use page::render;
+pub use rfc2544::render_rfc2544;
 
 /// A file of the report that could not be written.
 #[derive(Debug)]
@@ -66,6 +69,27 @@ pub fn write(directory: &Path, results: &Results) -> Result<PathBuf, ReportError
     let index = directory.join("index.html");
     save(&index, render(results).as_bytes())?;
     Ok(index)
+}
+
+/// Writes the report of RFC 2544 into `directory`, which is made if it is not there: `results.json` and `index.html`, the path of
+/// which is returned.
+///
+/// # Errors
+/// As [`write()`].
+pub fn write_rfc2544(directory: &Path, results: &Rfc2544Results) -> Result<PathBuf, ReportError> {
+    fs::create_dir_all(directory).map_err(|source| ReportError { path: directory.into(), source })?;
+    save(&directory.join("results.json"), results.to_json().as_bytes())?;
+    let index = directory.join("index.html");
+    save(&index, render_rfc2544(results).as_bytes())?;
+    Ok(index)
+}
+
+/// Writes a text to `path`: all of it, or nothing.
+///
+/// # Errors
+/// [`ReportError`], with the path and a remedy.
+pub fn save_text(path: &Path, text: &str) -> Result<(), ReportError> {
+    save(path, text.as_bytes())
 }
 
 /// Writes the document alone to `path`, for `--json FILE`.

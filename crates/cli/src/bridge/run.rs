@@ -34,8 +34,8 @@ pub struct Args {
     workers: u16,
     /// Frames that one interrupt takes from a queue: a number, or drain for all there are [default: drain for generic, 1 for
     /// mpsafe, a vector for rcu]
-    #[arg(long, value_name = "N")]
-    work: Option<String>,
+    #[arg(long, value_name = "N", value_parser = work)]
+    work: Option<Work>,
     /// Queues to open of each device
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     queues: u16,
@@ -67,11 +67,15 @@ fn octal(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| format!("`{text}` is no mode: use octal digits, as in 660"))
 }
 
-fn work(text: &str) -> Result<Work, Failure> {
+/// Work per interrupt, as on a command line.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn work(text: &str) -> Result<Work, String> {
     match text.parse() {
         Ok(frames) if frames > 0 => Ok(Work::Frames(frames)),
         _ if text == "drain" => Ok(Work::Drain),
-        _ => Err(Failure::Usage(format!("--work takes a number from 1 or drain, not `{text}`"))),
+        _ => Err(format!("use a number of frames from 1, or drain, not `{text}`")),
     }
 }
 
@@ -80,7 +84,7 @@ fn work(text: &str) -> Result<Work, Failure> {
 /// # Errors
 /// A device or the control socket cannot be opened.
 pub fn run(args: Args) -> Result<(), Failure> {
-    let work = args.work.as_deref().map_or(Ok(args.exclusion.usual_work()), work)?;
+    let work = args.work.unwrap_or(args.exclusion.usual_work());
     let path = args.control.clone().map_or_else(|| socket::usual_place(&args.name), Ok)?;
     let ageing = request::ageing(args.ageing).map_err(Failure::Usage)?;
     let listener = socket::listen(&path, args.mode)?;

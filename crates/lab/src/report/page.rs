@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use minijinja::Environment;
 use minijinja::value::Serde;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::figures::{self, Figure};
 use crate::machine::{Machine, Spread};
@@ -33,6 +34,9 @@ const COLUMNS: [&str; 15] = [
     "bytes/ connection",
 ];
 
+/// The style sheet of all reports.
+pub(super) const STYLE: &str = include_str!("style.css");
+
 /// The whole report as one self-contained HTML document.
 ///
 /// # Panics
@@ -41,10 +45,9 @@ pub fn render(results: &Results) -> String {
     let mut environment = Environment::new();
     environment.add_template("index.html", include_str!("index.html")).expect("the template of this build parses");
     let template = environment.get_template("index.html").expect("it was added above");
-    let parameters: Vec<(String, String)> =
-        results.parameters.iter().map(|(name, value)| (name.clone(), words(value))).collect();
     let (columns, rows) = all_rows(&results.rows);
     let page = Page {
+        style: STYLE,
         machine: &results.machine,
         remarks: results.machine.remarks(),
         commit: &results.commit,
@@ -55,8 +58,8 @@ pub fn render(results: &Results) -> String {
         columns,
         rows,
         notes: notes(&results.rows),
-        facts: facts(results),
-        parameters,
+        facts: facts(&results.machine, &results.commit),
+        parameters: parameters(&results.parameters),
     };
     template.render(Serde(&page)).expect("the template uses only what it is given")
 }
@@ -64,6 +67,7 @@ pub fn render(results: &Results) -> String {
 /// The names that the template uses.
 #[derive(Serialize)]
 struct Page<'a> {
+    style: &'static str,
     machine: &'a Machine,
     remarks: Vec<String>,
     commit: &'a str,
@@ -181,9 +185,9 @@ fn notes(rows: &[Row]) -> Vec<String> {
     notes
 }
 
-fn facts(results: &Results) -> Vec<(&'static str, String)> {
-    let Machine { cpu_model, cores, kernel, mitigations, rustc, profile, .. } = &results.machine;
-    let machine = &results.machine;
+/// The machine, as rows of a table.
+pub(super) fn facts(machine: &Machine, commit: &str) -> Vec<(&'static str, String)> {
+    let Machine { cpu_model, cores, kernel, mitigations, rustc, profile, .. } = machine;
     let none = || "not known".to_owned();
     let load = |load: Option<[f64; 3]>| load.map_or_else(none, |l| format!("{:.2}, {:.2}, {:.2}", l[0], l[1], l[2]));
     vec![
@@ -198,8 +202,13 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
         ("cache line to another processor and back", machine.round_trip_ns.map_or_else(none, round_trip)),
         ("stolen by the hypervisor", machine.steal_percent.map_or_else(none, |s| format!("{s:.2} %"))),
         ("mitigations", mitigations.clone()),
-        ("build", format!("{rustc}, {profile}, commit {}", results.commit)),
+        ("build", format!("{rustc}, {profile}, commit {commit}")),
     ]
+}
+
+/// The parameters, as rows of a table.
+pub(super) fn parameters(parameters: &Map<String, Value>) -> Vec<(String, String)> {
+    parameters.iter().map(|(name, value)| (name.clone(), words(value))).collect()
 }
 
 fn round_trip(Spread { p10, median, p90 }: Spread) -> String {
@@ -207,10 +216,10 @@ fn round_trip(Spread { p10, median, p90 }: Spread) -> String {
 }
 
 /// A parameter's value in plain words: a text without its quotes, a list with spaces.
-fn words(value: &serde_json::Value) -> String {
+fn words(value: &Value) -> String {
     match value {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(", "),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }
 }

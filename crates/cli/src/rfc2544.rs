@@ -1,0 +1,277 @@
+//! `heddle rfc2544`: bridges under the tests of RFC 2544.
+
+use std::io::{IsTerminal, stderr, stdout};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args as ClapArgs;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::rfc2544::bench::Between;
+use lab::rfc2544::document::{Rfc2544Results, Rfc2544Row};
+use lab::rfc2544::line::{Buffers, LONGEST, SHORTEST};
+use lab::rfc2544::method::Limits;
+use lab::rfc2544::run::{self, PAPER_SIZES, RFC_SIZES, Rfc2544Options, Rfc2544Progress, Tests};
+use lab::stats::Estimate;
+use lab::table::{Align, Table};
+use lab::units::{estimate, significant};
+use switch::{BridgeExclusion, Work};
+
+use crate::failure::Failure;
+use crate::headroom;
+
+/// Measure the bridge as RFC 2544 says: throughput without loss, frame loss rate, back-to-back frames, latency.
+///
+/// A generator and a counter of test frames are the two ports of a bridge, in memory: no root, no network. Both directions are
+/// loaded at once. All bridges of a run are measured in turn, and their ratios are of the same repetition.
+#[derive(ClapArgs)]
+#[command(after_help = include_str!("help/rfc2544.txt").trim_end())]
+pub struct Args {
+    /// Bridges, by exclusion: generic, mpsafe, rcu; and `cable`, which is the generator and counter alone
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "generic,mpsafe,rcu")]
+    bridge: Vec<Contender>,
+    /// Numbers of worker threads [default: 1 and one for each processor]. `generic` always has one
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: Vec<u32>,
+    /// Frame sizes in bytes, with the check sequence [default: 64,128,256,512,1024,1280,1518, those of the RFC]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES,..", value_parser = clap::value_parser!(u32).range(SHORTEST as i64..=LONGEST as i64))]
+    size: Vec<u32>,
+    /// The frame sizes of Nakahara et al. 2015, tables 3 and 4
+    #[arg(long, conflicts_with = "size")]
+    paper: bool,
+    /// Tests besides throughput: loss, back-to-back, latency, all, or none
+    #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "latency",
+          value_parser = ["loss", "back-to-back", "latency", "all", "none"])]
+    tests: Vec<String>,
+    /// Rate of the line of each port, as in 1G or 100M bits a second: no more is offered [default: as fast as memory]
+    #[arg(long, value_name = "RATE")]
+    line_rate: Option<BitRate>,
+    /// Length of a trial in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    trial: u32,
+    /// Number of times that everything is measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    reps: u32,
+    /// Trials at a rate, of which one must be without loss; 1 is the RFC's rule
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    attempts: u32,
+    /// Percent to which the search is exact
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    resolution: f64,
+    /// Frames that a receive ring holds
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    ring: u32,
+    /// Stations behind each port
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    stations: u32,
+    /// Work per interrupt: frames, or drain for all there are [default: drain for generic, 1 for mpsafe, a vector for rcu]
+    #[arg(long, value_name = "N", value_parser = crate::bridge::work)]
+    work: Option<Work>,
+    /// Let buffers go round, as in a device with shared memory, instead of copying every frame in and out
+    #[arg(long)]
+    by_pointer: bool,
+    /// Write the results to FILE as JSON; `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results to standard output as JSON, as --json - does
+    #[arg(short = 'j', conflicts_with = "json")]
+    to_stdout: bool,
+    /// Write a report to this directory: figures and JSON
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+}
+
+/// A name in `--bridge`.
+#[derive(Clone, Copy)]
+struct Contender(Between);
+
+impl FromStr for Contender {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Contender, String> {
+        if name == Between::Cable.name() {
+            return Ok(Contender(Between::Cable));
+        }
+        let exclusion: BridgeExclusion = name.parse().map_err(|_| "use generic, mpsafe, rcu or cable".to_owned())?;
+        Ok(Contender(Between::Bridge(exclusion)))
+    }
+}
+
+/// Bits a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct BitRate(f64);
+
+impl FromStr for BitRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BitRate, String> {
+        let (digits, unit) = match text.char_indices().last() {
+            Some((at, 'k' | 'K')) => (&text[..at], 1e3),
+            Some((at, 'M')) => (&text[..at], 1e6),
+            Some((at, 'G')) => (&text[..at], 1e9),
+            _ => (text, 1.0),
+        };
+        let rate = digits.parse::<f64>().ok().map(|number| number * unit).filter(|rate| (1e5..=1e13).contains(rate));
+        rate.map(BitRate).ok_or_else(|| "use bits a second from 100k up, as in 1G or 100M".to_owned())
+    }
+}
+
+/// Runs `heddle rfc2544`.
+///
+/// # Errors
+/// Nothing could be measured, or the results cannot be written.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let options = options(&args)?;
+    let threads: u32 = options.workers.iter().map(|workers| workers + 1).sum();
+    headroom::check(threads as usize * options.bridges.len())?;
+    let bar = progress_bar();
+    let results = run::run(&options, &mut |standing| show(&bar, &standing));
+    bar.finish_and_clear();
+    let quiet = args.to_stdout || args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    if quiet {
+        print!("{}", results.to_json());
+    } else {
+        print(&results, &options);
+    }
+    save(&args, &results, quiet)
+}
+
+fn options(args: &Args) -> Result<Rfc2544Options, Failure> {
+    if !(0.01..=50.0).contains(&args.resolution) {
+        return Err(Failure::usage("--resolution takes 0.01 to 50 percent"));
+    }
+    let named = |name: &str| args.tests.iter().any(|test| test == name || test == "all");
+    let mut workers = args.workers.clone();
+    if workers.is_empty() {
+        workers = vec![1, lab::machine::cores() as u32];
+        workers.dedup();
+    }
+    let sizes = match (args.paper, args.size.is_empty()) {
+        (true, _) => PAPER_SIZES.to_vec(),
+        (_, true) => RFC_SIZES.to_vec(),
+        _ => args.size.clone(),
+    };
+    Ok(Rfc2544Options {
+        bridges: args.bridge.iter().map(|contender| contender.0).collect(),
+        workers,
+        sizes,
+        tests: Tests { loss: named("loss"), back_to_back: named("back-to-back"), latency: named("latency") },
+        limits: Limits {
+            trial_s: f64::from(args.trial) * 1e-3,
+            resolution: args.resolution / 100.0,
+            attempts: args.attempts,
+            line_bits: args.line_rate.map(|rate| rate.0),
+            burst_s: 2.0,
+        },
+        repetitions: args.reps,
+        ring: args.ring,
+        stations: args.stations,
+        buffers: if args.by_pointer { Buffers::Passed } else { Buffers::Copied },
+        work: args.work,
+    })
+}
+
+fn save(args: &Args, results: &Rfc2544Results, quiet: bool) -> Result<(), Failure> {
+    let mut failed = None;
+    if let Some(path) = args.json.as_deref().filter(|path| path.as_os_str() != "-") {
+        failed = lab::report::save_text(path, &results.to_json()).err().map(|error| error.to_string());
+    }
+    if let Some(directory) = &args.report {
+        match lab::report::write_rfc2544(directory, results) {
+            Ok(index) if !quiet => println!("\nFigures: {}", index.display()),
+            Ok(_) => {}
+            Err(error) => failed = Some(error.to_string()),
+        }
+    }
+    if results.rows.is_empty() {
+        let why = results.not_measured.first().map_or("there was nothing to measure", String::as_str);
+        failed = failed.or_else(|| Some(format!("nothing was measured: {why}")));
+    }
+    failed.map_or(Ok(()), |message| Err(Failure::failed(message)))
+}
+
+fn print(results: &Rfc2544Results, options: &Rfc2544Options) {
+    println!("{}", table(&results.rows).render(crate::compare::width()));
+    let machine = &results.machine;
+    println!(
+        "Measured on this machine ({}, {} cores), in memory, both directions together, {} repetitions of trials of {} ms.",
+        machine.cpu_model,
+        machine.cores,
+        options.repetitions,
+        options.limits.trial_s * 1e3
+    );
+    for remark in machine.remarks() {
+        println!("Note: {remark}");
+    }
+    for remark in &results.not_measured {
+        println!("Not measured: {remark}");
+    }
+}
+
+fn table(rows: &[Rfc2544Row]) -> Table {
+    let mut table = Table::new()
+        .column("bridge", Align::Left, 0)
+        .column("workers", Align::Right, 0)
+        .column("bytes", Align::Right, 0)
+        .column("kfps, no loss", Align::Right, 0)
+        .column("Mb/s", Align::Right, 1)
+        .column("% of line", Align::Right, 2)
+        .column("kfps, overload", Align::Right, 3)
+        .column("x first", Align::Right, 1)
+        .column("x 1 worker", Align::Right, 2)
+        .column("burst", Align::Right, 4)
+        .column("median us", Align::Right, 4)
+        .column("99 % us", Align::Right, 5)
+        .column("misorder", Align::Right, 6);
+    for row in rows {
+        let kilo =
+            |estimate: Estimate| Estimate { mean: estimate.mean * 1e-3, ci95: estimate.ci95.map(|ci95| ci95 * 1e-3) };
+        let latency = row.latency.as_ref();
+        table.row(vec![
+            row.bridge.clone(),
+            row.workers.to_string(),
+            row.frame_bytes.to_string(),
+            estimate(kilo(row.throughput_fps.estimate())),
+            significant(row.throughput_mbps),
+            row.line_percent.map_or("-".into(), |percent| format!("{percent:.1}")),
+            estimate(kilo(row.overload_fps.estimate())),
+            row.ratio_to_first.map_or("-".into(), estimate),
+            row.ratio_to_one_worker.map_or("-".into(), estimate),
+            row.back_to_back_frames.as_ref().map_or("-".into(), |series| significant(series.mean)),
+            latency.map_or("-".into(), |latency| significant(latency.median_us.mean)),
+            latency.map_or("-".into(), |latency| significant(latency.p99_us.mean)),
+            row.out_of_order.to_string(),
+        ]);
+    }
+    table
+}
+
+fn progress_bar() -> ProgressBar {
+    if !stderr().is_terminal() || !stdout().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len}  {msg}");
+    let bar = ProgressBar::new(1);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn show(bar: &ProgressBar, standing: &Rfc2544Progress) {
+    bar.set_length(standing.done.1 as u64);
+    bar.set_position(standing.done.0 as u64);
+    bar.set_message(standing.doing.clone());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_units() {
+        assert_eq!("1G".parse(), Ok(BitRate(1e9)));
+        assert_eq!("2.5G".parse(), Ok(BitRate(2.5e9)));
+        assert_eq!("100M".parse(), Ok(BitRate(1e8)));
+        for wrong in ["", "G", "1", "-1G", "1T", "nan"] {
+            assert!(wrong.parse::<BitRate>().is_err(), "{wrong}");
+        }
+    }
+}

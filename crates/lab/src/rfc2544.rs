@@ -1,0 +1,22 @@
+//! Bridges under the tests of RFC 2544: throughput, latency, frame loss rate, back-to-back frames (its section 26).
+//!
+//! | file | owns |
+//! |---|---|
+//! | `rfc2544/line.rs` | the generator and the counter of test frames, as devices in memory |
+//! | `rfc2544/bench.rs` | a bridge between two such devices, and a trial on it |
+//! | `rfc2544/method.rs` | the tests: which trials, and what follows from them; knows no bridge and no clock |
+//! | `rfc2544/run.rs` | all bridges, sizes and repetitions, in turn |
+//! | `rfc2544/document.rs` | what was measured, as JSON |
+//! | `report/rfc2544.rs` | the page with the figures |
+//!
+//! What differs from the RFC, because generator, bridge and counter share the processors of one machine: a trial takes
+//! milliseconds instead of 60 seconds, since in 60 seconds every general-purpose system takes the processor away from a thread
+//! for longer than a receive ring lasts; for the same reason a rate counts as free of loss if one of a few trials at that
+//! rate is ([`method::Limits::attempts`]; 1 is the RFC's rule); and the test frame is of an experimental EtherType instead of UDP,
+//! which a bridge does not look at. All of it is in the document.
+
+pub mod bench;
+pub mod document;
+pub mod line;
+pub mod method;
+pub mod run;

@@ -1,0 +1,271 @@
+//! A bridge between two test lines, running on its own threads, and a trial on it.
+//!
+//! The bridge is [`switch::Switch`], as `heddle bridge run` starts it: its workers sleep between trials and poll during one. Beside
+//! bridges there is the *cable*, which only moves frames from one port to the other: what it does is what generator and counter cost.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bridge::{FdbConfig, PortConfig};
+use dev::{Device, QueuePair};
+use observe::Time;
+use pktbuf::PktBuf;
+use switch::{BridgeExclusion, Switch, SwitchConfig, Work};
+use sync::{Platform, Real, ThreadClass};
+
+use super::line::{Buffers, LONGEST, LineConfig, LineDevice, Offer, PORTS, Pace, TestLines, TrialCount};
+use super::method::TrialBed;
+
+/// What is between the lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// A bridge.
+    Bridge(BridgeExclusion),
+    /// Nothing: see the head of the file.
+    Cable,
+}
+
+impl Between {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Between::Bridge(exclusion) => exclusion.name(),
+            Between::Cable => "cable",
+        }
+    }
+}
+
+/// What a bench is like.
+#[derive(Clone, Copy, Debug)]
+pub struct BenchConfig {
+    /// What is between the lines.
+    pub between: Between,
+    /// Worker threads; each polls a queue of each port.
+    pub workers: usize,
+    /// Work per interrupt; `None`: what is usual for the exclusion.
+    pub work: Option<Work>,
+    /// Frames that a receive ring holds.
+    pub ring: usize,
+    /// Stations behind each port.
+    pub stations: usize,
+    /// How frames come into being.
+    pub buffers: Buffers,
+}
+
+/// See the head of the file.
+pub struct BridgeBench {
+    config: BenchConfig,
+    lines: TestLines,
+    tested: Tested,
+    threads: Vec<<Real as Platform>::JoinHandle>,
+}
+
+enum Tested {
+    Bridge(Switch<Real>),
+    Cable(Arc<AtomicBool>),
+}
+
+/// How long frames may be on their way after the last was taken.
+const RESIDUE: Duration = Duration::from_millis(20);
+/// How long a trial may go on without progress before something is wrong.
+const STUCK: Duration = Duration::from_secs(10);
+/// Time between two looks at a trial, in which the processors are left to the workers.
+const LOOK_EVERY: Duration = Duration::from_micros(500);
+/// Frames that a worker of the cable moves together.
+const VECTOR: usize = 32;
+/// How often addresses are offered to a bridge that learns late.
+const LESSONS: u32 = 100;
+
+impl BridgeBench {
+    /// Starts the threads, and has the bridge learn all addresses.
+    ///
+    /// # Errors
+    /// Descriptors or threads are scarce, or the bridge does not learn.
+    pub fn start(config: BenchConfig) -> io::Result<BridgeBench> {
+        let BenchConfig { workers, ring, stations, buffers, .. } = config;
+        let stations = stations.max(workers);
+        let (lines, ports) = TestLines::new(LineConfig { queues: workers, ring, stations, buffers })?;
+        let (tested, threads) = match config.between {
+            Between::Bridge(exclusion) => start_bridge(&config, exclusion, stations, ports)?,
+            Between::Cable => start_cable(workers, ports),
+        };
+        let mut bench = BridgeBench { config, lines, tested, threads };
+        bench.teach(stations)?;
+        Ok(bench)
+    }
+
+    /// What is between the lines.
+    pub fn between(&self) -> Between {
+        self.config.between
+    }
+
+    /// Its workers.
+    pub fn workers(&self) -> usize {
+        self.config.workers
+    }
+
+    /// Sends frames of all stations until all are learned, so that no trial floods.
+    fn teach(&mut self, stations: usize) -> io::Result<()> {
+        for lesson in 0..LESSONS {
+            self.trial(&Offer { frame_bytes: 64, frames: 2 * stations as u64, pace: Pace::AsTaken })?;
+            let Tested::Bridge(switch) = &self.tested else { return Ok(()) };
+            if switch.look(|bridge, _| bridge.entries().len()) == PORTS * stations {
+                return Ok(());
+            }
+            // What was posted and refused for the moment is posted again after 100 ms.
+            thread::park_timeout(Duration::from_millis(u64::from(lesson)));
+        }
+        Err(io::Error::other(format!("the bridge does not learn {} addresses", PORTS * stations)))
+    }
+}
+
+type Started = (Tested, Vec<<Real as Platform>::JoinHandle>);
+
+fn start_bridge(
+    config: &BenchConfig,
+    exclusion: BridgeExclusion,
+    stations: usize,
+    ports: [LineDevice; PORTS],
+) -> io::Result<Started> {
+    let most = u32::try_from(stations).unwrap_or(u32::MAX / 8);
+    // Twice what there is, and no address ages out while its bridge waits for its turn.
+    let fdb = FdbConfig {
+        capacity: (4 * most).max(FdbConfig::default().capacity),
+        ageing: Duration::from_secs(1_000_000),
+        ..FdbConfig::default()
+    };
+    let usual = SwitchConfig::new(exclusion);
+    let work = config.work.unwrap_or(usual.work);
+    let switch = Switch::<Real>::new(SwitchConfig { fdb, work, workers: config.workers, ..usual })?;
+    for mut port in ports {
+        let mtu = LONGEST;
+        let port_config = PortConfig { mtu, max_addresses: Some(most), ..PortConfig::default() };
+        let name = port.name().to_owned();
+        switch.add_port(&name, &mut port, port_config, Time::from_nanos(Real::now())).map_err(io::Error::other)?;
+    }
+    let threads = switch.start();
+    Ok((Tested::Bridge(switch), threads))
+}
+
+fn start_cable(workers: usize, ports: [LineDevice; PORTS]) -> Started {
+    let ended = Arc::new(AtomicBool::new(false));
+    let [a, b] = ports.map(|mut port| port.take_queues());
+    let worker = |(number, pair): (usize, (QueuePair, QueuePair))| {
+        let ended = ended.clone();
+        Real::spawn("cable", Some(number), ThreadClass::Receive, move || move_frames(pair, &ended))
+    };
+    let threads = a.into_iter().zip(b).take(workers).enumerate().map(worker).collect();
+    (Tested::Cable(ended), threads)
+}
+
+/// Until the end.
+fn move_frames((mut a, mut b): (QueuePair, QueuePair), ended: &AtomicBool) {
+    let (mut batch, mut out): (Vec<PktBuf>, VecDeque<PktBuf>) = (Vec::new(), VecDeque::new());
+    while !ended.load(Ordering::Acquire) {
+        let mut taken = 0;
+        for way in [0, 1] {
+            let (from, to) = if way == 0 { (&mut a.rx, &mut b.tx) } else { (&mut b.rx, &mut a.tx) };
+            taken += from.receive(&mut batch, VECTOR);
+            out.extend(batch.drain(..));
+            to.transmit_batch(&mut out);
+        }
+        if taken == 0 {
+            // Returns at once during a trial. Bounded, so that the end is seen.
+            a.rx.wait(Some(Duration::from_millis(100)));
+        }
+    }
+}
+
+impl TrialBed for BridgeBench {
+    fn trial(&mut self, offer: &Offer) -> io::Result<TrialCount> {
+        self.lines.begin(offer);
+        let mut progress = (Instant::now(), 0);
+        let mut offered_at: Option<Instant> = None;
+        loop {
+            // Woken when all frames have been taken; frames on their way are looked for in turns.
+            thread::park_timeout(LOOK_EVERY);
+            if self.lines.is_complete() {
+                break;
+            }
+            let arrived = self.lines.arrived();
+            if arrived != progress.1 {
+                progress = (Instant::now(), arrived);
+            }
+            if self.lines.is_offered() {
+                // Frames that the bridge has dropped do not arrive; others have this long.
+                let since = offered_at.get_or_insert_with(Instant::now).elapsed();
+                if since > RESIDUE && progress.0.elapsed() > RESIDUE {
+                    break;
+                }
+            } else if progress.0.elapsed() > STUCK && !is_slow(offer) {
+                self.lines.end();
+                return Err(io::Error::other(format!("{} forwards nothing for {STUCK:?}", self.between().name())));
+            }
+        }
+        let count = self.lines.end();
+        match self.lines.strayed() {
+            0 => Ok(count),
+            strayed => Err(io::Error::other(format!("{strayed} frames left by the wrong port"))),
+        }
+    }
+}
+
+/// Whether frames may be due so seldom that nothing is seen for long.
+fn is_slow(offer: &Offer) -> bool {
+    matches!(offer.pace, Pace::At(rate) if rate < 10.0)
+}
+
+impl Drop for BridgeBench {
+    fn drop(&mut self) {
+        match &self.tested {
+            Tested::Bridge(switch) => switch.stop(),
+            Tested::Cable(ended) => ended.store(true, Ordering::Release),
+        }
+        // A panic of a worker has been seen as a trial that did not end.
+        self.threads.drain(..).for_each(|thread| drop(Real::join(thread)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every exclusion, with one worker and two: every frame arrives, in order, by the right port.
+    #[test]
+    fn every_frame_arrives() {
+        let bridges = BridgeExclusion::ALL.map(Between::Bridge);
+        for between in bridges.into_iter().chain([Between::Cable]) {
+            for (workers, buffers) in [(1, Buffers::Copied), (2, Buffers::Passed)] {
+                let config = BenchConfig { between, workers, work: None, ring: 256, stations: 40, buffers };
+                let mut bench = BridgeBench::start(config).expect("it starts");
+                for frame_bytes in [64, 1518] {
+                    // `generic` drains what is there into a bounded queue: so many frames fit at once.
+                    let offer = Offer { frame_bytes, frames: 100, pace: Pace::At(f64::INFINITY) };
+                    let count = bench.trial(&offer).expect("it ends");
+                    let name = between.name();
+                    assert_eq!((count.offered, count.arrived), (200, 200), "{name}, {workers} workers");
+                    assert_eq!(count.out_of_order, 0, "{name}");
+                    assert!(!count.latencies.is_empty());
+                }
+            }
+        }
+    }
+
+    /// Section 6.2 of the paper: the handler that drains the ring overruns the queue behind it, one that takes a frame at a time
+    /// does not.
+    #[test]
+    fn a_burst_overruns_the_queue_of_the_handler_that_drains() {
+        let burst = Offer { frame_bytes: 64, frames: 1000, pace: Pace::At(f64::INFINITY) };
+        let lost = |work| {
+            let between = Between::Bridge(BridgeExclusion::Generic);
+            let config = BenchConfig { between, workers: 1, work, ring: 1024, stations: 1, buffers: Buffers::Copied };
+            BridgeBench::start(config).and_then(|mut bench| bench.trial(&burst)).expect("it ends").lost()
+        };
+        assert!(lost(None) > 0);
+        assert_eq!(lost(Some(Work::Frames(1))), 0);
+    }
+}
