@@ -81,6 +81,20 @@ fn an_owner_counts_its_values_and_knows_their_keys() {
     assert_eq!((owner.remove(keys[2].slot), owner.len(), owner.is_empty()), (Some(3), 0, true));
 }
 
+/// What a value has first lies in the cache line of the word that a look-up compares, and a value of 8 bytes less than
+/// whole lines leaves no gap.
+#[test]
+fn an_entry_is_whole_cache_lines_and_begins_one() {
+    type Value = [u64; 15];
+    assert_eq!((Slab::<Value>::BEFORE, Slab::<Value>::ENTRY), (8, 128));
+    let mut owner = slab::<Value>().owner();
+    for _ in 0..3 * RUN {
+        let key = owner.insert([0; 15]);
+        let place = owner.get(key.slot).map(|value| value.as_ptr() as usize);
+        assert_eq!(place.map(|place| place % 64), Some(8), "{key:?}");
+    }
+}
+
 /// The memory of all connections is in one account, which this is a part of.
 #[test]
 fn the_footprint_is_that_of_whole_chunks() {

@@ -3,6 +3,7 @@
 //! A connection is put into the slab once and stays there until it is over: tables, timers and users name it by slot or
 //! key, whichever architecture the stack has.
 
+use std::mem::offset_of;
 use std::sync::Arc;
 
 use sync::slab::{Detached, Key, Owner, Slab};
@@ -19,31 +20,39 @@ use crate::table::index::{Index, VacantEntry};
 use crate::timers::TimerPlace;
 
 /// One connection, used by one thread at a time. The fields of look-ups come first, in the cache line in which the slab
-/// stores the owner.
+/// stores the owner; what only a transmission and removal touch is in the last line, behind the end of header-out.
 #[repr(C)]
 pub struct Connection<P: Platform> {
+    pub(super) flow: Flow,
+    pub(super) socket: Arc<TcpSocket<P>>,
+    pub(super) route: RouteCache,
+    pub(super) pcb: Pcb,
+    /// Its share of the stack's account.
+    pub(super) charge: Charge,
     /// The keyed hash of its tuple: removal, or a move to another table, needs no second hash.
     pub(super) hash: VacantEntry,
     /// Its entry in the wheel of its cell. Connections with locks of their own keep it elsewhere.
     pub(super) timer: TimerPlace,
-    pub(super) flow: Flow,
-    pub(super) socket: Arc<TcpSocket<P>>,
-    pub(super) route: RouteCache,
-    /// Its share of the stack's account.
-    pub(super) charge: Charge,
-    pub(super) pcb: Pcb,
 }
 
 impl<P: Platform> Connection<P> {
     /// Not in a table yet, and without a timer.
     #[inline(always)]
     pub(super) fn new(hash: VacantEntry, flow: Flow, socket: Arc<TcpSocket<P>>, route: RouteCache, pcb: Pcb) -> Self {
-        Connection { hash, timer: TimerPlace::UNARMED, flow, socket, route, charge: Charge::default(), pcb }
+        Connection { flow, socket, route, pcb, charge: Charge::default(), hash, timer: TimerPlace::UNARMED }
     }
 }
 
 /// The connections of a stack, under any owner.
 pub type Connections<P> = Slab<Connection<P>, P>;
+
+// An entry fills nine cache lines, without a gap before or after the connection, and its PCB has the place in them that
+// its layout is made for.
+const _: () = {
+    let before = Connections::<sync::Real>::BEFORE;
+    assert!(before + size_of::<Connection<sync::Real>>() == 9 * 64 && Connections::<sync::Real>::ENTRY == 9 * 64);
+    assert!((before + offset_of!(Connection<sync::Real>, pcb)) % 64 == Pcb::BEFORE);
+};
 
 /// An empty slab for the connections of one stack.
 pub fn connections<P: Platform>() -> Arc<Connections<P>> {

@@ -2,15 +2,14 @@
 //! none.
 
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::entry::{FIRST_OWNER, FREE, SlabEntry, SlabInner};
+use super::entry::{FIRST_OWNER, SlabEntry};
 use super::look_up::locate;
 use super::trim::Retired;
 use super::{NONE, RUN, RUN_SHIFT, Slab};
-use crate::{Atomic, CellLike, Platform};
+use crate::Platform;
 
 /// The memory of a chunk, where no look-up finds it.
 pub(super) type Entries<T, P> = Box<[SlabEntry<T, P>]>;
@@ -77,12 +76,9 @@ impl<T, P: Platform> Slab<T, P> {
                 (0..1usize << table).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
             self.tables[table].store(Box::into_raw(fresh).cast(), Ordering::Release);
         }
-        let entry = |index: u32| {
-            let mut inner = SlabInner { generation, value: MaybeUninit::uninit() };
-            inner.set_next(if index % RUN == RUN - 1 { NONE } else { index + 1 });
-            SlabEntry { owner: P::AtomicU32::new(FREE), memory: P::Cell::new(()), inner: P::Cell::new(inner) }
-        };
-        let entries: Entries<T, P> = (first..first + RUN).map(entry).collect();
+        let next = |index: u32| if index % RUN == RUN - 1 { NONE } else { index + 1 };
+        let entries: Entries<T, P> =
+            (first..first + RUN).map(|index| SlabEntry::new(generation, next(index))).collect();
         self.place(chunk).store(Box::into_raw(entries).cast(), Ordering::Release);
         first
     }
@@ -105,7 +101,7 @@ impl<T, P: Platform> Slab<T, P> {
         let Some(entry) = self.entry(index) else { return };
         let next = depot.loose.head;
         // SAFETY: the entry is free and in no list: the caller alone has it.
-        entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
+        unsafe { entry.set_next(next) };
         depot.loose = FreeList { head: index, len: depot.loose.len + 1 };
         if depot.loose.len == RUN {
             depot.runs.push(index);
@@ -120,7 +116,7 @@ impl<T, P: Platform> Slab<T, P> {
         // SAFETY: a list that is not empty names entries of this slab.
         let entry = unsafe { self.entry(index).unwrap_unchecked() };
         // SAFETY: it is free, and was put into the list by `set_next`.
-        let next = entry.inner.with(|inner| unsafe { (*inner).next() });
+        let next = unsafe { entry.next() };
         *free = FreeList { head: next, len: free.len - 1 };
         (index, entry)
     }

@@ -47,7 +47,7 @@ impl<T, P: Platform> Detached<T, P> {
     pub fn take(self) -> (ReservedEntry<T, P>, T) {
         let index = self.index;
         // SAFETY: the entry holds a value, and its word is `RESERVED` before it could be reached again.
-        let value = self.entry().inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
+        let value = self.entry().value.with(|value| unsafe { (*value).assume_init_read() });
         self.entry().owner.store(RESERVED, Ordering::Relaxed);
         (ReservedEntry { slab: self.forget(), index }, value)
     }
@@ -58,7 +58,7 @@ impl<T, P: Platform> Deref for Detached<T, P> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the entry holds a value, which is reached through this alone.
-        self.entry().inner.with(|inner| unsafe { (*inner).value.assume_init_ref() })
+        self.entry().value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 }
 
@@ -66,7 +66,7 @@ impl<T, P: Platform> DerefMut for Detached<T, P> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`, and `&mut self` makes this borrow the only one.
-        self.entry().inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() })
+        self.entry().value.with_mut(|value| unsafe { (*value).assume_init_mut() })
     }
 }
 
@@ -106,10 +106,8 @@ impl<T, P: Platform> ReservedEntry<T, P> {
     pub fn fill(self, value: T) -> Detached<T, P> {
         let this = ManuallyDrop::new(self);
         let entry = this.entry();
-        entry.inner.with_mut(|inner| {
-            // SAFETY: the entry is reserved, by `this` alone. Nothing stands there to be dropped.
-            unsafe { (&raw mut (*inner).value).cast::<T>().write(value) };
-        });
+        // SAFETY: the entry is reserved, by `this` alone. Nothing stands there to be dropped.
+        entry.value.with_mut(|place| unsafe { place.cast::<T>().write(value) });
         entry.owner.store(DETACHED, Ordering::Relaxed);
         let entry = NonNull::from(entry);
         // SAFETY: `this` is neither dropped nor used again.
@@ -124,8 +122,7 @@ impl<T, P: Platform> Drop for ReservedEntry<T, P> {
         }
         let entry = self.entry();
         entry.owner.store(FREE, Ordering::Relaxed);
-        // SAFETY: the entry is reserved, by this alone.
-        entry.inner.with_mut(|inner| unsafe { (*inner).generation = (*inner).generation.wrapping_add(1) });
+        entry.outdate();
         self.slab.put_back(&mut self.slab.depot.lock(), self.index);
     }
 }

@@ -37,6 +37,7 @@ mod owner;
 mod trim;
 
 use std::fmt;
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -144,8 +145,10 @@ impl<T, P: Platform> Slab<T, P> {
         present * RUN as usize * Self::ENTRY + named * size_of::<usize>()
     }
 
-    /// Bytes of one entry.
+    /// Bytes of one entry: whole cache lines, and it begins one.
     pub const ENTRY: usize = size_of::<SlabEntry<T, P>>();
+    /// Bytes of an entry before its value: the owner and the generation.
+    pub const BEFORE: usize = offset_of!(SlabEntry<T, P>, value);
 }
 
 impl<T, P: Platform> Drop for Slab<T, P> {

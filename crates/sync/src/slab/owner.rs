@@ -40,7 +40,7 @@ impl<T, P: Platform> Owner<T, P> {
         let entry = self.owned(index)?;
         // SAFETY: the entry states this owner, so it holds a value, which is reached through this owner alone; the
         // result borrows the owner mutably, and no other owner has its number.
-        Some(entry.inner.with_mut(|inner| unsafe { (*inner).value.assume_init_mut() }))
+        Some(entry.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
 
     /// As [`Owner::get_mut`], for shared access.
@@ -48,19 +48,16 @@ impl<T, P: Platform> Owner<T, P> {
     pub fn get(&self, index: u32) -> Option<&T> {
         let entry = self.owned(index)?;
         // SAFETY: as in `get_mut`; the shared borrow of the owner excludes mutable ones.
-        Some(entry.inner.with(|inner| unsafe { (*inner).value.assume_init_ref() }))
+        Some(entry.value.with(|value| unsafe { (*value).assume_init_ref() }))
     }
 
     /// The value that `key` names, if it is this owner's and still that one.
     #[inline(always)]
     pub fn get_by_key(&mut self, key: Key) -> Option<&mut T> {
         let entry = self.owned(key.slot)?;
-        entry.inner.with_mut(|inner| {
-            // SAFETY: as in `get_mut`.
-            let inner = unsafe { &mut *inner };
-            // SAFETY: as in `get_mut`.
-            (inner.generation == key.generation).then(|| unsafe { inner.value.assume_init_mut() })
-        })
+        // SAFETY: as in `get_mut`.
+        (entry.generation() == key.generation)
+            .then(|| entry.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
 
     /// The key of an entry of this owner.
@@ -104,10 +101,8 @@ impl<T, P: Platform> Owner<T, P> {
             self.restock();
         }
         let (index, entry) = self.slab.pop(&mut self.free);
-        entry.inner.with_mut(|inner| {
-            // SAFETY: the entry is free and in no list: this owner alone has it. Nothing stands there to be dropped.
-            unsafe { (&raw mut (*inner).value).cast::<T>().write(make()) };
-        });
+        // SAFETY: the entry is free and in no list: this owner alone has it. Nothing stands there to be dropped.
+        entry.value.with_mut(|value| unsafe { value.cast::<T>().write(make()) });
         entry.owner.store(self.id, Ordering::Relaxed);
         let key = entry.key(index);
         self.live += 1;
@@ -118,10 +113,9 @@ impl<T, P: Platform> Owner<T, P> {
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let entry = self.owned(index)?;
         // SAFETY: as in `get_mut`; the word says `FREE` from here on, so the value is not reached again.
-        let value = entry.inner.with(|inner| unsafe { (*inner).value.assume_init_read() });
+        let value = entry.value.with(|value| unsafe { (*value).assume_init_read() });
         entry.owner.store(FREE, Ordering::Relaxed);
-        // SAFETY: this owner has the entry, which holds no value any more.
-        entry.inner.with_mut(|inner| unsafe { (*inner).generation = (*inner).generation.wrapping_add(1) });
+        entry.outdate();
         self.live -= 1;
         self.keep(index);
         Some(value)
@@ -198,7 +192,7 @@ impl<T, P: Platform> Owner<T, P> {
         let Some(entry) = self.slab.entry(index) else { return };
         let next = self.free.head;
         // SAFETY: the entry is free and in no list: this owner alone has it.
-        entry.inner.with_mut(|inner| unsafe { (*inner).set_next(next) });
+        unsafe { entry.set_next(next) };
         self.free = FreeList { head: index, len: self.free.len + 1 };
     }
 }

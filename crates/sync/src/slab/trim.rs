@@ -93,9 +93,7 @@ impl<T, P: Platform> Slab<T, P> {
     /// The generation of a free entry that the caller has.
     fn generation(&self, index: u32) -> u32 {
         // SAFETY: the caller has the entry, so its chunk is in its table.
-        let entry = unsafe { self.entry(index).unwrap_unchecked() };
-        // SAFETY: the entry is free and in no list: the caller alone has it.
-        entry.inner.with(|inner| unsafe { (*inner).generation })
+        unsafe { self.entry(index).unwrap_unchecked() }.generation()
     }
 
     /// Takes these chunks, all of whose entries the caller has, out of their tables.

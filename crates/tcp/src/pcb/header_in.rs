@@ -33,18 +33,19 @@ const USUAL_LEN: usize = HEADER_LEN + 12;
 
 /// See the module documentation.
 #[derive(Debug)]
+#[repr(C)]
 pub struct HeaderIn {
-    /// The connection's state; the other parts have copies.
-    pub(crate) state: State,
-    /// Why the connection ended, until the error has been reported to the user.
-    pub(crate) error: Option<Error>,
-    /// Of [`PASSIVE`], [`DATA_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them the class set by
-    /// [`HeaderIn::notice`], initially that of marked segments.
-    traits: u8,
     /// Segments that arrived, modulo 2^32.
     pub(crate) segments_in: u32,
     /// When a segment of this connection last arrived, in units of 2^20 ns modulo 2^32.
     last_heard: u32,
+    /// Of [`PASSIVE`], [`DATA_ON_SYN`], [`EXCHANGES`], [`IPV6`] and [`HELD`]; above them the class set by
+    /// [`HeaderIn::notice`], initially that of marked segments.
+    traits: u8,
+    /// The connection's state; the other parts have copies.
+    pub(crate) state: State,
+    /// Why the connection ended, until the error has been reported to the user.
+    pub(crate) error: Option<Error>,
     /// When the last challenge acknowledgement was sent (RFC 5961 section 7).
     pub(crate) challenged: Tick,
     /// End of TIME-WAIT, or of an orphaned FIN-WAIT-2.

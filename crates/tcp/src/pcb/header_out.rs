@@ -26,16 +26,29 @@ const QUICK: u8 = 0x80;
 
 /// See the module documentation.
 #[derive(Debug)]
+#[repr(C)]
 pub struct HeaderOut {
+    // What an arrival writes: the snapshot of the receive side.
+    /// Blocks of the last snapshot, if there are any.
+    pub(crate) sack: Option<Box<SackBlocks>>,
     /// RCV.NXT as merged.
     pub(crate) nxt: SeqNumber,
     /// Right edge of our window as merged.
     pub(crate) edge: SeqNumber,
+    pub(crate) ts_recent: u32,
+    /// Our window shift, once both sides agreed to scale, at most 14; and [`QUICK`].
+    shift: u8,
+    // What a transmission touches.
+    /// Differentiated Services field in the high six bits; [`SCALES`] and [`TIMESTAMPS`] in the low two.
+    class: u8,
+    /// Time to live or hop limit; 0: IP's default.
+    pub(crate) hop_limit: u8,
+    /// The ECN bits of our headers.
+    pub(crate) marks: Marks,
     /// The acknowledgement number sent last.
     pub(crate) acked: SeqNumber,
     /// The right edge sent last.
     pub(crate) advertised_edge: SeqNumber,
-    pub(crate) ts_recent: u32,
     /// Offset of our timestamp clock, in ms.
     pub(crate) ts_offset: u32,
     /// The timestamp sent last, initially that of the PCB's creation: the clock that peers see never goes back,
@@ -51,18 +64,8 @@ pub struct HeaderOut {
     pub(crate) remote_port: u16,
     /// MSS that we announce.
     pub(crate) announce_mss: u16,
-    /// Our window shift, once both sides agreed to scale, at most 14; and [`QUICK`].
-    shift: u8,
-    /// Differentiated Services field in the high six bits; [`SCALES`] and [`TIMESTAMPS`] in the low two.
-    class: u8,
-    /// Time to live or hop limit; 0: IP's default.
-    pub(crate) hop_limit: u8,
-    /// The ECN bits of our headers.
-    pub(crate) marks: Marks,
     /// The ECN counters, if both ends use ECN.
     pub(crate) ecn: Option<Box<EcnState>>,
-    /// Blocks of the last snapshot, if there are any.
-    pub(crate) sack: Option<Box<SackBlocks>>,
 }
 
 impl HeaderOut {

@@ -60,18 +60,25 @@ use crate::state::{Cause, State};
 pub(crate) const IDLE_CHECK: Duration = Duration::from_secs(1);
 
 /// One connection.
+///
+/// *Layout.* An idle connection that gets a segment, or a call, costs one cache miss for each line that is touched, so
+/// each part has its fields in the order of their use, and the parts stand in an order in which what one kind of event
+/// leaves alone lies together. The end of the receive window, header-in, the reassembly queue and the beginning of the
+/// send window are two lines that neither a read nor a write touches. The end of header-out begins a line that a segment
+/// without an answer does not touch.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Pcb {
-    /// See [`HeaderIn`].
-    pub header_in: HeaderIn,
+    /// See [`RetransmitQueue`].
+    pub retransmit_queue: RetransmitQueue,
     /// See [`ReceiveWindow`].
     pub receive_window: ReceiveWindow,
+    /// See [`HeaderIn`].
+    pub header_in: HeaderIn,
     /// See [`Reassembly`].
     pub reassembly: Reassembly,
     /// See [`SendWindow`].
     pub send_window: SendWindow,
-    /// See [`RetransmitQueue`].
-    pub retransmit_queue: RetransmitQueue,
     /// See [`HeaderOut`].
     pub header_out: HeaderOut,
 }
@@ -111,6 +118,9 @@ impl PcbMut<'_> {
 pub type Parts = (HeaderIn, ReceiveWindow, Reassembly, SendWindow, RetransmitQueue, HeaderOut);
 
 impl Pcb {
+    /// Bytes of a cache line that the storage of PCBs has before each: with them the layout above holds.
+    pub const BEFORE: usize = 24;
+
     /// All parts for the whole driver.
     #[inline]
     pub fn parts(&mut self) -> PcbMut<'_> {
@@ -247,6 +257,8 @@ impl PcbMut<'_> {
 
 #[cfg(test)]
 mod tests {
+    use core::mem::offset_of;
+
     use super::*;
 
     /// A million idle connections must fit; every byte here costs a megabyte.
@@ -261,5 +273,29 @@ mod tests {
             size_of::<HeaderOut>(),
         ];
         assert!(size_of::<Pcb>() <= 464, "{} bytes: {sizes:?}", size_of::<Pcb>());
+    }
+
+    /// See [`Pcb`]: fields that calls leave alone fill two lines, and those of transmissions begin one.
+    #[test]
+    fn what_one_kind_of_event_leaves_alone_fills_cache_lines() {
+        const LINE: usize = 64;
+        let receive = |field: usize| Pcb::BEFORE + offset_of!(Pcb, receive_window) + field;
+        let send = |field: usize| Pcb::BEFORE + offset_of!(Pcb, send_window) + field;
+        let (quiet, busy) = (receive(offset_of!(ReceiveWindow, armed)), send(offset_of!(SendWindow, timer)));
+        assert_eq!((quiet % LINE, busy % LINE, busy - quiet), (0, 0, 2 * LINE));
+        assert_eq!((Pcb::BEFORE + offset_of!(Pcb, header_out) + offset_of!(HeaderOut, acked)) % LINE, 0);
+        // What a call touches lies before and behind them.
+        let touched = [
+            receive(offset_of!(ReceiveWindow, queue)),
+            receive(offset_of!(ReceiveWindow, ack_deadline)),
+            receive(offset_of!(ReceiveWindow, nxt)),
+            receive(offset_of!(ReceiveWindow, queued)),
+            receive(offset_of!(ReceiveWindow, kept)),
+            receive(offset_of!(ReceiveWindow, rare)),
+            send(offset_of!(SendWindow, una)),
+            send(offset_of!(SendWindow, rtt)),
+            send(offset_of!(SendWindow, rare)),
+        ];
+        assert!(touched.iter().all(|place| !(quiet..busy).contains(place)), "{touched:?} in {quiet}..{busy}");
     }
 }

@@ -123,27 +123,56 @@ pub(super) enum WindowAdvertised {
 
 /// See the module documentation.
 #[derive(Debug)]
+#[repr(C)]
 pub struct ReceiveWindow {
+    pub(crate) queue: Fifo<PktBuf>,
+    /// When a delayed acknowledgement is due.
+    pub(crate) ack_deadline: Time,
+    /// Bytes of data received in order.
+    pub(crate) bytes_received: u64,
     pub(crate) nxt: SeqNumber,
     /// Right edge of the window, as the peer may know it.
     pub(crate) edge: SeqNumber,
     /// Right edge of the window, as last advertised.
     pub(crate) advertised_edge: SeqNumber,
     pub(crate) last_ack_sent: SeqNumber,
-    pub(crate) ts_recent: u32,
-    /// Largest data seen in one segment: the peer's segment size.
-    pub(crate) peer_segment: u16,
-    /// Copy of `HeaderIn::state`.
-    pub(crate) state: State,
-    /// Our window shift.
-    pub(crate) shift: u8,
-    /// How the window is chosen.
-    pub(super) rule: WindowRule,
-    /// What is rare about this side.
-    pub(crate) rare: Rare,
+    /// Data bytes in `queue`.
+    pub(crate) queued: u32,
+    /// Size of the receive buffer.
+    pub(crate) limit: u32,
+    /// Largest window that is ever announced.
+    pub(crate) clamp: u32,
+    /// Data bytes handed out beyond the request, which count as unread, 65 535 at most: the rest of a buffer in which a
+    /// read ended.
+    pub(crate) kept: u16,
     /// For how long an acknowledgement waits.
     pub(crate) delay: AckDelay,
+    /// Our window shift.
+    pub(crate) shift: u8,
+    /// What is rare about this side.
+    pub(crate) rare: Rare,
+    /// Which segments have advertised our window.
+    pub(super) advertised: WindowAdvertised,
     pub(crate) sack: bool,
+    // What a call does not touch, from here on.
+    pub(crate) ts_recent: u32,
+    /// Bytes of data that make the socket readable; at least 1.
+    pub(crate) low_water: u32,
+    /// RCV.NXT at which the round ends in which `sizing` measures.
+    pub(crate) round_end: SeqNumber,
+    /// Segments in order that carried data, modulo 2^32.
+    pub(crate) data_segments_in: u32,
+    /// When data last arrived, in units of 2^18 ns modulo 2^32.
+    last_data: u32,
+    /// Earliest wake requested by this part and still pending.
+    pub(crate) armed: Time,
+    /// Largest data seen in one segment: the peer's segment size.
+    pub(crate) peer_segment: u16,
+    // What is rare.
+    /// Copy of `HeaderIn::state`.
+    pub(crate) state: State,
+    /// How the window is chosen.
+    pub(super) rule: WindowRule,
     /// The peer's FIN.
     pub(super) fin: Fin,
     /// How arriving data is treated, and when the user is notified.
@@ -151,38 +180,12 @@ pub struct ReceiveWindow {
     /// The buffer may grow.
     pub(crate) grows: bool,
     pub(crate) urgent_valid: bool,
-    /// Which segments have advertised our window.
-    pub(super) advertised: WindowAdvertised,
     /// The sequence number after the urgent byte, if `urgent_valid`.
     pub(crate) urgent: SeqNumber,
-    /// Data bytes in `queue`.
-    pub(crate) queued: u32,
-    /// Data bytes handed out beyond the request, which count as unread, 65 535 at most: the rest of a buffer in which a
-    /// read ended.
-    pub(crate) kept: u16,
-    /// Size of the receive buffer.
-    pub(crate) limit: u32,
-    /// Bytes of data that make the socket readable; at least 1.
-    pub(crate) low_water: u32,
-    /// Largest window that is ever announced.
-    pub(crate) clamp: u32,
-    /// RCV.NXT at which the round ends in which `sizing` measures.
-    pub(crate) round_end: SeqNumber,
-    /// From the second round on.
-    pub(crate) sizing: Option<Box<Sizing>>,
     /// When `ts_recent` was last confirmed, in units of 2^30 ns.
     ts_recent_at: u32,
-    /// Segments in order that carried data, modulo 2^32.
-    pub(crate) data_segments_in: u32,
-    /// Bytes of data received in order.
-    pub(crate) bytes_received: u64,
-    /// When data last arrived, in units of 2^18 ns modulo 2^32.
-    last_data: u32,
-    /// When a delayed acknowledgement is due.
-    pub(crate) ack_deadline: Time,
-    /// Earliest wake requested by this part and still pending.
-    pub(crate) armed: Time,
-    pub(crate) queue: Fifo<PktBuf>,
+    /// From the second round on.
+    pub(crate) sizing: Option<Box<Sizing>>,
 }
 
 impl ReceiveWindow {

@@ -23,7 +23,9 @@ struct Cursor {
 
 /// See the module documentation.
 #[derive(Debug)]
+#[repr(C)]
 pub struct RetransmitQueue {
+    chunks: Fifo<Chunk>,
     pub(crate) log: SendLog,
     /// Bytes of data in the queue.
     pub(crate) len: u32,
@@ -32,7 +34,6 @@ pub struct RetransmitQueue {
     pub(crate) largest: u16,
     /// Position of the first byte never sent.
     unsent: Cursor,
-    chunks: Fifo<Chunk>,
 }
 
 impl RetransmitQueue {

@@ -109,68 +109,71 @@ impl Awaited {
 
 /// See the module documentation.
 #[derive(Debug)]
+#[repr(C)]
 pub struct SendWindow {
-    pub(crate) una: SeqNumber,
-    pub(crate) nxt: SeqNumber,
-    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
-    //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and receive window sizes in the
-    //# connection record and do all window computations with 32 bits (REC-1).
-    pub(crate) wnd: u32,
+    // What a call does not touch, up to `ts_offset`.
+    /// Bytes of data that were acknowledged.
+    pub(crate) bytes_acked: u64,
+    pub(crate) congestion: Controller,
+    /// The record of losses, from the first disorder on; valid unless `mode` is `Open`.
+    pub(crate) loss: Option<Box<Loss>>,
     /// SEG.SEQ of the last window update.
     pub(crate) wl1: SeqNumber,
     /// SEG.ACK of the last window update.
     pub(crate) wl2: SeqNumber,
     /// Largest window that the peer ever offered.
     pub(crate) max_wnd: u32,
+    /// Offset of our timestamp clock, in ms, to read echoes.
+    pub(crate) ts_offset: u32,
+    // What segments and calls touch.
+    pub(crate) timer: Time,
+    /// Earliest wake requested by this part and still pending.
+    pub(crate) armed: Time,
+    /// Limits that few connections have.
+    pub(crate) shaping: Option<Box<Shaping>>,
+    pub(crate) una: SeqNumber,
+    pub(crate) nxt: SeqNumber,
+    //= https://www.rfc-editor.org/rfc/rfc9293#section-3.1
+    //# It is RECOMMENDED that implementations will reserve 32-bit fields for the send and receive window sizes in the
+    //# connection record and do all window computations with 32 bits (REC-1).
+    pub(crate) wnd: u32,
     /// End of the last segment sent that was not full (Nagle's test, as modified by Minshall).
     pub(crate) small_end: SeqNumber,
     /// The acknowledgement of this sequence number gives an RTT sample, if `rtt` is timing one.
     pub(crate) timed: SeqNumber,
+    /// Size of the send buffer.
+    pub(crate) limit: u32,
+    /// New segments sent with data or FIN, modulo 2^32.
+    pub(crate) data_segments_out: u32,
+    /// Time of the last progress (user time-out).
+    pub(crate) progress: Tick,
+    /// When data or FIN was last sent (restart after idle).
+    pub(crate) last_sent: Tick,
+    pub(crate) rtt: RttEstimator,
     /// Bytes of data that a segment of ours may carry.
     pub(crate) mss: u16,
-    /// Offset of our timestamp clock, in ms, to read echoes.
-    pub(crate) ts_offset: u32,
-    /// Copy of `HeaderIn::state`.
-    pub(crate) state: State,
-    pub(crate) mode: RecoveryMode,
     /// What is rare about this side.
     pub(crate) rare: Rare,
-    pub(crate) timer_kind: TimerPurpose,
     /// The peer's window shift.
     pub(crate) shift: u8,
     /// Probes or time-outs without any answer.
     pub(crate) unanswered: u8,
-    pub(crate) no_delay: bool,
     pub(crate) hold: Hold,
+    /// What the user waits for.
+    pub(crate) awaited: Awaited,
+    /// Copy of `HeaderIn::state`.
+    pub(crate) state: State,
+    pub(crate) timer_kind: TimerPurpose,
+    pub(crate) mode: RecoveryMode,
+    pub(crate) no_delay: bool,
     pub(crate) timestamps: bool,
     pub(crate) sack: bool,
     /// The FIN has been sent (and counts in `nxt`).
     pub(crate) fin_sent: bool,
     /// The last transmission stopped at the congestion window.
     pub(crate) cwnd_limited: bool,
-    /// What the user waits for.
-    pub(crate) awaited: Awaited,
     /// The send buffer may grow.
     pub(crate) grows: bool,
-    /// Size of the send buffer.
-    pub(crate) limit: u32,
-    /// New segments sent with data or FIN, modulo 2^32.
-    pub(crate) data_segments_out: u32,
-    /// Bytes of data that were acknowledged.
-    pub(crate) bytes_acked: u64,
-    pub(crate) rtt: RttEstimator,
-    pub(crate) timer: Time,
-    /// Earliest wake requested by this part and still pending.
-    pub(crate) armed: Time,
-    /// Time of the last progress (user time-out).
-    pub(crate) progress: Tick,
-    /// When data or FIN was last sent (restart after idle).
-    pub(crate) last_sent: Tick,
-    pub(crate) congestion: Controller,
-    /// Limits that few connections have.
-    pub(crate) shaping: Option<Box<Shaping>>,
-    /// The record of losses, from the first disorder on; valid unless `mode` is `Open`.
-    pub(crate) loss: Option<Box<Loss>>,
 }
 
 impl SendWindow {
