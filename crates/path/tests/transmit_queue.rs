@@ -131,7 +131,7 @@ fn a_turn_is_for_several_frames_but_does_not_wait_for_ever() {
     assert!((0..20).all(|_| queue.pop_ready_sender(0).is_none()), "what is kept free is for others");
     take(11);
     assert!((0..8).all(|_| queue.pop_ready_sender(0).is_none()));
-    assert_eq!((queue.pop_ready_sender(0), queue.pop_ready_sender(0)), (Some(1), None), "patience begins anew");
+    assert_eq!((queue.pop_ready_sender(0), queue.pop_ready_sender(0)), (Some(1), None), "the wait starts again");
     take(1);
     assert_eq!(queue.pop_ready_sender(0), Some(2), "room for twelve");
     (3..=6).for_each(|sender| queue.wait_for_room(sender.into(), sender));

@@ -168,7 +168,7 @@ impl<P: Platform> Inlet<P> {
         forward(&list.members, table, &mut self.storm, &arrival, counters, now)
     }
 
-    /// Storm control with other limits begins anew.
+    /// If the limits of storm control have changed, starts it again with the new ones.
     #[inline]
     fn follow_limits(&mut self, members: &Members) {
         if let Some(member) = members.get(self.port.number)

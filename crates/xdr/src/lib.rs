@@ -25,7 +25,8 @@
 //! # What may never happen
 //!
 //! * **A value that has no encoding.** A bound is part of the type: [`Array`], [`Opaque`] and [`Text`] are made with
-//!   `try_from`, which refuses what is too long. So encoding cannot fail, but for want of room in the caller's slice.
+//!   `try_from`, which refuses what is too long. So encoding can fail only if the caller's slice is too
+//!   short.
 //! * **Memory that the input did not pay for.** A length in the input is compared with the bound and with the number
 //!   of elements that the rest of the input can hold, before anything is allocated.
 //! * **Recursion without end.** Lists and trees are decoded by recursion; [`Decoder::depth`] bounds it.
@@ -102,8 +103,8 @@ pub trait Xdr: Sized {
     ///
     /// # Panics
     ///
-    /// If there is room for fewer than [`encoded_len`](Xdr::encoded_len) bytes. [`encode_into`] and [`to_vec`] see to
-    /// it.
+    /// If there is room for fewer than [`encoded_len`](Xdr::encoded_len) bytes. [`encode_into`] and [`to_vec`] check or
+    /// provide that.
     fn encode(&self, to: &mut Encoder<'_>);
 
     /// Reads a value.

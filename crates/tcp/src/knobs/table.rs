@@ -405,7 +405,7 @@ pub static KNOBS: &[Knob] = &[
     ),
     number(
         "tcp_probe_interval",
-        "time after which the search for the path's MTU begins anew, seconds",
+        "time after which the search for the path's MTU starts again, seconds",
         (0, U32),
         |c| seconds(c.mtu_probe_interval),
         |c, v| c.mtu_probe_interval = from_seconds(v),

@@ -572,8 +572,8 @@ impl ReceiveWindow {
     /// Decides how urgent the acknowledgement of newly arrived in-order data is, and records the decision.
     ///
     /// If more data follows at once (`followed`), its segment is acknowledged for both. At most a quarter of the buffer
-    /// is deferred this way, lest the peer run out of window, and the delay starts nevertheless, because the following
-    /// segment may be damaged.
+    /// is deferred this way, so that the peer does not run out of window. The delay starts nevertheless, because the
+    /// following segment may be damaged.
     #[inline(always)]
     pub(crate) fn schedule_ack(&mut self, followed: bool, out: &mut Outbox<'_>, now: Time) -> Ack {
         let pending = (self.nxt - self.last_ack_sent).max(0) as u32;
