@@ -328,6 +328,15 @@ impl Builder {
         self
     }
 
+    /// Whether a connection opened from any port takes one whose flow is received by a queue that the calling thread
+    /// polls (the default), so that this thread does all work of the connection; or the next free one, so that the
+    /// connections of each thread are spread over all queues. It makes a difference to threads that poll some queues of
+    /// [`Builder::build_polled`] and not all.
+    pub fn homing(mut self, homing: bool) -> Self {
+        self.config.homing = homing;
+        self
+    }
+
     /// Makes the stack deterministic: two stacks with the same seed that receive the same frames send the same frames.
     /// For tests.
     pub fn seed(mut self, seed: u64) -> Self {

@@ -91,6 +91,20 @@ impl<P: Platform> Alarms<P> {
         }
     }
 
+    /// How many receive threads there are, asleep, awake or ended.
+    #[inline]
+    pub fn threads(&self) -> usize {
+        self.sleep_states.len()
+    }
+
+    /// Whether the calling thread does the work of receive thread `thread`.
+    #[inline]
+    pub fn is_run_here(&self, thread: usize) -> bool {
+        let sleep_state = &self.sleep_states[thread];
+        sleep_state.runner.load(Ordering::Relaxed) == P::known_thread_index()
+            && sleep_state.until.load(Ordering::Relaxed) != GONE
+    }
+
     /// Whether the calling thread does the work of an awake receive thread: it checks for work before it sleeps and
     /// needs no wake-up.
     #[inline]

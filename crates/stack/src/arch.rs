@@ -162,12 +162,6 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// Sums of the counters and of the live connections over all cells. Exact at rest.
     fn stats(&self) -> StackStats;
 
-    /// Whether a connection with this hash may be opened by the calling thread. Architectures that tie a caller to a
-    /// cell refuse, and the next ephemeral port is tried.
-    fn accepts_port(&self, _hash: u32) -> bool {
-        true
-    }
-
     /// Ends the architecture's own threads and takes out all its contents. To be called at rest: no other thread is in
     /// any of these methods, or enters one before this returns. Afterwards the architecture is empty and must not be
     /// used.

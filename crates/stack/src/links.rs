@@ -128,6 +128,21 @@ impl<P: Platform> Links<P> {
         }
     }
 
+    /// Whether the calling thread polls a queue, but not every one: to it, local ports make a difference.
+    pub(crate) fn polls_some(&self) -> bool {
+        let threads = self.alarms.threads();
+        let own = || (0..threads).filter(|thread| self.alarms.is_run_here(*thread)).count();
+        threads > 1 && (1..threads).contains(&own())
+    }
+
+    /// Whether the calling thread polls the queue by which a flow of this hash is received, if that is by `interface`
+    /// and the device distributes as [`path::index`] does. True also where that cannot be known.
+    pub(crate) fn comes_home(&self, interface: usize, hash: u32) -> bool {
+        let Some(port) = self.port_of(interface, hash) else { return true };
+        let queue = path::index(hash, self.ports[port].queues().len());
+        self.alarms.is_run_here(self.driver_of(port, queue))
+    }
+
     /// The queues of a port that a receive thread serves.
     pub(crate) fn served(&self, driver: usize, port: usize) -> Range<usize> {
         let mut queues = (0..self.ports[port].queues().len()).filter(|queue| self.driver_of(port, *queue) == driver);

@@ -68,6 +68,10 @@ pub struct StackConfig<P: Platform> {
     pub receive_batch: usize,
     /// How receive queues are divided among drivers.
     pub drivers: DriverLayout,
+    /// Whether an active open from any port prefers one whose flow is received by a queue that the calling thread polls,
+    /// so that one thread does all work of the connection. Without it flows are spread evenly, as in the papers. It makes
+    /// no difference to a thread that polls no queue, or all of them.
+    pub homing: bool,
     /// Whether a panic in the stack ends only one connection, or one piece of work, instead of the thread; see
     /// [`containment`](crate::containment). For stacks with threads of their own.
     pub contain: bool,
@@ -87,6 +91,7 @@ impl<P: Platform> StackConfig<P> {
             resets_per_second: 1000,
             receive_batch: path::VECTOR_LEN,
             drivers: DriverLayout::default(),
+            homing: true,
             contain: false,
         }
     }
@@ -113,6 +118,8 @@ struct Core<P: Platform> {
     /// Datagram sockets made so far.
     datagrams: P::AtomicU32,
     rss: wire::rss::Toeplitz,
+    /// See [`StackConfig::homing`].
+    homing: bool,
 }
 
 impl<P: Platform> Drop for Core<P> {
