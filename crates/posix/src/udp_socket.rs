@@ -7,7 +7,7 @@ use pktbuf::PktBuf;
 use stack::Stack;
 use stack::socket::{Readiness, UdpShared};
 use sync::{Lock, LockClass, LockKind, Platform};
-use udp::ReceivedDatagram;
+use udp::{OthersGroups, ReceivedDatagram};
 
 use crate::groups::GroupSettings;
 use crate::messages::ReceivedMessage;
@@ -45,6 +45,10 @@ struct DatagramSettings {
     loop_v4: bool,
     /// The same for IPv6.
     loop_v6: bool,
+    /// Datagrams to groups of IPv4 that any socket has joined are received.
+    all_v4: bool,
+    /// The same for IPv6.
+    all_v6: bool,
 }
 
 impl DatagramSettings {
@@ -53,6 +57,9 @@ impl DatagramSettings {
         stack.set_group_ttl(socket, self.group_hop_limit);
         stack.set_group_loop(socket, false, self.loop_v4);
         stack.set_group_loop(socket, true, self.loop_v6);
+        let others = |all| if all { OthersGroups::All } else { OthersGroups::None };
+        stack.set_others_groups(socket, false, others(self.all_v4));
+        stack.set_others_groups(socket, true, others(self.all_v6));
     }
 
     /// Stores a value; whether it is one of these options.
@@ -76,6 +83,16 @@ impl DatagramSettings {
                 self.loop_v6 = *value != 0;
                 return Ok(true);
             }
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL) => {
+                let OptionValue::Int(value @ (0 | 1)) = value else { return Err(Errno::EINVAL) };
+                self.all_v4 = *value != 0;
+                return Ok(true);
+            }
+            (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL) => {
+                let OptionValue::Int(value) = value else { return Err(Errno::EINVAL) };
+                self.all_v6 = *value != 0;
+                return Ok(true);
+            }
             _ => return Ok(false),
         };
         let OptionValue::Int(value) = value else { return Err(Errno::EINVAL) };
@@ -93,11 +110,15 @@ impl DatagramSettings {
             }
             (libc::IPPROTO_IP, libc::IP_MULTICAST_LOOP) => self.loop_v4.into(),
             (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP) => self.loop_v6.into(),
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL) => self.all_v4.into(),
+            (libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL) => self.all_v6.into(),
             _ => return None,
         })
     }
 }
 
+/// Linux's number, which `libc` has not for each of its C libraries.
+const IPV6_MULTICAST_ALL: i32 = 29;
 /// Time to live and hop limit where nothing was set (RFC 1700).
 const HOP_LIMIT: u8 = 64;
 /// The same to groups: datagrams stay on the link (RFC 1112 section 6.1).
@@ -107,7 +128,8 @@ impl<P: Platform> UdpDescription<P> {
     /// `waiters` are notified of its events.
     pub(crate) fn new(v6: bool, waiters: Arc<WaitQueue<P>>) -> Self {
         let (hop_limit, group_hop_limit) = (HOP_LIMIT, GROUP_HOP_LIMIT);
-        let settings = DatagramSettings { hop_limit, group_hop_limit, loop_v4: true, loop_v6: true };
+        let settings =
+            DatagramSettings { hop_limit, group_hop_limit, loop_v4: true, loop_v6: true, all_v4: true, all_v6: true };
         let state = UdpSocketState { socket: None, peeked: None, settings, groups: GroupSettings::default() };
         UdpDescription { state: Lock::new(LockKind::Blocking, LockClass::OpenFile, state), waiters, v6 }
     }

@@ -86,6 +86,13 @@ pub enum UdpRequest<P: Platform> {
         /// The interface and source address.
         egress: Option<udp::GroupEgress>,
     },
+    /// Set from which groups it receives without being in them.
+    SetOthersGroups {
+        /// Groups of IPv6, or of IPv4.
+        v6: bool,
+        /// Which.
+        groups: udp::OthersGroups,
+    },
     /// Set whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
     SetChecksumFree {
         /// Sent without.

@@ -31,7 +31,9 @@ pub use event::{
 pub use input::{ReceivedDatagram, parse};
 pub use outbox::{OutgoingDatagram, UdpOutbox, UdpReadiness};
 pub use output::{Checksumming, emit, max_payload};
-pub use pcb::{DEFAULT_RECEIVE_LIMIT, GroupEgress, LEAST_RECEIVE_LIMIT, MAX_MEMBERSHIPS, Membership, UdpPcb};
+pub use pcb::{
+    DEFAULT_RECEIVE_LIMIT, GroupEgress, LEAST_RECEIVE_LIMIT, MAX_MEMBERSHIPS, Membership, OthersGroups, UdpPcb,
+};
 
 #[cfg(test)]
 mod tests;

@@ -33,6 +33,19 @@ pub struct Membership {
     pub interface: u16,
 }
 
+/// The groups of this host from which a socket receives although it has not joined them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OthersGroups {
+    /// None.
+    None,
+    /// The group that every host is in.
+    #[default]
+    AllHosts,
+    /// All, also those that only other sockets have joined: Linux's `IP_MULTICAST_ALL` and `IPV6_MULTICAST_ALL`, which
+    /// are on there unless cleared.
+    All,
+}
+
 /// How datagrams to groups leave: by this interface, regardless of routes, and from this address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupEgress {
@@ -71,6 +84,10 @@ pub struct UdpPcb {
     pub egress_v4: Option<GroupEgress>,
     /// The same for IPv6 groups (RFC 3493 section 5.2).
     pub egress_v6: Option<GroupEgress>,
+    /// The groups of IPv4 that this socket receives from without being in them.
+    pub others_v4: OthersGroups,
+    /// The same of IPv6.
+    pub others_v6: OthersGroups,
     /// Send without checksum: Linux's `SO_NO_CHECK`, and over IPv6 `UDP_NO_CHECK6_TX`. Over IPv6 it is for tunnels
     /// whose payload has a checksum of its own (RFC 6936 section 4), and the receiver must allow it.
     pub omit_checksum: bool,
@@ -98,6 +115,8 @@ impl UdpPcb {
             loop_v6: true,
             egress_v4: None,
             egress_v6: None,
+            others_v4: OthersGroups::default(),
+            others_v6: OthersGroups::default(),
             omit_checksum: false,
             accept_without_checksum: false,
             queue: VecDeque::new(),
@@ -148,13 +167,19 @@ impl UdpPcb {
         &self.memberships
     }
 
-    /// Whether datagrams to `group` are for this socket: it has joined the group, or every host is a member.
+    /// Whether datagrams to `group`, which this host is in, are for this socket: it has joined the group, or receives
+    /// without that.
     fn is_member(&self, group: IpAddr) -> bool {
-        let everybody = match group {
-            IpAddr::V4(group) => group == ALL_HOSTS.0,
-            IpAddr::V6(group) => group == ALL_HOSTS.1,
+        let (others, all_hosts) = match group {
+            IpAddr::V4(group) => (self.others_v4, group == ALL_HOSTS.0),
+            IpAddr::V6(group) => (self.others_v6, group == ALL_HOSTS.1),
         };
-        everybody || self.memberships.iter().any(|membership| membership.group == group)
+        let unasked = match others {
+            OthersGroups::None => false,
+            OthersGroups::AllHosts => all_hosts,
+            OthersGroups::All => true,
+        };
+        unasked || self.memberships.iter().any(|membership| membership.group == group)
     }
 
     /// How well the socket matches a datagram, or `None` when it does not: exact addresses score higher than wildcards,

@@ -17,6 +17,23 @@ kernel_and_stacks! {
     group_streams = a_stream_socket_joins_no_group;
 }
 
+mod members {
+    use every_arch::every_arch;
+    use stack::Architecture;
+
+    use crate::world::World;
+
+    #[test]
+    fn kernel() {
+        World::with_two_links_of_the_kernel(super::a_datagram_to_a_group_reaches_its_members);
+    }
+
+    #[every_arch]
+    fn two_links(arch: Architecture) {
+        super::a_datagram_to_a_group_reaches_its_members(&World::two_links(arch));
+    }
+}
+
 const ANY: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
 /// An address of no interface (RFC 5737), and a number of none.
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -181,4 +198,131 @@ fn a_stream_socket_joins_no_group(world: &World) {
     assert_eq!(system.join(socket, group, ANY, 1), Err(Errno::EPROTO));
     assert_eq!(system.set_group_hops(socket, 2), Err(Errno::ENOPROTOOPT));
     assert_eq!(system.set_group_interface_v6(socket, 1), Err(Errno::ENOPROTOOPT));
+}
+
+/// A host with two links, as the sockets of one family see it.
+struct Links<'a> {
+    world: &'a World,
+    v6: bool,
+    group: IpAddr,
+    /// Of the first link.
+    host: IpAddr,
+    sender: i32,
+}
+
+/// A socket that may receive, and one of the same port that receives what is sent to the host.
+#[derive(Clone, Copy)]
+struct Candidate {
+    socket: i32,
+    port: u16,
+    of_host: i32,
+}
+
+impl Links<'_> {
+    fn candidate(&self, ip: IpAddr, all: bool) -> Candidate {
+        let system = &*self.world.server;
+        let socket = self.socket();
+        assert_eq!(system.all_groups(socket, self.v6), Ok(true), "the default");
+        assert_eq!(system.set_all_groups(socket, self.v6, all), Ok(()));
+        assert_eq!(system.all_groups(socket, self.v6), Ok(all));
+        system.bind(socket, (ip, 0).into()).expect("bind");
+        let port = system.local(socket).expect("getsockname").port();
+        if !ip.is_multicast() {
+            return Candidate { socket, port, of_host: socket };
+        }
+        let of_host = self.socket();
+        system.bind(of_host, (self.host, port).into()).expect("bind");
+        Candidate { socket, port, of_host }
+    }
+
+    fn socket(&self) -> i32 {
+        let system = &*self.world.server;
+        let made = if self.v6 { system.socket_v6(libc::SOCK_DGRAM) } else { system.socket(libc::SOCK_DGRAM) };
+        made.expect("socket")
+    }
+
+    fn join(&self, candidate: Candidate, link: usize) {
+        assert_eq!(self.world.server.join(candidate.socket, self.group, ANY, self.world.links[link]), Ok(()));
+    }
+
+    fn leave(&self, candidate: Candidate, link: usize) {
+        assert_eq!(self.world.server.leave(candidate.socket, self.group, ANY, self.world.links[link]), Ok(()));
+    }
+
+    /// Sent datagrams to the group leave by this link, and come back if `loops`.
+    fn set_sender(&self, link: usize, loops: bool) {
+        let (system, index) = (&*self.world.server, self.world.links[link]);
+        if self.v6 {
+            assert_eq!(system.set_group_interface_v6(self.sender, index), Ok(()));
+            assert_eq!(system.set_group_loop_v6(self.sender, loops), Ok(()));
+        } else {
+            assert_eq!(system.set_group_interface(self.sender, ANY, index), Ok(()));
+            assert_eq!(system.set_group_loop(self.sender, loops), Ok(()));
+        }
+    }
+
+    /// Whether a datagram to the group and the socket's port reaches it. One to the host and this port, which certainly
+    /// arrives, follows it.
+    fn reaches(&self, candidate: Candidate) -> bool {
+        let (system, Candidate { socket, port, of_host }) = (&*self.world.server, candidate);
+        let send = |data: &[u8], to: IpAddr| system.sendto(self.sender, data, (to, port).into()).expect("sendto");
+        let next = || system.recv(of_host, 9, 0).map(|(_, data)| data).expect("recv");
+        send(b"group", self.group);
+        send(b"host", self.host);
+        if socket != of_host {
+            assert_eq!(next(), b"host");
+            return system.recv(socket, 9, libc::MSG_DONTWAIT).map(|(_, data)| data) == Ok(b"group".to_vec());
+        }
+        let reached = next() == b"group";
+        assert!(!reached || next() == b"host");
+        reached
+    }
+}
+
+/// ip(7), IP_MULTICAST_ALL: "The argument is a boolean integer (defaults to 1). If set to 1, the socket will receive
+/// messages from all the groups that have been joined globally on the whole system. Otherwise, it will deliver messages
+/// only from the groups that have been explicitly joined". Linux's IPV6_MULTICAST_ALL is the same of IPv6; its
+/// `inet6_mc_check` does not ask on which interface the socket has joined.
+fn a_datagram_to_a_group_reaches_its_members(world: &World) {
+    for v6 in [false, true] {
+        let (any, group, host): (IpAddr, IpAddr, IpAddr) = if v6 {
+            let group = [0xff15, 0, 0, 0, 0, 0, 7, 7];
+            (Ipv6Addr::UNSPECIFIED.into(), group.into(), [0xfd00, 0, 0, 1, 0, 0, 0, 1].into())
+        } else {
+            (ANY.into(), [239, 7, 7, 7].into(), [10, 0, 1, 1].into())
+        };
+        let mut links = Links { world, v6, group, host, sender: 0 };
+        links.sender = links.socket();
+        links.set_sender(0, true);
+        let (member, stranger) = (links.candidate(any, true), links.candidate(any, true));
+        let (strict, strict_member) = (links.candidate(any, false), links.candidate(any, false));
+        let (elsewhere, at_host) = (links.candidate(any, true), links.candidate(host, true));
+        let (at_group, strict_at_group) = (links.candidate(group, true), links.candidate(group, false));
+
+        let candidates = [member, stranger, strict, strict_member, elsewhere, at_host, at_group, strict_at_group];
+        let reached = || candidates.map(|candidate| links.reaches(candidate));
+        assert_eq!(reached(), [false; 8], "nobody has joined, v6: {v6}");
+        links.join(member, 0);
+        let open = [true, true, false, false, true, false, true, false];
+        assert_eq!(reached(), open, "one has joined, v6: {v6}");
+        links.join(strict_member, 0);
+        links.join(elsewhere, 1);
+        links.join(at_host, 0);
+        links.join(strict_at_group, 0);
+        let joined = [true, true, false, true, true, false, true, true];
+        assert_eq!(reached(), joined, "others have joined, v6: {v6}");
+        links.set_sender(0, false);
+        assert_eq!(reached(), [false; 8], "nothing comes back, v6: {v6}");
+
+        // By the other link, on which one socket has joined.
+        links.set_sender(1, true);
+        assert_eq!([elsewhere, stranger, strict].map(|one| links.reaches(one)), [true, true, false], "v6: {v6}");
+        links.leave(elsewhere, 1);
+        assert_eq!([elsewhere, stranger, strict].map(|one| links.reaches(one)), [false; 3], "v6: {v6}");
+        links.set_sender(0, true);
+        for one in [member, strict_member, at_host, strict_at_group] {
+            links.leave(one, 0);
+        }
+        assert_eq!(reached(), [false; 8], "all have left, v6: {v6}");
+    }
 }

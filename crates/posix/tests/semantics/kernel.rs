@@ -13,6 +13,7 @@ use posix::{EpollInterest, Errno, PollFd, Reported};
 use rustix::event::{self, PollFlags, Timespec, epoll};
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, sockopt};
 use rustix::{fs, io, pipe};
+use socket2::SockRef;
 
 use crate::system::{Result, System, to_read, to_write};
 
@@ -199,6 +200,20 @@ impl System for Kernel {
 
     fn set_group_interface_v6(&self, fd: i32, index: u32) -> Result<()> {
         self.with(fd, |file| sockopt::set_ipv6_multicast_if(file, index))
+    }
+
+    fn set_all_groups(&self, fd: i32, v6: bool, on: bool) -> Result<()> {
+        let file = self.file(fd)?;
+        let socket = SockRef::from(&**file);
+        let set = if v6 { socket.set_multicast_all_v6(on) } else { socket.set_multicast_all_v4(on) };
+        set.map_err(|error| Errno(error.raw_os_error().unwrap_or(0)))
+    }
+
+    fn all_groups(&self, fd: i32, v6: bool) -> Result<bool> {
+        let file = self.file(fd)?;
+        let socket = SockRef::from(&**file);
+        let value = if v6 { socket.multicast_all_v6() } else { socket.multicast_all_v4() };
+        value.map_err(|error| Errno(error.raw_os_error().unwrap_or(0)))
     }
 
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {

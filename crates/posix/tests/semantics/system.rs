@@ -55,6 +55,10 @@ pub(crate) trait System: Send + Sync {
     fn set_group_loop_v6(&self, fd: i32, on: bool) -> Result<()>;
     /// `IPV6_MULTICAST_IF`
     fn set_group_interface_v6(&self, fd: i32, index: u32) -> Result<()>;
+    /// `IP_MULTICAST_ALL`, or `IPV6_MULTICAST_ALL`
+    fn set_all_groups(&self, fd: i32, v6: bool, on: bool) -> Result<()>;
+    /// The same.
+    fn all_groups(&self, fd: i32, v6: bool) -> Result<bool>;
     /// `SO_RCVTIMEO`
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()>;
     /// `SO_SNDTIMEO`
@@ -89,6 +93,11 @@ pub(crate) fn to_write<'a>(buffers: &[&'a [u8]]) -> Vec<IoSlice<'a>> {
 
 pub(crate) fn to_read(buffers: &mut [Vec<u8>]) -> Vec<IoSliceMut<'_>> {
     buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect()
+}
+
+/// `libc` has the number of IPv6 not for each of its C libraries.
+fn all_groups_option(v6: bool) -> (i32, i32) {
+    if v6 { (libc::IPPROTO_IPV6, 29) } else { (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL) }
 }
 
 /// The value of an option that is a number.
@@ -237,6 +246,16 @@ impl System for Sockets<Real> {
 
     fn set_group_interface_v6(&self, fd: i32, index: u32) -> Result<()> {
         self.set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &OptionValue::Int(index.into()))
+    }
+
+    fn set_all_groups(&self, fd: i32, v6: bool, on: bool) -> Result<()> {
+        let (level, name) = all_groups_option(v6);
+        self.set_option(fd, level, name, &OptionValue::Int(on.into()))
+    }
+
+    fn all_groups(&self, fd: i32, v6: bool) -> Result<bool> {
+        let (level, name) = all_groups_option(v6);
+        Ok(number(self.get_option(fd, level, name)?) != 0)
     }
 
     fn set_receive_timeout(&self, fd: i32, time: Duration) -> Result<()> {

@@ -1,7 +1,8 @@
 //! Two hosts that can reach each other: the kernel as both; two stacks on a link, each with a receive thread; or one
 //! stack by loopback, like the kernel.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::mpsc::channel;
@@ -29,6 +30,8 @@ pub(crate) struct World {
     pub(crate) from: IpAddr,
     /// The number of the loopback interface, counted from 1.
     pub(crate) loopback: u32,
+    /// The numbers of the server's interfaces that have groups.
+    pub(crate) links: Vec<u32>,
     /// Both are the machine's kernel.
     pub(crate) is_kernel: bool,
     _threads: Threads,
@@ -39,6 +42,8 @@ pub(crate) struct World {
 struct Threads {
     stacks: Vec<Stack<Real>>,
     stop: Arc<<Real as Platform>::AtomicBool>,
+    /// The other ends of links at which nobody is.
+    silent: Vec<dev::mem::MemDevice>,
     running: Vec<<Real as Platform>::JoinHandle>,
 }
 
@@ -96,6 +101,7 @@ impl World {
             ip,
             from: ip,
             loopback,
+            links: Vec::new(),
             is_kernel,
             _threads: Threads::default(),
         }
@@ -108,7 +114,7 @@ impl World {
         let server = threads.start(arch, vec![interface(a, Ipv4Addr::new(10, 0, 0, 1))]);
         let client = threads.start(arch, vec![interface(b, Ipv4Addr::new(10, 0, 0, 2))]);
         let (ip, from) = (Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(10, 0, 0, 2).into());
-        World { server, client, ip, from, loopback: 2, is_kernel: false, _threads: threads }
+        World { server, client, ip, from, loopback: 2, links: vec![1], is_kernel: false, _threads: threads }
     }
 
     /// One stack under `arch`, without a link, by its loopback address.
@@ -116,7 +122,60 @@ impl World {
         let mut threads = Threads::default();
         let both = threads.start(arch, vec![]);
         let ip = Ipv4Addr::LOCALHOST.into();
-        World { server: both.clone(), client: both, ip, from: ip, loopback: 1, is_kernel: false, _threads: threads }
+        let (server, client) = (both.clone(), both);
+        World { server, client, ip, from: ip, loopback: 1, links: vec![], is_kernel: false, _threads: threads }
+    }
+
+    /// One stack under `arch` with two links, at which nobody else is.
+    pub(crate) fn two_links(arch: Architecture) -> World {
+        let mut threads = Threads::default();
+        let interfaces = [1, 2].map(|link| {
+            let (near, far) = dev::mem::pair::<Real>(dev::mem::MemConfig::default());
+            threads.silent.push(far);
+            let v6 = (Ipv6Addr::new(0xfd00, 0, 0, link, 0, 0, 0, 1).into(), 64);
+            let mut interface = interface(near, Ipv4Addr::new(10, 0, link as u8, 1));
+            interface.addresses.push(v6);
+            interface
+        });
+        let both = threads.start(arch, interfaces.into());
+        World { loopback: 3, links: vec![1, 2], ..World::one_host(both, false, threads) }
+    }
+
+    /// Runs `test` with the machine's kernel in a network namespace of its own, with two links as in
+    /// [`World::two_links`], on a thread of its own.
+    pub(crate) fn with_two_links_of_the_kernel(test: fn(&World)) {
+        let inside = move || {
+            let ip = |arguments: &str| {
+                let ended = Command::new("ip").args(arguments.split_whitespace()).output();
+                ended.is_ok_and(|output| output.status.success())
+            };
+            let links = [1, 2].map(|link| {
+                [
+                    format!("link add near{link} type veth peer name far{link}"),
+                    format!("link set far{link} up"),
+                    format!("link set near{link} up"),
+                    format!("addr add 10.0.{link}.1/24 dev near{link}"),
+                    format!("addr add fd00:0:0:{link}::1/64 dev near{link} nodad"),
+                ]
+            });
+            let unshared = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).is_ok();
+            if !unshared || !ip("link set lo up") || !links.iter().flatten().all(|command| ip(command)) {
+                println!("skipped: a network namespace, veth or the command `ip` is not to be had here");
+                return;
+            }
+            let number = |name: &str| nix::net::if_::if_nametoindex(name).expect("the interface was made");
+            let links = vec![number("near1"), number("near2")];
+            test(&World { links, ..World::one_host(Arc::new(Kernel::default()), true, Threads::default()) });
+        };
+        if let Err(panic) = thread::spawn(inside).join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    fn one_host(system: Arc<dyn System>, is_kernel: bool, threads: Threads) -> World {
+        let ip = Ipv4Addr::new(10, 0, 1, 1).into();
+        let (server, client) = (system.clone(), system);
+        World { server, client, ip, from: ip, loopback: 1, links: Vec::new(), is_kernel, _threads: threads }
     }
 
     /// A listener of the server, and its address.

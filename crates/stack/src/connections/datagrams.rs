@@ -205,6 +205,8 @@ fn settled<P: Platform>(request: UdpRequest<P>, held: HeldSocket<'_, P>) -> UdpR
         UdpRequest::SetGroupLoop { v6: true, on } => pcb.loop_v6 = on,
         UdpRequest::SetGroupEgress { v6: false, egress } => pcb.egress_v4 = egress,
         UdpRequest::SetGroupEgress { v6: true, egress } => pcb.egress_v6 = egress,
+        UdpRequest::SetOthersGroups { v6: false, groups } => pcb.others_v4 = groups,
+        UdpRequest::SetOthersGroups { v6: true, groups } => pcb.others_v6 = groups,
         UdpRequest::SetChecksumFree { sent, taken } => {
             (pcb.omit_checksum, pcb.accept_without_checksum) = (sent, taken);
         }

@@ -251,6 +251,12 @@ impl<P: Platform> Stack<P> {
         self.udp(socket, UdpRequest::SetGroupEgress { v6, egress });
     }
 
+    /// Sets from which IPv4 or IPv6 groups of the stack the socket receives without having joined them: from the
+    /// all-hosts group unless set.
+    pub fn set_others_groups(&self, socket: &UdpShared<P>, v6: bool, groups: udp::OthersGroups) {
+        self.udp(socket, UdpRequest::SetOthersGroups { v6, groups });
+    }
+
     /// Sets whether datagrams are sent without checksum, and whether they are taken without one over IPv6 (RFC 6936).
     pub fn set_checksum_free(&self, socket: &UdpShared<P>, sent: bool, taken: bool) {
         self.udp(socket, UdpRequest::SetChecksumFree { sent, taken });
