@@ -117,6 +117,8 @@ impl Pair {
     fn stack(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
         let mut config = StackConfig::<Vsmp>::new(self.arch);
         (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(1));
+        // Flows are spread evenly, whichever thread opens them, as by the lab.
+        config.homing = false;
         let size = 256 << 10;
         config.tcp.send_buffer = BufferSizes { min: size, initial: size, max: size };
         config.tcp.receive_buffer = BufferSizes { min: size, initial: size, max: size };

@@ -191,6 +191,8 @@ impl Senders {
     fn stack(&self, cards: Vec<Card>) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
         let mut config = StackConfig::<Vsmp>::new(self.arch);
         (config.cpus, config.seed) = (self.cpus, Some(self.seed));
+        // As in the papers, whichever thread opens the connections.
+        config.homing = false;
         config.drivers = if self.alone() { DriverLayout::PerIndex } else { DriverLayout::PerQueue };
         if self.kernel == Kernel::OfThePaper {
             let habits = &self.preset.habits;
