@@ -53,7 +53,9 @@ fn trim_slab<P: Platform>(slab: &Connections<P>, announce: impl FnOnce()) -> boo
 /// One process architecture, ready to run. All methods may be called by any thread.
 ///
 /// Contract (DESIGN.md, invariants): G1 at most one runner in a cell; G4 no lock is held when a thread is woken or
-/// put to sleep; G7 segments reach the device in the order in which the connection assigned them.
+/// put to sleep; G7 segments reach the device in the order in which the connection assigned them. A thread of its own
+/// passes the gate at any time ([`Gate::always`](crate::gate::Gate::always)) as long as it lives: a wake-up may lead to
+/// a call of the stack on it, and the thread that switches waits for its end.
 pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// Delivers an event to its connection; no caller waits for a reply. Called by receive threads and timers. Events
     /// of one flow that one thread posts run in the order in which it posted them. Wake-ups are left in `deferred`, so
@@ -162,12 +164,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// Sums of the counters and of the live connections over all cells. Exact at rest.
     fn stats(&self) -> StackStats;
 
-    /// Ends the architecture's own threads and takes out all its contents. To be called at rest: no other thread is in
-    /// any of these methods, or enters one before this returns. Afterwards the architecture is empty and must not be
-    /// used.
+    /// Ends the architecture's own threads and takes out all its contents. To be called while no other thread is in any
+    /// of these methods, or enters one before this returns: see [`gate`](crate::gate). Afterwards the architecture is
+    /// empty and must not be used.
     ///
     /// # Errors
-    /// The architecture detects that it is not at rest. Its contents are unchanged.
+    /// Another thread owns a cell. The architecture is unchanged, and its threads run again.
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest>;
 
     /// Ends the architecture's own threads, if it has any. Nothing may be posted afterwards.

@@ -4,7 +4,8 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `stack.rs` | [`Stack`]: combines interfaces, architecture and drivers; the control plane; `stack/switching.rs`: switching the architecture |
+//! | `stack.rs` | [`Stack`]: combines interfaces, architecture and drivers; the control plane |
+//! | `stack/switching.rs`, `gate.rs` | switching the architecture of a stack in use; where its users wait meanwhile |
 //! | `rx.rs` | [`Driver`]: from a device's queue to `post`, the one line where architectures differ; packets for IP itself in `rx/internet.rs` |
 //! | `arch.rs`, `arch/` | the [`RunningArchitecture`](arch::RunningArchitecture) trait; one file for each; `select.rs` knows the names |
 //! | `connections/` | the handling of connections, written once over a [`Place`](place::Place) |
@@ -42,6 +43,7 @@ pub mod control;
 pub mod deferred;
 pub mod fast_open;
 pub mod flow;
+pub mod gate;
 pub mod handoff;
 pub mod handshakes;
 mod icmp;

@@ -37,6 +37,7 @@ use crate::call::{ArrivingSegment, Ingress};
 use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
+use crate::gate::Gate;
 use crate::loopback::LoopbackReceiver;
 use crate::shared::Shared;
 use inspected::Inspected;
@@ -83,6 +84,8 @@ pub struct Driver<P: Platform> {
     arrived: Vec<ArrivedFrame>,
     /// The address of the slot's entry that `active` is from. Entries are neither moved nor freed while the slot lives.
     entry: usize,
+    /// The gate of the stack, between its passages.
+    gate: Option<Arc<Gate<P>>>,
     /// What it checks once a batch.
     checks: Arc<BatchChecks<P>>,
     /// Index of the thread that polled it last.
@@ -120,7 +123,7 @@ impl<P: Platform> Drop for Driver<P> {
     fn drop(&mut self) {
         if !model_is_over::<P>() {
             self.shared.links().alarms().leave(self.index);
-            self.slot.get().active.retire();
+            self.rest();
         }
     }
 }
@@ -146,6 +149,7 @@ impl<P: Platform> Driver<P> {
             arrived: Vec::new(),
             active: running.active.clone(),
             entry: std::ptr::from_ref(running).addr(),
+            gate: Some(shared.gate().clone()),
             checks: shared.links().checks().clone(),
             thread: None,
             keeps_batches: running.arch.properties().keeps_batches_together,
@@ -171,8 +175,21 @@ impl<P: Platform> Driver<P> {
 
     /// The calling thread stops polling for a while: other threads may use its cells meanwhile.
     pub fn rest(&mut self) {
+        self.inside(|driver| driver.active.retire());
+    }
+
+    /// Does `work` where the stack is not switched to another architecture. If a thread is about to switch it, gives up
+    /// the cells of the calling thread and waits until it has.
+    #[inline]
+    fn inside<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        // Moved out, because the passage borrows it: a clone would be a read-modify-write. A panic leaves none here.
+        let gate = self.gate.take().unwrap_or_else(|| self.shared.gate().clone());
+        let passage = gate.enter_as_driver(|| self.slot.get().active.retire());
         self.find_architecture();
-        self.active.retire();
+        let result = work(self);
+        drop(passage);
+        self.gate = Some(gate);
+        result
     }
 
     /// Checks whether the stack has been switched to another architecture.
@@ -232,7 +249,11 @@ impl<P: Platform> Driver<P> {
 
     #[inline]
     fn turn(&mut self, deferred: &mut DeferredEffects<P>) -> usize {
-        self.find_architecture();
+        self.inside(|driver| driver.turn_inside(deferred))
+    }
+
+    #[inline]
+    fn turn_inside(&mut self, deferred: &mut DeferredEffects<P>) -> usize {
         let thread = Some(P::thread_index());
         if thread != self.thread {
             self.thread = thread;

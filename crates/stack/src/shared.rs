@@ -32,6 +32,7 @@ use crate::containment::Failures;
 use crate::control::Control;
 use crate::deferred::DeferredEffects;
 use crate::fast_open::SharedDestinations;
+use crate::gate::Gate;
 use crate::interface::{Ports, StackInterface};
 use crate::internet::Internet;
 use crate::links::{DriverLayout, Links};
@@ -70,6 +71,8 @@ pub struct Shared<P: Platform> {
     pub destinations: SharedDestinations<P>,
     /// Panics that were contained.
     pub failures: Failures<P>,
+    /// Where users of the architecture wait while it is switched.
+    gate: Arc<Gate<P>>,
     /// Counters of work that belongs to no cell.
     pub(crate) counters: PerThreadCounters<P>,
 }
@@ -145,6 +148,7 @@ impl<P: Platform> Shared<P> {
             pings: Pings::default(),
             destinations: SharedDestinations::default(),
             failures,
+            gate: Arc::default(),
             counters: PerThreadCounters::new(),
         })
     }
@@ -152,6 +156,12 @@ impl<P: Platform> Shared<P> {
     /// The kind of locks that threads share under every architecture.
     pub(crate) fn lock_kind_between_threads(&self) -> LockKind {
         between_threads::<P>(self.lock_kind)
+    }
+
+    /// Where users of the architecture wait while it is switched.
+    #[inline(always)]
+    pub(crate) fn gate(&self) -> &Arc<Gate<P>> {
+        &self.gate
     }
 
     /// TCP's parameters, and the connections' use of their limits.

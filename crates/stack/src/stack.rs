@@ -10,6 +10,7 @@ mod switching;
 mod tables;
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use crate::clock::Clock;
 use crate::containment::Failure;
 use crate::deferred::DeferredEffects;
 use crate::flow::{Flow, Target};
+use crate::gate::Passage;
 use crate::links::DriverLayout;
 use crate::pings::EchoReply;
 use crate::ports::{PortNumbers, Transport};
@@ -108,11 +110,24 @@ impl<P: Platform> Clone for Stack<P> {
     }
 }
 
+/// The architecture, during one call.
+struct ActiveCall<'a, P: Platform> {
+    architecture: &'a dyn RunningArchitecture<P>,
+    _inside: Passage<'a, P>,
+}
+
+impl<'a, P: Platform> Deref for ActiveCall<'a, P> {
+    type Target = dyn RunningArchitecture<P> + 'a;
+
+    #[inline(always)]
+    fn deref(&self) -> &Self::Target {
+        self.architecture
+    }
+}
+
 struct Core<P: Platform> {
     shared: Arc<Shared<P>>,
     running: Arc<ArchitectureSlot<P>>,
-    /// A thread is switching.
-    switching: P::AtomicBool,
     staffing: ThreadConfig,
     ports: PortNumbers<P>,
     /// Datagram sockets made so far.
@@ -136,10 +151,12 @@ impl<P: Platform> Stack<P> {
         self.core.running.get().arch
     }
 
-    /// The architecture itself, until the next switch.
+    /// The architecture itself, for one call: waits while the stack is being switched, and keeps it from being switched
+    /// until the value is dropped.
     #[inline(always)]
-    fn active(&self) -> &dyn RunningArchitecture<P> {
-        &*self.core.running.get().active
+    fn active(&self) -> ActiveCall<'_, P> {
+        let inside = self.core.shared.gate().enter();
+        ActiveCall { architecture: &*self.core.running.get().active, _inside: inside }
     }
 
     /// Configuration, interfaces, counters.

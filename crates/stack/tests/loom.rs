@@ -4,11 +4,14 @@
 mod alarms;
 #[path = "shuttle/channel.rs"]
 mod channel;
+#[path = "shuttle/gate.rs"]
+mod gate;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
 
 use alarms::{Calls, due_while_lying_down};
 use channel::{item_while_lying_down, room_while_looking};
+use gate::{Passes, passes_while_it_closes};
 use planted::{NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
 use sync::loom::Loom;
@@ -75,4 +78,21 @@ fn a_channel_without_fences_is_found() {
     assert!(message.contains("deadlock"), "found, but as: {message}");
     let message = explore_all(room_while_looking::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
     assert!(message.contains("nobody was told"), "found, but as: {message}");
+}
+
+#[test]
+fn nobody_is_inside_a_closed_gate() {
+    explore_all(|| passes_while_it_closes::<Loom>(Passes::Caller)).expect("the model holds");
+    explore_all(|| passes_while_it_closes::<Loom>(Passes::Driver)).expect("the model holds");
+}
+
+/// The thread that passes and the thread that closes each write a word and then read the other's.
+#[test]
+fn a_gate_without_fences_is_found() {
+    let message = explore_all(|| passes_while_it_closes::<Planted<Loom, NoFence>>(Passes::Caller));
+    let message = message.expect_err("loom must find the fault");
+    assert!(
+        message.contains("while a thread is inside") || message.contains("before it moved"),
+        "found, but as: {message}"
+    );
 }

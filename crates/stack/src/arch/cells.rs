@@ -25,7 +25,7 @@ use sync::{CachePadded, Lock, LockClass, LockKind, PlantedMistake, Platform, Thr
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
-use crate::deferred::DeferredEffects;
+use crate::deferred::{DeferredEffects, OwedEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, ReplySender, ReplySlot, TableJob};
 use crate::place::connection::Connections;
@@ -132,6 +132,9 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// Ends the cell's own thread.
     fn stop(&self) {}
+
+    /// After [`Exclusion::stop`], when that thread has ended: another one may [`serve`](Exclusion::serve).
+    fn resume(&self) {}
 }
 
 /// In a frame of its own, below which nothing is built: see [`boxed`].
@@ -189,13 +192,27 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         }
         let inner = Arc::new(CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() });
         inner.install(contents);
+        let cells = Cells { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, vec![]) };
+        cells.start();
+        cells
+    }
+
+    /// Starts the cells' own threads, if they have any.
+    fn start(&self) {
+        if !self.inner.hub.own_threads {
+            return;
+        }
         let spawn = |index: usize| {
-            let inner = inner.clone();
+            let inner = self.inner.clone();
             let name = format!("{}{index}", E::THREAD);
-            P::spawn(&name, Some(index), E::CLASS, move || inner.cells[index].serve(&inner.hub))
+            P::spawn(&name, Some(index), E::CLASS, move || {
+                // It ends with the architecture, and callers inside may need it until then.
+                let _passes = inner.hub.shared.gate().always();
+                inner.cells[index].serve(&inner.hub);
+            })
         };
-        let handles = if own_threads { (0..inner.cells.len()).map(spawn).collect() } else { vec![] };
-        Cells { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, handles) }
+        let handles = (0..self.inner.cells.len()).map(spawn).collect();
+        *self.threads.lock() = handles;
     }
 
     #[inline(always)]
@@ -429,8 +446,16 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         }
         let mut contents = Contents::of(slab.clone());
         if !cells.iter().all(|cell| cell.seize(hub, |_| ()).is_some()) {
+            cells.iter().for_each(|cell| cell.resume());
+            self.start();
             return Err(NotAtRest);
         }
+        let (now, mut owed) = (hub.shared.clock().now(), OwedEffects::new(hub.shared.links()));
+        for cell in cells.iter().filter(|_| E::CHANNELS) {
+            let ended = cell.seize(hub, |cell| cell.end_channels(now, &mut owed.deferred));
+            contents.had_channels.extend(ended.into_iter().flatten());
+        }
+        drop(owed);
         for cell in cells {
             contents.messages.append(&mut cell.withdraw());
             cell.seize(hub, |cell| cell.dissolve(&mut contents));

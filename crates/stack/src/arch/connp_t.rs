@@ -248,7 +248,8 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
         debug_assert!(bound.is_ok(), "a protocol thread's cell is its own");
         let mut batch = VecDeque::new();
         let shared = &hub.shared;
-        while !self.stop.load(Ordering::Acquire) {
+        // What it has taken it runs.
+        while !self.stop.load(Ordering::Acquire) || !batch.is_empty() {
             let round = shared.failures.survive(&shared.counters, || self.round(hub, shared.clock().now(), &mut batch));
             // The messages left in the batch after a panic run in the next round.
             if round == Some(false) {
@@ -263,5 +264,9 @@ impl<P: Platform> Exclusion<P> for OwnerThread<P> {
     fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.mailbox.wake();
+    }
+
+    fn resume(&self) {
+        self.stop.store(false, Ordering::Release);
     }
 }

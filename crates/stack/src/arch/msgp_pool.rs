@@ -228,7 +228,11 @@ pub fn new<P: Platform>(
     });
     let spawn = |index: usize| {
         let pool = pool.clone();
-        P::spawn(&format!("heddle-pw{index}"), Some(index), ThreadClass::Protocol, move || pool.work(index))
+        P::spawn(&format!("heddle-pw{index}"), Some(index), ThreadClass::Protocol, move || {
+            // It ends with the architecture, and its frames may be needed until then.
+            let _passes = pool.msgp.shared().gate().always();
+            pool.work(index);
+        })
     };
     let threads = (0..workers).map(spawn).collect();
     *pool.threads.lock() = threads;

@@ -381,4 +381,8 @@ impl<P: Platform> Exclusion<P> for Squeue<P> {
         self.stop.store(true, Ordering::Release);
         self.worker.unpark();
     }
+
+    fn resume(&self) {
+        self.stop.store(false, Ordering::Release);
+    }
 }

@@ -442,7 +442,7 @@ impl<P: Platform> Place for Cell<P> {
 impl<P: Platform> Cell<P> {
     /// Moves everything that is in the cell to `contents`.
     pub(crate) fn dissolve(&mut self, contents: &mut Contents<P>) {
-        self.end_channels();
+        debug_assert!(self.channels.is_unused(), "channels end first: that may send segments");
         let mut deadlines: HashMap<u32, Time> = self.wheel.entries().collect();
         contents.note_wheel_time(self.wheel.wheel_time());
         for slot in self.directory.connections.slots() {

@@ -3,6 +3,8 @@
 //! A connection with a channel that is touched by a message is listed. At the end of the batch each listed channel is
 //! served once: what the connection has received goes into the ring, and the room in its send buffer is granted.
 
+use std::sync::Arc;
+
 use observe::Time;
 use pktbuf::Chunk;
 use sync::{Platform, Writers};
@@ -12,8 +14,8 @@ use crate::call::{Call, Reply};
 use crate::connections::{Calls, Events};
 use crate::deferred::DeferredEffects;
 use crate::flow::{Key, Target};
-use crate::socket::Readiness;
 use crate::socket::channel::{ITEM_BYTES, OwnerEnd};
+use crate::socket::{Readiness, TcpSocket};
 
 /// See the module documentation.
 pub(super) struct Channels<P: Platform> {
@@ -185,8 +187,20 @@ impl<P: Platform> Cell<P> {
         }
     }
 
-    /// The cell is dissolved: users make calls from now on.
-    pub(super) fn end_channels(&mut self) {
-        self.channels = Channels::new();
+    /// The cell is about to be dissolved: users make calls from now on. Returns the connections that had channels. What
+    /// is in a ring counts as read, because nobody will be told when it has been; and the user of a ring may sleep,
+    /// although the connection has data that waits for room there: it has to look again after the switch.
+    pub(crate) fn end_channels(&mut self, now: Time, deferred: &mut DeferredEffects<P>) -> Vec<Arc<TcpSocket<P>>> {
+        let ends = std::mem::replace(&mut self.channels, Channels::new()).ends.into_iter().flatten();
+        let mut ended = Vec::new();
+        for end in ends {
+            if end.clamped
+                && let Some((slot, ())) = self.find_key(end.key())
+            {
+                self.run_contained(&slot, (), tcp::ReportUnread { bytes: 0 }, now, deferred);
+            }
+            ended.push(end.socket().clone());
+        }
+        ended
     }
 }

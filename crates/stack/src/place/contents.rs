@@ -14,8 +14,8 @@ use crate::bound_sockets::BoundSockets;
 use crate::flow::UdpName;
 use crate::handoff::CellMessage;
 use crate::handshakes;
-use crate::socket::Admission;
 use crate::socket::handler::HandlerState;
+use crate::socket::{Admission, TcpSocket};
 use crate::udp_table::{Bound, StoredUdpPcb};
 use observe::{CounterSnapshot, Time};
 use sync::Platform;
@@ -31,6 +31,8 @@ pub struct Contents<P: Platform> {
     pub slab: Arc<Connections<P>>,
     /// Messages to cells that have not been run, in order.
     pub messages: Vec<CellMessage<P>>,
+    /// Connections with channels, which have ended: their users look again once the next architecture runs.
+    pub had_channels: Vec<Arc<TcpSocket<P>>>,
     /// Sums of the counters.
     pub counted: CounterSnapshot,
     pub(super) connections: Vec<MovingConnection<P>>,
@@ -79,6 +81,7 @@ impl<P: Platform> Contents<P> {
         Contents {
             slab,
             messages: Vec::new(),
+            had_channels: Vec::new(),
             counted: CounterSnapshot::default(),
             connections: Vec::new(),
             half_open: Vec::new(),

@@ -44,7 +44,8 @@ impl<P: Platform> Driver<P> {
     /// Does one piece of work. `None`: it panicked.
     fn contained<R>(&mut self, work: impl FnOnce(&mut Self, &mut DeferredEffects<P>) -> R) -> Option<R> {
         let mut deferred = std::mem::take(&mut self.deferred);
-        let done = attempt(|| work(self, &mut deferred)).map_err(|panic| self.survive(panic, &mut deferred)).ok();
+        let done = attempt(|| work(self, &mut deferred));
+        let done = done.map_err(|panic| self.inside(|driver| driver.survive(panic, &mut deferred))).ok();
         self.deferred = deferred;
         done
     }

@@ -176,9 +176,8 @@ impl<P: Platform> Stack<P> {
         let staffing = ThreadConfig { cpus: config.cpus.max(1), own_threads: config.own_threads };
         let active = select::build(config.arch, &shared, staffing, boxed(Contents::empty));
         let running = Arc::new(ArchitectureSlot::new(Running { active, arch: config.arch, version: 0 }));
-        let (switching, datagrams) = (P::AtomicBool::new(false), P::AtomicU32::new(0));
-        let ports = ports::PortNumbers::default();
-        let core = Core { shared, running, switching, staffing, ports, datagrams, rss, homing: config.homing };
+        let (ports, datagrams) = (ports::PortNumbers::default(), P::AtomicU32::new(0));
+        let core = Core { shared, running, staffing, ports, datagrams, rss, homing: config.homing };
         let stack = Stack { core: Arc::new(core) };
         let (shared, mut deferred) = (&stack.core.shared, DeferredEffects::default());
         // No thread owns the tables yet.

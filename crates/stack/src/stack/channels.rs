@@ -16,12 +16,13 @@ impl<P: Platform> Stack<P> {
     /// A channel for the user of this connection, if the architecture has any and the calling thread does not own the
     /// connection. One for a connection.
     pub fn open_channel(&self, socket: &Arc<TcpSocket<P>>) -> Option<Box<Channel<P>>> {
-        if !self.active().has_channels() {
+        let active = self.active();
+        if !active.has_channels() {
             return None;
         }
         let (user, owner) = channel(socket);
         let target = socket.target();
-        self.active().tell(&target, CellMessage::Attach(target, Box::new(owner))).ok()?;
+        active.tell(&target, CellMessage::Attach(target, Box::new(owner))).ok()?;
         Some(Box::new(user))
     }
 
@@ -37,15 +38,18 @@ impl<P: Platform> Stack<P> {
         if length == 0 || !channel.may_post(socket) {
             return self.send(&target, send);
         }
+        // Until the data has been sent the channel does not end.
+        let active = self.active();
+        if !channel.may_post(socket) {
+            return self.send(&target, send);
+        }
         let room = channel.reserve(length);
         let rest = if room < length { split_off(&mut send.chunks, room) } else { Chunks::new() };
         let posted = length - rest.iter().map(Chunk::len).sum::<usize>();
         channel.release(room - posted);
         if posted > 0 {
             let promised = Call::SendPromised(SendPromised(std::mem::take(&mut send.chunks)));
-            if let Err(refused) =
-                self.active().tell(&target, CellMessage::Call(target, promised, ReplySender::nobody()))
-            {
+            if let Err(refused) = active.tell(&target, CellMessage::Call(target, promised, ReplySender::nobody())) {
                 channel.release(posted);
                 if let CellMessage::Call(_, Call::SendPromised(SendPromised(chunks)), _) = refused {
                     send.chunks = chunks;
@@ -75,6 +79,8 @@ impl<P: Platform> Stack<P> {
         event: tcp::Receive,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
+        // The channel does not end between two looks at it.
+        let _active = self.active();
         loop {
             if self.take_over(channel, socket, event.max, received) {
                 return Some(Ok(()));

@@ -67,6 +67,7 @@ struct StackDoor<P: Platform> {
 impl<P: Platform> Door<P> for StackDoor<P> {
     fn announce(&self, target: &Target) -> Vec<Post<P>> {
         let Some(running) = self.running.upgrade() else { return Vec::new() };
+        let _inside = self.shared.gate().enter();
         let active = running.get().active.clone();
         let mut deferred = DeferredEffects::default();
         active.post(&mut Ingress::Posted(*target), self.shared.clock().now(), &mut deferred);

@@ -15,7 +15,7 @@ impl<P: Platform> Stack<P> {
     /// panicked, or has ended. The caller holds no lock of the stack.
     pub fn at_tables<R: Send + 'static>(&self, ask: impl FnOnce(&Stack<P>) -> R + Send + 'static) -> Option<R> {
         let stack = self.clone();
-        at_tables(self.active(), move || ask(&stack))
+        at_tables(&*self.active(), move || ask(&stack))
     }
 
     /// Runs `ask` at once if the calling thread may use the tables of IP. Otherwise returns it.

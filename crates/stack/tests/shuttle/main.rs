@@ -19,6 +19,7 @@
 //! schedule would leave time for few schedules.
 
 mod alarms;
+mod gate;
 mod mistakes;
 mod models;
 mod owners;
@@ -26,6 +27,7 @@ mod readiness;
 
 use alarms::Calls;
 use every_arch::every_arch;
+use gate::Passes;
 use mistakes::Checked;
 use stack::Architecture;
 use sync::Writers;
@@ -88,6 +90,28 @@ fn arrival_order_in_every_pool() {
         let arch = Architecture::named(name);
         holds(move || models::arrival_order::<Checked>(arch));
     }
+}
+
+/// One pair for each kind of seam: between locks, between a lock and an owner, from one owner or queue to another.
+#[test]
+fn a_stack_is_switched_in_use() {
+    let seams = [
+        ("giant", "msgp:1"),
+        ("connp-l:4", "connp-t"),
+        ("connp-t", "squeue:process"),
+        ("squeue:fill", "up"),
+        ("up", "msgp:6"),
+    ];
+    for seam in seams {
+        let [from, to] = [seam.0, seam.1].map(Architecture::named);
+        holds(move || models::switched::<Checked>(from, to));
+    }
+}
+
+#[test]
+fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller));
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
 }
 
 #[test]

@@ -183,6 +183,28 @@ pub fn arrival_order<P: Platform>(arch: Architecture) {
     running.end();
 }
 
+/// A stack is switched while a peer sends, a receive thread polls and a caller reads and writes: the caller's calls
+/// succeed, and the stream is whole, in both directions.
+pub fn switched<P: Platform>(from: Architecture, to: Architecture) {
+    let (mut running, listener) = Running::<P>::start(from);
+    let next = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, next, b"question"));
+    let socket = accept(&listener);
+    let stack = running.stack.clone();
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        assert_eq!(read(&stack, &socket, 8), b"question");
+        write(&stack, &socket, b"answer");
+        stack.call(&socket.target(), Call::Close(tcp::Close));
+    });
+    running.stack.set_architecture(to).expect("it can be switched");
+    assert_eq!(running.stack.architecture(), to);
+    running.peer.expect(|_, data| (data == b"answer").then_some(()));
+    running.peer.expect(|header, _| header.flags.contains(TcpFlags::FIN).then_some(()));
+    P::join(caller).expect("the caller ends well");
+    running.stack.unlisten(&listener);
+    running.end();
+}
+
 /// A listener closes during a peer's handshake: the peer is reset, in either order.
 pub fn listener_closes<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);

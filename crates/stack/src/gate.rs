@@ -1,0 +1,329 @@
+//! The gate through which every use of the running architecture passes, so that a stack in use can be switched to
+//! another one ([`Stack::set_architecture`](crate::Stack::set_architecture)).
+//!
+//! It belongs to the stack and is passed by every call ([`Gate::enter`]) and by every turn of a driver
+//! ([`Gate::enter_as_driver`]). The thread that switches closes it in steps:
+//!
+//! | step | callers | drivers | ends when |
+//! |---|---|---|---|
+//! | open | pass | pass | a thread switches |
+//! | draining | wait outside | pass: callers inside may need them | no caller is inside |
+//! | resting | wait outside | give up the cells that they own, and wait outside | no driver is inside |
+//! | moving | wait outside | wait outside | the state has moved |
+//!
+//! So the threads that are inside are finished with by those that they wait for, and then nobody is inside. Threads
+//! of the architecture's own pass at any time ([`Gate::always`]): they end with it. So does a thread that is inside
+//! already, further up its own stack.
+//!
+//! A passage costs two stores on a line of the thread's own, a load of a shared word that hardly ever changes, and a
+//! [light fence](Platform::light_fence): no lock and no read-modify-write. The thread that closes has the heavy fence.
+//!
+//! What may never happen: a thread inside while the state moves; a thread that sleeps outside an open gate; a thread
+//! that waits for itself to leave.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use sync::{Atomic, Ordering, PerThread, Platform, Writers, model_is_over};
+
+/// How long the thread that closes waits for others, in all. Longer than any turn of a driver; a thread that owns a
+/// cell and has not come by then does not come at all.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Looks at the threads inside before the thread that closes does their owners' work.
+const LOOKS: u32 = 64;
+
+const OPEN: u32 = 0;
+const DRAINING: u32 = 1;
+const RESTING: u32 = 2;
+const MOVING: u32 = 3;
+
+/// Bits of a thread's word. The rest counts how often the thread is inside, one in the other.
+const DRIVER: u32 = 1 << 31;
+const ALWAYS: u32 = 1 << 30;
+/// The word of threads without a number of their own: the thread that builds a simulated machine, and one of a checker
+/// that is tearing down its locals. They are never kept outside.
+const COMMON: u32 = 1 << 29;
+const DEPTH: u32 = COMMON - 1;
+
+/// See the head of the file. Any thread.
+pub struct Gate<P: Platform> {
+    /// The step; threads outside sleep on it.
+    step: P::AtomicU32,
+    inside: PerThread<GatePresence<P>, P>,
+}
+
+/// Whether one thread is inside. Written by that thread alone.
+struct GatePresence<P: Platform>(P::AtomicU32);
+
+impl<P: Platform> GatePresence<P> {
+    fn new(writers: Writers) -> Self {
+        GatePresence(P::AtomicU32::new(if writers == Writers::One { 0 } else { COMMON }))
+    }
+
+    #[inline(always)]
+    fn word(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The thread passes once more, and is not kept outside.
+    #[inline(never)]
+    fn again(&self, word: u32) {
+        if word & COMMON == 0 {
+            self.0.store(word + 1, Ordering::Relaxed);
+        } else {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Release: what the thread did inside has happened before the state moves.
+    #[inline(always)]
+    fn leave(&self) {
+        match self.word() {
+            word if word & DEPTH == 1 && word & (ALWAYS | COMMON) == 0 => self.0.store(0, Ordering::Release),
+            word => self.leave_once(word),
+        }
+    }
+
+    #[inline(never)]
+    fn leave_once(&self, word: u32) {
+        if word & COMMON == 0 {
+            self.0.store(word - 1, Ordering::Release);
+        } else {
+            self.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// The calling thread is inside until this is dropped. Not `Send`.
+#[must_use = "the thread leaves when it is dropped"]
+pub struct Passage<'a, P: Platform> {
+    here: &'a GatePresence<P>,
+    _stays_on_its_thread: PhantomData<*const ()>,
+}
+
+impl<P: Platform> Drop for Passage<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !model_is_over::<P>() {
+            self.here.leave();
+        }
+    }
+}
+
+/// The calling thread passes at any time, until this is dropped. Not `Send`.
+#[must_use = "the thread is kept outside once it is dropped"]
+pub struct FreePass<'a, P: Platform> {
+    here: &'a GatePresence<P>,
+    /// What to restore.
+    had: u32,
+    _stays_on_its_thread: PhantomData<*const ()>,
+}
+
+impl<P: Platform> Drop for FreePass<'_, P> {
+    fn drop(&mut self) {
+        if !model_is_over::<P>() && self.had & COMMON == 0 {
+            self.here.0.store(self.had, Ordering::Release);
+        }
+    }
+}
+
+/// Why a gate was not closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseRefused {
+    /// Another thread has closed it.
+    Busy,
+    /// The calling thread is inside, and would wait for itself.
+    Inside,
+}
+
+impl<P: Platform> Default for Gate<P> {
+    fn default() -> Self {
+        Gate { step: P::AtomicU32::new(OPEN), inside: PerThread::new(GatePresence::new) }
+    }
+}
+
+impl<P: Platform> Gate<P> {
+    /// A caller passes; waits while the gate is closed.
+    #[inline(always)]
+    pub fn enter(&self) -> Passage<'_, P> {
+        let here = self.inside.here();
+        let word = here.word();
+        if word == 0 {
+            here.0.store(1, Ordering::Relaxed);
+            // Pairs with the heavy fence of the thread that closes: it sees this thread inside, or this thread sees the
+            // gate closed.
+            P::light_fence();
+            if self.step.load(Ordering::Acquire) != OPEN {
+                self.wait_outside(here);
+            }
+        } else {
+            here.again(word);
+        }
+        Passage { here, _stays_on_its_thread: PhantomData }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait_outside(&self, here: &GatePresence<P>) {
+        loop {
+            here.0.store(0, Ordering::Release);
+            let step = self.step.load(Ordering::Acquire);
+            if step != OPEN {
+                P::futex_wait(&self.step, step, None);
+            }
+            here.0.store(1, Ordering::Relaxed);
+            P::light_fence();
+            if self.step.load(Ordering::Acquire) == OPEN {
+                return;
+            }
+        }
+    }
+
+    /// A driver passes for one turn. If the gate is being closed, `rest` is called, which gives up the cells that the
+    /// thread owns, and the thread waits until it is open.
+    #[inline]
+    pub fn enter_as_driver(&self, rest: impl FnMut()) -> Passage<'_, P> {
+        let here = self.inside.here();
+        let word = here.word();
+        if word == 0 {
+            here.0.store(DRIVER | 1, Ordering::Relaxed);
+            P::light_fence();
+            if self.step.load(Ordering::Acquire) >= RESTING {
+                self.rest_outside(here, rest);
+            }
+        } else {
+            here.again(word);
+        }
+        Passage { here, _stays_on_its_thread: PhantomData }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rest_outside(&self, here: &GatePresence<P>, mut rest: impl FnMut()) {
+        loop {
+            let step = self.step.load(Ordering::Acquire);
+            match step {
+                OPEN | DRAINING => return,
+                // The thread is inside meanwhile, so nothing moves.
+                RESTING => rest(),
+                _ => {}
+            }
+            here.0.store(0, Ordering::Release);
+            P::futex_wait(&self.step, step, None);
+            here.0.store(DRIVER | 1, Ordering::Relaxed);
+            P::light_fence();
+        }
+    }
+
+    /// The calling thread passes at any time: it is one of the architecture's own, or the one that switches.
+    pub fn always(&self) -> FreePass<'_, P> {
+        let here = self.inside.here();
+        let had = here.word();
+        if had & COMMON == 0 {
+            here.0.store(had | ALWAYS, Ordering::Relaxed);
+        }
+        FreePass { here, had, _stays_on_its_thread: PhantomData }
+    }
+
+    /// Begins to close the gate: callers wait from now on.
+    ///
+    /// # Errors
+    /// See [`CloseRefused`].
+    pub fn close(&self) -> Result<Closing<'_, P>, CloseRefused> {
+        let word = self.inside.here().word();
+        if word & COMMON == 0 && word != 0 {
+            return Err(CloseRefused::Inside);
+        }
+        let closed = self.step.compare_exchange(OPEN, DRAINING, Ordering::AcqRel, Ordering::Relaxed);
+        closed.map_err(|_| CloseRefused::Busy)?;
+        P::heavy_fence();
+        Ok(Closing { gate: self, _passes: self.always(), began: P::now() })
+    }
+
+    fn goes_on(&self, step: u32) {
+        self.step.store(step, Ordering::Release);
+        P::futex_wake(&self.step, u32::MAX);
+    }
+
+    /// Whether a thread is inside, as a caller or as a driver.
+    fn has(&self, driver: bool) -> bool {
+        self.inside.iter().any(|presence| {
+            let word = presence.0.load(Ordering::Acquire);
+            word & DEPTH != 0 && word & ALWAYS == 0 && (word & DRIVER != 0) == driver
+        })
+    }
+}
+
+/// A gate that is closed by the calling thread, and is open again when this is dropped.
+#[must_use = "the gate is open when it is dropped"]
+pub struct Closing<'a, P: Platform> {
+    gate: &'a Gate<P>,
+    _passes: FreePass<'a, P>,
+    began: u64,
+}
+
+impl<P: Platform> Closing<'_, P> {
+    /// Waits until no caller is inside. `help` does the work for which they wait, as far as it is the calling
+    /// thread's. False: one has not left in time.
+    pub fn drain(&self, help: impl FnMut()) -> bool {
+        self.wait(false, help)
+    }
+
+    /// Has the drivers rest, calls `attempt` while none is inside, and again when it has returned `None` because a
+    /// driver has not come. `wake` ends the drivers' sleep. `None`: one has not come in time.
+    pub fn rest<R>(&self, wake: impl Fn(), mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+        loop {
+            self.gate.goes_on(RESTING);
+            wake();
+            P::heavy_fence();
+            if !self.wait(true, || ()) {
+                return None;
+            }
+            self.gate.goes_on(MOVING);
+            P::heavy_fence();
+            // One may have come in between: it gives up its cells before it leaves.
+            if self.gate.has(true) {
+                continue;
+            }
+            if let Some(result) = attempt() {
+                return Some(result);
+            }
+            if self.is_late() {
+                return None;
+            }
+            P::yield_now();
+        }
+    }
+
+    /// For how long it has been closed.
+    pub fn lasted(&self) -> Duration {
+        Duration::from_nanos(P::now().saturating_sub(self.began))
+    }
+
+    fn is_late(&self) -> bool {
+        self.lasted() > PATIENCE
+    }
+
+    fn wait(&self, driver: bool, mut help: impl FnMut()) -> bool {
+        let mut looks = 0;
+        while self.gate.has(driver) {
+            if self.is_late() {
+                return false;
+            }
+            P::relax(looks);
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                help();
+            }
+        }
+        true
+    }
+}
+
+impl<P: Platform> Drop for Closing<'_, P> {
+    fn drop(&mut self) {
+        if !model_is_over::<P>() {
+            self.gate.goes_on(OPEN);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Threads that pass the gate of a stack while one closes it. See `gate.rs`.
+//!
+//! Generic over the platform: shuttle runs this here, and loom, which models weak memory, in `tests/loom.rs`.
+
+use std::sync::Arc;
+
+use stack::gate::Gate;
+use sync::{Atomic, Ordering, Platform, ThreadClass};
+
+/// How the other thread passes.
+#[derive(Clone, Copy)]
+pub enum Passes {
+    /// As a caller.
+    Caller,
+    /// As a driver, which owns a cell until it rests.
+    Driver,
+}
+
+/// One thread passes while another closes the gate and moves the state, of two words: inside, either both have moved or
+/// neither has. The thread that closes sees what was done inside before, and the other one is not left outside.
+pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
+    let gate = Arc::new(Gate::<P>::default());
+    let words = Arc::new([P::AtomicU32::new(0), P::AtomicU32::new(0)]);
+    let (used, owned) = (Arc::new(P::AtomicU32::new(0)), Arc::new(P::AtomicBool::new(false)));
+    let other = {
+        let (gate, words, used, owned) = (gate.clone(), words.clone(), used.clone(), owned.clone());
+        P::spawn("other", None, ThreadClass::Application, move || {
+            let inside = match passes {
+                Passes::Caller => gate.enter(),
+                Passes::Driver => gate.enter_as_driver(|| owned.store(false, Ordering::Relaxed)),
+            };
+            let moved = [0, 1].map(|word| words[word].load(Ordering::Relaxed));
+            assert_eq!(moved[0], moved[1], "the state moves while a thread is inside");
+            used.store(1 + moved[0], Ordering::Relaxed);
+            owned.store(matches!(passes, Passes::Driver), Ordering::Relaxed);
+            drop(inside);
+            // A driver comes again, and rests if the gate is being closed.
+            if matches!(passes, Passes::Driver) {
+                drop(gate.enter_as_driver(|| owned.store(false, Ordering::Relaxed)));
+            }
+        })
+    };
+    let closing = gate.close().expect("nobody else closes it");
+    assert!(closing.drain(|| ()), "the caller leaves");
+    let before = closing.rest(
+        || (),
+        || {
+            let before = used.load(Ordering::Relaxed);
+            words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+            // As an architecture whose cell another thread owns.
+            (!owned.load(Ordering::Relaxed)).then_some(before)
+        },
+    );
+    drop(closing);
+    let before = before.expect("the driver rests");
+    P::join(other).expect("the other thread ends well");
+    let after = used.load(Ordering::Relaxed);
+    assert!(before == 1 && after == 1 || before == 0 && after == 2, "{before} before it moved, {after} after");
+}
