@@ -14,7 +14,7 @@ use stack::{
 use sync::{LockKind, Ordering, Platform, Real};
 use tcp::knobs::{self, KnobError};
 
-use crate::error::{BuildError, RouteError};
+use crate::error::{BuildError, RouteError, SetArchitectureError};
 use crate::interface::Interface;
 use crate::knob_files;
 use crate::polled::Polled;
@@ -140,6 +140,51 @@ impl Stack {
     /// The architecture that it runs under.
     pub fn architecture(&self) -> Architecture {
         self.inner.stack.architecture()
+    }
+
+    /// Has it run under another architecture from now on: an [`Architecture`], or its name. Returns for how long calls
+    /// had to wait, at most.
+    ///
+    /// Nothing of it is visible but that pause: no byte is lost or repeated, no connection is reset, no call fails, and
+    /// listeners, datagrams, timers, handlers and pollers go on. Waits for the receive threads; a stack that is polled
+    /// ([`Builder::build_polled`]) is switched by the thread that polls, or while that thread polls. Any thread.
+    ///
+    /// ```
+    /// use heddle::{Interface, Stack, TcpListener, TcpStream, mem};
+    /// use std::io::{Read, Write};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (a, b) = mem::pair(mem::MemConfig::default());
+    /// # let client = Stack::builder().interface(Interface::new(b).address("10.0.0.2/24")?).build()?;
+    /// let server = Stack::builder().interface(Interface::new(a).address("10.0.0.1/24")?).architecture("giant").build()?;
+    /// let listener = TcpListener::bind(&server, "10.0.0.1:7")?;
+    /// let mut stream = TcpStream::connect(&client, "10.0.0.1:7")?;
+    /// let (mut peer, _) = listener.accept()?;
+    /// stream.write_all(b"sent before, ")?;
+    /// let pause = server.set_architecture("connp-t")?;
+    /// println!("calls waited for {pause:?} at most");
+    /// stream.write_all(b"and after")?;
+    /// let mut all = [0; 22];
+    /// peer.read_exact(&mut all)?;
+    /// assert_eq!(&all, b"sent before, and after");
+    /// assert_eq!(server.architecture().family(), "connp-t");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The name is unknown; or see [`SwitchRefused`](crate::error::SwitchRefused): another thread switches, the calling
+    /// thread runs a handler or is being told of readiness, a thread that owns a polled stack does not poll, the null
+    /// lock was chosen, or the stack was switched a thousand times. The stack goes on as it was.
+    pub fn set_architecture<A>(&self, architecture: A) -> Result<Duration, SetArchitectureError>
+    where
+        A: TryInto<Architecture>,
+        UnknownArchitecture: From<A::Error>,
+    {
+        let architecture = architecture
+            .try_into()
+            .map_err(|unknown| SetArchitectureError::Unknown(UnknownArchitecture::from(unknown)))?;
+        Ok(self.inner.stack.set_architecture(architecture)?)
     }
 
     /// Its counters, and its live connections. Exact at rest. Any thread.

@@ -33,6 +33,7 @@ use stack::{Architecture, BindRefused};
 pub use crate::address::ParseAddrError;
 pub use crate::knob_files::KnobFileError;
 pub use crate::ping::PingError;
+pub use stack::stack::SwitchRefused;
 pub use stack::{AddressError, ConnectRefused, ParseCidrError, ParseRouteError, SetKnobError, UnknownArchitecture};
 pub use sync::{TooManyVersions, UnknownLockKind};
 pub use tcp::Error as TcpError;
@@ -178,6 +179,33 @@ impl fmt::Display for RouteError {
 }
 
 impl Error for RouteError {}
+
+/// A running stack keeps its architecture.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetArchitectureError {
+    /// The architecture's name is unknown.
+    Unknown(UnknownArchitecture),
+    /// The stack cannot be switched now, or not to this architecture.
+    Refused(SwitchRefused),
+}
+
+impl From<SwitchRefused> for SetArchitectureError {
+    fn from(refused: SwitchRefused) -> Self {
+        SetArchitectureError::Refused(refused)
+    }
+}
+
+impl fmt::Display for SetArchitectureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SetArchitectureError::Unknown(unknown) => unknown.fmt(f),
+            SetArchitectureError::Refused(refused) => refused.fmt(f),
+        }
+    }
+}
+
+impl Error for SetArchitectureError {}
 
 /// A socket cannot be bound to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -50,7 +50,7 @@
 //!
 //! | task | start at |
 //! |---|---|
-//! | build a stack, choose its architecture | [`Stack::builder`], [`Builder`], [`Architecture`] |
+//! | build a stack, choose its architecture | [`Stack::builder`], [`Builder`], [`Architecture`]; while it runs, [`Stack::set_architecture`] |
 //! | addresses, routers and routes of a link | [`Interface`]; while it runs, [`Stack::set_route`] |
 //! | a link in memory; the kernel's TAP and TUN devices | [`mem`]; `tap` |
 //! | a device of one's own, faults, captures | [`device`] |
@@ -114,7 +114,7 @@ mod udp;
 pub use address::ToAddr;
 pub use builder::{Builder, Stack};
 pub use connect::Connect;
-pub use error::{AcceptError, BindError, BuildError, ConnectError, RouteError};
+pub use error::{AcceptError, BindError, BuildError, ConnectError, RouteError, SetArchitectureError};
 pub use interface::Interface;
 pub use listener::{Incoming, TcpListener};
 pub use observe::{Counter, CounterSnapshot, DropReason};
