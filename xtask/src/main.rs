@@ -48,6 +48,7 @@ cargo xtask release --compare   the same, and its speed in ratios to plain cargo
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
 cargo xtask mutants [SCOPE..] [--shard K/N] [--changed COMMIT] [--file PATH] [--survivors] [--quick] [--each] [--list]
                             plant mistakes that a test must notice (needs cargo-mutants; minutes to an hour a scope; xtask/mutants.toml)
+cargo xtask switch-matrix [ARCH..]   switch a stack under load between all pairs of variants, or from these
 cargo xtask walk            follow one segment and one write through the stack under several architectures
 cargo xtask soak --minutes N [--seed S]   the fault matrix without end, cells drawn from a seed (docs/faults.md)
 cargo xtask soak --replay SEED [--pcap FILE]   one of its cells again
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         ["inheriting"] => steps::all_inheriting(),
         ["mutants", ref words @ ..] => mutants::run(words),
         ["walk"] => steps::walk(),
+        ["switch-matrix", ref from @ ..] => steps::switch_matrix(from),
         ["soak", ref options @ ..] => steps::soak(options),
         ["explore", ref options @ ..] => steps::explore(options),
         ["exclusive"] => steps::run(&["exclusive"]),

@@ -77,6 +77,12 @@ pub fn walk() -> Result<(), String> {
     cargo(&["run", "--quiet", "--locked", "--package", "heddle", "--example", "walk"]).map(|_| ())
 }
 
+/// Switches a stack under load between every ordered pair of variants, in virtual time.
+pub fn switch_matrix(from: &[&str]) -> Result<(), String> {
+    let run = ["run", "--quiet", "--locked", "--package", "heddle-stack", "--example", "switch_matrix", "--"];
+    cargo(&[&run[..], from].concat()).map(|_| ())
+}
+
 /// The fault matrix in an endless loop, in a release build, for the most cells per time.
 pub fn soak(options: &[&str]) -> Result<(), String> {
     let run = ["run", "--quiet", "--release", "--locked", "--package", "heddle", "--example", "soak", "--"];
