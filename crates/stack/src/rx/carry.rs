@@ -73,6 +73,10 @@ impl<P: Platform> Driver<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
+        // A panic may have left frames for this thread.
+        if vector.is_empty() && (input.has_workers() || input.is_empty()) {
+            return;
+        }
         sync::walk::note(file!(), "puts the frames into the input that the workers share");
         let (framing, mut frames) = (vector.framing(), std::mem::take(&mut self.arrived));
         frames.extend(vector.drain().map(|mut frame| {

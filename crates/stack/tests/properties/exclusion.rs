@@ -221,6 +221,7 @@ fn a_pool_takes_each_packet_under_the_lock_of_the_input(arch: Architecture) {
         for call in [&walks.read, &walks.write] {
             assert_eq!(taken(call), [ConnTable, PcbHeaderIn], "a call does not pass the input");
         }
+        assert_eq!(taken(&walks.idle), [], "a poll that finds no frame leaves the input alone");
     }
 }
 
