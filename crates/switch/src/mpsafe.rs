@@ -95,6 +95,11 @@ impl<P: Platform> Mpsafe<P> {
         self.ports[at] = Some(port.clone());
     }
 
+    /// Every port that it may hold a reference to because a frame leaves by it.
+    pub(crate) fn known_ports(&self) -> impl Iterator<Item = &Arc<BridgePort<P>>> {
+        self.ports.iter().flatten()
+    }
+
     /// Transmits by the referenced ports, outside the section: one copy for each port; the last gets the frame itself.
     fn transmit(&mut self, seat: &WorkerSeat<P>, frame: PktBuf) {
         let (worker, counters) = (seat.number, seat.counters());

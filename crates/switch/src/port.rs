@@ -217,6 +217,11 @@ impl<P: Platform> BridgePort<P> {
         count.store(count.load(Ordering::Relaxed) - 1, Ordering::Release);
     }
 
+    /// Ends all uses by a worker that has ended, perhaps in the middle of one.
+    pub(crate) fn release_all(&self, worker: usize) {
+        self.references[worker].store(0, Ordering::Release);
+    }
+
     /// Waits until no worker uses the port. It is off the member list, and a grace period has passed since.
     pub(crate) fn wait_unused(&self) {
         for count in &self.references {

@@ -94,11 +94,18 @@ pub(crate) enum SeatDelivery<P: Platform> {
 
 /// The place of a worker.
 pub(crate) struct Seat<P: Platform> {
-    deliveries: Lock<Vec<SeatDelivery<P>>, P>,
+    deliveries: Lock<Deliveries<P>, P>,
     has_deliveries: P::AtomicBool,
     pub(crate) bell: P::Doorbell,
     /// Written by the worker alone.
     pub(crate) counters: Counters,
+}
+
+/// What waits for a worker.
+struct Deliveries<P: Platform> {
+    waiting: Vec<SeatDelivery<P>>,
+    /// The worker has ended, perhaps by a panic: nothing waits for it any more.
+    left: bool,
 }
 
 /// What a worker leaves to the housekeeper.
@@ -154,9 +161,10 @@ impl<P: Platform> SharedBridge<P> {
         let table = Arc::new(ConcurrentFdb::new(config.fdb, domain.clone()));
         let list = MemberList { members: Members::new(), ports: Vec::new() };
         let (producers, posted) = (0..workers).map(|_| spsc::channel(MOST_POSTED)).unzip::<_, _, Vec<_>, Vec<_>>();
+        let nothing = || Deliveries { waiting: Vec::new(), left: false };
         let seat = |_| {
             Ok::<_, io::Error>(Seat {
-                deliveries: Lock::new(LockKind::Blocking, LockClass::Handoff, Vec::new()),
+                deliveries: Lock::new(LockKind::Blocking, LockClass::Handoff, nothing()),
                 has_deliveries: P::AtomicBool::new(false),
                 bell: P::Doorbell::new()?,
                 counters: Counters::new(),
@@ -356,16 +364,31 @@ impl<P: Platform> SharedBridge<P> {
         }
         let mut deliveries = seat.deliveries.lock();
         seat.has_deliveries.store(false, Ordering::Relaxed);
-        std::mem::take(&mut *deliveries)
+        std::mem::take(&mut deliveries.waiting)
     }
 
+    /// Passes something to a worker. If that has ended it is dropped, and a queue with that closed.
     fn deliver(&self, worker: usize, delivery: SeatDelivery<P>) {
         let seat = &self.seats[worker];
         let mut deliveries = seat.deliveries.lock();
-        deliveries.push(delivery);
+        if deliveries.left {
+            // The queue's own locks are not taken below this one.
+            drop(deliveries);
+            return drop(delivery);
+        }
+        deliveries.waiting.push(delivery);
         seat.has_deliveries.store(true, Ordering::Release);
         drop(deliveries);
         seat.bell.ring();
+    }
+
+    /// A worker has ended: what waits for it, and what would, is dropped.
+    pub(crate) fn leave_seat(&self, worker: usize) {
+        let mut deliveries = self.seats[worker].deliveries.lock();
+        deliveries.left = true;
+        let waiting = std::mem::take(&mut deliveries.waiting);
+        drop(deliveries);
+        drop(waiting);
     }
 
     fn wake_workers(&self) {

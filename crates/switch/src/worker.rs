@@ -3,6 +3,9 @@
 //! A poll gives each receive queue an interrupt: so many frames, or all ([`Work`]). What happens to the frames of an
 //! interrupt is `mpsafe.rs` or `rcu.rs`. Each time that has returned, the queue's stopping flag is looked at: frames that
 //! have been taken from a queue that is to stop are dropped, counted, and the queue is given up.
+//!
+//! A worker that ends, by a panic in a device too, gives up its queues and its references: so a port can be removed
+//! afterwards, and nobody waits for a thread that is gone.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -134,6 +137,18 @@ impl<P: Platform> BridgeWorker<P> {
             self.seat.shared.send_mail(HouseMail::Gone(inlet.port.number), self.seat.counters());
         }
         taken
+    }
+}
+
+impl<P: Platform> Drop for BridgeWorker<P> {
+    fn drop(&mut self) {
+        let number = self.seat.number;
+        self.seat.shared.leave_seat(number);
+        // A panic may have left references behind: to the ports that a frame came by and was to leave by.
+        self.inlets.iter().for_each(|inlet| inlet.port.release_all(number));
+        if let Way::Mpsafe(way) = &self.way {
+            way.known_ports().for_each(|port| port.release_all(number));
+        }
     }
 }
 

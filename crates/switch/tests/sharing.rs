@@ -17,6 +17,7 @@ use switch::{
 use switch::{SwitchConfig, Work};
 use sync::{Platform, Real};
 use testbed::limit::HANG;
+use testbed::panicking::{self, PanickingDevice};
 use wire::ethernet::MacAddr;
 
 fn number(n: usize) -> PortNumber {
@@ -388,5 +389,44 @@ fn threads_forward_every_frame_in_order() {
         assert_eq!(drops, [], "{}", exclusion.name());
         switch.stop();
         threads.into_iter().for_each(|thread| Real::join(thread).expect("no panic"));
+    }
+}
+
+/// A device panics while a frame is transmitted, received, or waits to be: its worker ends, and the port can still be
+/// removed, as can the port that the frame came by.
+#[test]
+fn ports_of_a_worker_that_has_panicked_can_be_removed() {
+    panicking::mute();
+    for exclusion in BridgeExclusion::ALL {
+        for by_transmission in [true, false] {
+            let config = SwitchConfig { workers: 1, ..SwitchConfig::new(exclusion) };
+            let switch = Arc::new(Switch::<Real>::new(config).expect("doorbells"));
+            let (near, mut wire) = Wire::new(1, 256);
+            let (mut sending, receives) = PanickingDevice::new(near);
+            let (near, _other) = Wire::new(1, 256);
+            let (mut receiving, transmits) = PanickingDevice::new(near);
+            for (name, device) in [("in", &mut sending), ("out", &mut receiving)] {
+                switch.add_port(name, device, PortConfig::default(), Time::ZERO).expect("a port");
+            }
+            let plant = if by_transmission { &transmits.transmit } else { &receives.receive };
+            plant.store(1, std::sync::atomic::Ordering::SeqCst);
+            let threads = switch.start();
+            let mut bytes = [[0xff; 6], station(1).0].concat();
+            bytes.extend([0x88, 0xb5]);
+            bytes.extend(panicking::MARK);
+            bytes.resize(60, 0);
+            wire.send(PktBuf::from_slice(&bytes).expect("a buffer"));
+            let mut threads = threads.into_iter();
+            assert!(Real::join(threads.next().expect("a worker")).is_err(), "{}: it panics", exclusion.name());
+            let late = switch.clone();
+            testbed::limit::within(move || {
+                let (mut near, _wire) = Wire::new(1, 8);
+                let now = Time::from_secs(1);
+                late.add_port("late", &mut near, PortConfig::default(), now).expect("a port that nobody polls");
+                (0..3).for_each(|n| assert!(late.remove_port(number(n), now), "port {n}"));
+            });
+            switch.stop();
+            threads.for_each(|thread| Real::join(thread).expect("no panic"));
+        }
     }
 }
