@@ -23,7 +23,8 @@ use path::VECTOR_LEN;
 use pktbuf::PktBuf;
 use sync::Platform;
 
-use crate::port::{self, BridgePort, PortReport};
+use crate::interrupt::{InterruptController, InterruptKind, InterruptReport};
+use crate::port::{self, BridgePort, Opening, PortReport, Transmitter};
 use crate::port_error::PortError;
 
 /// How many frames one interrupt takes from a queue.
@@ -42,6 +43,11 @@ impl Work {
             Work::Drain => usize::MAX,
             Work::Frames(frames) => frames.max(1),
         }
+    }
+
+    /// The work of which this is [`Work::most`].
+    pub(crate) fn of_most(most: usize) -> Work {
+        if most == usize::MAX { Work::Drain } else { Work::Frames(most) }
     }
 }
 
@@ -66,6 +72,7 @@ impl Default for GenericConfig {
 /// A receive queue, and its port.
 struct Receiver<P: Platform> {
     port: Arc<BridgePort<P>>,
+    index: usize,
     queue: Box<dyn RxQueue>,
     /// The device has vanished, and the port is down for that.
     gone: bool,
@@ -75,6 +82,7 @@ struct Receiver<P: Platform> {
 const PRUNE: Duration = Duration::from_secs(300);
 /// The one worker.
 const CPU_0: usize = 0;
+const BY_CPU_0: Transmitter = Transmitter { worker: CPU_0, lane: CPU_0 };
 
 /// See the head of the file.
 pub struct Generic<P: Platform> {
@@ -85,6 +93,7 @@ pub struct Generic<P: Platform> {
     work: Work,
     limit: usize,
     next_prune: Time,
+    controller: InterruptController,
     /// Empty between polls, kept for its memory.
     batch: Vec<PktBuf>,
     way_out: WayOut<P>,
@@ -106,7 +115,9 @@ impl<P: Platform> Generic<P> {
         let way_out = WayOut { ports: Vec::new(), counters: Counters::new(), busy: PortSet::new() };
         let (batch, next_prune) = (Vec::with_capacity(VECTOR_LEN), Time::ZERO);
         let bridge = Bridge::new(config.fdb);
-        Generic { bridge, receivers: Vec::new(), input, work: config.work, limit, next_prune, batch, way_out }
+        let controller = InterruptController::new(1);
+        let (receivers, work) = (Vec::new(), config.work);
+        Generic { bridge, receivers, input, work, limit, next_prune, controller, batch, way_out }
     }
 
     /// A bridge over these devices, which become ports 0, 1, ... and forward, under the names of the devices, with their
@@ -139,10 +150,14 @@ impl<P: Platform> Generic<P> {
         now: Time,
     ) -> Result<PortNumber, PortError> {
         let number = port::free_number(&self.way_out.ports, name)?;
-        let (opened, rx, _) = BridgePort::open(number, name, device, 1, false)?;
+        // As the cards of the paper's GENERIC kernel: a line for each.
+        let (kind, controller) = (InterruptKind::Intx, &mut self.controller);
+        let opening = Opening { workers: 1, give_away: false, kind, controller };
+        let (opened, rx, _) = BridgePort::open(number, name, device, opening)?;
+        opened.vectors.arrive(0, CPU_0);
         port::enter(&mut self.bridge, &opened, config, now);
-        let receiver = |queue| Receiver { port: opened.clone(), queue, gone: false };
-        self.receivers.extend(rx.into_iter().map(receiver));
+        let receiver = |(index, queue)| Receiver { port: opened.clone(), index, queue, gone: false };
+        self.receivers.extend(rx.into_iter().enumerate().map(receiver));
         port::put(&mut self.way_out.ports, opened);
         self.transmit_bpdus();
         Ok(number)
@@ -155,8 +170,24 @@ impl<P: Platform> Generic<P> {
         self.bridge.remove_port(number, now);
         self.receivers.retain(|receiver| !Arc::ptr_eq(&receiver.port, &port));
         port.close();
+        self.controller.release(port.vectors.allocated());
         self.transmit_bpdus();
         true
+    }
+
+    /// The vectors of its ports.
+    pub fn interrupts(&self) -> Vec<InterruptReport> {
+        self.way_out.ports.iter().flatten().flat_map(|port| port.interrupts()).collect()
+    }
+
+    /// Work per interrupt.
+    pub fn work(&self) -> Work {
+        self.work
+    }
+
+    /// Sets that.
+    pub fn set_work(&mut self, work: Work) {
+        self.work = work;
     }
 
     /// The ports by number, with what has passed through them.
@@ -224,7 +255,7 @@ impl<P: Platform> Generic<P> {
     fn hardware_interrupt(&mut self, now: Time) -> usize {
         let mut taken = 0;
         for receiver in &mut self.receivers {
-            let mut left = self.work.most();
+            let (before, mut left) = (taken, self.work.most());
             while left > 0 {
                 let count = receiver.queue.receive(&mut self.batch, VECTOR_LEN.min(left));
                 if count == 0 {
@@ -237,7 +268,11 @@ impl<P: Platform> Generic<P> {
                 self.way_out.counters.count_drops(DropReason::InputQueueFull, refused as u64);
                 self.input.extend(self.batch.drain(..).take(room).map(|frame| (receiver.port.clone(), frame)));
             }
+            if taken > before {
+                receiver.port.vectors.count_received(receiver.index, CPU_0, taken - before);
+            }
             if !receiver.gone && receiver.queue.gone() {
+                receiver.port.vectors.count_link(CPU_0);
                 receiver.gone = true;
                 self.bridge.set_up(receiver.port.number, false, now);
             }
@@ -325,7 +360,7 @@ fn transmit<P: Platform>(
         return counters.count_drop(DropReason::InterfaceDown);
     };
     if let Some(frame) = port.prepare(frame, egress.tag, counters) {
-        port.transmit(CPU_0, frame, false, counters);
+        port.transmit(BY_CPU_0, frame, false, counters);
         busy.insert(egress.port);
     }
 }

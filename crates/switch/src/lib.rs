@@ -9,6 +9,8 @@
 //! | `mpsafe.rs` | the paper's MP-safe bridge: a read section for each frame, references, locks of transmit queues |
 //! | `rcu.rs` | a read section for each batch; no lock on the forwarding path |
 //! | `table.rs` | [`ConcurrentFdb`]: the forwarding database of these two |
+//! | `interrupt.rs` | the vectors of a port ([`InterruptKind`], [`VectorRole`]) |
+//! | `affinity.rs` | which worker polls which receive queue ([`Relocation`]) |
 //! | `port.rs` | a device as a port: transmit queues, references, stopping |
 //! | `configure.rs` | [`Configure`]: the control plane of them all |
 //! | `tag.rs` | what forwarding decided about a frame's tag, done to its bytes |
@@ -21,8 +23,10 @@
 
 #![forbid(unsafe_code)]
 
+mod affinity;
 mod configure;
 mod generic;
+mod interrupt;
 #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 mod models;
 mod mpsafe;
@@ -35,8 +39,13 @@ mod table;
 mod tag;
 mod worker;
 
+pub use affinity::Relocation;
 pub use configure::Configure;
 pub use generic::{Generic, GenericConfig, Work};
+pub use interrupt::{
+    AffinityError, InterruptController, InterruptCount, InterruptKind, InterruptReport, UnknownInterruptKind,
+    UnknownVector, VectorRole, VectorSet,
+};
 pub use port::{PortReport, PortTraffic};
 pub use port_error::PortError;
 pub use shared::{PortRemoval, SharedBridge, SharedConfig, Sharing};

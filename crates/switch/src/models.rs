@@ -8,6 +8,7 @@
 //! | a flush costs one grace period | entry by entry |
 //! | frames of one source and destination stay in order | one queue is polled by two workers |
 //! | after its removal a port transmits nothing, and nothing of it is forwarded | the references are not waited for |
+//! | a queue that moves to another worker loses no frame, and its frames stay in order | (two workers that poll it, above) |
 //! | after the end no device is used | the workers are not waited for |
 
 use std::collections::VecDeque;
@@ -225,6 +226,7 @@ mod shuttle_models {
 
     use super::*;
     use crate::generic::Work;
+    use crate::interrupt::{InterruptKind, VectorRole};
     use crate::shared::{SharedBridge, SharedConfig, Sharing};
     use crate::worker::BridgeWorker;
 
@@ -271,7 +273,8 @@ mod shuttle_models {
     impl Model {
         fn new(sharing: Sharing, workers: usize, work: usize) -> Model {
             let fdb = FdbConfig { capacity: 2, ..FdbConfig::default() };
-            let config = SharedConfig { sharing, fdb, work: Work::Frames(work), workers };
+            let config =
+                SharedConfig { sharing, fdb, work: Work::Frames(work), workers, interrupts: InterruptKind::Msix };
             Model { shared: SharedBridge::new(config).expect("doorbells") }
         }
 
@@ -351,6 +354,27 @@ mod shuttle_models {
             holds(move || a_flow(sharing, false));
             fails("out of order", move || a_flow(sharing, true));
         }
+    }
+
+    /// Three frames of one flow, and a move of their queue to the other worker meanwhile. The output device has a transmit
+    /// queue for each worker. (That frames keep their lane is seen where transmit queues have rings: `tests/sharing.rs`.)
+    fn a_queue_moves(sharing: Sharing) {
+        let (model, watch) = (Model::new(sharing, 2, 1), DeviceWatch::new(true));
+        let frames = script(&[1, 2, 3]);
+        model.port("in", std::slice::from_ref(&frames), &watch);
+        model.port("out", &[script(&[]), script(&[])], &watch);
+        let workers = [0, 1].map(|at| model.worker(at, 6));
+        // A worker that has ended already takes part in no move.
+        drop(model.shared.set_affinity("in", VectorRole::Rx(0), 1));
+        workers.into_iter().for_each(join::<ModelPlatform>);
+        let (left, waiting) = (watch.left(), frames.lock().expect("no panic").len());
+        assert_eq!(left.len() + waiting, 3, "a frame is lost");
+        assert!(left.is_sorted(), "out of order");
+    }
+
+    #[test]
+    fn a_queue_that_moves_loses_nothing_and_keeps_its_order() {
+        SHARINGS.into_iter().for_each(|sharing| holds(move || a_queue_moves(sharing)));
     }
 
     /// A port is removed while a device has a frame that arrived by it, or leaves by it, and does not accept it yet. With

@@ -11,7 +11,7 @@ use observe::{DropReason, Time};
 use pktbuf::PktBuf;
 use sync::Platform;
 
-use crate::port::BridgePort;
+use crate::port::{BridgePort, Transmitter};
 use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::SectionFdb;
 use crate::worker::{WorkerSeat, same};
@@ -68,7 +68,7 @@ impl<P: Platform> Mpsafe<P> {
             count_learned(shared.table.learn(source, now), counters);
         }
         match decision {
-            Decision::Forward(_) | Decision::Flood(_) => self.transmit(seat, frame),
+            Decision::Forward(_) | Decision::Flood(_) => self.transmit(seat, inlet.lane, frame),
             Decision::Bpdu => shared.send_mail(HouseMail::Bpdu(inlet.port.number, frame), counters),
             Decision::Drop(reason) => counters.count_drop(reason),
         }
@@ -101,7 +101,7 @@ impl<P: Platform> Mpsafe<P> {
     }
 
     /// Transmits by the referenced ports, outside the section: one copy for each port; the last gets the frame itself.
-    fn transmit(&mut self, seat: &WorkerSeat<P>, frame: PktBuf) {
+    fn transmit(&mut self, seat: &WorkerSeat<P>, lane: usize, frame: PktBuf) {
         let (worker, counters) = (seat.number, seat.counters());
         let mut frame = Some(frame);
         let last = self.egress.len().saturating_sub(1);
@@ -111,7 +111,7 @@ impl<P: Platform> Mpsafe<P> {
             match copy {
                 Some(copy) => {
                     if let Some(ready) = port.prepare(copy, tag, counters) {
-                        port.transmit(worker, ready, true, counters);
+                        port.transmit(Transmitter { worker, lane }, ready, true, counters);
                     }
                 }
                 None => counters.count_drop(DropReason::NoBuffer),

@@ -2,7 +2,8 @@
 //!
 //! Frames leave by the transmit queue with the worker's number modulo the number of queues (section 5.4 of the paper), so
 //! that the frames of one worker stay in order, and workers share a queue, and its lock, only if there are more workers than
-//! queues.
+//! queues. That number is the *lane* of the receive queue that they came by, which the queue keeps when it is moved to another
+//! worker: or frames of one flow would overtake each other from one transmit queue to the next.
 //!
 //! *References.* A worker that is to transmit after its read section holds the port by a reference, as with NetBSD's psref:
 //! the count is a word of the worker's own, which no other worker writes. A port that is to be removed is taken off the member
@@ -22,6 +23,7 @@ use observe::{Counters, DropReason, Time};
 use pktbuf::PktBuf;
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform};
 
+use crate::interrupt::{InterruptController, InterruptKind, InterruptReport, PortVectors};
 use crate::port_error::PortError;
 use crate::tag::retag;
 
@@ -41,6 +43,23 @@ pub(crate) struct BridgePort<P: Platform> {
     /// Receive queues that workers have.
     polled: P::AtomicU32,
     traffic: Box<[CachePadded<WorkerTraffic>]>,
+    pub(crate) vectors: PortVectors<P>,
+}
+
+/// Which worker transmits, and for frames of which lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transmitter {
+    pub(crate) worker: usize,
+    pub(crate) lane: usize,
+}
+
+/// What a port is opened with.
+pub(crate) struct Opening<'a> {
+    pub(crate) workers: usize,
+    /// Each worker gets a transmit queue for itself, if there are enough.
+    pub(crate) give_away: bool,
+    pub(crate) kind: InterruptKind,
+    pub(crate) controller: &'a mut InterruptController,
 }
 
 /// A transmit queue.
@@ -77,15 +96,14 @@ pub struct PortTraffic {
 pub(crate) type OpenedPort<P> = (Arc<BridgePort<P>>, Vec<Box<dyn RxQueue>>, Vec<Box<dyn TxQueue>>);
 
 impl<P: Platform> BridgePort<P> {
-    /// Opens a device for so many workers. With `give_away` each worker gets a transmit queue for itself, if there are
-    /// enough.
+    /// Opens a device.
     pub(crate) fn open(
         number: PortNumber,
         name: &str,
         device: &mut dyn Device,
-        workers: usize,
-        give_away: bool,
+        opening: Opening<'_>,
     ) -> Result<OpenedPort<P>, PortError> {
+        let Opening { workers, give_away, kind, controller } = opening;
         let capabilities = device.capabilities().clone();
         if capabilities.framing != dev::Framing::Ethernet {
             return Err(PortError::NotEthernet);
@@ -121,6 +139,7 @@ impl<P: Platform> BridgePort<P> {
             references: (0..workers).map(|_| CachePadded::new(P::AtomicU32::new(0))).collect(),
             polled: P::AtomicU32::new(rx.len() as u32),
             traffic: (0..=workers).map(|_| CachePadded::new(WorkerTraffic::default())).collect(),
+            vectors: PortVectors::establish(controller, kind, rx.len(), workers),
         };
         Ok((Arc::new(port), rx, given))
     }
@@ -138,9 +157,9 @@ impl<P: Platform> BridgePort<P> {
         Some(frame)
     }
 
-    /// Transmits a frame by the queue of a worker, or drops it, counted. With `flush` the other end is notified at once.
-    pub(crate) fn transmit(&self, worker: usize, frame: PktBuf, flush: bool, counters: &Counters) {
-        let side = &self.queues[worker % self.queues.len()];
+    /// Transmits a frame by the queue of a lane, or drops it, counted. With `flush` the other end is notified at once.
+    pub(crate) fn transmit(&self, by: Transmitter, frame: PktBuf, flush: bool, counters: &Counters) {
+        let side = &self.queues[by.lane % self.queues.len()];
         let bytes = frame.len();
         let mut queue = side.queue.lock();
         // The lock may have been waited for.
@@ -156,18 +175,18 @@ impl<P: Platform> BridgePort<P> {
             drop(queue);
         }
         match sent {
-            Ok(()) => self.count_sent(worker, 1, bytes),
+            Ok(()) => self.count_sent(by, 1, bytes),
             Err(_) => counters.count_drop(DropReason::TxRingFull),
         }
     }
 
-    /// Transmits frames by the queue of a worker, all under one lock; what the device has no room for is dropped, counted.
-    pub(crate) fn transmit_all(&self, worker: usize, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
-        let side = &self.queues[worker % self.queues.len()];
+    /// Transmits frames by the queue of a lane, all under one lock; what the device has no room for is dropped, counted.
+    pub(crate) fn transmit_all(&self, by: Transmitter, frames: &mut VecDeque<PktBuf>, counters: &Counters) {
+        let side = &self.queues[by.lane % self.queues.len()];
         let mut queue = side.queue.lock();
         let stopping = side.stopping.load(Ordering::Acquire);
         match queue.as_mut().filter(|_| !stopping) {
-            Some(open) => self.offer(&mut **open, worker, frames, counters),
+            Some(open) => self.offer(&mut **open, by, frames, counters),
             None => {
                 counters.count_drops(DropReason::InterfaceDown, frames.len() as u64);
                 frames.clear();
@@ -180,14 +199,14 @@ impl<P: Platform> BridgePort<P> {
     pub(crate) fn offer(
         &self,
         queue: &mut dyn TxQueue,
-        worker: usize,
+        by: Transmitter,
         frames: &mut VecDeque<PktBuf>,
         counters: &Counters,
     ) {
         let (offered, bytes) = (frames.len(), frames.iter().map(|frame| frame.len()).sum::<usize>());
         queue.transmit_batch(frames);
         let refused = frames.iter().map(|frame| frame.len()).sum::<usize>();
-        self.count_sent(worker, offered - frames.len(), bytes - refused);
+        self.count_sent(by, offered - frames.len(), bytes - refused);
         counters.count_drops(DropReason::TxRingFull, frames.len() as u64);
         frames.clear();
     }
@@ -198,9 +217,19 @@ impl<P: Platform> BridgePort<P> {
         side.flush(side.queue.lock());
     }
 
-    /// Whether workers have transmit queues of this port for themselves.
+    /// Whether the first worker has the first transmit queue for itself.
     pub(crate) fn is_given_away(&self) -> bool {
-        self.queues.iter().all(|side| side.queue.lock().is_none())
+        self.queues[0].queue.lock().is_none()
+    }
+
+    /// A worker has its transmit queue no longer for itself: others transmit by it, too, each with its lock.
+    pub(crate) fn take_back(&self, worker: usize, queue: Box<dyn TxQueue>) {
+        let side = &self.queues[worker % self.queues.len()];
+        let mut place = side.queue.lock();
+        // A port that is closed meanwhile takes nothing back: the flag was set before.
+        let closed = if side.stopping.load(Ordering::Acquire) { Some(queue) } else { place.replace(queue) };
+        drop(place);
+        drop(closed);
     }
 
     /// Begins a use of the port by a worker. Only in a read section in which the port is on the member list.
@@ -274,10 +303,16 @@ impl<P: Platform> BridgePort<P> {
 
     /// Counts frames that a worker has transmitted.
     #[inline]
-    pub(crate) fn count_sent(&self, worker: usize, frames: usize, bytes: usize) {
-        let traffic = &self.traffic[worker];
+    pub(crate) fn count_sent(&self, by: Transmitter, frames: usize, bytes: usize) {
+        let traffic = &self.traffic[by.worker];
         add(&traffic.tx_frames, frames as u64);
         add(&traffic.tx_bytes, bytes as u64);
+        self.vectors.count_transmitted(by.lane % self.queues.len(), by.worker, frames);
+    }
+
+    /// The vectors, as they are now.
+    pub(crate) fn interrupts(&self) -> Vec<InterruptReport> {
+        self.vectors.reports(&self.name)
     }
 
     /// What has passed, by all workers.

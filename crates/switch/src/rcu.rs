@@ -18,7 +18,7 @@ use pktbuf::PktBuf;
 use sync::Platform;
 use sync::ring::spsc::Producer;
 
-use crate::port::BridgePort;
+use crate::port::{BridgePort, Transmitter};
 use crate::shared::{HouseMail, Inlet, MemberList};
 use crate::table::SectionFdb;
 use crate::worker::{WorkerSeat, same};
@@ -91,11 +91,19 @@ impl<P: Platform> Rcu<P> {
         }
     }
 
+    /// Gives up having transmit queues for itself: a receive queue of its lane goes to another worker, which transmits by
+    /// them, too.
+    pub(crate) fn share(&mut self, worker: usize) {
+        for own in self.own.drain(..).flatten() {
+            own.port.take_back(worker, own.queue);
+        }
+    }
+
     /// Transmits a frame of the control plane.
     pub(crate) fn transmit_now(&mut self, seat: &mut WorkerSeat<P>, port: &Arc<BridgePort<P>>, frame: PktBuf) {
         self.enqueue(port.number.index(), frame);
         let (worker, counters) = (seat.number, &seat.shared.seats[seat.number].counters);
-        self.transmit_to(port, worker, counters);
+        self.transmit_to(port, Transmitter { worker, lane: worker }, counters);
     }
 
     /// Forwards frames that were received together, in one read section.
@@ -138,7 +146,7 @@ impl<P: Platform> Rcu<P> {
         }
         while let Some(at) = self.busy.pop() {
             if let Some(port) = list.ports.get(at).and_then(Option::as_ref) {
-                self.transmit_to(port, worker, counters);
+                self.transmit_to(port, Transmitter { worker, lane: inlet.lane }, counters);
             }
         }
         drop(section);
@@ -173,16 +181,17 @@ impl<P: Platform> Rcu<P> {
     }
 
     /// Transmits what waits for a port; what the device has no room for is dropped, counted.
-    fn transmit_to(&mut self, port: &Arc<BridgePort<P>>, worker: usize, counters: &Counters) {
+    fn transmit_to(&mut self, port: &Arc<BridgePort<P>>, by: Transmitter, counters: &Counters) {
         let at = port.number.index();
         let outgoing = &mut self.outgoing[at];
         let own = self.own.get_mut(at).and_then(Option::as_mut).filter(|own| same(Some(port), &own.port));
-        let Some(own) = own else { return port.transmit_all(worker, outgoing, counters) };
-        if port.is_stopping(worker) {
+        // Its own queues are those of its own lane.
+        let Some(own) = own.filter(|_| by.lane == by.worker) else { return port.transmit_all(by, outgoing, counters) };
+        if port.is_stopping(by.lane) {
             counters.count_drops(DropReason::InterfaceDown, outgoing.len() as u64);
             return outgoing.clear();
         }
-        port.offer(&mut *own.queue, worker, outgoing, counters);
+        port.offer(&mut *own.queue, by, outgoing, counters);
         own.queue.flush();
     }
 }

@@ -30,11 +30,14 @@ use pktbuf::PktBuf;
 use sync::ring::spsc;
 use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Parker, Platform, Qsbr, RcuCell, class};
 
+use crate::affinity::{Affinity, QueueMove, Relocation};
 use crate::configure::Configure;
 use crate::generic::Work;
-use crate::port::{self, BridgePort, PortReport};
+use crate::interrupt::{AffinityError, InterruptKind, InterruptReport, VectorRole};
+use crate::port::{self, BridgePort, Opening, PortReport, Transmitter};
 use crate::port_error::PortError;
 use crate::table::{ConcurrentFdb, TableControl};
+use crate::worker::Parting;
 
 /// How workers use the bridge at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct SharedConfig {
     pub work: Work,
     /// How many workers there are, at least 1.
     pub workers: usize,
+    /// How ports signal, if there are enough vectors.
+    pub interrupts: InterruptKind,
 }
 
 /// The member list as workers read it: the rules' list, and the ports by number.
@@ -69,6 +74,8 @@ pub(crate) struct MemberList<P: Platform> {
 pub(crate) struct Inlet<P: Platform> {
     pub(crate) port: Arc<BridgePort<P>>,
     pub(crate) index: usize,
+    /// The transmit queues by which its frames leave; the number of its first worker.
+    pub(crate) lane: usize,
     pub(crate) queue: Box<dyn RxQueue>,
     pub(crate) storm: Storm,
     pub(crate) limits: StormLimits,
@@ -90,6 +97,8 @@ pub(crate) enum SeatDelivery<P: Platform> {
     Transmit(Arc<BridgePort<P>>, Box<dyn TxQueue>),
     /// A frame to transmit by that, from the control plane.
     Frame(Arc<BridgePort<P>>, PktBuf),
+    /// A receive queue is to go to another worker.
+    Part(Parting<P>),
 }
 
 /// The place of a worker.
@@ -130,12 +139,14 @@ struct ControlPlane<P: Platform> {
     /// Empty, kept for its memory.
     sources: Vec<LearnedSource>,
     next_prune: Time,
+    affinity: Affinity,
 }
 
 /// See the head of the file.
 pub struct SharedBridge<P: Platform> {
     pub(crate) sharing: Sharing,
-    pub(crate) work: Work,
+    /// [`Work::most`].
+    work: P::AtomicUsize,
     pub(crate) domain: Arc<Qsbr<P>>,
     pub(crate) list: RcuCell<MemberList<P>, P>,
     pub(crate) table: Arc<ConcurrentFdb<P>>,
@@ -176,11 +187,12 @@ impl<P: Platform> SharedBridge<P> {
             posted,
             sources: Vec::new(),
             next_prune: Time::ZERO,
+            affinity: Affinity::new(workers, config.interrupts),
         };
         let kind = LockKind::Blocking;
         Ok(Arc::new(SharedBridge {
             sharing: config.sharing,
-            work: config.work,
+            work: P::AtomicUsize::new(config.work.most()),
             list: RcuCell::new(domain.clone(), LockClass::BridgeMembers, list),
             domain,
             table,
@@ -211,22 +223,28 @@ impl<P: Platform> SharedBridge<P> {
             return Err(PortError::Stopped);
         }
         let number = port::free_number(&control.ports, name)?;
-        let give_away = self.sharing == Sharing::Rcu;
-        let (port, receivers, transmitters) = BridgePort::open(number, name, device, self.seats.len(), give_away)?;
+        let give_away = self.sharing == Sharing::Rcu && !control.affinity.has_moved;
+        let opening = Opening {
+            workers: self.seats.len(),
+            give_away,
+            kind: control.affinity.kind,
+            controller: &mut control.affinity.controller,
+        };
+        let (port, receivers, transmitters) = BridgePort::open(number, name, device, opening)?;
         let limits = config.storm;
+        let workers = control.affinity.place(&port, receivers.len());
         port::enter(&mut control.bridge, &port, config, now);
         port::put(&mut control.ports, port.clone());
         self.settle(&mut control);
-        drop(control);
-        // A queue is polled by one worker, or frames of one flow could overtake each other. Ports with one queue are spread
-        // over the workers.
-        let first = if receivers.len() == 1 { number.index() } else { 0 };
+        // Below the lock, so that no queue is moved before its worker has it.
         for (worker, queue) in transmitters.into_iter().enumerate() {
             self.deliver(worker, SeatDelivery::Transmit(port.clone(), queue));
         }
-        for (index, queue) in receivers.into_iter().enumerate() {
-            let inlet = Inlet { port: port.clone(), index, queue, storm: Storm::new(limits), limits, gone: false };
-            self.deliver((first + index) % self.seats.len(), SeatDelivery::Receive(inlet));
+        // A queue is polled by one worker, or frames of one flow could overtake each other.
+        for ((index, queue), worker) in receivers.into_iter().enumerate().zip(workers) {
+            let (port, storm) = (port.clone(), Storm::new(limits));
+            let inlet = Inlet { port, index, lane: worker, queue, storm, limits, gone: false };
+            self.deliver(worker, SeatDelivery::Receive(inlet));
         }
         Ok(number)
     }
@@ -237,8 +255,11 @@ impl<P: Platform> SharedBridge<P> {
         let port = self.unlink_port(number, now)?;
         port.wait_unused();
         port.close();
+        let mut control = self.control.lock();
         // What a worker has learned meanwhile.
-        self.control.lock().bridge.table_mut().forget_port(number);
+        control.bridge.table_mut().forget_port(number);
+        control.affinity.forget(&port);
+        drop(control);
         Some(PortRemoval { port })
     }
 
@@ -334,6 +355,94 @@ impl<P: Platform> SharedBridge<P> {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Frames that one interrupt takes at most.
+    #[inline]
+    pub(crate) fn most_work(&self) -> usize {
+        self.work.load(Ordering::Relaxed)
+    }
+
+    /// Work per interrupt.
+    pub fn work(&self) -> Work {
+        Work::of_most(self.most_work())
+    }
+
+    /// Sets that; the next interrupt of each worker goes by it.
+    pub fn set_work(&self, work: Work) {
+        self.work.store(work.most(), Ordering::Relaxed);
+    }
+
+    /// The vectors of all ports.
+    pub fn interrupts(&self) -> Vec<InterruptReport> {
+        let control = self.control.lock();
+        control.ports.iter().flatten().flat_map(|port| port.interrupts()).collect()
+    }
+
+    /// Moves a vector of a port, and with it the polling of its receive queues, to another processor: no frame is lost, and none
+    /// overtakes another. [`Relocation::wait`] waits until that is done.
+    ///
+    /// # Errors
+    /// See [`AffinityError`].
+    pub fn set_affinity(
+        &self,
+        port: &str,
+        role: VectorRole,
+        processor: usize,
+    ) -> Result<Relocation<'_, P>, AffinityError> {
+        let mut control = self.control.lock();
+        let found = control.ports.iter().flatten().find(|listed| listed.name == port).cloned();
+        let port = found.ok_or(AffinityError::NoVector)?;
+        let queues = match port.vectors.moved_with(role) {
+            Some(queues) => queues,
+            None if port.vectors.has(role) => return Err(AffinityError::Follows),
+            None => return Err(AffinityError::NoVector),
+        };
+        if !self.is_manned(processor) {
+            return Err(AffinityError::NoProcessor);
+        }
+        let moves = control.affinity.move_to(&port, queues, processor)?;
+        Ok(self.relocate(&mut control, moves))
+    }
+
+    /// A processor takes no interrupts any more: its vectors go to the others. Or it takes some again, which new ports and
+    /// [`SharedBridge::distribute`] give it.
+    ///
+    /// # Errors
+    /// There is no such processor, or no other takes interrupts.
+    pub fn shield(&self, processor: usize, shielded: bool) -> Result<Relocation<'_, P>, AffinityError> {
+        let mut control = self.control.lock();
+        let ports: Vec<_> = control.ports.iter().flatten().cloned().collect();
+        let moves = control.affinity.shield(&ports, processor, shielded)?;
+        Ok(self.relocate(&mut control, moves))
+    }
+
+    /// Spreads all vectors over the processors that take interrupts, as when their ports were added.
+    pub fn distribute(&self) -> Relocation<'_, P> {
+        let mut control = self.control.lock();
+        let ports: Vec<_> = control.ports.iter().flatten().cloned().collect();
+        let moves = control.affinity.distribute(&ports);
+        self.relocate(&mut control, moves)
+    }
+
+    /// Processors that take no interrupts.
+    pub fn shielded(&self) -> Vec<usize> {
+        self.control.lock().affinity.shielded()
+    }
+
+    fn relocate(&self, control: &mut ControlPlane<P>, mut moves: Vec<QueueMove<P>>) -> Relocation<'_, P> {
+        // A worker that has ended passes nothing on, and takes nothing.
+        moves.retain(|of| self.is_manned(of.from) && self.is_manned(of.to));
+        control.affinity.has_moved |= !moves.is_empty();
+        for QueueMove { port, index, from, to, .. } in &moves {
+            self.deliver(*from, SeatDelivery::Part(Parting { port: port.clone(), index: *index, to: *to }));
+        }
+        Relocation::new(self, moves)
+    }
+
+    /// Whether the worker of this number has not ended.
+    pub(crate) fn is_manned(&self, worker: usize) -> bool {
+        self.seats.get(worker).is_some_and(|seat| !seat.deliveries.lock().left)
+    }
+
     /// Wakes the housekeeper, who then learns what was posted.
     pub(crate) fn wake_housekeeper(&self) {
         self.housekeeper.unpark();
@@ -368,7 +477,7 @@ impl<P: Platform> SharedBridge<P> {
     }
 
     /// Passes something to a worker. If that has ended it is dropped, and a queue with that closed.
-    fn deliver(&self, worker: usize, delivery: SeatDelivery<P>) {
+    pub(crate) fn deliver(&self, worker: usize, delivery: SeatDelivery<P>) {
         let seat = &self.seats[worker];
         let mut deliveries = seat.deliveries.lock();
         if deliveries.left {
@@ -416,10 +525,11 @@ impl<P: Platform> SharedBridge<P> {
                 continue;
             };
             let Some(frame) = port.prepare(frame, TagAction::Keep, &self.counters) else { continue };
+            let by = Transmitter { worker: self.seats.len(), lane: 0 };
             if port.is_given_away() {
                 self.deliver(0, SeatDelivery::Frame(port.clone(), frame));
             } else {
-                port.transmit(self.seats.len(), frame, true, &self.counters);
+                port.transmit(by, frame, true, &self.counters);
             }
         }
     }

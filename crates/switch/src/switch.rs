@@ -14,8 +14,10 @@ use dev::Device;
 use observe::{CounterSnapshot, Time};
 use sync::{Atomic, DoorbellLike, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
 
+use crate::affinity::Relocation;
 use crate::configure::Configure;
 use crate::generic::{Generic, GenericConfig, Work};
+use crate::interrupt::{AffinityError, InterruptKind, InterruptReport, VectorRole};
 use crate::port::PortReport;
 use crate::port_error::PortError;
 use crate::shared::{SharedBridge, SharedConfig, Sharing};
@@ -88,13 +90,16 @@ pub struct SwitchConfig {
     pub workers: usize,
     /// Frames that wait for the software interrupt at most, under `generic`.
     pub input_queue: usize,
+    /// How ports signal, if there are enough vectors; by lines under `generic`.
+    pub interrupts: InterruptKind,
 }
 
 impl SwitchConfig {
     /// The usual one, with two workers.
     pub fn new(exclusion: BridgeExclusion) -> SwitchConfig {
         let GenericConfig { fdb, input_queue, .. } = GenericConfig::default();
-        SwitchConfig { exclusion, fdb, work: exclusion.usual_work(), workers: 2, input_queue }
+        let (work, interrupts) = (exclusion.usual_work(), InterruptKind::Msix);
+        SwitchConfig { exclusion, fdb, work, workers: 2, input_queue, interrupts }
     }
 }
 
@@ -127,8 +132,9 @@ impl<P: Platform> Switch<P> {
     /// # Errors
     /// When no descriptor is left to wake its threads by.
     pub fn new(config: SwitchConfig) -> io::Result<Switch<P>> {
-        let SwitchConfig { exclusion, fdb, work, workers, input_queue } = config;
-        let shared = |sharing| SharedBridge::new(SharedConfig { sharing, fdb, work, workers }).map(Engine::Shared);
+        let SwitchConfig { exclusion, fdb, work, workers, input_queue, interrupts } = config;
+        let shared =
+            |sharing| SharedBridge::new(SharedConfig { sharing, fdb, work, workers, interrupts }).map(Engine::Shared);
         let engine = match exclusion {
             BridgeExclusion::Generic => {
                 let generic = Generic::new(GenericConfig { fdb, work, input_queue });
@@ -253,6 +259,74 @@ impl<P: Platform> Switch<P> {
         }
     }
 
+    /// The interrupt vectors of all ports.
+    pub fn interrupts(&self) -> Vec<InterruptReport> {
+        match &self.engine {
+            Engine::Generic(lock) => lock.generic.lock().interrupts(),
+            Engine::Shared(shared) => shared.interrupts(),
+        }
+    }
+
+    /// Moves a vector of a port to another processor, and with it the polling of its receive queues; returns how many of them
+    /// have moved. The threads must be running.
+    ///
+    /// # Errors
+    /// See [`AffinityError`].
+    pub fn set_affinity(&self, port: &str, role: VectorRole, processor: usize) -> Result<usize, AffinityError> {
+        match &self.engine {
+            Engine::Generic(_) => Err(AffinityError::OneThread),
+            Engine::Shared(shared) => shared.set_affinity(port, role, processor).map(carried_out),
+        }
+    }
+
+    /// A processor takes no interrupts any more, or some again; returns how many queues have moved. The threads must be
+    /// running.
+    ///
+    /// # Errors
+    /// See [`AffinityError`].
+    pub fn shield(&self, processor: usize, shielded: bool) -> Result<usize, AffinityError> {
+        match &self.engine {
+            Engine::Generic(_) => Err(AffinityError::OneThread),
+            Engine::Shared(shared) => shared.shield(processor, shielded).map(carried_out),
+        }
+    }
+
+    /// Spreads all vectors over the processors that take interrupts; returns how many queues have moved. The threads must be
+    /// running.
+    ///
+    /// # Errors
+    /// There is one processor.
+    pub fn distribute(&self) -> Result<usize, AffinityError> {
+        match &self.engine {
+            Engine::Generic(_) => Err(AffinityError::OneThread),
+            Engine::Shared(shared) => Ok(carried_out(shared.distribute())),
+        }
+    }
+
+    /// Processors that take no interrupts.
+    pub fn shielded(&self) -> Vec<usize> {
+        match &self.engine {
+            Engine::Generic(_) => Vec::new(),
+            Engine::Shared(shared) => shared.shielded(),
+        }
+    }
+
+    /// Work per interrupt.
+    pub fn work(&self) -> Work {
+        match &self.engine {
+            Engine::Generic(lock) => lock.generic.lock().work(),
+            Engine::Shared(shared) => shared.work(),
+        }
+    }
+
+    /// Sets that.
+    pub fn set_work(&self, work: Work) {
+        match &self.engine {
+            Engine::Generic(lock) => lock.generic.lock().set_work(work),
+            Engine::Shared(shared) => shared.set_work(work),
+        }
+    }
+
     /// What was dropped, learned, and so on.
     pub fn counters(&self) -> CounterSnapshot {
         match &self.engine {
@@ -260,6 +334,11 @@ impl<P: Platform> Switch<P> {
             Engine::Shared(shared) => shared.counters(),
         }
     }
+}
+
+fn carried_out<P: Platform>(relocation: Relocation<'_, P>) -> usize {
+    relocation.wait();
+    relocation.queues()
 }
 
 impl<P: Platform> KernelLock<P> {

@@ -7,6 +7,7 @@
 //! A worker that ends, by a panic in a device too, gives up its queues and its references: so a port can be removed
 //! afterwards, and nobody waits for a thread that is gone.
 
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +29,17 @@ pub struct BridgeWorker<P: Platform> {
     seat: WorkerSeat<P>,
     inlets: Vec<Inlet<P>>,
     way: Way<P>,
+    /// Receive queues that are to go to other workers, in the order in which that was said.
+    parting: VecDeque<Parting<P>>,
     /// Empty between polls, kept for its memory.
     batch: Vec<PktBuf>,
+}
+
+/// A receive queue of a port is to go to another worker.
+pub(crate) struct Parting<P: Platform> {
+    pub(crate) port: Arc<BridgePort<P>>,
+    pub(crate) index: usize,
+    pub(crate) to: usize,
 }
 
 /// What each way of sharing uses.
@@ -59,7 +69,8 @@ impl<P: Platform> BridgeWorker<P> {
         };
         let reader = shared.domain.section_reader();
         let seat = WorkerSeat { shared: shared.clone(), number, reader };
-        Some(BridgeWorker { seat, inlets: Vec::new(), way, batch: Vec::with_capacity(VECTOR_LEN) })
+        let (parting, batch) = (VecDeque::new(), Vec::with_capacity(VECTOR_LEN));
+        Some(BridgeWorker { seat, inlets: Vec::new(), way, parting, batch })
     }
 
     /// Gives each receive queue an interrupt; returns how many frames were taken.
@@ -104,22 +115,51 @@ impl<P: Platform> BridgeWorker<P> {
     fn accept_deliveries(&mut self) {
         for delivery in self.seat.shared.deliveries(self.seat.number) {
             match (delivery, &mut self.way) {
-                (SeatDelivery::Receive(inlet), _) => self.inlets.push(inlet),
+                (SeatDelivery::Receive(inlet), _) => {
+                    inlet.port.vectors.arrive(inlet.index, self.seat.number);
+                    self.inlets.push(inlet);
+                }
+                (SeatDelivery::Part(parting), _) => self.parting.push_back(parting),
                 (SeatDelivery::Transmit(port, queue), Way::Rcu(way)) => way.own(port, queue),
                 (SeatDelivery::Frame(port, frame), Way::Rcu(way)) => way.transmit_now(&mut self.seat, &port, frame),
                 // Only given to workers under `rcu`.
                 (SeatDelivery::Transmit(..) | SeatDelivery::Frame(..), Way::Mpsafe(_)) => {}
             }
         }
+        if !self.parting.is_empty() {
+            self.part();
+        }
         if let Way::Rcu(way) = &mut self.way {
             way.give_up_stopped();
+        }
+    }
+
+    /// Passes receive queues to other workers. Every frame that was taken from them has been transmitted: this is between
+    /// two polls. One that is still on its way to this worker goes on when it has come.
+    fn part(&mut self) {
+        for _ in 0..self.parting.len() {
+            let Some(parting) = self.parting.pop_front() else { return };
+            let is_it = |inlet: &Inlet<P>| Arc::ptr_eq(&inlet.port, &parting.port) && inlet.index == parting.index;
+            match self.inlets.iter().position(is_it) {
+                Some(at) => {
+                    let inlet = self.inlets.remove(at);
+                    if let Way::Rcu(way) = &mut self.way
+                        && inlet.lane == self.seat.number
+                    {
+                        way.share(self.seat.number);
+                    }
+                    self.seat.shared.deliver(parting.to, SeatDelivery::Receive(inlet));
+                }
+                None if parting.port.is_stopping(parting.index) => {}
+                None => self.parting.push_back(parting),
+            }
         }
     }
 
     fn interrupt(&mut self, at: usize, now: Time) -> usize {
         let inlet = &mut self.inlets[at];
         let mut taken = 0;
-        let mut left = self.seat.shared.work.most();
+        let mut left = self.seat.shared.most_work();
         while left > 0 && !inlet.port.is_stopping(inlet.index) {
             let count = inlet.queue.receive(&mut self.batch, VECTOR_LEN.min(left));
             if count == 0 {
@@ -132,7 +172,10 @@ impl<P: Platform> BridgeWorker<P> {
                 Way::Rcu(way) => way.forward(&mut self.seat, inlet, &mut self.batch, now),
             }
         }
-        if taken == 0 && !inlet.gone && inlet.queue.gone() {
+        if taken > 0 {
+            inlet.port.vectors.count_received(inlet.index, self.seat.number, taken);
+        } else if !inlet.gone && inlet.queue.gone() {
+            inlet.port.vectors.count_link(self.seat.number);
             inlet.gone = true;
             self.seat.shared.send_mail(HouseMail::Gone(inlet.port.number), self.seat.counters());
         }

@@ -12,9 +12,9 @@ use dev::{Device, QueuePair};
 use observe::{Counter, DropReason, Time};
 use pktbuf::PktBuf;
 use switch::{
-    BridgeExclusion, BridgeWorker, Generic, GenericConfig, PortError, SharedBridge, SharedConfig, Sharing, Switch,
+    AffinityError, BridgeExclusion, BridgeWorker, Generic, GenericConfig, InterruptKind, PortError, SharedBridge,
+    SharedConfig, Sharing, Switch, SwitchConfig, VectorRole, Work,
 };
-use switch::{SwitchConfig, Work};
 use sync::{Platform, Real};
 use testbed::limit::HANG;
 use testbed::panicking::{self, PanickingDevice};
@@ -83,7 +83,7 @@ struct Bench {
 
 impl Bench {
     fn new(sharing: Sharing, workers: usize, fdb: FdbConfig) -> Bench {
-        let config = SharedConfig { sharing, fdb, work: Work::Frames(8), workers };
+        let config = SharedConfig { sharing, fdb, work: Work::Frames(8), workers, interrupts: InterruptKind::Msix };
         let shared = SharedBridge::<Real>::new(config).expect("doorbells");
         let begin = |number| BridgeWorker::begin(&shared, number).expect("it has not begun");
         let workers = (0..workers).map(begin).collect();
@@ -344,6 +344,89 @@ fn a_stopped_bridge_takes_no_more() {
         let Bench { shared, workers, wires, .. } = bench;
         drop((shared, workers));
         assert!(wires[0].queues[0].rx.gone(), "the devices are closed");
+    }
+}
+
+/// The frames of a flow that waits in the rings of the output device while its receive queue moves, there and back.
+#[test]
+fn a_queue_that_moves_loses_nothing_and_keeps_its_order() {
+    for sharing in SHARINGS {
+        let mut bench = Bench::new(sharing, 3, FdbConfig::default());
+        let [from, to] = [1, 3].map(|queues| bench.add_port(queues, PortConfig::default()));
+        assert_eq!((from, to), (number(0), number(1)));
+        bench.send(1, frame(MacAddr::BROADCAST, station(9), 0));
+        bench.wires.iter_mut().for_each(|wire| _ = wire.take());
+        let mut sent = 0;
+        for processor in [2, 1, 0, 2, 0] {
+            for _ in 0..20 {
+                bench.wires[0].send(frame(station(9), station(1), sent));
+                sent += 1;
+            }
+            // In the middle of them.
+            bench.workers.iter_mut().for_each(|worker| _ = worker.poll(bench.now));
+            let shared = bench.shared.clone();
+            let relocation = shared.set_affinity("port0", VectorRole::Rx(0), processor).expect("a vector");
+            assert_eq!(relocation.is_complete(), relocation.queues() == 0);
+            bench.rest();
+            assert!(relocation.is_complete());
+            let report = &shared.interrupts()[0];
+            assert_eq!((report.name(), report.processor), ("port0:rx0".to_owned(), Some(processor)));
+        }
+        bench.rest();
+        assert_eq!(bench.wires[1].ids(), (0..sent).collect::<Vec<_>>(), "{sharing:?}");
+        assert_eq!(bench.shared.counters().dropped_total(), 0, "{sharing:?}");
+        let counts = bench.shared.interrupts().swap_remove(0).by_processor;
+        assert_eq!(counts.iter().map(|count| count.frames).sum::<u64>(), u64::from(sent));
+        assert!(counts.iter().all(|count| count.interrupts > 0), "each processor has had it: {counts:?}");
+    }
+}
+
+#[test]
+fn vectors_are_shielded_and_distributed() {
+    let mut bench = Bench::with_ports(Sharing::Mpsafe, 2, 0);
+    bench.add_port(4, PortConfig::default());
+    bench.add_port(1, PortConfig::default());
+    let places = |bench: &mut Bench| -> Vec<Option<usize>> {
+        bench.rest();
+        let all = bench.shared.interrupts();
+        all.iter().filter(|report| matches!(report.role, VectorRole::Rx(_))).map(|report| report.processor).collect()
+    };
+    let at = |processors: [usize; 5]| processors.map(Some).to_vec();
+    assert_eq!(places(&mut bench), at([0, 1, 0, 1, 1]));
+    let shared = bench.shared.clone();
+    assert_eq!(shared.shield(1, true).expect("a processor").queues(), 3);
+    assert_eq!((places(&mut bench), shared.shielded()), (at([0; 5]), vec![1]));
+    let refused = |result: Result<switch::Relocation<'_, Real>, AffinityError>| result.err();
+    assert_eq!(refused(shared.shield(0, true)), Some(AffinityError::Last));
+    assert_eq!(refused(shared.set_affinity("port0", VectorRole::Rx(1), 1)), Some(AffinityError::Shielded));
+    assert_eq!(refused(shared.set_affinity("port0", VectorRole::Rx(1), 2)), Some(AffinityError::NoProcessor));
+    assert_eq!(refused(shared.set_affinity("port0", VectorRole::Rx(4), 0)), Some(AffinityError::NoVector));
+    assert_eq!(refused(shared.set_affinity("port9", VectorRole::Rx(0), 0)), Some(AffinityError::NoVector));
+    assert_eq!(refused(shared.set_affinity("port0", VectorRole::Tx(0), 0)), Some(AffinityError::Follows));
+    bench.add_port(2, PortConfig::default());
+    assert_eq!(places(&mut bench)[5..], [Some(0), Some(0)], "a new port keeps away, too");
+    assert_eq!(shared.shield(1, false).expect("a processor").queues(), 0);
+    assert_eq!(shared.distribute().queues(), 4);
+    assert_eq!(places(&mut bench)[..5], at([0, 1, 0, 1, 1]));
+}
+
+/// A queue that is to move on before it has come.
+#[test]
+fn moves_follow_each_other() {
+    for sharing in SHARINGS {
+        let mut bench = Bench::with_ports(sharing, 3, 2);
+        let shared = bench.shared.clone();
+        let moves = [1, 2, 1, 0, 2].map(|to| shared.set_affinity("port0", VectorRole::Rx(0), to).expect("a vector"));
+        bench.rest();
+        bench.rest();
+        bench.rest();
+        assert!(moves.iter().all(switch::Relocation::is_complete));
+        assert_eq!(shared.interrupts()[0].processor, Some(2), "{sharing:?}");
+        bench.send(0, frame(MacAddr::BROADCAST, station(1), 3));
+        assert_eq!(bench.wires[1].ids(), [3]);
+        let removal = bench.shared.remove_port(number(0), bench.now).expect("it is there");
+        bench.rest();
+        assert!(removal.is_complete());
     }
 }
 
