@@ -4,10 +4,14 @@
 //! |---|---|
 //! | `bridge.rs` | the command line |
 //! | `bridge/run.rs` | the process that forwards: devices, threads, signals |
+//! | `bridge/config.rs` | the file of `bridge run --config` |
 //! | `bridge/socket.rs` | the control socket: its place, its permissions, requests and replies |
 //! | `bridge/request.rs` | what can be asked, and the answers of a running bridge |
+//! | `bridge/intrctl.rs` | `heddle intrctl`: interrupts and the workers that take them |
 //! | `bridge/show.rs` | answers as lines, in the words of iproute2's `bridge` |
 
+mod config;
+pub mod intrctl;
 mod request;
 mod run;
 mod show;
@@ -189,17 +193,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Command::Stp(target) => (Request::Stp, target),
         Command::Stats(target) => (Request::Stats, target),
     };
-    let path = match &target.control {
-        Some(path) => path.clone(),
-        None => socket::usual_place(&target.name)?,
-    };
-    let answer = socket::ask(&path, &request)?;
-    if target.json {
-        println!("{answer}");
-    } else {
-        print!("{}", show::lines(&request, &answer));
-    }
-    Ok(())
+    socket::ask_and_print(&target, &request)
 }
 
 fn of_fdb(command: Option<FdbCommand>) -> Request {

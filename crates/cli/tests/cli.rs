@@ -38,6 +38,7 @@ fn every_level_has_a_help_with_examples() {
         "relay",
         "bridge",
         "bridge run",
+        "intrctl",
         "rfc2544",
     ] {
         let output = heddle(&format!("{command} --help"));

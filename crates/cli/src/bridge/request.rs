@@ -1,15 +1,23 @@
 //! What can be asked of a running bridge, and its answers, as JSON.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bridge::{EntryFlags, FdbKey, PortConfig, PortNumber, PortState, Vid};
+use heddle::device::Device;
+use heddle::device::pcap::{CaptureDevice, Recording};
 use heddle::tap::{Offloads, Tap, TapOptions};
 use observe::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use switch::{Configure, PortReport, Switch};
+use switch::{Configure, PortReport, Switch, Work};
 use sync::{Platform, Real};
 use wire::ethernet::MacAddr;
+
+use super::config::PortPlan;
+use super::intrctl;
 
 /// A request, as it crosses the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +51,16 @@ pub enum Request {
     Stp,
     /// Counters.
     Stats,
+    /// The interrupt vectors.
+    IntrList,
+    /// Move a vector.
+    IntrAffinity { vector: String, cpu: usize },
+    /// Keep interrupts away from a processor, or no longer.
+    IntrShield { cpu: usize, shielded: bool },
+    /// Spread the vectors.
+    IntrDistribute,
+    /// Work per interrupt; `None`: all there is.
+    IntrWork { frames: Option<usize> },
 }
 
 /// A running bridge.
@@ -51,6 +69,53 @@ pub struct Running {
     pub switch: Switch<Real>,
     /// How devices are opened.
     pub queues: usize,
+    /// The capture of all ports.
+    pub capture: Option<Capture>,
+}
+
+/// A file that the frames of all ports are recorded in.
+pub struct Capture {
+    path: PathBuf,
+    /// Made with the first port.
+    recording: Mutex<Option<Arc<Recording>>>,
+}
+
+impl Capture {
+    /// Makes the file, or empties it.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn to(path: &Path) -> Result<Capture, String> {
+        File::create(path).map_err(|error| format!("{}: {error}; name another file with --pcap", path.display()))?;
+        Ok(Capture { path: path.to_owned(), recording: Mutex::new(None) })
+    }
+
+    /// The device, recorded.
+    fn around(&self, device: Box<dyn Device>) -> Result<CaptureDevice, String> {
+        // No panic leaves it half done.
+        let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(recording) = &*recording {
+            return Ok(CaptureDevice::join(device, recording));
+        }
+        let file = File::create(&self.path).map_err(|error| format!("{}: {error}", self.path.display()))?;
+        let recorder = CaptureDevice::new(device, file);
+        *recording = Some(recorder.recording());
+        Ok(recorder)
+    }
+
+    /// Writes what is buffered, at the end of the bridge, or now and then.
+    ///
+    /// # Errors
+    /// Why the recording has ended early.
+    pub fn flush(&self) -> Result<(), String> {
+        let recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(recording) = &*recording else { return Ok(()) };
+        recording.flush();
+        match recording.take_error() {
+            Some(error) => Err(format!("{}: recording ended: {error}; free some space", self.path.display())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The platform's time.
@@ -66,19 +131,44 @@ impl Running {
     /// # Errors
     /// A sentence for the user.
     pub fn add(&self, device: &str) -> Result<PortNumber, String> {
-        let name = match device.split_once(':') {
-            Some(("tap", name)) if !name.is_empty() => name,
-            _ => return Err(format!("`{device}` is no device for a bridge: name a TAP interface, as in tap:vm1")),
-        };
+        let name = tap_name(device)?;
         if self.number(name).is_ok() {
             return Err(format!("{name} is a port already"));
         }
         // Checksums only: a super-segment would have to be cut for the other ports.
         let options = TapOptions { queues: self.queues, offloads: Offloads::Checksum, ..TapOptions::default() };
-        let mut tap = Tap::open(name, options).map_err(|error| error.to_string())?;
+        let tap = Tap::open(name, options).map_err(|error| error.to_string())?;
+        let mut device: Box<dyn Device> = Box::new(tap);
+        if let Some(capture) = &self.capture {
+            device = Box::new(capture.around(device)?);
+        }
         self.switch
-            .add_port(name, &mut tap, PortConfig { mtu: bridge::LONGEST_FRAME, ..PortConfig::default() }, now())
+            .add_port(name, &mut *device, PortConfig { mtu: bridge::LONGEST_FRAME, ..PortConfig::default() }, now())
             .map_err(|error| format!("{name}: {error}"))
+    }
+
+    /// Adds a port of a file, with its options and VLANs.
+    ///
+    /// # Errors
+    /// As [`Running::add`].
+    pub fn add_planned(&self, plan: &PortPlan) -> Result<(), String> {
+        let port = self.add(&plan.device)?;
+        self.switch.configure(|bridge| {
+            if !plan.vlans.is_empty() {
+                // It says all VLANs of the port: not the one that every port begins with.
+                bridge.leave(Vid::DEFAULT, port);
+                bridge.configure(port, &mut |config| config.pvid = None);
+            }
+            for &(id, pvid, untagged) in &plan.vlans {
+                let Some(id) = Vid::new(id) else { continue };
+                bridge.join(id, port, untagged);
+                if pvid {
+                    bridge.configure(port, &mut |config| config.pvid = Some(id));
+                }
+            }
+            plan.changes.iter().for_each(|change| change.make(bridge, port));
+        });
+        Ok(())
     }
 
     /// Answers a request.
@@ -138,6 +228,14 @@ impl Running {
             }
             Request::Stp => Ok(self.tree()),
             Request::Stats => Ok(self.stats()),
+            Request::IntrList => Ok(intrctl::list(self)),
+            Request::IntrAffinity { vector, cpu } => intrctl::affinity(self, &vector, cpu),
+            Request::IntrShield { cpu, shielded } => intrctl::moved(self.switch.shield(cpu, shielded)),
+            Request::IntrDistribute => intrctl::moved(self.switch.distribute()),
+            Request::IntrWork { frames } => {
+                self.switch.set_work(frames.map_or(Work::Drain, Work::Frames));
+                Ok(json!({}))
+            }
         }
     }
 
@@ -254,16 +352,31 @@ impl Running {
     }
 }
 
+/// The name of the TAP interface that a device is.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn tap_name(device: &str) -> Result<&str, String> {
+    match device.split_once(':') {
+        Some(("tap", name)) if !name.is_empty() => Ok(name),
+        _ => Err(format!("`{device}` is no device for a bridge: name a TAP interface, as in tap:vm1")),
+    }
+}
+
 /// One `option=value` of a port.
 #[derive(Clone, Copy, Debug)]
-enum PortChange {
+pub enum PortChange {
     Flag(fn(&mut PortConfig) -> &mut bool, bool),
     MaxAddresses(Option<u32>),
     Up(bool),
 }
 
 impl PortChange {
-    fn of(option: &str) -> Result<PortChange, String> {
+    /// Of the text.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn of(option: &str) -> Result<PortChange, String> {
         let wrong = || {
             format!(
                 "`{option}` is no option of a port: learning, flood, mcast_flood, bcast_flood, isolated and hairpin take on \
@@ -306,11 +419,19 @@ fn no_port(device: &str) -> String {
     format!("{device} is no port of this bridge; `heddle bridge show` lists them")
 }
 
-fn vid(id: u16) -> Result<Vid, String> {
+/// A VLAN's number.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn vid(id: u16) -> Result<Vid, String> {
     Vid::new(id).ok_or_else(|| format!("{id} is no VLAN: use 1 to 4094"))
 }
 
-fn key(address: &str, vlan: Option<u16>) -> Result<FdbKey, String> {
+/// The key of a station's address.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn key(address: &str, vlan: Option<u16>) -> Result<FdbKey, String> {
     let parsed: MacAddr = address.parse().map_err(|error| format!("{address}: {error}"))?;
     if !parsed.is_unicast() {
         return Err(format!("{address} is a group or zero: the forwarding database has addresses of stations"));

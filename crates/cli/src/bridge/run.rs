@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use bridge::{FdbConfig, StpConfig, StpVersion};
 use clap::Args as ClapArgs;
-use switch::{BridgeExclusion, Configure, Switch, SwitchConfig, Work};
+use switch::{BridgeExclusion, Configure, InterruptKind, Switch, SwitchConfig, Work};
 use sync::{Platform, Real};
 use wire::ethernet::MacAddr;
 
-use super::request::{self, Running};
+use super::config::{self, AddressPlan, BridgeFile};
+use super::request::{self, Capture, Request, Running};
 use super::socket;
 use crate::failure::Failure;
 use crate::runtime::{self, Stop};
@@ -20,11 +21,20 @@ use crate::runtime::{self, Stop};
 #[command(after_help = "\
 Examples, as root:
   heddle bridge run --port tap:vm1 --port tap:vm2
-  heddle bridge run --port tap:a --port tap:b --exclusion rcu --workers 4 --queues 4 --stp rstp")]
+  heddle bridge run --port tap:a --port tap:b --exclusion rcu --workers 4 --queues 4 --stp rstp
+  heddle bridge run --config br0.toml --pcap br0.pcapng")]
 pub struct Args {
     /// A device, as in tap:vm1; may be given several times. More can be added while the bridge runs
     #[arg(long = "port", value_name = "DEVICE")]
     ports: Vec<String>,
+    /// Read the bridge, its ports, VLANs and addresses from a TOML file (docs/bridge.md); --port adds to its ports
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "name", "exclusion", "workers", "queues", "work", "interrupts", "max_addresses", "ageing", "vlan_filtering", "stp", "mode",
+    ])]
+    config: Option<PathBuf>,
+    /// Record every frame of every port to FILE, for Wireshark or tcpdump (pcapng)
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     /// How threads share the bridge: generic (one thread does everything), mpsafe (as NetBSD's bridge since 2015) or rcu (no
     /// lock on the forwarding path)
     #[arg(long, value_name = "NAME", default_value = "mpsafe")]
@@ -36,6 +46,9 @@ pub struct Args {
     /// mpsafe, a vector for rcu]
     #[arg(long, value_name = "N", value_parser = work)]
     work: Option<Work>,
+    /// How queues signal: msix (a vector for each queue), msi (vectors with one CPU) or intx (one line); see `heddle intrctl`
+    #[arg(long, value_name = "KIND", default_value = "msix")]
+    interrupts: InterruptKind,
     /// Queues to open of each device
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     queues: u16,
@@ -62,7 +75,11 @@ pub struct Args {
     mode: u32,
 }
 
-fn octal(text: &str) -> Result<u32, String> {
+/// The permissions of a socket.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn octal(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
     mode.ok_or_else(|| format!("`{text}` is no mode: use octal digits, as in 660"))
 }
@@ -79,11 +96,34 @@ pub fn work(text: &str) -> Result<Work, String> {
     }
 }
 
+impl Args {
+    /// With what the file says, where the command line did not.
+    fn completed(mut self) -> Result<(Args, BridgeFile), Failure> {
+        let Some(path) = &self.config else { return Ok((self, BridgeFile::default())) };
+        let file = config::read(path)?;
+        self.name = file.name.clone().unwrap_or(self.name);
+        self.exclusion = file.exclusion.unwrap_or(self.exclusion);
+        self.workers = file.workers.unwrap_or(self.workers);
+        self.queues = file.queues.unwrap_or(self.queues);
+        self.work = file.work.or(self.work);
+        self.interrupts = file.interrupts.unwrap_or(self.interrupts);
+        self.max_addresses = file.max_addresses.unwrap_or(self.max_addresses);
+        self.ageing = file.ageing.unwrap_or(self.ageing);
+        self.vlan_filtering |= file.vlan_filtering;
+        self.stp = file.stp.clone().or(self.stp);
+        self.mode = file.mode.unwrap_or(self.mode);
+        self.control = self.control.or_else(|| file.control.clone());
+        self.pcap = self.pcap.or_else(|| file.pcap.clone());
+        Ok((self, file))
+    }
+}
+
 /// Runs `heddle bridge run`.
 ///
 /// # Errors
-/// A device or the control socket cannot be opened.
+/// The file of `--config` is wrong, or a device or the control socket cannot be opened.
 pub fn run(args: Args) -> Result<(), Failure> {
+    let (args, file) = args.completed()?;
     let work = args.work.unwrap_or(args.exclusion.usual_work());
     let path = args.control.clone().map_or_else(|| socket::usual_place(&args.name), Ok)?;
     let ageing = request::ageing(args.ageing).map_err(Failure::Usage)?;
@@ -93,12 +133,21 @@ pub fn run(args: Args) -> Result<(), Failure> {
         fdb: FdbConfig { capacity: args.max_addresses, ageing, seed: Real::random() },
         work,
         workers: args.workers.into(),
+        interrupts: args.interrupts,
         ..SwitchConfig::new(args.exclusion)
     };
     let switch = Switch::new(config).map_err(Failure::failed)?;
-    let running = Arc::new(Running { switch, queues: args.queues.into() });
+    let capture = args.pcap.as_deref().map(Capture::to).transpose().map_err(Failure::Failed)?;
+    let running = Arc::new(Running { switch, queues: args.queues.into(), capture });
+    for plan in &file.ports {
+        running.add_planned(plan).map_err(Failure::Failed)?;
+    }
     for device in &args.ports {
         running.add(device).map_err(Failure::Failed)?;
+    }
+    for AddressPlan { address, port, vlan, sticky } in file.addresses {
+        let request = Request::FdbAdd { address, device: port, vlan, sticky };
+        running.answer(request).map_err(Failure::Failed)?;
     }
     running.switch.configure(|bridge| begin(bridge, &args))?;
     let runtime = runtime::new()?;
@@ -110,7 +159,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         .name("heddle-control".to_owned())
         .spawn(move || socket::serve(&listener, |request| answering.answer(request)))
         .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}; raise the limit (`ulimit -u`)")))?;
-    let ports = args.ports.len();
+    let ports = args.ports.len() + file.ports.len();
     println!("bridge {} with {ports} ports, {}; control socket {}", args.name, args.exclusion.name(), path.display());
     runtime.block_on(stop.wait());
     running.switch.stop();
@@ -118,6 +167,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         if Real::join(thread).is_err() {
             return Err(Failure::Failed("a thread of the bridge has panicked; please report it".to_owned()));
         }
+    }
+    if let Some(capture) = &running.capture {
+        capture.flush().map_err(Failure::Failed)?;
     }
     let counters = running.switch.counters();
     println!("bridge {} ended; {} frames dropped", args.name, counters.dropped_total());

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
+use super::intrctl;
 use super::request::Request;
 
 /// The lines of an answer, each with its end.
@@ -16,6 +17,10 @@ pub fn lines(request: &Request, answer: &Value) -> String {
         Request::Vlan => vlan(&mut text, answer),
         Request::Stp => stp(&mut text, answer),
         Request::Stats => stats(&mut text, answer),
+        Request::IntrList => intrctl::lines(&mut text, answer),
+        Request::IntrAffinity { .. } | Request::IntrShield { .. } | Request::IntrDistribute => {
+            writeln!(text, "{} queues moved", answer["moved"])
+        }
         Request::FdbFlush { .. } => writeln!(text, "{} entries removed", answer["flushed"]),
         _ => Ok(()),
     };

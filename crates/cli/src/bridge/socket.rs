@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::request::Request;
+use super::{Target, show};
 use crate::failure::Failure;
 
 /// The bridge that commands are for if none is named.
@@ -27,10 +28,7 @@ const MOST_BYTES: u64 = 1 << 16;
 /// # Errors
 /// There is no such directory, or the name is not one.
 pub fn usual_place(name: &str) -> Result<PathBuf, Failure> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
-        return Err(Failure::Usage(format!("`{name}` is no name of a bridge: use letters, digits, - and _")));
-    }
+    check_name(name).map_err(Failure::Usage)?;
     let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(directory) if !directory.is_empty() => PathBuf::from(directory),
         _ if rustix::process::geteuid().is_root() => PathBuf::from("/run"),
@@ -41,6 +39,18 @@ pub fn usual_place(name: &str) -> Result<PathBuf, Failure> {
         }
     };
     Ok(directory.join(format!("heddle-bridge-{name}.sock")))
+}
+
+/// Checks that a name is one of a bridge, and no path.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
+        return Err(format!("`{name}` is no name of a bridge: use letters, digits, - and _"));
+    }
+    Ok(())
 }
 
 /// Opens the socket for a bridge that starts. It is made in a directory that only this user may enter, and moved to its
@@ -139,6 +149,24 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, Failure> {
         Some(error) => Err(Failure::Failed(error.to_owned())),
         None => Ok(reply["ok"].take()),
     }
+}
+
+/// Asks the bridge that a command is for, and prints the answer.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_and_print(target: &Target, request: &Request) -> Result<(), Failure> {
+    let path = match &target.control {
+        Some(path) => path.clone(),
+        None => usual_place(&target.name)?,
+    };
+    let answer = ask(&path, request)?;
+    if target.json {
+        println!("{answer}");
+    } else {
+        print!("{}", show::lines(request, &answer));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

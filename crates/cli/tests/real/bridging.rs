@@ -113,6 +113,51 @@ fn looked_at(bridge: &Bridge, names: &[&str], exclusion: &str) {
     assert!(stats["ports"][1]["tx_frames"].as_u64() > Some(5), "{stats}");
 }
 
+/// A bridge of a file, whose frames are recorded, and whose queues go from worker to worker while two kernels talk over it.
+#[test]
+fn a_bridge_of_a_file_whose_queues_move() {
+    in_namespace(&["ping", "unshare", "nsenter"], |space| {
+        let keeper = Process::start(&["unshare", "--net", "sh", "-c", "echo ready; exec sleep 600"]);
+        keeper.line_with("ready");
+        let pid = keeper.id().to_string();
+        let inside = |words: &[&str]| run(&[&["nsenter", "-t", &pid, "-n"], words].concat());
+        let directory = space.directory("file");
+        let at = |name: &str| Path::new(&directory).join(name);
+        make_taps(&["brf0", "brf1"]);
+        let text = "exclusion = \"rcu\"\nworkers = 2\n[[port]]\ndevice = \"tap:brf0\"\nset = [\"max_addresses=9\"]\n\
+                    [[port]]\ndevice = \"tap:brf1\"\n[[fdb]]\naddress = \"02:00:00:00:00:09\"\nport = \"brf0\"\n";
+        std::fs::write(at("br.toml"), text).expect("a file");
+        let [config, pcap] = [at("br.toml"), at("br.pcapng")].map(|path| path.display().to_string());
+        let bridge = Bridge::start(&at("control.sock"), &["--config", &config, "--pcap", &pcap]);
+        assert_eq!(bridge.ask(&["show"])["ports"][0]["max_addresses"], 9);
+        assert!(bridge.ask(&["fdb"]).to_string().contains("02:00:00:00:00:09"));
+        run(&["ip", "addr", "add", "10.78.0.1/24", "dev", "brf0"]);
+        run(&["ip", "link", "set", "brf1", "netns", &pid]);
+        inside(&["ip", "addr", "add", "10.78.0.2/24", "dev", "brf1"]);
+        inside(&["ip", "link", "set", "brf1", "up"]);
+        let ping = Process::start(&["ping", "-q", "-c", "100", "-i", "0.01", "-w", "60", "10.78.0.2"]);
+        let interrupts = |words: &[&str]| {
+            let shown = output(&[&[HEDDLE, "intrctl"], words, &["--control", &bridge.control, "-j"]].concat());
+            serde_json::from_str::<Value>(&shown).unwrap_or_else(|error| panic!("{error}: {shown}"))
+        };
+        for _ in 0..10 {
+            assert_eq!(interrupts(&["affinity", "brf0:rx0", "1"])["moved"], 1);
+            assert_eq!(interrupts(&["nointr", "1"])["moved"], 2);
+            interrupts(&["intr", "1"]);
+            assert_eq!(interrupts(&["distribute"])["moved"], 1);
+        }
+        interrupts(&["work", "drain"]);
+        let listed = interrupts(&["list"]);
+        assert_eq!((&listed["work"], &listed["vectors"][0]["vector"]), (&"drain".into(), &"brf0:rx0".into()));
+        let (status, errors) = ping.end();
+        assert!(status.success(), "{errors}");
+        bridge.stop();
+        assert!(std::fs::metadata(&pcap).expect("a capture").len() > 10_000, "frames are in it");
+        inside(&["ip", "link", "del", "brf1"]);
+        run(&["ip", "link", "del", "brf0"]);
+    });
+}
+
 /// `kill -9` leaves a socket, which the next bridge replaces; while one runs a second is refused.
 #[test]
 fn a_killed_bridge_is_restarted() {

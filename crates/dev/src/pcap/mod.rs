@@ -42,6 +42,8 @@ pub struct CaptureDevice<P: Platform = Real> {
     name: String,
     inner: Box<dyn Device>,
     recording: Arc<Recording<P>>,
+    /// The number of its first queue pair's interface in the recording.
+    first: u32,
 }
 
 impl<P: Platform> fmt::Debug for CaptureDevice<P> {
@@ -90,7 +92,20 @@ impl<P: Platform> CaptureDevice<P> {
             clock: Box::new(clock),
             epoch,
         };
-        CaptureDevice { name: device.name().to_owned(), inner: device, recording: Arc::new(recording) }
+        CaptureDevice { name: device.name().to_owned(), inner: device, recording: Arc::new(recording), first: 0 }
+    }
+
+    /// Wraps another device, whose frames go into a recording that there is: one file for several devices.
+    pub fn join(device: Box<dyn Device>, recording: &Arc<Recording<P>>) -> CaptureDevice<P> {
+        let (name, mut first) = (device.name().to_owned(), 0);
+        recording.lock().attempt(|writer| {
+            for queue in 0..device.capabilities().queue_pairs {
+                let interface = writer.interface(&format!("{name}/{queue}"))?;
+                first = if queue == 0 { interface } else { first };
+            }
+            Ok(())
+        });
+        CaptureDevice { name, inner: device, recording: recording.clone(), first }
     }
 
     /// The recording, for its status while the device is in use.
@@ -109,7 +124,7 @@ impl<P: Platform> Device for CaptureDevice<P> {
     }
 
     fn take_queues(&mut self) -> Vec<QueuePair> {
-        let queues = self.inner.take_queues().into_iter().zip(0u32..);
+        let queues = self.inner.take_queues().into_iter().zip(self.first..);
         queues
             .map(|(pair, interface)| QueuePair {
                 rx: Box::new(CaptureRx { rx: pair.rx, interface, recording: self.recording.clone() }),

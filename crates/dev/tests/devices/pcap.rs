@@ -96,6 +96,24 @@ fn a_recording_reads_back_here_and_elsewhere() {
 }
 
 #[test]
+fn several_devices_share_a_recording() {
+    let disk = Disk::default();
+    let (mut first, mut far) = recorded(&disk);
+    let recording = first.recording();
+    let (other, mut other_far) = pair::<Real>(MemConfig::default());
+    let mut other = CaptureDevice::join(Box::new(other), &recording);
+    let (mut first, mut other) = (first.take_queues(), other.take_queues());
+    let _peers = (far.take_queues(), other_far.take_queues());
+    first[1].tx.transmit(build::data(Flow::v4(1), 1, b"by the first")).expect("room");
+    other[0].tx.transmit(build::data(Flow::v4(1), 2, b"by the other")).expect("room");
+    recording.flush();
+    let bytes = disk.bytes.lock().expect("unpoisoned").clone();
+    let interfaces: Vec<u32> =
+        Reader::new(&bytes[..]).expect("pcapng").map(|frame| frame.expect("a frame").interface).collect();
+    assert_eq!(interfaces, [1, 2], "the first has two queue pairs");
+}
+
+#[test]
 fn a_full_disk_ends_the_recording_and_loses_no_frame() {
     let disk = Disk { room: Some(40_000), ..Disk::default() };
     let (mut tap, mut far) = recorded(&disk);
