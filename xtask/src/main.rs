@@ -43,6 +43,7 @@ cargo xtask coverage        which RFC requirement is met and shown where; fail i
 cargo xtask coverage --bless  write docs/rfc-coverage.md and docs/rfc9293.md as the comments have it
 cargo xtask instructions    count the fast path piece by piece; fail where it grew by more than 3 % (needs valgrind)
 cargo xtask instructions --bless    make what is counted now the baseline, docs/instructions.json, and write docs/performance.md
+cargo xtask instructions --bridge   count a frame through the bridge by function, and write docs/bridge.md
 cargo xtask release         the binary with profile-guided and link-time optimisation (needs rustup component add llvm-tools)
 cargo xtask release --compare   the same, and its speed in ratios to plain cargo build --release
 cargo xtask inheriting      all tests with descriptors 9 and 200 open, 256 files, 1 MiB of stack and no standard input
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
         ["exclusive"] => steps::run(&["exclusive"]),
         ["instructions"] => steps::run(&["instructions"]),
         ["instructions", "--bless"] => instructions::bless(),
+        ["instructions", "--bridge"] => instructions::bridge::write(),
         ["ci"] => steps::run(steps::ALL),
         ["ci", ref names @ ..] => steps::run(names),
         ["help" | "--help"] => {

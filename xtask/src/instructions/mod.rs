@@ -11,6 +11,7 @@
 //! machine, so that counts agree everywhere. Misses depend on the places of code and data as well, which any change
 //! moves, so their bound is wider.
 
+pub mod bridge;
 mod misses;
 mod origin;
 mod page;

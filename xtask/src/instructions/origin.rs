@@ -83,6 +83,44 @@ pub fn by_file(text: &str) -> Result<BTreeMap<String, u64>, String> {
     Ok(counts)
 }
 
+/// Instructions by source file and line, from the text of a callgrind output file.
+///
+/// # Errors
+/// A malformed line, with its number.
+pub fn by_line(text: &str) -> Result<BTreeMap<(String, u64), u64>, String> {
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    let mut counts = BTreeMap::new();
+    let (mut file, mut at) = ("", 0u64);
+    let mut callee = false;
+    for (number, line) in text.lines().enumerate() {
+        if let Some((key, value)) = line.split_once('=') {
+            let named = name(value, &mut names, key);
+            match key {
+                "fl" | "fi" | "fe" => file = named,
+                "calls" => callee = true,
+                _ => {}
+            }
+        } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+            let malformed = || format!("line {}: no place and cost in {line:?}", number + 1);
+            let mut words = line.split_whitespace();
+            let place = words.next().ok_or_else(malformed)?;
+            let by = |digits: &str| digits.parse::<u64>().map_err(|_| malformed());
+            // A place may be said in relation to the one before, also to that of a call.
+            at = match place.split_at(1) {
+                ("*", _) => at,
+                ("+", digits) => at + by(digits)?,
+                ("-", digits) => at.saturating_sub(by(digits)?),
+                _ => by(place)?,
+            };
+            let cost = words.next().and_then(|cost| cost.parse::<u64>().ok()).ok_or_else(malformed)?;
+            if !std::mem::take(&mut callee) {
+                *counts.entry((file.to_owned(), at)).or_default() += cost;
+            }
+        }
+    }
+    Ok(counts)
+}
+
 /// Resolves a compressed name, `(4) crates/tcp/src/lib.rs` the first time and `(4)` later. Only files are kept: other
 /// names have separate numbers.
 fn name<'a>(value: &'a str, names: &mut HashMap<&'a str, &'a str>, key: &str) -> &'a str {
@@ -132,6 +170,16 @@ totals: 422
         assert_eq!(counts["/rustc/abc/library/core/src/option.rs"], 7);
         assert_eq!(counts["crates/stack/src/tx.rs"], 400);
         assert_eq!(counts.values().sum::<u64>(), 422);
+    }
+
+    #[test]
+    fn lines_are_those_of_the_source() {
+        let counts = by_line(OUTPUT).unwrap();
+        let at = |file: &str, line| counts.get(&(file.to_owned(), line)).copied();
+        assert_eq!(at("crates/tcp/src/output.rs", 10), Some(5));
+        assert_eq!(at("/rustc/abc/library/core/src/option.rs", 13), Some(7));
+        assert_eq!(at("crates/tcp/src/output.rs", 12), Some(1), "the callee is counted at its own line");
+        assert_eq!(at("crates/stack/src/tx.rs", 20), Some(400));
     }
 
     #[test]
