@@ -38,9 +38,10 @@ pub struct Args {
     /// The frame sizes of Nakahara et al. 2015, tables 3 and 4
     #[arg(long, conflicts_with = "size")]
     paper: bool,
-    /// Tests besides throughput: loss, back-to-back, latency, all, or none
+    /// Tests besides throughput: loss, back-to-back, latency, all of these, or none; and flush: how long the longest frame
+    /// waits while the forwarding database is flushed at half the throughput (--stations 50000 makes 100000 addresses)
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "latency",
-          value_parser = ["loss", "back-to-back", "latency", "all", "none"])]
+          value_parser = ["loss", "back-to-back", "latency", "flush", "all", "none"])]
     tests: Vec<String>,
     /// Rate of the line of each port, as in 1G or 100M bits a second: no more is offered [default: as fast as memory]
     #[arg(long, value_name = "RATE")]
@@ -154,7 +155,12 @@ fn options(args: &Args) -> Result<Rfc2544Options, Failure> {
         bridges: args.bridge.iter().map(|contender| contender.0).collect(),
         workers,
         sizes,
-        tests: Tests { loss: named("loss"), back_to_back: named("back-to-back"), latency: named("latency") },
+        tests: Tests {
+            loss: named("loss"),
+            back_to_back: named("back-to-back"),
+            latency: named("latency"),
+            flush: args.tests.iter().any(|test| test == "flush"),
+        },
         limits: Limits {
             trial_s: f64::from(args.trial) * 1e-3,
             resolution: args.resolution / 100.0,
@@ -191,6 +197,18 @@ fn save(args: &Args, results: &Rfc2544Results, quiet: bool) -> Result<(), Failur
 
 fn print(results: &Rfc2544Results, options: &Rfc2544Options) {
     println!("{}", table(&results.rows).render(crate::compare::width()));
+    for row in &results.rows {
+        let Some(flush) = &row.flush else { continue };
+        println!(
+            "{}, {} bytes: {} addresses flushed in {} ms; longest latency {} us meanwhile, {} us without a flush.",
+            row.contender(),
+            row.frame_bytes,
+            flush.addresses,
+            estimate(flush.took_ms.estimate()),
+            estimate(flush.longest_with_us.estimate()),
+            estimate(flush.longest_without_us.estimate())
+        );
+    }
     let machine = &results.machine;
     println!(
         "Measured on this machine ({}, {} cores), in memory, both directions together, {} repetitions of trials of {} ms.",

@@ -52,14 +52,14 @@ struct Rfc2544Page<'a> {
     commit: &'a str,
     finished_at: &'a str,
     figures: Vec<Figure>,
-    columns: [&'static str; 13],
+    columns: [&'static str; 14],
     rows: Vec<Vec<String>>,
     not_measured: &'a [String],
     facts: Vec<(&'static str, String)>,
     parameters: Vec<(String, String)>,
 }
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "bridge",
     "frame bytes",
     "frames/s without loss",
@@ -71,6 +71,7 @@ const COLUMNS: [&str; 13] = [
     "burst, frames",
     "latency median, µs",
     "99 %, µs",
+    "longest at a flush, µs",
     "out of order",
     "trials repeated",
 ];
@@ -90,6 +91,7 @@ fn cells(row: &Rfc2544Row) -> Vec<String> {
         series(row.back_to_back_frames.as_ref()),
         series(row.latency.as_ref().map(|latency| &latency.median_us)),
         series(row.latency.as_ref().map(|latency| &latency.p99_us)),
+        series(row.flush.as_ref().map(|flush| &flush.longest_with_us)),
         count(row.out_of_order as f64),
         count(row.repeated_trials as f64),
     ]
@@ -216,6 +218,7 @@ mod tests {
             loss: vec![LossPoint { offered_fps: rate, loss_percent: 1.5 }],
             back_to_back_frames: Some(series(256.0)),
             latency: Some(LatencyFigures { median_us: series(3.0), p99_us: series(9.0), longest_us: series(90.0) }),
+            flush: None,
             out_of_order: 0,
             repeated_trials: 2,
         }

@@ -1,7 +1,8 @@
 //! A bridge between two test lines, running on its own threads, and a trial on it.
 //!
-//! The bridge is [`switch::Switch`], as `heddle bridge run` starts it: its workers sleep between trials and poll during one. Beside
-//! bridges there is the *cable*, which only moves frames from one port to the other: what it does is what generator and counter cost.
+//! The bridge is [`switch::Switch`], as `heddle bridge run` starts it: its workers sleep between trials and poll during
+//! one. Beside bridges there is the *cable*, which only moves frames from one port to the other: what it does is what
+//! generator and counter cost.
 
 use std::collections::VecDeque;
 use std::io;
@@ -111,7 +112,7 @@ impl BridgeBench {
     /// Sends frames of all stations until all are learned, so that no trial floods.
     fn teach(&mut self, stations: usize) -> io::Result<()> {
         for lesson in 0..LESSONS {
-            self.trial(&Offer { frame_bytes: 64, frames: 2 * stations as u64, pace: Pace::AsTaken })?;
+            self.trial(&Offer::new(64, 2 * stations as u64, Pace::AsTaken))?;
             let Tested::Bridge(switch) = &self.tested else { return Ok(()) };
             if switch.look(|bridge, _| bridge.entries().len()) == PORTS * stations {
                 return Ok(());
@@ -180,8 +181,58 @@ fn move_frames((mut a, mut b): (QueuePair, QueuePair), ended: &AtomicBool) {
     }
 }
 
+/// What a flush of the forwarding database did to a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlushedTrial {
+    /// The trial.
+    pub count: TrialCount,
+    /// Addresses that were removed.
+    pub addresses: usize,
+    /// How long the call took.
+    pub took: Duration,
+}
+
 impl TrialBed for BridgeBench {
     fn trial(&mut self, offer: &Offer) -> io::Result<TrialCount> {
+        self.trial_with(offer, &mut |_| {})
+    }
+}
+
+impl BridgeBench {
+    /// A trial in the middle of which all learned addresses are forgotten. `None`: there is no bridge. The addresses are
+    /// learned again before this returns.
+    ///
+    /// # Errors
+    /// As [`TrialBed::trial`].
+    pub fn flushed_trial(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>> {
+        for _ in 0..LESSONS {
+            if let Some(flushed) = self.flush_once(offer)? {
+                return Ok(Some(flushed));
+            }
+            if matches!(self.tested, Tested::Cable(_)) {
+                return Ok(None);
+            }
+        }
+        Err(io::Error::other("trials end before they are looked at: make them longer"))
+    }
+
+    fn flush_once(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>> {
+        let mut flushed = None;
+        let count = self.trial_with(offer, &mut |tested| {
+            if let Tested::Bridge(switch) = tested
+                && flushed.is_none()
+            {
+                let begun = Instant::now();
+                let addresses = switch.configure(|bridge| bridge.flush(&|_, _| true));
+                flushed = Some((addresses, begun.elapsed()));
+            }
+        })?;
+        self.teach(self.config.stations.max(self.config.workers))?;
+        Ok(flushed.map(|(addresses, took)| FlushedTrial { count, addresses, took }))
+    }
+
+    /// A trial, in which `meanwhile` is called again and again once frames arrive.
+    fn trial_with(&mut self, offer: &Offer, meanwhile: &mut dyn FnMut(&Tested)) -> io::Result<TrialCount> {
         self.lines.begin(offer);
         let mut progress = (Instant::now(), 0);
         let mut offered_at: Option<Instant> = None;
@@ -194,6 +245,7 @@ impl TrialBed for BridgeBench {
             let arrived = self.lines.arrived();
             if arrived != progress.1 {
                 progress = (Instant::now(), arrived);
+                meanwhile(&self.tested);
             }
             if self.lines.is_offered() {
                 // Frames that the bridge has dropped do not arrive; others have this long.
@@ -244,7 +296,7 @@ mod tests {
                 let mut bench = BridgeBench::start(config).expect("it starts");
                 for frame_bytes in [64, 1518] {
                     // `generic` drains what is there into a bounded queue: so many frames fit at once.
-                    let offer = Offer { frame_bytes, frames: 100, pace: Pace::At(f64::INFINITY) };
+                    let offer = Offer::new(frame_bytes, 100, Pace::At(f64::INFINITY));
                     let count = bench.trial(&offer).expect("it ends");
                     let name = between.name();
                     assert_eq!((count.offered, count.arrived), (200, 200), "{name}, {workers} workers");
@@ -255,11 +307,28 @@ mod tests {
         }
     }
 
+    /// Under traffic, and no frame is lost by it.
+    #[test]
+    fn a_flush_forgets_all_and_they_are_learned_again() {
+        for exclusion in BridgeExclusion::ALL {
+            let between = Between::Bridge(exclusion);
+            let (work, buffers) = (Some(Work::Frames(1)), Buffers::Copied);
+            let config = BenchConfig { between, workers: 1, work, ring: 4096, stations: 500, buffers };
+            let mut bench = BridgeBench::start(config).expect("it starts");
+            // 50 ms at a rate that every machine keeps up with.
+            let offer = Offer { all_stamped: true, ..Offer::new(64, 1000, Pace::At(20_000.0)) };
+            let flushed = bench.flushed_trial(&offer).expect("it ends").expect("there is a bridge");
+            let name = exclusion.name();
+            assert_eq!((flushed.addresses, flushed.count.lost()), (1000, 0), "{name}");
+            assert_eq!(flushed.count.latencies.len(), 2000, "{name}: every frame has its time");
+        }
+    }
+
     /// Section 6.2 of the paper: the handler that drains the ring overruns the queue behind it, one that takes a frame at a time
     /// does not.
     #[test]
     fn a_burst_overruns_the_queue_of_the_handler_that_drains() {
-        let burst = Offer { frame_bytes: 64, frames: 1000, pace: Pace::At(f64::INFINITY) };
+        let burst = Offer::new(64, 1000, Pace::At(f64::INFINITY));
         let lost = |work| {
             let between = Between::Bridge(BridgeExclusion::Generic);
             let config = BenchConfig { between, workers: 1, work, ring: 1024, stations: 1, buffers: Buffers::Copied };

@@ -61,6 +61,8 @@ pub struct Rfc2544Row {
     pub back_to_back_frames: Option<Series>,
     /// Latency at the throughput (section 26.2), from the receive ring to the transmit queue.
     pub latency: Option<LatencyFigures>,
+    /// A flush of the forwarding database under traffic.
+    pub flush: Option<FlushFigures>,
     /// Frames that left after one that arrived later, in trials at the throughput.
     pub out_of_order: u64,
     /// Trials that lost frames at a rate at which a repeated trial did not.
@@ -85,6 +87,19 @@ pub struct LatencyFigures {
     pub p99_us: Series,
     /// The longest.
     pub longest_us: Series,
+}
+
+/// What a flush of the whole forwarding database does to frames that are forwarded meanwhile, at half the throughput.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlushFigures {
+    /// Addresses that were removed.
+    pub addresses: u64,
+    /// How long the call took, in milliseconds.
+    pub took_ms: Series,
+    /// The longest latency of a frame while nothing was flushed, in microseconds: what the machine does.
+    pub longest_without_us: Series,
+    /// The longest latency of a frame while the table was flushed.
+    pub longest_with_us: Series,
 }
 
 impl Rfc2544Results {

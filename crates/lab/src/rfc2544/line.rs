@@ -67,6 +67,15 @@ pub struct Offer {
     pub frames: u64,
     /// When they are due.
     pub pace: Pace,
+    /// Whether every frame carries the time, instead of some two thousand of each queue.
+    pub all_stamped: bool,
+}
+
+impl Offer {
+    /// With the time in some frames.
+    pub fn new(frame_bytes: usize, frames: u64, pace: Pace) -> Offer {
+        Offer { frame_bytes, frames, pace, all_stamped: false }
+    }
 }
 
 /// How frames come into being and end.
@@ -225,7 +234,8 @@ impl TestLines {
             queue.frame_bytes.store(offer.frame_bytes as u64, Ordering::Relaxed);
             queue.frames.store(frames, Ordering::Relaxed);
             queue.interval.store(interval.to_bits(), Ordering::Relaxed);
-            queue.stamped.store((frames / 2048).max(1), Ordering::Relaxed);
+            let stamped = if offer.all_stamped { 1 } else { (frames / 2048).max(1) };
+            queue.stamped.store(stamped, Ordering::Relaxed);
             [&queue.taken, &queue.lost, &queue.begun, &queue.ended]
                 .into_iter()
                 .for_each(|n| n.store(0, Ordering::Relaxed));
@@ -610,7 +620,7 @@ mod tests {
         count
     }
 
-    const PLAN: Offer = Offer { frame_bytes: 64, frames: 101, pace: Pace::AsTaken };
+    const PLAN: Offer = Offer { frame_bytes: 64, frames: 101, pace: Pace::AsTaken, all_stamped: false };
 
     #[test]
     fn what_one_port_generates_is_counted_at_the_other() {

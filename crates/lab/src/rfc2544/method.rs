@@ -69,7 +69,7 @@ impl Limits {
 
     fn at(&self, frame_bytes: usize, rate: f64) -> Offer {
         let frames = ((rate * self.trial_s).round() as u64).max(1);
-        Offer { frame_bytes, frames, pace: Pace::At(rate) }
+        Offer::new(frame_bytes, frames, Pace::At(rate))
     }
 
     /// Trials at a rate until one is free of loss: that, and how many were not before it. `Err`: none was; the best.
@@ -119,7 +119,7 @@ impl Limits {
     fn overload(&self, bed: &mut dyn TrialBed, frame_bytes: usize) -> io::Result<TrialCount> {
         let mut frames = 1000;
         loop {
-            let trial = bed.trial(&Offer { frame_bytes, frames, pace: Pace::AsTaken })?;
+            let trial = bed.trial(&Offer::new(frame_bytes, frames, Pace::AsTaken))?;
             if trial.seconds >= self.trial_s * 0.5 || frames >= 1 << 32 {
                 return Ok(trial);
             }
@@ -156,7 +156,7 @@ impl Limits {
         let line = self.line_rate(frame_bytes).unwrap_or(f64::INFINITY);
         let (pace, most) = (Pace::At(line), ((line * self.burst_s) as u64).clamp(1, LONGEST_BURST));
         let mut passes =
-            |frames| -> io::Result<bool> { Ok(self.attempt(bed, &Offer { frame_bytes, frames, pace })?.0.is_ok()) };
+            |frames| -> io::Result<bool> { Ok(self.attempt(bed, &Offer::new(frame_bytes, frames, pace))?.0.is_ok()) };
         let (mut longest, mut high) = (0, most.min(64));
         while passes(high)? {
             if high == most {
@@ -208,7 +208,9 @@ mod tests {
             let offered = 2 * offer.frames;
             let (rate, lost) = match offer.pace {
                 Pace::AsTaken => (self.capacity, 0),
-                Pace::At(rate) if rate <= self.capacity => (rate, u64::from(self.disturbed && !self.trials.is_multiple_of(3))),
+                Pace::At(rate) if rate <= self.capacity => {
+                    (rate, u64::from(self.disturbed && !self.trials.is_multiple_of(3)))
+                }
                 Pace::At(rate) => {
                     let over = (offer.frames as f64 * (1.0 - self.capacity / rate)) as u64;
                     (rate, 2 * over.saturating_sub(self.room))

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 use switch::{BridgeExclusion, Work};
 
 use super::bench::{BenchConfig, Between, BridgeBench};
-use super::document::{LatencyFigures, LossPoint, Rfc2544Results, Rfc2544Row};
-use super::line::{Buffers, PORTS};
-use super::method::{Limits, LossAt, percentile};
+use super::document::{FlushFigures, LatencyFigures, LossPoint, Rfc2544Results, Rfc2544Row};
+use super::line::{Buffers, Offer, PORTS, Pace, TrialCount};
+use super::method::{Limits, LossAt, TrialBed, percentile};
 use crate::machine::Probe;
 use crate::result::Series;
 use crate::stats::Estimate;
@@ -32,6 +32,8 @@ pub struct Tests {
     pub back_to_back: bool,
     /// Latency.
     pub latency: bool,
+    /// A flush of the forwarding database under traffic, which is not of the RFC.
+    pub flush: bool,
 }
 
 /// Parameters of a run.
@@ -76,6 +78,8 @@ struct Samples {
     loss: Vec<LossAt>,
     bursts: Vec<f64>,
     latency: [Vec<f64>; 3],
+    flush: [Vec<f64>; 3],
+    flushed: u64,
     out_of_order: u64,
     repeated: u64,
 }
@@ -149,12 +153,28 @@ impl Rfc2544Options {
         if self.tests.back_to_back {
             samples.bursts.push(limits.back_to_back(bench, bytes)? as f64);
         }
+        if self.tests.flush && found.rate > 0.0 {
+            self.measure_flush(bench, bytes, found.rate / 2.0, samples)?;
+        }
         if self.tests.latency && found.rate > 0.0 {
             let latencies = limits.latency(bench, bytes, found.rate)?.latencies;
             for (series, percent) in samples.latency.iter_mut().zip([50, 99, 100]) {
                 series.extend(percentile(&latencies, percent).map(|ns| ns as f64 * 1e-3));
             }
         }
+        Ok(())
+    }
+
+    fn measure_flush(&self, bench: &mut BridgeBench, bytes: usize, rate: f64, samples: &mut Samples) -> io::Result<()> {
+        let frames = ((rate * self.limits.trial_s) as u64).max(1);
+        let offer = Offer { all_stamped: true, ..Offer::new(bytes, frames, Pace::At(rate)) };
+        let without = bench.trial(&offer)?;
+        let Some(with) = bench.flushed_trial(&offer)? else { return Ok(()) };
+        let longest = |count: &TrialCount| count.latencies.last().map(|ns| *ns as f64 * 1e-3);
+        samples.flushed = with.addresses as u64;
+        samples.flush[0].push(with.took.as_secs_f64() * 1e3);
+        samples.flush[1].extend(longest(&without));
+        samples.flush[2].extend(longest(&with.count));
         Ok(())
     }
 
@@ -207,6 +227,11 @@ fn row(options: &Rfc2544Options, bench: &BridgeBench, size: u32, samples: &Sampl
     let line = options.limits.line_rate(size as usize).map(|rate| rate * PORTS as f64);
     let total = |at: &LossAt| LossPoint { offered_fps: at.rate * PORTS as f64, loss_percent: at.loss * 100.0 };
     let [median, p99, longest] = samples.latency.clone().map(Series::of);
+    let [took, without, with] = samples.flush.clone().map(Series::of);
+    let flush = || {
+        let (took_ms, longest_without_us, longest_with_us) = (took?, without?, with?);
+        Some(FlushFigures { addresses: samples.flushed, took_ms, longest_without_us, longest_with_us })
+    };
     let latency = || Some(LatencyFigures { median_us: median?, p99_us: p99?, longest_us: longest? });
     Some(Rfc2544Row {
         bridge: bench.between().name().to_owned(),
@@ -221,6 +246,7 @@ fn row(options: &Rfc2544Options, bench: &BridgeBench, size: u32, samples: &Sampl
         loss: samples.loss.iter().map(total).collect(),
         back_to_back_frames: Series::of(samples.bursts.clone()),
         latency: latency(),
+        flush: flush(),
         out_of_order: samples.out_of_order,
         repeated_trials: samples.repeated,
     })
@@ -241,7 +267,7 @@ mod tests {
             bridges: [BridgeExclusion::Generic, BridgeExclusion::Rcu].map(Between::Bridge).to_vec(),
             workers: vec![1, 2],
             sizes: vec![64],
-            tests: Tests { loss: true, back_to_back: true, latency: true },
+            tests: Tests { loss: true, back_to_back: true, latency: true, flush: false },
             // A line so slow that any machine keeps up.
             limits: Limits { trial_s: 0.005, resolution: 0.2, attempts: 3, line_bits: Some(1e7), burst_s: 0.01 },
             repetitions: 2,
