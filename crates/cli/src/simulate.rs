@@ -1,13 +1,16 @@
 //! `heddle simulate`: the stack on a machine that the user does not have.
 
 use std::io::{IsTerminal, stderr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args as ClapArgs;
 use heddle::{Architecture, LockKind};
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::result::Row;
+use lab::{compare, simulated};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Simulation, WHOLE};
+use vsmp::simulation::{Results, Simulation, WHOLE};
 
 use crate::failure::Failure;
 
@@ -48,6 +51,12 @@ pub struct Args {
     /// Print the machine's values with their origins, and run nothing
     #[arg(long)]
     values: bool,
+    /// Write the results to FILE as JSON (docs/results.schema.json); `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "vary")]
+    json: Option<PathBuf>,
+    /// Write the results to standard output as JSON, as --json - does
+    #[arg(short = 'j', conflicts_with_all = ["json", "vary"])]
+    to_stdout: bool,
 }
 
 /// Another number for a value of the machine.
@@ -98,33 +107,70 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.lock == Some(LockKind::Null) {
         return Err(Failure::usage("the null lock excludes on one CPU only: use --arch uniprocessor"));
     }
-    let cpus = args.cpus.map_or(preset.cpus, usize::from);
-    for (index, &connections) in args.conns.iter().enumerate() {
-        for (place, &Subject(arch)) in args.arch.iter().enumerate() {
-            let (connections, seeds, lock_kind) = (connections as usize, args.seeds, args.lock);
-            let preset = preset.clone();
-            let simulation =
-                Simulation { preset, cpus, arch, connections, seeds, ipv6: args.ipv6, lock_kind, extent: WHOLE };
-            if (index, place) == (0, 0) {
-                print!("{simulation}");
-            }
-            if args.vary {
-                vary(&simulation);
-                continue;
-            }
-            for kernel in [Kernel::Heddle, Kernel::OfThePaper] {
-                let bar = progress_bar();
-                bar.set_length(seeds);
-                let results = simulation.run_all(kernel, |seed| {
-                    bar.set_position(seed - 1);
-                    bar.set_message(format!("{}, {connections} connections", simulation.arch_name()));
-                });
-                bar.finish_and_clear();
+    let quiet = args.to_stdout || args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let mut rows = Vec::new();
+    for (place, simulation) in args.simulations(&preset).iter().enumerate() {
+        if place == 0 && !quiet {
+            print!("{simulation}");
+        }
+        if args.vary {
+            vary(simulation);
+            continue;
+        }
+        for kernel in [Kernel::Heddle, Kernel::OfThePaper] {
+            let results = run_all(simulation, kernel);
+            rows.extend(simulated::row(&results));
+            if !quiet {
                 print!("\n{results}");
             }
         }
     }
-    Ok(())
+    if args.vary {
+        return Ok(());
+    }
+    args.save(&preset, rows, quiet)
+}
+
+/// All seeds of a simulation, with a bar.
+fn run_all(simulation: &Simulation, kernel: Kernel) -> Results {
+    let bar = progress_bar();
+    bar.set_length(simulation.seeds);
+    let results = simulation.run_all(kernel, |seed| {
+        bar.set_position(seed - 1);
+        bar.set_message(format!("{}, {} connections", simulation.arch_name(), simulation.connections));
+    });
+    bar.finish_and_clear();
+    results
+}
+
+impl Args {
+    /// One for each load and architecture.
+    fn simulations(&self, preset: &Preset) -> Vec<Simulation> {
+        let cpus = self.cpus.map_or(preset.cpus, usize::from);
+        let one = |connections: u32, Subject(arch): Subject| Simulation {
+            preset: preset.clone(),
+            cpus,
+            arch,
+            connections: connections as usize,
+            seeds: self.seeds,
+            ipv6: self.ipv6,
+            lock_kind: self.lock,
+            extent: WHOLE,
+        };
+        self.conns.iter().flat_map(|&load| self.arch.iter().map(move |&arch| one(load, arch))).collect()
+    }
+
+    /// Writes the document, if it is wanted.
+    fn save(&self, preset: &Preset, rows: Vec<Row>, quiet: bool) -> Result<(), Failure> {
+        let Some(simulation) = self.simulations(preset).into_iter().next() else { return Ok(()) };
+        let results = simulated::document(&simulation, rows);
+        if quiet {
+            print!("{}", results.to_json());
+        } else if let Some(path) = &self.json {
+            compare::save_json(path, &results).map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        Ok(())
+    }
 }
 
 /// A line for each assumed value that matters: throughput with less of it, and with more.

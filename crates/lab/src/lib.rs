@@ -17,6 +17,7 @@
 //! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
 //! | - | [`rfc2544`] | bridges under the tests of RFC 2544, with their own document |
+//! | - | [`simulated`] | results of the simulator as rows of the same document |
 //!
 //! The lab contains no protocol and no lock of the stack; it runs slices of contenders and reads their counters.
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ pub mod report;
 pub mod result;
 pub mod rfc2544;
 pub mod sampling;
+pub mod simulated;
 #[cfg(feature = "smoltcp")]
 pub mod smoltcp;
 pub mod stats;

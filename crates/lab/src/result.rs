@@ -13,6 +13,7 @@ use crate::cpu::Switches;
 use crate::machine::{COMMIT, Machine};
 use crate::recommend;
 use crate::sampling::{LockCount, Samples, Slice, Wakes};
+use crate::simulated::Account;
 use crate::stats::Estimate;
 
 /// The name of the Linux kernel's own TCP in the rows.
@@ -192,6 +193,9 @@ pub struct Row {
     /// unknown (one processor). Samples of several threads are comparable only at similar distances.
     #[serde(default)]
     pub round_trip_ns: Vec<Option<f64>>,
+    /// What the virtual CPUs did; missing where real ones were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulated: Option<Account>,
     /// Remarks for the reader of the figures.
     pub notes: Vec<String>,
 }
@@ -230,6 +234,7 @@ impl Row {
             locks: sum.exact.locks,
             bytes_per_connection: None,
             round_trip_ns: samples.slices.iter().map(|slice| slice.round_trip_ns).collect(),
+            simulated: None,
             notes,
             key,
         })

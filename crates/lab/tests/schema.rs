@@ -5,7 +5,14 @@
 
 mod synthetic;
 
+use lab::simulated;
 use serde_json::{Map, Value, json};
+use vsmp::preset::{Kernel, Preset};
+use vsmp::simulation::{Simulation, WHOLE};
+
+/// For the simulator.
+#[global_allocator]
+static ARENA: vsmp::Arena = vsmp::Arena::new();
 
 const SCHEMA: &str = include_str!("../../../docs/results.schema.json");
 
@@ -78,6 +85,7 @@ fn holds(word: &str, rule: &Value, schema: &Value, value: &Value) -> bool {
 fn is_type(name: &str, value: &Value) -> bool {
     match name {
         "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
         "object" => value.is_object(),
         "array" => value.is_array(),
         "string" => value.is_string(),
@@ -115,6 +123,31 @@ fn every_field_that_is_written_is_described() {
     described(&document["machine"], "/$defs/machine");
     described(&document["rows"][2], "/$defs/row");
     described(&document["rows"][2]["locks"][0], "/$defs/lock");
+}
+
+/// A document of the simulator is one of the same schema, and has every cycle of every virtual CPU.
+#[test]
+fn a_simulated_document_is_valid_and_accounts_for_every_cycle() {
+    let preset = Preset::named("opteron-275").expect("it is built in");
+    let arch = "connp-l:128".parse().ok();
+    let (seeds, ipv6, lock_kind, extent) = (2, false, None, WHOLE);
+    let simulation = Simulation { preset, cpus: 4, arch, connections: 12, seeds, ipv6, lock_kind, extent };
+    let rows = [Kernel::Heddle, Kernel::OfThePaper].map(|kernel| simulation.run_all(kernel, |_| ()));
+    let document = simulated::document(&simulation, rows.iter().filter_map(simulated::row).collect());
+    let document: Value = serde_json::from_str(&document.to_json()).expect("results are JSON");
+    assert_eq!(check(&document), Vec::<String>::new());
+    assert_eq!(document["recommendation"], Value::Null);
+    let sum = |object: &Value| object.as_object().unwrap().values().map(|cycles| cycles.as_u64().unwrap()).sum::<u64>();
+    for row in document["rows"].as_array().unwrap() {
+        assert_eq!((&row["groups"], &row["threads"]), (&json!(128), &json!(4)));
+        let account = &row["simulated"];
+        assert!(sum(&account["misses"]) > 0 && sum(&account["switches"]) > 0, "{account}");
+        for cpu in account["cpus"].as_array().unwrap() {
+            let total = cpu["total"].as_u64().unwrap();
+            assert_eq!((sum(&cpu["parts"]), sum(&cpu["groups"])), (total, total), "{cpu}");
+        }
+    }
+    assert_eq!(document["rows"][1]["arch"], json!("connp-l (year)"));
 }
 
 #[test]

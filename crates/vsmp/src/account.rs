@@ -2,7 +2,9 @@
 
 use sync::{Object, Step};
 
-/// Totals of a run.
+use crate::ledger::{Ledger, Part, SwitchKind};
+
+/// Totals of a run. Those that are sums over [`Account::cpus`] are computed when the account is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// A hash of every charged access to memory with its time: equal for equal runs.
@@ -25,7 +27,9 @@ pub struct Account {
     pub footprint_misses: u64,
     /// Steps of plain work, by [`Step`].
     pub steps: [u64; Step::ALL.len()],
-    /// Cycles of plain work, by [`Step`], without cache misses.
+    /// Cycles of each CPU, by what they went into.
+    pub cpus: Vec<Ledger>,
+    /// Cycles of plain work, by [`Step`], without cache misses, on all CPUs.
     pub step_cycles: [u64; Step::ALL.len()],
     /// Cycles that cache misses took, of every kind.
     pub miss_cycles: u64,
@@ -35,8 +39,10 @@ pub struct Account {
     pub interrupts: u64,
     /// See `interrupts`.
     pub interrupt_cycles: u64,
-    /// Cycles that system calls, wake-ups and changes of threads took.
+    /// Cycles that system calls, wake-ups and changes of threads took, with their misses.
     pub scheduler_cycles: u64,
+    /// Changes of threads, by [`SwitchKind`].
+    pub switch_kinds: [u64; SwitchKind::ALL.len()],
     /// Changes of threads; of these, those by which a thread lost its CPU against its will.
     pub switches: u64,
     /// See `switches`.
@@ -59,6 +65,8 @@ impl Account {
         difference.object_misses.copy_from_slice(&less(&self.object_misses, &earlier.object_misses));
         difference.steps.copy_from_slice(&less(&self.steps, &earlier.steps));
         difference.step_cycles.copy_from_slice(&less(&self.step_cycles, &earlier.step_cycles));
+        difference.switch_kinds.copy_from_slice(&less(&self.switch_kinds, &earlier.switch_kinds));
+        difference.cpus = self.cpus.iter().zip(&earlier.cpus).map(|(now, then)| now.since(then)).collect();
         for (now, then) in difference.scalars().into_iter().zip(earlier.clone().scalars()) {
             *now -= *then;
         }
@@ -66,7 +74,7 @@ impl Account {
     }
 
     /// Every count that is one number.
-    fn scalars(&mut self) -> [&mut u64; 17] {
+    fn scalars(&mut self) -> [&mut u64; 18] {
         [
             &mut self.operations,
             &mut self.read_modify_writes,
@@ -83,9 +91,34 @@ impl Account {
             &mut self.switches,
             &mut self.preemptions,
             &mut self.wakes,
+            &mut self.spins,
             &mut self.turns,
             &mut self.idle,
         ]
+    }
+
+    /// Takes in what the CPUs have spent, and computes the sums over them.
+    pub(crate) fn close(&mut self, cpus: Vec<Ledger>) {
+        self.cpus = cpus;
+        self.step_cycles = Step::ALL.map(|step| self.cycles(Part::Work(step)));
+        let misses = |part: &Part| matches!(part, Part::Miss(_) | Part::AtomicMiss | Part::FootprintMiss);
+        let missed: u64 = Part::all().filter(misses).map(|part| self.cycles(part)).sum();
+        self.miss_cycles = missed + self.cycles(Part::SchedulerMiss);
+        self.spin_cycles = self.cycles(Part::Spin);
+        self.interrupt_cycles = self.cycles(Part::Interrupt);
+        let scheduler = [Part::SystemCall, Part::Wake, Part::Switch, Part::SchedulerMiss];
+        self.scheduler_cycles = scheduler.map(|part| self.cycles(part)).iter().sum();
+        self.idle = self.cycles(Part::Idle);
+    }
+
+    /// Cycles of all CPUs that went into a part.
+    pub fn cycles(&self, part: Part) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.of(part)).sum()
+    }
+
+    /// Cycles of all CPUs.
+    pub fn total(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.total).sum()
     }
 
     /// Cache misses of every kind.

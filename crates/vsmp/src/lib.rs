@@ -19,7 +19,7 @@
 //! | `memory/` | addresses ([`Arena`]), directory, caches |
 //! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
 //! | `card.rs` | network cards, and the clients at the other end of their wires |
-//! | `costs.rs`, `account.rs` | what things cost; what was done |
+//! | `costs.rs`, `account.rs`, `ledger.rs` | what things cost; what was done; where each CPU's cycles went |
 //! | `preset.rs`, `presets/` | machines of the papers, each value with its origin |
 //! | `simulation.rs` | a workload on a preset, over several seeds: means with intervals, as a page of text |
 //! | `workload/` | what is run: two stacks on a link in memory, the sender of Willmann, Rixner and Cox |
@@ -33,6 +33,7 @@ pub mod account;
 pub mod card;
 mod coroutine;
 pub mod costs;
+pub mod ledger;
 pub mod machine;
 pub mod memory;
 pub mod order;
@@ -46,6 +47,7 @@ pub mod workload;
 
 pub use account::Account;
 pub use costs::{Costs, Footprint};
+pub use ledger::{Ledger, Part, PartGroup, SwitchKind};
 pub use machine::{Failed, Machine, Outcome};
 pub use memory::Arena;
 pub use order::Order;

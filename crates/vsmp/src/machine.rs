@@ -21,6 +21,7 @@ use sync::{LockKind, Object, Step, ThreadClass};
 use crate::account::Account;
 use crate::coroutine::{self, Fiber, MOST_THREADS};
 use crate::costs::Costs;
+use crate::ledger::Part;
 use crate::memory::Inside;
 use crate::order::{Candidate, Order, TimeOrdered};
 use crate::platform::Vsmp;
@@ -238,6 +239,7 @@ fn next(state: &mut State, most_turns: u64) -> Next {
     let chosen = candidates[turn.candidate];
     state.recycle(candidates);
     let clock = if by_time { chosen.clock } else { chosen.clock.max(state.clock) };
+    state.cpus[chosen.cpu].pass(Part::HeldUp, clock);
     (state.clock, state.cpu, state.current) = (clock, chosen.cpu, Some(chosen.thread));
     // Its slice ends whether anything else happens or not.
     state.horizon = turn.until.min(event.unwrap_or(u64::MAX)).min(state.cpus[chosen.cpu].slice_end);
@@ -275,7 +277,7 @@ fn end() -> (Outcome, Option<Box<dyn Any + Send>>) {
         }
     }
     let nanos = state.costs.nanos(state.clock);
-    (Outcome { account: state.account.clone(), nanos, abandoned }, panic)
+    (Outcome { account: state.read_account(), nanos, abandoned }, panic)
 }
 
 /// Borrows the state; `None` outside a machine.
@@ -346,7 +348,7 @@ pub(crate) fn touch(object: Object, address: usize, length: usize, write: bool) 
 /// A fence.
 pub(crate) fn fence() {
     point();
-    running(|state, _| state.clock += state.costs.read_modify_write);
+    running(|state, _| state.spend(Part::ReadModifyWrite, state.costs.read_modify_write));
 }
 
 /// One turn of a spin loop.
@@ -354,7 +356,7 @@ pub(crate) fn relax() {
     point();
     let stops = running(|state, thread| {
         state.account.spins += 1;
-        state.clock += state.costs.relax;
+        state.spend(Part::Spin, state.costs.relax);
         if state.order.is_by_time() {
             let until = state.cpus[state.cpu].slice_end.max(state.clock + 1000);
             return state.spin(until);
@@ -372,7 +374,7 @@ pub(crate) fn relax() {
 pub(crate) fn yield_now() {
     point();
     let gave_way = running(|state, thread| {
-        state.clock += state.costs.system_call / 2;
+        state.spend(Part::Yield, state.costs.system_call / 2);
         state.order.yields(thread);
         state.give_way(thread)
     });
@@ -456,15 +458,10 @@ pub(crate) fn application_event(address: usize) {
     with(|state| state.use_footprint(APPLICATION, address, state.costs.footprint.application));
 }
 
-/// What was done so far.
+/// What was done so far, once all CPUs have come as far as this one.
 pub(crate) fn account() -> Account {
-    with(|state| {
-        let mut account = state.account.clone();
-        let idle = |cpu: &crate::state::Cpu| cpu.idle_since.map_or(0, |since| state.clock.saturating_sub(since));
-        account.idle += state.cpus.iter().map(idle).sum::<u64>();
-        account
-    })
-    .unwrap_or_default()
+    point();
+    with(|state| state.read_account()).unwrap_or_default()
 }
 
 /// Waits for the end of a thread.

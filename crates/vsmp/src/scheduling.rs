@@ -13,6 +13,7 @@ use sync::lock_order::HeldLocks;
 use sync::{LockClass, ThreadClass};
 
 use crate::costs::PRIORITIES;
+use crate::ledger::{Part, SwitchKind};
 use crate::machine::message;
 use crate::state::{Event, Life, State, Thread, Wait};
 
@@ -37,8 +38,7 @@ impl State {
 
     /// A system call of the running thread.
     pub(crate) fn enter_kernel(&mut self) {
-        self.clock += self.costs.system_call;
-        self.account.scheduler_cycles += self.costs.system_call;
+        self.spend(Part::SystemCall, self.costs.system_call);
     }
 
     /// The running thread goes to sleep.
@@ -64,7 +64,7 @@ impl State {
             if self.current.is_some() {
                 self.account.wakes += 1;
                 let (cycles, lines) = (self.costs.wake, self.costs.wake_lines);
-                self.schedule_work(thread, cycles, lines);
+                self.schedule_work(thread, Part::Wake, cycles, lines);
             }
             self.make_ready(thread, self.clock);
         }
@@ -121,7 +121,7 @@ impl State {
         self.threads[thread].life = Life::Ready;
         let Thread { pinned, last_cpu, priority, .. } = self.threads[thread];
         if let Some(cpu) = self.idle_cpu(thread) {
-            return self.put_on(cpu, thread, at);
+            return self.put_on(cpu, thread, at, SwitchKind::FromIdle);
         }
         match self.victim(pinned, last_cpu, priority) {
             Some(cpu) if self.current.is_some() && cpu == self.cpu => {
@@ -131,7 +131,7 @@ impl State {
             }
             Some(cpu) => {
                 self.take_off(cpu, false, at);
-                self.put_on(cpu, thread, at);
+                self.put_on(cpu, thread, at, SwitchKind::Preempted);
             }
             None => self.ready[usize::from(priority)].push_back(thread),
         }
@@ -167,10 +167,9 @@ impl State {
         let Some(thread) = self.cpus[cpu].thread.take() else { return };
         self.account.preemptions += 1;
         self.threads[thread].life = Life::Ready;
-        self.cpus[cpu].spins_on = None;
         self.end_all_spins(at);
         if let Some(idle) = self.idle_cpu(thread) {
-            return self.put_on(idle, thread, at);
+            return self.put_on(idle, thread, at, SwitchKind::FromIdle);
         }
         let queue = &mut self.ready[usize::from(self.threads[thread].priority)];
         if expired {
@@ -181,23 +180,24 @@ impl State {
     }
 
     /// A free CPU gets a thread. The change is on the CPU's account.
-    fn put_on(&mut self, cpu: usize, thread: usize, at: u64) {
-        let mut clock = self.cpus[cpu].clock.max(at);
-        if let Some(since) = self.cpus[cpu].idle_since.take() {
-            clock += self.costs.idle_exit;
-            self.account.idle += clock.saturating_sub(since);
-        }
+    fn put_on(&mut self, cpu: usize, thread: usize, at: u64, kind: SwitchKind) {
+        let was_idle = self.cpus[cpu].idle_since.take().is_some();
+        self.cpus[cpu].pass(if was_idle { Part::Idle } else { Part::HeldUp }, at);
+        let clock = self.cpus[cpu].clock;
         let entry = &mut self.threads[thread];
         (entry.life, entry.last_cpu) = (Life::Running, cpu);
         self.cpus[cpu].thread = Some(thread);
         // As if that CPU ran now.
         let here = (self.clock, self.cpu);
         (self.clock, self.cpu) = (clock, cpu);
+        if was_idle {
+            self.spend(Part::IdleExit, self.costs.idle_exit);
+        }
         let (cycles, lines) = (self.costs.switch, self.costs.switch_lines);
-        self.schedule_work(thread, cycles, lines);
+        self.schedule_work(thread, Part::Switch, cycles, lines);
         let done = self.clock;
         (self.clock, self.cpu) = here;
-        self.account.switches += 1;
+        self.count_switch(kind);
         self.cpus[cpu].clock = done;
         self.cpus[cpu].slice_end = done + self.costs.slice;
         self.horizon = self.horizon.min(done);
@@ -226,7 +226,7 @@ impl State {
         self.ready[usize::from(self.threads[thread].priority)].push_back(thread);
         (self.cpus[cpu].thread, self.cpus[cpu].clock) = (None, self.clock);
         self.end_all_spins(self.clock);
-        self.put_on(cpu, next, self.clock);
+        self.put_on(cpu, next, self.clock, SwitchKind::GaveWay);
         true
     }
 
@@ -265,7 +265,7 @@ impl State {
             self.cpus[cpu].thread = None;
             self.end_all_spins(clock);
             match self.next_ready(cpu, PRIORITIES as u8) {
-                Some(next) => self.put_on(cpu, next, clock),
+                Some(next) => self.put_on(cpu, next, clock, SwitchKind::AfterSleep),
                 None => self.cpus[cpu].idle_since = Some(clock),
             }
             return;
@@ -278,7 +278,8 @@ impl State {
         let bound = self.threads[thread].priority + u8::from(expired);
         if let Some(next) = self.next_ready(cpu, bound) {
             self.take_off(cpu, expired, clock);
-            self.put_on(cpu, next, clock);
+            let kind = if expired { SwitchKind::SliceOver } else { SwitchKind::Preempted };
+            self.put_on(cpu, next, clock, kind);
         } else if expired {
             self.cpus[cpu].slice_end = clock + self.costs.slice;
         }

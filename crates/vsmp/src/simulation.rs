@@ -3,11 +3,13 @@
 //! What is printed is a model's answer. It names the machine, whose kernel's footprint and habits were used, and how
 //! many of the preset's values were fitted or assumed.
 
+mod text;
+
 use std::fmt::{self, Display};
 
 use stack::Architecture;
 use sync::profile::ClassProfile;
-use sync::{LockKind, Object, Step};
+use sync::{LockKind, Object};
 
 use crate::preset::{Kernel, Origin, Point, Preset};
 use crate::workload::senders::{Measured, Senders, uniprocessor};
@@ -115,9 +117,6 @@ impl Simulation {
     }
 }
 
-/// A row of a table: its name, and what it counts.
-type Row = (&'static str, fn(&Measured) -> u64);
-
 /// A mean with the half width of its 95 % interval (Student's t); no interval for a single run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
@@ -165,8 +164,8 @@ impl Results {
         self.mean(Measured::megabits)
     }
 
-    /// The same, for each kilobyte of payload.
-    fn by_kilobyte(&self, of: impl Fn(&Measured) -> u64) -> Mean {
+    /// The mean of a count, for each kilobyte of payload.
+    pub fn by_kilobyte(&self, of: impl Fn(&Measured) -> u64) -> Mean {
         self.mean(|run| of(run) as f64 / run.kilobytes())
     }
 
@@ -174,24 +173,6 @@ impl Results {
     pub fn point(&self) -> Option<&Point> {
         let Simulation { preset, connections, .. } = &self.simulation;
         preset.point(&self.simulation.arch_name(), *connections)
-    }
-
-    /// What the paper says, whether the machine's values were fitted to it, and by how much the model is off.
-    fn lines_of_paper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(point) = self.point() else { return Ok(()) };
-        let how = if point.fitted { "fitted" } else { "held out" };
-        let rows = [
-            ("throughput, Mb/s", point.megabits, self.megabits()),
-            ("misses/KB", point.misses, self.misses()),
-            ("scheduler, cycles/KB", point.scheduler, self.scheduler_cycles()),
-        ];
-        writeln!(f, "  {:<24}{:>18}", "the paper", how)?;
-        for (name, paper, Mean { mean, .. }) in rows {
-            if let Some(paper) = paper {
-                writeln!(f, "    {name:<22}{paper:>18} {:>+7.0} %", 100.0 * (mean / paper - 1.0))?;
-            }
-        }
-        Ok(())
     }
 
     /// Cache misses for each kilobyte.
@@ -209,88 +190,11 @@ impl Results {
         let of = |run: &Measured| run.locks.iter().find(|lock| lock.class == class).map_or(0.0, failed);
         self.mean(of)
     }
-
-    fn lines_of_locks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<24}{:>18}{:>20}", "lock", "acquisitions/KB", "first try fails, %")?;
-        for (index, lock) in self.runs[0].locks.iter().enumerate() {
-            if self.runs.iter().any(|run| run.locks[index].acquired > 0) {
-                let acquired = self.by_kilobyte(|run| run.locks[index].acquired);
-                let failed = self.mean(|run| failed(&run.locks[index]));
-                writeln!(f, "  {:<24}{acquired:>18.3}{failed:>20.1}", lock.class.name())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn lines_of_cycles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<24}{:>18}", "cycles/KB", "")?;
-        for step in Step::ALL {
-            let cycles = self.by_kilobyte(|run| run.account.step_cycles[step as usize]);
-            writeln!(f, "    {:<22}{cycles:>18.0}", step.name())?;
-        }
-        let rest: [Row; 5] = [
-            ("cache misses", |run| run.account.miss_cycles),
-            ("scheduler, all of it", |run| run.account.scheduler_cycles),
-            ("interrupts", |run| run.account.interrupt_cycles),
-            ("spinning", |run| run.account.spin_cycles),
-            ("idle", |run| run.account.idle),
-        ];
-        for (name, of) in rest {
-            writeln!(f, "    {name:<22}{:>18.0}", self.by_kilobyte(of))?;
-        }
-        Ok(())
-    }
-
-    fn lines_of_misses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {:<24}{:>18.2}", "misses/KB", self.misses())?;
-        for object in Object::ALL {
-            let misses = self.by_kilobyte(|run| run.account.object_misses[object as usize]);
-            writeln!(f, "    {:<22}{misses:>18.2}", object.name())?;
-        }
-        let rest: [Row; 4] = [
-            ("atomics and locks", |run| run.account.atomic_misses),
-            ("scheduler", |run| run.account.scheduler_misses),
-            ("footprint of the year", |run| run.account.footprint_misses),
-            ("of all, from a cache", |run| run.account.transfers),
-        ];
-        for (name, of) in rest {
-            writeln!(f, "    {name:<22}{:>18.2}", self.by_kilobyte(of))?;
-        }
-        Ok(())
-    }
 }
 
 /// Acquisitions that did not succeed at the first try, in percent.
 fn failed(lock: &ClassProfile) -> f64 {
     if lock.acquired == 0 { 0.0 } else { 100.0 * lock.first_try_failed as f64 / lock.acquired as f64 }
-}
-
-impl Display for Results {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Results { simulation, kernel, runs } = self;
-        let whose = match kernel {
-            Kernel::Heddle => "Heddle as it is",
-            Kernel::OfThePaper => "Heddle's exclusion, footprint and habits of the year",
-        };
-        writeln!(f, "{whose}: {}, {} connections", simulation.arch_name(), simulation.connections)?;
-        writeln!(f, "  {:<24}{:>18.0}", "throughput, Mb/s", self.megabits())?;
-        let unsteady = runs.iter().filter(|run| !run.steady).count();
-        if unsteady > 0 {
-            writeln!(f, "  {unsteady} of {} runs never became steady: their numbers mean little", runs.len())?;
-        }
-        if *kernel == Kernel::OfThePaper {
-            self.lines_of_paper(f)?;
-        }
-        self.lines_of_cycles(f)?;
-        self.lines_of_misses(f)?;
-        self.lines_of_locks(f)?;
-        let switches = self.by_kilobyte(|run| run.account.switches);
-        let preempted = self.by_kilobyte(|run| run.account.preemptions);
-        let wakes = self.by_kilobyte(|run| run.account.wakes);
-        writeln!(f, "  {:<24}{switches:>18.3}", "switches/KB")?;
-        writeln!(f, "    {:<22}{preempted:>18.3}", "involuntary")?;
-        writeln!(f, "    {:<22}{wakes:>18.3}", "wake-ups")
-    }
 }
 
 impl Display for Simulation {

@@ -18,6 +18,7 @@ use sync::{LockKind, Object, Real, Step};
 use crate::account::Account;
 use crate::coroutine::{Fiber, control_block};
 use crate::costs::{Costs, PRIORITIES};
+use crate::ledger::{Ledger, Part, SwitchKind};
 use crate::memory::{Access, Memory, Zone, line_of, lines_of};
 use crate::order::{Candidate, Generator, Order};
 
@@ -72,6 +73,37 @@ pub(crate) struct Cpu {
     pub(crate) spins_on: Option<usize>,
     /// Counts its spins, as `sleeps` of a thread.
     pub(crate) spins: u64,
+    /// Cycles, by [`Part`]. While it idles or spins, those since it began are missing.
+    pub(crate) spent: [u64; Part::COUNT],
+}
+
+impl Cpu {
+    fn new() -> Cpu {
+        let spent = [0; Part::COUNT];
+        Cpu { clock: 0, thread: None, slice_end: 0, idle_since: Some(0), spins_on: None, spins: 0, spent }
+    }
+
+    /// The clock moves on to `at`, if it is not as far.
+    pub(crate) fn pass(&mut self, part: Part, at: u64) {
+        self.spent[part.index()] += at.saturating_sub(self.clock);
+        self.clock = self.clock.max(at);
+    }
+
+    /// Its cycles until `now`, or until its clock if that is further. `running`: the clock of the thread that it runs just
+    /// now.
+    fn ledger(&self, now: u64, running: Option<u64>) -> Ledger {
+        let mut parts = self.spent;
+        if let Some(clock) = running {
+            return Ledger::new(clock, parts);
+        }
+        let waits = match (self.idle_since, self.spins_on) {
+            (Some(_), _) => Part::Idle,
+            (None, Some(_)) => Part::Spin,
+            (None, None) => return Ledger::new(self.clock, parts),
+        };
+        parts[waits.index()] += now.saturating_sub(self.clock);
+        Ledger::new(now.max(self.clock), parts)
+    }
 }
 
 /// What happens at a time of its own.
@@ -149,7 +181,6 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn new(cpus: usize, costs: Costs, order: Box<dyn Order>, seed: u64) -> State {
-        let cpu = || Cpu { clock: 0, thread: None, slice_end: 0, idle_since: Some(0), spins_on: None, spins: 0 };
         State {
             memory: Memory::new(cpus, costs.cache),
             costs,
@@ -158,7 +189,7 @@ impl State {
             horizon: 0,
             current: None,
             cpu: 0,
-            cpus: std::iter::repeat_with(cpu).take(cpus).collect(),
+            cpus: std::iter::repeat_with(Cpu::new).take(cpus).collect(),
             threads: Vec::new(),
             ready: Default::default(),
             masked: None,
@@ -207,17 +238,37 @@ impl State {
         self.candidates = candidates;
     }
 
+    /// The running CPU spends cycles.
+    #[inline(always)]
+    pub(crate) fn spend(&mut self, part: Part, cycles: u64) {
+        self.clock += cycles;
+        self.cpus[self.cpu].spent[part.index()] += cycles;
+    }
+
+    /// What was done so far.
+    pub(crate) fn read_account(&self) -> Account {
+        let running = |cpu: usize| (self.current.is_some() && cpu == self.cpu).then_some(self.clock);
+        let ledger = |(cpu, entry): (usize, &Cpu)| entry.ledger(self.clock, running(cpu));
+        let mut account = self.account.clone();
+        account.close(self.cpus.iter().enumerate().map(ledger).collect());
+        account
+    }
+
+    /// A CPU has another thread than before.
+    pub(crate) fn count_switch(&mut self, kind: SwitchKind) {
+        self.account.switches += 1;
+        self.account.switch_kinds[kind as usize] += 1;
+    }
+
     /// Plain work of the running thread.
     pub(crate) fn work(&mut self, step: Step, n: usize) {
         if self.current.is_some() {
-            let (step, cycles) = (step as usize, self.costs.work[step as usize] * n as u64);
+            self.spend(Part::Work(step), self.costs.work[step as usize] * n as u64);
+            let step = step as usize;
             self.account.steps[step] += n as u64;
-            self.account.step_cycles[step] += cycles;
-            self.clock += cycles;
             let descriptors = (self.costs.footprint.descriptors[step] * n) as u64;
             self.account.footprint_misses += descriptors;
-            self.account.miss_cycles += descriptors * self.costs.memory;
-            self.clock += descriptors * self.costs.memory;
+            self.spend(Part::FootprintMiss, descriptors * self.costs.memory);
             let shared = self.costs.footprint.shared[step];
             for line in (0..n).flat_map(|_| 0..shared) {
                 self.imagine(Zone::LINES + step * SHARED_LINES + line);
@@ -228,7 +279,7 @@ impl State {
     /// The running thread writes a line that stands for no memory.
     fn imagine(&mut self, line: usize) {
         self.account.touches += 1;
-        let missed = self.access(line, true).is_miss();
+        let missed = self.access(line, true, Part::FootprintMiss).is_miss();
         self.account.footprint_misses += u64::from(missed);
     }
 
@@ -255,23 +306,19 @@ impl State {
     /// The running thread handles an interrupt.
     pub(crate) fn interrupt(&mut self) {
         self.account.interrupts += 1;
-        self.account.interrupt_cycles += self.costs.interrupt;
-        self.clock += self.costs.interrupt;
+        self.spend(Part::Interrupt, self.costs.interrupt);
     }
 
-    /// The running thread uses a line; what that costs has passed when this returns.
+    /// The running thread uses a line of what `part` says; what that costs has passed when this returns.
     #[inline]
-    fn access(&mut self, line: usize, write: bool) -> Access {
+    fn access(&mut self, line: usize, write: bool, part: Part) -> Access {
         let (clock, cpus, horizon) = (self.clock, &mut self.cpus, &mut self.horizon);
-        let spun = &mut self.account.spin_cycles;
         let found = self.memory.access(self.cpu, line, write, |other| {
             if cpus[other].spins_on == Some(line) {
-                *spun += stop_spinning(&mut cpus[other], clock, horizon);
+                stop_spinning(&mut cpus[other], clock, horizon);
             }
         });
-        let cost = found.cost(&self.costs, self.cpu);
-        self.clock += cost;
-        self.account.miss_cycles += cost;
+        self.spend(part, found.cost(&self.costs, self.cpu));
         self.account.transfers += u64::from(matches!(found, Access::Transfer(_)));
         found
     }
@@ -283,12 +330,12 @@ impl State {
         self.account.read_modify_writes += u64::from(read_modify_write);
         let line = line_of(address);
         if let Some(line) = line {
-            let missed = self.access(line, write).is_miss();
+            let missed = self.access(line, write, Part::AtomicMiss).is_miss();
             self.account.atomic_misses += u64::from(missed);
         }
         self.last_read = line;
         if read_modify_write {
-            self.clock += self.costs.read_modify_write;
+            self.spend(Part::ReadModifyWrite, self.costs.read_modify_write);
         }
         // What has no fixed place has no number either.
         self.account.note(self.clock, line.map_or(0, |line| line as u64 + 1));
@@ -303,11 +350,11 @@ impl State {
             if self.costs.footprint.zero_copy {
                 return;
             }
-            self.clock += self.costs.payload_line * count as u64;
+            self.spend(Part::Payload, self.costs.payload_line * count as u64);
         }
         for line in lines {
             self.account.touches += 1;
-            let missed = self.access(line, write).is_miss();
+            let missed = self.access(line, write, Part::Miss(object)).is_miss();
             self.account.object_misses[object as usize] += u64::from(missed);
         }
         let total = self.costs.footprint.objects[object as usize];
@@ -316,16 +363,14 @@ impl State {
     }
 
     /// Work of the scheduler on what it keeps of a thread, on the account of the running CPU.
-    pub(crate) fn schedule_work(&mut self, thread: usize, cycles: u64, lines: usize) {
-        let before = self.clock;
-        self.clock += cycles;
+    pub(crate) fn schedule_work(&mut self, thread: usize, part: Part, cycles: u64, lines: usize) {
+        self.spend(part, cycles);
         if let Some(first) = line_of(control_block(thread)) {
             for line in first..first + lines {
-                let missed = self.access(line, true).is_miss();
+                let missed = self.access(line, true, Part::SchedulerMiss).is_miss();
                 self.account.scheduler_misses += u64::from(missed);
             }
         }
-        self.account.scheduler_cycles += self.clock - before;
     }
 
     /// The running CPU takes no turn until the line that its thread has read last is written, or `until`. False: there
@@ -341,7 +386,7 @@ impl State {
 
     pub(crate) fn end_spin(&mut self, cpu: usize, at: u64) {
         if self.cpus[cpu].spins_on.is_some() {
-            self.account.spin_cycles += stop_spinning(&mut self.cpus[cpu], at, &mut self.horizon);
+            stop_spinning(&mut self.cpus[cpu], at, &mut self.horizon);
         }
     }
 
@@ -351,12 +396,10 @@ impl State {
     }
 }
 
-/// Ends a spin; returns the cycles that it took.
-fn stop_spinning(cpu: &mut Cpu, at: u64, horizon: &mut u64) -> u64 {
-    let began = cpu.clock;
+/// Ends a spin.
+fn stop_spinning(cpu: &mut Cpu, at: u64, horizon: &mut u64) {
     cpu.spins_on = None;
     cpu.spins += 1;
-    cpu.clock = cpu.clock.max(at);
+    cpu.pass(Part::Spin, at);
     *horizon = (*horizon).min(cpu.clock);
-    cpu.clock - began
 }

@@ -21,7 +21,7 @@ use pktbuf::Chunk;
 use stack::call::{Call, Reply};
 use stack::socket::{PollEvent, PollSet, Readiness, TcpSocket};
 use stack::{Addressing, Architecture, Driver, DriverLayout, InterfaceConfig, Stack, StackConfig};
-use sync::profile::ClassProfile;
+use sync::profile::{self, ClassProfile, HandoffProfile};
 use sync::{Atomic, LockKind, Ordering, Platform, Step, ThreadClass};
 use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
 
@@ -93,8 +93,10 @@ pub struct Measured {
     pub windows: Vec<f64>,
     /// What the machine did.
     pub account: Account,
-    /// The locks, by class.
+    /// The locks, by class, with the time that threads waited for them and held them.
     pub locks: Vec<ClassProfile>,
+    /// What threads gave to others, and their wake-ups.
+    pub handoffs: HandoffProfile,
     /// The cards, since their first frame.
     pub cards: Vec<CardTotals>,
     /// Segments that came to the clients out of order, since the beginning.
@@ -124,6 +126,8 @@ impl Senders {
     /// # Panics
     /// The stack cannot be built, connections do not open, or a thread of the run panics.
     pub fn run(&self) -> Measured {
+        // Virtual clocks cost nothing.
+        profile::set_timed(true);
         let cards: Vec<Card> = (0..self.preset.cards).map(|n| self.card(n)).collect();
         let clients: Vec<PeerMonitor> = cards.iter().map(Card::client).collect();
         let totals: Vec<_> = cards.iter().map(Card::totals).collect();
@@ -149,6 +153,7 @@ impl Senders {
             }
         }
         sets.iter().for_each(|set| set.close());
+        profile::set_timed(false);
         (measured.warm_up, measured.steady, measured.time) = (warm_up, steady, at);
         measured.cards = totals.iter().map(|totals| totals()).collect();
         measured.out_of_order = clients.iter().map(|client| client.totals().out_of_order).sum();
@@ -432,6 +437,7 @@ impl<B: Fn() -> u64> Meter<'_, B> {
             windows: self.windows.iter().map(rate).collect(),
             account: machine::account().since(&account),
             locks: lock_profile().snapshot().to_vec(),
+            handoffs: lock_profile().handoffs(),
             cards: Vec::new(),
             out_of_order: 0,
         };

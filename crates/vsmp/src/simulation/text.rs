@@ -1,0 +1,152 @@
+//! The results of a simulation as text: the paper's figures, where the cycles went, misses, locks, changes of threads.
+
+use std::fmt::{self, Display};
+
+use sync::Object;
+use sync::profile::ClassProfile;
+
+use super::{Mean, Results, failed};
+use crate::ledger::{PartGroup, SwitchKind};
+use crate::preset::Kernel;
+use crate::workload::senders::Measured;
+
+/// A row of a table: its name, and what it counts.
+type Row = (&'static str, fn(&Measured) -> u64);
+
+/// CPUs of a machine for which a line each is printed.
+const LISTED: usize = 16;
+
+impl Results {
+    /// What the paper says, whether the machine's values were fitted to it, and by how much the model is off.
+    fn lines_of_paper(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(point) = self.point() else { return Ok(()) };
+        let how = if point.fitted { "fitted" } else { "held out" };
+        let rows = [
+            ("throughput, Mb/s", point.megabits, self.megabits()),
+            ("misses/KB", point.misses, self.misses()),
+            ("scheduler, cycles/KB", point.scheduler, self.scheduler_cycles()),
+        ];
+        writeln!(f, "  {:<28}{:>18}", "the paper", how)?;
+        for (name, paper, Mean { mean, .. }) in rows {
+            if let Some(paper) = paper {
+                writeln!(f, "    {name:<26}{paper:>18} {:>+7.0} %", 100.0 * (mean / paper - 1.0))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the cycles of all CPUs went: the parts sum to the first line.
+    fn lines_of_cycles(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.by_kilobyte(|run| run.account.total());
+        writeln!(f, "  {:<28}{all:>18.0}", "cycles/KB, all CPUs")?;
+        for group in PartGroup::ALL {
+            let of = |run: &Measured| run.account.cpus.iter().map(|cpu| cpu.group(group)).sum();
+            writeln!(f, "    {:<26}{:>18.0}", group.name(), self.by_kilobyte(of))?;
+            let parts = || group.parts().filter(|part| self.runs.iter().any(|run| run.account.cycles(*part) > 0));
+            for part in parts().filter(|_| parts().count() > 1) {
+                let cycles = self.by_kilobyte(|run| run.account.cycles(part));
+                writeln!(f, "      {:<24}{cycles:>18.0}", part.name())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for each CPU, in percent of its time.
+    fn lines_of_cpus(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpus = self.runs[0].account.cpus.len();
+        if cpus > LISTED {
+            return Ok(());
+        }
+        write!(f, "  {:<28}", "each CPU, %")?;
+        PartGroup::ALL.iter().try_for_each(|group| write!(f, "{:>12}", group.name()))?;
+        writeln!(f)?;
+        for cpu in 0..cpus {
+            write!(f, "    {cpu:<26}")?;
+            for group in PartGroup::ALL {
+                let share = |run: &Measured| {
+                    let ledger = &run.account.cpus[cpu];
+                    100.0 * ledger.group(group) as f64 / ledger.total.max(1) as f64
+                };
+                write!(f, "{:>12.1}", self.mean(share).mean)?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    fn lines_of_misses(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:<28}{:>18.2}", "misses/KB", self.misses())?;
+        for object in Object::ALL {
+            let misses = self.by_kilobyte(|run| run.account.object_misses[object as usize]);
+            writeln!(f, "    {:<26}{misses:>18.2}", object.name())?;
+        }
+        let rest: [Row; 4] = [
+            ("atomics and locks", |run| run.account.atomic_misses),
+            ("scheduler", |run| run.account.scheduler_misses),
+            ("footprint of the year", |run| run.account.footprint_misses),
+            ("of all, from a cache", |run| run.account.transfers),
+        ];
+        for (name, of) in rest {
+            writeln!(f, "    {name:<26}{:>18.2}", self.by_kilobyte(of))?;
+        }
+        Ok(())
+    }
+
+    /// A line for each class of locks that was used: acquisitions, first tries that failed, waiting and holding.
+    fn lines_of_locks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megahertz = self.simulation.preset.costs(self.kernel).megahertz;
+        let cycles = |nanos: u64| nanos * megahertz / 1000;
+        let titles = ["acquisitions/KB", "first try fails, %", "waiting, cycles/KB", "holding, cycles/KB"];
+        write!(f, "  {:<28}", "lock")?;
+        titles.iter().try_for_each(|title| write!(f, "{title:>20}"))?;
+        writeln!(f)?;
+        for (index, lock) in self.runs[0].locks.iter().enumerate() {
+            let of = |run: &Measured| -> ClassProfile { run.locks[index] };
+            if self.runs.iter().all(|run| of(run).acquired == 0) {
+                continue;
+            }
+            let [acquired, waiting, holding] = [
+                self.by_kilobyte(|run| of(run).acquired),
+                self.by_kilobyte(|run| cycles(of(run).wait_ns)),
+                self.by_kilobyte(|run| cycles(of(run).hold_ns)),
+            ];
+            let failed = self.mean(|run| failed(&of(run)));
+            let name = lock.class.name();
+            writeln!(f, "    {name:<26}{acquired:>20.3}{failed:>20.1}{waiting:>20.0}{holding:>20.0}")?;
+        }
+        Ok(())
+    }
+
+    fn lines_of_switches(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  {:<28}{:>18.3}", "switches/KB", self.by_kilobyte(|run| run.account.switches))?;
+        for kind in SwitchKind::ALL {
+            let switches = self.by_kilobyte(|run| run.account.switch_kinds[kind as usize]);
+            writeln!(f, "    {:<26}{switches:>18.3}", kind.name())?;
+        }
+        writeln!(f, "  {:<28}{:>18.3}", "wake-ups/KB", self.by_kilobyte(|run| run.account.wakes))
+    }
+}
+
+impl Display for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Results { simulation, kernel, runs } = self;
+        let what = match kernel {
+            Kernel::Heddle => "Heddle as it is",
+            Kernel::OfThePaper => "Heddle's exclusion, footprint and habits of the year",
+        };
+        writeln!(f, "{what}: {}, {} connections", simulation.arch_name(), simulation.connections)?;
+        writeln!(f, "  {:<28}{:>18.0}", "throughput, Mb/s", self.megabits())?;
+        let unsteady = runs.iter().filter(|run| !run.steady).count();
+        if unsteady > 0 {
+            writeln!(f, "  {unsteady} of {} runs never became steady: their numbers mean little", runs.len())?;
+        }
+        if *kernel == Kernel::OfThePaper {
+            self.lines_of_paper(f)?;
+        }
+        self.lines_of_cycles(f)?;
+        self.lines_of_cpus(f)?;
+        self.lines_of_misses(f)?;
+        self.lines_of_locks(f)?;
+        self.lines_of_switches(f)
+    }
+}
