@@ -1,16 +1,18 @@
 //! `heddle simulate`: the stack on a machine that the user does not have.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args as ClapArgs;
 use heddle::{Architecture, LockKind};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::result::Row;
-use lab::{compare, simulated};
+use lab::result::{Row, Scaling};
+use lab::simulated::{self, WhatIf};
+use lab::stats::Estimate;
+use lab::{compare, report};
 use vsmp::preset::{Kernel, Preset};
-use vsmp::simulation::{Results, Simulation, WHOLE};
+use vsmp::simulation::{Gain, Results, Simulation, WHOLE};
 
 use crate::failure::Failure;
 
@@ -24,9 +26,9 @@ pub struct Args {
     /// The machine
     #[arg(long, value_name = "NAME", default_value = "opteron-275")]
     machine: String,
-    /// CPUs to use of it [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
-    cpus: Option<u16>,
+    /// CPUs to use of it; of several numbers the scalability law is fitted [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u16).range(1..=256))]
+    cpus: Vec<u16>,
     /// Architectures, by name (heddle compare --list); `uniprocessor` is the papers' kernel for one CPU
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = ARCHITECTURES.trim_end())]
     arch: Vec<Subject>,
@@ -48,6 +50,10 @@ pub struct Args {
     /// Run with each assumed value less and more by 30 %, one at a time, and print what that does to the throughput
     #[arg(long)]
     vary: bool,
+    /// Run again with each class of costs lower by so many percent, one at a time, and print what that gains
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "20", conflicts_with = "vary",
+        value_parser = clap::value_parser!(u64).range(1..=99))]
+    what_if: Option<u64>,
     /// Print the machine's values with their origins, and run nothing
     #[arg(long)]
     values: bool,
@@ -57,6 +63,9 @@ pub struct Args {
     /// Write the results to standard output as JSON, as --json - does
     #[arg(short = 'j', conflicts_with_all = ["json", "vary"])]
     to_stdout: bool,
+    /// Write a report to this directory: figures, tables of the accounts, CSV and JSON
+    #[arg(long, value_name = "DIR", conflicts_with = "vary")]
+    report: Option<PathBuf>,
 }
 
 /// Another number for a value of the machine.
@@ -119,10 +128,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
         for kernel in [Kernel::Heddle, Kernel::OfThePaper] {
             let results = run_all(simulation, kernel);
-            rows.extend(simulated::row(&results));
+            let Some(mut row) = simulated::row(&results) else { continue };
             if !quiet {
                 print!("\n{results}");
             }
+            if let (Some(percent), Some(account)) = (args.what_if, &mut row.simulated) {
+                let gains = what_if(simulation, &results, percent);
+                if !quiet {
+                    print_gains(&gains, percent);
+                }
+                account.what_if = gains.iter().map(|gain| WhatIf::of(gain, percent)).collect();
+            }
+            rows.push(row);
         }
     }
     if args.vary {
@@ -143,13 +160,50 @@ fn run_all(simulation: &Simulation, kernel: Kernel) -> Results {
     results
 }
 
+/// The causal profile of some results.
+fn what_if(simulation: &Simulation, results: &Results, percent: u64) -> Vec<Gain> {
+    let bar = progress_bar();
+    let gains = simulation.what_if(results, percent, |class, done, of| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+        bar.set_message(format!("{class} lower by {percent} %"));
+    });
+    bar.finish_and_clear();
+    gains
+}
+
+fn print_gains(gains: &[Gain], percent: u64) {
+    println!("  {:<28}{:>18}{:>20}", format!("if lower by {percent} %"), "throughput, %", "busy cycles/KB, %");
+    for Gain { class, throughput, cycles } in gains {
+        println!("    {class:<26}{throughput:>18.1}{cycles:>20.1}");
+    }
+}
+
+/// A line for each variant and load that ran on several numbers of CPUs.
+fn print_scaling(scaling: &[Scaling]) {
+    for Scaling { variant, points, law } in scaling {
+        let at = |(cpus, gbps): &(u32, Estimate)| format!("{cpus}: {:.2}", gbps.mean);
+        println!("\n{variant}, Gb/s by CPUs: {}", points.iter().map(at).collect::<Vec<_>>().join(", "));
+        let Some(law) = law else { continue };
+        let peak = law.peak().map_or_else(|| "no bound".to_owned(), |peak| format!("{peak:.0} CPUs"));
+        println!(
+            "  scalability law: one CPU {:.2} Gb/s, contention {:.4}, coherence {:.6}, useful up to {peak}; worst error {:.1} %",
+            law.lambda,
+            law.sigma,
+            law.kappa,
+            100.0 * law.worst_error
+        );
+    }
+}
+
 impl Args {
-    /// One for each load and architecture.
+    /// One for each number of CPUs, load and architecture.
     fn simulations(&self, preset: &Preset) -> Vec<Simulation> {
-        let cpus = self.cpus.map_or(preset.cpus, usize::from);
-        let one = |connections: u32, Subject(arch): Subject| Simulation {
+        let all = [preset.cpus as u16];
+        let counts = if self.cpus.is_empty() { &all[..] } else { &self.cpus };
+        let one = |cpus: u16, connections: u32, Subject(arch): Subject| Simulation {
             preset: preset.clone(),
-            cpus,
+            cpus: usize::from(cpus),
             arch,
             connections: connections as usize,
             seeds: self.seeds,
@@ -157,7 +211,13 @@ impl Args {
             lock_kind: self.lock,
             extent: WHOLE,
         };
-        self.conns.iter().flat_map(|&load| self.arch.iter().map(move |&arch| one(load, arch))).collect()
+        let mut simulations = Vec::new();
+        for &cpus in counts {
+            for &load in &self.conns {
+                simulations.extend(self.arch.iter().map(|&arch| one(cpus, load, arch)));
+            }
+        }
+        simulations
     }
 
     /// Writes the document, if it is wanted.
@@ -166,8 +226,18 @@ impl Args {
         let results = simulated::document(&simulation, rows);
         if quiet {
             print!("{}", results.to_json());
-        } else if let Some(path) = &self.json {
+        } else {
+            print_scaling(&results.scaling);
+        }
+        if let Some(path) = self.json.as_deref().filter(|_| !quiet) {
             compare::save_json(path, &results).map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        if let Some(directory) = &self.report {
+            let index = report::write_or_print(directory, &results, &mut stdout());
+            let index = index.map_err(|error| Failure::failed(error.to_string()))?;
+            if !quiet {
+                println!("\nReport: {}", index.display());
+            }
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! | - | `smoltcp` (a feature) | another TCP in user space as one of the contenders |
 //! | 3 | [`sampling`] | contenders in short slices, side by side, in a fixed rotated order |
 //! | 4 | [`cpu`], [`distance`] | CPU time and context switches of a slice; how far apart the processors are |
-//! | 5 | [`stats`] | means, Student-t intervals, fairness |
+//! | 5 | [`stats`], [`usl`] | means, Student-t intervals, fairness; the scalability law |
 //! | 6 | [`result`], [`csv`] | the document, as JSON and CSV |
 //! | 7 | [`recommend`] | one sentence of advice |
 //! | 8 | [`table`], [`units`] | the terminal |
@@ -39,5 +39,6 @@ pub mod smoltcp;
 pub mod stats;
 pub mod table;
 pub mod units;
+pub mod usl;
 mod worker_pool;
 pub mod workload;

@@ -4,6 +4,7 @@
 //! file under a temporary name and then renamed: a full disk, or an interruption, never leaves half a report in place
 //! of a whole one. A program calls [`write_or_print`] at the end of a run, so that results are never lost.
 
+mod accounts;
 mod figures;
 mod page;
 mod rfc2544;

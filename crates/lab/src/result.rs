@@ -15,6 +15,7 @@ use crate::recommend;
 use crate::sampling::{LockCount, Samples, Slice, Wakes};
 use crate::simulated::Account;
 use crate::stats::Estimate;
+use crate::usl::ScalabilityLaw;
 
 /// The name of the Linux kernel's own TCP in the rows.
 pub const KERNEL: &str = "linux";
@@ -46,6 +47,39 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// The recommended architecture, and why; `null` when there was no choice.
     pub recommendation: Option<Recommendation>,
+    /// Throughput over numbers of CPUs, where a simulator ran several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scaling: Vec<Scaling>,
+}
+
+/// The throughput of one variant and load at several numbers of CPUs, and the law fitted to it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Variant and load.
+    pub variant: String,
+    /// CPUs and Gb/s, by ascending CPUs.
+    pub points: Vec<(u32, Estimate)>,
+    /// The universal scalability law; `null` with fewer than three numbers of CPUs.
+    pub law: Option<ScalabilityLaw>,
+}
+
+impl Scaling {
+    /// Of all rows that differ in nothing but their CPUs, where there are at least two.
+    pub fn of(rows: &[Row]) -> Vec<Scaling> {
+        let name = |row: &Row| format!("{}, {} connections", row.key.variant(), row.key.connections);
+        let mut variants: Vec<String> = rows.iter().map(name).collect();
+        variants.sort_unstable();
+        variants.dedup();
+        let one = |variant: String| {
+            let of_variant = rows.iter().filter(|row| name(row) == variant);
+            let mut points: Vec<_> = of_variant.map(|row| (row.key.threads, row.gbps.estimate())).collect();
+            points.sort_by_key(|point| point.0);
+            points.dedup_by_key(|point| point.0);
+            let fitted: Vec<_> = points.iter().map(|(cpus, gbps)| (f64::from(*cpus), gbps.mean)).collect();
+            (points.len() > 1).then(|| Scaling { variant, law: ScalabilityLaw::fit(&fitted), points })
+        };
+        variants.into_iter().filter_map(one).collect()
+    }
 }
 
 impl Results {
@@ -59,6 +93,7 @@ impl Results {
             parameters,
             recommendation: recommend::recommend(&rows),
             rows,
+            scaling: Vec::new(),
         }
     }
 

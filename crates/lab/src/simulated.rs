@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sync::{LockKind, Object};
 use vsmp::preset::Kernel;
-use vsmp::simulation::{self, Simulation};
+use vsmp::simulation::{self, Gain, Mean, Simulation};
 use vsmp::workload::senders::Measured;
 use vsmp::{Ledger, Part, PartGroup, SwitchKind};
 
 use crate::cpu::Switches;
 use crate::machine::{Machine, Probe};
-use crate::result::{Key, Results, Row, Workload};
+use crate::result::{Key, Results, Row, Scaling, Workload};
 use crate::sampling::{Exact, LockCount, Samples, Slice, Wakes};
+use crate::stats::Estimate;
 
 /// End of an architecture's name in a row with the footprint and the habits of the preset's kernel.
 pub const OF_THE_YEAR: &str = " (year)";
@@ -45,6 +46,35 @@ pub struct Account {
     pub paper_gbps: Option<f64>,
     /// Whether the machine's values were fitted to that point; the others are held out.
     pub fitted: bool,
+    /// What lower costs would change; empty unless it was tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub what_if: Vec<WhatIf>,
+}
+
+/// What became of a row when a class of costs was lower.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhatIf {
+    /// The class, as `heddle simulate` prints it.
+    pub class: String,
+    /// By how much its costs were lower.
+    pub lower_by_percent: u64,
+    /// Change of the throughput.
+    pub throughput_percent: Estimate,
+    /// Change of the busy cycles for a kilobyte.
+    pub cycles_percent: Estimate,
+}
+
+impl WhatIf {
+    /// The gain of costs that were lower by `percent`.
+    pub fn of(gain: &Gain, percent: u64) -> WhatIf {
+        let estimate = |mean: Mean| Estimate { mean: mean.mean, ci95: mean.half };
+        WhatIf {
+            class: gain.class.to_owned(),
+            lower_by_percent: percent,
+            throughput_percent: estimate(gain.throughput),
+            cycles_percent: estimate(gain.cycles),
+        }
+    }
 }
 
 /// Cycles of a virtual CPU. The parts sum to `total`, and so do the groups.
@@ -84,6 +114,7 @@ impl Account {
             warm_up_s: runs.iter().map(|run| run.warm_up.as_secs_f64()).collect(),
             paper_gbps: point.and_then(|point| point.megabits).map(|megabits| megabits / 1000.0),
             fitted: point.is_some_and(|point| point.fitted),
+            what_if: Vec::new(),
         }
     }
 
@@ -174,7 +205,8 @@ pub fn row(results: &simulation::Results) -> Option<Row> {
 
 /// The document of simulations on one machine. It recommends nothing: a model's differences below 10 % mean nothing.
 pub fn document(simulation: &Simulation, rows: Vec<Row>) -> Results {
-    let mut results = Results::new(machine(simulation), parameters(simulation), rows);
+    let scaling = Scaling::of(&rows);
+    let mut results = Results { scaling, ..Results::new(machine(simulation), parameters(simulation), rows) };
     results.recommendation = None;
     results
 }

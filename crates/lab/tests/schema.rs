@@ -150,6 +150,49 @@ fn a_simulated_document_is_valid_and_accounts_for_every_cycle() {
     assert_eq!(document["rows"][1]["arch"], json!("connp-l (year)"));
 }
 
+/// The page of a simulation has its accounts, what savings would gain, and how throughput grows with the CPUs; it says that it
+/// shows a model.
+#[test]
+fn the_page_of_a_simulation_shows_its_accounts() {
+    let preset = Preset::named("opteron-275").expect("it is built in");
+    let arch = "msgp:1".parse().ok();
+    let (seeds, ipv6, lock_kind, extent) = (1, false, None, WHOLE);
+    let four = Simulation { preset, cpus: 4, arch, connections: 6, seeds, ipv6, lock_kind, extent };
+    let mut rows = Vec::new();
+    for cpus in [1, 2, 4] {
+        let simulation = Simulation { cpus, ..four.clone() };
+        let results = simulation.run_all(Kernel::OfThePaper, |_| ());
+        let mut row = simulated::row(&results).expect("it ran");
+        let account = row.simulated.as_mut().expect("it is a simulator's");
+        if cpus == 4 {
+            let gains = simulation.what_if(&results, 50, |_, _, _| ());
+            let of = |class: &str| gains.iter().find(|gain| gain.class == class).expect("a class").cycles.mean;
+            assert!(of("work, emit") < -2.0, "half the work of sending saves cycles: {gains:?}");
+            account.what_if = gains.iter().map(|gain| simulated::WhatIf::of(gain, 50)).collect();
+        }
+        rows.push(row);
+    }
+    let results = simulated::document(&four, rows);
+    assert_eq!((results.scaling.len(), results.scaling[0].points.len()), (1, 3));
+    assert!(results.scaling[0].law.is_some());
+    assert_eq!(check(&serde_json::from_str(&results.to_json()).unwrap()), Vec::<String>::new());
+    let page = lab::report::render(&results);
+    for title in [
+        "A model&#x27;s answer",
+        "Where the cycles went",
+        "Throughput against CPUs",
+        "What if a cost were lower",
+        "universal scalability law",
+        "Cycles for each KB",
+        "Cache misses for each KB",
+        "Changes of threads for each KB",
+        "Each CPU",
+    ] {
+        assert!(page.contains(title) || page.contains(&title.replace("&#x27;", "'")), "no {title}");
+    }
+    assert!(!page.contains("NaN") && !page.contains("<script"));
+}
+
 #[test]
 fn a_run_without_rows_or_recommendation_is_valid() {
     let results = synthetic::results();

@@ -85,6 +85,9 @@ pub struct Habits {
     pub receive_batch: usize,
     /// Room in a send buffer for which a writer is woken.
     pub low_water: Option<u32>,
+    /// Whether connections have ports such that receive queues and CPUs have equal shares of them, as where a paper's figures were
+    /// measured. Otherwise their ports are chosen at random.
+    pub even_spread: bool,
 }
 
 /// See the head of the file.
@@ -367,8 +370,9 @@ fn habits(mut table: Table<'_>) -> Result<Habits, PresetError> {
     let lock_kind = kind.parse().map_err(|unknown: sync::UnknownLockKind| PresetError(unknown.to_string()))?;
     let receive_batch = table.number("receive_batch")?.max(1) as usize;
     let low_water = Some(table.number("low_water")? as u32).filter(|mark| *mark > 0);
+    let even_spread = table.number("even_spread")? != 0;
     table.done()?;
-    Ok(Habits { lock_kind, receive_batch, low_water })
+    Ok(Habits { lock_kind, receive_batch, low_water, even_spread })
 }
 
 fn schedule(mut table: Table<'_>, costs: &mut Costs) -> Result<(), PresetError> {

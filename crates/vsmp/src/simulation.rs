@@ -4,6 +4,7 @@
 //! many of the preset's values were fitted or assumed.
 
 mod text;
+mod what_if;
 
 use std::fmt::{self, Display};
 
@@ -14,6 +15,8 @@ use sync::{LockKind, Object};
 use crate::preset::{Kernel, Origin, Point, Preset};
 use crate::workload::senders::{Measured, Senders, uniprocessor};
 use crate::{Costs, Machine};
+
+pub use what_if::Gain;
 
 /// What is to be run.
 #[derive(Clone, Debug)]

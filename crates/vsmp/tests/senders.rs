@@ -25,6 +25,22 @@ fn check(measured: &Measured) {
     every_card_sends(measured);
 }
 
+/// Where the figures of papers are measured, receive queues and owners have equal shares of the connections; where not, a
+/// hash of ports by chance decides.
+#[test]
+fn connections_spread_evenly_where_the_paper_does() {
+    let spread = |kernel: Kernel, ipv6: bool, seed: u64, connections: usize| {
+        let simulation = Simulation { ipv6, connections, ..simulation("connp-t".parse().ok()) };
+        let placement = simulation.run(kernel, seed).placement;
+        assert_eq!((placement.len(), placement.iter().sum::<usize>()), (4, connections), "{placement:?}");
+        placement.iter().max().unwrap() - placement.iter().min().unwrap()
+    };
+    for (ipv6, seed, connections) in [(false, 1, 6), (true, 2, 6), (false, 3, 13), (true, 4, 40)] {
+        assert!(spread(Kernel::OfThePaper, ipv6, seed, connections) <= 1, "{connections} connections, seed {seed}");
+    }
+    assert!((1..=3).any(|seed| spread(Kernel::Heddle, false, seed, 40) > 1), "by chance");
+}
+
 /// No connection of a thread stands still while another one can always go on.
 fn every_card_sends(measured: &Measured) {
     let sent: Vec<u64> = measured.cards.iter().map(|card| card.sent).collect();

@@ -49,7 +49,7 @@ pub(super) fn all(rows: &[Row]) -> Vec<Figure> {
 }
 
 /// One variant of each architecture: that with the most loads, and of those the highest mean. The kernel is last.
-fn representatives<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
+pub(super) fn representatives<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     let mut arches: Vec<&str> = Vec::new();
     for row in rows {
         if !arches.contains(&row.key.arch.as_str()) {
@@ -72,12 +72,12 @@ fn best_variant<'a>(rows: &[&'a Row], arch: &str) -> Option<Vec<&'a Row>> {
     variants.iter().map(of).max_by(|a, b| a.len().cmp(&b.len()).then(total(a).total_cmp(&total(b))))
 }
 
-fn value(estimate: Estimate) -> Value {
+pub(super) fn value(estimate: Estimate) -> Value {
     (estimate.mean, estimate.ci95)
 }
 
 /// Lines over connections, one for each group of rows.
-fn over_connections(groups: &[Vec<&Row>], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Line> {
+pub(super) fn over_connections(groups: &[Vec<&Row>], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Line> {
     let line = |rows: &Vec<&Row>| Line {
         label: rows[0].key.variant(),
         is_kernel: rows[0].key.is_kernel(),
@@ -86,7 +86,13 @@ fn over_connections(groups: &[Vec<&Row>], figure: impl Fn(&Row) -> Option<Value>
     groups.iter().map(line).filter(|line| !line.points.is_empty()).collect()
 }
 
-fn lines(title: &str, axes: (&str, &str), lines: Vec<Line>, caption: &str, provenance: &'static str) -> Option<Figure> {
+pub(super) fn lines(
+    title: &str,
+    axes: (&str, &str),
+    lines: Vec<Line>,
+    caption: &str,
+    provenance: &'static str,
+) -> Option<Figure> {
     let chart = LineChart { x_label: axes.0, y_label: axes.1, lines };
     Some(Figure { svg: chart.render(title)?, title: title.into(), caption: caption.into(), provenance })
 }

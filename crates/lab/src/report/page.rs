@@ -10,6 +10,7 @@ use minijinja::value::Serde;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::accounts::{self, DataTable};
 use super::figures::{self, Figure};
 use crate::machine::{Machine, Spread};
 use crate::result::{Recommendation, Results, Row};
@@ -46,14 +47,18 @@ pub fn render(results: &Results) -> String {
     environment.add_template("index.html", include_str!("index.html")).expect("the template of this build parses");
     let template = environment.get_template("index.html").expect("it was added above");
     let (columns, rows) = all_rows(&results.rows);
+    let tables = accounts::tables(results);
+    let is_model = !tables.is_empty();
     let page = Page {
         style: STYLE,
+        is_model,
+        tables,
         machine: &results.machine,
         remarks: results.machine.remarks(),
         commit: &results.commit,
         finished_at: &results.finished_at,
         recommendation: results.recommendation.as_ref(),
-        figures: figures::all(&results.rows),
+        figures: if is_model { accounts::figures(results) } else { figures::all(&results.rows) },
         contention: Contention::of(&results.rows),
         columns,
         rows,
@@ -68,6 +73,10 @@ pub fn render(results: &Results) -> String {
 #[derive(Serialize)]
 struct Page<'a> {
     style: &'static str,
+    /// Whether the rows are a simulator's.
+    is_model: bool,
+    /// What only a simulator's rows have.
+    tables: Vec<DataTable>,
     machine: &'a Machine,
     remarks: Vec<String>,
     commit: &'a str,
@@ -219,6 +228,9 @@ fn round_trip(Spread { p10, median, p90 }: Spread) -> String {
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| format!("{name}: {}", words(value))).collect::<Vec<_>>().join("; ")
+        }
         Value::Array(items) => items.iter().map(words).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }

@@ -45,6 +45,15 @@ pub(super) struct BarChart<'a> {
     pub categories: Vec<(String, Vec<Option<Value>>)>,
 }
 
+/// One bar for each category, in which the values of all series stand on each other.
+pub(super) struct StackedChart<'a> {
+    pub y_label: &'a str,
+    /// Names of the series, in the legend above the bars.
+    pub series: Vec<&'a str>,
+    /// Name and values of each category, as many as there are series.
+    pub categories: Vec<(String, Vec<f64>)>,
+}
+
 /// Linear y axis from 0 to a round number at or above the largest value.
 struct Vertical {
     top: f64,
@@ -260,6 +269,48 @@ impl BarChart<'_> {
             let _ = write!(svg, r#"<rect class="s{} bar" x="{x:.1}" y="5" width="11" height="11"/>"#, place % COLOURS);
             x -= 14.0;
         }
+    }
+}
+
+impl StackedChart<'_> {
+    /// The chart; `None` where there is no bar.
+    pub(super) fn render(&self, title: &str) -> Option<String> {
+        let sums = self.categories.iter().map(|(_, values)| (values.iter().sum(), None));
+        let vertical = Vertical::reaching(sums);
+        let right = WIDTH - 12.0;
+        let mut svg = opening(title);
+        vertical.draw(&mut svg, right, self.y_label);
+        let series = self.series.iter().map(|name| (*name).to_owned()).collect();
+        BarChart { y_label: self.y_label, series, categories: Vec::new() }.draw_key(&mut svg, right);
+        let room = (right - LEFT) / self.categories.len().max(1) as f64;
+        for (index, (name, values)) in self.categories.iter().enumerate() {
+            self.draw_bar(&mut svg, (LEFT + room * index as f64, room), name, values, &vertical);
+        }
+        let _ = write!(svg, r#"<line class="axis" x1="{LEFT}" x2="{right:.1}" y1="{BOTTOM}" y2="{BOTTOM}"/>"#);
+        svg.push_str("</svg>");
+        (!self.categories.is_empty()).then_some(svg)
+    }
+
+    fn draw_bar(&self, svg: &mut String, (left, room): (f64, f64), name: &str, values: &[f64], vertical: &Vertical) {
+        let (width, mut below) = ((room * 0.7).min(64.0), 0.0);
+        for (place, value) in values.iter().enumerate() {
+            let (bottom, top) = (vertical.at(below), vertical.at(below + value));
+            let hint = hint(&format!("{name}, {}", self.series[place]), *value, None);
+            let _ = write!(
+                svg,
+                r#"<rect class="s{} bar" x="{:.1}" y="{top:.1}" width="{width:.1}" height="{:.1}">{hint}</rect>"#,
+                place % COLOURS,
+                left + (room - width) / 2.0,
+                (bottom - top).max(0.0)
+            );
+            below += value;
+        }
+        // Names are as long as a table's: the number of the column will do where bars are many.
+        let label = |part: &str, line: usize, svg: &mut String| {
+            text(svg, "middle", left + room / 2.0, BOTTOM + 18.0 + 14.0 * line as f64, part);
+        };
+        let parts = name.split(", ").flat_map(broken).filter(|part| 6.6 * part.chars().count() as f64 <= room);
+        parts.take(3).enumerate().for_each(|(line, part)| label(part, line, svg));
     }
 }
 

@@ -9,8 +9,10 @@
 //! a kernel are limited. With larger ones 16384 connections take many seconds to fill and to drain.
 //!
 //! *Steady state* is looked for, not assumed: windows of time pass until the rates of some of them in a row differ by
-//! little, and as much was appended as was acknowledged. What follows is measured.
+//! little, the rates of more of them have no slope, and as much was appended as was acknowledged. What follows is
+//! measured.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +30,7 @@ use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
 use super::{Turns, nap};
 use crate::account::Account;
 use crate::card::{Card, CardTotals};
+use crate::ledger::Part;
 use crate::preset::{Kernel, Preset};
 use crate::{Vsmp, lock_profile, machine};
 
@@ -56,6 +59,11 @@ const MOST_WINDOWS: usize = 40;
 const MEASURED: usize = 4;
 /// By how much of their mean windows that are alike differ.
 const TOLERANCE: f64 = 0.08;
+/// Windows whose rates may have no slope, and the change over all of them that is one, as a part of their mean.
+const SLOPED: usize = 8;
+const DRIFT: f64 = 0.05;
+/// Student's t for 95 % with `SLOPED` - 2 degrees of freedom.
+const SIGNIFICANT: f64 = 2.447;
 
 /// The parameters of a run.
 #[derive(Clone, Debug)]
@@ -101,12 +109,19 @@ pub struct Measured {
     pub cards: Vec<CardTotals>,
     /// Segments that came to the clients out of order, since the beginning.
     pub out_of_order: u64,
+    /// Connections by the place of their flow among as many as there are CPUs: the receive queue or owner that they fall to.
+    pub placement: Vec<usize>,
 }
 
 impl Measured {
     /// Payload in megabits a second.
     pub fn megabits(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.time.as_secs_f64() / 1e6
+    }
+
+    /// Cycles of all CPUs that were not idle, for each kilobyte of payload.
+    pub fn busy_cycles_by_kilobyte(&self) -> f64 {
+        (self.account.total() - self.account.cycles(Part::Idle)) as f64 / self.kilobytes()
     }
 
     /// Kilobytes of payload.
@@ -135,6 +150,8 @@ impl Senders {
         let crew = Crew::default();
         let mut threads = crew.start(drivers, self.alone());
         let sockets = self.open(&stack);
+        let mut placement = vec![0; self.cpus];
+        sockets.iter().for_each(|socket| placement[socket.target().index(self.cpus)] += 1);
         let apps = self.applications(&stack, sockets, &crew);
         let sets: Vec<_> = apps.iter().map(|app| app.set.clone()).collect();
         threads.extend(crew.employ(apps, self.alone()));
@@ -155,6 +172,7 @@ impl Senders {
         sets.iter().for_each(|set| set.close());
         profile::set_timed(false);
         (measured.warm_up, measured.steady, measured.time) = (warm_up, steady, at);
+        measured.placement = placement;
         measured.cards = totals.iter().map(|totals| totals()).collect();
         measured.out_of_order = clients.iter().map(|client| client.totals().out_of_order).sum();
         measured
@@ -163,6 +181,11 @@ impl Senders {
     /// One thread does everything.
     fn alone(&self) -> bool {
         self.arch.properties().single_thread
+    }
+
+    /// Whether queues and CPUs have equal shares of the connections.
+    fn spreads_evenly(&self) -> bool {
+        self.kernel == Kernel::OfThePaper && self.preset.habits.even_spread
     }
 
     /// Long enough for a round trip through the queues of all connections.
@@ -222,14 +245,18 @@ impl Senders {
     /// Opens the connections, a few at a time: rings are short.
     fn open(&self, stack: &Stack<Vsmp>) -> Vec<Socket> {
         let options = ConnectionOptions { no_delay: true, ..Default::default() };
-        let connect = |n: usize| {
-            let remote = SocketAddr::new(self.addresses(n % self.preset.cards)[1], PORT);
-            stack.connect(None, remote, &options).expect("it opens")
+        let mut ports = EvenPorts::new(self);
+        let mut connect = |n: usize| {
+            let card = n % self.preset.cards;
+            let [local, remote] = self.addresses(card);
+            let remote = SocketAddr::new(remote, PORT);
+            let local = self.spreads_evenly().then(|| ports.next(stack, n, card, local, remote)).flatten();
+            stack.connect(local, remote, &options).expect("it opens")
         };
         let mut sockets: Vec<Socket> = Vec::new();
         while sockets.len() < self.connections {
             let first = sockets.len();
-            sockets.extend((first..self.connections.min(first + OPENING)).map(connect));
+            sockets.extend((first..self.connections.min(first + OPENING)).map(&mut connect));
             let open = |socket: &Socket| socket.ready.get().intersects(Readiness::CONNECTED);
             for turn in 0.. {
                 if sockets[first..].iter().all(open) {
@@ -261,6 +288,46 @@ impl Senders {
         shares.into_iter().map(application).collect()
     }
 }
+
+/// Local ports by which connections spread evenly over the queues of a card, and over threads and cells of as many as there are
+/// CPUs: connection n has the n-th place of both together.
+struct EvenPorts {
+    /// Places: a multiple of the number of queues, and of the number of CPUs.
+    places: usize,
+    /// The first port, and by card and place the one to look from.
+    first: u16,
+    from: HashMap<(usize, usize), u16>,
+}
+
+impl EvenPorts {
+    fn new(senders: &Senders) -> EvenPorts {
+        let (cpus, queues) = (senders.cpus, senders.preset.card.queues);
+        let places = (1..=queues).map(|n| n * cpus).find(|places| places % queues == 0).unwrap_or(cpus);
+        // Other seeds have other flows.
+        let first = FIRST_PORT + (senders.seed.wrapping_mul(0x9e37_79b9) % 16_384) as u16;
+        EvenPorts { places, first, from: HashMap::new() }
+    }
+
+    /// The end of connection `n` at a card. `None`: all ports of its place are taken, and any other will do.
+    fn next(
+        &mut self,
+        stack: &Stack<Vsmp>,
+        n: usize,
+        card: usize,
+        local: IpAddr,
+        remote: SocketAddr,
+    ) -> Option<SocketAddr> {
+        let place = n % self.places;
+        let from = self.from.entry((card, place)).or_insert(self.first);
+        let mut ends = (*from..=u16::MAX).map(|port| SocketAddr::new(local, port));
+        let end = ends.find(|end| stack.flow(*end, remote).index(self.places) == place)?;
+        *from = end.port().saturating_add(1);
+        Some(end)
+    }
+}
+
+/// Ports below belong to services.
+const FIRST_PORT: u16 = 1024;
 
 /// The architecture of the papers' UP, which has one lock.
 pub(crate) fn uniprocessor() -> Architecture {
@@ -385,6 +452,19 @@ impl Application {
     }
 }
 
+/// Whether rates rise or fall: the line through them changes by more than [`DRIFT`] of their mean from the first to the last, and its
+/// slope is not what noise makes of none (Student's t for the slope of a regression). At least three rates.
+fn drifts(rates: &[f64]) -> bool {
+    let n = rates.len() as f64;
+    let (middle, mean) = ((n - 1.0) / 2.0, rates.iter().sum::<f64>() / n);
+    let from_middle = || rates.iter().enumerate().map(|(at, rate)| (at as f64 - middle, rate - mean));
+    let spread: f64 = from_middle().map(|(x, _)| x * x).sum();
+    let slope = from_middle().map(|(x, y)| x * y).sum::<f64>() / spread;
+    let left: f64 = from_middle().map(|(x, y)| (y - slope * x).powi(2)).sum();
+    let error = (left / (n - 2.0) / spread).sqrt();
+    slope.abs() * (n - 1.0) > DRIFT * mean && slope.abs() > SIGNIFICANT * error
+}
+
 /// Looks at what the clients have received, window by window.
 struct Meter<'a, B> {
     window: Duration,
@@ -408,6 +488,10 @@ impl<B: Fn() -> u64> Meter<'_, B> {
         };
         let received = latest.iter().map(|(received, _)| *received as f64);
         let (least, most) = (received.clone().fold(f64::MAX, f64::min), received.clone().fold(0.0, f64::max));
+        let rates: Vec<f64> = self.windows.iter().map(|(received, _)| *received as f64).collect();
+        if rates.len() < SLOPED || drifts(&rates[rates.len() - SLOPED..]) {
+            return false;
+        }
         let (received, appended) = (received.sum::<f64>(), latest.iter().map(|(_, sent)| *sent as f64).sum::<f64>());
         let mean = received / ALIKE as f64;
         most - least <= TOLERANCE * mean && (received - appended).abs() <= TOLERANCE * received
@@ -440,7 +524,28 @@ impl<B: Fn() -> u64> Meter<'_, B> {
             handoffs: lock_profile().handoffs(),
             cards: Vec::new(),
             out_of_order: 0,
+            placement: Vec::new(),
         };
         (measured, time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slow rise that no four windows show is a drift; noise, and a rise that is too small to matter, are none.
+    #[test]
+    fn a_slow_rise_is_found_and_noise_is_none() {
+        let rates = |of: &dyn Fn(f64) -> f64| (0..SLOPED).map(|n| of(n as f64)).collect::<Vec<_>>();
+        let noise = |n: f64| if n % 2.0 == 0.0 { 3.0 } else { -3.0 };
+        assert!(drifts(&rates(&|n| 100.0 + n + 0.1 * noise(n))), "7 % in eight windows");
+        assert!(drifts(&rates(&|n| 107.0 - n)));
+        assert!(!drifts(&rates(&|n| 100.0 + 0.5 * n)), "3.5 % is less than is looked for");
+        assert!(!drifts(&rates(&|n| 100.0 + noise(n))));
+        assert!(!drifts(&rates(&|_| 100.0)));
+        // Large noise may look like a slope.
+        let ragged = [100.0, 70.0, 120.0, 95.0, 80.0, 130.0, 90.0, 110.0];
+        assert!(!drifts(&ragged));
     }
 }
