@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use heddle::{Architecture, LockKind};
@@ -54,6 +55,17 @@ pub struct Args {
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "20", conflicts_with = "vary",
         value_parser = clap::value_parser!(u64).range(1..=99))]
     what_if: Option<u64>,
+    /// Write a timeline of CPUs, locks and threads as an HTML page: of the first architecture and load, seed 1, as the
+    /// machine's kernel
+    #[arg(long, value_name = "FILE", conflicts_with = "vary")]
+    timeline: Option<PathBuf>,
+    /// Write the frames of the same run and time as a capture file (pcapng)
+    #[arg(long, value_name = "FILE", conflicts_with = "vary")]
+    pcap: Option<PathBuf>,
+    /// Virtual time of timeline and capture, in microseconds
+    #[arg(long, value_name = "US", default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    stretch: u64,
     /// Print the machine's values with their origins, and run nothing
     #[arg(long)]
     values: bool,
@@ -220,6 +232,26 @@ impl Args {
         simulations
     }
 
+    /// Runs a seed once more, and writes down the beginning of what is measured.
+    fn look_closer(&self, simulation: &Simulation, quiet: bool) -> Result<(), Failure> {
+        let run = simulation.run_and_record(Kernel::OfThePaper, 1, Duration::from_micros(self.stretch));
+        let Simulation { preset, connections, cpus, .. } = simulation;
+        let title = format!(
+            "{}, {connections} connections on {cpus} CPUs of a model of {}, with the footprint and habits of its kernel",
+            simulation.arch_name(),
+            preset.name
+        );
+        let page = run.timeline.map(|timeline| lab::timeline::render(&timeline, &title).into_bytes());
+        for (what, file, bytes) in [("Timeline", &self.timeline, page), ("Capture", &self.pcap, run.capture)] {
+            let (Some(file), Some(bytes)) = (file, bytes) else { continue };
+            report::write_file(file, &bytes).map_err(|error| Failure::failed(error.to_string()))?;
+            if !quiet {
+                println!("\n{what}: {}", file.display());
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the document, if it is wanted.
     fn save(&self, preset: &Preset, rows: Vec<Row>, quiet: bool) -> Result<(), Failure> {
         let Some(simulation) = self.simulations(preset).into_iter().next() else { return Ok(()) };
@@ -231,6 +263,9 @@ impl Args {
         }
         if let Some(path) = self.json.as_deref().filter(|_| !quiet) {
             compare::save_json(path, &results).map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        if self.timeline.is_some() || self.pcap.is_some() {
+            self.look_closer(&simulation, quiet)?;
         }
         if let Some(directory) = &self.report {
             let index = report::write_or_print(directory, &results, &mut stdout());

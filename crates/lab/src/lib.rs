@@ -17,7 +17,7 @@
 //! | - | [`compare`] | all of it in one run |
 //! | 9 | [`report`] | the page with the figures |
 //! | - | [`rfc2544`] | bridges under the tests of RFC 2544, with their own document |
-//! | - | [`simulated`] | results of the simulator as rows of the same document |
+//! | - | [`simulated`], [`timeline`] | results of the simulator as rows of the same document; a stretch of a run as a page |
 //!
 //! The lab contains no protocol and no lock of the stack; it runs slices of contenders and reads their counters.
 #![forbid(unsafe_code)]
@@ -38,6 +38,7 @@ pub mod simulated;
 pub mod smoltcp;
 pub mod stats;
 pub mod table;
+pub mod timeline;
 pub mod units;
 pub mod usl;
 mod worker_pool;

@@ -101,6 +101,14 @@ pub fn write_json(path: &Path, results: &Results) -> Result<(), ReportError> {
     save(path, results.to_json().as_bytes())
 }
 
+/// Writes a file of another kind, such as a timeline, to `path`.
+///
+/// # Errors
+/// [`ReportError`], with the path and a remedy.
+pub fn write_file(path: &Path, content: &[u8]) -> Result<(), ReportError> {
+    save(path, content)
+}
+
 /// Writes the report, or, if that fails, the document as JSON to `fallback` (standard output), so that no measurement
 /// is lost.
 ///

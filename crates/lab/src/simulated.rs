@@ -1,5 +1,5 @@
-//! Results of the simulator as rows of the document: a run of a seed is a sample, and beside the figures of every row stands the
-//! [`Account`] of what the virtual CPUs did.
+//! Results of the simulator as rows of the document: a run of a seed is a sample, and beside the figures of every row
+//! stands the [`Account`] of what the virtual CPUs did.
 //!
 //! Called by `heddle simulate`. Everything here is computed from a model; [`machine`] says so where the document names
 //! the machine, and [`OF_THE_YEAR`] marks the rows with the footprint of a paper's kernel. What may never happen: a row
@@ -38,7 +38,7 @@ pub struct Account {
     pub misses_from_caches: u64,
     /// Changes of threads by kind.
     pub switches: BTreeMap<String, u64>,
-    /// Samples that never became steady, whose figures mean little.
+    /// Samples that never became steady: their figures mean little.
     pub unsteady_samples: u64,
     /// Virtual time before each sample was measured, in seconds.
     pub warm_up_s: Vec<f64>,

@@ -2,8 +2,9 @@
 //!
 //! X(n) = λn / (1 + σ(n - 1) + κn(n - 1)) (Gunther, "A General Theory of Computational Scalability Based on Rational
 //! Functions", 2008). λ is the throughput of one CPU, σ the share that is done by one CPU at a time (contention), κ the
-//! cost of agreement between each two (coherence). Written as n/X it is linear in its coefficients, so they come from least
-//! squares, weighted such that errors of X count relative to X. A coefficient below 0 means nothing and is fixed at 0.
+//! cost of agreement between each two (coherence). Written as n/X it is linear in its coefficients, so they come from
+//! least squares, weighted such that errors of X count relative to X. A coefficient below 0 means nothing and is fixed
+//! at 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,8 @@ pub struct ScalabilityLaw {
 }
 
 impl ScalabilityLaw {
-    /// Fits the law to (CPUs, throughput); `None` with fewer than three numbers of CPUs, or with a throughput that is not above 0.
+    /// Fits the law to (CPUs, throughput); `None` with fewer than three numbers of CPUs, or with a throughput that is
+    /// not above 0.
     pub fn fit(points: &[(f64, f64)]) -> Option<ScalabilityLaw> {
         let mut counts: Vec<f64> = points.iter().map(|point| point.0).collect();
         counts.sort_by(f64::total_cmp);
@@ -47,7 +49,8 @@ impl ScalabilityLaw {
     }
 }
 
-/// Least squares of n/X = a + b(n - 1) + cn(n - 1), without b or c if `terms` says so; `None` if one of those left is below 0.
+/// Least squares of n/X = a + b(n - 1) + cn(n - 1), without b or c if `terms` says so; `None` if one of those left is
+/// below 0.
 fn solve(points: &[(f64, f64)], terms: [bool; 2]) -> Option<ScalabilityLaw> {
     let mut matrix = [[0.0; 4]; 3];
     for &(n, x) in points {

@@ -150,8 +150,8 @@ fn a_simulated_document_is_valid_and_accounts_for_every_cycle() {
     assert_eq!(document["rows"][1]["arch"], json!("connp-l (year)"));
 }
 
-/// The page of a simulation has its accounts, what savings would gain, and how throughput grows with the CPUs; it says that it
-/// shows a model.
+/// The page of a simulation has its accounts, what savings would gain, and how throughput grows with the CPUs; it says
+/// that it shows a model.
 #[test]
 fn the_page_of_a_simulation_shows_its_accounts() {
     let preset = Preset::named("opteron-275").expect("it is built in");

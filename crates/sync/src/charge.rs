@@ -65,6 +65,17 @@ impl Step {
     }
 }
 
+/// What a thread does with a lock, as a simulator is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockStep {
+    /// Its first try has failed: it waits.
+    Waits,
+    /// It has the lock.
+    Takes,
+    /// It releases the lock.
+    Releases,
+}
+
 /// The contents of plain memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -66,7 +66,7 @@ pub mod walk;
 mod yield_until;
 
 pub use cache_padded::CachePadded;
-pub use charge::{Object, Step, ThreadClass};
+pub use charge::{LockStep, Object, Step, ThreadClass};
 pub use claim_lock::{ClaimGuard, ClaimLock, Claimed};
 pub use condvar::Condvar;
 pub use doorbell::{Armed, DoorbellLike, NoDoorbell};

@@ -13,8 +13,9 @@ use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::charge::{Object, Step, ThreadClass};
+use crate::charge::{LockStep, Object, Step, ThreadClass};
 use crate::doorbell::DoorbellLike;
+use crate::lock_class::LockClass;
 use crate::lock_order::HeldLocks;
 use crate::profile::ThreadCounters;
 
@@ -246,6 +247,13 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     #[inline(always)]
     fn touch(object: Object, address: *const u8, length: usize, write: bool) {
         let _ = (object, address, length, write);
+    }
+
+    /// What the calling thread does with the lock at `address`. Called only where [`Platform::CHARGED`] is true, and
+    /// costs nothing there: a simulator draws locks from it.
+    #[inline(always)]
+    fn lock_step(step: LockStep, class: LockClass, address: usize) {
+        let _ = (step, class, address);
     }
 
     /// Whether the code makes this mistake, on purpose: a search of schedules proves that it would find it. False on

@@ -20,12 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dev::mem::MemConfig;
+use dev::pcap::Direction;
 use dev::peer::{Peer, PeerConfig, PeerMonitor};
 use dev::{Capabilities, Device, QueuePair, RxQueue, TxQueue, WaitOutcome, Wake};
 use pktbuf::PktBuf;
 use sync::Object;
 
 use crate::Vsmp;
+use crate::capture::WireCapture;
 use crate::machine;
 use crate::state::Occurs;
 
@@ -114,9 +116,17 @@ struct State {
     /// Cycles of a byte on the wire, as a fraction.
     byte: (u64, u64),
     totals: CardTotals,
+    /// Where its frames are captured, and its number there.
+    capture: Option<(WireCapture, u32)>,
 }
 
 impl State {
+    fn capture(&self, at: u64, direction: Direction, frame: &PktBuf) {
+        if let Some((capture, interface)) = &self.capture {
+            capture.frame(*interface, at, direction, frame);
+        }
+    }
+
     fn on_wire(&self, frame: &PktBuf) -> u64 {
         let (len, parts) = match u64::from(frame.meta().segment_size) {
             0 => (frame.len() as u64, 1),
@@ -197,6 +207,7 @@ impl Shared {
             return;
         }
         state.totals.received += 1;
+        state.capture(at, Direction::Inbound, &frame);
         state.queues[index].arriving.push_back((at, frame));
         self.request(state, index, at);
     }
@@ -267,6 +278,7 @@ impl Card {
             back_free: 0,
             byte: (8 * machine::cycles(1_000), config.megabits),
             totals: CardTotals::default(),
+            capture: None,
         };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             let number = machine::attach(shared.clone());
@@ -278,6 +290,12 @@ impl Card {
         };
         let queues = (0..capabilities.queue_pairs).map(pair).collect();
         Card { name: name.to_owned(), capabilities, queues, shared, monitor }
+    }
+
+    /// Has its frames captured.
+    pub fn capture(&self, capture: &WireCapture) {
+        let interface = capture.interface(&self.name);
+        self.shared.state().capture = Some((capture.clone(), interface));
     }
 
     /// A handle to the totals of its client.
@@ -333,6 +351,7 @@ impl TxQueue for Tx {
         let start = state.wire_free.max(machine::clock() + machine::cycles(config.dma));
         let end = start + state.on_wire(&frame);
         (state.wire_free, state.totals.sent) = (end, state.totals.sent + 1);
+        state.capture(end, Direction::Outbound, &frame);
         let queue = &mut state.queues[self.index];
         queue.sending.push_back((end, frame));
         queue.to_client.push_back((end, copy));

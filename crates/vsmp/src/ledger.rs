@@ -1,8 +1,8 @@
 //! Where the cycles of each CPU go: an entry for whatever moves its clock.
 //!
 //! A clock moves by `State::spend` while a thread runs, and at the ends of idling, of spinning and of being held up;
-//! each of these names its [`Part`]. A [`Ledger`] has the parts of one CPU, and in `total` what its clock shows. The two
-//! are kept apart, so that a charge without an entry, or an entry without a charge, makes them differ. Read by
+//! each of these names its [`Part`]. A [`Ledger`] has the parts of one CPU, and in `total` what its clock shows. The
+//! two are kept apart, so that a charge without an entry, or an entry without a charge, makes them differ. Read by
 //! `machine::account`, shown by `simulation`.
 //!
 //! What may never happen: a clock that moves and has no part for it.
@@ -40,8 +40,8 @@ pub enum Part {
     SchedulerMiss,
     /// Leaving idleness.
     IdleExit,
-    /// The CPU has a thread, which makes no progress: another takes the CPU away a little later, or the order of a run that is not
-    /// by time lets others go first.
+    /// The CPU has a thread, which makes no progress: another takes the CPU away a little later, or the order of a run
+    /// that is not by time lets others go first.
     HeldUp,
     /// No thread.
     Idle,

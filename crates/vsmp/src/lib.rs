@@ -18,8 +18,9 @@
 //! | `coroutine.rs` | the threads' stacks, and the switch |
 //! | `memory/` | addresses ([`Arena`]), directory, caches |
 //! | `platform.rs`, `word.rs` | [`Vsmp`], and its atomics |
-//! | `card.rs` | network cards, and the clients at the other end of their wires |
+//! | `card.rs`, `capture.rs` | network cards, and the clients at the other end of their wires; their frames as a file |
 //! | `costs.rs`, `account.rs`, `ledger.rs` | what things cost; what was done; where each CPU's cycles went |
+//! | `timeline.rs` | a stretch of a run, moment by moment |
 //! | `preset.rs`, `presets/` | machines of the papers, each value with its origin |
 //! | `simulation.rs` | a workload on a preset, over several seeds: means with intervals, as a page of text |
 //! | `workload/` | what is run: two stacks on a link in memory, the sender of Willmann, Rixner and Cox |
@@ -30,6 +31,7 @@
 //! loop that waits for another thread without coming to the seam: it never ends here.
 
 pub mod account;
+mod capture;
 pub mod card;
 mod coroutine;
 pub mod costs;
@@ -42,10 +44,12 @@ pub mod preset;
 mod scheduling;
 pub mod simulation;
 mod state;
+pub mod timeline;
 mod word;
 pub mod workload;
 
 pub use account::Account;
+pub use capture::WireCapture;
 pub use costs::{Costs, Footprint};
 pub use ledger::{Ledger, Part, PartGroup, SwitchKind};
 pub use machine::{Failed, Machine, Outcome};
@@ -53,4 +57,5 @@ pub use memory::Arena;
 pub use order::Order;
 pub use platform::{Vsmp, lock_profile};
 pub use preset::Preset;
+pub use timeline::Timeline;
 pub use word::Word;

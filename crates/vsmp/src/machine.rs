@@ -16,16 +16,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pktbuf::PlatformHeap;
 use sync::lock_order::HeldLocks;
-use sync::{LockKind, Object, Step, ThreadClass};
+use sync::{LockClass, LockKind, LockStep, Object, Step, ThreadClass};
 
 use crate::account::Account;
 use crate::coroutine::{self, Fiber, MOST_THREADS};
 use crate::costs::Costs;
 use crate::ledger::Part;
-use crate::memory::Inside;
+use crate::memory::{Inside, from_system};
 use crate::order::{Candidate, Order, TimeOrdered};
 use crate::platform::Vsmp;
 use crate::state::{Event, Life, Occurs, State, Wait};
+use crate::timeline::{Recorder, Timeline};
 
 /// Most CPUs of a machine.
 pub const MOST_CPUS: usize = 256;
@@ -239,7 +240,7 @@ fn next(state: &mut State, most_turns: u64) -> Next {
     let chosen = candidates[turn.candidate];
     state.recycle(candidates);
     let clock = if by_time { chosen.clock } else { chosen.clock.max(state.clock) };
-    state.cpus[chosen.cpu].pass(Part::HeldUp, clock);
+    state.pass(chosen.cpu, Part::HeldUp, clock);
     (state.clock, state.cpu, state.current) = (clock, chosen.cpu, Some(chosen.thread));
     // Its slice ends whether anything else happens or not.
     state.horizon = turn.until.min(event.unwrap_or(u64::MAX)).min(state.cpus[chosen.cpu].slice_end);
@@ -433,6 +434,11 @@ pub(crate) fn clock() -> u64 {
     with(|state| state.clock).unwrap_or(0)
 }
 
+/// Cycles of the machine in nanoseconds.
+pub(crate) fn nanos_of(cycles: u64) -> u64 {
+    with(|state| state.costs.nanos(cycles)).unwrap_or(0)
+}
+
 /// Nanoseconds in cycles of the machine.
 pub(crate) fn cycles(nanos: u64) -> u64 {
     with(|state| state.costs.cycles(nanos)).unwrap_or(0)
@@ -462,6 +468,34 @@ pub(crate) fn application_event(address: usize) {
 pub(crate) fn account() -> Account {
     point();
     with(|state| state.read_account()).unwrap_or_default()
+}
+
+/// Notes what happens from now on, for so many nanoseconds.
+pub(crate) fn record(nanos: u64) {
+    with(|state| {
+        let (from, length) = (state.clock, state.costs.cycles(nanos));
+        state.recorder = Some(from_system(|| Box::new(Recorder::new(state.cpus.len(), from, from + length))));
+    });
+}
+
+/// What was noted, and the end of that; `None`: nothing was to be.
+pub(crate) fn recorded() -> Option<Timeline> {
+    with(|state| {
+        let recorder = state.recorder.take()?;
+        let names = || state.threads.iter().map(|thread| thread.name.clone()).collect();
+        Some(from_system(|| recorder.finish(state.costs.megahertz, names())))
+    })
+    .flatten()
+}
+
+/// The running thread does something with the lock at an address.
+pub(crate) fn lock_step(step: LockStep, class: LockClass, address: usize) {
+    running(|state, thread| {
+        let now = state.clock;
+        if let Some(recorder) = &mut state.recorder {
+            recorder.lock(thread, step, class, address, now);
+        }
+    });
 }
 
 /// Waits for the end of a thread.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sync::lock_order::HeldLocks;
 use sync::profile::{ProfileTable, ThreadCounters};
-use sync::{NoDoorbell, Object, Ordering, Platform, Step, ThreadClass, real};
+use sync::{LockClass, LockStep, NoDoorbell, Object, Ordering, Platform, Step, ThreadClass, real};
 
 use crate::machine;
 use crate::word::Word;
@@ -93,6 +93,9 @@ impl Platform for Vsmp {
     }
     fn touch(object: Object, address: *const u8, length: usize, write: bool) {
         machine::touch(object, address.addr(), length, write);
+    }
+    fn lock_step(step: LockStep, class: LockClass, address: usize) {
+        machine::lock_step(step, class, address);
     }
     fn fence(_: Ordering) {
         machine::fence();

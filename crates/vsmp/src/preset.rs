@@ -85,8 +85,8 @@ pub struct Habits {
     pub receive_batch: usize,
     /// Room in a send buffer for which a writer is woken.
     pub low_water: Option<u32>,
-    /// Whether connections have ports such that receive queues and CPUs have equal shares of them, as where a paper's figures were
-    /// measured. Otherwise their ports are chosen at random.
+    /// Whether connections have ports such that receive queues and CPUs have equal shares of them, as where a paper's
+    /// figures were measured. Otherwise their ports are chosen at random.
     pub even_spread: bool,
 }
 

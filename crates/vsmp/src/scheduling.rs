@@ -182,7 +182,7 @@ impl State {
     /// A free CPU gets a thread. The change is on the CPU's account.
     fn put_on(&mut self, cpu: usize, thread: usize, at: u64, kind: SwitchKind) {
         let was_idle = self.cpus[cpu].idle_since.take().is_some();
-        self.cpus[cpu].pass(if was_idle { Part::Idle } else { Part::HeldUp }, at);
+        self.pass(cpu, if was_idle { Part::Idle } else { Part::HeldUp }, at);
         let clock = self.cpus[cpu].clock;
         let entry = &mut self.threads[thread];
         (entry.life, entry.last_cpu) = (Life::Running, cpu);

@@ -7,6 +7,7 @@ mod text;
 mod what_if;
 
 use std::fmt::{self, Display};
+use std::time::Duration;
 
 use stack::Architecture;
 use sync::profile::ClassProfile;
@@ -97,12 +98,20 @@ impl Simulation {
     /// # Panics
     /// See [`Senders::run`] and [`Machine::run`].
     pub fn run(&self, kernel: Kernel, seed: u64) -> Measured {
+        self.run_and_record(kernel, seed, Duration::ZERO)
+    }
+
+    /// As [`Simulation::run`], and records the first so much of what is measured ([`Measured::timeline`]).
+    ///
+    /// # Panics
+    /// As [`Simulation::run`].
+    pub fn run_and_record(&self, kernel: Kernel, seed: u64, stretch: Duration) -> Measured {
         let senders = self.senders(kernel, seed);
         // An architecture for one thread has nothing for a second CPU to do.
         let cpus = if senders.arch.properties().single_thread { 1 } else { senders.cpus };
         let senders = Senders { cpus, ..senders };
         let costs = Costs { extent: self.extent, ..self.preset.costs(kernel) };
-        Machine::new(cpus, costs).seed(seed).run(move || senders.run()).0
+        Machine::new(cpus, costs).seed(seed).run(move || senders.run_and_record(stretch)).0
     }
 
     /// Runs all seeds; calls `progress` before each.

@@ -21,6 +21,7 @@ use crate::costs::{Costs, PRIORITIES};
 use crate::ledger::{Ledger, Part, SwitchKind};
 use crate::memory::{Access, Memory, Zone, line_of, lines_of};
 use crate::order::{Candidate, Generator, Order};
+use crate::timeline::Recorder;
 
 /// The life of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,7 @@ pub(crate) struct Thread {
 
 /// A virtual CPU.
 pub(crate) struct Cpu {
+    number: usize,
     pub(crate) clock: u64,
     pub(crate) thread: Option<usize>,
     pub(crate) slice_end: u64,
@@ -78,19 +80,13 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
-    fn new() -> Cpu {
+    fn new(number: usize) -> Cpu {
         let spent = [0; Part::COUNT];
-        Cpu { clock: 0, thread: None, slice_end: 0, idle_since: Some(0), spins_on: None, spins: 0, spent }
+        Cpu { number, clock: 0, thread: None, slice_end: 0, idle_since: Some(0), spins_on: None, spins: 0, spent }
     }
 
-    /// The clock moves on to `at`, if it is not as far.
-    pub(crate) fn pass(&mut self, part: Part, at: u64) {
-        self.spent[part.index()] += at.saturating_sub(self.clock);
-        self.clock = self.clock.max(at);
-    }
-
-    /// Its cycles until `now`, or until its clock if that is further. `running`: the clock of the thread that it runs just
-    /// now.
+    /// Its cycles until `now`, or until its clock if that is further. `running`: the clock of the thread that it runs
+    /// just now.
     fn ledger(&self, now: u64, running: Option<u64>) -> Ledger {
         let mut parts = self.spent;
         if let Some(clock) = running {
@@ -177,6 +173,8 @@ pub(crate) struct State {
     last_read: Option<usize>,
     /// Kept for its memory.
     candidates: Vec<Candidate>,
+    /// Notes what happens, if somebody wants to see it.
+    pub(crate) recorder: Option<Box<Recorder>>,
 }
 
 impl State {
@@ -189,7 +187,7 @@ impl State {
             horizon: 0,
             current: None,
             cpu: 0,
-            cpus: std::iter::repeat_with(Cpu::new).take(cpus).collect(),
+            cpus: (0..cpus).map(Cpu::new).collect(),
             threads: Vec::new(),
             ready: Default::default(),
             masked: None,
@@ -205,6 +203,7 @@ impl State {
             account: Account::default(),
             last_read: None,
             candidates: Vec::new(),
+            recorder: None,
         }
     }
 
@@ -241,8 +240,18 @@ impl State {
     /// The running CPU spends cycles.
     #[inline(always)]
     pub(crate) fn spend(&mut self, part: Part, cycles: u64) {
+        let from = self.clock;
         self.clock += cycles;
-        self.cpus[self.cpu].spent[part.index()] += cycles;
+        let cpu = &mut self.cpus[self.cpu];
+        cpu.spent[part.index()] += cycles;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.spent(self.cpu, cpu.thread, part.group(), from, from + cycles);
+        }
+    }
+
+    /// The clock of a CPU that does not run now moves on to `at`, if it is not as far.
+    pub(crate) fn pass(&mut self, cpu: usize, part: Part, at: u64) {
+        pass(&mut self.cpus[cpu], &mut self.recorder, part, at);
     }
 
     /// What was done so far.
@@ -313,9 +322,10 @@ impl State {
     #[inline]
     fn access(&mut self, line: usize, write: bool, part: Part) -> Access {
         let (clock, cpus, horizon) = (self.clock, &mut self.cpus, &mut self.horizon);
+        let recorder = &mut self.recorder;
         let found = self.memory.access(self.cpu, line, write, |other| {
             if cpus[other].spins_on == Some(line) {
-                stop_spinning(&mut cpus[other], clock, horizon);
+                stop_spinning(&mut cpus[other], recorder, clock, horizon);
             }
         });
         self.spend(part, found.cost(&self.costs, self.cpu));
@@ -386,7 +396,7 @@ impl State {
 
     pub(crate) fn end_spin(&mut self, cpu: usize, at: u64) {
         if self.cpus[cpu].spins_on.is_some() {
-            stop_spinning(&mut self.cpus[cpu], at, &mut self.horizon);
+            stop_spinning(&mut self.cpus[cpu], &mut self.recorder, at, &mut self.horizon);
         }
     }
 
@@ -397,9 +407,18 @@ impl State {
 }
 
 /// Ends a spin.
-fn stop_spinning(cpu: &mut Cpu, at: u64, horizon: &mut u64) {
+fn stop_spinning(cpu: &mut Cpu, recorder: &mut Option<Box<Recorder>>, at: u64, horizon: &mut u64) {
     cpu.spins_on = None;
     cpu.spins += 1;
-    cpu.pass(Part::Spin, at);
+    pass(cpu, recorder, Part::Spin, at);
     *horizon = (*horizon).min(cpu.clock);
+}
+
+/// See [`State::pass`].
+fn pass(cpu: &mut Cpu, recorder: &mut Option<Box<Recorder>>, part: Part, at: u64) {
+    cpu.spent[part.index()] += at.saturating_sub(cpu.clock);
+    if let Some(recorder) = recorder {
+        recorder.spent(cpu.number, cpu.thread, part.group(), cpu.clock, at);
+    }
+    cpu.clock = cpu.clock.max(at);
 }

@@ -17,6 +17,8 @@ static ARENA: Arena = Arena::new();
 
 /// Says in a child's environment that it is one.
 const CHILD: &str = "HEDDLE_VSMP_CHILD";
+/// Has it record what it does.
+const LOOKS: &str = "HEDDLE_VSMP_LOOKS";
 
 fn main() {
     // Under cargo's test runners the program is asked for its tests, too.
@@ -26,7 +28,13 @@ fn main() {
     if std::env::var_os(CHILD).is_some() {
         return child();
     }
-    let runs = [run(false, "one"), run(false, "another environment, longer by far"), run(true, "one")];
+    let runs = [
+        run(false, "one", false),
+        run(false, "another environment, longer by far", false),
+        run(true, "one", false),
+        // Timeline and capture show the run as it is without them.
+        run(false, "one", true),
+    ];
     for run in &runs {
         assert_eq!(run.lines().count(), ALL_ARCHITECTURES.len() + 2, "a line for each architecture, and two: {run}");
         assert_eq!(*run, runs[0], "two runs of one build differ");
@@ -57,16 +65,23 @@ fn child() {
             lock_kind: None,
             extent: WHOLE,
         };
-        let measured = simulation.run(Kernel::OfThePaper, seed);
+        let look = std::env::var_os(LOOKS).is_some();
+        let stretch = if look { Duration::from_millis(1) } else { Duration::ZERO };
+        let measured = simulation.run_and_record(Kernel::OfThePaper, seed, stretch);
+        assert_eq!(measured.timeline.is_some_and(|timeline| timeline.spans.len() > 20), look);
+        assert_eq!(measured.capture.is_some_and(|capture| capture.len() > 10_000), look);
         println!("seed {seed} {:016x} {} bytes", measured.account.trace, measured.bytes);
     }
 }
 
-/// The lines of a child, perhaps without randomisation.
-fn run(fixed: bool, environment: &str) -> String {
+/// The lines of a child, perhaps without randomisation, perhaps with a record of what it does.
+fn run(fixed: bool, environment: &str, looks: bool) -> String {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.env(CHILD, "1").env("HEDDLE_VSMP_PADDING", environment);
+    if looks {
+        command.env(LOOKS, "1");
+    }
     if fixed {
         // SAFETY: `personality` is async-signal-safe and touches no memory of ours.
         unsafe {

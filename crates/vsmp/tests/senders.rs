@@ -1,9 +1,11 @@
 //! The workload of Willmann, Rixner and Cox on a small scale: it moves data under every architecture, over both families,
 //! in order; and it shows what it is for.
 
+use std::time::Duration;
+
 use every_arch::every_arch;
 use stack::Architecture;
-use sync::Object;
+use sync::{LockClass, Object};
 use vsmp::Arena;
 use vsmp::preset::{Kernel, Preset};
 use vsmp::simulation::{Mean, Simulation, WHOLE};
@@ -25,8 +27,8 @@ fn check(measured: &Measured) {
     every_card_sends(measured);
 }
 
-/// Where the figures of papers are measured, receive queues and owners have equal shares of the connections; where not, a
-/// hash of ports by chance decides.
+/// Where the figures of papers are measured, receive queues and owners have equal shares of the connections; where not,
+/// a hash of ports by chance decides.
 #[test]
 fn connections_spread_evenly_where_the_paper_does() {
     let spread = |kernel: Kernel, ipv6: bool, seed: u64, connections: usize| {
@@ -83,6 +85,36 @@ fn a_pcb_of_half_the_size_moves_no_figure_of_the_paper() {
         }
     }
     assert!(moved.is_empty(), "with the whole PCB and with half of it: {moved:?}");
+}
+
+/// The spans of a CPU follow each other, a lock has one holder at a time, and frames are on the wire in that time. That
+/// a run is the same with and without is shown by `repeats.rs`.
+#[test]
+fn a_stretch_is_recorded_whole() {
+    let simulation = simulation("msgp:1+coupled".parse().ok());
+    let plain = simulation.run(Kernel::OfThePaper, 1);
+    assert!(plain.timeline.is_none() && plain.capture.is_none());
+    let stretch = Duration::from_millis(1);
+    let seen = simulation.run_and_record(Kernel::OfThePaper, 1, stretch);
+    let timeline = seen.timeline.expect("it was recorded");
+    assert!(!timeline.is_cut && timeline.spans.len() > 20, "{} spans", timeline.spans.len());
+    assert_eq!(timeline.to - timeline.from, 2200 * stretch.as_micros() as u64);
+    for cpu in 0..4 {
+        let spans: Vec<_> = timeline.spans.iter().filter(|span| span.cpu == cpu).collect();
+        assert!(!spans.is_empty(), "CPU {cpu}");
+        assert!(spans.windows(2).all(|pair| pair[0].to <= pair[1].from), "CPU {cpu}: {spans:?}");
+        assert!(spans.iter().all(|span| span.from < span.to && span.to <= timeline.to), "CPU {cpu}: {spans:?}");
+    }
+    let table: Vec<_> = timeline.locks.iter().filter(|span| span.class == LockClass::ConnTable).collect();
+    assert!(table.len() > 10 && table.iter().any(|span| span.waits.is_some()), "{table:?}");
+    assert!(table.windows(2).all(|pair| pair[0].releases <= pair[1].takes), "one holder at a time: {table:?}");
+    let capture = seen.capture.expect("it was captured");
+    let mut reader = dev::pcap::Reader::new(&capture[..]).expect("a section");
+    let mut frames = Vec::new();
+    while let Some(frame) = reader.next().transpose().expect("it is whole") {
+        frames.push(frame);
+    }
+    assert!(frames.len() > 20, "{} frames", frames.len());
 }
 
 /// The papers' UP has one CPU and no lock, and its threads take turns: what they do for a kilobyte misses least.

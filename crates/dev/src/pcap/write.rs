@@ -74,6 +74,11 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
+    /// What has been written to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+
     /// Flushes everything written to the operating system.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()

@@ -1,8 +1,8 @@
-//! What the page of a simulation shows beside its rows: where cycles and misses went, the locks, the changes of threads, what
-//! savings would gain, and how throughput grows with the CPUs.
+//! What the page of a simulation shows beside its rows: where cycles and misses went, the locks, the changes of
+//! threads, what savings would gain, and how throughput grows with the CPUs.
 //!
-//! All of it comes from [`Account`], which only rows of the simulator have; the page of a measurement has none of it. The
-//! machine is a model, so every caption says what its numbers are of.
+//! All of it comes from [`Account`], which only rows of the simulator have; the page of a measurement has none of it.
+//! The machine is a model, so every caption says what its numbers are of.
 
 use std::collections::BTreeMap;
 

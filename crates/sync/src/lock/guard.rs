@@ -8,7 +8,7 @@ use super::Lock;
 use crate::lock_class::class;
 use crate::lock_order::{self, LockIndex};
 use crate::platform::model_is_over;
-use crate::{CellLike, Platform, Real, profile};
+use crate::{CellLike, LockStep, Platform, Real, profile};
 
 /// Exclusive use of a [`Lock`]'s value; dropping it releases the lock, also while a panic unwinds.
 ///
@@ -30,6 +30,7 @@ impl<'a, T, P: Platform, C> Guard<'a, T, P, C> {
     #[inline(always)]
     pub(super) fn enter(lock: &'a Lock<T, P, C>, index: LockIndex) -> Self {
         lock_order::acquired::<P>(lock.class, index);
+        lock.tell(LockStep::Takes);
         if let Some(counters) = P::lock_counters() {
             counters.acquired(lock.class);
         }
@@ -72,6 +73,7 @@ impl<T, P: Platform, C> Drop for Guard<'_, T, P, C> {
         if self.since != 0 {
             self.count_hold();
         }
+        self.lock.tell(LockStep::Releases);
         self.lock.raw.unlock();
         lock_order::released::<P>(self.lock.class, self.index);
     }

@@ -27,7 +27,7 @@ use std::marker::PhantomData;
 
 use crate::lock_class::{Before, Class, class};
 use crate::lock_order::{self, LockIndex};
-use crate::{CellLike, LockClass, Platform, Real, profile};
+use crate::{CellLike, LockClass, LockStep, Platform, Real, profile};
 
 /// The algorithms alone, without value, class or counting.
 pub mod raw {
@@ -254,12 +254,21 @@ impl<T, P: Platform, C> Lock<T, P, C> {
 
     #[cold]
     fn wait(&self) {
+        self.tell(LockStep::Waits);
         let timed = profile::is_timed();
         let start = if timed { P::now() } else { 0 };
         self.raw.lock();
         if let Some(counters) = P::lock_counters() {
             let waited = if timed { P::now().saturating_sub(start) } else { 0 };
             counters.first_try_failed(self.class, waited);
+        }
+    }
+
+    /// Tells a platform that charges.
+    #[inline(always)]
+    pub(crate) fn tell(&self, step: LockStep) {
+        if P::CHARGED {
+            P::lock_step(step, self.class, std::ptr::from_ref(&self.raw).addr());
         }
     }
 

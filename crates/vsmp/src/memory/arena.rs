@@ -80,6 +80,15 @@ impl Inside {
     }
 }
 
+/// What `work` allocates comes from the system: what only looks at a machine leaves the machine's addresses as they
+/// are.
+pub(crate) fn from_system<R>(work: impl FnOnce() -> R) -> R {
+    let inside = INSIDE.replace(false);
+    let result = work();
+    INSIDE.set(inside);
+    result
+}
+
 impl Drop for Inside {
     fn drop(&mut self) {
         INSIDE.set(false);

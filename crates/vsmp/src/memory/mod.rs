@@ -7,7 +7,7 @@ mod directory;
 
 pub use arena::Arena;
 
-pub(crate) use arena::{Inside, STACKS, Zone, line_of};
+pub(crate) use arena::{Inside, STACKS, Zone, from_system, line_of};
 pub(crate) use directory::{Access, Memory, lines_of};
 
 /// Bytes of a cache line.

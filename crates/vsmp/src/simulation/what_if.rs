@@ -1,9 +1,9 @@
 //! A causal profile: what the throughput would be if one class of costs were lower.
 //!
-//! A share of the cycles does not say what a saving is worth: cycles beside the critical path are free, and a cycle under a
-//! contended lock costs every CPU (Curtsinger and Berger, "Coz: Finding Code that Counts with Causal Profiling", SOSP 2015).
-//! A real profiler has to slow everything else down; here the cost is simply made lower and the same seeds run again, so
-//! that gains are differences within a seed.
+//! A share of the cycles does not say what a saving is worth: cycles beside the critical path are free, and a cycle
+//! under a contended lock costs every CPU (Curtsinger and Berger, "Coz: Finding Code that Counts with Causal
+//! Profiling", SOSP 2015). A real profiler has to slow everything else down; here the cost is simply made lower and the
+//! same seeds run again, so that gains are differences within a seed.
 
 use super::{Mean, Results, Simulation};
 use crate::preset::{Kernel, Preset};
@@ -42,9 +42,9 @@ pub struct Gain {
 }
 
 impl Simulation {
-    /// Runs every seed again for each class of costs, with these costs lower by `percent` (1 to 99); `base` are the runs with all of
-    /// them whole. Calls `progress` with the class, how many are done, of how many. A class all of whose values are too small to
-    /// become less is left out.
+    /// Runs every seed again for each class of costs, with these costs lower by `percent` (1 to 99); `base` are the
+    /// runs with all of them whole. Calls `progress` with the class, how many are done, of how many. A class all of
+    /// whose values are too small to become less is left out.
     pub fn what_if(&self, base: &Results, percent: u64, mut progress: impl FnMut(&str, usize, usize)) -> Vec<Gain> {
         let mut gains = Vec::new();
         for (done, (class, values)) in CLASSES.into_iter().enumerate() {

@@ -29,9 +29,12 @@ use tcp::config::{BufferSizes, ConnectionOptions, SendAccounting};
 
 use super::{Turns, nap};
 use crate::account::Account;
+use crate::capture::WireCapture;
 use crate::card::{Card, CardTotals};
 use crate::ledger::Part;
+use crate::memory::from_system;
 use crate::preset::{Kernel, Preset};
+use crate::timeline::Timeline;
 use crate::{Vsmp, lock_profile, machine};
 
 type Socket = Arc<TcpSocket<Vsmp>>;
@@ -109,8 +112,13 @@ pub struct Measured {
     pub cards: Vec<CardTotals>,
     /// Segments that came to the clients out of order, since the beginning.
     pub out_of_order: u64,
-    /// Connections by the place of their flow among as many as there are CPUs: the receive queue or owner that they fall to.
+    /// Connections by the place of their flow among as many as there are CPUs: the receive queue or owner that they
+    /// fall to.
     pub placement: Vec<usize>,
+    /// The beginning of what was measured, if it was recorded.
+    pub timeline: Option<Timeline>,
+    /// The frames of the same time, as a pcapng file.
+    pub capture: Option<Vec<u8>>,
 }
 
 impl Measured {
@@ -141,11 +149,23 @@ impl Senders {
     /// # Panics
     /// The stack cannot be built, connections do not open, or a thread of the run panics.
     pub fn run(&self) -> Measured {
+        self.run_and_record(Duration::ZERO)
+    }
+
+    /// As [`Senders::run`], and records the first so much of what is measured.
+    ///
+    /// # Panics
+    /// As [`Senders::run`].
+    pub fn run_and_record(&self, stretch: Duration) -> Measured {
         // Virtual clocks cost nothing.
         profile::set_timed(true);
         let cards: Vec<Card> = (0..self.preset.cards).map(|n| self.card(n)).collect();
         let clients: Vec<PeerMonitor> = cards.iter().map(Card::client).collect();
         let totals: Vec<_> = cards.iter().map(Card::totals).collect();
+        let capture = (stretch > Duration::ZERO).then(|| from_system(WireCapture::new));
+        if let Some(capture) = &capture {
+            cards.iter().for_each(|card| card.capture(capture));
+        }
         let (stack, drivers) = self.stack(cards);
         let crew = Crew::default();
         let mut threads = crew.start(drivers, self.alone());
@@ -160,7 +180,7 @@ impl Senders {
         let before = Vsmp::now();
         let steady = meter.settle();
         let warm_up = Duration::from_nanos(Vsmp::now() - before);
-        let (mut measured, at) = meter.measure();
+        let (mut measured, at) = meter.measure(stretch, capture.as_ref());
         crew.stop.store(true, Ordering::Release);
         sets.iter().for_each(|set| set.wake());
         stack.shared().links().wake_drivers();
@@ -289,8 +309,8 @@ impl Senders {
     }
 }
 
-/// Local ports by which connections spread evenly over the queues of a card, and over threads and cells of as many as there are
-/// CPUs: connection n has the n-th place of both together.
+/// Local ports by which connections spread evenly over the queues of a card, and over threads and cells of as many as
+/// there are CPUs: connection n has the n-th place of both together.
 struct EvenPorts {
     /// Places: a multiple of the number of queues, and of the number of CPUs.
     places: usize,
@@ -452,8 +472,9 @@ impl Application {
     }
 }
 
-/// Whether rates rise or fall: the line through them changes by more than [`DRIFT`] of their mean from the first to the last, and its
-/// slope is not what noise makes of none (Student's t for the slope of a regression). At least three rates.
+/// Whether rates rise or fall: the line through them changes by more than [`DRIFT`] of their mean from the first to the
+/// last, and its slope is not what noise makes of none (Student's t for the slope of a regression). At least three
+/// rates.
 fn drifts(rates: &[f64]) -> bool {
     let n = rates.len() as f64;
     let (middle, mean) = ((n - 1.0) / 2.0, rates.iter().sum::<f64>() / n);
@@ -506,10 +527,14 @@ impl<B: Fn() -> u64> Meter<'_, B> {
     }
 
     /// Measures; returns the time that it took.
-    fn measure(&mut self) -> (Measured, Duration) {
+    fn measure(&mut self, stretch: Duration, capture: Option<&WireCapture>) -> (Measured, Duration) {
         lock_profile().reset();
         self.windows.clear();
         let (account, start) = (machine::account(), Vsmp::now());
+        if let Some(capture) = capture {
+            machine::record(stretch.as_nanos() as u64);
+            capture.open(stretch.as_nanos() as u64);
+        }
         (0..MEASURED).for_each(|_| self.pass());
         let time = Duration::from_nanos(Vsmp::now() - start);
         let rate = |(bytes, _): &(u64, u64)| *bytes as f64 * 8.0 / self.window.as_secs_f64() / 1e6;
@@ -525,6 +550,8 @@ impl<B: Fn() -> u64> Meter<'_, B> {
             cards: Vec::new(),
             out_of_order: 0,
             placement: Vec::new(),
+            timeline: machine::recorded(),
+            capture: capture.map(WireCapture::bytes),
         };
         (measured, time)
     }
