@@ -113,6 +113,7 @@ declare! {
         TcpZeroWindow "The segment is a probe into a closed window."
         TcpTimeWait "The segment arrived for a connection in TIME-WAIT and does not reopen it."
         TcpFastOpenRefused "The SYN carries text and fast open is not enabled; the data must be sent again."
+        TcpBacklogFull "Another thread was using the connection, and as much was waiting for that thread as may."
         TcpDeferred "The handshake is complete, and the listener waits for text with it; nothing was lost."
         SynQueueFull "The listener has as many embryonic connections as it may, and cookies are off."
         SynCookieInvalid "The ACK that should complete a handshake carries no valid cookie."

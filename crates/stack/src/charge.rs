@@ -148,6 +148,15 @@ pub fn shared_frame<P: Platform, T>(frame: Option<&T>, write: bool) {
     }
 }
 
+/// An event is left for the thread that uses its connection (`write`), or taken by it.
+#[inline(always)]
+pub fn left<P: Platform, T>(event: &T, write: bool) {
+    if P::CHARGED {
+        P::work(Step::Message, 1);
+        touch::<P, _>(Object::Message, event, write);
+    }
+}
+
 /// Timers that are due have been found.
 #[inline(always)]
 pub fn timers<P: Platform>(n: usize) {

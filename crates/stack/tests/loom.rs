@@ -2,6 +2,8 @@
 
 #[path = "shuttle/alarms.rs"]
 mod alarms;
+#[path = "shuttle/backlog.rs"]
+mod backlog;
 #[path = "shuttle/channel.rs"]
 mod channel;
 #[path = "shuttle/gate.rs"]
@@ -10,12 +12,13 @@ mod gate;
 mod readiness;
 
 use alarms::{Calls, due_while_lying_down};
+use backlog::{two_wait, work_left_for_the_owner};
 use channel::{item_while_lying_down, room_while_looking};
 use gate::{Passes, passes_while_it_closes};
-use planted::{NoFence, Planted, outcome};
+use planted::{InjectedFault, NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
 use sync::loom::Loom;
-use sync::{Platform, Writers};
+use sync::{PlantedMistake, Platform, Writers};
 
 fn explore_all(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     outcome(move || {
@@ -95,4 +98,27 @@ fn a_gate_without_fences_is_found() {
         message.contains("while a thread is inside") || message.contains("before it moved"),
         "found, but as: {message}"
     );
+}
+
+#[test]
+fn work_that_is_left_is_done_once_and_in_order() {
+    explore_all(work_left_for_the_owner::<Loom>).expect("the model holds");
+    explore_all(two_wait::<Loom>).expect("the model holds");
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct TwoSteps;
+
+impl InjectedFault for TwoSteps {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::ReleaseInTwoSteps
+    }
+}
+
+/// Between the last look at the backlog and the release no other thread may leave work.
+#[test]
+fn an_owner_that_lets_go_in_two_steps_is_found() {
+    let model = work_left_for_the_owner::<Planted<Loom, TwoSteps>>;
+    let message = explore_all(model).expect_err("loom must find the fault");
+    assert!(message.contains("work is lost"), "found, but as: {message}");
 }

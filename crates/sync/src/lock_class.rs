@@ -94,6 +94,8 @@ lock_classes! {
     PcbRetransmit = "pcb-retransmit",
     /// A connection's part that builds headers to send.
     PcbHeaderOut = "pcb-header-out",
+    /// The gate of a connection that threads own in turn: its backlog. Nobody waits for anything while holding it.
+    Backlog = "backlog",
     /// A mailbox between threads, or the slot in which a caller waits for its answer.
     Handoff = "handoff",
     /// The queue of a serialisation queue (own-it-or-queue).

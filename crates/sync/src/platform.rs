@@ -118,6 +118,8 @@ pub enum PlantedMistake {
     ForgottenReplica,
     /// A worker draws its ticket after it has released the lock under which it took its work.
     TicketAfterRelease,
+    /// An owner that finds nothing more to do gives its value up in another step.
+    ReleaseInTwoSteps,
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.

@@ -16,7 +16,7 @@ use crate::world::World;
 pub use pages::{File, files};
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 4] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool"];
+pub const PLANS: [&str; 5] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog"];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {

@@ -202,7 +202,7 @@ impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
     }
 
     fn is_quiescent(&self) -> bool {
-        true
+        self.place.is_quiescent()
     }
 
     fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {

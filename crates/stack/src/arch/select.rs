@@ -75,6 +75,7 @@ architectures! {
     connp_t,
     connp_l,
     squeue,
+    backlog,
 }
 
 /// The architecture of a stack for which none was chosen.

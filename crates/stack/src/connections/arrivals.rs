@@ -16,7 +16,7 @@ use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::handshakes::{Child, HandshakeSegment, cookie_arrives};
 use crate::icmp::{IcmpReport, report};
-use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site};
+use crate::place::{DirectoryOf, Effects, NewConnection, Place, Site, UnawaitedEvent};
 use crate::socket::{Admitted, TcpSocket};
 
 /// Arrivals; see the module documentation.
@@ -47,7 +47,9 @@ pub trait Arrivals: Place {
                 }
             }
             Ingress::TransmitReady(target) => {
-                if let Some((id, held)) = self.find_key(target.key) {
+                if let Some((id, held)) = self.find_key(target.key)
+                    && self.admit(&id, UnawaitedEvent::TransmitReady, now)
+                {
                     self.run_contained(&id, held, tcp::TransmitReady, now, deferred);
                 }
             }
@@ -60,6 +62,9 @@ pub trait Arrivals: Place {
         let Some(segment) = &arrival.segment else { return };
         match self.find(&segment.tuple, arrival.hash) {
             Ok((id, held)) => {
+                if !self.admit(&id, UnawaitedEvent::Segment(&mut arrival.segment), now) {
+                    return;
+                }
                 let doomed = ResetOnPanic { place: self, id: &id, now, deferred };
                 let event = tcp::SegmentArrives(&mut arrival.segment);
                 let reply = doomed.place.run(doomed.id, held, event, now, doomed.deferred);

@@ -9,7 +9,7 @@ use crate::call::ControlRequest;
 use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
-use crate::place::Place;
+use crate::place::{Place, UnawaitedEvent};
 use crate::stats::StackStats;
 
 /// Upkeep; see the module documentation.
@@ -26,7 +26,9 @@ pub trait Upkeep: Place {
         self.counters().add(Counter::TimersFired, due.len() as u64);
         charge::timers::<Self::Platform>(due.len());
         for slot in &due {
-            if let Some((id, held)) = self.find_due(*slot) {
+            if let Some((id, held)) = self.find_due(*slot)
+                && self.admit(&id, UnawaitedEvent::Timeouts, now)
+            {
                 self.run_contained(&id, held, tcp::Timeouts, now, deferred);
                 if self.has_handler_timer(&id) {
                     self.call_handler(&id, now, deferred);

@@ -1,5 +1,5 @@
 //! Connections that many threads share, each behind its own lock or locks: the table under one lock, a connection under
-//! one, two or six ([`LockPlan`](super::pcb::LockPlan)), the wheel under one.
+//! one, two or six ([`LockPlan`](super::pcb::LockPlan)), or owned by one thread at a time, the wheel under one.
 //!
 //! # The order of the locks
 //! Table, then connection, then wheel. Every entry takes the table lock to find its connection.
@@ -19,6 +19,7 @@
 
 mod connection;
 mod handlers;
+mod left;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,10 +30,10 @@ use tcp::{Outbox, TcpEvent};
 use udp::{UdpEvent as _, UdpPcb};
 use wire::FourTuple;
 
-use super::connection::Connections;
+use super::connection::{Connection, Connections};
 use super::contents::{Contents, MovingConnection, NotAtRest, Share};
 use super::pcb::{ConnectionLocks, CoupledGuard, EmitContext, HeldBeside, SharedPcb, halves, six};
-use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, conclude};
+use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::charge;
@@ -49,6 +50,9 @@ use crate::timers::{TimerPlace, Wheel};
 use crate::udp_table::{Bound, HeldSocket, Stored, StoredUdpPcb, UdpTable};
 
 pub use connection::{LockedConnection, SharedTable};
+pub use left::{LeftEvent, OwnedConnection};
+
+use left::ConnectionOwnership;
 
 /// When the table lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +76,8 @@ pub struct Locked<P: Platform> {
     deadline: P::AtomicU64,
     /// The same for the half-open connections.
     half_open_deadline: P::AtomicU64,
+    /// Events in the backlogs of connections.
+    left: P::AtomicUsize,
     counters: PerThreadCounters<P>,
 }
 
@@ -129,6 +135,7 @@ impl<P: Platform> Locked<P> {
             timers: Lock::ordered(shared.lock_kind, timers),
             deadline: P::AtomicU64::new(u64::MAX),
             half_open_deadline: P::AtomicU64::new(u64::MAX),
+            left: P::AtomicUsize::new(0),
             counters: PerThreadCounters::new(),
         }
     }
@@ -287,6 +294,51 @@ impl<P: Platform> Locked<P> {
         control.account().take_datagrams(control.account().here(), datagrams.growth(), control.tcp());
     }
 
+    /// Runs an event on a connection, under its locks or by its owner.
+    #[inline(always)]
+    fn run_under<'a, E: TcpEvent>(
+        &'a self,
+        connection: &Arc<LockedConnection<P>>,
+        (held, owner): (TableGuard<'a, P>, Option<&mut ConnectionOwnership<'_, P>>),
+        event: E,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) -> (E::Reply, Effects) {
+        // A hint: the thread that holds the route may be changing it; segments made for another device are then made
+        // again.
+        let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
+        let route = RouteCache::via_port(made_for);
+        let mut out = self.shared.egress().outbox(self.shared.control(), &connection.flow, &route, &self.counters);
+        let way = EmitContext {
+            egress: self.shared.egress(),
+            flow: &connection.flow,
+            leaves_by: &connection.leaves_by,
+            made_for,
+            deferred,
+        };
+        let mut beside = EventLocks { table: held, place: self, connection };
+        let socket = &*connection.socket;
+        let reply = match owner {
+            Some(owner) => {
+                sync::walk::note(
+                    file!(),
+                    "runs the event (tcp/src/event) as the owner of the connection: the whole driver",
+                );
+                owner.with(|whole| run_whole((whole, socket), way, &mut beside, event, &mut out, now))
+            }
+            None => {
+                sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
+                pass((&connection.pcb, socket), way, &mut beside, event, &mut out, now)
+            }
+        };
+        beside.release();
+        connection.charge(&self.shared, out.memory, out.standing);
+        if deferred.wake(&connection.socket, out.ready, Writers::Many) {
+            deferred.call_handler(&connection.socket, out.ready);
+        }
+        (reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, deferred))
+    }
+
     fn note_deadline(&self, wheel: &Wheel) {
         self.deadline.store(wheel.next_deadline().map_or(u64::MAX, Time::as_nanos), Ordering::Relaxed);
     }
@@ -430,6 +482,10 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         }
     }
 
+    fn admit(&mut self, connection: &Self::Id, event: UnawaitedEvent<'_>, now: Time) -> bool {
+        Locked::admit(self, connection, event, now)
+    }
+
     fn work<E: TcpEvent>(
         &mut self,
         connection: &Self::Id,
@@ -438,27 +494,13 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) -> Option<(E::Reply, Effects)> {
-        // A hint: the thread that holds the route may be changing it; segments made for another device are then made
-        // again.
-        let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
-        let route = RouteCache::via_port(made_for);
-        let mut out = self.shared.egress().outbox(self.shared.control(), &connection.flow, &route, &self.counters);
-        let way = EmitContext {
-            egress: self.shared.egress(),
-            flow: &connection.flow,
-            leaves_by: &connection.leaves_by,
-            made_for,
-            deferred,
+        let SharedPcb::Owned(owned) = &connection.pcb else {
+            return Some(self.run_under(connection, (held, None), event, now, deferred));
         };
-        sync::walk::note(file!(), "runs the event (tcp/src/event); hold-sets take their locks");
-        let mut beside = EventLocks { table: held, place: self, connection };
-        let reply = pass((&connection.pcb, &connection.socket), way, &mut beside, event, &mut out, now);
-        beside.release();
-        connection.charge(&self.shared, out.memory, out.standing);
-        if deferred.wake(&connection.socket, out.ready, Writers::Many) {
-            deferred.call_handler(&connection.socket, out.ready);
-        }
-        Some((reply, conclude(&self.shared, &connection.flow, &route, &connection.socket, &out, deferred)))
+        let mut owner = owned.own();
+        let done = self.run_under(connection, (held, Some(&mut owner)), event, now, deferred);
+        self.let_go(connection, owner, deferred);
+        Some(done)
     }
 
     fn appeared(&mut self, arrival: &mut call::ArrivingSegment, now: Time, deferred: &mut DeferredEffects<P>) {
@@ -598,10 +640,27 @@ impl<P: Platform> HeldBeside for EventLocks<'_, P> {
     }
 }
 
+/// Runs an event on a whole connection, which the calling thread has for itself.
+#[inline(always)]
+fn run_whole<P: Platform, E: TcpEvent>(
+    (whole, socket): (&mut Connection<P>, &TcpSocket<P>),
+    mut way: EmitContext<'_, P>,
+    held: &mut EventLocks<'_, P>,
+    event: E,
+    out: &mut Outbox<'_>,
+    now: Time,
+) -> E::Reply {
+    charge::event(whole, socket, &event);
+    let mut pcb = CoupledGuard { pcb: &mut whole.pcb, held };
+    let reply = event.run(&mut pcb, out, now);
+    way.emit(&mut whole.route, out);
+    reply
+}
+
 /// Runs an event on a PCB under its locks; the table guard, if kept, is dropped during the event.
 fn pass<P: Platform, E: TcpEvent>(
     (pcb, socket): (&SharedPcb<P>, &TcpSocket<P>),
-    mut way: EmitContext<'_, P>,
+    way: EmitContext<'_, P>,
     held: &mut EventLocks<'_, P>,
     event: E,
     out: &mut Outbox<'_>,
@@ -610,13 +669,9 @@ fn pass<P: Platform, E: TcpEvent>(
     match pcb {
         SharedPcb::Single(single) => {
             let mut whole = single.lock();
-            let whole = &mut **whole;
-            charge::event(whole, socket, &event);
-            let mut pcb = CoupledGuard { pcb: &mut whole.pcb, held };
-            let reply = event.run(&mut pcb, out, now);
-            way.emit(&mut whole.route, out);
-            reply
+            run_whole((&mut **whole, socket), way, held, event, out, now)
         }
+        SharedPcb::Owned(_) => unreachable!("its owner runs its events"),
         SharedPcb::Halves(pcb, _) => {
             charge::event(&**pcb, socket, &event);
             event.run(&mut halves::HalvesGuard { pcb, way, held }, out, now)

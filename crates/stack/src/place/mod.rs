@@ -106,6 +106,16 @@ pub struct Site<'a, L: Place> {
     pub(crate) writers: Writers,
 }
 
+/// An event that no caller waits for.
+pub enum UnawaitedEvent<'a> {
+    /// A segment arrives; it is taken from here.
+    Segment(&'a mut Option<tcp::Segment>),
+    /// The device has room again.
+    TransmitReady,
+    /// A timer of the connection has fired.
+    Timeouts,
+}
+
 /// A new connection before it has its place.
 pub struct NewConnection<'a, P: Platform> {
     /// Its flow.
@@ -227,6 +237,13 @@ pub trait Place: Sized {
 
     /// Removes a socket and drops its queue.
     fn unbind_socket(&mut self, name: UdpName);
+
+    /// Whether the calling thread runs this event of a connection, as its next step. False: the thread that uses the
+    /// connection will run it, or it was dropped and counted.
+    #[inline(always)]
+    fn admit(&mut self, _id: &Self::Id, _event: UnawaitedEvent<'_>, _now: Time) -> bool {
+        true
+    }
 
     /// Runs an event on a connection; its segments have left for the device when this returns. `None`: it has gone.
     fn work<E: TcpEvent>(

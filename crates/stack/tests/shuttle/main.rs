@@ -19,6 +19,7 @@
 //! schedule would leave time for few schedules.
 
 mod alarms;
+mod backlog;
 mod gate;
 mod mistakes;
 mod models;
@@ -61,6 +62,12 @@ fn crowd(arch: Architecture) {
 #[every_arch(except(connp_l_128, connp_l_1024))]
 fn two_writers(arch: Architecture) {
     holds(move || models::two_writers::<Checked>(arch));
+}
+
+/// Where a thread that does not run a segment leaves it, and must not leave it to nobody.
+#[every_arch(only(backlog, connp_t, squeue_nodrain))]
+fn data_while_reading(arch: Architecture) {
+    holds(move || models::data_while_reading::<Checked>(arch));
 }
 
 #[every_arch(except(connp_l_128, connp_l_1024))]
@@ -120,6 +127,12 @@ fn a_socket_that_gets_ready_wakes_its_user() {
         holds(move || readiness::ready_while_lying_down::<Checked>(writers));
         holds(move || readiness::ready_while_registering::<Checked>(writers));
     }
+}
+
+#[test]
+fn work_that_is_left_is_done_once_and_in_order() {
+    holds(backlog::work_left_for_the_owner::<Checked>);
+    holds(backlog::two_wait::<Checked>);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use sync::{PlantedMistake, Writers};
 use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
-use super::models::{arrival_order, connection, crowd, listener_closes};
+use super::models::{arrival_order, connection, crowd, data_while_reading, listener_closes, two_writers};
 use super::readiness::ready_while_lying_down;
 use planted::{InjectedFault, Planted, outcome};
 
@@ -39,6 +39,7 @@ enum Mistake {
 /// The threads of a model. Architectures name their own threads.
 const CALLER: &str = "caller";
 const RECEIVER: &str = "receiver";
+const WRITER: &str = "writer";
 const WORKER: &str = "heddle-sq";
 const OWNER: &str = "heddle-pt";
 const POOLED: &str = "heddle-pw";
@@ -206,10 +207,19 @@ fn workers_without_tickets_are_seen_to_overtake_each_other() {
     msgp_1_coupled,
     msgp_2_coupled,
     msgp_6_coupled,
-    msgp_pool
+    msgp_pool,
+    backlog
 ))]
 fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
+}
+
+/// `backlog`: a thread that lets go of a connection has seen, in the same step, that nothing is left for it; and wakes a
+/// caller that waits for the connection.
+#[every_arch(only(backlog))]
+fn a_connection_that_is_let_go_in_two_steps_is_found(arch: Architecture) {
+    hangs_with(Mistake::Above(PlantedMistake::ReleaseInTwoSteps), move || data_while_reading::<Checked>(arch));
+    hangs_with(Mistake::NoWake(WRITER, WRITER), move || two_writers::<Checked>(arch));
 }
 
 /// All: one thread at a time is in a cell, and a flag, a lock or an owner is taken in one atomic step. With all threads

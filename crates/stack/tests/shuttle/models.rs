@@ -247,6 +247,23 @@ pub fn crowd<P: Platform>(arch: Architecture) {
     running.end();
 }
 
+/// The only user of a connection reads, finds nothing and sleeps, while data arrives: it is woken for the data.
+pub fn data_while_reading<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start(arch);
+    let first = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, first, b""));
+    let socket = accept(&listener);
+    let (stack, reads) = (running.stack.clone(), socket.clone());
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        assert_eq!(read(&stack, &reads, 4), b"cccc");
+    });
+    running.peer.put(segment(2000, first, b"cccc"));
+    P::join(caller).expect("the caller ends well");
+    running.stack.call(&socket.target(), Call::Abort(tcp::Abort));
+    running.stack.unlisten(&listener);
+    running.end();
+}
+
 /// Two callers write and one of them reads, while data arrives: the wire has the order of the sequence numbers (G7).
 pub fn two_writers<P: Platform>(arch: Architecture) {
     let (mut running, listener) = Running::<P>::start(arch);

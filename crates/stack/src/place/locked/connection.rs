@@ -151,10 +151,10 @@ impl<P: Platform> SharedTable<P> {
         site.shared.control().account().begin(site.account, &mut charge, &pcb, site.shared.control().tcp());
         let leaves_by = P::AtomicU32::new(route.port().into());
         let (key, pcb) = match plan {
-            LockPlan::One => {
+            LockPlan::One | LockPlan::Backlog => {
                 let whole = connection::Connection::new(hash, flow, socket.clone(), route, pcb);
                 let whole = self.slab.detached(whole);
-                (whole.key(), SharedPcb::whole(kind, whole))
+                (whole.key(), SharedPcb::whole(plan, kind, whole))
             }
             plan => {
                 let place = self.slab.reserve();
@@ -188,7 +188,7 @@ impl<P: Platform> SharedTable<P> {
         let memory = P::AtomicU64::new(connection.charge.memory as u64);
         let standing = P::AtomicU32::new(connection.charge.standing as u32);
         let pcb = match plan {
-            LockPlan::One => SharedPcb::whole(kind, connection),
+            LockPlan::One | LockPlan::Backlog => SharedPcb::whole(plan, kind, connection),
             plan => {
                 let (place, connection) = connection.take();
                 SharedPcb::apart(plan, kind, connection.pcb, connection.route, place)

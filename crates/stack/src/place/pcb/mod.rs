@@ -1,11 +1,14 @@
 //! Connections that several threads may enter: the six parts of a PCB behind one, two or six locks.
 //!
+//! Or a thread owns the connection as long as an event runs, and others leave there what they bring ([`backlog`]).
+//!
 //! A [`SharedPcb`] keeps the parts. A guard ([`halves::HalvesGuard`], [`six::SixGuard`]) is one thread's access to
 //! them, and implements `tcp::PcbAccess`. With one lock (TCP-1 of Nahum et al.) it is held for the whole event: the
 //! *whole* driver. With two (TCP-2) or six (TCP-6) each lock is taken when TCP requests a hold-set, always in the
 //! canonical order, and released when the hold-set ends: the *staged* driver. Segments made in a hold-set are given to
 //! the device before its guards drop, so their order on the wire is the order in which they were assigned (G7).
 
+pub mod backlog;
 pub mod halves;
 pub mod single;
 pub mod six;
@@ -16,11 +19,13 @@ use tcp::pcb::{HeaderIn, HeaderOut, Reassembly, ReceiveWindow, RetransmitQueue, 
 use tcp::{Outbox, Pcb, PcbAccess, PcbMut, TableChange};
 
 use super::connection::Connection;
+use super::locked::OwnedConnection;
 use crate::deferred::DeferredEffects;
 use crate::flow::Flow;
 use crate::route_cache::RouteCache;
 use crate::tx::Egress;
 
+pub use backlog::{Admittance, Backlogged, Ownership};
 pub use halves::Halves;
 pub use single::Single;
 pub use six::Six;
@@ -34,6 +39,8 @@ pub enum LockPlan {
     Two,
     /// TCP-6: one lock for each part.
     Six,
+    /// One lock, of a backlog; the event runs without it ([`backlog`]).
+    Backlog,
 }
 
 /// The locks of each connection in a place.
@@ -53,12 +60,17 @@ pub enum SharedPcb<P: Platform> {
     Halves(Box<Halves<P>>, ReservedEntry<Connection<P>, P>),
     /// Six locks, the same.
     Six(Box<Six<P>>, ReservedEntry<Connection<P>, P>),
+    /// One owner at a time; the connection is in the slab.
+    Owned(Box<OwnedConnection<P>>),
 }
 
 impl<P: Platform> SharedPcb<P> {
-    /// Puts a connection behind one lock.
-    pub fn whole(kind: LockKind, connection: Detached<Connection<P>, P>) -> Self {
-        SharedPcb::Single(Single::new(kind, connection))
+    /// Puts a connection behind one lock, or gives it a backlog.
+    pub fn whole(arch: LockPlan, kind: LockKind, connection: Detached<Connection<P>, P>) -> Self {
+        match arch {
+            LockPlan::Backlog => SharedPcb::Owned(Box::new(Backlogged::new(kind, connection))),
+            _ => SharedPcb::Single(Single::new(kind, connection)),
+        }
     }
 
     /// Puts the parts of a PCB behind two locks or six.
@@ -71,7 +83,7 @@ impl<P: Platform> SharedPcb<P> {
     ) -> Self {
         match arch {
             LockPlan::Six => SharedPcb::Six(Box::new(Six::new(kind, pcb, route)), place),
-            LockPlan::One | LockPlan::Two => SharedPcb::Halves(Box::new(Halves::new(kind, pcb, route)), place),
+            _ => SharedPcb::Halves(Box::new(Halves::new(kind, pcb, route)), place),
         }
     }
 }
@@ -81,6 +93,7 @@ impl<P: Platform> SharedPcb<P> {
     pub fn into_whole(self, whole: impl FnOnce(Pcb, RouteCache) -> Connection<P>) -> Detached<Connection<P>, P> {
         let ((pcb, route), place) = match self {
             SharedPcb::Single(single) => return single.into_inner(),
+            SharedPcb::Owned(owned) => return owned.into_inner(),
             SharedPcb::Halves(halves, place) => (halves.into_pcb(), place),
             SharedPcb::Six(six, place) => (six.into_pcb(), place),
         };

@@ -1,0 +1,71 @@
+//! Own the connection or leave the event in its backlog (Linux: `tcp_v4_rcv`, `lock_sock`, `release_sock`).
+//!
+//! # Model
+//! The cell is a connection. A thread that finds it free owns it and runs its event, without any lock. A receive thread
+//! that finds it in use leaves a segment, a timer or a notice of room in the device in the connection's bounded
+//! backlog, and goes on: it never waits for a connection in use. The owner runs what was left, in order, before it lets
+//! go. If the backlog is full the segment is dropped, and counted. A user's call owns the connection while it runs; its
+//! caller sleeps until the connection is free.
+//!
+//! # What differs from Linux
+//! There only a user's call owns a connection; a receive thread that finds another one at work spins for it, here it
+//! leaves the segment too. Rare events (an ICMP error, a link that goes down, messages for a handler) wait like calls.
+//! Connections are found in a table under one lock, as in [`msgp`](super::msgp), where Linux reads it under RCU.
+//!
+//! The ownership and the backlog are in [`place::pcb::backlog`](crate::place::pcb::backlog); all else is `msgp:1`. What
+//! may never happen: an event in a backlog, and no thread that will run it.
+
+use std::sync::Arc;
+
+use sync::Platform;
+
+use super::RunningArchitecture;
+use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::msgp;
+use super::select::ThreadConfig;
+use crate::place::pcb::LockPlan;
+use crate::place::{Contents, TablePolicy};
+use crate::shared::Shared;
+use crate::socket::HandlersRun;
+
+/// The declaration of this architecture.
+pub const DECLARATION: Declaration<()> = Declaration {
+    name: "backlog",
+    options: "",
+    variants: &[Variant {
+        name: "backlog",
+        also: None,
+        about: "any thread owns the connection, or leaves the segment in its backlog for the owner",
+        parameter: (),
+    }],
+    unlisted: &[],
+    default: 0,
+    numbers: None,
+    properties: Properties {
+        single_thread: false,
+        has_locks: true,
+        groups: false,
+        own_threads: false,
+        keeps_batches_together: true,
+        handlers: HandlersRun::After,
+        complexity: 4,
+    },
+    rows: &[TableRow {
+        names: "`backlog`",
+        cell: "a connection",
+        exclusive_use: "own it, or leave the segment in its bounded backlog, which the owner drains",
+        thread: "caller or receive thread",
+        table: "global, locked",
+        order: "backlog",
+    }],
+};
+
+/// A global table, and a backlog with a lock of the stack's kind for each connection.
+pub fn new<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    (): (),
+    staffing: ThreadConfig,
+    contents: Box<Contents<P>>,
+) -> Arc<dyn RunningArchitecture<P>> {
+    msgp::new(shared, (LockPlan::Backlog, TablePolicy::Dropped), staffing, contents)
+}
