@@ -6,6 +6,7 @@
 
 pub mod backlog;
 pub mod cells;
+pub mod conn_thread;
 pub mod connp_l;
 pub mod connp_t;
 pub mod declaration;

@@ -76,6 +76,7 @@ architectures! {
     connp_l,
     squeue,
     backlog,
+    conn_thread,
 }
 
 /// The architecture of a stack for which none was chosen.

@@ -33,7 +33,7 @@ fn own(arch: Architecture, cell: usize) -> String {
 /// The thread that has to answer a segment of this cell which the thread of the test has received.
 fn answers(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
-        "connp-t" | "connp-t:spsc" | "squeue:fill" => own(arch, cell),
+        "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" => own(arch, cell),
         _ => TEST.to_owned(),
     }
 }
@@ -42,7 +42,7 @@ fn answers(arch: Architecture, cell: usize) -> String {
 fn runs_calls(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
         "up" => TEST.to_owned(),
-        "connp-t" | "connp-t:spsc" => own(arch, cell),
+        "connp-t" | "connp-t:spsc" | "conn-thread:2" => own(arch, cell),
         // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).
         _ => CALLER.to_owned(),
     }
@@ -120,6 +120,29 @@ fn any_worker_carries_the_next_packet_of_any_connection(arch: Architecture) {
         bench.settle();
         carriers.sort();
         assert_eq!(carriers, POOL, "one worker each");
+    }
+}
+
+/// Yates et al. 1996: n threads, each with connections of its own. Their number is stated, whatever that of the
+/// processors is, and a connection's thread is the same for all its segments.
+#[test]
+fn conn_thread_deals_connections_to_as_many_threads_as_it_says() {
+    for (ends, threads) in Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| [1, 3, 5].map(|threads| (ends, threads))) {
+        let mut bench = Bench::with_threads(Architecture::named(&format!("conn-thread:{threads}")), ends);
+        let mut from = 2000;
+        for thread in 0..threads {
+            let port = bench.port_from(threads, thread, from);
+            from = port + 1;
+            let mut connection = bench.connect(port);
+            bench.scene.state().sent.clear();
+            let data = [connection.data(&[7; 1000]), connection.data(&[7; 1000]), fin(&mut connection)];
+            data.iter().for_each(|frame| bench.put(frame));
+            assert_eq!(bench.driver.poll(), data.len());
+            bench.settle();
+            let state = bench.scene.state();
+            let senders = state.senders(port);
+            assert!(!senders.is_empty() && senders.iter().all(|by| *by == format!("heddle-pt{thread}")), "{senders:?}");
+        }
     }
 }
 
@@ -216,7 +239,7 @@ fn a_packet_for_ip_that_another_driver_receives_is_answered_by_the_owner(arch: A
 }
 
 /// A call that waits for the owner of its cell is work that is not done: a stack with it does not rest.
-#[every_arch(only(up, connp_t, connp_t_spsc))]
+#[every_arch(only(up, connp_t, connp_t_spsc, conn_thread_2))]
 fn a_stack_with_a_call_that_waits_does_not_rest(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::on_one_thread(arch, ends);

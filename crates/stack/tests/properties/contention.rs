@@ -73,6 +73,7 @@ fn a_thread_in_the_stack_keeps_all_others_out(arch: Architecture) {
     connp_l_1024,
     connp_t,
     connp_t_spsc,
+    conn_thread_2,
     squeue_fill,
     squeue_nodrain,
     squeue_process
@@ -90,6 +91,7 @@ fn a_busy_cell_does_not_block_other_cells(arch: Architecture) {
     connp_l_1024,
     connp_t,
     connp_t_spsc,
+    conn_thread_2,
     squeue_fill,
     squeue_nodrain,
     squeue_process

@@ -68,7 +68,7 @@ fn connp_l_takes_one_lock_for_each_event(arch: Architecture) {
 /// Willmann, 3.2.1: "Because connections are uniquely and persistently assigned to a specific protocol thread, no
 /// per-connection state locking is required." 4.1: ConnP-T "eliminates global TCP/IP locking completely". What is left
 /// are the locks of the queues, and no event runs under one.
-#[every_arch(only(connp_t, connp_t_spsc))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
 fn connp_t_runs_events_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
@@ -82,7 +82,7 @@ fn connp_t_runs_events_without_a_lock(arch: Architecture) {
 
 /// 3.2.1: "At each entry point into the TCP/IP protocol stack, a request for service is enqueued for the appropriate
 /// protocol thread." A thread runs a request to itself at once (DragonFly): otherwise it would wait for its own answer.
-#[every_arch(only(connp_t, connp_t_spsc))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
 fn connp_t_enqueues_each_segment_and_runs_an_owners_call_at_once(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);

@@ -36,7 +36,7 @@ fn wakes_and_messages(walk: &[Moment]) -> Vec<What> {
 
 /// Wake-ups are deferred to the end of a batch, and then each thread that was sent a message and sleeps is woken once,
 /// with no lock held.
-#[every_arch(only(connp_t, connp_t_spsc))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
 fn each_sleeper_is_woken_once_at_the_end_of_a_batch(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walk = batch_for_two_sleepers(arch, ends);

@@ -136,7 +136,7 @@ fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
 }
 
 /// `connp-t`: the protocol thread is woken for every request and segment, and its answer wakes the sleeping caller.
-#[every_arch(only(connp_t, connp_t_spsc))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
 fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, OWNER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, OWNER), move || connection::<Checked>(arch));
@@ -144,7 +144,7 @@ fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
 }
 
 /// `connp-t`: a protocol thread that found its queue empty checks again before it sleeps.
-#[every_arch(only(connp_t, connp_t_spsc))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
 fn an_owner_that_sleeps_without_a_last_look_is_found(arch: Architecture) {
     hangs_with(Mistake::BlindSleep(OWNER), move || crowd::<Checked>(arch));
 }

@@ -83,7 +83,8 @@ fn unknown_names_are_refused_with_the_list() {
             error,
             format!(
                 "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
-                 connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], or backlog"
+                 connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, or \
+                 conn-thread[:1..256]"
             )
         );
     }
