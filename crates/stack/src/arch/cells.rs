@@ -343,8 +343,9 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
 
     fn tell(&self, target: &Target, message: CellMessage<P>) -> Result<(), CellMessage<P>> {
         let cell = &self.inner.cells[self.index(|| target.hash)];
-        // The owner's own calls run at once, so none of them may wait in its queue.
-        if cell.is_mine() { Err(message) } else { cell.send(&self.inner.hub, message, true) }
+        // The user of a channel may not know yet that it has ended with an earlier architecture. The owner's own calls run
+        // at once, so none of them may wait in its queue.
+        if !E::CHANNELS || cell.is_mine() { Err(message) } else { cell.send(&self.inner.hub, message, true) }
     }
 
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
