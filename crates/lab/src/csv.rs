@@ -92,7 +92,7 @@ fn optional(value: Option<impl ToString>) -> String {
 }
 
 /// A cell, in quotes where it holds a comma, a quote or a line break; a quote is doubled.
-fn quoted(cell: &str) -> String {
+pub fn quoted(cell: &str) -> String {
     if cell.contains([',', '"', '\r', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }
 

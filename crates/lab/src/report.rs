@@ -8,7 +8,7 @@ mod accounts;
 mod figures;
 mod page;
 mod rfc2544;
-mod svg;
+pub mod svg;
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use crate::csv;
 use crate::result::Results;
 use crate::rfc2544::document::Rfc2544Results;
 
-pub use page::render;
+pub use page::{STYLE, facts, render};
 pub use rfc2544::render_rfc2544;
 
 /// A file of the report that could not be written.
@@ -122,7 +122,10 @@ pub fn write_or_print(directory: &Path, results: &Results, fallback: &mut impl W
 
 /// Writes beside `path` and renames. An existing file that is not regular (a pipe, `/dev/stdout`) is written to
 /// directly.
-fn save(path: &Path, content: &[u8]) -> Result<(), ReportError> {
+///
+/// # Errors
+/// [`ReportError`], with the path and a remedy.
+pub fn save(path: &Path, content: &[u8]) -> Result<(), ReportError> {
     let failed = |source| ReportError { path: path.into(), source };
     if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
         return File::create(path).and_then(|mut file| file.write_all(content)).map_err(failed);

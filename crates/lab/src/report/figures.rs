@@ -81,6 +81,7 @@ pub(super) fn over_connections(groups: &[Vec<&Row>], figure: impl Fn(&Row) -> Op
     let line = |rows: &Vec<&Row>| Line {
         label: rows[0].key.variant(),
         is_kernel: rows[0].key.is_kernel(),
+        elsewhere_of: None,
         points: rows.iter().filter_map(|row| Some((f64::from(row.key.connections), figure(row)?))).collect(),
     };
     groups.iter().map(line).filter(|line| !line.points.is_empty()).collect()
@@ -137,7 +138,12 @@ fn over_groups(bulk: &[&Row], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Lin
         let arch = if arches { format!("{}, ", key.0) } else { String::new() };
         let lock = key.1.filter(|_| locks).map(|lock| format!("{lock}, ")).unwrap_or_default();
         if points.len() > 1 {
-            found.push(Line { label: format!("{arch}{lock}{} connections", key.2), is_kernel: false, points });
+            found.push(Line {
+                label: format!("{arch}{lock}{} connections", key.2),
+                is_kernel: false,
+                elsewhere_of: None,
+                points,
+            });
         }
     }
     found

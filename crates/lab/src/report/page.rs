@@ -35,8 +35,8 @@ const COLUMNS: [&str; 15] = [
     "bytes/ connection",
 ];
 
-/// The style sheet of all reports.
-pub(super) const STYLE: &str = include_str!("style.css");
+/// The style sheet of all reports: light, dark, paper; the classes that [`super::svg`] uses.
+pub const STYLE: &str = include_str!("style.css");
 
 /// The whole report as one self-contained HTML document.
 ///
@@ -194,8 +194,8 @@ fn notes(rows: &[Row]) -> Vec<String> {
     notes
 }
 
-/// The machine, as rows of a table.
-pub(super) fn facts(machine: &Machine, commit: &str) -> Vec<(&'static str, String)> {
+/// The machine and the build, as rows of a table.
+pub fn facts(machine: &Machine, commit: &str) -> Vec<(&'static str, String)> {
     let Machine { cpu_model, cores, kernel, mitigations, rustc, profile, .. } = machine;
     let none = || "not known".to_owned();
     let load = |load: Option<[f64; 3]>| load.map_or_else(none, |l| format!("{:.2}, {:.2}, {:.2}", l[0], l[1], l[2]));

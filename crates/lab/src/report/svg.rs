@@ -17,27 +17,34 @@ const BOTTOM: f64 = 326.0;
 const COLOURS: usize = 10;
 
 /// A value with the half-width of its interval, where known.
-pub(super) type Value = (f64, Option<f64>);
+pub type Value = (f64, Option<f64>);
 
 /// One line of a line chart.
-pub(super) struct Line {
+pub struct Line {
     /// Shown at the line's end.
     pub label: String,
     /// Drawn dashed and in a neutral colour.
     pub is_kernel: bool,
+    /// Values from elsewhere (a paper) for the line at this place: drawn dotted in its colour, with hollow markers
+    /// and without a label.
+    pub elsewhere_of: Option<usize>,
     /// Points by ascending x, which is above 0.
     pub points: Vec<(f64, Value)>,
 }
 
 /// Lines over a logarithmic x axis; y begins at 0.
-pub(super) struct LineChart<'a> {
+pub struct LineChart<'a> {
+    /// Below the axis.
     pub x_label: &'a str,
+    /// Above the axis.
     pub y_label: &'a str,
+    /// In the order of their colours.
     pub lines: Vec<Line>,
 }
 
 /// Groups of bars, one for each category, with one bar for each series.
-pub(super) struct BarChart<'a> {
+pub struct BarChart<'a> {
+    /// Above the axis.
     pub y_label: &'a str,
     /// Names of the series, in the legend above the bars.
     pub series: Vec<String>,
@@ -95,7 +102,7 @@ fn plain(value: f64) -> String {
 
 impl LineChart<'_> {
     /// The chart; `None` where no line has a point.
-    pub(super) fn render(&self, title: &str) -> Option<String> {
+    pub fn render(&self, title: &str) -> Option<String> {
         let xs = self.distinct_x();
         let (first, last) = (*xs.first()?, *xs.last()?);
         let longest = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0);
@@ -123,17 +130,22 @@ impl LineChart<'_> {
         xs
     }
 
-    /// The class of each line: its colour by place among ours, or the kernel's.
+    /// The class of each line: its colour by place among ours, or the kernel's, or that of the line it belongs to.
     fn classes(&self) -> Vec<String> {
         let mut next = 0;
-        let class = |line: &Line| {
-            if line.is_kernel {
-                return "kernel".to_owned();
-            }
-            next += 1;
-            format!("s{}", (next - 1) % COLOURS)
-        };
-        self.lines.iter().map(class).collect()
+        let mut classes: Vec<String> = Vec::with_capacity(self.lines.len());
+        for line in &self.lines {
+            let of = line.elsewhere_of.and_then(|place| classes.get(place)).map(|class| format!("{class} paper"));
+            classes.push(match of {
+                Some(class) => class,
+                None if line.is_kernel => "kernel".to_owned(),
+                None => {
+                    next += 1;
+                    format!("s{}", (next - 1) % COLOURS)
+                }
+            });
+        }
+        classes
     }
 
     /// A tick at every measured x; figures that would touch the one before are omitted.
@@ -155,7 +167,7 @@ impl LineChart<'_> {
 
     /// Names beside the last points, moved apart where they would overlap.
     fn draw_labels(&self, svg: &mut String, right: f64, x_at: impl Fn(f64) -> f64, vertical: &Vertical) {
-        let lines = self.lines.iter().zip(self.classes());
+        let lines = self.lines.iter().zip(self.classes()).filter(|(line, _)| line.elsewhere_of.is_none());
         let mut ends: Vec<(f64, f64, &str, String)> = lines
             .filter_map(|(line, class)| {
                 let (x, (y, _)) = line.points.last()?;
@@ -206,7 +218,8 @@ impl Line {
 
 /// A shape for a class, so that lines also differ on paper without colour.
 fn marker(class: &str, x: f64, y: f64) -> String {
-    let place = class.strip_prefix('s').and_then(|digits| digits.parse::<usize>().ok());
+    let colour = class.split(' ').next().unwrap_or_default();
+    let place = colour.strip_prefix('s').and_then(|digits| digits.parse::<usize>().ok());
     match place.map(|place| place % 4) {
         Some(0) => format!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="4"/>"#),
         Some(1) => format!(r#"<rect x="{:.1}" y="{:.1}" width="7.5" height="7.5"/>"#, x - 3.75, y - 3.75),
@@ -218,7 +231,7 @@ fn marker(class: &str, x: f64, y: f64) -> String {
 
 impl BarChart<'_> {
     /// The chart; `None` where nothing was measured.
-    pub(super) fn render(&self, title: &str) -> Option<String> {
+    pub fn render(&self, title: &str) -> Option<String> {
         let values: Vec<Value> = self.categories.iter().flat_map(|c| c.1.iter().copied().flatten()).collect();
         if values.is_empty() {
             return None;
@@ -384,7 +397,12 @@ mod tests {
 
     #[test]
     fn names_are_escaped_and_nothing_draws_nothing() {
-        let line = Line { label: "<up> & \"co\"".into(), is_kernel: false, points: vec![(6.0, (3.0, Some(0.5)))] };
+        let line = Line {
+            label: "<up> & \"co\"".into(),
+            is_kernel: false,
+            elsewhere_of: None,
+            points: vec![(6.0, (3.0, Some(0.5)))],
+        };
         let chart = LineChart { x_label: "connections", y_label: "Gb/s", lines: vec![line] };
         let svg = chart.render("a & b").unwrap();
         assert!(svg.contains("&lt;up&gt; &amp; &quot;co&quot;") && !svg.contains("<up>"));
@@ -396,8 +414,18 @@ mod tests {
 
     #[test]
     fn the_kernel_takes_no_colour_of_ours() {
-        let line = |label: &str, is_kernel| Line { label: label.into(), is_kernel, points: Vec::new() };
-        let lines = vec![line("a", false), line("linux", true), line("b", false)];
+        let line = |label: &str, is_kernel, elsewhere_of| Line {
+            label: label.into(),
+            is_kernel,
+            elsewhere_of,
+            points: vec![(6.0, (1.0, None))],
+        };
+        let lines = vec![line("a", false, None), line("linux", true, None), line("b", false, None)];
         assert_eq!(LineChart { x_label: "", y_label: "", lines }.classes(), ["s0", "kernel", "s1"]);
+        let lines = vec![line("a", false, None), line("paper", false, Some(0)), line("b", false, None)];
+        let chart = LineChart { x_label: "", y_label: "", lines };
+        assert_eq!(chart.classes(), ["s0", "s0 paper", "s1"]);
+        let svg = chart.render("both").unwrap();
+        assert_eq!((svg.matches(r#"class="start s"#).count(), svg.matches(">paper<").count()), (2, 0), "{svg}");
     }
 }
