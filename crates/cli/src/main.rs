@@ -14,6 +14,7 @@ mod get;
 mod headroom;
 mod knobs;
 mod network;
+mod paper;
 mod ping;
 mod privileges;
 mod relay;
@@ -70,6 +71,7 @@ enum Command {
     Knobs(knobs::Args),
     Drill(drill::Args),
     Simulate(simulate::Args),
+    Paper(paper::Args),
 }
 
 fn main() -> ExitCode {
@@ -111,6 +113,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Knobs(args) => knobs::run(args),
         Command::Drill(args) => drill::run(args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Paper(args) => paper::run(&args),
     }
 }
 

@@ -40,6 +40,7 @@ fn every_level_has_a_help_with_examples() {
         "bridge run",
         "intrctl",
         "rfc2544",
+        "paper",
     ] {
         let output = heddle(&format!("{command} --help"));
         let help = text(&output.stdout);
@@ -173,6 +174,51 @@ fn what_cannot_be_is_a_usage_error_of_one_sentence() {
         assert_eq!(output.status.code(), Some(expected), "{arguments}: {out}{error}");
         assert!(error.contains(remedy) && !error.contains("panicked"), "{arguments}: {error}");
     }
+}
+
+#[test]
+fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
+    let list = text(&heddle("paper list").stdout);
+    for expected in
+        ["willmann.fig2", "runs on vsmp and host", "schmidt.fig9", "nahum.locking", "netbsd.tab3", "yates.threads"]
+    {
+        assert!(list.contains(expected), "no {expected}: {list}");
+    }
+    assert!(list.lines().filter(|line| line.contains("missing: ")).count() > 15, "{list}");
+    assert_eq!(text(&heddle("paper list nahum.udp").stdout).matches("nahum.").count(), 1);
+    let directory = tempfile::tempdir().expect("a directory");
+    for (arguments, says) in [
+        ("run wilmann", "no paper is called `wilmann`; there are willmann, schmidt, nahum, netbsd, yates, and all"),
+        ("run willmann.fig9", "willmann has no figure `willmann.fig9`; there are willmann.fig2, "),
+        ("list wilmann", "no paper is called `wilmann`"),
+        ("run nahum --on host", "nothing of nahum runs there: nahum.locking (a workload"),
+        ("run willmann.tab2 --on host", "the lab reads no hardware counters"),
+        ("run willmann --seeds 0", "1..=1000"),
+        ("run willmann --quick --full", "--full"),
+        ("run willmann --on moon", "host, vsmp"),
+        ("point {}", "missing field"),
+    ] {
+        let output = heddle_in(directory.path(), &format!("paper {arguments}"));
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {error}");
+        assert!(error.contains(says) && !error.contains("panicked"), "{arguments}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0, "nothing was begun");
+}
+
+/// Nothing is measured for the papers that nothing runs yet, and they have pages all the same.
+#[test]
+fn claims_of_a_directory_are_printed_and_one_writer_is_enough() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = heddle_in(directory.path(), "paper claims --report book");
+    let page = text(&output.stdout);
+    assert!(output.status.success() && page.starts_with("# The papers' claims"), "{}", text(&output.stderr));
+    assert!(page.contains("Nothing has been measured.") && page.matches("| not measured |").count() > 60, "{page}");
+    let store = std::fs::File::open(directory.path().join("book/points.jsonl")).expect("the store");
+    store.lock().expect("ours");
+    let output = heddle_in(directory.path(), "paper run willmann --report book");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("another run writes to book/points.jsonl"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -1,0 +1,278 @@
+//! `heddle paper`: the figures, tables and claims of the papers, by one command, with the papers' numbers beside ours.
+//!
+//! Each simulated point is measured by a process of its own (`heddle paper point`), as many at a time as there are
+//! CPUs, so that it does not depend on the points before it; its sample comes back as a line of JSON. Loads of the
+//! host are measured in this process. Ctrl-C ends a run: what is finished is in the store.
+
+use std::io::{IsTerminal, stderr};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::machine::{Machine, Probe, cores};
+use lab::units::duration;
+use paper::data::Selected;
+use paper::plan::{Effort, Plan};
+use paper::point::{Place, Point, Sample};
+use paper::run::{Outcome, Progress};
+use paper::{Paper, Store, book, list, run, simulated, summary};
+use tokio::runtime::Runtime;
+
+use crate::failure::Failure;
+use crate::{headroom, runtime};
+
+/// Run the figures, tables and claims of the papers, and write a book with the papers' numbers beside ours.
+#[derive(ClapArgs)]
+#[command(after_help = include_str!("help/paper.txt").trim_end())]
+pub struct Args {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// List papers and figures, where each runs, and what is missing where it does not
+    List {
+        /// Papers and figures [default: all]
+        #[arg(value_name = "ID")]
+        ids: Vec<String>,
+    },
+    Run(RunArgs),
+    /// Print docs/claims.md: every claim with the verdicts of the samples of a directory
+    Claims {
+        /// The directory of `heddle paper run`
+        #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
+        report: PathBuf,
+    },
+    /// Measure one simulated point, described by JSON, and print its sample
+    #[command(hide = true)]
+    Point {
+        #[arg(value_name = "JSON")]
+        point: String,
+    },
+}
+
+/// Measure what papers or figures need, and write their pages.
+///
+/// A run that was stopped goes on where it was: points that are finished are in DIR/points.jsonl and are not measured
+/// again.
+#[derive(ClapArgs)]
+struct RunArgs {
+    /// Papers (`willmann`), figures (`willmann.fig2`), or `all`
+    #[arg(value_name = "ID", required = true)]
+    ids: Vec<String>,
+    /// Where: on this host, or on the simulated machine of the paper [default: both]
+    #[arg(long, value_name = "PLACE")]
+    on: Option<On>,
+    /// The loads that the claims are about, three seeds each: minutes (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// All loads, ten seeds each: an hour or more; prints its estimate first
+    #[arg(long)]
+    full: bool,
+    /// Seeds of each point, and rounds on the host; one alone has no interval
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: Option<u64>,
+    /// The directory of pages and samples
+    #[arg(long, value_name = "DIR", default_value = DIRECTORY)]
+    report: PathBuf,
+}
+
+const DIRECTORY: &str = "report/papers";
+
+#[derive(Clone, Copy, ValueEnum)]
+enum On {
+    Host,
+    Vsmp,
+}
+
+/// Runs `heddle paper`.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Task::List { ids } => {
+            let papers = Paper::all();
+            let all = ["all".to_owned()];
+            let selected = Paper::select(&papers, if ids.is_empty() { &all } else { ids }).map_err(Failure::usage)?;
+            print!("{}", list::text(&selected));
+            Ok(())
+        }
+        Task::Run(args) => measure(args),
+        Task::Claims { report } => {
+            let store = Store::open(report).map_err(Failure::failed)?;
+            print!("{}", summary::markdown(&Paper::all(), store.samples(), &host()));
+            Ok(())
+        }
+        Task::Point { point } => one_point(point),
+    }
+}
+
+fn one_point(point: &str) -> Result<(), Failure> {
+    let point: Point = serde_json::from_str(point).map_err(Failure::usage)?;
+    let sample = simulated::measure(&point).map_err(Failure::failed)?;
+    println!("{}", serde_json::to_string(&sample).map_err(Failure::failed)?);
+    Ok(())
+}
+
+fn host() -> Machine {
+    Probe::start().finish()
+}
+
+fn measure(args: &RunArgs) -> Result<(), Failure> {
+    let papers = Paper::all();
+    let selected = Paper::select(&papers, &args.ids).map_err(Failure::usage)?;
+    let base = if args.full { Effort::FULL } else { Effort::QUICK };
+    let effort = Effort { seeds: args.seeds.unwrap_or(base.seeds), ..base };
+    let places = match args.on {
+        Some(On::Host) => vec![Place::Host],
+        Some(On::Vsmp) => vec![Place::Vsmp],
+        None => Place::ALL.to_vec(),
+    };
+    let plan = Plan::new(&selected, &places, effort, &host()).map_err(Failure::failed)?;
+    let skipped = not_run(&selected, &places);
+    if plan.is_empty() && !args.ids.iter().any(|id| id == "all") {
+        return Err(Failure::usage(format!("nothing of {} runs there: {}", args.ids.join(", "), skipped.join("; "))));
+    }
+    let mut store = Store::open(&args.report).map_err(Failure::failed)?;
+    announce(&plan, &store, args.full);
+    let outcome = run_plan(&plan, &mut store);
+    // The pages show what was measured, whatever became of the rest.
+    let shown: Vec<&Paper> = selected.iter().map(|selected| selected.paper).collect();
+    let index = book::write(&args.report, &shown, &store).map_err(Failure::failed)?;
+    let outcome = outcome?;
+    report(&selected, &store);
+    for line in &skipped {
+        println!("Not run: {line}");
+    }
+    println!("\nPages: {}", index.display());
+    end(&outcome, args)
+}
+
+/// A line for each figure that does not run at any of the places.
+fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Selected { paper, figures } in selected {
+        for figure in figures {
+            let reasons: Vec<_> = places.iter().map(|on| figure.reason_not_to_run(*on)).collect();
+            if let Some(Some(reason)) = reasons.first().filter(|_| reasons.iter().all(Option::is_some)) {
+                lines.push(format!("{}.{} ({reason})", paper.id, figure.id));
+            }
+        }
+    }
+    lines
+}
+
+fn announce(plan: &Plan, store: &Store, full: bool) {
+    let missing = plan.missing(store);
+    let there = plan.simulated.len() - missing.simulated.len();
+    let left = duration(missing.estimate(store, cores()));
+    if full || there > 0 {
+        println!(
+            "To be measured: {} simulated points ({there} more are there), {} loads of this host with {} rounds; about {left}.",
+            missing.simulated.len(),
+            missing.host.len(),
+            plan.rounds
+        );
+    }
+}
+
+fn run_plan(plan: &Plan, store: &mut Store) -> Result<Outcome, Failure> {
+    let (stop, _runtime) = listen()?;
+    let bar = progress_bar();
+    let mut show = |progress: &Progress| {
+        bar.set_length(progress.of as u64);
+        bar.set_position(progress.done as u64);
+        bar.set_message(format!("{}; {} left", progress.doing, duration(progress.left)));
+    };
+    let measured = run::simulate(plan, store, cores(), &in_a_process, &stop, &mut show).map_err(Failure::failed)?;
+    let most = plan.missing(store).host.iter().map(|load| load.points.len()).max().unwrap_or(0);
+    if most == 0 || stop.load(Relaxed) || measured.stopped {
+        bar.finish_and_clear();
+        return Ok(Outcome { stopped: measured.stopped || stop.load(Relaxed), ..measured });
+    }
+    // All subjects of a load are open at a time; each has two stacks and its threads.
+    headroom::check(3 * cores() * (most + 1))?;
+    let outcome = paper::host::measure(plan, store, &stop, &mut show).map_err(Failure::failed)?;
+    bar.finish_and_clear();
+    Ok(measured.and(outcome))
+}
+
+/// A simulated point in a process of its own. `None`: a signal has ended it.
+fn in_a_process(point: &Point) -> Result<Option<Sample>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("this program is not found: {error}"))?;
+    let described = serde_json::to_string(point).map_err(|error| error.to_string())?;
+    let mut command = Command::new(program);
+    command.args(["paper", "point", &described]).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("no process can be started: {error}"))?;
+    // SIGINT and SIGTERM: they were meant for the run.
+    if matches!(output.status.signal(), Some(2 | 15)) {
+        return Ok(None);
+    }
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reason = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
+        return Err(reason.trim_start_matches("heddle: ").to_owned());
+    }
+    serde_json::from_slice(&output.stdout).map(Some).map_err(|error| error.to_string())
+}
+
+/// A flag that a signal sets; a second signal ends the program. The runtime listens while it lives.
+fn listen() -> Result<(Arc<AtomicBool>, Runtime), Failure> {
+    let (runtime, flag) = (runtime::new()?, Arc::new(AtomicBool::new(false)));
+    let mut signals = {
+        let _inside = runtime.enter();
+        runtime::Stop::listen()?
+    };
+    let set = flag.clone();
+    runtime.spawn(async move {
+        signals.wait().await;
+        set.store(true, Relaxed);
+        eprintln!("\nheddle: ending what is measured now; a second Ctrl-C ends at once");
+        signals.wait().await;
+        // What is finished is on the disk.
+        std::process::exit(130);
+    });
+    Ok((flag, runtime))
+}
+
+/// A line for each paper: its verdicts.
+fn report(selected: &[Selected<'_>], store: &Store) {
+    let host = host();
+    for Selected { paper, .. } in selected {
+        let findings = paper::findings::Findings::of(paper, store.samples(), &host);
+        for on in Place::ALL {
+            println!("{}, {}: {}", paper.id, on.words(), summary::counted(&findings.count(on)));
+        }
+    }
+}
+
+fn end(outcome: &Outcome, args: &RunArgs) -> Result<(), Failure> {
+    for (what, reason) in &outcome.failed {
+        eprintln!("heddle: {what}: {reason}");
+    }
+    if outcome.stopped {
+        return Err(Failure::failed(format!(
+            "stopped: {} new samples are kept in {}; the same command goes on from there",
+            outcome.measured,
+            args.report.display()
+        )));
+    }
+    if !outcome.failed.is_empty() {
+        return Err(Failure::failed(format!(
+            "{} points failed (above); the same command tries them again",
+            outcome.failed.len()
+        )));
+    }
+    Ok(())
+}
+
+fn progress_bar() -> ProgressBar {
+    if !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos} of {len}  {msg}");
+    ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,514 @@
+//! The data files of the papers: what is in one, and what must be true of it.
+//!
+//! [`Paper::all`] reads the files that come with the crate. A test parses them; a file with a claim about a figure
+//! that does not exist, or about a load that the figure does not have, is refused with a sentence that names both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{Condition, Test};
+use crate::point::Place;
+
+/// The files, in the order in which they are listed.
+const FILES: [&str; 5] = [
+    include_str!("../papers/willmann.toml"),
+    include_str!("../papers/schmidt.toml"),
+    include_str!("../papers/nahum.toml"),
+    include_str!("../papers/netbsd.toml"),
+    include_str!("../papers/yates.toml"),
+];
+
+/// A paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// Its name on the command line.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// Its authors.
+    pub authors: String,
+    /// Where and when.
+    pub published: String,
+    /// The preset of its machine in the simulator.
+    pub machine: String,
+    /// How its runs were done, and how ours are: a sentence or more in each.
+    pub habits: Vec<String>,
+    /// What its curves stand for.
+    #[serde(default, rename = "subject")]
+    pub subjects: Vec<Subject>,
+    /// Its figures and tables, in reading order.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Figure>,
+    /// What it claims.
+    #[serde(rename = "claim")]
+    pub claims: Vec<Claim>,
+}
+
+/// A curve, bar or row of a paper: a system under test.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subject {
+    /// Its name in the paper.
+    pub name: String,
+    /// The architecture that stands for it on the simulated machine.
+    pub simulated: Option<String>,
+    /// The architecture that stands for it on this host.
+    pub host: Option<String>,
+    /// The class of the lock that all connections, or those of a group, share.
+    pub lock: Option<String>,
+    /// Connection groups.
+    pub groups: Option<u32>,
+    /// What the reader should know of it.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// What a figure measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Payload delivered, in megabits a second.
+    Throughput,
+    /// Acquisitions of a subject's shared lock whose first try fails, in percent.
+    Failures,
+    /// Cache misses for each kilobyte of payload.
+    Misses,
+    /// The same without those of the scheduler.
+    MissesOutsideScheduler,
+    /// Cycles of the scheduler for each kilobyte of payload.
+    Scheduler,
+}
+
+impl Metric {
+    /// The name of its value in a sample; `None` where a subject has no such value (no shared lock).
+    pub fn value(self, subject: &Subject) -> Option<String> {
+        Some(match self {
+            Metric::Throughput => "throughput_mbps".to_owned(),
+            Metric::Failures => format!("failures_percent.{}", subject.lock.as_deref()?),
+            Metric::Misses => "misses_per_kb".to_owned(),
+            Metric::MissesOutsideScheduler => "misses_outside_scheduler_per_kb".to_owned(),
+            Metric::Scheduler => "scheduler_cycles_per_kb".to_owned(),
+        })
+    }
+
+    /// The label of its axis.
+    pub fn label(self) -> &'static str {
+        match self {
+            Metric::Throughput => "Mb/s",
+            Metric::Failures => "% of acquisitions that do not succeed immediately",
+            Metric::Misses => "L2 misses/KB",
+            Metric::MissesOutsideScheduler => "misses/KB outside the scheduler",
+            Metric::Scheduler => "scheduler cycles/KB",
+        }
+    }
+
+    /// Its unit after a number.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Throughput => "Mb/s",
+            Metric::Failures => "%",
+            Metric::Misses | Metric::MissesOutsideScheduler => "misses/KB",
+            Metric::Scheduler => "cycles/KB",
+        }
+    }
+}
+
+/// The horizontal axis of a figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Axis {
+    /// Connections; a line for each subject.
+    #[default]
+    Connections,
+    /// Groups of the subjects that have some; a line for each number of connections.
+    Groups,
+}
+
+/// A figure or table of a paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Its name on the command line, after the paper's and a dot.
+    pub id: String,
+    /// Number and title.
+    pub title: String,
+    /// Where in the paper.
+    pub place: String,
+    /// What it measures; `None` where nothing runs it yet.
+    pub metric: Option<Metric>,
+    /// Its horizontal axis.
+    #[serde(default)]
+    pub axis: Axis,
+    /// Whose values, by name.
+    #[serde(default)]
+    pub subjects: Vec<String>,
+    /// Numbers of connections of a quick run, and of every claim.
+    #[serde(default)]
+    pub loads: Vec<u32>,
+    /// Numbers of connections of a full run, if there are more.
+    #[serde(default)]
+    full: Vec<u32>,
+    /// Numbers that the paper gives.
+    #[serde(default, rename = "value")]
+    values: Vec<PaperValue>,
+    /// Numbers of a table by subject, one for each load.
+    #[serde(default, rename = "row")]
+    rows: BTreeMap<String, Vec<f64>>,
+    /// Numbers of the paper that nothing here measures, as a table of text.
+    pub stated: Option<Stated>,
+    /// Why it does not run on this host, where it does on the simulated machine.
+    pub host: Option<String>,
+    /// What is missing so that it could run at all.
+    pub missing: Option<String>,
+    /// A paragraph: what it shows, and why it is so.
+    pub explains: String,
+}
+
+/// A number of the paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaperValue {
+    /// Whose.
+    pub subject: String,
+    /// Connections.
+    pub at: u32,
+    /// The number, in the unit of the figure.
+    pub is: f64,
+    /// Where in the paper.
+    pub place: String,
+    /// Whether it was computed from numbers that the paper gives.
+    #[serde(default)]
+    pub derived: bool,
+}
+
+/// A table of text.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stated {
+    /// Titles of columns.
+    pub head: Vec<String>,
+    /// Rows, with as many cells.
+    #[serde(rename = "row")]
+    pub rows: Vec<Vec<String>>,
+}
+
+/// A claim that the paper's text makes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// Its name: the paper's letter and a number.
+    pub id: String,
+    /// The figure that it is about.
+    pub figure: String,
+    /// One line. What is ours in it stands in brackets ("here: ..").
+    pub says: String,
+    /// Where in the paper.
+    pub place: String,
+    /// What decides it; none while its figure does not run.
+    #[serde(default)]
+    tests: Vec<Test>,
+}
+
+/// What is wrong with a data file, or with a name on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataError(String);
+
+impl DataError {
+    /// With this sentence.
+    pub fn new(sentence: impl fmt::Display) -> DataError {
+        DataError(sentence.to_string())
+    }
+}
+
+impl fmt::Display for DataError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DataError {}
+
+/// A paper with the figures of it that were asked for.
+#[derive(Clone, Debug)]
+pub struct Selected<'a> {
+    /// The paper.
+    pub paper: &'a Paper,
+    /// Its figures, in reading order.
+    pub figures: Vec<&'a Figure>,
+}
+
+impl Paper {
+    /// The papers that come with the crate.
+    ///
+    /// # Panics
+    /// Never: a test reads the files.
+    pub fn all() -> Vec<Paper> {
+        FILES.iter().map(|text| Paper::parse(text).unwrap_or_else(|error| panic!("{error}"))).collect()
+    }
+
+    /// Reads a data file.
+    ///
+    /// # Errors
+    /// The text is no paper, or says something that cannot be: which.
+    pub fn parse(text: &str) -> Result<Paper, DataError> {
+        let paper: Paper = toml::from_str(text).map_err(DataError::new)?;
+        paper.check()?;
+        Ok(paper)
+    }
+
+    fn check(&self) -> Result<(), DataError> {
+        let wrong = |what: String| Err(DataError(format!("{}: {what}", self.id)));
+        let mut names = BTreeSet::new();
+        if let Some(twice) = self.figures.iter().map(|figure| &figure.id).find(|id| !names.insert(id.as_str())) {
+            return wrong(format!("two figures are called `{twice}`"));
+        }
+        for figure in &self.figures {
+            figure.check(self)?;
+        }
+        let mut names = BTreeSet::new();
+        for claim in &self.claims {
+            if !names.insert(claim.id.as_str()) {
+                return wrong(format!("two claims are called `{}`", claim.id));
+            }
+            self.conditions(claim)?;
+        }
+        Ok(())
+    }
+
+    /// The figure of this name.
+    pub fn figure(&self, id: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.id == id)
+    }
+
+    /// The subject of this name.
+    pub fn subject(&self, name: &str) -> Option<&Subject> {
+        self.subjects.iter().find(|subject| subject.name == name)
+    }
+
+    /// What decides a claim; nothing while its figure does not run.
+    ///
+    /// # Errors
+    /// The claim is about a figure, a subject or a load that there is not.
+    pub fn conditions(&self, claim: &Claim) -> Result<Vec<Condition>, DataError> {
+        let wrong = |what: String| DataError(format!("{}, claim {}: {what}", self.id, claim.id));
+        let figure = self.figure(&claim.figure);
+        let figure = figure.ok_or_else(|| wrong(format!("there is no figure `{}`", claim.figure)))?;
+        if claim.tests.is_empty() && figure.metric.is_some() {
+            return Err(wrong(format!("`{}` runs, and nothing tests it", claim.figure)));
+        }
+        let mut conditions = Vec::new();
+        for test in &claim.tests {
+            conditions.extend(test.conditions().map_err(&wrong)?);
+        }
+        for term in conditions.iter().flat_map(Condition::terms) {
+            let (subject, at) = (&term.subject, term.connections);
+            if !figure.subjects.contains(subject) || !figure.loads.contains(&at) {
+                return Err(wrong(format!("`{}` has no value of {subject} at {at}", figure.id)));
+            }
+        }
+        Ok(conditions)
+    }
+
+    /// The papers and figures that are named, each as `PAPER` or `PAPER.FIGURE`, or all.
+    ///
+    /// # Errors
+    /// A name means nothing: one sentence with the names that there are.
+    pub fn select<'a>(papers: &'a [Paper], ids: &[String]) -> Result<Vec<Selected<'a>>, DataError> {
+        if let Some(unknown) = ids.iter().find(|id| *id != "all" && !papers.iter().any(|paper| paper.is_named(id))) {
+            let known: Vec<&str> = papers.iter().map(|paper| paper.id.as_str()).collect();
+            let figure = unknown.split_once('.').and_then(|(paper, _)| papers.iter().find(|known| known.id == paper));
+            return Err(DataError(match figure {
+                Some(paper) => {
+                    format!("{} has no figure `{unknown}`; there are {}", paper.id, paper.names().join(", "))
+                }
+                None => format!(
+                    "no paper is called `{unknown}`; there are {}, and all (`heddle paper list` has their figures)",
+                    known.join(", ")
+                ),
+            }));
+        }
+        let wanted = |paper: &Paper, name: &str| ids.iter().any(|id| id == "all" || *id == paper.id || id == name);
+        let select = |paper: &'a Paper| {
+            let names = paper.names();
+            let figures: Vec<&Figure> = paper
+                .figures
+                .iter()
+                .zip(&names)
+                .filter(|(_, name)| wanted(paper, name))
+                .map(|(figure, _)| figure)
+                .collect();
+            (!figures.is_empty()).then_some(Selected { paper, figures })
+        };
+        Ok(papers.iter().filter_map(select).collect())
+    }
+
+    /// The names of its figures on the command line.
+    pub fn names(&self) -> Vec<String> {
+        self.figures.iter().map(|figure| format!("{}.{}", self.id, figure.id)).collect()
+    }
+
+    fn is_named(&self, id: &str) -> bool {
+        id == self.id || self.names().iter().any(|name| name == id)
+    }
+}
+
+impl Figure {
+    fn check(&self, paper: &Paper) -> Result<(), DataError> {
+        let wrong = |what: String| Err(DataError(format!("{}.{}: {what}", paper.id, self.id)));
+        if let Some(unknown) = self.subjects.iter().find(|name| paper.subject(name).is_none()) {
+            return wrong(format!("there is no subject `{unknown}`"));
+        }
+        if self.metric.is_none() != self.missing.is_some() {
+            return wrong("a figure has either a metric or a sentence on what is missing".to_owned());
+        }
+        if self.metric.is_some() && (self.loads.is_empty() || self.subjects.is_empty()) {
+            return wrong("it runs, but without subjects or loads".to_owned());
+        }
+        if let Some((name, row)) = self.rows.iter().find(|(_, row)| row.len() != self.loads.len()) {
+            return wrong(format!("the row of {name} has {} numbers for {} loads", row.len(), self.loads.len()));
+        }
+        let values = self.values();
+        let out = |value: &&PaperValue| !self.subjects.contains(&value.subject) || !self.loads.contains(&value.at);
+        if let Some(value) = values.iter().find(out) {
+            return wrong(format!("nothing measures {} at {}", value.subject, value.at));
+        }
+        match &self.stated {
+            Some(stated) if stated.rows.iter().any(|row| row.len() != stated.head.len()) => {
+                wrong("a row of its table is as long as no other".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The numbers that the paper gives, each with its place.
+    pub fn values(&self) -> Vec<PaperValue> {
+        let cells = self.rows.iter().flat_map(|(subject, row)| {
+            self.loads.iter().zip(row).map(|(&at, &is)| {
+                let (subject, place) = (subject.clone(), self.title.split(':').next().unwrap_or_default().to_owned());
+                PaperValue { subject, at, is, place, derived: false }
+            })
+        });
+        self.values.iter().cloned().chain(cells).collect()
+    }
+
+    /// Numbers of connections of a run.
+    pub fn loads(&self, full: bool) -> &[u32] {
+        if full && !self.full.is_empty() { &self.full } else { &self.loads }
+    }
+
+    /// Why it does not run there; `None` if it does.
+    pub fn reason_not_to_run(&self, on: Place) -> Option<&str> {
+        self.missing.as_deref().or(if on == Place::Host { self.host.as_deref() } else { None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_is_read_and_every_claim_is_about_something() {
+        let papers = Paper::all();
+        assert_eq!(
+            papers.iter().map(|paper| paper.id.as_str()).collect::<Vec<_>>(),
+            ["willmann", "schmidt", "nahum", "netbsd", "yates"]
+        );
+        let claims: usize = papers.iter().map(|paper| paper.claims.len()).sum();
+        assert!(claims >= 60, "{claims} claims");
+        let willmann = &papers[0];
+        let decided = willmann.claims.iter().filter(|claim| !willmann.conditions(claim).unwrap().is_empty()).count();
+        assert!(decided >= 30, "{decided} claims have tests");
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_paper() {
+        let papers = Paper::all();
+        let number = |figure: &str, subject: &str, at| {
+            let values = papers[0].figure(figure).unwrap().values();
+            values.iter().find(|value| value.subject == subject && value.at == at).map(|value| value.is)
+        };
+        assert_eq!(number("fig2", "ConnP-L(128)", 16_384), Some(4747.0));
+        assert_eq!(number("tab1", "ConnP-L(16)", 192), Some(18.0));
+        assert_eq!(number("tab2", "MsgP", 6), Some(37.29));
+        assert_eq!(number("tab3", "ConnP-T(4)", 16_384), Some(4535.38));
+        assert_eq!(number("fig2", "UP", 192), None, "the text does not say it");
+    }
+
+    /// The presets of the simulator have the same numbers, once more, beside what was fitted to them.
+    #[test]
+    fn the_simulators_points_agree() {
+        let papers = Paper::all();
+        let preset = vsmp::Preset::named(&papers[0].machine).unwrap();
+        let mut compared = 0;
+        for figure in &papers[0].figures {
+            for value in figure.values() {
+                let subject = papers[0].subject(&value.subject).unwrap();
+                let Some(point) = preset.point(subject.simulated.as_deref().unwrap(), value.at as usize) else {
+                    continue;
+                };
+                let theirs = match figure.metric.unwrap() {
+                    Metric::Throughput => point.megabits,
+                    Metric::Failures => point.failures,
+                    Metric::Misses => point.misses,
+                    Metric::Scheduler => point.scheduler,
+                    Metric::MissesOutsideScheduler => None,
+                };
+                if let Some(theirs) = theirs {
+                    assert!(
+                        (theirs - value.is).abs() < 0.6,
+                        "{}: {} at {}: {theirs}",
+                        figure.id,
+                        value.subject,
+                        value.at
+                    );
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 40, "{compared} numbers compared");
+    }
+
+    #[test]
+    fn a_claim_about_nothing_is_refused_by_name() {
+        let text = FILES[0];
+        let refused = |from: &str, to: &str| {
+            assert!(text.contains(from));
+            Paper::parse(&text.replacen(from, to, 1)).unwrap_err().to_string()
+        };
+        let claim = "id = \"W01\"\nfigure = \"fig2\"";
+        assert_eq!(refused(claim, "id = \"W01\"\nfigure = \"fig9\""), "willmann, claim W01: there is no figure `fig9`");
+        assert_eq!(
+            refused("value = \"UP @ 6\", near", "value = \"UP @ 7\", near"),
+            "willmann, claim W01: `fig2` has no value of UP at 7"
+        );
+        assert_eq!(
+            refused("value = \"UP @ 6\", near", "value = \"Up @ 6\", near"),
+            "willmann, claim W01: `fig2` has no value of Up at 6"
+        );
+        assert_eq!(refused("id = \"W02\"", "id = \"W01\""), "willmann: two claims are called `W01`");
+        assert_eq!(refused("[89, 100, 100]", "[89, 100]"), "willmann.tab1: the row of MsgP has 2 numbers for 3 loads");
+        assert!(refused("near = 4034", "nearly = 4034").contains("nearly"), "an unknown word");
+    }
+
+    #[test]
+    fn names_select_papers_and_figures() {
+        let papers = Paper::all();
+        let select = |ids: &[&str]| Paper::select(&papers, &ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
+        let count =
+            |ids: &[&str]| select(ids).unwrap().iter().map(|selected| selected.figures.len()).collect::<Vec<_>>();
+        assert_eq!(count(&["willmann.fig2", "willmann.tab1"]), [2]);
+        assert_eq!(count(&["nahum", "willmann.fig2"]), [1, 5]);
+        assert_eq!(count(&["all"]).len(), 5);
+        let said = select(&["wilmann"]).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "no paper is called `wilmann`; there are willmann, schmidt, nahum, netbsd, yates, and all (`heddle paper list` has \
+             their figures)"
+        );
+        let said = select(&["nahum.fig2"]).unwrap_err().to_string();
+        assert!(said.starts_with("nahum has no figure `nahum.fig2`; there are nahum.locking, "), "{said}");
+    }
+}

@@ -1,0 +1,364 @@
+//! A paper's figures filled with samples: for each subject and load the paper's number and ours, and what they say of
+//! each claim.
+//!
+//! All of it is computed from a store's samples; nothing is measured and nothing is written here. It is also the
+//! document that stands beside the page as JSON.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lab::machine::{COMMIT, Machine};
+use lab::stats::Estimate;
+use serde::Serialize;
+use vsmp::Preset;
+
+use crate::claim::{Finding, Samples, Term, Verdict};
+use crate::data::{Claim, Figure, Metric, Paper, PaperValue};
+use crate::plan::host_name;
+use crate::point::{Place, Sample};
+
+/// Everything about a paper.
+#[derive(Clone, Debug, Serialize)]
+pub struct Findings<'a> {
+    /// The paper's name.
+    pub paper: &'a str,
+    /// The commit whose samples these are.
+    pub commit: &'static str,
+    /// The preset of its machine.
+    pub machine: &'a str,
+    /// The host, as it is called in samples.
+    pub host: String,
+    /// By figure, in reading order.
+    pub figures: Vec<FigureFindings<'a>>,
+}
+
+/// A figure with numbers and verdicts.
+#[derive(Clone, Debug, Serialize)]
+pub struct FigureFindings<'a> {
+    /// What it is.
+    #[serde(skip)]
+    pub figure: &'a Figure,
+    /// Its name on the command line.
+    pub id: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// A row for each subject and load of which there is any number.
+    pub rows: Vec<Row<'a>>,
+    /// The claims about it.
+    pub claims: Vec<ClaimFindings<'a>>,
+}
+
+/// A subject at a load.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row<'a> {
+    /// By its name in the paper.
+    pub subject: &'a str,
+    /// Connections.
+    pub connections: u32,
+    /// Groups of the subject.
+    pub groups: Option<u32>,
+    /// The paper's number.
+    pub paper: Option<f64>,
+    /// Where it is there.
+    pub place: Option<String>,
+    /// Whether it was computed from numbers that are there.
+    pub derived: bool,
+    /// Whether the simulated machine was fitted to it; `None` where the paper has no number or nothing was fitted to
+    /// its kind.
+    pub fitted: Option<bool>,
+    /// On the simulated machine.
+    pub simulated: Option<Ours>,
+    /// On this host.
+    pub host: Option<Ours>,
+}
+
+/// Our number.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ours {
+    /// Mean with its interval.
+    #[serde(flatten)]
+    pub estimate: Estimate,
+    /// By seed, or by round.
+    pub samples: BTreeMap<u64, f64>,
+    /// Samples whose rate never became steady.
+    pub unsteady: usize,
+}
+
+/// A claim with its verdicts.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClaimFindings<'a> {
+    /// Its name.
+    pub id: &'a str,
+    /// In one line.
+    pub says: &'a str,
+    /// Where in the paper.
+    pub place: &'a str,
+    /// On the simulated machine.
+    pub simulated: Side,
+    /// On this host.
+    pub host: Side,
+}
+
+/// What one place's samples say of a claim.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// Of the whole claim.
+    pub verdict: Verdict,
+    /// Why it was not measured, where that cannot be.
+    pub reason: Option<String>,
+    /// Of its conditions.
+    pub conditions: Vec<Finding>,
+}
+
+/// The samples of one figure at one place.
+struct View<'a> {
+    paper: &'a Paper,
+    metric: Metric,
+    on: Place,
+    samples: Vec<&'a Sample>,
+}
+
+impl<'a> View<'a> {
+    /// Samples of the paper's machine, or of this host with the longest slices.
+    fn new(paper: &'a Paper, metric: Metric, on: Place, samples: &'a [Sample], host: &str) -> View<'a> {
+        let machine = if on == Place::Vsmp { paper.machine.as_str() } else { host };
+        let own = || samples.iter().filter(|sample| sample.point.on == on && sample.point.machine == machine);
+        let slice = own().map(|sample| sample.point.slice_ms).max();
+        View { paper, metric, on, samples: own().filter(|sample| Some(sample.point.slice_ms) == slice).collect() }
+    }
+
+    fn of(&self, subject: &str, connections: u32) -> impl Iterator<Item = (u64, f64, bool)> {
+        let subject = self.paper.subject(subject);
+        let arch = subject.and_then(|subject| {
+            if self.on == Place::Vsmp { subject.simulated.as_deref() } else { subject.host.as_deref() }
+        });
+        let name = subject.and_then(|subject| self.metric.value(subject));
+        let own = move |sample: &&&Sample| {
+            Some(sample.point.arch.as_str()) == arch && sample.point.connections == connections
+        };
+        let value =
+            move |sample: &&Sample| Some((sample.point.seed, *sample.values.get(name.as_deref()?)?, sample.steady));
+        self.samples.iter().filter(own).filter_map(value)
+    }
+
+    fn ours(&self, subject: &str, connections: u32) -> Option<Ours> {
+        let samples: BTreeMap<u64, f64> = self.of(subject, connections).map(|(seed, value, _)| (seed, value)).collect();
+        let unsteady = self.of(subject, connections).filter(|(.., steady)| !steady).count();
+        let values: Vec<f64> = samples.values().copied().collect();
+        Some(Ours { estimate: Estimate::of(&values)?, samples, unsteady })
+    }
+
+    fn loads(&self) -> BTreeSet<u32> {
+        self.samples.iter().map(|sample| sample.point.connections).collect()
+    }
+}
+
+impl Samples for View<'_> {
+    fn values(&self, term: &Term) -> BTreeMap<u64, f64> {
+        self.of(&term.subject, term.connections).map(|(seed, value, _)| (seed, value)).collect()
+    }
+}
+
+impl<'a> Findings<'a> {
+    /// Of a paper, from samples of one commit.
+    pub fn of(paper: &'a Paper, samples: &'a [Sample], host: &Machine) -> Findings<'a> {
+        let host = host_name(host);
+        let figures = paper.figures.iter().map(|figure| of_figure(paper, figure, samples, &host)).collect();
+        Findings { paper: &paper.id, commit: COMMIT, machine: &paper.machine, host, figures }
+    }
+
+    /// Verdicts by place, counted in the order of [`Verdict`].
+    pub fn count(&self, on: Place) -> BTreeMap<Verdict, usize> {
+        let mut count = BTreeMap::new();
+        for claim in self.figures.iter().flat_map(|figure| &figure.claims) {
+            *count.entry(claim.on(on).verdict).or_default() += 1;
+        }
+        count
+    }
+}
+
+impl ClaimFindings<'_> {
+    /// What this place's samples say.
+    pub fn on(&self, on: Place) -> &Side {
+        if on == Place::Vsmp { &self.simulated } else { &self.host }
+    }
+}
+
+impl Row<'_> {
+    /// Our number there.
+    pub fn on(&self, on: Place) -> Option<&Ours> {
+        if on == Place::Vsmp { self.simulated.as_ref() } else { self.host.as_ref() }
+    }
+
+    /// By how much the simulated machine is off the paper's number, in percent.
+    pub fn error_percent(&self) -> Option<f64> {
+        let (paper, ours) = (self.paper?, self.simulated.as_ref()?);
+        Some(100.0 * (ours.estimate.mean / paper - 1.0)).filter(|error| error.is_finite())
+    }
+}
+
+fn of_figure<'a>(paper: &'a Paper, figure: &'a Figure, samples: &'a [Sample], host: &str) -> FigureFindings<'a> {
+    let id = format!("{}.{}", paper.id, figure.id);
+    let views = figure.metric.map(|metric| Place::ALL.map(|on| View::new(paper, metric, on, samples, host)));
+    let rows = views.as_ref().map(|views| rows(paper, figure, views)).unwrap_or_default();
+    let claims = paper.claims.iter().filter(|claim| claim.figure == figure.id);
+    let claims = claims.map(|claim| of_claim(paper, figure, claim, views.as_ref())).collect();
+    FigureFindings { figure, id, unit: figure.metric.map_or("", Metric::unit), rows, claims }
+}
+
+fn rows<'a>(paper: &'a Paper, figure: &'a Figure, views: &[View<'a>; 2]) -> Vec<Row<'a>> {
+    let values = figure.values();
+    let preset = Preset::named(&paper.machine).ok();
+    let mut loads: BTreeSet<u32> = figure.loads(false).iter().copied().collect();
+    let measured: BTreeSet<u32> = views.iter().flat_map(View::loads).collect();
+    loads.extend(figure.loads(true).iter().filter(|load| measured.contains(load)));
+    let row = |name: &'a str, connections: u32| {
+        let subject = paper.subject(name)?;
+        let value: Option<&PaperValue> = values.iter().find(|value| value.subject == name && value.at == connections);
+        let point = subject.simulated.as_deref().and_then(|arch| preset.as_ref()?.point(arch, connections as usize));
+        let fitted =
+            point.filter(|_| figure.metric == Some(Metric::Throughput) && value.is_some()).map(|point| point.fitted);
+        let [simulated, host] = [0, 1].map(|place| views[place].ours(name, connections));
+        let row = Row {
+            subject: name,
+            connections,
+            groups: subject.groups,
+            paper: value.map(|value| value.is),
+            place: value.map(|value| value.place.clone()),
+            derived: value.is_some_and(|value| value.derived),
+            fitted,
+            simulated,
+            host: host.filter(|_| figure.host.is_none()),
+        };
+        (row.paper.is_some() || row.simulated.is_some() || row.host.is_some()).then_some(row)
+    };
+    figure.subjects.iter().flat_map(|name| loads.iter().filter_map(move |load| row(name, *load))).collect()
+}
+
+fn of_claim<'a>(
+    paper: &'a Paper,
+    figure: &'a Figure,
+    claim: &'a Claim,
+    views: Option<&[View<'a>; 2]>,
+) -> ClaimFindings<'a> {
+    let conditions = paper.conditions(claim).unwrap_or_default();
+    let side = |on: Place| {
+        let reason = figure.reason_not_to_run(on).map(str::to_owned);
+        let view = views.filter(|_| reason.is_none()).map(|views| &views[usize::from(on == Place::Host)]);
+        let found: Vec<Finding> =
+            view.map(|view| conditions.iter().map(|condition| condition.find(view, on)).collect()).unwrap_or_default();
+        let verdicts: Vec<Verdict> = found.iter().map(|finding| finding.verdict).collect();
+        Side { verdict: Verdict::of_all(&verdicts), reason, conditions: found }
+    };
+    ClaimFindings {
+        id: &claim.id,
+        says: &claim.says,
+        place: &claim.place,
+        simulated: side(Place::Vsmp),
+        host: side(Place::Host),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::point::Point;
+    use lab::machine::Probe;
+
+    /// Made samples of figure 2 and table 1: what the paper says, with a spread of a thousandth over three seeds.
+    pub(crate) fn made(paper: &Paper, on: Place) -> Vec<Sample> {
+        let host = Probe::start().finish();
+        let machine = if on == Place::Vsmp { paper.machine.clone() } else { host_name(&host) };
+        let mut samples: Vec<Sample> = Vec::new();
+        for figure in &paper.figures {
+            for value in figure.values() {
+                let subject = paper.subject(&value.subject).unwrap();
+                let name = figure.metric.unwrap().value(subject).unwrap();
+                for seed in 1..=3 {
+                    let arch = subject.simulated.clone().unwrap();
+                    let arch = if on == Place::Vsmp { arch } else { subject.host.clone().unwrap() };
+                    let (lock, connections) = ("adaptive".to_owned(), value.at);
+                    let point =
+                        Point { on, machine: machine.clone(), arch, connections, cpus: 4, lock, slice_ms: 0, seed };
+                    let number = value.is * (1.0 + 0.001 * (seed as f64 - 2.0));
+                    match samples.iter_mut().find(|sample| sample.point == point) {
+                        Some(sample) => _ = sample.values.insert(name.clone(), number),
+                        None => {
+                            let mut sample = Sample::now(point, 1.0, host.clone());
+                            sample.values.insert(name.clone(), number);
+                            samples.push(sample);
+                        }
+                    }
+                }
+            }
+        }
+        samples
+    }
+
+    fn verdict(findings: &Findings<'_>, id: &str, on: Place) -> Verdict {
+        let claims = findings.figures.iter().flat_map(|figure| &figure.claims);
+        claims.filter(|claim| claim.id == id).map(|claim| claim.on(on).verdict).next().unwrap()
+    }
+
+    /// What the paper says, said by the simulator, bears out what its text says.
+    #[test]
+    fn the_papers_own_numbers_bear_out_its_claims() {
+        let papers = Paper::all();
+        let samples = made(&papers[0], Place::Vsmp);
+        let findings = Findings::of(&papers[0], &samples, &Probe::start().finish());
+        for id in [
+            "W01", "W03", "W04", "W05", "W06", "W09", "W10", "W11", "W13", "W17", "W18", "W19", "W24", "W25", "W26",
+            "W27", "W28", "W30", "W31", "W32", "W35", "W36", "W37",
+        ] {
+            assert_eq!(verdict(&findings, id, Place::Vsmp), Verdict::Holds, "{id}");
+            let host = verdict(&findings, id, Place::Host);
+            assert!(matches!(host, Verdict::NotMeasured | Verdict::NotAsked), "{id}: {host:?}");
+        }
+        assert_eq!(
+            verdict(&findings, "W14", Place::Vsmp),
+            Verdict::NotMeasured,
+            "the text gives no number of UP at 96"
+        );
+        assert_eq!(verdict(&findings, "W20", Place::Vsmp), Verdict::NotMeasured);
+        let count = findings.count(Place::Vsmp);
+        assert_eq!(count.get(&Verdict::DoesNotHold), None, "{count:?}");
+    }
+
+    #[test]
+    fn rows_have_the_papers_number_ours_and_whether_it_was_fitted() {
+        let papers = Paper::all();
+        let samples = made(&papers[0], Place::Vsmp);
+        let findings = Findings::of(&papers[0], &samples, &Probe::start().finish());
+        let figure = &findings.figures[0];
+        let row = |subject: &str, at| figure.rows.iter().find(|row| row.subject == subject && row.connections == at);
+        let up = row("UP", 6).unwrap();
+        assert_eq!((up.paper, up.fitted, up.place.as_deref()), (Some(4034.0), Some(true), Some("section 4.3")));
+        assert!(up.error_percent().unwrap().abs() < 1e-9 && up.simulated.as_ref().unwrap().samples.len() == 3);
+        assert_eq!(row("MsgP", 16_384).unwrap().fitted, Some(false));
+        assert!(row("UP", 192).is_none(), "neither has a number");
+    }
+
+    /// The host's samples decide orders and ratios, and no number of the paper's machine.
+    #[test]
+    fn the_host_is_not_asked_for_numbers_of_another_machine() {
+        let papers = Paper::all();
+        let samples = made(&papers[0], Place::Host);
+        let findings = Findings::of(&papers[0], &samples, &Probe::start().finish());
+        assert_eq!(verdict(&findings, "W01", Place::Host), Verdict::NotAsked);
+        assert_eq!(verdict(&findings, "W19", Place::Host), Verdict::Holds);
+        assert_eq!(verdict(&findings, "W32", Place::Host), Verdict::NotMeasured, "no counters");
+        assert_eq!(
+            verdict(&findings, "W19", Place::Vsmp),
+            Verdict::NotMeasured,
+            "a sample counts where it was measured"
+        );
+    }
+
+    #[test]
+    fn samples_of_another_machine_are_no_samples() {
+        let papers = Paper::all();
+        let mut samples = made(&papers[0], Place::Vsmp);
+        samples.iter_mut().for_each(|sample| sample.point.machine = "cray-1".to_owned());
+        let findings = Findings::of(&papers[0], &samples, &Probe::start().finish());
+        assert!(findings.figures.iter().flat_map(|figure| &figure.rows).all(|row| row.simulated.is_none()));
+    }
+}

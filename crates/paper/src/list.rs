@@ -1,0 +1,47 @@
+//! `heddle paper list`: papers, figures, where each runs, and what is missing where it does not.
+
+use std::fmt::Write;
+
+use crate::data::{Figure, Selected};
+use crate::point::Place;
+
+/// The list, as text.
+pub fn text(selected: &[Selected<'_>]) -> String {
+    let mut text = String::new();
+    for Selected { paper, figures } in selected {
+        let _ = writeln!(text, "{}: {}", paper.id, paper.title);
+        let _ = writeln!(text, "  {}. {}. {} claims.", paper.authors, paper.published, paper.claims.len());
+        for figure in figures {
+            let name = format!("{}.{}", paper.id, figure.id);
+            let _ = writeln!(text, "  {name:<20}{}: {}", figure.title, runs(figure));
+        }
+        text.push('\n');
+    }
+    text.push_str("`heddle paper run ID..` runs papers or figures; `all` is everything that can run.\n");
+    text
+}
+
+/// Where it runs, or what is missing.
+pub fn runs(figure: &Figure) -> String {
+    match (figure.reason_not_to_run(Place::Vsmp), figure.reason_not_to_run(Place::Host)) {
+        (None, None) => "runs on vsmp and host".to_owned(),
+        (None, Some(reason)) => format!("runs on vsmp; not on the host: {reason}"),
+        (Some(missing), _) => format!("does not run yet; missing: {missing}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Paper;
+
+    #[test]
+    fn every_figure_says_where_it_runs_or_what_is_missing() {
+        let papers = Paper::all();
+        let text = super::text(&Paper::select(&papers, &["all".to_owned()]).unwrap());
+        for name in papers.iter().flat_map(Paper::names) {
+            let line = text.lines().find(|line| line.split_whitespace().next() == Some(name.as_str())).unwrap();
+            assert!(line.contains("runs on vsmp") || line.contains("missing: "), "{line}");
+        }
+        assert!(text.contains("willmann.fig2") && text.contains("runs on vsmp and host"));
+    }
+}

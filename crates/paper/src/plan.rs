@@ -1,0 +1,275 @@
+//! Which points a selection of figures needs, in which order, and how long that takes.
+//!
+//! On the simulated machine every point stands alone: all points of the first seed come first, so that a run that is
+//! stopped has whole figures with fewer seeds. On the host all subjects of a load are measured by turns in the same
+//! seconds, so a load is planned as one thing, with every subject of the paper that has this load, whichever figures
+//! were asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use lab::machine::Machine;
+use vsmp::Preset;
+
+use crate::data::{DataError, Paper, Selected};
+use crate::point::{Place, Point};
+use crate::store::Store;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// All loads of each figure.
+    pub full: bool,
+    /// Seeds of each point, and rounds on the host.
+    pub seeds: u64,
+}
+
+impl Effort {
+    /// Minutes: the loads that claims are about, three seeds.
+    pub const QUICK: Effort = Effort { full: false, seeds: 3 };
+    /// An hour or more.
+    pub const FULL: Effort = Effort { full: true, seeds: 10 };
+
+    /// Length of a measurement on the host, in milliseconds.
+    pub fn slice_ms(self) -> u64 {
+        if self.full { 2000 } else { 250 }
+    }
+}
+
+/// A load of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostLoad {
+    /// A point of each subject, in the first round.
+    pub points: Vec<Point>,
+}
+
+/// What is to be measured.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Points of the simulated machine, in order.
+    pub simulated: Vec<Point>,
+    /// Loads of the host, the smallest first.
+    pub host: Vec<HostLoad>,
+    /// Rounds of each load of the host.
+    pub rounds: u64,
+}
+
+/// What a host is called in a point.
+pub fn host_name(machine: &Machine) -> String {
+    format!("{}, {} CPUs, Linux {}", machine.cpu_model, machine.cores, machine.kernel)
+}
+
+impl Plan {
+    /// The points of the figures that run there.
+    ///
+    /// # Errors
+    /// A paper's machine has no preset.
+    pub fn new(selected: &[Selected<'_>], on: &[Place], effort: Effort, host: &Machine) -> Result<Plan, DataError> {
+        let mut plan = Plan { rounds: effort.seeds, ..Plan::default() };
+        if on.contains(&Place::Vsmp) {
+            let mut points = BTreeSet::new();
+            for selection in selected {
+                simulated(selection, effort, &mut points)?;
+            }
+            plan.simulated = points.into_iter().map(|(_, _, point)| point).collect();
+        }
+        if on.contains(&Place::Host) {
+            for selection in selected {
+                plan.host.extend(loads(selection, effort, host)?);
+            }
+        }
+        Ok(plan)
+    }
+
+    /// Its points that the store does not have.
+    pub fn missing(&self, store: &Store) -> Plan {
+        let simulated = self.simulated.iter().filter(|point| !store.has(point)).cloned().collect();
+        let host = self.host.iter().filter(|load| load.rounds(store) < self.rounds).cloned().collect();
+        Plan { simulated, host, rounds: self.rounds }
+    }
+
+    /// Whether there is nothing to measure.
+    pub fn is_empty(&self) -> bool {
+        self.simulated.is_empty() && self.host.is_empty()
+    }
+
+    /// How long it takes with so many simulations at a time: a guess, corrected by what points of the store took.
+    pub fn estimate(&self, store: &Store, jobs: usize) -> Duration {
+        let done = store.samples().iter().filter(|sample| sample.point.on == Place::Vsmp);
+        let (took, guessed) =
+            done.fold((0.0, 0.0), |(took, guessed), sample| (took + sample.seconds, guessed + guess(&sample.point)));
+        let correction = if guessed > 0.0 { took / guessed } else { 1.0 };
+        let simulated: f64 = self.simulated.iter().map(guess).sum::<f64>() * correction / jobs.max(1) as f64;
+        let host: f64 =
+            self.host.iter().map(|load| load.seconds(self.rounds - load.rounds(store).min(self.rounds))).sum();
+        Duration::from_secs_f64(simulated + host)
+    }
+}
+
+/// Seconds of a simulated point on a quiet host, roughly.
+pub(crate) fn guess(point: &Point) -> f64 {
+    0.5 + 0.0004 * f64::from(point.connections)
+}
+
+/// Points by seed, then by load.
+fn simulated(
+    selection: &Selected<'_>,
+    effort: Effort,
+    points: &mut BTreeSet<(u64, u32, Point)>,
+) -> Result<(), DataError> {
+    let Selected { paper, figures } = selection;
+    let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
+    for figure in figures.iter().filter(|figure| figure.reason_not_to_run(Place::Vsmp).is_none()) {
+        let subjects = figure.subjects.iter().filter_map(|name| paper.subject(name)?.simulated.as_ref());
+        for arch in subjects {
+            for &connections in figure.loads(effort.full) {
+                points.extend((1..=effort.seeds).map(|seed| {
+                    let (machine, lock) = (paper.machine.clone(), preset.habits.lock_kind.to_string());
+                    let (on, arch, cpus) = (Place::Vsmp, arch.clone(), preset.cpus as u32);
+                    (seed, connections, Point { on, machine, arch, connections, cpus, lock, slice_ms: 0, seed })
+                }));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The loads of the selected figures, each with every subject of the paper that has this load in any figure.
+fn loads(selection: &Selected<'_>, effort: Effort, host: &Machine) -> Result<Vec<HostLoad>, DataError> {
+    let paper: &Paper = selection.paper;
+    let preset = Preset::named(&paper.machine).map_err(DataError::new)?;
+    let mut subjects: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
+    for figure in paper.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none()) {
+        for &load in figure.loads(effort.full) {
+            let of_load = subjects.entry(load).or_default();
+            for arch in figure.subjects.iter().filter_map(|name| paper.subject(name)?.host.as_deref()) {
+                if !of_load.contains(&arch) {
+                    of_load.push(arch);
+                }
+            }
+        }
+    }
+    let runs = selection.figures.iter().filter(|figure| figure.reason_not_to_run(Place::Host).is_none());
+    let wanted: BTreeSet<u32> = runs.flat_map(|figure| figure.loads(effort.full)).copied().collect();
+    let load = |connections: u32| HostLoad {
+        points: subjects[&connections]
+            .iter()
+            .map(|arch| Point {
+                on: Place::Host,
+                machine: host_name(host),
+                arch: (*arch).to_owned(),
+                connections,
+                cpus: host.cores as u32,
+                lock: preset.habits.lock_kind.to_string(),
+                slice_ms: effort.slice_ms(),
+                seed: 1,
+            })
+            .collect(),
+    };
+    Ok(wanted.into_iter().map(load).collect())
+}
+
+impl HostLoad {
+    /// Connections.
+    pub fn connections(&self) -> u32 {
+        self.points.first().map_or(0, |point| point.connections)
+    }
+
+    /// Its points in a round.
+    pub fn round(&self, round: u64) -> Vec<Point> {
+        self.points.iter().map(|point| Point { seed: round, ..point.clone() }).collect()
+    }
+
+    /// Rounds that the store has of every subject.
+    pub fn rounds(&self, store: &Store) -> u64 {
+        (1..=self.last(store)).filter(|round| self.round(*round).iter().all(|point| store.has(point))).count() as u64
+    }
+
+    /// The last round of which the store has anything: a further one begins after it.
+    pub fn last(&self, store: &Store) -> u64 {
+        let own = |sample: &&crate::point::Sample| {
+            self.points.iter().any(|point| *point == Point { seed: 1, ..sample.point.clone() })
+        };
+        store.samples().iter().filter(own).map(|sample| sample.point.seed).max().unwrap_or(0)
+    }
+
+    /// Seconds of some rounds: slices with a warm-up, and opening.
+    fn seconds(&self, rounds: u64) -> f64 {
+        let slices: f64 = self.points.iter().map(|point| point.slice_ms as f64 / 1e3).sum();
+        let opening = self.points.len() as f64 * (0.2 + 2e-4 * f64::from(self.connections()));
+        slices * (rounds + warm_up(self.connections())) as f64 + opening
+    }
+}
+
+/// Rounds that are run and thrown away: with thousands of connections each is served rarely, so its slow start takes
+/// longer.
+pub fn warm_up(connections: u32) -> u64 {
+    1 + u64::from(connections / 4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::sample;
+    use lab::machine::Probe;
+
+    fn plan(ids: &[&str], effort: Effort) -> Plan {
+        let papers = Paper::all();
+        let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+        let selected = Paper::select(&papers, &ids).unwrap();
+        Plan::new(&selected, &Place::ALL, effort, &Probe::start().finish()).unwrap()
+    }
+
+    #[test]
+    fn figures_share_points_and_the_first_seed_comes_first() {
+        let both = plan(&["willmann.fig2", "willmann.tab2"], Effort::QUICK);
+        let alone = plan(&["willmann.fig2"], Effort::QUICK);
+        assert_eq!(both.simulated, alone.simulated, "table 2 has no point of its own");
+        assert_eq!(alone.simulated.len(), 4 * 6 * 3);
+        assert!(alone.simulated.windows(2).all(|pair| pair[0].seed <= pair[1].seed));
+        let more = plan(&["willmann"], Effort::QUICK);
+        assert_eq!(more.simulated.len(), (4 * 6 + 5 * 3) * 3);
+        assert!(plan(&["willmann"], Effort::FULL).simulated.len() > 5 * more.simulated.len());
+    }
+
+    #[test]
+    fn a_load_of_the_host_has_every_subject_whatever_was_asked_for() {
+        let loads = plan(&["willmann.tab1"], Effort::QUICK).host;
+        assert_eq!(loads.iter().map(HostLoad::connections).collect::<Vec<_>>(), [6, 192, 16_384]);
+        assert!(loads.iter().all(|load| load.points.len() == 9), "{loads:?}");
+        assert_eq!(plan(&["willmann.tab2", "nahum"], Effort::QUICK).host, [], "nothing of it runs there");
+        assert!(plan(&["nahum", "netbsd"], Effort::FULL).is_empty());
+    }
+
+    #[test]
+    fn what_the_store_has_is_not_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        let plan = plan(&["willmann.fig2"], Effort { full: false, seeds: 2 });
+        assert_eq!(plan.missing(&store).simulated, plan.simulated);
+        store.append(plan.simulated[1..].iter().map(|point| sample(point.clone(), 1.0)).collect()).unwrap();
+        assert_eq!(plan.missing(&store).simulated, plan.simulated[..1]);
+        let load = &plan.host[0];
+        let round = |round| load.round(round).into_iter().map(|point| sample(point, 1.0));
+        // A round of which one subject is missing does not count, and its number is not used again.
+        store.append(round(1).chain(round(2).skip(1)).collect()).unwrap();
+        assert_eq!((load.rounds(&store), load.last(&store)), (1, 2));
+        assert_eq!(plan.missing(&store).host[0], *load);
+        store.append(round(3).collect()).unwrap();
+        assert_eq!((load.rounds(&store), plan.missing(&store).host.len()), (2, plan.host.len() - 1));
+    }
+
+    #[test]
+    fn an_estimate_learns_from_what_was_measured() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        let plan = Plan { host: Vec::new(), ..plan(&["willmann.fig2"], Effort::QUICK) };
+        let first = plan.estimate(&store, 1);
+        assert_eq!(plan.estimate(&store, 2), first / 2);
+        let mut slow = sample(plan.simulated[0].clone(), 1.0);
+        slow.seconds = 10.0 * guess(&slow.point);
+        store.append(vec![slow]).unwrap();
+        let ratio = plan.estimate(&store, 1).as_secs_f64() / first.as_secs_f64();
+        assert!((ratio - 10.0).abs() < 1e-6, "{ratio}");
+    }
+}

@@ -1,0 +1,100 @@
+//! What is measured at a time, and its result: a line of the store.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::SystemTime;
+
+use lab::machine::{COMMIT, Machine};
+use lab::result::rfc3339;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Where a point is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// On the simulated machine.
+    Vsmp,
+    /// On this host.
+    Host,
+}
+
+impl Place {
+    /// Both.
+    pub const ALL: [Place; 2] = [Place::Vsmp, Place::Host];
+
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Place::Vsmp => "simulated machine",
+            Place::Host => "this host",
+        }
+    }
+}
+
+/// Everything that decides a sample, but the commit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Point {
+    /// Where.
+    pub on: Place,
+    /// The simulator's preset, or the host with its kernel.
+    pub machine: String,
+    /// The architecture, by its name on the command line, or the papers' UP.
+    pub arch: String,
+    /// Connections.
+    pub connections: u32,
+    /// CPUs, and threads of the application.
+    pub cpus: u32,
+    /// The kind of lock.
+    pub lock: String,
+    /// On the host, the length of a measurement in milliseconds; 0 on a simulated machine, which finds its steady
+    /// state.
+    pub slice_ms: u64,
+    /// The seed; on the host the round, in which all subjects of a load are measured in turn.
+    pub seed: u64,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = if self.on == Place::Vsmp { "seed" } else { "round" };
+        write!(f, "{}, {} connections, {count} {}", self.arch, self.connections, self.seed)
+    }
+}
+
+/// A measured point.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// What was measured.
+    #[serde(flatten)]
+    pub point: Point,
+    /// The commit of the build, "-dirty" at its end where files differed.
+    pub commit: String,
+    /// When, RFC 3339 in UTC.
+    pub finished_at: String,
+    /// How long it took, in seconds of this host.
+    pub seconds: f64,
+    /// Whether the rate was steady when it was measured.
+    pub steady: bool,
+    /// What was measured, by name with unit.
+    pub values: BTreeMap<String, f64>,
+    /// All other parameters.
+    pub parameters: Map<String, Value>,
+    /// The host, and its other load meanwhile.
+    pub host: Machine,
+}
+
+impl Sample {
+    /// A sample of this build, finished now.
+    pub fn now(point: Point, seconds: f64, host: Machine) -> Sample {
+        Sample {
+            point,
+            commit: COMMIT.into(),
+            finished_at: rfc3339(SystemTime::now()),
+            seconds,
+            steady: true,
+            values: BTreeMap::new(),
+            parameters: Map::new(),
+            host,
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Finished points on disk: `points.jsonl` in the report's directory, a line of JSON for each sample.
+//!
+//! A sample is written and synced as soon as it is there, so that a run that is stopped or killed loses none, and a
+//! line is never rewritten. A line that a kill or a full disk has cut off at the end of the file is taken off when
+//! the file is opened again: its point counts as not measured. Samples of another commit stay in the file and are not
+//! used: a difference between two subjects must not be one between two builds. One process at a time writes to a
+//! store.
+//!
+//! What may never happen: a point twice for one commit. [`Store::append`] refuses it, and so does [`Store::open`] by
+//! line.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use lab::machine::COMMIT;
+
+use crate::point::{Point, Sample};
+
+/// The name of the file in the report's directory.
+pub const FILE: &str = "points.jsonl";
+
+/// See the head of the file.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    file: File,
+    samples: Vec<Sample>,
+    /// Points of this build's commit.
+    finished: BTreeSet<Point>,
+    /// Samples of other commits in the file.
+    others: usize,
+}
+
+/// Why a store cannot be used.
+#[derive(Debug)]
+pub enum StoreError {
+    /// It cannot be read or written.
+    File {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A line is no sample, or repeats a point.
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Another process writes to it.
+    Busy(PathBuf),
+    /// The point is there already.
+    Repeated(Box<Point>),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::File { path, source } => {
+                let remedy = match source.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space and run it again",
+                    _ => "name another place with --report",
+                };
+                write!(f, "{}: {source}; {remedy}. What was measured before is kept", path.display())
+            }
+            StoreError::Line { path, line, what } => {
+                write!(
+                    f,
+                    "{}, line {line}: {what}; take the line out, or name another place with --report",
+                    path.display()
+                )
+            }
+            StoreError::Busy(path) => {
+                write!(
+                    f,
+                    "another run writes to {}: wait for its end, or name another place with --report",
+                    path.display()
+                )
+            }
+            StoreError::Repeated(point) => write!(f, "{point} was measured twice, which is a bug: please report it"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl Store {
+    /// Opens the store of a directory for writing; both are made if they are not there.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub fn open(directory: &Path) -> Result<Store, StoreError> {
+        let path = directory.join(FILE);
+        let failed = |source| StoreError::File { path: path.clone(), source };
+        fs::create_dir_all(directory).map_err(|source| StoreError::File { path: directory.into(), source })?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(path)),
+            // A file system without locks has none to respect.
+            Err(TryLockError::Error(_)) | Ok(()) => {}
+        }
+        let mut store = Store { path: path.clone(), file, samples: Vec::new(), finished: BTreeSet::new(), others: 0 };
+        store.read()?;
+        Ok(store)
+    }
+
+    fn read(&mut self) -> Result<(), StoreError> {
+        let failed = |path: &Path, source| StoreError::File { path: path.into(), source };
+        let mut text = String::new();
+        self.file.read_to_string(&mut text).map_err(|error| failed(&self.path, error))?;
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        if whole < text.len() {
+            // Cut off by a kill or a full disk.
+            self.file.set_len(whole as u64).map_err(|error| failed(&self.path, error))?;
+            self.file.seek(io::SeekFrom::End(0)).map_err(|error| failed(&self.path, error))?;
+        }
+        for (index, line) in text[..whole].lines().enumerate() {
+            let wrong = |what: String| StoreError::Line { path: self.path.clone(), line: index + 1, what };
+            let sample: Sample =
+                serde_json::from_str(line).map_err(|error| wrong(format!("it is no sample ({error})")))?;
+            if sample.commit != COMMIT {
+                self.others += 1;
+                continue;
+            }
+            if !self.finished.insert(sample.point.clone()) {
+                return Err(wrong(format!("{} is there already", sample.point)));
+            }
+            self.samples.push(sample);
+        }
+        Ok(())
+    }
+
+    /// Whether a point has been measured.
+    pub fn has(&self, point: &Point) -> bool {
+        self.finished.contains(point)
+    }
+
+    /// Adds samples, all of them or, if this fails, none that is read again. They are on the disk when this returns.
+    ///
+    /// # Errors
+    /// A point is there already, or the file cannot be written.
+    pub fn append(&mut self, samples: Vec<Sample>) -> Result<(), StoreError> {
+        let mut lines = String::new();
+        let mut points = BTreeSet::new();
+        for sample in &samples {
+            if self.has(&sample.point) || !points.insert(&sample.point) {
+                return Err(StoreError::Repeated(Box::new(sample.point.clone())));
+            }
+            lines.push_str(&serde_json::to_string(sample).expect("samples have string keys only"));
+            lines.push('\n');
+        }
+        let failed = |source| StoreError::File { path: self.path.clone(), source };
+        self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data()).map_err(failed)?;
+        self.finished.extend(samples.iter().map(|sample| sample.point.clone()));
+        self.samples.extend(samples);
+        Ok(())
+    }
+
+    /// The samples of this build's commit.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// How many samples of other commits the file has.
+    pub fn others(&self) -> usize {
+        self.others
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::point::Place;
+    use lab::machine::Probe;
+
+    pub(crate) fn point(arch: &str, connections: u32, seed: u64) -> Point {
+        let (arch, machine, lock) = (arch.to_owned(), "m".to_owned(), "adaptive".to_owned());
+        Point { on: Place::Vsmp, machine, arch, connections, cpus: 4, lock, slice_ms: 0, seed }
+    }
+
+    pub(crate) fn sample(point: Point, megabits: f64) -> Sample {
+        let mut sample = Sample::now(point, 0.5, Probe::start().finish());
+        sample.values.insert("throughput_mbps".to_owned(), megabits);
+        sample
+    }
+
+    #[test]
+    fn what_was_measured_is_there_after_opening_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(&directory.path().join("a/b")).unwrap();
+        store.append(vec![sample(point("x", 6, 1), 1.25), sample(point("x", 6, 2), 1.5)]).unwrap();
+        let before = store.samples().to_vec();
+        drop(store);
+        let store = Store::open(&directory.path().join("a/b")).unwrap();
+        assert_eq!(store.samples(), before);
+        assert!(store.has(&point("x", 6, 2)) && !store.has(&point("x", 6, 3)));
+    }
+
+    #[test]
+    fn a_point_is_there_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        store.append(vec![sample(point("x", 6, 1), 1.0)]).unwrap();
+        let repeated = store.append(vec![sample(point("x", 6, 1), 2.0)]).unwrap_err();
+        assert!(matches!(repeated, StoreError::Repeated(_)), "{repeated}");
+        let twice = vec![sample(point("x", 6, 2), 1.0), sample(point("x", 6, 2), 1.0)];
+        assert!(matches!(store.append(twice), Err(StoreError::Repeated(_))));
+        assert_eq!(store.samples().len(), 1);
+        drop(store);
+        let path = directory.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.repeat(2)).unwrap();
+        let said = Store::open(directory.path()).unwrap_err().to_string();
+        assert!(said.contains("line 2: x, 6 connections, seed 1 is there already"), "{said}");
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_measured_again_and_a_broken_one_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        store.append(vec![sample(point("x", 6, 1), 1.0), sample(point("x", 6, 2), 1.0)]).unwrap();
+        drop(store);
+        let path = directory.path().join(FILE);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 20]).unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        assert!(store.has(&point("x", 6, 1)) && !store.has(&point("x", 6, 2)));
+        store.append(vec![sample(point("x", 6, 2), 1.0)]).unwrap();
+        drop(store);
+        assert_eq!(Store::open(directory.path()).unwrap().samples().len(), 2);
+        fs::write(&path, format!("nonsense\n{text}")).unwrap();
+        let said = Store::open(directory.path()).unwrap_err().to_string();
+        assert!(said.contains("line 1: it is no sample") && said.contains("take the line out"), "{said}");
+    }
+
+    #[test]
+    fn samples_of_another_commit_are_kept_and_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut old = sample(point("x", 6, 1), 1.0);
+        old.commit = "another".to_owned();
+        let line = serde_json::to_string(&old).unwrap() + "\n";
+        fs::write(directory.path().join(FILE), &line).unwrap();
+        let mut store = Store::open(directory.path()).unwrap();
+        assert_eq!((store.samples().len(), store.others(), store.has(&old.point)), (0, 1, false));
+        store.append(vec![sample(point("x", 6, 1), 2.0)]).unwrap();
+        assert!(fs::read_to_string(directory.path().join(FILE)).unwrap().starts_with(&line));
+    }
+
+    #[test]
+    fn one_process_writes_at_a_time_and_a_place_that_cannot_be_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let _first = Store::open(directory.path()).unwrap();
+        assert!(matches!(Store::open(directory.path()), Err(StoreError::Busy(_))));
+        let file = directory.path().join("taken");
+        fs::write(&file, "").unwrap();
+        let said = Store::open(&file.join("below")).unwrap_err().to_string();
+        assert!(said.contains("taken") && said.contains("--report"), "{said}");
+    }
+}

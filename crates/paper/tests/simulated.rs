@@ -1,0 +1,44 @@
+//! Points on the simulated machine for real: every value that a figure of Willmann et al. needs is in a sample.
+
+use paper::point::{Place, Point};
+use paper::{Paper, simulated};
+use vsmp::{Arena, Preset};
+
+#[global_allocator]
+static ARENA: Arena = Arena::new();
+
+fn point(paper: &Paper, arch: &str) -> Point {
+    let preset = Preset::named(&paper.machine).unwrap();
+    let (machine, arch, lock) = (paper.machine.clone(), arch.to_owned(), preset.habits.lock_kind.to_string());
+    let cpus = preset.cpus as u32;
+    Point { on: Place::Vsmp, machine, arch, connections: 6, cpus, lock, slice_ms: 0, seed: 1 }
+}
+
+/// A quick run of every subject with 6 connections and one seed, the smallest of all.
+#[test]
+fn a_sample_has_what_its_figures_show() {
+    let paper = &Paper::all()[0];
+    for subject in paper.subjects.iter().filter(|subject| subject.groups.is_none_or(|groups| groups == 128)) {
+        let point = point(paper, subject.simulated.as_deref().unwrap());
+        let sample = simulated::measure(&point).unwrap();
+        assert_eq!((&sample.point, sample.steady), (&point, true), "{sample:?}");
+        for figure in paper.figures.iter().filter(|figure| figure.subjects.contains(&subject.name)) {
+            let value = figure.metric.unwrap().value(subject).unwrap();
+            let number =
+                sample.values.get(&value).unwrap_or_else(|| panic!("{}: no {value} of {}", figure.id, subject.name));
+            assert!(number.is_finite() && *number >= 0.0, "{value} of {}: {number}", subject.name);
+        }
+        // The wires carry 5.7 Gb/s of payload.
+        assert!((500.0..5_700.0).contains(&sample.values["throughput_mbps"]), "{sample:?}");
+    }
+}
+
+#[test]
+fn a_point_that_cannot_be_is_a_sentence() {
+    let paper = &Paper::all()[0];
+    let good = point(paper, "connp-t");
+    let refused = |point: Point| simulated::measure(&point).unwrap_err();
+    let said = refused(Point { machine: "cray-1".to_owned(), ..good.clone() });
+    assert!(said.contains("cray-1") && said.contains("opteron-275"), "{said}");
+    assert!(refused(Point { arch: "loom".to_owned(), ..good }).contains("loom"));
+}
