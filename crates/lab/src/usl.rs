@@ -86,12 +86,11 @@ fn eliminate(mut matrix: [[f64; 4]; 3]) -> Option<[f64; 3]> {
         if matrix[column][column].abs() < 1e-12 {
             return None;
         }
-        for row in 0..3 {
-            if row != column {
-                let factor = matrix[row][column] / matrix[column][column];
-                for place in column..4 {
-                    matrix[row][place] -= factor * matrix[column][place];
-                }
+        let pivots = matrix[column];
+        for (_, other) in matrix.iter_mut().enumerate().filter(|(row, _)| *row != column) {
+            let factor = other[column] / pivots[column];
+            for (value, pivot) in other.iter_mut().zip(pivots) {
+                *value -= factor * pivot;
             }
         }
     }
