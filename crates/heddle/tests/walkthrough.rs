@@ -1,6 +1,10 @@
 //! What is recorded for the documents is what the code does: the walk in docs/walk.txt, the pictures and costs in
 //! docs/architectures. `UPDATE_SNAPSHOTS=1` writes them again.
 
+#[path = "walk/pages.rs"]
+mod pages;
+#[path = "walk/picture.rs"]
+mod picture;
 mod walk;
 mod world;
 
@@ -28,7 +32,7 @@ fn the_page_is_what_the_code_does() {
 #[test]
 #[cfg(debug_assertions)]
 fn every_family_has_its_page_picture_and_costs() {
-    for walk::File { path, expected } in walk::files() {
+    for pages::File { path, expected } in pages::files() {
         compare(&path, expected);
     }
 }

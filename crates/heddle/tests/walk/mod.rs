@@ -1,8 +1,4 @@
-//! Records one received segment and one `write` through the stack: as text under several architectures, and as the
-//! pictures and costs of `docs/architectures` under all.
-
-mod pages;
-mod picture;
+//! Records one received segment and one `write` through the stack, and renders both as text under several architectures.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -12,8 +8,6 @@ use stack::Architecture;
 use sync::walk::{WalkStep, record};
 
 use crate::world::World;
-
-pub use pages::{File, files};
 
 /// The architectures that are walked through.
 pub const PLANS: [&str; 5] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog"];
@@ -34,14 +28,15 @@ pub fn page() -> String {
 }
 
 /// What was recorded under one architecture.
-struct Walk {
+pub struct Walk {
     /// A receive thread takes a data segment from the device, for a socket whose user does not sleep.
-    received: Vec<WalkStep>,
+    pub received: Vec<WalkStep>,
     /// A caller writes 100 bytes, which leave at once.
-    written: Vec<WalkStep>,
+    pub written: Vec<WalkStep>,
 }
 
-fn walk(arch: &str) -> Walk {
+/// Records both under `arch`.
+pub fn walk(arch: &str) -> Walk {
     let arch = Architecture::named(arch);
     let mut world = World::new(arch);
     let listener = TcpListener::bind(&world.a, "10.0.0.1:80").expect("the port is free");
@@ -79,7 +74,7 @@ fn drain(stream: &mut TcpStream) {
 }
 
 /// A source file as the pages name it: `stack/rx.rs`.
-fn place(file: &str) -> String {
+pub fn place(file: &str) -> String {
     file.trim_start_matches("crates/").replace("/src/", "/")
 }
 

@@ -8,7 +8,7 @@ use stack::Architecture;
 use sync::walk::WalkStep;
 
 use super::picture::{Walked, draw};
-use super::{Walk, walk};
+use super::walk::{Walk, walk};
 
 const BEGIN: &str = "<!-- recorded: written by UPDATE_SNAPSHOTS=1 cargo test -p heddle --test walkthrough -->\n";
 const END: &str = "<!-- end of recorded -->\n";

@@ -115,7 +115,7 @@ impl Drawing {
     fn note(&mut self, file: &str, text: &str) {
         self.y += LINE;
         let x = self.left();
-        self.say(x, "file", &super::place(file));
+        self.say(x, "file", &super::walk::place(file));
         for line in wrapped(text) {
             self.y += LINE;
             self.say(x, "note", &line);
