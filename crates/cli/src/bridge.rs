@@ -5,7 +5,6 @@
 //! | `bridge.rs` | the command line |
 //! | `bridge/run.rs` | the process that forwards: devices, threads, signals |
 //! | `bridge/config.rs` | the file of `bridge run --config` |
-//! | `bridge/socket.rs` | the control socket: its place, its permissions, requests and replies |
 //! | `bridge/request.rs` | what can be asked, and the answers of a running bridge |
 //! | `bridge/intrctl.rs` | `heddle intrctl`: interrupts and the workers that take them |
 //! | `bridge/show.rs` | answers as lines, in the words of iproute2's `bridge` |
@@ -15,13 +14,18 @@ pub mod intrctl;
 mod request;
 mod run;
 mod show;
-mod socket;
 
 use clap::{Args as ClapArgs, Subcommand};
 
 use self::request::Request;
 pub use self::run::work;
+use crate::control::{self, Kind};
 use crate::failure::Failure;
+
+/// The process of `heddle bridge run`.
+const KIND: Kind = Kind { what: "bridge", start: "heddle bridge run" };
+/// The bridge that commands are for if none is named.
+const DEFAULT_NAME: &str = "br0";
 
 /// Switch Ethernet frames between TAP interfaces: a learning bridge with VLANs and spanning tree.
 #[derive(ClapArgs)]
@@ -66,7 +70,7 @@ enum Command {
 #[derive(ClapArgs)]
 struct Target {
     /// Name of the bridge
-    #[arg(long, value_name = "NAME", default_value = socket::DEFAULT_NAME, global = true)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, global = true)]
     name: String,
     /// Control socket of the bridge, if it is not at its usual place
     #[arg(long, value_name = "PATH", global = true)]
@@ -193,7 +197,25 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Command::Stp(target) => (Request::Stp, target),
         Command::Stats(target) => (Request::Stats, target),
     };
-    socket::ask_and_print(&target, &request)
+    ask_and_print(&target, &request)
+}
+
+/// Asks the bridge that a command is for, and prints the answer.
+///
+/// # Errors
+/// As [`control::ask`].
+fn ask_and_print(target: &Target, request: &Request) -> Result<(), Failure> {
+    let path = match &target.control {
+        Some(path) => path.clone(),
+        None => control::usual_place(&KIND, &target.name)?,
+    };
+    let answer = control::ask(&KIND, &path, request)?;
+    if target.json {
+        println!("{answer}");
+    } else {
+        print!("{}", show::lines(request, &answer));
+    }
+    Ok(())
 }
 
 fn of_fdb(command: Option<FdbCommand>) -> Request {

@@ -4,10 +4,12 @@
 
 #![forbid(unsafe_code)]
 
+mod arch;
 mod bridge;
 #[cfg(test)]
 mod broken;
 mod compare;
+mod control;
 mod drill;
 mod failure;
 mod get;
@@ -65,6 +67,7 @@ enum Command {
     Get(get::Args),
     Ping(ping::Args),
     Relay(relay::Args),
+    Arch(arch::Args),
     Bridge(bridge::Args),
     Rfc2544(rfc2544::Args),
     Intrctl(bridge::intrctl::Args),
@@ -107,6 +110,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Get(args) => get::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Relay(args) => relay::run(args),
+        Command::Arch(args) => arch::run(args),
         Command::Bridge(args) => bridge::run(args),
         Command::Rfc2544(args) => rfc2544::run(args),
         Command::Intrctl(args) => bridge::intrctl::run(args),

@@ -21,6 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::arch::{self, ControlArgs};
 use crate::failure::Failure;
 use crate::network::{DeviceName, Network, NetworkArgs};
 use crate::ping::seconds;
@@ -84,6 +85,9 @@ pub struct Args {
     json: bool,
 
     #[command(flatten)]
+    control: ControlArgs,
+
+    #[command(flatten)]
     network: NetworkArgs,
 }
 
@@ -113,7 +117,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     // Before --user is applied: root may raise the limit.
     let wanted = args.max_connections.unwrap_or(CONNECTIONS);
     raise_descriptors(u64::from(wanted));
+    let mut control = args.control.open()?;
     let network = args.network.on_tap(name)?;
+    arch::answer_for(&network.stack, control.as_mut())?;
     let connections = admitted(wanted, room_for_connections(routes.len() as u64))?;
     if args.max_connections.is_some() && connections < wanted {
         eprintln!("heddle: {}", fewer(connections, wanted));

@@ -21,6 +21,7 @@ use heddle::{Architecture, Stack};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::arch::{self, ControlArgs};
 use crate::failure::Failure;
 use crate::network::{DeviceName, Network, NetworkArgs};
 use crate::runtime::{self, ReportSignal, Stop};
@@ -112,6 +113,9 @@ struct ServiceArgs {
     json: bool,
 
     #[command(flatten)]
+    control: ControlArgs,
+
+    #[command(flatten)]
     network: NetworkArgs,
 }
 
@@ -171,7 +175,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
         ));
     };
     args.network.check_headroom()?;
+    // Before --user is applied.
+    let mut control = args.control.open()?;
     let network = args.network.on_tap(name)?;
+    arch::answer_for(&network.stack, control.as_mut())?;
     let served = runtime::new()?.block_on(serve(&network, &offer, &args, &totals));
     served.and(network.finish())
 }

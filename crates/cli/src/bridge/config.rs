@@ -9,7 +9,9 @@ use serde::Deserialize;
 use switch::{BridgeExclusion, InterruptKind, Work};
 use toml::Spanned;
 
+use super::KIND;
 use super::request::{self, PortChange};
+use crate::control;
 use crate::failure::Failure;
 
 /// What the file may say.
@@ -167,7 +169,7 @@ fn of_text(text: &str) -> Result<BridgeFile, Wrong> {
     }
     let addresses = file.fdb.iter().map(|table| of_address(table, &names)).collect::<Result<_, _>>()?;
     Ok(BridgeFile {
-        name: optional(file.name.as_ref(), |name| super::socket::check_name(name).map(|()| name.clone()))?,
+        name: optional(file.name.as_ref(), |name| control::check_name(&KIND, name).map(|()| name.clone()))?,
         exclusion: optional(file.exclusion.as_ref(), |name| {
             name.parse().map_err(|error| format!("{error}, not `{name}`"))
         })?,
@@ -188,7 +190,7 @@ fn of_text(text: &str) -> Result<BridgeFile, Wrong> {
             _ => Err(format!("stp is \"rstp\" or \"stp\", not `{protocol}`; leave the line out for none")),
         })?,
         control: file.control,
-        mode: optional(file.mode.as_ref(), |mode| super::run::octal(mode))?,
+        mode: optional(file.mode.as_ref(), |mode| control::octal(mode))?,
         pcap: file.pcap,
         ports,
         addresses,

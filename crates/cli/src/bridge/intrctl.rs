@@ -4,8 +4,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use serde_json::{Value, json};
 use switch::{InterruptReport, VectorRole, Work};
 
+use super::Target;
 use super::request::{Request, Running};
-use super::{Target, socket};
 use crate::failure::Failure;
 
 /// Show the interrupts of a running bridge, and move them between its workers.
@@ -75,7 +75,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             },
         },
     };
-    socket::ask_and_print(&args.target, &request)
+    super::ask_and_print(&args.target, &request)
 }
 
 /// The answer to [`Request::IntrList`].

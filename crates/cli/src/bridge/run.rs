@@ -1,6 +1,5 @@
 //! `heddle bridge run`: the process that forwards.
 
-use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +11,8 @@ use wire::ethernet::MacAddr;
 
 use super::config::{self, AddressPlan, BridgeFile};
 use super::request::{self, Capture, Request, Running};
-use super::socket;
+use super::{DEFAULT_NAME, KIND};
+use crate::control::{self, ControlMode};
 use crate::failure::Failure;
 use crate::runtime::{self, Stop};
 
@@ -65,23 +65,13 @@ pub struct Args {
     #[arg(long, value_name = "PROTOCOL", value_parser = ["rstp", "stp"])]
     stp: Option<String>,
     /// Name of the bridge, by which the other commands find it
-    #[arg(long, value_name = "NAME", default_value = socket::DEFAULT_NAME)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
     name: String,
     /// Place of the control socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
-    /// Permissions of the control socket, octal: who may look at the bridge and change it
-    #[arg(long, value_name = "MODE", default_value = "600", value_parser = octal)]
-    mode: u32,
-}
-
-/// The permissions of a socket.
-///
-/// # Errors
-/// A sentence for the user.
-pub fn octal(text: &str) -> Result<u32, String> {
-    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("`{text}` is no mode: use octal digits, as in 660"))
+    #[command(flatten)]
+    mode: ControlMode,
 }
 
 /// Work per interrupt, as on a command line.
@@ -111,7 +101,7 @@ impl Args {
         self.ageing = file.ageing.unwrap_or(self.ageing);
         self.vlan_filtering |= file.vlan_filtering;
         self.stp = file.stp.clone().or(self.stp);
-        self.mode = file.mode.unwrap_or(self.mode);
+        self.mode.mode = file.mode.unwrap_or(self.mode.mode);
         self.control = self.control.or_else(|| file.control.clone());
         self.pcap = self.pcap.or_else(|| file.pcap.clone());
         Ok((self, file))
@@ -125,10 +115,9 @@ impl Args {
 pub fn run(args: Args) -> Result<(), Failure> {
     let (args, file) = args.completed()?;
     let work = args.work.unwrap_or(args.exclusion.usual_work());
-    let path = args.control.clone().map_or_else(|| socket::usual_place(&args.name), Ok)?;
+    let path = args.control.clone().map_or_else(|| control::usual_place(&KIND, &args.name), Ok)?;
     let ageing = request::ageing(args.ageing).map_err(Failure::Usage)?;
-    let listener = socket::listen(&path, args.mode)?;
-    let _remove = RemovedAtEnd(path.clone());
+    let mut socket = control::listen(&KIND, &path, args.mode.mode)?;
     let config = SwitchConfig {
         fdb: FdbConfig { capacity: args.max_addresses, ageing, seed: Real::random() },
         work,
@@ -154,11 +143,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let mut stop = runtime.block_on(async { Stop::listen() })?;
     let threads = running.switch.start();
     let answering = running.clone();
-    // It ends with the process.
-    std::thread::Builder::new()
-        .name("heddle-control".to_owned())
-        .spawn(move || socket::serve(&listener, |request| answering.answer(request)))
-        .map_err(|error| Failure::Failed(format!("cannot start a thread: {error}; raise the limit (`ulimit -u`)")))?;
+    socket.answer_by(move |request| answering.answer(request))?;
     let ports = args.ports.len() + file.ports.len();
     println!("bridge {} with {ports} ports, {}; control socket {}", args.name, args.exclusion.name(), path.display());
     runtime.block_on(stop.wait());
@@ -184,14 +169,4 @@ fn begin(bridge: &mut dyn Configure, args: &Args) -> Result<(), Failure> {
     let [a, b, c, d, e, ..] = Real::random().to_be_bytes();
     let address = MacAddr([2, a, b, c, d, e]);
     bridge.start_tree(StpConfig { version, ..StpConfig::default() }, address, request::now()).map_err(Failure::failed)
-}
-
-/// The control socket.
-struct RemovedAtEnd(PathBuf);
-
-impl Drop for RemovedAtEnd {
-    fn drop(&mut self) {
-        // It may have been removed by hand.
-        let _ = fs::remove_file(&self.0);
-    }
 }

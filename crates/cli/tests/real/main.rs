@@ -16,6 +16,7 @@ mod programs;
 mod relaying;
 mod service;
 mod serving;
+mod switching;
 mod tun;
 mod wire_image;
 

@@ -1,0 +1,171 @@
+//! `heddle arch`: shows and changes the process architecture of a running service or relay.
+//!
+//! This file owns both sides: the command, and the answers of the process that was started with `--name` or `--control`
+//! ([`ControlArgs`]). The socket between the two is in `control.rs`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+use heddle::Stack;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::control::{self, ControlMode, ControlSocket, Kind};
+use crate::failure::Failure;
+
+/// A process with a stack.
+const KIND: Kind = Kind { what: "service", start: "heddle serve ... --name NAME" };
+
+/// Show or change the process architecture of a running service or relay.
+///
+/// Its connections remain, and none of its clients notices more than a short pause.
+#[derive(ClapArgs)]
+#[command(after_help = include_str!("help/arch.txt").trim_end())]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print the architecture under which it runs
+    Show(Target),
+    /// Have it run under another architecture from now on
+    Set {
+        /// The architecture (`heddle serve --list-arch` lists them)
+        architecture: String,
+        #[command(flatten)]
+        target: Target,
+    },
+}
+
+/// The process that a command is for.
+#[derive(ClapArgs)]
+struct Target {
+    /// Name of the service, as it was given to `heddle serve` or `heddle relay`
+    #[arg(long, value_name = "NAME", required_unless_present = "control")]
+    name: Option<String>,
+    /// Control socket of the service, if it is not at its usual place
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Print JSON
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// The control socket of a service: none, unless it is asked for.
+#[derive(ClapArgs)]
+#[command(next_help_heading = "Control")]
+pub struct ControlArgs {
+    /// Name of this service: it can be looked at and changed while it runs, by `heddle arch --name NAME`
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Place of the control socket [default: with --name, in the user's runtime directory or, for root, in /run]
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    #[command(flatten)]
+    mode: ControlMode,
+}
+
+impl ControlArgs {
+    /// Opens the control socket, if there shall be one. To be called while the process has its user's rights.
+    ///
+    /// # Errors
+    /// See [`control::listen`].
+    pub fn open(&self) -> Result<Option<ControlSocket>, Failure> {
+        let path = match (&self.control, &self.name) {
+            (Some(path), _) => path.clone(),
+            (None, Some(name)) => control::usual_place(&KIND, name)?,
+            (None, None) => return Ok(None),
+        };
+        control::listen(&KIND, &path, self.mode.mode).map(Some)
+    }
+}
+
+/// A request, as it crosses the control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+enum Request {
+    /// The architecture.
+    Show,
+    /// Change it.
+    Set { arch: String },
+}
+
+/// Answers the requests for this stack.
+///
+/// # Errors
+/// The system refuses a thread.
+pub fn answer_for(stack: &Stack, socket: Option<&mut ControlSocket>) -> Result<(), Failure> {
+    let Some(socket) = socket else { return Ok(()) };
+    let stack = stack.clone();
+    socket.answer_by(move |request| answer(&stack, request))
+}
+
+fn answer(stack: &Stack, request: Request) -> Result<Value, String> {
+    let before = stack.architecture();
+    match request {
+        Request::Show => Ok(json!({ "arch": before.to_string(), "about": before.describe() })),
+        Request::Set { arch } => {
+            let pause = stack.set_architecture(&*arch).map_err(|error| error.to_string())?;
+            let arch = stack.architecture().to_string();
+            let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+            Ok(json!({ "before": before.to_string(), "arch": arch, "pause_us": micros }))
+        }
+    }
+}
+
+/// Runs `heddle arch`.
+///
+/// # Errors
+/// No process answers, or it refuses.
+pub fn run(args: Args) -> Result<(), Failure> {
+    let (request, target) = match args.command {
+        Command::Show(target) => (Request::Show, target),
+        Command::Set { architecture, target } => (Request::Set { arch: architecture }, target),
+    };
+    let path = match (&target.control, &target.name) {
+        (Some(path), _) => path.clone(),
+        (None, Some(name)) => control::usual_place(&KIND, name)?,
+        (None, None) => return Err(Failure::usage("name the service with --name or --control")),
+    };
+    let answer = control::ask(&KIND, &path, &request)?;
+    let word = |name: &str| answer[name].as_str().unwrap_or("?").to_owned();
+    if target.json {
+        println!("{answer}");
+        return Ok(());
+    }
+    match request {
+        Request::Show => println!("{}: {}", word("arch"), word("about")),
+        Request::Set { .. } => {
+            println!("{} -> {}; calls waited for {} us at most", word("before"), word("arch"), answer["pause_us"]);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_answers_and_refuses_in_words() {
+        let stack = Stack::builder().build().expect("it builds");
+        for name in heddle::ALL_ARCHITECTURES {
+            let set = answer(&stack, Request::Set { arch: name.to_owned() }).expect("it is switched");
+            assert_eq!(set["arch"], name);
+            assert!(set["pause_us"].is_u64(), "{set}");
+            assert_eq!(answer(&stack, Request::Show).expect("it is shown")["arch"], name);
+        }
+        let refused = answer(&stack, Request::Set { arch: "none-such".to_owned() }).expect_err("there is none");
+        assert!(refused.contains("unknown architecture"), "{refused}");
+    }
+
+    #[test]
+    fn requests_cross_the_socket_as_they_are() {
+        for request in [Request::Show, Request::Set { arch: "any".to_owned() }] {
+            let text = serde_json::to_string(&request).expect("it is written");
+            assert_eq!(serde_json::from_str::<Request>(&text).expect("it is read"), request);
+        }
+    }
+}

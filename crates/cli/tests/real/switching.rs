@@ -1,0 +1,81 @@
+//! `heddle arch`: a running service and a running relay are switched through every architecture while the kernel's
+//! programs use them, and no transfer notices.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use heddle::ALL_ARCHITECTURES;
+use serde_json::Value;
+
+use crate::namespace::{OURS_V4, OURS_V6, in_namespace};
+use crate::process::{Process, output};
+use crate::relaying::Relaying;
+use crate::serving::{Serving, curl, python};
+
+const HEDDLE: &str = env!("CARGO_BIN_EXE_heddle");
+const MIB: usize = 1 << 20;
+
+fn ask(words: &[&str], control: &str) -> Value {
+    let shown = output(&[&[HEDDLE, "arch"], words, &["--control", control, "-j"]].concat());
+    serde_json::from_str(&shown).unwrap_or_else(|error| panic!("{error}: {shown}"))
+}
+
+/// Switches through every architecture, each once a transfer from each of `urls` has ended since; all must get `expected`.
+fn switch_under_load(urls: &[String], expected: &str, control: &str) {
+    let over = AtomicBool::new(false);
+    thread::scope(|threads| {
+        for url in urls {
+            let over = &over;
+            threads.spawn(move || {
+                while !over.load(Ordering::Acquire) {
+                    assert_eq!(curl(&[url]), expected, "{url}");
+                }
+            });
+        }
+        for arch in ALL_ARCHITECTURES {
+            let set = ask(&["set", arch], control);
+            assert_eq!(set["arch"], arch, "{set}");
+            assert!(set["pause_us"].is_u64(), "{set}");
+            assert_eq!(ask(&["show"], control)["arch"], arch);
+            // Begun before the next switch, and perhaps not ended.
+            assert_eq!(curl(&[&urls[0]]), expected, "under {arch}");
+        }
+        over.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn a_running_service_is_switched_through_every_architecture() {
+    in_namespace(&["curl"], |space| {
+        let site = space.site(8 * MIB);
+        let control = Path::new(&space.directory("arch")).join("control.sock").display().to_string();
+        let more = ["--control", &control, "--mode", "660", "--fault", "loss 1% reorder 2% seed 7"];
+        let serving = Serving::start(space, &site, ALL_ARCHITECTURES[0], &more);
+        assert_eq!(std::fs::metadata(&control).expect("the socket").permissions().mode() & 0o777, 0o660);
+        let urls = [OURS_V4, OURS_V6].map(|host| serving.url(host, "big"));
+        switch_under_load(&urls, &site.big, &control);
+        let wrong = Process::start(&[HEDDLE, "arch", "set", "none-such", "--control", &control]);
+        let (status, errors) = wrong.end();
+        assert!(status.code() == Some(1) && errors.contains("unknown architecture"), "{status}: {errors}");
+        serving.stop();
+        assert!(!Path::new(&control).exists(), "the control socket is removed");
+        let nobody = Process::start(&[HEDDLE, "arch", "show", "--control", &control]);
+        let (status, errors) = nobody.end();
+        assert!(status.code() == Some(1) && errors.contains("no service answers"), "{status}: {errors}");
+    });
+}
+
+#[test]
+fn a_running_relay_is_switched_through_every_architecture() {
+    in_namespace(&["curl", "python3"], |space| {
+        let site = space.site(2 * MIB);
+        let Some((_server, port)) = python(&site) else { return };
+        let control = Path::new(&space.directory("arch")).join("relay.sock").display().to_string();
+        let relaying = Relaying::start(space, port, ALL_ARCHITECTURES[0], &["--control", &control]);
+        let urls = relaying.targets().map(|target| target.url("big"));
+        switch_under_load(&urls, &site.big, &control);
+        relaying.stop();
+    });
+}
