@@ -1,7 +1,7 @@
 //! Results of the simulator as rows of the document: a run of a seed is a sample, and beside the figures of every row
 //! stands the [`Account`] of what the virtual CPUs did.
 //!
-//! Called by `heddle simulate`. Everything here is computed from a model; [`machine`] says so where the document names
+//! Called by `heddle simulate`. Everything here is computed from a model; `machine` says so where the document names
 //! the machine, and [`OF_THE_YEAR`] marks the rows with the footprint of a paper's kernel. What may never happen: a row
 //! of a model in the recommendation for a real machine, so these documents have none.
 

@@ -10,7 +10,7 @@
 //! # What differs from Linux
 //! There only a user's call owns a connection; a receive thread that finds another one at work spins for it, here it
 //! leaves the segment too. Rare events (an ICMP error, a link that goes down, messages for a handler) wait like calls.
-//! Connections are found in a table under one lock, as in [`msgp`](super::msgp), where Linux reads it under RCU.
+//! Connections are found in a table under one lock, as in [`msgp`], where Linux reads it under RCU.
 //!
 //! The ownership and the backlog are in [`place::pcb::backlog`](crate::place::pcb::backlog); all else is `msgp:1`. What
 //! may never happen: an event in a backlog, and no thread that will run it.
