@@ -56,7 +56,7 @@ fn all_architectures_are_listed() {
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
     let (listed, numbered) = names.split_at(ALL_ARCHITECTURES.len());
     assert_eq!(listed, ALL_ARCHITECTURES);
-    assert_eq!(numbered, ["connp-l:N"]);
+    assert_eq!(numbered, ["connp-l:N", "conn-thread:N"]);
     assert_eq!(list, text(&heddle("compare --list").stdout));
 }
 

@@ -42,6 +42,10 @@ fn a_service_with_too_little_memory_says_so() {
             let process = Process::start(&[&shell[..], &words].concat());
             let Some(line) = process.line() else {
                 let (status, error) = process.end();
+                // The system's loader has no room for the program, and says so itself.
+                if status.code() == Some(127) && served.is_empty() && error.contains("error while loading") {
+                    continue;
+                }
                 assert_eq!(status.code(), Some(1), "{mebibytes} MiB: {error}");
                 assert!(error.contains("too little memory") && error.lines().count() == 1, "{mebibytes} MiB: {error}");
                 assert!(served.is_empty(), "{mebibytes} MiB are too little, {served:?} are not");
