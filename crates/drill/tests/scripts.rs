@@ -20,15 +20,36 @@ fn architectures() -> Vec<Architecture> {
 /// fault deletes the line: a script that passes is refused here.
 const WAITING: &[(Family, &str, &str)] = &[];
 
+/// Scripts in which one acknowledgement answers a batch of segments (RFC 9293, MUST-58 and MUST-59). Packet-level
+/// parallelism takes each segment of a batch by itself, on any worker, so that it answers every second one.
+const BATCHES: &[&str] = &[
+    "audit/rfc9293/batch_that_ends_with_fin.pkt",
+    "audit/rfc9293/ten_segments_one_ack.pkt",
+    "audit/rfc9293/ten_segments_one_ack_ipv4.pkt",
+    "delayed_ack/ten_segments_at_once.pkt",
+];
+
+fn run(architectures: Vec<Architecture>, family: Family, paths: &[PathBuf]) -> Vec<Outcome> {
+    let options = Options::new(architectures[0]);
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    Batch { architectures, families: vec![family], options, defines: Vec::new(), jobs, captures: None }.run(paths)
+}
+
 fn all_go_through(family: Family) {
     let paths = find(&[scripts()]).expect("the scripts are there");
     assert!(paths.len() >= 300, "only {} scripts were found", paths.len());
-    let architectures = architectures();
-    let options = Options::new(architectures[0]);
-    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let batch = Batch { architectures, families: vec![family], options, defines: Vec::new(), jobs, captures: None };
+    let (batches, others): (Vec<PathBuf>, Vec<PathBuf>) =
+        paths.iter().cloned().partition(|path| BATCHES.iter().any(|batch| path.ends_with(batch)));
+    assert_eq!(batches.len(), BATCHES.len(), "a script was renamed");
+    let (together, apart): (Vec<_>, Vec<_>) =
+        architectures().into_iter().partition(|arch| arch.properties().keeps_batches_together);
+    for outcome in run(apart, family, &batches) {
+        assert!(outcome.fault.is_some(), "{} goes through over {family}: it is no exception", outcome.path.display());
+    }
+    let mut outcomes = run(architectures(), family, &others);
+    outcomes.extend(run(together, family, &batches));
     let waits = |outcome: &Outcome| WAITING.iter().any(|(of, path, _)| *of == family && outcome.path.ends_with(path));
-    let (waiting, outcomes): (Vec<Outcome>, Vec<Outcome>) = batch.run(&paths).into_iter().partition(waits);
+    let (waiting, outcomes): (Vec<Outcome>, Vec<Outcome>) = outcomes.into_iter().partition(waits);
     let faults: Vec<String> = outcomes.iter().filter_map(Outcome::line).collect();
     for outcome in &waiting {
         assert!(outcome.fault.is_some(), "{} goes through over {family}: it waits no more", outcome.path.display());
