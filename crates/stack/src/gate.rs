@@ -272,9 +272,14 @@ impl<P: Platform> Closing<'_, P> {
     /// Has the drivers rest, calls `attempt` while none is inside, and again when it has returned `None` because a
     /// driver has not come. `wake` ends the drivers' sleep. `None`: one has not come in time.
     pub fn rest<R>(&self, wake: impl Fn(), mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
+        let mut again = false;
         loop {
             self.gate.goes_on(RESTING);
             wake();
+            if std::mem::replace(&mut again, true) {
+                // A driver that slept outside looks while it may rest, and not only when the state may move.
+                P::yield_now();
+            }
             P::heavy_fence();
             if !self.wait(true, || ()) {
                 return None;
@@ -291,7 +296,6 @@ impl<P: Platform> Closing<'_, P> {
             if self.is_late() {
                 return None;
             }
-            P::yield_now();
         }
     }
 

@@ -83,10 +83,11 @@ fn a_channel_without_fences_is_found() {
     assert!(message.contains("nobody was told"), "found, but as: {message}");
 }
 
+/// For callers. The thread that closes tries again while a driver owns a cell, which has no bound that loom knows: shuttle
+/// runs that model.
 #[test]
 fn nobody_is_inside_a_closed_gate() {
     explore_all(|| passes_while_it_closes::<Loom>(Passes::Caller)).expect("the model holds");
-    explore_all(|| passes_while_it_closes::<Loom>(Passes::Driver)).expect("the model holds");
 }
 
 /// The thread that passes and the thread that closes each write a word and then read the other's.

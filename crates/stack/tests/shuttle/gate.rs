@@ -22,9 +22,14 @@ pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
     let gate = Arc::new(Gate::<P>::default());
     let words = Arc::new([P::AtomicU32::new(0), P::AtomicU32::new(0)]);
     let (used, owned) = (Arc::new(P::AtomicU32::new(0)), Arc::new(P::AtomicBool::new(false)));
+    // A thread's word is published by plain atomics, which a checker does not see: it is there before they race.
+    let known = Arc::new(P::AtomicBool::new(false));
     let other = {
         let (gate, words, used, owned) = (gate.clone(), words.clone(), used.clone(), owned.clone());
+        let known = known.clone();
         P::spawn("other", None, ThreadClass::Application, move || {
+            drop(gate.enter());
+            known.store(true, Ordering::Release);
             let inside = match passes {
                 Passes::Caller => gate.enter(),
                 Passes::Driver => gate.enter_as_driver(|| owned.store(false, Ordering::Relaxed)),
@@ -34,12 +39,17 @@ pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
             used.store(1 + moved[0], Ordering::Relaxed);
             owned.store(matches!(passes, Passes::Driver), Ordering::Relaxed);
             drop(inside);
-            // A driver comes again, and rests if the gate is being closed.
+            // A driver comes again, rests if the gate is being closed, and at its end.
             if matches!(passes, Passes::Driver) {
-                drop(gate.enter_as_driver(|| owned.store(false, Ordering::Relaxed)));
+                let inside = gate.enter_as_driver(|| owned.store(false, Ordering::Relaxed));
+                owned.store(false, Ordering::Relaxed);
+                drop(inside);
             }
         })
     };
+    while !known.load(Ordering::Acquire) {
+        P::yield_now();
+    }
     let closing = gate.close().expect("nobody else closes it");
     assert!(closing.drain(|| ()), "the caller leaves");
     let before = closing.rest(
