@@ -142,7 +142,7 @@ pub struct Figure {
     /// Its horizontal axis.
     #[serde(default)]
     pub axis: Axis,
-    /// Whose values, by name.
+    /// Names of the subjects that it shows.
     #[serde(default)]
     pub subjects: Vec<String>,
     /// Numbers of connections of a quick run, and of every claim.
@@ -171,7 +171,7 @@ pub struct Figure {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperValue {
-    /// Whose.
+    /// The name of the subject that was measured.
     pub subject: String,
     /// Connections.
     pub at: u32,

@@ -107,7 +107,8 @@ fn a_stretch_is_recorded_whole() {
     }
     let table: Vec<_> = timeline.locks.iter().filter(|span| span.class == LockClass::ConnTable).collect();
     assert!(table.len() > 10 && table.iter().any(|span| span.waits.is_some()), "{table:?}");
-    // A spinning CPU can be told to look again by one whose clock is a step behind that of the CPU that released.
+    // Spans of one lock were seen to overlap, by up to 1168 cycles. Why is not known: clocks of CPUs that differ by a step,
+    // or a fault of the record or of the machine. Until it is, a microsecond is let pass.
     let step = 2200;
     assert!(table.windows(2).all(|pair| pair[0].releases <= pair[1].takes + step), "one holder at a time: {table:?}");
     let capture = seen.capture.expect("it was captured");
