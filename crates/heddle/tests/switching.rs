@@ -22,13 +22,16 @@ const HOSTS: [&str; 2] = ["10.0.0.1", "[fd00::1]"];
 /// Bytes of a stream's turn: more than the ring of a channel holds.
 const TURN: usize = 100_000;
 const SHORT: usize = 500;
-/// How often the thread that accepts looks whether the test is over.
+/// How often the thread that accepts looks whether all clients have ended.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What the threads do until they are told to stop, and how far each has got.
 struct Load {
     stop: AtomicBool,
     turns: Vec<AtomicUsize>,
+    /// Threads that connect, and have not ended. What they have connected is to be accepted, although they are told to stop
+    /// meanwhile.
+    clients: AtomicUsize,
 }
 
 impl Load {
@@ -38,6 +41,11 @@ impl Load {
 
     fn turn(&self, thread: usize) {
         self.turns[thread].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The calling thread is a client until this is dropped.
+    fn client(&self) -> Client<'_> {
+        Client(&self.clients)
     }
 
     /// Waits until every thread has begun and finished another turn.
@@ -53,10 +61,19 @@ impl Load {
     }
 }
 
+/// See [`Load::client`].
+struct Client<'a>(&'a AtomicUsize);
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Answers each connection with what it sends, on a thread of its own, until it ends.
 fn answer(load: &Load, listener: &TcpListener) {
     thread::scope(|threads| {
-        while load.goes_on() {
+        while load.clients.load(Ordering::Acquire) > 0 {
             let Ok((mut stream, _)) = listener.accept_timeout(LOOK) else { continue };
             threads.spawn(move || {
                 let mut buffer = vec![0; 8 << 10];
@@ -84,6 +101,7 @@ fn exchange(stream: &TcpStream, seed: usize, length: usize) {
 }
 
 fn long_stream(load: &Load, thread: usize, client: &Stack, host: &str) {
+    let _client = load.client();
     let stream = TcpStream::connect(client, format!("{host}:80")).expect("it connects");
     for turn in 0.. {
         if !load.goes_on() {
@@ -97,6 +115,7 @@ fn long_stream(load: &Load, thread: usize, client: &Stack, host: &str) {
 }
 
 fn short_streams(load: &Load, thread: usize, client: &Stack, host: &str) {
+    let _client = load.client();
     for turn in 0.. {
         if !load.goes_on() {
             break;
@@ -140,7 +159,8 @@ fn pings(load: &Load, thread: usize, server: &Stack) {
 fn threads_go_on_while_the_stack_is_switched(arch: Architecture) {
     within(move || {
         let (server, client) = pair::stacks(arch);
-        let load = Load { stop: AtomicBool::new(false), turns: (0..6).map(|_| AtomicUsize::new(0)).collect() };
+        let turns = (0..6).map(|_| AtomicUsize::new(0)).collect();
+        let load = Load { stop: AtomicBool::new(false), turns, clients: AtomicUsize::new(2 * HOSTS.len()) };
         let listeners = HOSTS.map(|host| TcpListener::bind(&server, format!("{host}:80")).expect("the port is free"));
         thread::scope(|threads| {
             let (load, server, client) = (&load, &server, &client);
