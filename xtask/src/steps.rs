@@ -96,13 +96,15 @@ pub fn explore(options: &[&str]) -> Result<(), String> {
     cargo(&[&run[..], options].concat()).map(|_| ())
 }
 
-/// The last lines: each failed step with its reason once more, and the final line.
+/// The last lines: each failed step with its reason once more, and a final line that has all of it, because a report of a
+/// run may quote that line alone.
 fn summary(steps: usize, failed: &[(&str, String)], skipped: &[&str], seconds: u64) -> Result<(), String> {
     if !failed.is_empty() {
         let again = failed.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" ");
         let reasons: String = failed.iter().map(|(name, reason)| format!("{name}: {reason}\n")).collect();
+        let line = reasons.lines().map(str::trim).collect::<Vec<_>>().join("; ");
         return Err(format!(
-            "{} of {steps} steps failed in {seconds} s.\n{reasons}Again: cargo xtask ci {again}",
+            "{} of {steps} steps failed in {seconds} s.\n{reasons}Again: cargo xtask ci {again} ({line})",
             failed.len()
         ));
     }
@@ -293,7 +295,7 @@ mod tests {
     fn a_failed_step_fails_the_whole_and_is_named() {
         let failed = [("clippy", "a".to_owned()), ("test", "b\n  c".to_owned())];
         let message = summary(3, &failed, &[], 7).unwrap_err();
-        assert_eq!(message, "2 of 3 steps failed in 7 s.\nclippy: a\ntest: b\n  c\nAgain: cargo xtask ci clippy test");
+        assert_eq!(message, "2 of 3 steps failed in 7 s.\nclippy: a\ntest: b\n  c\nAgain: cargo xtask ci clippy test (clippy: a; test: b; c)");
         assert!(summary(3, &[], &["licences"], 7).is_ok());
     }
 
