@@ -295,7 +295,10 @@ mod tests {
     fn a_failed_step_fails_the_whole_and_is_named() {
         let failed = [("clippy", "a".to_owned()), ("test", "b\n  c".to_owned())];
         let message = summary(3, &failed, &[], 7).unwrap_err();
-        assert_eq!(message, "2 of 3 steps failed in 7 s.\nclippy: a\ntest: b\n  c\nAgain: cargo xtask ci clippy test (clippy: a; test: b; c)");
+        assert_eq!(
+            message,
+            "2 of 3 steps failed in 7 s.\nclippy: a\ntest: b\n  c\nAgain: cargo xtask ci clippy test (clippy: a; test: b; c)"
+        );
         assert!(summary(3, &[], &["licences"], 7).is_ok());
     }
 

@@ -9,8 +9,9 @@ mod pair;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use every_arch::every_arch;
 use heddle::error::{SetArchitectureError, SwitchRefused};
@@ -28,7 +29,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What the threads do until they are told to stop, and how far each has got.
 struct Load {
     stop: AtomicBool,
-    turns: Vec<AtomicUsize>,
+    turns: Mutex<Vec<usize>>,
+    turned: Condvar,
     /// Threads that connect, and have not ended. What they have connected is to be accepted, although they are told to stop
     /// meanwhile.
     clients: AtomicUsize,
@@ -40,7 +42,8 @@ impl Load {
     }
 
     fn turn(&self, thread: usize) {
-        self.turns[thread].fetch_add(1, Ordering::AcqRel);
+        self.turns.lock().expect("no thread has panicked")[thread] += 1;
+        self.turned.notify_all();
     }
 
     /// The calling thread is a client until this is dropped.
@@ -50,14 +53,11 @@ impl Load {
 
     /// Waits until every thread has begun and finished another turn.
     fn get_on(&self, what: &str) {
-        let before: Vec<usize> = self.turns.iter().map(|turns| turns.load(Ordering::Acquire)).collect();
-        let start = Instant::now();
-        for (thread, (turns, before)) in self.turns.iter().zip(before).enumerate() {
-            while turns.load(Ordering::Acquire) < before + 2 {
-                assert!(start.elapsed() < HANG, "{what}: thread {thread} does not get on");
-                thread::yield_now();
-            }
-        }
+        let turns = self.turns.lock().expect("no thread has panicked");
+        let before = turns.clone();
+        let waits = |turns: &mut Vec<usize>| turns.iter().zip(&before).any(|(turns, before)| *turns < before + 2);
+        let (turns, waited) = self.turned.wait_timeout_while(turns, HANG, waits).expect("no thread has panicked");
+        assert!(!waited.timed_out(), "{what}: the threads were at {before:?}, and get on to {turns:?} only");
     }
 }
 
@@ -159,8 +159,9 @@ fn pings(load: &Load, thread: usize, server: &Stack) {
 fn threads_go_on_while_the_stack_is_switched(arch: Architecture) {
     within(move || {
         let (server, client) = pair::stacks(arch);
-        let turns = (0..6).map(|_| AtomicUsize::new(0)).collect();
-        let load = Load { stop: AtomicBool::new(false), turns, clients: AtomicUsize::new(2 * HOSTS.len()) };
+        let turns = Mutex::new(vec![0; 6]);
+        let clients = AtomicUsize::new(2 * HOSTS.len());
+        let load = Load { stop: AtomicBool::new(false), turns, turned: Condvar::new(), clients };
         let listeners = HOSTS.map(|host| TcpListener::bind(&server, format!("{host}:80")).expect("the port is free"));
         thread::scope(|threads| {
             let (load, server, client) = (&load, &server, &client);
