@@ -29,6 +29,7 @@ impl State {
             own_priority: priority,
             pinned: pinned.map(|cpu| cpu % self.cpus.len()),
             last_cpu: 0,
+            reached: 0,
             sleeps: 0,
             held: Rc::new(HeldLocks::new()),
             panic: None,
@@ -168,6 +169,7 @@ impl State {
         self.account.preemptions += 1;
         self.threads[thread].life = Life::Ready;
         self.end_all_spins(at);
+        self.threads[thread].reached = self.cpus[cpu].clock;
         if let Some(idle) = self.idle_cpu(thread) {
             return self.put_on(idle, thread, at, SwitchKind::FromIdle);
         }
@@ -179,9 +181,10 @@ impl State {
         }
     }
 
-    /// A free CPU gets a thread. The change is on the CPU's account.
+    /// A free CPU gets a thread, once it is as far in time as the thread. The change is on the CPU's account.
     fn put_on(&mut self, cpu: usize, thread: usize, at: u64, kind: SwitchKind) {
         let was_idle = self.cpus[cpu].idle_since.take().is_some();
+        let at = at.max(self.threads[thread].reached);
         self.pass(cpu, if was_idle { Part::Idle } else { Part::HeldUp }, at);
         let clock = self.cpus[cpu].clock;
         let entry = &mut self.threads[thread];
@@ -222,7 +225,7 @@ impl State {
             return false;
         }
         let Some(next) = self.next_ready(cpu, bound) else { return false };
-        self.threads[thread].life = Life::Ready;
+        (self.threads[thread].life, self.threads[thread].reached) = (Life::Ready, self.clock);
         self.ready[usize::from(self.threads[thread].priority)].push_back(thread);
         (self.cpus[cpu].thread, self.cpus[cpu].clock) = (None, self.clock);
         self.end_all_spins(self.clock);
@@ -262,6 +265,7 @@ impl State {
         }
         let clock = self.cpus[cpu].clock;
         if self.threads[thread].life != Life::Running {
+            self.threads[thread].reached = clock;
             self.cpus[cpu].thread = None;
             self.end_all_spins(clock);
             match self.next_ready(cpu, PRIORITIES as u8) {

@@ -58,6 +58,8 @@ pub(crate) struct Thread {
     pub(crate) own_priority: u8,
     pub(crate) pinned: Option<usize>,
     pub(crate) last_cpu: usize,
+    /// How far in time it was when it last lost a CPU. Another CPU may not be as far, and takes it no earlier.
+    pub(crate) reached: u64,
     /// Counts its sleeps: a timer of an earlier one finds another number.
     pub(crate) sleeps: u64,
     pub(crate) held: Rc<HeldLocks>,

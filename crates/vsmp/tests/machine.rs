@@ -258,3 +258,41 @@ fn a_recorded_schedule_is_made_again() {
     let others: Vec<u32> = (6..10).map(|seed| Machine::new(3, costs()).order(random(seed)).run(program).0).collect();
     assert!(others.iter().any(|other| *other != first), "schedules differ: {others:?}");
 }
+
+/// A thread that loses its CPU has come as far in time as that one; where it goes on, it is no earlier.
+#[test]
+fn time_does_not_go_back_where_a_thread_moves() {
+    let mut costs = costs();
+    costs.priorities = [0, 1, 2, 3];
+    let work = || {
+        let interrupts: Vec<_> = (0..2)
+            .map(|cpu| {
+                let body = || (0..200).for_each(|_| nap(1500));
+                Vsmp::spawn("interrupt", Some(cpu), ThreadClass::Receive, body)
+            })
+            .collect();
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                spawn("works", None, || {
+                    let mut last = 0;
+                    for turn in 0..300 {
+                        // Much in one step: the CPU is ahead of the others when an interrupt takes it. The other one is free
+                        // when its thread sleeps.
+                        Vsmp::work(Step::Frame, 10 * (turn % 7));
+                        let now = Vsmp::now();
+                        assert!(last <= now, "{last} and then {now}");
+                        Vsmp::fence(Ordering::SeqCst);
+                        last = Vsmp::now();
+                        assert!(now <= last, "{now} and then {last}");
+                        if turn % 3 == 0 {
+                            nap(100);
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().chain(interrupts).for_each(|thread| Vsmp::join(thread).expect("it does not panic"));
+    };
+    let outcome = Machine::new(2, costs).run(work).1;
+    assert!(outcome.account.preemptions > 100, "{} times a thread lost its CPU", outcome.account.preemptions);
+}
