@@ -155,7 +155,17 @@ impl<P: Platform> Stack<P> {
     /// until the value is dropped.
     #[inline(always)]
     fn active(&self) -> ActiveCall<'_, P> {
-        let inside = self.core.shared.gate().enter();
+        self.active_inside(self.core.shared.gate().enter())
+    }
+
+    /// The same, if the calling thread need not wait and there is nothing else to be done for it.
+    #[inline(always)]
+    fn active_at_once(&self) -> Option<ActiveCall<'_, P>> {
+        Some(self.active_inside(self.core.shared.gate().enter_at_once()?))
+    }
+
+    #[inline(always)]
+    fn active_inside<'a>(&'a self, inside: Passage<'a, P>) -> ActiveCall<'a, P> {
         ActiveCall { architecture: &*self.core.running.get().active, _inside: inside }
     }
 
@@ -210,6 +220,15 @@ impl<P: Platform> Stack<P> {
     #[inline]
     pub fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
         charge::send::<P>(send);
+        match self.active_at_once() {
+            Some(active) => active.send(target, send),
+            None => self.send_later(target, send),
+        }
+    }
+
+    /// [`Stack::send`] where passing the gate takes more than a few instructions.
+    #[inline(never)]
+    fn send_later(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {
         self.active().send(target, send)
     }
 
@@ -222,9 +241,23 @@ impl<P: Platform> Stack<P> {
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         charge::receive::<P>();
-        let answer = self.active().receive(target, event, received);
+        let answer = match self.active_at_once() {
+            Some(active) => active.receive(target, event, received),
+            None => self.receive_later(target, event, received),
+        };
         charge::received::<P>(received);
         answer
+    }
+
+    /// [`Stack::receive`] where passing the gate takes more than a few instructions.
+    #[inline(never)]
+    fn receive_later(
+        &self,
+        target: &Target,
+        event: tcp::Receive,
+        received: &mut tcp::Received,
+    ) -> Option<Result<(), tcp::Error>> {
+        self.active().receive(target, event, received)
     }
 
     /// Number of the driver of the queue to which the device steers the segments of `flow`; `None` if no route leads to

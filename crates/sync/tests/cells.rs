@@ -185,6 +185,19 @@ fn per_thread_values_are_apart_and_summed() {
     assert_eq!(counts.iter().map(|count| count.load(Relaxed)).sum::<usize>(), 4 * COUNT);
 }
 
+/// Without a call there is a value only for a thread that has made it.
+#[test]
+fn a_value_is_found_at_once_by_the_thread_that_has_made_it() {
+    let _turn = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let counts: PerThread<AtomicUsize> = PerThread::new(|_| AtomicUsize::default());
+    assert!(counts.here_at_once().is_none());
+    let here = counts.here();
+    assert!(counts.here_at_once().is_some_and(|found| std::ptr::eq(found, here)));
+    thread::scope(|scope| {
+        scope.spawn(|| assert!(counts.here_at_once().is_none(), "another thread's value"));
+    });
+}
+
 #[test]
 fn every_index_has_a_slot_of_its_own() {
     let counts: PerThread<(Writers, usize)> = PerThread::new(|writers| (writers, 0));

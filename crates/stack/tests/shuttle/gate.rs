@@ -12,6 +12,8 @@ use sync::{Atomic, Ordering, Platform, ThreadClass};
 pub enum Passes {
     /// As a caller.
     Caller,
+    /// As a caller that tries the short way first.
+    CallerAtOnce,
     /// As a driver, which owns a cell until it rests.
     #[allow(dead_code)] // loom runs callers only
     Driver,
@@ -33,6 +35,7 @@ pub fn passes_while_it_closes<P: Platform>(passes: Passes) {
             known.store(true, Ordering::Release);
             let inside = match passes {
                 Passes::Caller => gate.enter(),
+                Passes::CallerAtOnce => gate.enter_at_once().unwrap_or_else(|| gate.enter()),
                 Passes::Driver => gate.enter_as_driver(|| owned.store(false, Ordering::Relaxed)),
             };
             let moved = [0, 1].map(|word| words[word].load(Ordering::Relaxed));

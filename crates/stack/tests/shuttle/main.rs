@@ -118,6 +118,7 @@ fn a_stack_is_switched_in_use() {
 #[test]
 fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller));
+    holds(|| gate::passes_while_it_closes::<Checked>(Passes::CallerAtOnce));
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
 }
 

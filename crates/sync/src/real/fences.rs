@@ -22,23 +22,13 @@ const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
 pub(super) fn light() {
     // A thread that sees `ASYMMETRIC` was registered before; one that does not executes a full fence, which is always
     // right.
-    if WAY.load(Ordering::Relaxed) == ASYMMETRIC { compiler_fence(Ordering::SeqCst) } else { light_by_itself() }
-}
-
-#[cold]
-fn light_by_itself() {
-    if WAY.load(Ordering::Relaxed) == UNKNOWN {
-        decide();
-    }
-    fence(Ordering::SeqCst);
+    if WAY.load(Ordering::Relaxed) == ASYMMETRIC { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
 }
 
 /// The heavy side always has the decision: it sees `ASYMMETRIC` if a light side did.
 pub(super) fn heavy() {
     fence(Ordering::SeqCst);
-    if WAY.load(Ordering::Relaxed) == UNKNOWN {
-        decide();
-    }
+    decide();
     if WAY.load(Ordering::SeqCst) == ASYMMETRIC && !membarrier(PRIVATE_EXPEDITED) {
         // A child of fork(2) must register again.
         let again = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
@@ -46,10 +36,14 @@ pub(super) fn heavy() {
     }
 }
 
-/// The first fence of either kind decides for the process: before it, no thread can have seen `ASYMMETRIC`. If two
-/// threads are first at once, one decides, and a light side that has not seen the decision executes a full fence.
+/// The first thread that is given a number decides for the process, or the first heavy fence: before it, no thread can
+/// have seen `ASYMMETRIC`. If two threads are first at once, one decides. A light side that has not seen the decision
+/// executes a full fence, and calls nothing, so that its caller's registers stay as they are.
 #[cold]
-fn decide() {
+pub(super) fn decide() {
+    if WAY.load(Ordering::Relaxed) != UNKNOWN {
+        return;
+    }
     let way = if membarrier(REGISTER_PRIVATE_EXPEDITED) { ASYMMETRIC } else { SYMMETRIC };
     let _ = WAY.compare_exchange(UNKNOWN, way, Ordering::SeqCst, Ordering::SeqCst);
 }

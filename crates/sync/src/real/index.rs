@@ -59,6 +59,7 @@ static NUMBERS: Mutex<IndexAllocator> = Mutex::new(IndexAllocator { returned: Bi
 
 #[cold]
 fn introduce() -> Current {
+    super::fences::decide();
     let index = {
         let mut numbers = NUMBERS.lock().unwrap_or_else(|e| e.into_inner());
         match numbers.returned.pop() {
