@@ -35,6 +35,8 @@ pub struct DeferredEffects<P: Platform> {
     alarm: u64,
     /// There are effects to perform, or memory to free: most calls end without either.
     used: bool,
+    /// There are other effects than frames given to devices, or other memory.
+    varied: bool,
 }
 
 enum Risen<P: Platform> {
@@ -59,6 +61,7 @@ impl<P: Platform> Default for DeferredEffects<P> {
             unannounced: BitSet::new(),
             alarm: u64::MAX,
             used: false,
+            varied: false,
         }
     }
 }
@@ -88,7 +91,7 @@ impl<P: Platform> DeferredEffects<P> {
     /// The handler of this connection is to be called, by [`DeferredEffects::next_handled`]'s caller.
     #[cold]
     pub(crate) fn call_handler(&mut self, socket: &Arc<TcpSocket<P>>, bits: Readiness) {
-        self.used = true;
+        self.vary();
         self.others.push((Risen::Handled(socket.clone()), bits));
     }
 
@@ -107,13 +110,15 @@ impl<P: Platform> DeferredEffects<P> {
 
     /// A handler has posted these.
     pub(crate) fn post(&mut self, posts: Vec<Post<P>>) {
-        self.used |= !posts.is_empty();
+        if !posts.is_empty() {
+            self.vary();
+        }
         self.others.extend(posts.into_iter().map(|post| (Risen::Posted(Box::new(post)), Readiness::NONE)));
     }
 
     /// A handler is over. It is dropped where no guard is held, because it may own anything.
     pub(crate) fn dispose(&mut self, handler: Box<HandlerState<P>>) {
-        self.used = true;
+        self.vary();
         self.others.push((Risen::Over(handler), Readiness::NONE));
     }
 
@@ -156,11 +161,11 @@ impl<P: Platform> DeferredEffects<P> {
             }
             ReadinessWaiter::Member(set, number) => (set, number),
             ReadinessWaiter::Other => {
-                self.used = true;
+                self.vary();
                 return false;
             }
         };
-        self.used = true;
+        self.vary();
         match &self.set {
             Some(known) if !Arc::ptr_eq(known, set) => return false,
             Some(_) => {}
@@ -168,6 +173,12 @@ impl<P: Platform> DeferredEffects<P> {
         }
         self.members.push(number);
         true
+    }
+
+    /// There is an effect that [`DeferredEffects::flush`] looks for.
+    #[inline(always)]
+    fn vary(&mut self) {
+        (self.used, self.varied) = (true, true);
     }
 
     /// The record of transmit queues that were given frames, for their notification.
@@ -182,7 +193,7 @@ impl<P: Platform> DeferredEffects<P> {
     pub fn due(&mut self, nanos: u64) {
         if nanos < self.alarm {
             self.alarm = nanos;
-            self.used = true;
+            self.vary();
         }
     }
 
@@ -192,7 +203,9 @@ impl<P: Platform> DeferredEffects<P> {
     #[inline]
     pub fn announce(&mut self, cell: usize) {
         self.unannounced.insert(cell);
-        self.used |= !self.unannounced.is_inline();
+        if !self.unannounced.is_inline() {
+            self.vary();
+        }
     }
 
     /// Whether there are cells whose threads are to be notified.
@@ -217,14 +230,19 @@ impl<P: Platform> DeferredEffects<P> {
             sync::walk::note(file!(), "notifies the device");
             links.notify(&mut self.dirty);
         }
+        // A call that has sent something rarely leaves more.
+        if !self.varied & self.dirty.is_inline() {
+            self.used = false;
+            return;
+        }
         if self.alarm != u64::MAX {
             links.alarms().due(std::mem::replace(&mut self.alarm, u64::MAX));
         }
         if self.set.is_some() || !self.others.is_empty() {
             self.tell();
         }
-        let plain = self.dirty.is_inline() & self.unannounced.is_inline();
-        self.used = self.members.spilled() | self.others.spilled() | !plain;
+        self.varied = self.members.spilled() | self.others.spilled() | !self.unannounced.is_inline();
+        self.used = self.varied | !self.dirty.is_inline();
     }
 
     /// Whether dropping it would do nothing, once its effects are performed: code that served a single call then
@@ -254,6 +272,44 @@ impl<P: Platform> DeferredEffects<P> {
         }
         if !posts.is_empty() {
             Post::deliver(posts);
+        }
+    }
+}
+
+/// A record of effects that is made when there are some: reading data rarely has any, and a record of its own would be a
+/// tenth of its cost.
+pub struct LazyEffects<'a, P: Platform> {
+    given: Option<&'a mut DeferredEffects<P>>,
+    made: Option<DeferredEffects<P>>,
+}
+
+impl<'a, P: Platform> LazyEffects<'a, P> {
+    /// No record yet.
+    #[inline(always)]
+    pub fn new() -> Self {
+        LazyEffects { given: None, made: None }
+    }
+
+    /// A record that is there.
+    #[inline(always)]
+    pub fn given(record: &'a mut DeferredEffects<P>) -> Self {
+        LazyEffects { given: Some(record), made: None }
+    }
+
+    /// The record.
+    #[inline(never)]
+    pub fn record(&mut self) -> &mut DeferredEffects<P> {
+        match &mut self.given {
+            Some(given) => given,
+            None => self.made.get_or_insert_default(),
+        }
+    }
+
+    /// [`DeferredEffects::flush`] for the record that was made, if there is one. The caller holds no guard.
+    #[inline(always)]
+    pub fn flush(self, links: &Links<P>) {
+        if let Some(mut made) = self.made {
+            made.flush(links);
         }
     }
 }

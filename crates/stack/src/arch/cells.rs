@@ -25,7 +25,7 @@ use sync::{CachePadded, Lock, LockClass, LockKind, PlantedMistake, Platform, Thr
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
-use crate::deferred::{DeferredEffects, OwedEffects};
+use crate::deferred::{DeferredEffects, LazyEffects, OwedEffects};
 use crate::flow::{self, Key, Target, UdpName};
 use crate::handoff::{CellMessage, ReplySender, ReplySlot, TableJob};
 use crate::place::connection::Connections;
@@ -236,6 +236,19 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         result
     }
 
+    /// [`Cells::hold`] for work that rarely has effects.
+    #[inline(always)]
+    fn hold_briefly<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut LazyEffects<'_, P>) -> R) -> Option<R> {
+        let hub = &self.inner.hub;
+        if E::NESTS && in_handler() {
+            return None;
+        }
+        let mut effects = LazyEffects::new();
+        let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
+        effects.flush(hub.shared.links());
+        result
+    }
+
     /// Queues an arrival for the thread that uses the cell. Not inlined, or the message would be built in the caller's
     /// frame.
     #[inline(never)]
@@ -329,7 +342,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
         let clock = self.inner.hub.shared.clock();
         // Reading starts no timer and measures nothing.
         let now = if E::POLLED { clock.batch_now() } else { clock.now() };
-        match self.hold(index, |cell, deferred| cell.take(target.key, event, now, deferred, received)) {
+        match self.hold_briefly(index, |cell, effects| cell.take(target.key, event, now, effects, received)) {
             Some(answer) => answer,
             None => call::receive_by(event, received, |call, reply| {
                 *reply = self.ask(index, |asker| CellMessage::Call(*target, call.take(), asker));

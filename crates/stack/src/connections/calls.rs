@@ -6,7 +6,7 @@ use tcp::{Outbox, PcbAccess, TcpEvent};
 use super::events::Events;
 use super::handlers::HandledConnections;
 use crate::call::{self, Call, OpenRefused, OpenRequest, Reply};
-use crate::deferred::DeferredEffects;
+use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Key, Target};
 use crate::place::Place;
 use crate::socket::Readiness;
@@ -31,7 +31,7 @@ pub trait Calls: Place {
             },
             Call::Receive(event) => {
                 let mut received = tcp::Received::default();
-                let taken = self.take(target.key, *event, now, deferred, &mut received);
+                let taken = self.take(target.key, *event, now, &mut LazyEffects::given(deferred), &mut received);
                 taken.map_or(Reply::Gone, |taken| Reply::Received(taken.map(|()| received)))
             }
             Call::Close(event) => self.close(target.key, *event, now, deferred),
@@ -79,7 +79,7 @@ pub trait Calls: Place {
         key: Key,
         event: tcp::Receive,
         now: Time,
-        deferred: &mut DeferredEffects<Self::Platform>,
+        deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         let found = self.find_key(key)?;
@@ -150,7 +150,9 @@ pub trait Calls: Place {
             directory.half_open.routes.note(flow.tuple.remote_addr, &opened.route);
             Ok(opened)
         })?;
-        self.settle(&opened.id, opened.effects, now, deferred);
+        if let Some(effects) = opened.effects {
+            self.settle(&opened.id, effects, now, deferred);
+        }
         Ok(opened.key)
     }
 

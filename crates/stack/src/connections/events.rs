@@ -27,7 +27,9 @@ pub trait Events: Place {
         deferred: &mut DeferredEffects<Self::Platform>,
     ) -> Option<E::Reply> {
         let (reply, effects) = self.work(id, held, event, now, deferred)?;
-        self.settle(id, effects, now, deferred);
+        if let Some(effects) = effects {
+            self.settle(id, effects, now, deferred);
+        }
         Some(reply)
     }
 
@@ -78,7 +80,7 @@ pub trait Events: Place {
         Some(socket)
     }
 
-    /// Performs the effects of an event. Usually there are none.
+    /// Performs the effects of an event.
     #[inline(always)]
     fn settle(&mut self, id: &Self::Id, effects: Effects, now: Time, deferred: &mut DeferredEffects<Self::Platform>) {
         if let Some(deadline) = effects.deadline {

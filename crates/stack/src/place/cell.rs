@@ -26,7 +26,7 @@ use crate::call::{ArrivingSegment, OpenRefused, OpenRequest};
 use crate::charge;
 use crate::connections::Events;
 use crate::containment::FaultScope;
-use crate::deferred::DeferredEffects;
+use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Flow, Key, UdpName};
 use crate::shared::Shared;
 use crate::socket::handler::HandlerState;
@@ -99,7 +99,7 @@ fn work<P: Platform, E: TcpEvent>(
     event: E,
     now: Time,
     deferred: &mut DeferredEffects<P>,
-) -> (E::Reply, Effects) {
+) -> (E::Reply, Option<Effects>) {
     let mut out = shared.egress().outbox(shared.control(), &connection.flow, &connection.route, counters);
     sync::walk::note(file!(), "runs the event (tcp/src/event) on the PCB: the whole driver");
     charge::event::<P, _, _>(connection, &connection.socket, &event);
@@ -306,7 +306,7 @@ impl<P: Platform> Place for Cell<P> {
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-    ) -> Option<(E::Reply, Effects)> {
+    ) -> Option<(E::Reply, Option<Effects>)> {
         let connection = self.directory.connections.at(*slot)?;
         let around = (&*self.shared, &self.counters, &**self.account, self.writers);
         Some(work(connection, around, Some((&mut self.handlers, *slot)), event, now, deferred))
@@ -326,7 +326,7 @@ impl<P: Platform> Place for Cell<P> {
         (slot, ()): (u32, ()),
         event: tcp::Receive,
         now: Time,
-        deferred: &mut DeferredEffects<P>,
+        deferred: &mut LazyEffects<'_, P>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
         let connection = self.directory.connections.at(slot)?;
@@ -343,9 +343,9 @@ impl<P: Platform> Place for Cell<P> {
         }
         match taken {
             Ok(Ok(())) => Some(Ok(())),
-            Ok(Err(rest)) => self.receive_rest(slot, rest, now, deferred),
+            Ok(Err(rest)) => self.receive_rest(slot, rest, now, deferred.record()),
             Err(panic) => {
-                self.contain(&slot, panic, now, deferred);
+                self.contain(&slot, panic, now, deferred.record());
                 None
             }
         }

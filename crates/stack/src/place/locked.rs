@@ -39,7 +39,7 @@ use crate::call::{self, OpenRefused, OpenRequest, Reply};
 use crate::charge;
 use crate::connections::{Arrivals, Calls, Upkeep};
 use crate::containment::FaultScope;
-use crate::deferred::DeferredEffects;
+use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Flow, Key, UdpName};
 use crate::route_cache::RouteCache;
 use crate::shared::Shared;
@@ -303,7 +303,7 @@ impl<P: Platform> Locked<P> {
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-    ) -> (E::Reply, Effects) {
+    ) -> (E::Reply, Option<Effects>) {
         // A hint: the thread that holds the route may be changing it; segments made for another device are then made
         // again.
         let made_for = connection.leaves_by.load(Ordering::Relaxed) as u16;
@@ -446,7 +446,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
             let mut out = site.shared.egress().outbox(site.shared.control(), &flow, &route, site.counters);
             let pcb = call::open(params, fast_open, &mut out, now);
             site.shared.egress().emit(&flow, &mut route, &mut out, deferred);
-            (Some(pcb), Effects { deadline: out.deadline, path: out.path, table: out.table })
+            (Some(pcb), Effects::of(&out))
         });
         let (mut pcb, effects) = opened.map_err(|panic| {
             site.shared.failures.note(panic, FaultScope::Connection(flow.tuple), site.counters);
@@ -493,7 +493,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-    ) -> Option<(E::Reply, Effects)> {
+    ) -> Option<(E::Reply, Option<Effects>)> {
         let SharedPcb::Owned(owned) = &connection.pcb else {
             return Some(self.run_under(connection, (held, None), event, now, deferred));
         };
@@ -513,10 +513,10 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
         (id, held): (Self::Id, Self::Held),
         event: tcp::Receive,
         now: Time,
-        deferred: &mut DeferredEffects<P>,
+        deferred: &mut LazyEffects<'_, P>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>> {
-        match self.serve(&id, held, call::Call::Receive(event), now, deferred) {
+        match self.serve(&id, held, call::Call::Receive(event), now, deferred.record()) {
             Reply::Received(taken) => Some(taken.map(|taken| *received = taken)),
             _ => None,
         }

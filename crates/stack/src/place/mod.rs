@@ -28,7 +28,7 @@ use wire::FourTuple;
 use crate::account;
 use crate::bound_sockets::BoundSockets;
 use crate::call::{ArrivingSegment, OpenRequest};
-use crate::deferred::DeferredEffects;
+use crate::deferred::{DeferredEffects, LazyEffects};
 use crate::flow::{Flow, Key, UdpName};
 use crate::handshakes::Handshakes;
 use crate::route_cache::RouteCache;
@@ -51,6 +51,15 @@ pub struct Effects {
     pub path: PathUpdate,
     /// The change for the table.
     pub table: TableChange,
+}
+
+impl Effects {
+    /// Those that an event has left in its outbox. Most events have none.
+    #[inline(always)]
+    fn of(out: &Outbox<'_>) -> Option<Effects> {
+        let none = out.deadline.is_none() && out.path == PathUpdate::None && out.table == TableChange::None;
+        (!none).then(|| Effects { deadline: out.deadline, path: out.path, table: out.table })
+    }
 }
 
 /// The tables of a place under one exclusion: connections, and everything that may become one.
@@ -137,7 +146,7 @@ pub struct Opened<L: Place> {
     /// The route that its SYN took.
     pub route: RouteCache,
     /// The effects of its SYN.
-    pub effects: Effects,
+    pub effects: Option<Effects>,
 }
 
 /// Where connections are kept, and how a thread gets access to one; see the module documentation.
@@ -253,7 +262,7 @@ pub trait Place: Sized {
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<Self::Platform>,
-    ) -> Option<(E::Reply, Effects)>;
+    ) -> Option<(E::Reply, Option<Effects>)>;
 
     /// Another thread has inserted the connection of a segment since the look-up. The segment is processed again.
     fn appeared(&mut self, arrival: &mut ArrivingSegment, now: Time, deferred: &mut DeferredEffects<Self::Platform>);
@@ -264,7 +273,7 @@ pub trait Place: Sized {
         found: (Self::Id, Self::Held),
         event: tcp::Receive,
         now: Time,
-        deferred: &mut DeferredEffects<Self::Platform>,
+        deferred: &mut LazyEffects<'_, Self::Platform>,
         received: &mut tcp::Received,
     ) -> Option<Result<(), tcp::Error>>;
 
@@ -322,12 +331,12 @@ fn conclude<P: Platform>(
     socket: &TcpSocket<P>,
     out: &Outbox<'_>,
     deferred: &mut DeferredEffects<P>,
-) -> Effects {
+) -> Option<Effects> {
     if out.progress && shared.egress().neighbours().has_doubts() {
         shared.egress().path_works(flow.tuple.remote_addr, deferred);
     }
     if out.tx_blocked {
         shared.egress().wait_for_room(flow, route, socket.target(), deferred);
     }
-    Effects { deadline: out.deadline, path: out.path, table: out.table }
+    Effects::of(out)
 }

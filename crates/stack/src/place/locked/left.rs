@@ -161,7 +161,7 @@ impl<P: Platform> Locked<P> {
             LeftKind::TransmitReady => (self.run_owned(connection, owner, tcp::TransmitReady, at, deferred).1, None),
             LeftKind::Timeouts => (self.run_owned(connection, owner, tcp::Timeouts, at, deferred).1, None),
         };
-        Remains { at, effects: Some(effects), recycled, was_timer }
+        Remains { at, effects, recycled, was_timer }
     }
 
     fn run_owned<E: TcpEvent>(
@@ -171,7 +171,7 @@ impl<P: Platform> Locked<P> {
         event: E,
         now: Time,
         deferred: &mut DeferredEffects<P>,
-    ) -> (E::Reply, Effects) {
+    ) -> (E::Reply, Option<Effects>) {
         self.run_under(connection, (None, Some(owner)), event, now, deferred)
     }
 }
