@@ -193,6 +193,28 @@ fn a_value_that_is_moved_out_leaves_its_key_in_use() {
     assert_ne!(again.key(), gone, "the key that was reserved is stale");
 }
 
+/// What was located last is found without a look-up, as long as it is there and no longer.
+#[test]
+fn what_was_located_last_is_found_until_it_is_gone() {
+    let slab = slab::<u64>();
+    let (mut owner, mut next) = (slab.owner(), slab.owner());
+    assert_eq!(owner.get_mut(u32::MAX), None, "nothing was located");
+    for leave in 0..3 {
+        let keys: [Key; 2] = [1, 2].map(|value| owner.insert(value));
+        assert_eq!((owner.locate(keys[0].slot), owner.get_mut(keys[0].slot).copied()), (Some(&1), Some(1)));
+        assert_eq!(owner.get_mut(keys[1].slot), Some(&mut 2), "another one than the last");
+        assert_eq!(owner.get_by_key(keys[0]), Some(&mut 1));
+        let slot = keys[0].slot;
+        match leave {
+            0 => assert_eq!(owner.remove(slot), Some(1)),
+            1 => assert!(owner.free(slot)),
+            _ => drop(next.attach(owner.detach(slot).expect("it is there"))),
+        }
+        assert_eq!((owner.get_mut(slot), owner.locate(slot)), (None, None));
+        assert!(owner.free(keys[1].slot));
+    }
+}
+
 #[test]
 fn a_value_is_not_attached_to_another_slab() {
     let (here, there) = (slab::<u64>(), slab::<u64>());

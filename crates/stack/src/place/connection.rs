@@ -92,7 +92,7 @@ impl<P: Platform> OwnedTable<P> {
     #[inline(always)]
     pub(super) fn find(&mut self, tuple: &FourTuple, flow_hash: u32) -> Result<u32, VacantEntry> {
         let OwnedTable { owner, index } = self;
-        index.find(tuple, flow_hash, |slot| owner.get(slot).is_some_and(|found| found.flow.tuple == *tuple))
+        index.find(tuple, flow_hash, |slot| owner.locate(slot).is_some_and(|found| found.flow.tuple == *tuple))
     }
 
     /// The connection in `slot`.

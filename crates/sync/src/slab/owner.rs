@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::depot::{Depot, FreeList};
 use super::entry::{DETACHED, FREE, SlabEntry};
@@ -24,6 +24,10 @@ pub struct Owner<T, P: Platform = Real> {
     free: FreeList,
     /// The head of a second list, which is a whole run, or [`NONE`].
     spare: u32,
+    /// The index of `latest`.
+    latest_index: u32,
+    /// The entry that was located last, while it is this owner's; null: none. A chunk with such an entry is not freed.
+    latest: AtomicPtr<SlabEntry<T, P>>,
     /// A shared borrow of an owner gives shared borrows of its values.
     _owns: PhantomData<T>,
 }
@@ -31,13 +35,17 @@ pub struct Owner<T, P: Platform = Real> {
 impl<T, P: Platform> Owner<T, P> {
     /// An owner with this number, which owns nothing.
     pub(super) fn numbered(slab: Arc<Slab<T, P>>, id: u32) -> Self {
-        Owner { slab, id, live: 0, free: FreeList::EMPTY, spare: NONE, _owns: PhantomData }
+        let latest = AtomicPtr::new(ptr::null_mut());
+        Owner { slab, id, live: 0, free: FreeList::EMPTY, spare: NONE, latest_index: NONE, latest, _owns: PhantomData }
     }
 
     /// The value of this index, if it is this owner's.
     #[inline(always)]
     pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
-        let entry = self.owned(index)?;
+        let entry = match self.latest(index) {
+            Some(latest) => latest,
+            None => self.owned(index)?,
+        };
         // SAFETY: the entry states this owner, so it holds a value, which is reached through this owner alone; the
         // result borrows the owner mutably, and no other owner has its number.
         Some(entry.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
@@ -51,13 +59,52 @@ impl<T, P: Platform> Owner<T, P> {
         Some(entry.value.with(|value| unsafe { (*value).assume_init_ref() }))
     }
 
-    /// The value that `key` names, if it is this owner's and still that one.
+    /// As [`Owner::get`]; an [`Owner::get_mut`] of the same index that follows is cheap.
+    #[inline(always)]
+    pub fn locate(&mut self, index: u32) -> Option<&T> {
+        let entry = self.located(index)?;
+        // SAFETY: as in `get_mut`.
+        Some(entry.value.with(|value| unsafe { (*value).assume_init_ref() }))
+    }
+
+    /// The value that `key` names, if it is this owner's and still that one; an [`Owner::get_mut`] of its index that
+    /// follows is cheap.
     #[inline(always)]
     pub fn get_by_key(&mut self, key: Key) -> Option<&mut T> {
-        let entry = self.owned(key.slot)?;
+        let entry = self.located(key.slot)?;
         // SAFETY: as in `get_mut`.
         (entry.generation() == key.generation)
             .then(|| entry.value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
+    }
+
+    /// The entry of this index, if it is this owner's: the latest from now on.
+    #[inline(always)]
+    fn located(&mut self, index: u32) -> Option<&SlabEntry<T, P>> {
+        let entry = NonNull::from(self.owned(index)?);
+        self.latest_index = index;
+        *self.latest.get_mut() = entry.as_ptr();
+        // SAFETY: it was a reference just now, and entries in use live as long as the slab.
+        Some(unsafe { entry.as_ref() })
+    }
+
+    /// The entry of this index, if it was located last.
+    #[inline(always)]
+    fn latest(&mut self, index: u32) -> Option<&SlabEntry<T, P>> {
+        let latest = NonNull::new(*self.latest.get_mut()).filter(|_| self.latest_index == index)?;
+        // SAFETY: the entry is this owner's: `forget` comes before it ceases to be. So it is not free, and its chunk stays
+        // in its table, which the slab keeps as long as this owner.
+        let entry = unsafe { latest.as_ref() };
+        entry.memory.with(|_| ());
+        debug_assert_eq!(entry.owner.load(Ordering::Relaxed), self.id);
+        Some(entry)
+    }
+
+    /// The entry of this index ceases to be this owner's, if it is.
+    #[inline(always)]
+    fn forget(&mut self, index: u32) {
+        if self.latest_index == index {
+            *self.latest.get_mut() = ptr::null_mut();
+        }
     }
 
     /// The key of an entry of this owner.
@@ -111,6 +158,7 @@ impl<T, P: Platform> Owner<T, P> {
 
     /// Takes a value out; its key is stale from now on.
     pub fn remove(&mut self, index: u32) -> Option<T> {
+        self.forget(index);
         let entry = self.owned(index)?;
         // SAFETY: as in `get_mut`; the word says `FREE` from here on, so the value is not reached again.
         let value = entry.value.with(|value| unsafe { (*value).assume_init_read() });
@@ -123,6 +171,7 @@ impl<T, P: Platform> Owner<T, P> {
 
     /// As [`Owner::remove`], but drops the value in place. False: there is none.
     pub fn free(&mut self, index: u32) -> bool {
+        self.forget(index);
         let Some(entry) = self.owned(index) else { return false };
         entry.clear();
         self.live -= 1;
@@ -132,6 +181,7 @@ impl<T, P: Platform> Owner<T, P> {
 
     /// Gives a value up, so that another owner can use or own it.
     pub fn detach(&mut self, index: u32) -> Option<Detached<T, P>> {
+        self.forget(index);
         let entry = self.owned(index)?;
         entry.owner.store(DETACHED, Ordering::Relaxed);
         let entry = NonNull::from(entry);
