@@ -70,6 +70,12 @@ impl BitSet {
         self.high.is_none()
     }
 
+    /// The set as a mask, if no number in it has ever been 64 or more.
+    #[inline]
+    pub fn as_mask(&self) -> Option<u64> {
+        self.high.is_none().then_some(self.low)
+    }
+
     /// Takes all numbers out.
     #[inline]
     pub fn clear(&mut self) {
@@ -199,7 +205,9 @@ mod tests {
         assert!(small.is_inline() && !set(&[64]).is_inline());
         small.clear();
         assert_eq!(small, BitSet::new());
+        assert_eq!(set(&[0, 63]).as_mask(), Some(1 << 63 | 1));
         let mut large = set(&[3, 64]);
+        assert_eq!(large.as_mask(), None, "a mask has no room for 64");
         large.clear();
         assert!(large.is_empty() && !large.contains(64));
     }

@@ -186,6 +186,18 @@ pub trait TxQueue: Send {
         }
     }
 
+    /// [`transmit`](TxQueue::transmit), then [`take_dirty`](TxQueue::take_dirty) into `dirty`; returns the
+    /// [`credit`](TxQueue::credit) that is left. One call of a trait object where it would be three.
+    ///
+    /// # Errors
+    /// As [`transmit`](TxQueue::transmit).
+    #[inline]
+    fn transmit_one(&mut self, frame: PktBuf, dirty: &mut BitSet) -> Result<usize, PktBuf> {
+        self.transmit(frame)?;
+        self.take_dirty(dirty);
+        Ok(self.credit())
+    }
+
     /// Ends a batch: receivers that sleep at the other end are woken, and frames that the device gathers are sent.
     fn flush(&mut self);
 

@@ -72,13 +72,26 @@ impl<P: Platform> Notify for Notifier<P> {
     }
 }
 
-/// Wakes the receivers in a set. Numbers beyond the receivers are ignored.
+/// Wakes the receivers in a set. Numbers beyond the receivers are ignored. Usually none sleeps, and nothing is called.
 #[inline]
 fn notify<P: Platform>(doorbells: &[Arc<RxDoorbell<P>>], dirty: &BitSet) {
     if dirty.is_empty() {
         return;
     }
     P::light_fence();
+    let Some(mut mask) = dirty.as_mask() else { return ring_all(doorbells, dirty) };
+    while mask != 0 {
+        let queue = mask.trailing_zeros() as usize;
+        if doorbells.get(queue).is_some_and(|doorbell| doorbell.sleeping.load(Ordering::Relaxed)) {
+            return ring_all(doorbells, dirty);
+        }
+        mask &= mask - 1;
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn ring_all<P: Platform>(doorbells: &[Arc<RxDoorbell<P>>], dirty: &BitSet) {
     dirty.for_each(|queue| {
         if let Some(doorbell) = doorbells.get(queue) {
             doorbell.ring();
@@ -123,7 +136,7 @@ pub struct LinkTx<P: Platform> {
 
 impl<P: Platform> LinkTx<P> {
     /// Appends a frame to the ring to `queue`.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, queue: usize, frame: PktBuf) -> Result<(), PktBuf> {
         match self.rings[queue].push(frame) {
             Ok(()) => {

@@ -302,6 +302,8 @@ impl<P: Platform> TxQueue for MemTx<P> {
         self.link.credit()
     }
 
+    // In `transmit_one` as well.
+    #[inline(always)]
     fn transmit(&mut self, mut frame: PktBuf) -> Result<(), PktBuf> {
         if let Err(reason) = self.limits.admit(&mut frame) {
             self.counters.count_drop(reason);

@@ -140,22 +140,34 @@ impl<W> Mail<W> {
 }
 
 impl<W> QueueState<W> {
+    /// Gives the device one frame, and records its receivers. Returns the credit that is left.
     #[inline]
-    fn transmit(&mut self, frame: PktBuf, counters: &Counters) {
+    fn transmit(&mut self, frame: PktBuf, counters: &Counters, receivers: &mut BitSet) -> usize {
         if !self.waiting.is_empty() {
-            return self.transmit_behind(frame, counters);
+            return self.transmit_behind(frame, counters, receivers);
         }
-        if let Err(frame) = self.queue.transmit(frame) {
-            self.waiting.push_back(frame);
+        match self.queue.transmit_one(frame, receivers) {
+            Ok(credit) => credit,
+            Err(frame) => self.keep(frame, receivers),
         }
+    }
+
+    /// There is no room: the frame waits. Frames that were mail may have been sent just before.
+    #[cold]
+    fn keep(&mut self, frame: PktBuf, receivers: &mut BitSet) -> usize {
+        self.waiting.push_back(frame);
+        self.queue.take_dirty(receivers);
+        0
     }
 
     /// Frames wait: this one comes after them.
     #[cold]
-    fn transmit_behind(&mut self, frame: PktBuf, counters: &Counters) {
+    fn transmit_behind(&mut self, frame: PktBuf, counters: &Counters, receivers: &mut BitSet) -> usize {
         self.waiting.push_back(frame);
         self.drain();
         self.shed(counters);
+        self.queue.take_dirty(receivers);
+        self.credit()
     }
 
     /// Gives the waiting frames to the device.
@@ -235,8 +247,8 @@ impl<P: Platform, W> TransmitQueue<P, W> {
             return self.leave(dirty, |mail| mail.put(frame, counters));
         };
         self.deliver_mail(&mut state);
-        state.transmit(frame, counters);
-        self.given(&mut state, dirty);
+        let credit = state.transmit(frame, counters, dirty.receivers_of(self.number));
+        self.credit.store(credit, Ordering::Relaxed);
     }
 
     /// Mail that a claim left behind when it ended goes ahead of what is sent now: a frame of the same flow may be in it.

@@ -30,6 +30,20 @@ fn one_by_one(queue: &mut dyn TxQueue, frames: &mut VecDeque<PktBuf>) {
     }
 }
 
+/// The same by the call that also records receivers and reads the credit.
+fn in_one_call(queue: &mut dyn TxQueue, frames: &mut VecDeque<PktBuf>) {
+    let mut receivers = BitSet::new();
+    while let Some(frame) = frames.pop_front() {
+        match queue.transmit_one(frame, &mut receivers) {
+            Ok(credit) => assert_eq!(credit, queue.credit()),
+            Err(back) => {
+                frames.push_front(back);
+                break;
+            }
+        }
+    }
+}
+
 fn numbers<'a>(frames: impl IntoIterator<Item = &'a PktBuf>) -> Vec<u32> {
     frames.into_iter().map(|frame| build::parts(frame).0).collect()
 }
@@ -69,6 +83,7 @@ fn a_batch_is_what_its_frames_are_one_by_one() {
         let single = story(wrap, one_by_one);
         let batch = story(wrap, |queue, frames| queue.transmit_batch(frames));
         assert_eq!(batch, single, "{name}");
+        assert_eq!(story(wrap, in_one_call), single, "{name}");
         assert!(name == "fault" || single[1] == [16, 17, 18, 19], "{name}: {single:?}");
     }
 }
@@ -90,6 +105,15 @@ fn a_recording_of_a_batch_has_every_frame_once() {
     let recorded = Reader::new(disk.contents()).expect("a capture").map(|frame| frame.expect("a frame").data);
     let all: Vec<_> = frames(40).iter().map(|frame| frame.to_vec()).collect();
     assert_eq!(recorded.collect::<Vec<_>>(), all);
+}
+
+#[test]
+fn one_call_records_the_receiver_of_its_frame() {
+    let (mut near, _far) = pair::<Real>(MemConfig { ring_frames: RING, ..MemConfig::default() });
+    let (mut near, mut receivers) = (only_queue(&mut near), BitSet::new());
+    let before = near.tx.credit();
+    let credit = near.tx.transmit_one(frames(1).remove(0).expect("a frame"), &mut receivers).ok();
+    assert_eq!((credit, receivers.as_mask()), (Some(before - 1), Some(1)));
 }
 
 /// 70 queues send to 70 receivers: each records exactly the receivers of its own frames.
