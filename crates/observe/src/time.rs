@@ -85,7 +85,12 @@ impl Time {
 
 #[inline]
 const fn nanos(d: Duration) -> u64 {
-    d.as_secs().saturating_mul(NANOS_PER_SEC).saturating_add(d.subsec_nanos() as u64)
+    // A comparison costs less than two operations that saturate.
+    if d.as_secs() < u64::MAX / NANOS_PER_SEC {
+        d.as_secs() * NANOS_PER_SEC + d.subsec_nanos() as u64
+    } else {
+        d.as_secs().saturating_mul(NANOS_PER_SEC).saturating_add(d.subsec_nanos() as u64)
+    }
 }
 
 impl Add<Duration> for Time {
@@ -153,6 +158,10 @@ mod tests {
     fn arithmetic_saturates_at_both_ends() {
         assert_eq!(Time::MAX + Duration::from_nanos(1), Time::MAX);
         assert_eq!(Time::from_secs(1) + Duration::MAX, Time::MAX);
+        let most = Duration::from_nanos(u64::MAX);
+        assert_eq!((Time::ZERO + most, Time::MAX - most), (Time::MAX, Time::ZERO));
+        assert_eq!(Time::ZERO + (most - Duration::from_nanos(1)), Time::from_nanos(u64::MAX - 1));
+        assert_eq!(Time::MAX - Duration::from_secs(most.as_secs() + 1), Time::ZERO);
         assert_eq!(Time::ZERO - Duration::from_secs(1), Time::ZERO);
         assert_eq!(Time::from_millis(1) - Time::from_millis(2), Duration::ZERO);
         assert_eq!(Time::from_secs(u64::MAX), Time::MAX);

@@ -408,11 +408,14 @@ impl<P: Platform> Driver<P> {
             tcp::config::ChecksumPlacement::Inside => Verify::Later,
         };
         let ip::Datagram { dst: local, src: remote, mut buf, .. } = datagram;
-        if config.fast_lane && verify == Verify::Now && tcp::Segment::is_timestamped(local, remote, &buf) {
+        if config.fast_lane
+            && verify == Verify::Now
+            && let Some(header) = tcp::Segment::timestamped_header(local, remote, &buf)
+        {
             // Built in one expression, as below.
             let mut ingress = Ingress::Segment(ArrivingSegment {
                 hash: known.unwrap_or_default(),
-                segment: tcp::Segment::of_timestamped(local, remote, buf, followed),
+                segment: Some(tcp::Segment::of_timestamped(local, remote, &header, buf, followed)),
             });
             if known.is_none() {
                 ingress.rehash(rss);

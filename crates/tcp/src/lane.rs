@@ -19,11 +19,11 @@
 //!
 //! # Receiving
 //! The header of nearly every segment has the timestamp option alone. Two comparisons of bytes recognise it
-//! ([`Segment::is_timestamped`](crate::Segment::is_timestamped)), and its fields are read straight to the place where the
-//! event finds them. Where one owner holds all parts of the connection, `event/segment_arrives/predicted.rs` predicts
-//! the segment with a few comparisons; what they do not hold for, and every segment where the parts have locks of their
-//! own, takes the other files there. The user's call has a lane as well (`event/receive.rs`): usually what has arrived is
-//! one buffer.
+//! ([`Segment::timestamped_header`](crate::Segment::timestamped_header)), and its fields are read straight to the place
+//! where the event finds them. Where one owner holds all parts of the connection, `event/segment_arrives/predicted.rs`
+//! predicts the segment with a few comparisons; what they do not hold for, and every segment where the parts have locks
+//! of their own, takes the other files there. The user's call has a lane as well (`event/receive.rs`): usually what has
+//! arrived is one buffer.
 //!
 //! # Sending
 //! [`transmit`] is `output::transmit` for the events that nearly all segments come from: a segment arrives, the user sends

@@ -392,8 +392,10 @@ fn least_rto(config: &RttConfig, max_us: u32) -> u32 {
 #[inline(always)]
 fn micros(d: Duration) -> u32 {
     // Not `as_micros`, which counts in 128 bits.
-    let whole = d.as_secs().saturating_mul(1_000_000).saturating_add(d.subsec_micros().into());
-    u32::try_from(whole).unwrap_or(u32::MAX)
+    if d.as_secs() >= u64::from(u32::MAX / 1_000_000) {
+        return u32::try_from(d.as_micros()).unwrap_or(u32::MAX);
+    }
+    d.as_secs() as u32 * 1_000_000 + d.subsec_micros()
 }
 
 #[cfg(test)]
@@ -403,6 +405,16 @@ mod tests {
 
     const fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
+    }
+
+    #[test]
+    fn microseconds_saturate() {
+        let most = Duration::from_micros(u32::MAX.into());
+        for (d, us) in [(Duration::ZERO, 0), (Duration::from_nanos(1_999), 1), (ms(4_293_999), 4_293_999_000)] {
+            assert_eq!(micros(d), us);
+        }
+        assert_eq!(micros(most - Duration::from_micros(1)), u32::MAX - 1);
+        assert_eq!([most, most + Duration::from_micros(1), Duration::MAX].map(micros), [u32::MAX; 3]);
     }
 
     /// An estimator with its configuration, for samples at any time.

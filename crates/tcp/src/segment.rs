@@ -103,30 +103,36 @@ impl Segment {
         Segment { header, data, tuple, followed, unchecked }
     }
 
-    /// Whether the header of the segment in `buf` has the timestamp option alone, and the checksum is correct: nearly
-    /// every segment. [`Segment::of_timestamped`] then makes the segment; otherwise [`Segment::check`] decides.
+    /// The header of the segment in `buf`, if it has the timestamp option alone and the checksum is correct: nearly every
+    /// segment. [`Segment::of_timestamped`] then makes the segment; otherwise [`Segment::check`] decides.
     #[inline(always)]
-    pub fn is_timestamped(local: IpAddr, remote: IpAddr, buf: &PktBuf) -> bool {
-        let Some((header, data)) = buf.split_first_chunk() else { return false };
+    pub fn timestamped_header(local: IpAddr, remote: IpAddr, buf: &PktBuf) -> Option<[u8; TIMESTAMPED_LEN]> {
+        let (header, data) = buf.split_first_chunk()?;
         if !wire::tcp::is_timestamped(header) {
-            return false;
+            return None;
         }
         if buf.meta().checksum != Checksum::None {
-            return true;
+            return Some(*header);
         }
         // The header's length is known when this is compiled: its sum is four additions.
         let head = sum_kernel(header).add(pseudo_header(remote, local, PROTOCOL, buf.len() as u32));
         let sum = if data.is_empty() { head } else { head.add(pktbuf::sum(data)) };
-        sum.is_valid()
+        sum.is_valid().then_some(*header)
     }
 
-    /// The segment in `buf`, for which [`Segment::is_timestamped`] holds; `followed` as in the segment. Its fields are
-    /// read from the header straight to their place.
+    /// The segment in `buf`, which begins with this [header](Segment::timestamped_header); `followed` as in the segment.
+    /// Its fields are read from the header straight to their place.
     #[inline(always)]
-    pub fn of_timestamped(local: IpAddr, remote: IpAddr, mut buf: PktBuf, followed: bool) -> Option<Segment> {
-        let header = wire::tcp::parse_timestamped(buf.first_chunk()?);
+    pub fn of_timestamped(
+        local: IpAddr,
+        remote: IpAddr,
+        header: &[u8; TIMESTAMPED_LEN],
+        mut buf: PktBuf,
+        followed: bool,
+    ) -> Segment {
         buf.pull_front(TIMESTAMPED_LEN);
-        Some(Segment::assemble(local, remote, buf, Checked { header, unchecked: None }, followed))
+        let header = wire::tcp::parse_timestamped(header);
+        Segment::assemble(local, remote, buf, Checked { header, unchecked: None }, followed)
     }
 
     /// Parse and leave the checksum for `SegmentArrives` to check.

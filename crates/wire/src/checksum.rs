@@ -153,6 +153,9 @@ fn sum_short(bytes: &[u8]) -> Sum {
         total = total.add(word(a)).add(word(c));
         odd = odd.add(word(b)).add(word(d));
     }
+    if tail.is_empty() {
+        return total.add(odd);
+    }
     if let Some((pair, rest)) = tail.split_first_chunk::<16>() {
         let pair = u128::from_ne_bytes(*pair);
         total = total.add(Sum(pair as u64));
@@ -162,6 +165,9 @@ fn sum_short(bytes: &[u8]) -> Sum {
     if let Some((one, rest)) = tail.split_first_chunk::<8>() {
         total = total.add(word(one));
         tail = rest;
+    }
+    if tail.is_empty() {
+        return total.add(odd);
     }
     let (half, tail) = match tail.split_first_chunk::<4>() {
         Some((half, tail)) => (u32::from_ne_bytes(*half), tail),

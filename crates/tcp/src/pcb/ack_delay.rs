@@ -90,7 +90,7 @@ impl AckDelay {
     }
 
     /// The ATO: for how long an acknowledgement waits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn time(self, config: &Config) -> Duration {
         if self.ato == 0 {
             return config.delayed_ack;

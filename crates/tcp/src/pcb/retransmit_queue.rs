@@ -50,8 +50,10 @@ impl RetransmitQueue {
         if len == 0 {
             return Appended::NOTHING;
         }
+        let before = self.len;
         self.len += len as u32;
         if len <= COALESCE
+            && before > 0
             && let Some(Chunk::Pooled(tail)) = self.chunks.back_mut()
             && tail.tailroom() >= len
             && tail.extend_from_slice(chunk.as_slice())
