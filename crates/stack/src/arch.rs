@@ -19,6 +19,7 @@ pub mod running;
 pub mod select;
 pub mod squeue;
 pub mod up;
+pub mod work_stream;
 
 use std::sync::Arc;
 

@@ -148,7 +148,7 @@ pub fn shared_frame<P: Platform, T>(frame: Option<&T>, write: bool) {
     }
 }
 
-/// An event is left for the thread that uses its connection (`write`), or taken by it.
+/// An event is left for the thread that uses its connection, or that processes its work stream (`write`), or taken by it.
 #[inline(always)]
 pub fn left<P: Platform, T>(event: &T, write: bool) {
     if P::CHARGED {

@@ -10,6 +10,8 @@ mod channel;
 mod gate;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
+#[path = "shuttle/work_stream.rs"]
+mod work_stream;
 
 use alarms::{Calls, due_while_lying_down};
 use backlog::{two_wait, work_left_for_the_owner};
@@ -19,6 +21,7 @@ use planted::{InjectedFault, NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
 use sync::loom::Loom;
 use sync::{PlantedMistake, Platform, Writers};
+use work_stream::deferred_and_directly;
 
 fn explore_all(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
     outcome(move || {
@@ -125,4 +128,26 @@ fn an_owner_that_lets_go_in_two_steps_is_found() {
     let model = work_left_for_the_owner::<Planted<Loom, TwoSteps>>;
     let message = explore_all(model).expect_err("loom must find the fault");
     assert!(message.contains("work is lost"), "found, but as: {message}");
+}
+
+#[test]
+fn packets_deferred_and_processed_directly_keep_their_order() {
+    explore_all(deferred_and_directly::<Loom>).expect("the model holds");
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct DespiteWork;
+
+impl InjectedFault for DespiteWork {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::DirectDespiteWork
+    }
+}
+
+/// A packet is processed directly only where no thread processes the stream and none waits in it.
+#[test]
+fn a_packet_that_is_processed_directly_despite_work_is_found() {
+    let message =
+        explore_all(deferred_and_directly::<Planted<Loom, DespiteWork>>).expect_err("loom must find the fault");
+    assert!(message.contains("out of order") || message.contains("at once"), "found, but as: {message}");
 }

@@ -120,6 +120,8 @@ pub enum PlantedMistake {
     TicketAfterRelease,
     /// An owner that finds nothing more to do gives its value up in another step.
     ReleaseInTwoSteps,
+    /// A thread processes its packet directly although others wait or are processed.
+    DirectDespiteWork,
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.

@@ -25,6 +25,7 @@ mod mistakes;
 mod models;
 mod owners;
 mod readiness;
+mod work_stream;
 
 use alarms::Calls;
 use every_arch::every_arch;
@@ -134,6 +135,11 @@ fn a_socket_that_gets_ready_wakes_its_user() {
 fn work_that_is_left_is_done_once_and_in_order() {
     holds(backlog::work_left_for_the_owner::<Checked>);
     holds(backlog::two_wait::<Checked>);
+}
+
+#[test]
+fn packets_deferred_and_processed_directly_keep_their_order() {
+    holds(work_stream::deferred_and_directly::<Checked>);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use testbed::over::Patient;
 use super::alarms::{Calls, due_while_lying_down};
 use super::models::{arrival_order, connection, crowd, data_while_reading, listener_closes, two_writers};
 use super::readiness::ready_while_lying_down;
+use super::work_stream::{BESIDE, HYBRID, deferred_and_directly};
 use planted::{InjectedFault, Planted, outcome};
 
 /// Schedules in which an injected mistake must show: the search ends with the first that does, usually one of the first
@@ -195,6 +196,19 @@ fn workers_without_tickets_are_seen_to_overtake_each_other() {
         let said = fails_with(Mistake::Nothing, move || arrival_order::<Checked>(arch));
         assert!(said.contains("out of order"), "{name}: {said}");
     }
+}
+
+/// `netisr:hybrid`: the thread that processes a packet directly wakes the swi for what was left meanwhile.
+#[test]
+fn packets_left_while_one_is_processed_directly_are_found() {
+    hangs_with(Mistake::NoWake(HYBRID, BESIDE), deferred_and_directly::<Checked>);
+}
+
+/// `netisr:hybrid`: no packet is processed directly beside others that wait or are processed.
+#[test]
+fn a_packet_that_is_processed_directly_despite_work_is_found() {
+    let said = fails_with(Mistake::Above(PlantedMistake::DirectDespiteWork), deferred_and_directly::<Checked>);
+    assert!(said.contains("out of order") || said.contains("at once"), "{said}");
 }
 
 /// `giant`, `connp-l`, `msgp`: a thread that releases a lock wakes the next.
