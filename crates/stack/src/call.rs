@@ -266,6 +266,22 @@ impl Ingress {
             Ingress::TransmitReady(target) | Ingress::Posted(target) => target.hash,
         }
     }
+
+    /// Whether it was received as a packet. Otherwise it is a notice, and must not be dropped.
+    #[inline]
+    pub fn is_packet(&self) -> bool {
+        !matches!(self, Ingress::TransmitReady(_) | Ingress::Posted(_))
+    }
+
+    /// The hash of the packet's own flow, if it has been hashed: that of a segment. Datagrams and ICMP messages are not
+    /// hashed; [`Ingress::hash`] says where they belong.
+    #[inline]
+    pub fn flow_hash(&self) -> Option<u32> {
+        match self {
+            Ingress::Segment(segment) => Some(segment.hash),
+            _ => None,
+        }
+    }
 }
 
 impl Ingress {

@@ -33,11 +33,16 @@ pub struct DeferredEffects<P: Platform> {
     unannounced: BitSet,
     /// The earliest deadline of work for receive threads, in nanoseconds; `u64::MAX`: none.
     alarm: u64,
+    /// The receive thread that brought the batch; [`NO_RECEIVER`]: no receive thread did.
+    receiver: u16,
     /// There are effects to perform, or memory to free: most calls end without either.
     used: bool,
     /// There are other effects than frames given to devices, or other memory.
     varied: bool,
 }
+
+/// The number of no receive thread.
+const NO_RECEIVER: u16 = u16::MAX;
 
 enum Risen<P: Platform> {
     Connection(Arc<TcpSocket<P>>),
@@ -60,6 +65,7 @@ impl<P: Platform> Default for DeferredEffects<P> {
             dirty: Dirty::new(),
             unannounced: BitSet::new(),
             alarm: u64::MAX,
+            receiver: NO_RECEIVER,
             used: false,
             varied: false,
         }
@@ -195,6 +201,19 @@ impl<P: Platform> DeferredEffects<P> {
             self.alarm = nanos;
             self.vary();
         }
+    }
+
+    /// The events are of a batch that this receive thread brings.
+    #[inline]
+    pub(crate) fn brought_by(&mut self, receiver: usize) {
+        self.receiver = u16::try_from(receiver).unwrap_or(NO_RECEIVER);
+    }
+
+    /// The number of the receive thread that brings the events, which is that of its queue pair. `None`: they come from
+    /// elsewhere.
+    #[inline]
+    pub fn receiver(&self) -> Option<usize> {
+        (self.receiver != NO_RECEIVER).then_some(self.receiver.into())
     }
 
     /// The thread of cell `cell` was sent an event and is to be notified at the end of the batch. The sender keeps this

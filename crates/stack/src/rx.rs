@@ -259,6 +259,7 @@ impl<P: Platform> Driver<P> {
             self.thread = thread;
             self.shared.links().alarms().run_here(self.index);
         }
+        deferred.brought_by(self.index);
         let mut taken = self.take(deferred);
         if taken.full {
             self.catch_up(&mut taken, deferred);
