@@ -120,7 +120,7 @@ declare! {
         AcceptQueueFull "The listener's queue of connections waiting to be accepted is full."
 
         RxRingFull "The device's receive ring was full when the frame arrived."
-        InputQueueFull "The queue to the protocol thread, shard or group is full."
+        InputQueueFull "The queue to the protocol thread, shard, group or work stream is full."
         RateLimited "More packets of this kind were generated than the rate limit allows."
         MemoryShort "The connections' buffers hold as much memory as they may, and no new connection is begun."
         NoBuffer "The packet pool has reached its limit and no buffer could be had."

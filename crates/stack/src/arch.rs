@@ -15,6 +15,7 @@ pub mod giant;
 pub mod mailbox;
 pub mod msgp;
 pub mod msgp_pool;
+pub mod netisr;
 pub mod running;
 pub mod select;
 pub mod squeue;

@@ -77,6 +77,7 @@ architectures! {
     squeue,
     backlog,
     conn_thread,
+    netisr,
 }
 
 /// The architecture of a stack for which none was chosen.

@@ -26,14 +26,20 @@ const POOL: [&str; 2] = ["heddle-pw0", "heddle-pw1"];
 
 /// The architecture's own thread that serves this cell.
 fn own(arch: Architecture, cell: usize) -> String {
-    let name = arch.to_string();
-    format!("heddle-{}{cell}", if name.starts_with("squeue") { "sq" } else { "pt" })
+    let kind = match arch.family() {
+        "squeue" => "sq",
+        "netisr" => "ni",
+        _ => "pt",
+    };
+    format!("heddle-{kind}{cell}")
 }
 
 /// The thread that has to answer a segment of this cell which the thread of the test has received.
 fn answers(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
-        "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" => own(arch, cell),
+        "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" | "netisr:deferred" => own(arch, cell),
+        // The thread of the test polls queue 0.
+        "netisr:hybrid" if cell != 0 => own(arch, cell),
         _ => TEST.to_owned(),
     }
 }
@@ -84,7 +90,7 @@ fn a_batch_for_several_cells_is_answered_by_the_threads_of_these_cells(arch: Arc
 
 /// Notes which thread says that its connection is ready.
 #[derive(Default)]
-struct ToldBy(Mutex<Vec<String>>);
+pub struct ToldBy(pub Mutex<Vec<String>>);
 
 impl Watch for ToldBy {
     fn ready(&self, _: Readiness, _: Readiness) {

@@ -18,12 +18,13 @@ use wire::tcp::TcpFlags;
 
 use crate::scene::{self, Observed, Scene, State, Thread};
 
-const PORT: u16 = 80;
+/// The listener's.
+pub const PORT: u16 = 80;
 /// Cells that an architecture with one for each processor has.
 pub const CELLS: usize = 2;
 
 /// A device that reports what is transmitted, and by which thread with which locks.
-struct Reporting(Box<dyn Device>);
+pub struct Reporting(pub Box<dyn Device>);
 
 impl Device for Reporting {
     fn capabilities(&self) -> &Capabilities {
@@ -70,6 +71,22 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// A new connection from the peer's port. `exchange` delivers a frame and returns what the stack sends.
+    pub fn open(
+        (ends, port): (Ends, u16),
+        listener: &ListenerShared<Observed>,
+        mut exchange: impl FnMut(&[u8]) -> Vec<Vec<u8>>,
+    ) -> Connection {
+        let sent = exchange(&Segment::syn(port, PORT).frame_over(ends));
+        let mut headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
+        let answer = headers.rfind(|header| header.dst_port == port).expect("a SYN-ACK");
+        let next = answer.seq.0.wrapping_add(1);
+        let ack = Segment { flags: TcpFlags::ACK, seq: ISS.wrapping_add(1), ack: next, ..Segment::syn(port, PORT) };
+        exchange(&ack.frame_over(ends));
+        let socket = listener.accept().expect("the handshake is complete");
+        Connection { ends, port, socket, sent: 0, acknowledged: next }
+    }
+
     /// The peer's next segment.
     pub fn segment(&mut self, flags: TcpFlags, data: &[u8]) -> Vec<u8> {
         let seq = ISS.wrapping_add(1).wrapping_add(self.sent);
@@ -159,17 +176,11 @@ impl Bench {
 
     /// An idle connection from the peer's port.
     pub fn connect(&mut self, port: u16) -> Connection {
-        let ends = self.ends;
-        self.put(&Segment::syn(port, PORT).frame_over(ends));
-        let sent = self.settle();
-        let mut headers = sent.iter().filter_map(|frame| tcp_of(frame)).map(|(header, _)| header);
-        let answer = headers.rfind(|header| header.dst_port == port).expect("a SYN-ACK");
-        let next = answer.seq.0.wrapping_add(1);
-        let ack = Segment { flags: TcpFlags::ACK, seq: ISS.wrapping_add(1), ack: next, ..Segment::syn(port, PORT) };
-        self.put(&ack.frame_over(ends));
-        self.settle();
-        let socket = self.listener.accept().expect("the handshake is complete");
-        let mut connection = Connection { ends, port, socket, sent: 0, acknowledged: next };
+        let (ends, listener) = (self.ends, self.listener.clone());
+        let mut connection = Connection::open((ends, port), &listener, |frame| {
+            self.put(frame);
+            self.settle()
+        });
         // One-time work, such as the look-up of a route or quick acknowledgements at the start, is done before.
         for _ in 0..40 {
             let data = connection.data(&[7; 1000]);

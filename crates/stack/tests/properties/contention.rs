@@ -104,7 +104,18 @@ fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {
 
 /// Willmann, 3.1: MsgP permits threads "to process messages independently": a connection is a cell of its own, whatever
 /// its hash is. With `+coupled` too, as long as no thread waits for the busy connection.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled, msgp_pool, backlog))]
+#[every_arch(only(
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    msgp_1_coupled,
+    msgp_2_coupled,
+    msgp_6_coupled,
+    msgp_pool,
+    backlog,
+    netisr_hybrid,
+    netisr_deferred
+))]
 fn a_busy_connection_does_not_block_other_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         second_connection(arch, ends, (5, 5), goes_through);
@@ -129,7 +140,7 @@ fn a_second_for_the_same(arch: Architecture, ends: Ends) -> [Comes; 2] {
 }
 
 /// A thread that waits for a connection has released the table lock, and others look up theirs meanwhile.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, backlog))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, backlog, netisr_hybrid, netisr_deferred))]
 fn a_thread_that_waits_for_a_connection_holds_nothing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         assert_eq!(a_second_for_the_same(arch, ends), [Comes::UpTo(vec![]), Comes::Through]);

@@ -139,8 +139,8 @@ fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(arch: Architecture) 
 /// The locks of a connection, in the one order in which all of them are taken together.
 fn layout(arch: Architecture) -> &'static [LockClass] {
     match arch.to_string().as_bytes()[5] {
-        // A pool's connections have one, too.
-        b'1' | b'p' => &[PcbHeaderIn],
+        // The connections of a pool and behind work streams have one, too.
+        b'1' | b'p' | b'r' => &[PcbHeaderIn],
         b'2' => &[PcbReceiveWindow, PcbSendWindow],
         _ => &[PcbHeaderIn, PcbReceiveWindow, PcbReassembly, PcbSendWindow, PcbRetransmit, PcbHeaderOut],
     }
@@ -152,7 +152,17 @@ fn is_coupled(arch: Architecture) -> bool {
 
 /// Nahum et al.: one lock, two locks ("send-side state, receive-side state"), six locks "for connection state": the
 /// classes that a connection's events take, and the locks held when a segment is given to the device.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled, msgp_pool))]
+#[every_arch(only(
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    msgp_1_coupled,
+    msgp_2_coupled,
+    msgp_6_coupled,
+    msgp_pool,
+    netisr_hybrid,
+    netisr_deferred
+))]
 fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (walks, layout) = (walks(arch, ends), layout(arch));
@@ -173,7 +183,16 @@ fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
 }
 
 /// With two or six locks a read needs only the receive side, and a write only the send side.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled))]
+#[every_arch(only(
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    msgp_1_coupled,
+    msgp_2_coupled,
+    msgp_6_coupled,
+    netisr_hybrid,
+    netisr_deferred
+))]
 fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let (walks, layout) = (walks(arch, ends), layout(arch));
@@ -190,7 +209,17 @@ fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
 }
 
 /// Each event takes the one table lock once, to find its connection.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_1_coupled, msgp_2_coupled, msgp_6_coupled, msgp_pool))]
+#[every_arch(only(
+    msgp_1,
+    msgp_2,
+    msgp_6,
+    msgp_1_coupled,
+    msgp_2_coupled,
+    msgp_6_coupled,
+    msgp_pool,
+    netisr_hybrid,
+    netisr_deferred
+))]
 fn msgp_finds_each_connection_under_the_one_table_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
@@ -227,7 +256,7 @@ fn a_pool_takes_each_packet_under_the_lock_of_the_input(arch: Architecture) {
 
 /// Without `+coupled` the table lock is released once the connection is found: no thread waits for a connection's lock
 /// or sends while it holds it.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_pool))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_pool, netisr_hybrid, netisr_deferred))]
 fn msgp_drops_the_table_lock_before_it_takes_a_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);

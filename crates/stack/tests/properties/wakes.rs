@@ -19,13 +19,13 @@ use crate::walk::{Moment, What, moments};
 
 const POLLERS: [&str; 2] = ["poller 0", "poller 1"];
 
-/// A batch with two segments for one protocol thread and one for the other, both of which sleep: the receive thread's
+/// A batch with two segments for one thread of the architecture and one for the other, both of which sleep: the receive thread's
 /// walk.
 fn batch_for_two_sleepers(arch: Architecture, ends: Ends) -> Vec<Moment> {
     let mut bench = Bench::with_threads(arch, ends);
     let (a, b) = bench.ports(2, 0, 1);
     let (mut one, mut two) = (bench.connect(a), bench.connect(b));
-    drop(bench.scene.until(|state| ["heddle-pt0", "heddle-pt1"].iter().all(|thread| state.sleeps(thread, &[]))));
+    drop(bench.scene.until(State::own_threads_sleep));
     let frames = [one.data(b"first"), two.data(b"other"), one.data(b"second")];
     moments(&bench.walk(&frames))
 }
@@ -36,7 +36,7 @@ fn wakes_and_messages(walk: &[Moment]) -> Vec<What> {
 
 /// Wake-ups are deferred to the end of a batch, and then each thread that was sent a message and sleeps is woken once,
 /// with no lock held.
-#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, netisr_deferred))]
 fn each_sleeper_is_woken_once_at_the_end_of_a_batch(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walk = batch_for_two_sleepers(arch, ends);

@@ -109,6 +109,8 @@ fn a_stack_is_switched_in_use() {
         ("connp-t", "squeue:process"),
         ("squeue:fill", "up"),
         ("up", "msgp:6"),
+        ("netisr:deferred", "connp-l:4"),
+        ("connp-t", "netisr:hybrid"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);

@@ -44,6 +44,7 @@ const WRITER: &str = "writer";
 const WORKER: &str = "heddle-sq";
 const OWNER: &str = "heddle-pt";
 const POOLED: &str = "heddle-pw";
+const SWI: &str = "heddle-ni";
 const ANY: &str = "";
 
 thread_local! {
@@ -198,6 +199,14 @@ fn workers_without_tickets_are_seen_to_overtake_each_other() {
     }
 }
 
+/// `netisr:deferred`: a receive thread wakes the swi for what it has left in a work stream, and the swi looks again before
+/// it sleeps.
+#[every_arch(only(netisr_deferred))]
+fn a_packet_that_no_swi_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(RECEIVER, SWI), move || connection::<Checked>(arch));
+    hangs_with(Mistake::BlindSleep(SWI), move || connection::<Checked>(arch));
+}
+
 /// `netisr:hybrid`: the thread that processes a packet directly wakes the swi for what was left meanwhile.
 #[test]
 fn packets_left_while_one_is_processed_directly_are_found() {
@@ -222,7 +231,9 @@ fn a_packet_that_is_processed_directly_despite_work_is_found() {
     msgp_2_coupled,
     msgp_6_coupled,
     msgp_pool,
-    backlog
+    backlog,
+    netisr_hybrid,
+    netisr_deferred
 ))]
 fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));

@@ -67,6 +67,8 @@ fn short_names_mean_the_papers_choice() {
         ("msgp-pool:1+mcs+unordered", "msgp-pool+mcs+unordered"),
         ("squeue", "squeue:process"),
         ("connp-t:mutex", "connp-t"),
+        ("netisr", "netisr:hybrid"),
+        ("netisr:deferred+flow", "netisr:deferred"),
     ] {
         assert_eq!(short.parse::<Architecture>().map(|arch| arch.to_string()).as_deref(), Ok(full));
     }
@@ -83,8 +85,9 @@ fn unknown_names_are_refused_with_the_list() {
             error,
             format!(
                 "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
-                 connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, or \
-                 conn-thread[:1..256]"
+                 connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, \
+                 conn-thread[:1..256], or \
+                 netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu]"
             )
         );
     }
