@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use observe::Time;
-use sync::{Atomic, Ordering, Platform};
+use sync::{Atomic, Ordering, PerThread, Platform};
 
 /// A clock that moves only when it is advanced: virtual time for tests.
 pub struct VirtualClock<P: Platform> {
@@ -116,18 +116,27 @@ impl<P: Platform> Clock<P> {
     }
 }
 
-/// A stack's clock, and its reading when the receive threads took their latest batch. The stack keeps the two apart: the
-/// reading is on a line of its own, because it is written.
+/// The clock's reading before the latest batch of one thread, in nanoseconds; 0: it does not poll.
+pub(crate) struct BatchTime<P: Platform>(P::AtomicU64);
+
+impl<P: Platform> Default for BatchTime<P> {
+    fn default() -> Self {
+        BatchTime(P::AtomicU64::new(0))
+    }
+}
+
+/// A stack's clock, and its reading when the calling thread took its latest batch. Each thread has its own: a word for all
+/// would be a cache line that every batch of every thread writes.
 pub struct BatchClock<'a, P: Platform> {
     clock: &'a Clock<P>,
-    /// In nanoseconds: spares a clock read for each segment.
-    batch: &'a P::AtomicU64,
+    /// Spares a clock read for each segment.
+    batch: &'a PerThread<BatchTime<P>, P>,
 }
 
 impl<'a, P: Platform> BatchClock<'a, P> {
     /// Of these two.
     #[inline(always)]
-    pub(crate) fn new(clock: &'a Clock<P>, batch: &'a P::AtomicU64) -> Self {
+    pub(crate) fn new(clock: &'a Clock<P>, batch: &'a PerThread<BatchTime<P>, P>) -> Self {
         BatchClock { clock, batch }
     }
 
@@ -137,18 +146,26 @@ impl<'a, P: Platform> BatchClock<'a, P> {
         self.clock.now()
     }
 
-    /// Time of the current batch.
+    /// Time of the calling thread's batch; the time now, if it does not poll.
     #[inline]
     pub fn batch_now(&self) -> Time {
-        if self.clock.passes() { Time::from_nanos(self.batch.load(Ordering::Relaxed)) } else { self.clock.now() }
+        if !self.clock.passes() {
+            return self.clock.now();
+        }
+        match self.batch.here().0.load(Ordering::Relaxed) {
+            0 => self.clock.now(),
+            batch => Time::from_nanos(batch),
+        }
     }
 
-    /// A receive thread starts a batch at `now`.
+    /// The calling thread starts a batch at `now`.
     #[inline]
     pub(crate) fn begin_batch(&self, now: Time) {
-        // Another thread's later batch stays.
-        if self.batch.load(Ordering::Relaxed) < now.as_nanos() {
-            self.batch.store(now.as_nanos(), Ordering::Relaxed);
-        }
+        self.batch.here().0.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// The calling thread stops polling for a while.
+    pub(crate) fn end_batches(&self) {
+        self.batch.here().0.store(0, Ordering::Relaxed);
     }
 }

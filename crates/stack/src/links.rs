@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use ip::InterfaceView;
 use path::Dirty;
-use sync::{Atomic, CachePadded, Platform};
+use sync::{CachePadded, PerThread, Platform};
 
 use crate::alarm::{Alarms, ROOM_NAP};
 use crate::batch_checks::BatchChecks;
-use crate::clock::{BatchClock, Clock};
+use crate::clock::{BatchClock, BatchTime, Clock};
 use crate::interface::{Ports, StackInterface};
 
 /// How the receive queues of the devices are divided among drivers.
@@ -48,8 +48,8 @@ impl DriverLayout {
 /// Laid out by use: the line after `batch` has what a batch and a segment read.
 #[repr(C)]
 pub struct Links<P: Platform> {
-    /// The clock's reading before the latest batch, in nanoseconds.
-    batch: CachePadded<P::AtomicU64>,
+    /// The clock's reading before the latest batch of each thread that polls.
+    batch: CachePadded<PerThread<BatchTime<P>, P>>,
     clock: Clock<P>,
     /// By index. The last is the loopback interface.
     interfaces: Box<[StackInterface<P>]>,
@@ -75,8 +75,7 @@ impl<P: Platform> Links<P> {
         let owner =
             |port| interfaces.iter().position(|interface: &StackInterface<P>| interface.ports().contains(&port));
         let interface_of = (0..ports.iter().len()).map(owner).collect();
-        // There is no batch yet: the time of the latest is now.
-        let batch = CachePadded::new(P::AtomicU64::new(clock.now().as_nanos()));
+        let batch = CachePadded::new(PerThread::new(|_| BatchTime::default()));
         Links { batch, clock, interfaces: interfaces.into(), ports, alarms, checks, interface_of, drivers }
     }
 

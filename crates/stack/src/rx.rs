@@ -175,6 +175,7 @@ impl<P: Platform> Driver<P> {
 
     /// The calling thread stops polling for a while: other threads may use its cells meanwhile.
     pub fn rest(&mut self) {
+        self.shared.clock().end_batches();
         self.inside(|driver| driver.active.retire());
     }
 
