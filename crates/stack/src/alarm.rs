@@ -105,6 +105,12 @@ impl<P: Platform> Alarms<P> {
             && sleep_state.until.load(Ordering::Relaxed) != GONE
     }
 
+    /// Whether receive thread `thread` has ended, and runs no more work.
+    #[inline]
+    pub fn has_ended(&self, thread: usize) -> bool {
+        self.sleep_states[thread].until.load(Ordering::Relaxed) == GONE
+    }
+
     /// Whether the calling thread does the work of an awake receive thread: it checks for work before it sleeps and
     /// needs no wake-up.
     #[inline]

@@ -16,8 +16,10 @@ pub mod mailbox;
 pub mod msgp;
 pub mod msgp_pool;
 pub mod netisr;
+pub mod polled;
 pub mod running;
 pub mod select;
+pub mod shared_nothing;
 pub mod squeue;
 pub mod up;
 pub mod work_stream;
@@ -89,6 +91,12 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     fn open(&self, request: &mut OpenRequest<P>) -> Result<Key, OpenRefused> {
         let target = request.socket.target();
         call::open_by(request, |call, reply| self.call(&target, call, reply))
+    }
+
+    /// Whether the calling thread would own a connection of a flow with this hash. True where connections do not belong to
+    /// the threads that call. An active open prefers such flows.
+    fn is_home(&self, _hash: u32) -> bool {
+        true
     }
 
     /// [`RunningArchitecture::call`] for SEND, without the values of calls and answers: what was not taken stays in

@@ -104,8 +104,16 @@ impl<P: Platform> Drop for ReplySender<P> {
 pub struct ReplySlot<P: Platform> {
     /// There has been an answer. A hint for the caller's turns: the answer itself is under the lock.
     answered: P::AtomicBool,
-    reply: Lock<Option<Reply>, P>,
+    news: Lock<SlotNews, P>,
     filled: Condvar<P>,
+}
+
+/// What the caller at a slot has not seen yet.
+#[derive(Default)]
+struct SlotNews {
+    reply: Option<Reply>,
+    /// See [`ReplySlot::interrupt`].
+    interrupted: bool,
 }
 
 impl<P: Platform> ReplySlot<P> {
@@ -113,7 +121,7 @@ impl<P: Platform> ReplySlot<P> {
     pub fn new() -> Arc<Self> {
         Arc::new(ReplySlot {
             answered: P::AtomicBool::new(false),
-            reply: Lock::new(LockKind::Blocking, LockClass::Handoff, None),
+            news: Lock::new(LockKind::Blocking, LockClass::Handoff, SlotNews::default()),
             filled: Condvar::new(),
         })
     }
@@ -122,21 +130,74 @@ impl<P: Platform> ReplySlot<P> {
     pub fn fill(&self, reply: Reply) {
         sync::walk::note(file!(), "stores the answer and wakes the caller if it sleeps");
         sync::walk::answer();
-        *self.reply.lock() = Some(reply);
+        self.news.lock().reply = Some(reply);
         self.answered.store(true, Ordering::Release);
         self.filled.notify_one();
     }
 
     /// Waits until the answer is there: a few turns, then asleep.
     pub fn wait(&self) -> Reply {
+        self.wait_interrupted(|| false)
+    }
+
+    /// The caller has other work, which [`ReplySlot::wait_interrupted`] is to do before it sleeps again.
+    pub fn interrupt(&self) {
+        self.news.lock().interrupted = true;
+        self.filled.notify_one();
+    }
+
+    /// Waits until the answer is there: a few turns, then asleep. Calls `work` at first and after each interruption, with
+    /// no lock held, until it returns false: there was nothing to do.
+    pub fn wait_interrupted(&self, mut work: impl FnMut() -> bool) -> Reply {
         sync::walk::note(file!(), "the caller waits for the answer");
-        yield_until::<P>(|| self.answered.load(Ordering::Acquire));
-        let mut guard = self.reply.lock();
         loop {
-            if let Some(reply) = guard.take() {
-                return reply;
+            while work() {}
+            yield_until::<P>(|| self.answered.load(Ordering::Acquire));
+            let mut news = self.news.lock();
+            while !std::mem::take(&mut news.interrupted) {
+                if let Some(reply) = news.reply.take() {
+                    return reply;
+                }
+                news = self.filled.wait(news);
             }
-            guard = self.filled.wait(guard);
+        }
+    }
+}
+
+/// Where the owner of a cell waits for another cell's answer, for those that send to its cell meanwhile: it must read that
+/// mail, because the other owner may be waiting for it.
+///
+/// Both sides write one word, fence, and read the other's: the sender its mail, the owner that it waits. So the sender
+/// sees the owner wait, or the owner sees the mail before it sleeps.
+pub struct OwnerWait<P: Platform> {
+    waits: P::AtomicBool,
+    slot: Lock<Option<Arc<ReplySlot<P>>>, P>,
+}
+
+impl<P: Platform> Default for OwnerWait<P> {
+    fn default() -> Self {
+        let slot = Lock::new(LockKind::Blocking, LockClass::Handoff, None);
+        OwnerWait { waits: P::AtomicBool::new(false), slot }
+    }
+}
+
+impl<P: Platform> OwnerWait<P> {
+    /// The calling thread, the owner, is about to wait at `slot`, and looks for mail after that; `None`: it waits no more.
+    /// Returns the slot of an earlier wait, further up its stack.
+    pub fn set(&self, slot: Option<Arc<ReplySlot<P>>>) -> Option<Arc<ReplySlot<P>>> {
+        let waits = slot.is_some();
+        let before = std::mem::replace(&mut *self.slot.lock(), slot);
+        self.waits.store(waits, Ordering::Relaxed);
+        P::fence(Ordering::SeqCst);
+        before
+    }
+
+    /// The calling thread has sent mail: an owner that waits is interrupted.
+    pub fn interrupt(&self) {
+        P::fence(Ordering::SeqCst);
+        if self.waits.load(Ordering::Relaxed) {
+            let slot = self.slot.lock().clone();
+            slot.iter().for_each(|slot| slot.interrupt());
         }
     }
 }

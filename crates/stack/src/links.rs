@@ -10,12 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ip::InterfaceView;
-use path::Dirty;
+use path::{Dirty, TransmitQueue};
 use sync::{CachePadded, PerThread, Platform};
 
 use crate::alarm::{Alarms, ROOM_NAP};
 use crate::batch_checks::BatchChecks;
 use crate::clock::{BatchClock, BatchTime, Clock};
+use crate::flow::Target;
 use crate::interface::{Ports, StackInterface};
 
 /// How the receive queues of the devices are divided among drivers.
@@ -146,6 +147,21 @@ impl<P: Platform> Links<P> {
     pub(crate) fn served(&self, driver: usize, port: usize) -> Range<usize> {
         let mut queues = (0..self.ports[port].queues().len()).filter(|queue| self.driver_of(port, *queue) == driver);
         queues.next().map_or(0..0, |first| first..queues.last().unwrap_or(first) + 1)
+    }
+
+    /// The calling thread claims the transmit queues that a receive thread serves, and uses them without locks.
+    pub(crate) fn claim_served(&self, driver: usize) {
+        self.served_queues(driver).for_each(|queue| _ = queue.claim());
+    }
+
+    /// Ends the calling thread's claims of these queues.
+    pub(crate) fn release_served(&self, driver: usize) {
+        self.served_queues(driver).for_each(TransmitQueue::release_claim);
+    }
+
+    fn served_queues(&self, driver: usize) -> impl Iterator<Item = &TransmitQueue<P, Target>> {
+        let ports = self.ports.iter().enumerate();
+        ports.flat_map(move |(port, of)| &of.queues()[self.served(driver, port)])
     }
 
     /// The interface over a port.

@@ -15,8 +15,9 @@ use tcp::config::ConnectionOptions;
 const QUEUES: usize = 4;
 /// Connections that each thread opens over each family.
 const CONNECTIONS: usize = 24;
-/// The architectures under which any thread runs a connection's work, by cells and by connections.
-const ARCHITECTURES: [&str; 5] = ["connp-l:4", "squeue:process", "squeue:nodrain", "giant", "msgp:1"];
+/// The architectures under which any thread runs a connection's work, by cells and by connections; and the one under which
+/// the threads that poll own the cells, and none of them polls here while another opens.
+const ARCHITECTURES: [&str; 6] = ["connp-l:4", "squeue:process", "squeue:nodrain", "giant", "msgp:1", "shared-nothing"];
 
 fn addresses(host: u8) -> [IpAddr; 2] {
     [IpAddr::from([10, 0, 0, host]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host)])]
@@ -51,6 +52,8 @@ fn opened_by_own_queue(arch: &str, homing: bool) -> [usize; QUEUES] {
         client.connect(None, target, &options).expect("a port is free");
     }
     while drivers.iter_mut().chain(&mut peers).map(Driver::poll).sum::<usize>() > 0 {}
+    // Other threads poll them from now on.
+    drivers.iter_mut().for_each(Driver::rest);
 
     let (ready, peers, opened) = (Barrier::new(QUEUES), Mutex::new(peers), Mutex::new([0; QUEUES]));
     thread::scope(|scope| {

@@ -1,17 +1,24 @@
 //! The real machine, with counts of the read-modify-writes and locks of each thread, and of the stack's reports of
 //! plain work and memory.
 //!
+//! It also notes which cache lines a thread writes ([`written`]), of the platform's atomics.
+//!
 //! Counts operations on the platform's atomics: an exchange, a compare-and-exchange and a fetch-and-modify count as one
 //! each; loads, stores and fences do not count. Other atomics, such as the count in an `Arc`, are not included.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use sync::profile::{ProfileTable, ThreadCounters};
 use sync::{Atomic, LockClass, Object, Ordering, Platform, Real, Step};
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 thread_local! {
+    static WRITTEN: RefCell<Option<BTreeSet<usize>>> = const { RefCell::new(None) };
     static READ_MODIFY_WRITES: Cell<u64> = const { Cell::new(0) };
     static WORK: Cell<[usize; Step::ALL.len()]> = const { Cell::new([0; Step::ALL.len()]) };
     static TOUCHED: Cell<[usize; Object::ALL.len()]> = const { Cell::new([0; Object::ALL.len()]) };
@@ -25,8 +32,21 @@ pub struct Counting;
 #[derive(Debug, Default)]
 pub struct Counted<A>(A);
 
-fn count() {
+fn count<A>(word: &A) {
     READ_MODIFY_WRITES.set(READ_MODIFY_WRITES.get() + 1);
+    note_write(word);
+}
+
+fn note_write<A>(word: &A) {
+    WRITTEN
+        .with_borrow_mut(|lines| _ = lines.as_mut().map(|lines| lines.insert(std::ptr::from_ref(word).addr() / LINE)));
+}
+
+/// The cache lines of the platform's atomics that `work` writes on the calling thread, by number.
+pub fn written<R>(work: impl FnOnce() -> R) -> (R, BTreeSet<usize>) {
+    let outer = WRITTEN.replace(Some(BTreeSet::new()));
+    let result = work();
+    (result, WRITTEN.replace(outer).unwrap_or_default())
 }
 
 impl<T: Copy + PartialEq, A: Atomic<T>> Atomic<T> for Counted<A> {
@@ -37,26 +57,27 @@ impl<T: Copy + PartialEq, A: Atomic<T>> Atomic<T> for Counted<A> {
         self.0.load(order)
     }
     fn store(&self, value: T, order: Ordering) {
+        note_write(&self.0);
         self.0.store(value, order);
     }
     fn swap(&self, value: T, order: Ordering) -> T {
-        count();
+        count(&self.0);
         self.0.swap(value, order)
     }
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
-        count();
+        count(&self.0);
         self.0.compare_exchange(current, new, success, failure)
     }
     fn compare_exchange_weak(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T> {
-        count();
+        count(&self.0);
         self.0.compare_exchange_weak(current, new, success, failure)
     }
     fn fetch_and(&self, mask: T, order: Ordering) -> T {
-        count();
+        count(&self.0);
         self.0.fetch_and(mask, order)
     }
     fn fetch_or(&self, mask: T, order: Ordering) -> T {
-        count();
+        count(&self.0);
         self.0.fetch_or(mask, order)
     }
 }

@@ -10,7 +10,7 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 5] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog"];
+pub const PLANS: [&str; 6] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing"];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {
@@ -50,12 +50,12 @@ pub fn walk(arch: &str) -> Walk {
     world.settle();
     drain(&mut server);
     world.settle();
-    // The caller is not a protocol thread, if there are any; where one thread owns the stack, it is the caller.
-    let single_thread = arch.properties().single_thread;
+    // The caller is not a protocol thread, if there are any; where a thread owns what it polls, it is the caller.
+    let caller_polls = arch.properties().polling_thread_owns;
     for (index, driver) in world.drivers().iter_mut().enumerate() {
         driver.rest();
         // What a thread takes once, when it begins to poll, is not part of a segment. The first stack receives.
-        if index == 0 || single_thread {
+        if index == 0 || caller_polls {
             driver.poll();
         }
     }

@@ -43,6 +43,7 @@ pub const DECLARATION: Declaration<()> = Declaration {
     numbers: None,
     properties: Properties {
         single_thread: false,
+        polling_thread_owns: false,
         has_locks: true,
         groups: false,
         own_threads: false,

@@ -9,7 +9,7 @@
 //! | hand-over | [`Exclusion::send`] | a mailbox, a ring, a queue beside the flag |
 //! | dispatch of arrivals | [`Exclusion::takes_arrivals`] | the thread that brings them, or the thread behind the queue |
 //! | threads | [`Exclusion::serve`] | none, one for each cell |
-//! | table | the number of cells | one for the stack, one for each shard or group |
+//! | table | the number of cells | one for the stack, one for each shard or group, one for each receive thread |
 //!
 //! A connection's cell is chosen by the hash of its flow, as a NIC chooses a queue. Listeners are replicated into every
 //! cell, in index order, one cell at a time.
@@ -65,6 +65,10 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     /// Its threads serve channels ([`crate::socket::channel`]).
     const CHANNELS: bool = false;
 
+    /// The thread of one cell may call another's. While it waits for the answer it reads the mail of its own cells: that
+    /// thread may be waiting for it.
+    const OWNERS_CALL: bool = false;
+
     /// Whether the calling thread is the cell's own.
     fn is_mine(&self) -> bool {
         false
@@ -100,6 +104,17 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// Called before the calling thread sleeps for an answer: it does the cell's work if no other thread would.
     fn assist(&self, _hub: &Hub<P>) {}
+
+    /// The calling thread, which owns the cell, waits at `slot` for another cell's answer: from now on the slot is
+    /// interrupted when there is mail. `None`: it waits no more. Returns the slot of an earlier call, further up its stack.
+    fn wait_at(&self, _slot: Option<Arc<ReplySlot<P>>>) -> Option<Arc<ReplySlot<P>>> {
+        None
+    }
+
+    /// The calling thread, which owns the cell, runs what was sent to it. True: there was something.
+    fn read_mail(&self, _hub: &Hub<P>) -> bool {
+        false
+    }
 
     /// When [`Exclusion::tick`] next has something to do, in nanoseconds; `u64::MAX`: nothing is armed. May be early.
     fn deadline(&self) -> u64;
@@ -173,21 +188,21 @@ impl<P: Platform, E: Exclusion<P>> CellsInner<P, E> {
 }
 
 impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
-    /// `count` cells (at least 1) that `make` makes.
+    /// `count` cells (at least 1) that `make` makes, by index.
     pub fn new(
         shared: &Arc<Shared<P>>,
         count: usize,
         own_threads: bool,
         contents: Box<Contents<P>>,
-        make: impl Fn() -> E,
+        make: impl Fn(usize) -> E,
     ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
         shared.links().alarms().timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
         let hub = Hub { shared: shared.clone(), own_threads };
         let mut cells = Vec::with_capacity(count.max(1));
-        for _ in 0..count.max(1) {
+        for index in 0..count.max(1) {
             // A cell is some kilobytes.
-            let cell = boxed(&make);
+            let cell = boxed(|| make(index));
             append(&mut cells, cell);
         }
         let inner = Arc::new(CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() });
@@ -275,7 +290,19 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
             P::yield_now();
         }
         cells[index].assist(hub);
-        slot.wait()
+        if E::OWNERS_CALL { self.wait_and_read(&slot) } else { slot.wait() }
+    }
+
+    /// Waits for an answer, and meanwhile runs what is sent to the cells of the calling thread.
+    fn wait_and_read(&self, slot: &Arc<ReplySlot<P>>) -> Reply {
+        let CellsInner { hub, cells, .. } = &*self.inner;
+        let own: Vec<_> = cells.iter().filter(|cell| cell.is_mine()).collect();
+        let before: Vec<_> = own.iter().map(|cell| cell.wait_at(Some(slot.clone()))).collect();
+        let reply = slot.wait_interrupted(|| own.iter().fold(false, |ran, cell| cell.read_mail(hub) || ran));
+        for (cell, before) in own.iter().zip(before) {
+            cell.wait_at(before);
+        }
+        reply
     }
 }
 
@@ -319,6 +346,10 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
                 *reply = self.ask(index, |asker| CellMessage::Call(target, call.take(), asker));
             }),
         }
+    }
+
+    fn is_home(&self, hash: u32) -> bool {
+        !E::OWNERS_CALL || self.inner.cells[self.index(|| hash)].is_mine()
     }
 
     fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {

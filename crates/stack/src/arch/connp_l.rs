@@ -36,6 +36,7 @@ pub const DECLARATION: Declaration<usize> = Declaration {
     numbers: Some(NumericOption { unit: "groups", least: 1, most: 1024, parameter: usize::from }),
     properties: Properties {
         single_thread: false,
+        polling_thread_owns: false,
         has_locks: true,
         groups: true,
         own_threads: false,
@@ -67,7 +68,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, groups, false, contents, || Group {
+    Arc::new(Cells::new(shared, groups, false, contents, |_| Group {
         cell: Lock::new(shared.lock_kind, LockClass::Group, Cell::new(shared, &slab, Writers::Many)),
         deadline: P::AtomicU64::new(u64::MAX),
     }))

@@ -56,6 +56,7 @@ pub const DECLARATION: Declaration<QueueKind> = Declaration {
     numbers: None,
     properties: Properties {
         single_thread: false,
+        polling_thread_owns: false,
         has_locks: false,
         groups: false,
         own_threads: true,
@@ -108,7 +109,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, cpus, own_threads, contents, || OwnerThread {
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),

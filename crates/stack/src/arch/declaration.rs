@@ -58,6 +58,9 @@ pub struct NumericOption<T> {
 pub struct Properties {
     /// One thread runs everything: no lock is contended, and further receive threads would have nothing to do.
     pub single_thread: bool,
+    /// A thread that polls owns what it polls: its own calls are plain function calls, and those of other threads are
+    /// messages to it.
+    pub polling_thread_owns: bool,
     /// Connections are behind locks of the configured kind, so the choice of a lock kind has an effect.
     pub has_locks: bool,
     /// Its number counts groups of connections.

@@ -159,8 +159,9 @@ impl<P: Platform> Mailbox<P> {
         self.pending.load(Ordering::Acquire)
     }
 
-    /// Whether there is a message to take. Only the receiver calls it, when it has run all that it took.
-    fn has_message(&self) -> bool {
+    /// Whether there is a message to take. Exact for the receiver that has run all that it took, and, where receivers take
+    /// turns, for a thread that has fenced after the last one did.
+    pub fn has_message(&self) -> bool {
         match &self.queue {
             MailboxQueue::List { .. } => self.pending() != 0,
             MailboxQueue::Ring { ring, .. } => !ring.is_empty(),

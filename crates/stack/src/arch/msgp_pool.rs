@@ -44,6 +44,7 @@ pub const DECLARATION: Declaration<PoolVariant> = Declaration {
     numbers: None,
     properties: Properties {
         single_thread: false,
+        polling_thread_owns: false,
         has_locks: true,
         groups: false,
         own_threads: true,

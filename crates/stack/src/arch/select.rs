@@ -78,6 +78,7 @@ architectures! {
     backlog,
     conn_thread,
     netisr,
+    shared_nothing,
 }
 
 /// The architecture of a stack for which none was chosen.

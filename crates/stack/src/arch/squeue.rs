@@ -78,6 +78,7 @@ pub const DECLARATION: Declaration<Mode> = Declaration {
     numbers: None,
     properties: Properties {
         single_thread: false,
+        polling_thread_owns: false,
         has_locks: true,
         groups: false,
         own_threads: true,
@@ -126,7 +127,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, cpus, own_threads, contents, || Squeue {
+    Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| Squeue {
         mode,
         queue: Lock::new(shared.lock_kind, LockClass::Squeue, VecDeque::new()),
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),

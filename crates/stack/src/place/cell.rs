@@ -55,8 +55,8 @@ pub struct Cell<P: Platform> {
 }
 
 impl<P: Platform> Cell<P> {
-    /// An empty cell over the stack's slab. `writers`: `Writers::One` if a single thread uses all cells as long as
-    /// callers use the stack.
+    /// An empty cell over the stack's slab. `writers`: `Writers::One` if only the thread that uses the cell changes what it
+    /// publishes, that is, if its connections have no channels.
     pub fn new(shared: &Arc<Shared<P>>, slab: &Arc<Connections<P>>, writers: Writers) -> Self {
         Cell {
             shared: shared.clone(),

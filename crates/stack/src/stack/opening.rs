@@ -268,7 +268,8 @@ impl<P: Platform> Stack<P> {
                     continue;
                 }
                 let flow = self.flow(SocketAddr::new(source, port), remote);
-                if home.is_some_and(|interface| astray < MOST_ASTRAY && !links.comes_home(interface, flow.hash)) {
+                let comes_home = |interface| links.comes_home(interface, flow.hash) && self.active().is_home(flow.hash);
+                if home.is_some_and(|interface| astray < MOST_ASTRAY && !comes_home(interface)) {
                     astray += 1;
                     continue;
                 }

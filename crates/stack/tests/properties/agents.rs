@@ -47,7 +47,7 @@ fn answers(arch: Architecture, cell: usize) -> String {
 /// The thread that has to run a call on a connection of this cell, which is idle.
 fn runs_calls(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
-        "up" => TEST.to_owned(),
+        "up" | "shared-nothing" => TEST.to_owned(),
         "connp-t" | "connp-t:spsc" | "conn-thread:2" => own(arch, cell),
         // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).
         _ => CALLER.to_owned(),
@@ -245,7 +245,7 @@ fn a_packet_for_ip_that_another_driver_receives_is_answered_by_the_owner(arch: A
 }
 
 /// A call that waits for the owner of its cell is work that is not done: a stack with it does not rest.
-#[every_arch(only(up, connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(up, shared_nothing, connp_t, connp_t_spsc, conn_thread_2))]
 fn a_stack_with_a_call_that_waits_does_not_rest(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::on_one_thread(arch, ends);

@@ -9,9 +9,9 @@ use crate::events::{SEGMENTS, walks};
 use crate::scene::TEST;
 use crate::walk::{Moment, What, connection_locks, count, held_by_events, taken};
 
-/// Willmann's UP: one thread has the stack, and needs no lock.
-#[every_arch(only(up))]
-fn up_takes_no_lock(arch: Architecture) {
+/// Willmann's UP: one thread has the stack, and needs no lock. IX, Seastar: so does a core what it polls.
+#[every_arch(only(up, shared_nothing))]
+fn a_thread_that_owns_what_it_polls_takes_no_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
         for walk in walks.all() {

@@ -117,8 +117,9 @@ impl Pair {
     fn stack(&self, device: MemDevice, address: IpAddr, cpus: usize) -> (Stack<Vsmp>, Vec<Driver<Vsmp>>) {
         let mut config = StackConfig::<Vsmp>::new(self.arch);
         (config.cpus, config.lock_kind, config.seed) = (cpus, self.lock_kind, Some(1));
-        // Flows are spread evenly, whichever thread opens them, as by the lab.
-        config.homing = false;
+        // Flows are spread evenly, whichever thread opens them, as by the lab; but a thread that owns what it polls opens there:
+        // it polls both stacks, and one that waited for an answer in one would read no mail of the other.
+        config.homing = self.arch.properties().polling_thread_owns;
         let size = 256 << 10;
         config.tcp.send_buffer = BufferSizes { min: size, initial: size, max: size };
         config.tcp.receive_buffer = BufferSizes { min: size, initial: size, max: size };

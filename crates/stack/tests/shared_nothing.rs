@@ -1,0 +1,272 @@
+//! The defining property of `shared-nothing`, on two cores: threads that each poll a queue pair. A core answers what it
+//! receives, serves its connections and opens new ones alone: no message, no lock and no read-modify-write for data, and no
+//! cache line that the other core writes too. Lines are those of the platform's atomics ([`testbed::counting`]); the rest
+//! of a cell is plain memory, of which each cell refuses a second thread.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::thread;
+
+use dev::mem::{self, MemConfig};
+use dev::{Device, QueuePair};
+use pktbuf::PktBuf;
+use stack::call::{Call, Reply};
+use stack::socket::{ListenerShared, Readiness, TcpSocket};
+use stack::{Addressing, Architecture, Clock, Driver, DriverLayout, InterfaceConfig, Stack, StackConfig, VirtualClock};
+use testbed::counting::{Counting, Spent, spent, written};
+use testbed::frames::{self, Ends, ISS, Segment, TcpOptions, tcp_of};
+use testbed::node::{START, received, send};
+use wire::tcp::{Header, TcpFlags};
+
+const CORES: usize = 2;
+const PORT: u16 = 80;
+/// Rounds of an echo at the start that do not count: tables and queues then have their final size.
+const WARM: usize = 4;
+const ROUNDS: usize = 8;
+/// Connections that each core opens.
+const OPENS: usize = 24;
+
+/// The far ends of the stack's queues.
+struct Peer(Vec<QueuePair>);
+
+impl Peer {
+    /// Sends a frame by a device. The device chooses the queue.
+    fn put(&mut self, device: usize, frame: &[u8]) {
+        let buffer = PktBuf::from_slice(frame).expect("a packet buffer");
+        assert!(self.0[device].tx.transmit(buffer).is_ok(), "there is room");
+        self.0[device].tx.flush();
+    }
+
+    /// The segments that the stack has sent.
+    fn segments(&mut self) -> Vec<(Header, Vec<u8>)> {
+        let mut frames = Vec::new();
+        self.0.iter_mut().for_each(|pair| while pair.rx.receive(&mut frames, 64) > 0 {});
+        frames.iter().filter_map(|frame| tcp_of(frame)).map(|(header, data)| (header, data.to_vec())).collect()
+    }
+}
+
+/// One thread with its driver.
+struct Core<'a> {
+    index: usize,
+    stack: Stack<Counting>,
+    driver: Driver<Counting>,
+    peer: &'a Mutex<Peer>,
+    listener: &'a Arc<ListenerShared<Counting>>,
+    all: &'a Barrier,
+}
+
+/// What the cores do with `devices` devices of so many queues each, each core on a thread of its own.
+fn on_cores<R: Send>((devices, queues): (u8, usize), work: impl Fn(&mut Core<'_>) -> R + Sync) -> Vec<R> {
+    let links = (0..devices).map(|_| mem::pair::<Counting>(MemConfig { queues, ..MemConfig::default() }));
+    let (near, far): (Vec<_>, Vec<_>) = links.unzip();
+    let drivers = if devices == 1 { DriverLayout::PerIndex } else { DriverLayout::PerDevice };
+    let clock = Clock::Virtual(VirtualClock::new(START));
+    let arch = Architecture::named("shared-nothing");
+    let config = StackConfig { seed: Some(1), cpus: CORES, clock, drivers, ..StackConfig::new(arch) };
+    // With several devices, only the first has the peer.
+    let addresses = |n| match n {
+        0 => vec![(frames::STACK.into(), 24), ("fd00::1".parse().expect("an address"), 64)],
+        _ => vec![([10, 1, n, 1].into(), 24)],
+    };
+    let interface = |(n, device)| InterfaceConfig {
+        device: Box::new(device) as Box<dyn Device>,
+        addresses: addresses(n),
+        gateways: vec![],
+        addressing: Addressing::default(),
+    };
+    let (stack, mut drivers) =
+        Stack::build(config, (0..).zip(near).map(interface).collect()).expect("the stack builds");
+    assert_eq!(drivers.len(), CORES);
+    let mut peer = Peer(far.into_iter().flat_map(|mut device| device.take_queues()).collect());
+    for known in [frames::arp_request(), frames::neighbour_solicitation()] {
+        peer.put(0, &known);
+        drivers.iter_mut().for_each(|driver| _ = driver.poll());
+    }
+    peer.segments();
+    // Other threads poll from now on.
+    drivers.iter_mut().for_each(Driver::rest);
+    let any = "[::]:80".parse().expect("an address");
+    let listener = stack.listen(any, 64, Default::default()).expect("the port is free");
+    let (all, peer) = (Barrier::new(CORES), Mutex::new(peer));
+    thread::scope(|scope| {
+        let core = |(index, driver)| {
+            let mut core = Core { index, stack: stack.clone(), driver, peer: &peer, listener: &listener, all: &all };
+            let work = &work;
+            scope.spawn(move || {
+                core.driver.poll();
+                core.all.wait();
+                let result = catch_unwind(AssertUnwindSafe(|| work(&mut core)));
+                // A thread that has ended would leave its number to the next.
+                core.all.wait();
+                result.unwrap_or_else(|panic| resume_unwind(panic))
+            })
+        };
+        let threads: Vec<_> = drivers.into_iter().enumerate().map(core).collect();
+        let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        joined.collect()
+    })
+}
+
+/// The peer's end of a connection.
+struct Connection {
+    ends: Ends,
+    port: u16,
+    socket: Arc<TcpSocket<Counting>>,
+    sent: u32,
+    acknowledged: u32,
+}
+
+impl Core<'_> {
+    /// Does `work` while no other core does anything: what needs another core would never end.
+    fn alone<R>(&mut self, work: impl FnOnce(&mut Self, &mut Peer) -> R) -> R {
+        let peer = self.peer;
+        let mut peer = peer.lock().unwrap_or_else(PoisonError::into_inner);
+        work(self, &mut peer)
+    }
+
+    /// A port of the peer, from `from` on, whose flow a device with a queue for each core gives to core `index`.
+    fn port_of(&self, index: usize, ends: Ends, from: u16) -> u16 {
+        let (local, remote) = (SocketAddr::new(ends.dst, PORT), |port| SocketAddr::new(ends.src, port));
+        let mut ports = from..;
+        ports.find(|port| self.stack.flow(local, remote(*port)).index(CORES) == index).expect("a port")
+    }
+
+    /// A frame arrives, and the core processes it: what that costs.
+    fn receive(&mut self, peer: &mut Peer, frame: &[u8]) -> Spent {
+        peer.put(0, frame);
+        let (taken, spent) = spent(|| self.driver.poll());
+        assert_eq!(taken, 1, "its own queue has the frame");
+        spent
+    }
+
+    /// A connection of the peer that this core receives, accepts and answers without a message.
+    fn accept(&mut self, peer: &mut Peer, ends: Ends) -> Connection {
+        let port = self.port_of(self.index, ends, 2000);
+        let most = TcpOptions::new(&[2, 4, 0x05, 0x78]);
+        let mut handoffs = self.receive(peer, &Segment::syn(port, PORT).options(most).frame_over(ends)).handoffs;
+        let acknowledged = peer.segments()[0].0.seq.0.wrapping_add(1);
+        let ack = Segment::ack((port, PORT), ISS.wrapping_add(1), acknowledged);
+        handoffs += self.receive(peer, &Segment { flags: TcpFlags::ACK, ..ack }.frame_over(ends)).handoffs;
+        assert_eq!(handoffs, 0, "a listener on each core");
+        let socket = self.listener.accept().expect("a child waits");
+        Connection { ends, port, socket, sent: 0, acknowledged }
+    }
+
+    /// A segment arrives; its user, on the same core, reads it, finds no more, and writes an answer.
+    fn echo(&mut self, peer: &mut Peer, connection: &mut Connection) -> Spent {
+        let Connection { ends, port, socket, sent, acknowledged } = connection;
+        let seq = ISS.wrapping_add(1).wrapping_add(*sent);
+        let segment = Segment { data: b"question", ..Segment::ack((*port, PORT), seq, *acknowledged) };
+        peer.put(0, &segment.and(TcpFlags::PSH).frame_over(*ends));
+        let ((), spent) = spent(|| {
+            assert_eq!(self.driver.poll(), 1);
+            assert!(socket.ready.get().contains(Readiness::READABLE));
+            let receive = || self.stack.call(&socket.target(), Call::Receive(tcp::Receive { max: 100 }));
+            assert_eq!(received(receive()).expect("data").0, b"question");
+            assert_eq!(received(receive()), None);
+            assert!(matches!(self.stack.call(&socket.target(), send(b"answer")), Reply::Sent(Ok(_))));
+        });
+        let answers = peer.segments();
+        assert_eq!(answers.last().expect("an answer").1, b"answer");
+        *sent += 8;
+        *acknowledged = answers.last().expect("an answer").0.seq.0.wrapping_add(6);
+        spent
+    }
+}
+
+/// Seastar, IX, mTCP: an echo costs no lock, no read-modify-write and no message on any core, and no two cores write one
+/// line for it.
+#[test]
+fn cores_serve_their_connections_without_a_shared_line() {
+    let lines = on_cores((1, CORES), |core| {
+        core.alone(|core, peer| {
+            let mut lines = BTreeSet::new();
+            for ends in Ends::BOTH_FAMILIES {
+                let mut connection = core.accept(peer, ends);
+                (0..WARM).for_each(|_| _ = core.echo(peer, &mut connection));
+                for _ in 0..ROUNDS {
+                    let (spent, here) = written(|| core.echo(peer, &mut connection));
+                    assert_eq!(spent, Spent::NOTHING, "core {}", core.index);
+                    lines.extend(here);
+                }
+            }
+            lines
+        })
+    });
+    assert!(lines.iter().all(|lines| !lines.is_empty()), "writes are seen");
+    let shared: Vec<_> = lines[0].intersection(&lines[1]).collect();
+    assert!(shared.is_empty(), "{} of {} lines are written by both cores", shared.len(), lines[0].len());
+}
+
+/// The connections that a core opens are its own, and so are their answers; it opens them without a message.
+#[test]
+fn what_a_core_opens_comes_home() {
+    on_cores((1, CORES), |core| {
+        core.alone(|core, peer| {
+            for ends in Ends::BOTH_FAMILIES {
+                let remote = SocketAddr::new(ends.src, 81);
+                for _ in 0..OPENS {
+                    let (opened, spent) = spent(|| core.stack.connect(None, remote, &Default::default()));
+                    let socket = opened.expect("a port is free");
+                    assert_eq!((socket.target().index(CORES), spent.handoffs), (core.index, 0));
+                    let syn = peer.segments().pop().expect("a SYN").0;
+                    let answer = Segment {
+                        flags: TcpFlags::SYN | TcpFlags::ACK,
+                        seq: ISS,
+                        ack: syn.seq.0.wrapping_add(1),
+                        ..Segment::syn(81, syn.src_port)
+                    };
+                    assert_eq!(core.receive(peer, &answer.frame_over(ends)).handoffs, 0);
+                    assert!(socket.ready.get().contains(Readiness::WRITABLE), "the connection is open");
+                    peer.segments();
+                }
+            }
+        });
+    });
+}
+
+/// Seastar: a segment that reaches the wrong core goes to the right one as a message, and that one answers it. Here each
+/// core polls a device, so that half of the flows of a device are the other core's.
+#[test]
+fn a_segment_at_the_wrong_core_is_answered_by_the_right_one() {
+    on_cores((2, 1), |core| {
+        let ends = Ends::PEER_TO_STACK;
+        let port = core.port_of(1, ends, 2000);
+        if core.index == 0 {
+            core.alone(|core, peer| {
+                assert_eq!(core.receive(peer, &Segment::syn(port, PORT).frame_over(ends)).handoffs, 1);
+                assert!(peer.segments().is_empty(), "it is not answered here");
+            });
+        }
+        core.all.wait();
+        if core.index == 1 {
+            core.alone(|core, peer| {
+                core.driver.poll();
+                // The queue by which the answer leaves is the first core's.
+                assert!(peer.segments().is_empty(), "it uses no queue of another core");
+            });
+        }
+        core.all.wait();
+        if core.index == 0 {
+            core.alone(|core, peer| {
+                core.driver.poll();
+                let sent = peer.segments();
+                assert!(sent.len() == 1 && sent[0].0.flags.contains(TcpFlags::SYN | TcpFlags::ACK), "{sent:?}");
+            });
+        }
+    });
+}
+
+/// Two cores that wait for each other's answers read their mail meanwhile.
+#[test]
+fn cores_that_ask_each_other_get_their_answers() {
+    testbed::limit::within(|| {
+        on_cores((1, CORES), |core| {
+            for _ in 0..500 {
+                assert_eq!(core.stack.stats().connections, 0);
+            }
+        });
+    });
+}
