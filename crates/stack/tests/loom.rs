@@ -10,6 +10,8 @@ mod channel;
 mod gate;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
+#[path = "shuttle/waits.rs"]
+mod waits;
 #[path = "shuttle/work_stream.rs"]
 mod work_stream;
 
@@ -21,6 +23,7 @@ use planted::{InjectedFault, NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
 use sync::loom::Loom;
 use sync::{PlantedMistake, Platform, Writers};
+use waits::mail_while_waiting;
 use work_stream::deferred_and_directly;
 
 fn explore_all(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
@@ -150,4 +153,16 @@ fn a_packet_that_is_processed_directly_despite_work_is_found() {
     let message =
         explore_all(deferred_and_directly::<Planted<Loom, DespiteWork>>).expect_err("loom must find the fault");
     assert!(message.contains("out of order") || message.contains("at once"), "found, but as: {message}");
+}
+
+#[test]
+fn an_owner_that_waits_reads_its_mail() {
+    explore_all(mail_while_waiting::<Loom>).expect("the model holds");
+}
+
+/// Sender and owner each write one word and then read the other's.
+#[test]
+fn an_owner_that_waits_without_a_fence_is_found() {
+    let message = explore_all(mail_while_waiting::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
+    assert!(message.contains("deadlock"), "found, but as: {message}");
 }

@@ -25,6 +25,7 @@ mod mistakes;
 mod models;
 mod owners;
 mod readiness;
+mod waits;
 mod work_stream;
 
 use alarms::Calls;
@@ -111,6 +112,7 @@ fn a_stack_is_switched_in_use() {
         ("up", "msgp:6"),
         ("netisr:deferred", "connp-l:4"),
         ("connp-t", "netisr:hybrid"),
+        ("shared-nothing", "connp-t:spsc"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
@@ -123,6 +125,16 @@ fn nobody_is_inside_a_closed_gate_or_left_outside_an_open_one() {
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Caller));
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::CallerAtOnce));
     holds(|| gate::passes_while_it_closes::<Checked>(Passes::Driver));
+}
+
+#[every_arch(only(up, shared_nothing))]
+fn owners_ask_each_other(arch: Architecture) {
+    holds(move || owners::owners_ask_each_other::<Checked>(arch));
+}
+
+#[test]
+fn an_owner_that_waits_reads_its_mail() {
+    holds(waits::mail_while_waiting::<Checked>);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
 use super::models::{arrival_order, connection, crowd, data_while_reading, listener_closes, two_writers};
+use super::owners::owners_ask_each_other;
 use super::readiness::ready_while_lying_down;
 use super::work_stream::{BESIDE, HYBRID, deferred_and_directly};
 use planted::{InjectedFault, Planted, outcome};
@@ -129,12 +130,18 @@ fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
     }
 }
 
-/// `up`: mail for the polling thread, or for the thread that uses the cell meanwhile, is read; and its sender is woken
+/// `up`, `shared-nothing`: mail for the polling thread, or for the thread that uses the cell meanwhile, is read; and its sender is woken
 /// for the answer.
-#[every_arch(only(up))]
+#[every_arch(only(up, shared_nothing))]
 fn mail_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || crowd::<Checked>(arch));
     hangs_with(Mistake::NoWake(RECEIVER, CALLER), move || crowd::<Checked>(arch));
+}
+
+/// `shared-nothing`: a core that waits for another's answer is woken for it, and for its own mail.
+#[every_arch(only(shared_nothing))]
+fn a_core_that_nobody_tells_of_its_mail_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake("core", "core"), move || owners_ask_each_other::<Checked>(arch));
 }
 
 /// `connp-t`: the protocol thread is woken for every request and segment, and its answer wakes the sleeping caller.

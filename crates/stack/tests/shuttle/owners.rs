@@ -4,13 +4,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use dev::mem::{self, MemConfig};
 use stack::call::Call;
 use stack::flow::Target;
 use stack::socket::readiness::Watch;
 use stack::socket::{ListenerShared, PollSet, Readiness};
-use stack::{Architecture, Stack};
+use stack::{Addressing, Architecture, Clock, Driver, InterfaceConfig, Stack, StackConfig, VirtualClock};
 use sync::{Platform, ThreadClass};
 use testbed::frames::{PEER, STACK, Segment, datagram};
+use testbed::node::START;
 use wire::tcp::TcpFlags;
 
 use super::models::{PORT, Running};
@@ -105,4 +107,25 @@ pub fn several_pollers<P: Platform>(arch: Architecture) {
     }
     running.stack.unlisten(&listener);
     running.end();
+}
+
+/// Two threads that poll, each with a cell of its own, ask for an answer of each cell at the same time. Each reads its mail
+/// while it waits for the other, or while it gives its cell up: both get their answers.
+pub fn owners_ask_each_other<P: Platform>(arch: Architecture) {
+    let (near, _far) = mem::pair::<P>(MemConfig { queues: CELLS, ring_frames: 8, ..MemConfig::default() });
+    let clock = Clock::Virtual(VirtualClock::new(START));
+    let config = StackConfig { seed: Some(1), cpus: CELLS, clock, own_threads: false, ..StackConfig::new(arch) };
+    let addresses = vec![(STACK.into(), 24)];
+    let interface =
+        InterfaceConfig { device: Box::new(near), addresses, gateways: vec![], addressing: Addressing::default() };
+    let (stack, drivers) = Stack::<P>::build(config, vec![interface]).expect("the stack builds");
+    let core = |mut driver: Driver<P>| {
+        let stack = stack.clone();
+        P::spawn("core", None, ThreadClass::Receive, move || {
+            driver.poll();
+            assert_eq!(stack.stats().connections, 0);
+        })
+    };
+    let cores: Vec<_> = drivers.into_iter().map(core).collect();
+    cores.into_iter().for_each(|core| P::join(core).expect("a core ends well"));
 }
