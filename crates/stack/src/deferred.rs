@@ -305,7 +305,7 @@ pub struct LazyEffects<'a, P: Platform> {
 impl<'a, P: Platform> LazyEffects<'a, P> {
     /// No record yet.
     #[inline(always)]
-    pub fn new() -> Self {
+    pub fn none() -> Self {
         LazyEffects { given: None, made: None }
     }
 

@@ -258,7 +258,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         if E::NESTS && in_handler() {
             return None;
         }
-        let mut effects = LazyEffects::new();
+        let mut effects = LazyEffects::none();
         let result = self.inner.cells[index].enter(hub, |cell| f(cell, &mut effects));
         effects.flush(hub.shared.links());
         result
