@@ -298,7 +298,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let CellsInner { hub, cells, .. } = &*self.inner;
         let own: Vec<_> = cells.iter().filter(|cell| cell.is_mine()).collect();
         let before: Vec<_> = own.iter().map(|cell| cell.wait_at(Some(slot.clone()))).collect();
-        let reply = slot.wait_interrupted(|| own.iter().fold(false, |ran, cell| cell.read_mail(hub) || ran));
+        let reply = slot.wait_interrupted(|| own.iter().filter(|cell| cell.read_mail(hub)).count() > 0);
         for (cell, before) in own.iter().zip(before) {
             cell.wait_at(before);
         }

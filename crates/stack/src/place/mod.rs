@@ -58,7 +58,7 @@ impl Effects {
     #[inline(always)]
     fn of(out: &Outbox<'_>) -> Option<Effects> {
         let none = out.deadline.is_none() && out.path == PathUpdate::None && out.table == TableChange::None;
-        (!none).then(|| Effects { deadline: out.deadline, path: out.path, table: out.table })
+        if none { None } else { Some(Effects { deadline: out.deadline, path: out.path, table: out.table }) }
     }
 }
 
