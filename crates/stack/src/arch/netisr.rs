@@ -1,7 +1,7 @@
 //! Per-CPU work streams in front of connections with locks (FreeBSD: `netisr.c`).
 //!
 //! # Model
-//! Connections, tables and locks are those of [`msgp`](super::msgp). What is chosen here is the thread that processes a
+//! Connections, tables and locks are those of [`msgp`]. What is chosen here is the thread that processes a
 //! received packet. Each CPU has a [`WorkStream`]: a bounded queue, and a pinned thread of its own, the *swi*. The
 //! *dispatch policy* decides:
 //! - `direct`: the receive thread processes its packet at once.
@@ -70,7 +70,7 @@ pub const DECLARATION: Declaration<NetisrVariant> = Declaration {
     }],
 };
 
-/// Lists have the first two alone: `direct` is [`msgp`](super::msgp), and the others differ in the policy only.
+/// Lists have the first two alone: `direct` is [`msgp`], and the others differ in the policy only.
 const VARIANTS: &[Variant<NetisrVariant>] = &[
     variant("netisr:hybrid", Some("netisr:hybrid+flow"), HYBRID, (Hybrid, Flow)),
     variant("netisr:deferred", Some("netisr:deferred+flow"), DEFERRED, (Deferred, Flow)),
