@@ -203,27 +203,30 @@ fn cores_serve_their_connections_without_a_shared_line() {
 /// The connections that a core opens are its own, and so are their answers; it opens them without a message.
 #[test]
 fn what_a_core_opens_comes_home() {
-    on_cores((1, CORES), |core| {
-        core.alone(|core, peer| {
-            for ends in Ends::BOTH_FAMILIES {
-                let remote = SocketAddr::new(ends.src, 81);
-                for _ in 0..OPENS {
-                    let (opened, spent) = spent(|| core.stack.connect(None, remote, &Default::default()));
-                    let socket = opened.expect("a port is free");
-                    assert_eq!((socket.target().index(CORES), spent.handoffs), (core.index, 0));
-                    let syn = peer.segments().pop().expect("a SYN").0;
-                    let answer = Segment {
-                        flags: TcpFlags::SYN | TcpFlags::ACK,
-                        seq: ISS,
-                        ack: syn.seq.0.wrapping_add(1),
-                        ..Segment::syn(81, syn.src_port)
-                    };
-                    assert_eq!(core.receive(peer, &answer.frame_over(ends)).handoffs, 0);
-                    assert!(socket.ready.get().contains(Readiness::WRITABLE), "the connection is open");
-                    peer.segments();
+    // An open that is another core's waits for it.
+    testbed::limit::within(|| {
+        on_cores((1, CORES), |core| {
+            core.alone(|core, peer| {
+                for ends in Ends::BOTH_FAMILIES {
+                    let remote = SocketAddr::new(ends.src, 81);
+                    for _ in 0..OPENS {
+                        let (opened, spent) = spent(|| core.stack.connect(None, remote, &Default::default()));
+                        let socket = opened.expect("a port is free");
+                        assert_eq!((socket.target().index(CORES), spent.handoffs), (core.index, 0));
+                        let syn = peer.segments().pop().expect("a SYN").0;
+                        let answer = Segment {
+                            flags: TcpFlags::SYN | TcpFlags::ACK,
+                            seq: ISS,
+                            ack: syn.seq.0.wrapping_add(1),
+                            ..Segment::syn(81, syn.src_port)
+                        };
+                        assert_eq!(core.receive(peer, &answer.frame_over(ends)).handoffs, 0);
+                        assert!(socket.ready.get().contains(Readiness::WRITABLE), "the connection is open");
+                        peer.segments();
+                    }
                 }
-            }
-        });
+            });
+        })
     });
 }
 
