@@ -16,6 +16,7 @@ pub mod mailbox;
 pub mod msgp;
 pub mod msgp_pool;
 pub mod netisr;
+pub mod owned_cells;
 pub mod polled;
 pub mod running;
 pub mod select;

@@ -218,6 +218,25 @@ impl<P: Platform> Gate<P> {
         Passage { here, _stays_on_its_thread: PhantomData }
     }
 
+    /// A driver that waits for something else passes for a turn, unless the state moves: then no thread is inside that
+    /// waits for this one. It rests when it polls.
+    #[cold]
+    pub fn enter_as_driver_at_once(&self) -> Option<Passage<'_, P>> {
+        let here = self.inside.here();
+        let word = here.word();
+        if word == 0 {
+            here.0.store(DRIVER | 1, Ordering::Relaxed);
+            P::light_fence();
+            if self.step.load(Ordering::Acquire) == MOVING {
+                here.0.store(0, Ordering::Release);
+                return None;
+            }
+        } else {
+            here.again(word);
+        }
+        Some(Passage { here, _stays_on_its_thread: PhantomData })
+    }
+
     #[cold]
     #[inline(never)]
     fn rest_outside(&self, here: &GatePresence<P>, mut rest: impl FnMut()) {

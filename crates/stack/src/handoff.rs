@@ -112,7 +112,7 @@ pub struct ReplySlot<P: Platform> {
 #[derive(Default)]
 struct SlotNews {
     reply: Option<Reply>,
-    /// See [`ReplySlot::interrupt`].
+    /// See [`Interrupt`].
     interrupted: bool,
 }
 
@@ -140,12 +140,6 @@ impl<P: Platform> ReplySlot<P> {
         self.wait_interrupted(|| false)
     }
 
-    /// The caller has other work, which [`ReplySlot::wait_interrupted`] is to do before it sleeps again.
-    pub fn interrupt(&self) {
-        self.news.lock().interrupted = true;
-        self.filled.notify_one();
-    }
-
     /// Waits until the answer is there: a few turns, then asleep. Calls `work` at first and after each interruption, with
     /// no lock held, until it returns false: there was nothing to do.
     pub fn wait_interrupted(&self, mut work: impl FnMut() -> bool) -> Reply {
@@ -164,6 +158,19 @@ impl<P: Platform> ReplySlot<P> {
     }
 }
 
+/// A place where a thread waits, and can be given something to do meanwhile. Any thread may call it.
+pub trait Interrupt: Send + Sync {
+    /// The thread that waits has work, which it does before it sleeps again.
+    fn interrupt(&self);
+}
+
+impl<P: Platform> Interrupt for ReplySlot<P> {
+    fn interrupt(&self) {
+        self.news.lock().interrupted = true;
+        self.filled.notify_one();
+    }
+}
+
 /// Where the owner of a cell waits for another cell's answer, for those that send to its cell meanwhile: it must read that
 /// mail, because the other owner may be waiting for it.
 ///
@@ -171,7 +178,7 @@ impl<P: Platform> ReplySlot<P> {
 /// sees the owner wait, or the owner sees the mail before it sleeps.
 pub struct OwnerWait<P: Platform> {
     waits: P::AtomicBool,
-    slot: Lock<Option<Arc<ReplySlot<P>>>, P>,
+    slot: Lock<Option<Arc<dyn Interrupt>>, P>,
 }
 
 impl<P: Platform> Default for OwnerWait<P> {
@@ -184,7 +191,7 @@ impl<P: Platform> Default for OwnerWait<P> {
 impl<P: Platform> OwnerWait<P> {
     /// The calling thread, the owner, is about to wait at `slot`, and looks for mail after that; `None`: it waits no more.
     /// Returns the slot of an earlier wait, further up its stack.
-    pub fn set(&self, slot: Option<Arc<ReplySlot<P>>>) -> Option<Arc<ReplySlot<P>>> {
+    pub fn set(&self, slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
         let waits = slot.is_some();
         let before = std::mem::replace(&mut *self.slot.lock(), slot);
         self.waits.store(waits, Ordering::Relaxed);

@@ -236,6 +236,35 @@ fn a_protocol_thread_may_call_itself(arch: Architecture) {
     });
 }
 
+/// Two threads each poll a stack and call the other's. Neither waits for ever for a thread that waits for it.
+#[every_arch]
+fn threads_that_poll_may_call_each_others_stacks(arch: Architecture) {
+    const CALLS: usize = 200;
+    within(move || {
+        let done = AtomicUsize::new(0);
+        let ((to_first, by_first), (to_second, by_second)) = (mpsc::channel(), mpsc::channel());
+        let polls_and_calls = |mine: mpsc::Sender<Stack<Real>>, theirs: mpsc::Receiver<Stack<Real>>| {
+            let mut node = Node::<Real>::with_known_peer(NodeConfig { own_threads: true, ..NodeConfig::new(arch) });
+            node.settle();
+            mine.send(node.stack.clone()).expect("the other thread listens");
+            let other = theirs.recv().expect("the other thread has a stack");
+            for _ in 0..CALLS {
+                assert_eq!(other.stats().connections, 0);
+            }
+            done.fetch_add(1, Ordering::Relaxed);
+            while done.load(Ordering::Relaxed) < 2 {
+                node.settle();
+                std::thread::yield_now();
+            }
+            node.driver.rest();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| polls_and_calls(to_first, by_second));
+            scope.spawn(|| polls_and_calls(to_second, by_first));
+        });
+    });
+}
+
 /// Polls until the stack sends a segment that matches; returns its sequence number.
 fn expect(node: &mut Node<Real>, like: impl Fn(&wire::tcp::Header, &[u8]) -> bool) -> u32 {
     loop {

@@ -17,17 +17,18 @@
 //! What may never happen: a caller sleeps for an answer while it is itself the thread that must do the cell's work.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use observe::{DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, PlantedMistake, Platform, ThreadClass};
 
+use super::owned_cells::{self, OwnedCells, Waits};
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::connections::{Arrivals, Calls, Datagrams, Upkeep};
 use crate::deferred::{DeferredEffects, LazyEffects, OwedEffects};
 use crate::flow::{self, Key, Target, UdpName};
-use crate::handoff::{CellMessage, ReplySender, ReplySlot, TableJob};
+use crate::handoff::{CellMessage, Interrupt, ReplySender, ReplySlot, TableJob};
 use crate::place::connection::Connections;
 use crate::place::{Cell, Contents};
 use crate::shared::{Shared, boxed};
@@ -42,6 +43,8 @@ pub struct Hub<P: Platform> {
     /// Each cell has its own thread. Otherwise the thread that calls or ticks does the work of all cells: the same code
     /// on one thread, in a repeatable order.
     pub own_threads: bool,
+    /// The cells, for the threads that own some of them.
+    pub cells: Weak<dyn OwnedCells>,
 }
 
 /// How one thread at a time uses a cell, and how work reaches that thread; see the module documentation. All methods
@@ -55,7 +58,8 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
     const RUNS_TIMERS: bool = false;
     /// There is only one cell: the flow hash is ignored.
     const SINGLE: bool = false;
-    /// The thread that uses the cell has polled the devices just now, so that reading payload needs no clock.
+    /// The thread that owns the cell polls, and calls. It has polled the devices just now, so that reading payload needs no
+    /// clock. While it waits for an answer it reads what is sent to its own cells ([`owned_cells`]).
     const POLLED: bool = false;
 
     /// A thread in a cell could enter another one, or would wait for ever for its own: calls by handlers are looked for and
@@ -64,10 +68,6 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// Its threads serve channels ([`crate::socket::channel`]).
     const CHANNELS: bool = false;
-
-    /// The thread of one cell may call another's. While it waits for the answer it reads the mail of its own cells: that
-    /// thread may be waiting for it.
-    const OWNERS_CALL: bool = false;
 
     /// Whether the calling thread is the cell's own.
     fn is_mine(&self) -> bool {
@@ -107,7 +107,7 @@ pub trait Exclusion<P: Platform>: Send + Sync + 'static {
 
     /// The calling thread, which owns the cell, waits at `slot` for another cell's answer: from now on the slot is
     /// interrupted when there is mail. `None`: it waits no more. Returns the slot of an earlier call, further up its stack.
-    fn wait_at(&self, _slot: Option<Arc<ReplySlot<P>>>) -> Option<Arc<ReplySlot<P>>> {
+    fn wait_at(&self, _slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
         None
     }
 
@@ -198,14 +198,16 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     ) -> Self {
         let own_threads = own_threads && !E::THREAD.is_empty();
         shared.links().alarms().timers_are_run_elsewhere(own_threads && E::RUNS_TIMERS);
-        let hub = Hub { shared: shared.clone(), own_threads };
         let mut cells = Vec::with_capacity(count.max(1));
         for index in 0..count.max(1) {
             // A cell is some kilobytes.
             let cell = boxed(|| make(index));
             append(&mut cells, cell);
         }
-        let inner = Arc::new(CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() });
+        let inner = Arc::new_cyclic(|inner: &Weak<CellsInner<P, E>>| {
+            let hub = Hub { shared: shared.clone(), own_threads, cells: inner.clone() };
+            CellsInner { hub, slab: contents.slab.clone(), cells: cells.into() }
+        });
         inner.install(contents);
         let cells = Cells { inner, threads: Lock::new(LockKind::Blocking, LockClass::Control, vec![]) };
         cells.start();
@@ -287,22 +289,37 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
         let mut message = message(ReplySender::new(&slot));
         while let Err(back) = cells[index].send(hub, message, true) {
             message = back;
-            P::yield_now();
+            // The owner may be waiting for room in a queue of the calling thread's.
+            if !(E::POLLED && owned_cells::read_mail()) {
+                P::yield_now();
+            }
         }
         cells[index].assist(hub);
-        if E::OWNERS_CALL { self.wait_and_read(&slot) } else { slot.wait() }
+        if E::POLLED { owned_cells::answer_of(&slot) } else { slot.wait() }
+    }
+}
+
+impl<P: Platform, E: Exclusion<P>> CellsInner<P, E> {
+    /// The cells of the calling thread, by index.
+    fn mine(&self) -> impl Iterator<Item = (usize, &E)> {
+        self.cells.iter().map(|cell| &**cell).enumerate().filter(|(_, cell)| cell.is_mine())
+    }
+}
+
+impl<P: Platform, E: Exclusion<P>> OwnedCells for CellsInner<P, E> {
+    fn wait_at(&self, slot: &Arc<dyn Interrupt>) -> Waits {
+        self.mine().map(|(index, cell)| (index, cell.wait_at(Some(slot.clone())))).collect()
     }
 
-    /// Waits for an answer, and meanwhile runs what is sent to the cells of the calling thread.
-    fn wait_and_read(&self, slot: &Arc<ReplySlot<P>>) -> Reply {
-        let CellsInner { hub, cells, .. } = &*self.inner;
-        let own: Vec<_> = cells.iter().filter(|cell| cell.is_mine()).collect();
-        let before: Vec<_> = own.iter().map(|cell| cell.wait_at(Some(slot.clone()))).collect();
-        let reply = slot.wait_interrupted(|| own.iter().filter(|cell| cell.read_mail(hub)).count() > 0);
-        for (cell, before) in own.iter().zip(before) {
-            cell.wait_at(before);
+    fn wait_again(&self, before: Waits) {
+        for (index, before) in before {
+            self.cells[index].wait_at(before);
         }
-        reply
+    }
+
+    fn read_mail(&self) -> bool {
+        let Some(_passage) = self.hub.shared.gate().enter_as_driver_at_once() else { return false };
+        self.mine().filter(|(_, cell)| cell.read_mail(&self.hub)).count() > 0
     }
 }
 
@@ -349,7 +366,7 @@ impl<P: Platform, E: Exclusion<P>> RunningArchitecture<P> for Cells<P, E> {
     }
 
     fn is_home(&self, hash: u32) -> bool {
-        !E::OWNERS_CALL || self.inner.cells[self.index(|| hash)].is_mine()
+        !E::POLLED || self.inner.cells[self.index(|| hash)].is_mine()
     }
 
     fn send(&self, target: &Target, send: &mut tcp::Send) -> Option<Result<usize, tcp::Error>> {

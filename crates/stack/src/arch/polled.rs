@@ -9,8 +9,8 @@
 //! what one receive thread polls ([`shared_nothing`](super::shared_nothing)).
 //!
 //! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is about
-//! to look; two owners that wait for each other ([`Cells`](super::cells::Cells) has a thread that waits for another cell's
-//! answer read its own mail).
+//! to look; two owners that wait for each other (a thread that waits for an answer reads what is sent to all cells that it
+//! owns, see [`owned_cells`](super::owned_cells)).
 
 use std::sync::Arc;
 
@@ -19,10 +19,11 @@ use sync::{Atomic, CachePadded, Ordering, Platform, ThreadOwned, model_is_over};
 
 use super::cells::{Exclusion, Hub};
 use super::mailbox::Mailbox;
+use super::owned_cells;
 use crate::call::Reply;
 use crate::connections::Upkeep;
 use crate::deferred::DeferredEffects;
-use crate::handoff::{CellMessage, OwnerWait, PendingReply, ReplySlot};
+use crate::handoff::{CellMessage, Interrupt, OwnerWait, PendingReply};
 use crate::place::Cell;
 
 /// The index of no thread. It differs from the value that stands for a thread without an index.
@@ -92,7 +93,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
 
     /// Makes the polling thread the owner, unless another thread is.
     #[cold]
-    fn take_over(&self) -> bool {
+    fn take_over(&self, hub: &Hub<P>) -> bool {
         if !self.domain.is_polled_here() {
             return false;
         }
@@ -104,6 +105,7 @@ impl<P: Platform, D: Domain<P>> PolledCell<P, D> {
             }
         }
         self.owner.store(P::thread_index(), Ordering::Relaxed);
+        owned_cells::own(&hub.cells);
         self.domain.claim();
         true
     }
@@ -196,7 +198,6 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
     const SINGLE: bool = D::WHOLE;
     const POLLED: bool = true;
     const NESTS: bool = !D::WHOLE;
-    const OWNERS_CALL: bool = !D::WHOLE;
 
     #[inline(always)]
     fn enter<R>(&self, hub: &Hub<P>, f: impl FnOnce(&mut Cell<P>) -> R) -> Option<R> {
@@ -253,7 +254,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
         }
     }
 
-    fn wait_at(&self, slot: Option<Arc<ReplySlot<P>>>) -> Option<Arc<ReplySlot<P>>> {
+    fn wait_at(&self, slot: Option<Arc<dyn Interrupt>>) -> Option<Arc<dyn Interrupt>> {
         self.wait.set(slot)
     }
 
@@ -272,7 +273,7 @@ impl<P: Platform, D: Domain<P>> Exclusion<P> for PolledCell<P, D> {
 
     #[inline]
     fn tick(&self, hub: &Hub<P>, now: Time) -> bool {
-        if !self.is_polled_by_me() && !self.take_over() {
+        if !self.is_polled_by_me() && !self.take_over(hub) {
             return false;
         }
         let ran = self.drain(hub, now);
