@@ -21,8 +21,9 @@ fn simulation(arch: Option<Architecture>) -> Simulation {
 
 fn check(measured: &Measured) {
     assert!(measured.megabits() > 500.0, "{measured:?}");
-    // Six gigabit wires carry at most 5.7 Gb/s of payload.
-    assert!(measured.megabits() < 5_700.0, "{measured:?}");
+    // Six gigabit wires carry at most 5.696 Gb/s of payload. What they had brought before the first window may be counted
+    // in it, as a client looks at its ring a while after the first frame: less than 1 % of 40 ms.
+    assert!(measured.megabits() < 5_752.0, "{measured:?}");
     assert_eq!((measured.cards.len(), measured.out_of_order), (6, 0), "{measured:?}");
     every_card_sends(measured);
 }
