@@ -10,7 +10,7 @@
 //!
 //! What may never happen: mail in a cell's mailbox while its owner sleeps, or while it has no owner and no thread is about
 //! to look; two owners that wait for each other (a thread that waits for an answer reads what is sent to all cells that it
-//! owns, see [`owned_cells`](super::owned_cells)).
+//! owns, see [`owned_cells`]).
 
 use std::sync::Arc;
 
