@@ -139,6 +139,13 @@ pub struct Key {
 }
 
 impl Key {
+    /// The family of the architecture, by which a report groups its lines: its name up to its first option. Letters, digits
+    /// and hyphens only. Empty for the kernel, which is always shown.
+    pub fn family(&self) -> &str {
+        let end = self.arch.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
+        if self.is_kernel() { "" } else { &self.arch[..end.unwrap_or(self.arch.len())] }
+    }
+
     /// The variant compared across loads: architecture, groups and lock, "connp-l, 128 groups, spin-park".
     pub fn variant(&self) -> String {
         let groups = self.groups.map(|groups| format!(", {groups} groups")).unwrap_or_default();
@@ -442,6 +449,13 @@ mod tests {
         let grouped = Key { groups: Some(128), lock: Some("ticket".into()), ..key("connp-l", Workload::Bulk) };
         assert_eq!(grouped.variant(), "connp-l, 128 groups, ticket");
         assert_eq!(key("up", Workload::Bulk).variant(), "up");
+    }
+
+    #[test]
+    fn a_family_is_a_name_without_its_options() {
+        let families = ["connp-l", "msgp:1+coupled", "giant, offloaded", "up (2006)", "<b>", KERNEL];
+        let found = families.map(|name| key(name, Workload::Bulk).family().to_owned());
+        assert_eq!(found, ["connp-l", "msgp", "giant", "up", "", ""]);
     }
 
     #[test]

@@ -74,6 +74,24 @@ fn names_cannot_break_the_page() {
     assert!(page.contains("&lt;b&gt;"));
 }
 
+/// A reader can leave out each family of architectures, but not the kernel.
+#[test]
+fn the_reader_chooses_the_lines() {
+    let results = synthetic::results();
+    let page = render(&results);
+    let mut families: Vec<&str> =
+        results.rows.iter().map(|row| row.key.family()).filter(|name| !name.is_empty()).collect();
+    families.sort_unstable();
+    families.dedup();
+    assert!(families.len() >= 3, "{families:?}");
+    for family in &families {
+        assert!(page.contains(&format!(r#"<input type="checkbox" checked value="{family}">"#)), "{family}");
+        assert!(page.contains(&format!(r#"not(:checked)) g[data-family="{family}"] "#)), "{family}");
+        assert!(page.contains(&format!(r#"<g data-family="{family}">"#)), "no line of {family}");
+    }
+    assert_eq!(page.matches("<input").count(), families.len());
+}
+
 #[test]
 fn nothing_measured_still_makes_a_page() {
     let machine = synthetic::results().machine;

@@ -237,6 +237,7 @@ fn scaling_chart(scaling: &[Scaling]) -> Option<Figure> {
     let line = |one: &Scaling| Line {
         label: one.variant.clone(),
         is_kernel: false,
+        family: String::new(),
         elsewhere_of: None,
         points: one.points.iter().map(|(cpus, gbps)| (f64::from(*cpus), value(*gbps))).collect(),
     };

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::svg::{BarChart, Line, LineChart, Value};
-use crate::result::{KERNEL, Row, Workload};
+use crate::result::{KERNEL, OFFLOADED, Row, Workload};
 use crate::stats::Estimate;
 
 const EXACT: &str = "Source: exact counters, kept per thread and read at the edges of each slice; no sampling.";
@@ -35,6 +35,7 @@ pub(super) fn all(rows: &[Row]) -> Vec<Figure> {
     let best = representatives(&bulk);
     [
         throughput(&best),
+        offloaded(&best),
         operations(rows),
         contention(&bulk),
         groups(&bulk),
@@ -80,6 +81,7 @@ pub(super) fn value(estimate: Estimate) -> Value {
 pub(super) fn over_connections(groups: &[Vec<&Row>], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Line> {
     let line = |rows: &Vec<&Row>| Line {
         label: rows[0].key.variant(),
+        family: rows[0].key.family().to_owned(),
         is_kernel: rows[0].key.is_kernel(),
         elsewhere_of: None,
         points: rows.iter().filter_map(|row| Some((f64::from(row.key.connections), figure(row)?))).collect(),
@@ -102,10 +104,33 @@ fn throughput(best: &[Vec<&Row>]) -> Option<Figure> {
     lines(
         "Throughput against connections",
         ("connections (logarithmic)", "Gb/s"),
-        over_connections(best, |row| Some(value(row.gbps.estimate()))),
+        over_connections(&where_offloaded(best, false), |row| Some(value(row.gbps.estimate()))),
         "Payload delivered by each process architecture, and by the Linux kernel's own TCP (dashed) in the same seconds. \
          Where an architecture was measured with several group counts or locks, its fastest is drawn; the table has all. \
          Compare Willmann et al. 2006, figure 2 of the technical report.",
+        CLOCK,
+    )
+}
+
+/// The rows of those that leave segmentation and coalescing to the device, or of those that do not; the kernel's in both.
+fn where_offloaded<'a>(best: &[Vec<&'a Row>], offloaded: bool) -> Vec<Vec<&'a Row>> {
+    let of_kind = |rows: &&Vec<&Row>| {
+        let key = &rows[0].key;
+        key.is_kernel() || key.arch.ends_with(OFFLOADED) == offloaded
+    };
+    best.iter().filter(of_kind).cloned().collect()
+}
+
+fn offloaded(best: &[Vec<&Row>]) -> Option<Figure> {
+    let best = where_offloaded(best, true);
+    if best.iter().all(|rows| rows[0].key.is_kernel()) {
+        return None;
+    }
+    lines(
+        "Throughput with segmentation left to the device",
+        ("connections (logarithmic)", "Gb/s"),
+        over_connections(&best, |row| Some(value(row.gbps.estimate()))),
+        "Both leave segmentation and coalescing to the device, the kernel to its loopback interface: like is compared with like.",
         CLOCK,
     )
 }
@@ -140,6 +165,7 @@ fn over_groups(bulk: &[&Row], figure: impl Fn(&Row) -> Option<Value>) -> Vec<Lin
         if points.len() > 1 {
             found.push(Line {
                 label: format!("{arch}{lock}{} connections", key.2),
+                family: String::new(),
                 is_kernel: false,
                 elsewhere_of: None,
                 points,

@@ -35,6 +35,9 @@ const COLUMNS: [&str; 15] = [
     "bytes/ connection",
 ];
 
+/// Families from which on a reader chooses.
+const FAMILIES: usize = 3;
+
 /// The style sheet of all reports: light, dark, paper; the classes that [`super::svg`] uses.
 pub const STYLE: &str = include_str!("style.css");
 
@@ -58,6 +61,7 @@ pub fn render(results: &Results) -> String {
         commit: &results.commit,
         finished_at: &results.finished_at,
         recommendation: results.recommendation.as_ref(),
+        families: families(&results.rows),
         figures: if is_model { accounts::figures(results) } else { figures::all(&results.rows) },
         contention: Contention::of(&results.rows),
         columns,
@@ -67,6 +71,17 @@ pub fn render(results: &Results) -> String {
         parameters: parameters(&results.parameters),
     };
     template.render(Serde(&page)).expect("the template uses only what it is given")
+}
+
+/// The families of architectures whose lines a reader may leave out, in the order of the rows; none where there are few.
+fn families(rows: &[Row]) -> Vec<&str> {
+    let mut families: Vec<&str> = Vec::new();
+    for family in rows.iter().map(|row| row.key.family()) {
+        if !family.is_empty() && !families.contains(&family) {
+            families.push(family);
+        }
+    }
+    if families.len() < FAMILIES { Vec::new() } else { families }
 }
 
 /// The names that the template uses.
@@ -82,6 +97,8 @@ struct Page<'a> {
     commit: &'a str,
     finished_at: &'a str,
     recommendation: Option<&'a Recommendation>,
+    /// Of which a reader chooses the lines.
+    families: Vec<&'a str>,
     figures: Vec<Figure>,
     contention: Option<Contention>,
     columns: Vec<&'static str>,

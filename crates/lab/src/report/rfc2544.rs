@@ -145,7 +145,7 @@ fn over_sizes(
             .map(|row| (f64::from(row.frame_bytes), figure(row)))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { is_kernel: is_reference(&name), label: name, elsewhere_of: None, points }
+        Line { is_kernel: is_reference(&name), label: name, family: String::new(), elsewhere_of: None, points }
     };
     let lines = contenders(rows).into_iter().map(line).collect();
     drawn(title, ("frame size in bytes (logarithmic)", y_label), lines, caption, SEARCH)
@@ -159,6 +159,7 @@ fn over_workers(rows: &[Rfc2544Row]) -> Option<Figure> {
     let line = |name: &str| Line {
         is_kernel: is_reference(name),
         label: name.to_owned(),
+        family: String::new(),
         elsewhere_of: None,
         points: rows
             .iter()
@@ -178,7 +179,13 @@ fn loss(rows: &[Rfc2544Row]) -> Option<Figure> {
         let mut points: Vec<(f64, Value)> =
             row.loss.iter().map(|point| (point.offered_fps * 1e-3, (point.loss_percent, None))).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Line { is_kernel: is_reference(&row.bridge), label: row.contender(), elsewhere_of: None, points }
+        Line {
+            is_kernel: is_reference(&row.bridge),
+            label: row.contender(),
+            family: String::new(),
+            elsewhere_of: None,
+            points,
+        }
     };
     let lines = rows.iter().filter(|row| row.frame_bytes == shortest && !row.loss.is_empty()).map(line).collect();
     let axes = ("offered, 1000 frames/s (logarithmic)", "% lost");

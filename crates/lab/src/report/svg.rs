@@ -2,7 +2,8 @@
 //!
 //! Colours are CSS classes ("s0" to "s9", "kernel"), never values: so one document suits a light screen, a dark screen
 //! and paper. Lines are labelled at their ends and distinguished by marker and colour, so they can be read without
-//! either. Text from names is escaped here; the page inserts the result unchanged.
+//! either. Text from names is escaped here; the page inserts the result unchanged. What belongs to one family of
+//! architectures is in groups with the attribute `data-family`, so that the page can leave it out.
 
 use std::fmt::Write;
 
@@ -13,8 +14,12 @@ const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 64.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 326.0;
-/// Colours in the style sheet.
+/// Colours in the style sheet. Lines beyond them have hollow markers.
 const COLOURS: usize = 10;
+/// The width of a letter of a label, about.
+const LETTER: f64 = 6.6;
+/// What labels that stand at an angle need below the chart, for each letter.
+const SLOPE: f64 = 4.4;
 
 /// A value with the half-width of its interval, where known.
 pub type Value = (f64, Option<f64>);
@@ -23,6 +28,8 @@ pub type Value = (f64, Option<f64>);
 pub struct Line {
     /// Shown at the line's end.
     pub label: String,
+    /// Lines that a reader chooses together; empty: none, the line is always drawn.
+    pub family: String,
     /// Drawn dashed and in a neutral colour.
     pub is_kernel: bool,
     /// Values from elsewhere (a paper) for the line at this place: drawn dotted in its colour, with hollow markers
@@ -106,17 +113,19 @@ impl LineChart<'_> {
         let xs = self.distinct_x();
         let (first, last) = (*xs.first()?, *xs.last()?);
         let longest = self.lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0);
-        let right = WIDTH - (36.0 + 6.6 * longest as f64).clamp(80.0, 280.0);
+        let right = WIDTH - (36.0 + LETTER * longest as f64).clamp(80.0, 280.0);
         let x_at = |x: f64| {
             let share = if last > first { (x / first).ln() / (last / first).ln() } else { 0.5 };
             LEFT + 24.0 + (right - LEFT - 40.0) * share
         };
         let vertical = Vertical::reaching(self.lines.iter().flat_map(|line| line.points.iter().map(|p| p.1)));
-        let mut svg = opening(title);
+        let mut svg = opening(title, HEIGHT);
         vertical.draw(&mut svg, right, self.y_label);
         self.draw_x(&mut svg, &xs, x_at, right);
         for (line, class) in self.lines.iter().zip(self.classes()) {
+            svg.push_str(&family_group(&line.family));
             line.draw(&mut svg, &class, x_at, &vertical);
+            svg.push_str("</g>");
         }
         self.draw_labels(&mut svg, right, x_at, &vertical);
         svg.push_str("</svg>");
@@ -141,7 +150,8 @@ impl LineChart<'_> {
                 None if line.is_kernel => "kernel".to_owned(),
                 None => {
                     next += 1;
-                    format!("s{}", (next - 1) % COLOURS)
+                    let place = next - 1;
+                    format!("s{}{}", place % COLOURS, if place < COLOURS { "" } else { " again" })
                 }
             });
         }
@@ -168,22 +178,24 @@ impl LineChart<'_> {
     /// Names beside the last points, moved apart where they would overlap.
     fn draw_labels(&self, svg: &mut String, right: f64, x_at: impl Fn(f64) -> f64, vertical: &Vertical) {
         let lines = self.lines.iter().zip(self.classes()).filter(|(line, _)| line.elsewhere_of.is_none());
-        let mut ends: Vec<(f64, f64, &str, String)> = lines
+        let mut ends: Vec<(f64, f64, &Line, String)> = lines
             .filter_map(|(line, class)| {
                 let (x, (y, _)) = line.points.last()?;
-                Some((vertical.at(*y), x_at(*x), line.label.as_str(), class))
+                Some((vertical.at(*y), x_at(*x), line, class))
             })
             .collect();
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let wanted: Vec<f64> = ends.iter().map(|end| end.0).collect();
-        for ((from, x, label, class), y) in ends.into_iter().zip(apart(&wanted, 16.0, TOP + 4.0, BOTTOM)) {
+        for ((from, x, line, class), y) in ends.into_iter().zip(apart(&wanted, 16.0, TOP + 4.0, BOTTOM)) {
+            svg.push_str(&family_group(&line.family));
             let _ = write!(
                 svg,
                 r#"<line class="{class} leader" x1="{:.1}" y1="{from:.1}" x2="{:.1}" y2="{y:.1}"/>"#,
                 x + 6.0,
                 right + 8.0
             );
-            text(svg, &format!("start {class}"), right + 12.0, y + 4.0, label);
+            text(svg, &format!("start {class}"), right + 12.0, y + 4.0, &line.label);
+            svg.push_str("</g>");
         }
     }
 }
@@ -238,13 +250,15 @@ impl BarChart<'_> {
         }
         let vertical = Vertical::reaching(values.into_iter());
         let right = WIDTH - 12.0;
-        let mut svg = opening(title);
+        let room = (right - LEFT) / self.categories.len() as f64;
+        let names = CategoryNames::in_room(room, self.categories.iter().map(|(name, _)| name.as_str()));
+        let mut svg = opening(title, names.height());
         vertical.draw(&mut svg, right, self.y_label);
         self.draw_key(&mut svg, right);
-        let room = (right - LEFT) / self.categories.len() as f64;
         for (index, (name, values)) in self.categories.iter().enumerate() {
             let left = LEFT + room * index as f64;
             self.draw_group(&mut svg, (left, room), name, values, &vertical);
+            names.draw(&mut svg, left + room / 2.0, name);
         }
         let _ = write!(svg, r#"<line class="axis" x1="{LEFT}" x2="{right:.1}" y1="{BOTTOM}" y2="{BOTTOM}"/>"#);
         svg.push_str("</svg>");
@@ -267,10 +281,6 @@ impl BarChart<'_> {
             );
             error_bar(svg, "over", x + width / 2.0 - 1.0, *y, *ci, v);
         }
-        // "connp-l, 128 groups, ticket" over several lines, since categories are narrow.
-        for (line, part) in name.split(", ").flat_map(broken).enumerate() {
-            text(svg, "middle", left + room / 2.0, BOTTOM + 18.0 + 14.0 * line as f64, part);
-        }
     }
 
     fn draw_key(&self, svg: &mut String, right: f64) {
@@ -285,13 +295,71 @@ impl BarChart<'_> {
     }
 }
 
+/// The names below the bars. Over several lines ("connp-l, 128 groups, ticket") where each part fits its category; else at
+/// an angle, so that none touches its neighbour.
+enum CategoryNames {
+    Level,
+    /// The longest has so many letters.
+    Sloping(usize),
+}
+
+impl CategoryNames {
+    fn in_room<'a>(room: f64, names: impl Iterator<Item = &'a str> + Clone) -> CategoryNames {
+        let letters = |part: &str| part.chars().count();
+        let widest = names.clone().flat_map(|name| parts(name).map(letters)).max().unwrap_or(0);
+        if LETTER * widest as f64 <= room {
+            CategoryNames::Level
+        } else {
+            CategoryNames::Sloping(names.map(letters).max().unwrap_or(0))
+        }
+    }
+
+    fn height(&self) -> f64 {
+        match self {
+            CategoryNames::Level => HEIGHT,
+            CategoryNames::Sloping(letters) => HEIGHT.max(BOTTOM + 24.0 + SLOPE * *letters as f64),
+        }
+    }
+
+    fn draw(&self, svg: &mut String, middle: f64, name: &str) {
+        match self {
+            CategoryNames::Level => {
+                for (line, part) in parts(name).enumerate() {
+                    text(svg, "middle", middle, BOTTOM + 18.0 + 14.0 * line as f64, part);
+                }
+            }
+            CategoryNames::Sloping(_) => {
+                let (x, y) = (middle + 4.0, BOTTOM + 16.0);
+                let name = escaped(name);
+                let _ = write!(
+                    svg,
+                    r#"<text class="end" x="{x:.1}" y="{y:.1}" transform="rotate(-40 {x:.1} {y:.1})">{name}</text>"#
+                );
+            }
+        }
+    }
+}
+
+/// The lines of a name that is broken where it may be.
+fn parts(name: &str) -> impl Iterator<Item = &str> {
+    name.split(", ").flat_map(broken)
+}
+
+/// Opens the group of what belongs to a family.
+fn family_group(family: &str) -> String {
+    match family {
+        "" => "<g>".to_owned(),
+        family => format!(r#"<g data-family="{}">"#, escaped(family)),
+    }
+}
+
 impl StackedChart<'_> {
     /// The chart; `None` where there is no bar.
     pub(super) fn render(&self, title: &str) -> Option<String> {
         let sums = self.categories.iter().map(|(_, values)| (values.iter().sum(), None));
         let vertical = Vertical::reaching(sums);
         let right = WIDTH - 12.0;
-        let mut svg = opening(title);
+        let mut svg = opening(title, HEIGHT);
         vertical.draw(&mut svg, right, self.y_label);
         let series = self.series.iter().map(|name| (*name).to_owned()).collect();
         BarChart { y_label: self.y_label, series, categories: Vec::new() }.draw_key(&mut svg, right);
@@ -322,14 +390,14 @@ impl StackedChart<'_> {
         let label = |part: &str, line: usize, svg: &mut String| {
             text(svg, "middle", left + room / 2.0, BOTTOM + 18.0 + 14.0 * line as f64, part);
         };
-        let parts = name.split(", ").flat_map(broken).filter(|part| 6.6 * part.chars().count() as f64 <= room);
-        parts.take(3).enumerate().for_each(|(line, part)| label(part, line, svg));
+        let fitting = parts(name).filter(|part| LETTER * part.chars().count() as f64 <= room);
+        fitting.take(3).enumerate().for_each(|(line, part)| label(part, line, svg));
     }
 }
 
-fn opening(title: &str) -> String {
+fn opening(title: &str, height: f64) -> String {
     format!(
-        r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{}" xmlns="http://www.w3.org/2000/svg">"#,
+        r#"<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{}" xmlns="http://www.w3.org/2000/svg">"#,
         escaped(title)
     )
 }
@@ -399,6 +467,7 @@ mod tests {
     fn names_are_escaped_and_nothing_draws_nothing() {
         let line = Line {
             label: "<up> & \"co\"".into(),
+            family: "<up>".into(),
             is_kernel: false,
             elsewhere_of: None,
             points: vec![(6.0, (3.0, Some(0.5)))],
@@ -413,9 +482,40 @@ mod tests {
     }
 
     #[test]
+    fn names_of_bars_slope_where_they_would_touch() {
+        let bars = |names: &[&str]| {
+            let categories = names.iter().map(|name| ((*name).to_owned(), vec![Some((1.0, None))])).collect();
+            BarChart { y_label: "", series: vec!["6 connections".into()], categories }.render("t").expect("bars")
+        };
+        let few = bars(&["connp-l, 128 groups, ticket", "up"]);
+        assert!(few.contains(">128 groups<") && !few.contains("rotate("), "{few}");
+        let many = bars(&["shared-nothing, and <more>"; 12]);
+        assert_eq!(many.matches("rotate(").count(), 12);
+        assert!(many.contains("shared-nothing, and &lt;more&gt;"));
+        assert!(many.contains(&format!("0 0 {WIDTH} {}", BOTTOM + 24.0 + SLOPE * 26.0)), "there is room below: {many}");
+    }
+
+    #[test]
+    fn lines_beyond_the_colours_differ_from_the_first() {
+        let line = |n: usize| Line {
+            label: n.to_string(),
+            family: format!("family {}", n % 2),
+            is_kernel: false,
+            elsewhere_of: None,
+            points: vec![(6.0, (1.0, None))],
+        };
+        let chart = LineChart { x_label: "", y_label: "", lines: (0..=COLOURS).map(line).collect() };
+        assert_eq!((chart.classes()[0].as_str(), chart.classes()[COLOURS].as_str()), ("s0", "s0 again"));
+        // Each line, and each label.
+        let svg = chart.render("t").expect("lines");
+        assert_eq!(svg.matches(r#"<g data-family="family 1">"#).count(), 2 * (COLOURS / 2));
+    }
+
+    #[test]
     fn the_kernel_takes_no_colour_of_ours() {
         let line = |label: &str, is_kernel, elsewhere_of| Line {
             label: label.into(),
+            family: String::new(),
             is_kernel,
             elsewhere_of,
             points: vec![(6.0, (1.0, None))],

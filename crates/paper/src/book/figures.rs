@@ -84,7 +84,13 @@ fn line_chart(findings: &FigureFindings<'_>, metric: Metric, on: Place) -> Optio
     }
     let elsewhere = found.iter().any(|(.., papers)| !papers.is_empty());
     let text = found.iter().map(|(label, ours, papers)| sentence(label, ours, papers, metric, groups)).collect();
-    let line = |label: String, points, elsewhere_of| Line { label, is_kernel: false, elsewhere_of, points };
+    let line = |label: String, points, elsewhere_of| Line {
+        label,
+        family: String::new(),
+        is_kernel: false,
+        elsewhere_of,
+        points,
+    };
     let (own, papers): (Vec<Line>, Vec<Option<Line>>) = found
         .into_iter()
         .enumerate()
