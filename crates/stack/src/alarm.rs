@@ -145,7 +145,7 @@ impl<P: Platform> Alarms<P> {
         self.sleep_states[thread].until.store(GONE, Ordering::Relaxed);
     }
 
-    /// Whether thread `thread` sleeps, or is about to. For tests.
+    /// Whether thread `thread` sleeps, or is about to.
     pub fn sleeps(&self, thread: usize) -> bool {
         !matches!(self.sleep_states[thread].until.load(Ordering::Acquire), AWAKE | GONE)
     }
@@ -181,6 +181,16 @@ impl<P: Platform> Alarms<P> {
             && !(AWAKE..=nanos).contains(&sleep_state.until.load(Ordering::Relaxed))
         {
             self.wake(thread);
+        }
+    }
+
+    /// Announces work that any receive thread can do now, and that the calling one leaves to others, and wakes one that sleeps.
+    /// The caller has published the work and holds no guard.
+    #[cold]
+    pub fn call_sleeper(&self) {
+        self.announce();
+        if let Some(sleeper) = (0..self.threads()).find(|thread| self.sleeps(*thread)) {
+            self.wake(sleeper);
         }
     }
 

@@ -18,10 +18,12 @@ pub mod msgp_pool;
 pub mod netisr;
 pub mod owned_cells;
 pub mod polled;
+pub mod ready_queues;
 pub mod running;
 pub mod select;
 pub mod shared_nothing;
 pub mod squeue;
+pub mod steal;
 pub mod up;
 pub mod work_stream;
 

@@ -10,6 +10,8 @@ mod channel;
 mod gate;
 #[path = "shuttle/readiness.rs"]
 mod readiness;
+#[path = "shuttle/steal.rs"]
+mod steal;
 #[path = "shuttle/waits.rs"]
 mod waits;
 #[path = "shuttle/work_stream.rs"]
@@ -21,6 +23,7 @@ use channel::{item_while_lying_down, room_while_looking};
 use gate::{Passes, passes_while_it_closes};
 use planted::{InjectedFault, NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
+use steal::taken_by_home_and_thief;
 use sync::loom::Loom;
 use sync::{PlantedMistake, Platform, Writers};
 use waits::mail_while_waiting;
@@ -165,4 +168,26 @@ fn an_owner_that_waits_reads_its_mail() {
 fn an_owner_that_waits_without_a_fence_is_found() {
     let message = explore_all(mail_while_waiting::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
     assert!(message.contains("deadlock"), "found, but as: {message}");
+}
+
+#[test]
+fn a_ready_connection_is_in_one_place_and_its_handler_in_one_thread() {
+    explore_all(taken_by_home_and_thief::<Loom>).expect("the model holds");
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct ReturnInTwoSteps;
+
+impl InjectedFault for ReturnInTwoSteps {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::ReturnInTwoSteps
+    }
+}
+
+/// Between the last look for what was left and the return of the handler no other thread may leave anything.
+#[test]
+fn a_handler_that_is_returned_in_two_steps_is_found() {
+    let model = taken_by_home_and_thief::<Planted<Loom, ReturnInTwoSteps>>;
+    let message = explore_all(model).expect_err("loom must find the fault");
+    assert!(message.contains("no thread was told"), "found, but as: {message}");
 }

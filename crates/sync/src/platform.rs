@@ -122,6 +122,8 @@ pub enum PlantedMistake {
     ReleaseInTwoSteps,
     /// A thread processes its packet directly although others wait or are processed.
     DirectDespiteWork,
+    /// A thread looks for what was left for a handler, and returns the handler in another step.
+    ReturnInTwoSteps,
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.

@@ -10,7 +10,8 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 6] = ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing"];
+pub const PLANS: [&str; 7] =
+    ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing", "steal"];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {

@@ -99,11 +99,29 @@ pub const DECLARATION: Declaration<(LockPlan, TablePolicy)> = Declaration {
     ],
 };
 
+/// Which thread runs the handlers of connections, once the thread that ran their events has released them.
+pub trait HandlerDispatch<P: Platform>: Send + Sync + 'static {
+    /// Takes the handlers that events have called for out of `deferred`, and runs them or has them run. The caller holds no
+    /// guard.
+    fn dispatch(&self, place: &Locked<P>, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>);
+}
+
+/// The thread that ran the event runs the handler.
+pub struct AtOnce;
+
+impl<P: Platform> HandlerDispatch<P> for AtOnce {
+    #[inline]
+    fn dispatch(&self, place: &Locked<P>, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>) {
+        place.run_handlers(now, deferred);
+    }
+}
+
 /// The architecture `msgp`.
-pub struct MsgP<P: Platform> {
+pub struct MsgP<P: Platform, D = AtOnce> {
     shared: Arc<Shared<P>>,
     slab: Arc<Connections<P>>,
     place: Locked<P>,
+    dispatch: D,
 }
 
 /// A global table, and `locks` for each connection, all of the stack's lock kind.
@@ -114,21 +132,32 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let locks = ConnectionLocks { plan: locks, kind: shared.lock_kind };
-    Arc::new(MsgP::of(shared, (locks, policy), contents))
+    Arc::new(MsgP::of(shared, (locks, policy), AtOnce, contents))
 }
 
-impl<P: Platform> MsgP<P> {
+impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
     /// With `contents` in it.
     pub(super) fn of(
         shared: &Arc<Shared<P>>,
         (locks, policy): (ConnectionLocks, TablePolicy),
+        dispatch: D,
         contents: Box<Contents<P>>,
     ) -> Self {
         let place = Locked::new(shared, &contents.slab, locks, policy);
         shared.links().alarms().timers_are_run_elsewhere(false);
         let slab = contents.slab.clone();
         contents.split(1, |_| 0).into_iter().for_each(|share| place.install(share));
-        MsgP { shared: shared.clone(), slab, place }
+        MsgP { shared: shared.clone(), slab, place, dispatch }
+    }
+
+    /// How handlers are run.
+    pub(super) fn dispatch(&self) -> &D {
+        &self.dispatch
+    }
+
+    /// The connections.
+    pub(super) fn place(&self) -> &Locked<P> {
+        &self.place
     }
 
     /// The stack.
@@ -150,20 +179,20 @@ impl<P: Platform> MsgP<P> {
     /// Runs the handlers that the events so far have called for. The caller holds no guard.
     #[inline]
     pub(super) fn run_handlers(&self, now: Time, deferred: &mut DeferredEffects<P>) {
-        self.place.run_handlers(|| now, deferred);
+        self.dispatch.dispatch(&self.place, || now, deferred);
     }
 
     /// Runs `f` and performs the deferred effects.
     fn enter<R>(&self, f: impl FnOnce(&mut &Locked<P>, &mut DeferredEffects<P>) -> R) -> R {
         let mut deferred = DeferredEffects::default();
         let result = f(&mut &self.place, &mut deferred);
-        self.place.run_handlers(|| self.shared.clock().now(), &mut deferred);
+        self.dispatch.dispatch(&self.place, || self.shared.clock().now(), &mut deferred);
         deferred.flush(self.shared.links());
         result
     }
 }
 
-impl<P: Platform> RunningArchitecture<P> for MsgP<P> {
+impl<P: Platform, D: HandlerDispatch<P>> RunningArchitecture<P> for MsgP<P, D> {
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
         self.arrive(ingress, now, deferred);
         self.run_handlers(now, deferred);

@@ -21,7 +21,7 @@ use sync::{Lock, LockClass, LockKind, Platform, ThreadClass};
 
 use super::declaration::{Declaration, Properties, TableRow, Variant};
 use super::frame_input::{CarriesFrames, FrameInput, TakenFrame};
-use super::msgp::MsgP;
+use super::msgp::{AtOnce, MsgP};
 use super::select::ThreadConfig;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, ControlRequest, Ingress, Reply};
@@ -223,7 +223,7 @@ pub fn new<P: Platform>(
     let workers = if own_threads { cpus.max(1) } else { 0 };
     let locks = ConnectionLocks { plan, kind: kind.unwrap_or(shared.lock_kind) };
     let pool = Arc::new(MsgpPool {
-        msgp: MsgP::of(shared, (locks, TablePolicy::Dropped), contents),
+        msgp: MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents),
         input: FrameInput::new(shared.lock_kind_between_threads(), workers, order == PoolOrder::Arrival),
         threads: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
     });

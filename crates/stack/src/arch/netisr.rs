@@ -31,7 +31,7 @@ use observe::{DropReason, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
 
 use super::declaration::{Declaration, Properties, TableRow, Variant};
-use super::msgp::{self, MsgP};
+use super::msgp::{self, AtOnce, MsgP};
 use super::select::ThreadConfig;
 use super::work_stream::WorkStream;
 use super::{NotAtRest, RunningArchitecture};
@@ -143,7 +143,7 @@ pub fn new<P: Platform>(
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
     let locks = ConnectionLocks { plan: LockPlan::One, kind: shared.lock_kind };
-    let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), contents);
+    let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents);
     let stream = |_| CachePadded::new(WorkStream::new(shared.lock_kind_between_threads(), QUEUE_LIMIT));
     let streams = (0..cpus.max(1)).map(stream).collect();
     let own_threads = own_threads && dispatch != Direct;

@@ -79,6 +79,7 @@ architectures! {
     conn_thread,
     netisr,
     shared_nothing,
+    steal,
 }
 
 /// The architecture of a stack for which none was chosen.

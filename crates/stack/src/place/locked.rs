@@ -33,6 +33,7 @@ use wire::FourTuple;
 use super::connection::{Connection, Connections};
 use super::contents::{Contents, MovingConnection, NotAtRest, Share};
 use super::pcb::{ConnectionLocks, CoupledGuard, EmitContext, HeldBeside, SharedPcb, halves, six};
+use super::turns::HandlerTurns;
 use super::{Directory, DirectoryOf, Effects, NewConnection, Opened, Place, Site, UnawaitedEvent, conclude};
 use crate::attempt::attempt;
 use crate::call::{self, OpenRefused, OpenRequest, Reply};
@@ -204,7 +205,7 @@ impl<P: Platform> Locked<P> {
                 directory.early.insert(slot, admission);
             }
             if let Some(handler) = handler {
-                let _ = connection.handler.set(handlers::slot_for(handler));
+                let _ = connection.handler.set(Box::new(HandlerTurns::new(handler)));
             }
         }
         self.note_deadline(&timers.wheel);
@@ -535,7 +536,7 @@ impl<'a, P: Platform> Place for &'a Locked<P> {
     }
 
     fn keep_handler(&mut self, id: &Self::Id, handler: Box<HandlerState<P>>) {
-        let set = id.handler.set(handlers::slot_for(handler));
+        let set = id.handler.set(Box::new(HandlerTurns::new(handler)));
         debug_assert!(set.is_ok(), "a connection is given its handler once");
     }
 

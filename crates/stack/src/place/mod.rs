@@ -16,6 +16,7 @@ mod contents;
 mod handlers;
 pub mod locked;
 pub mod pcb;
+pub mod turns;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Connections that threads own in turn (`backlog`; Linux: `lock_sock`, `sk_add_backlog`, `release_sock`): which
+//! Connections that threads own in turn (`backlog`, `steal`; Linux: `lock_sock`, `sk_add_backlog`, `release_sock`): which
 //! thread processes what arrives for one in use, in which order, and how much may wait.
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn read(bench: &Bench, connection: &Connection) -> Vec<u8> {
 }
 
 /// `lock_sock`: the lock is dropped once the connection is owned, so an event runs without one.
-#[every_arch(only(backlog))]
+#[every_arch(only(backlog, steal))]
 fn an_owner_runs_its_event_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);
@@ -60,7 +60,7 @@ fn an_owner_runs_its_event_without_a_lock(arch: Architecture) {
 /// `tcp_v4_rcv`: "if (!sock_owned_by_user(sk)) tcp_v4_do_rcv(sk, skb) else tcp_add_backlog(sk, skb)". The segments of a
 /// connection that a call uses are not processed by the thread that receives them, which goes on; the caller processes
 /// them, in their order, before its call returns.
-#[every_arch(only(backlog))]
+#[every_arch(only(backlog, steal))]
 fn segments_for_a_connection_in_use_are_processed_by_its_owner_in_order(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::with_threads(arch, ends);
@@ -93,7 +93,7 @@ fn segments_for_a_connection_in_use_are_processed_by_its_owner_in_order(arch: Ar
 }
 
 /// `TCP_WRITE_TIMER_DEFERRED`: a timer of a connection in use is its owner's too.
-#[every_arch(only(backlog))]
+#[every_arch(only(backlog, steal))]
 fn a_timer_of_a_connection_in_use_is_run_by_its_owner(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::with_threads(arch, ends);
@@ -114,7 +114,7 @@ fn a_timer_of_a_connection_in_use_is_run_by_its_owner(arch: Architecture) {
 
 /// `sk_add_backlog`: "if (sk_rcvqueues_full(sk, limit)) return -ENOBUFS". As much as the largest receive buffer and 64
 /// KiB may wait; what exceeds it is dropped and counted, and the connection goes on.
-#[every_arch(only(backlog))]
+#[every_arch(only(backlog, steal))]
 fn a_full_backlog_drops_and_counts(arch: Architecture) {
     /// A segment counts with its data and 256 bytes.
     const DATA: [u8; 1000] = [7; 1000];

@@ -25,6 +25,7 @@ mod mistakes;
 mod models;
 mod owners;
 mod readiness;
+mod steal;
 mod waits;
 mod work_stream;
 
@@ -67,7 +68,7 @@ fn two_writers(arch: Architecture) {
 }
 
 /// Where a thread that does not run a segment leaves it, and must not leave it to nobody.
-#[every_arch(only(backlog, connp_t, squeue_nodrain))]
+#[every_arch(only(backlog, connp_t, squeue_nodrain, steal))]
 fn data_while_reading(arch: Architecture) {
     holds(move || models::data_while_reading::<Checked>(arch));
 }
@@ -113,6 +114,7 @@ fn a_stack_is_switched_in_use() {
         ("netisr:deferred", "connp-l:4"),
         ("connp-t", "netisr:hybrid"),
         ("shared-nothing", "connp-t:spsc"),
+        ("steal", "shared-nothing"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
@@ -154,6 +156,16 @@ fn work_that_is_left_is_done_once_and_in_order() {
 #[test]
 fn packets_deferred_and_processed_directly_keep_their_order() {
     holds(work_stream::deferred_and_directly::<Checked>);
+}
+
+#[every_arch(only(steal))]
+fn message_for_a_handler(arch: Architecture) {
+    holds(move || models::message_for_a_handler::<Checked>(arch));
+}
+
+#[test]
+fn a_ready_connection_is_in_one_place_and_its_handler_in_one_thread() {
+    holds(steal::taken_by_home_and_thief::<Checked>);
 }
 
 #[test]

@@ -13,9 +13,12 @@ use sync::{PlantedMistake, Writers};
 use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
-use super::models::{arrival_order, connection, crowd, data_while_reading, listener_closes, two_writers};
+use super::models::{
+    arrival_order, connection, crowd, data_while_reading, listener_closes, message_for_a_handler, two_writers,
+};
 use super::owners::owners_ask_each_other;
 use super::readiness::ready_while_lying_down;
+use super::steal::taken_by_home_and_thief;
 use super::work_stream::{BESIDE, HYBRID, deferred_and_directly};
 use planted::{InjectedFault, Planted, outcome};
 
@@ -240,7 +243,8 @@ fn a_packet_that_is_processed_directly_despite_work_is_found() {
     msgp_pool,
     backlog,
     netisr_hybrid,
-    netisr_deferred
+    netisr_deferred,
+    steal
 ))]
 fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
@@ -248,10 +252,23 @@ fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
 
 /// `backlog`: a thread that lets go of a connection has seen, in the same step, that nothing is left for it; and wakes a
 /// caller that waits for the connection.
-#[every_arch(only(backlog))]
+#[every_arch(only(backlog, steal))]
 fn a_connection_that_is_let_go_in_two_steps_is_found(arch: Architecture) {
     hangs_with(Mistake::Above(PlantedMistake::ReleaseInTwoSteps), move || data_while_reading::<Checked>(arch));
     hangs_with(Mistake::NoWake(WRITER, WRITER), move || two_writers::<Checked>(arch));
+}
+
+/// `steal`: a thread that returns a handler sees, in the same step, what was left for it meanwhile.
+#[test]
+fn a_handler_that_is_returned_in_two_steps_is_found() {
+    let said = fails_with(Mistake::Above(PlantedMistake::ReturnInTwoSteps), taken_by_home_and_thief::<Checked>);
+    assert!(said.contains("no thread was told"), "{said}");
+}
+
+/// `steal`: a core that sleeps is woken for a connection that another thread makes ready.
+#[every_arch(only(steal))]
+fn a_ready_connection_that_no_core_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(CALLER, RECEIVER), move || message_for_a_handler::<Checked>(arch));
 }
 
 /// All: one thread at a time is in a cell, and a flag, a lock or an owner is taken in one atomic step. With all threads

@@ -7,9 +7,10 @@ use dev::QueuePair;
 use observe::Counter;
 use pktbuf::PktBuf;
 use stack::call::{Call, Reply};
+use stack::socket::handler::{Conn, ConnectionHandler, HandlerMessage, HandlerRef};
 use stack::socket::{ListenerShared, Readiness, TcpSocket};
 use stack::{Architecture, Stack};
-use sync::{Atomic, Ordering, Platform, ThreadClass};
+use sync::{Atomic, Condvar, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
 use wire::tcp::{Header, TcpFlags};
 
 use testbed::frames::{ISS, STACK, Segment, tcp_of};
@@ -160,6 +161,45 @@ pub fn connection<P: Platform>(arch: Architecture) {
     running.peer.expect(|_, data| (data == b"answer").then_some(()));
     running.peer.expect(|header, _| header.flags.contains(TcpFlags::FIN).then_some(()));
     P::join(caller).expect("the caller ends well");
+    running.end();
+}
+
+/// A handler that answers a message with data for its peer.
+struct Answers<P: Platform>(Arc<Lock<Option<HandlerRef<P>>, P>>, Arc<Condvar<P>>);
+
+impl<P: Platform> ConnectionHandler<P> for Answers<P> {
+    fn open(&mut self, conn: &mut Conn<'_, P>) {
+        *self.0.lock() = Some(conn.name());
+        self.1.notify_one();
+    }
+
+    fn data(&mut self, _: &mut Conn<'_, P>, _: PktBuf) {}
+
+    fn message(&mut self, conn: &mut Conn<'_, P>, _: HandlerMessage) {
+        assert_eq!(conn.send(b"answer"), Ok(6));
+    }
+}
+
+/// A thread posts a message to a connection's handler, while the receive thread sleeps or is about to: the handler runs.
+pub fn message_for_a_handler<P: Platform>(arch: Architecture) {
+    let (mut running, listener) = Running::<P>::start(arch);
+    running.stack.unlisten(&listener);
+    let name = Arc::new(Lock::new(LockKind::Blocking, LockClass::Control, None));
+    let opened = Arc::new(Condvar::new());
+    let (kept, told) = (name.clone(), opened.clone());
+    let make = move |_: &_| Box::new(Answers(kept.clone(), told.clone())) as Box<_>;
+    let address = std::net::SocketAddr::new(STACK.into(), PORT);
+    let listener = running.stack.listen_with_handlers(address, 4, Default::default(), make).expect("the port is free");
+    let caller = P::spawn("caller", None, ThreadClass::Application, move || {
+        let mut name = opened.wait_while(name.lock(), |name| name.is_none());
+        let name = name.take().expect("the handler is open");
+        assert!(name.post(Box::new(())).is_ok());
+    });
+    let next = running.peer.connect(2000).expect("the listener is open");
+    running.peer.put(segment(2000, next, b""));
+    running.peer.expect(|_, data| (data == b"answer").then_some(()));
+    P::join(caller).expect("the caller ends well");
+    running.stack.unlisten(&listener);
     running.end();
 }
 

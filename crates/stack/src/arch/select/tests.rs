@@ -87,8 +87,8 @@ fn unknown_names_are_refused_with_the_list() {
                 "unknown architecture {name:?}: use up, giant, msgp[:1|2|6][+coupled], msgp-pool[:1|2|6][+tas|mcs][+unordered], \
                  connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, \
                  conn-thread[:1..256], \
-                 netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], or \
-                 shared-nothing"
+                 netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
+                 shared-nothing, or steal"
             )
         );
     }

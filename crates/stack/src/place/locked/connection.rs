@@ -11,7 +11,7 @@ use super::super::connection::{self, Connections};
 use super::super::pcb::{ConnectionLocks, LockPlan, SharedPcb};
 use super::super::{NewConnection, Site};
 use super::Locked;
-use super::handlers::HandlerLock;
+use super::handlers::LockedHandler;
 use crate::account::Charge;
 use crate::flow::Flow;
 use crate::secrets::Secrets;
@@ -34,7 +34,7 @@ pub struct LockedConnection<P: Platform> {
     memory: P::AtomicU64,
     standing: P::AtomicU32,
     /// Its handler.
-    pub(super) handler: OnceBox<HandlerLock<P>>,
+    pub(super) handler: OnceBox<LockedHandler<P>>,
 }
 
 impl<P: Platform> LockedConnection<P> {

@@ -1,40 +1,32 @@
 //! Handlers of connections that have locks of their own: run after the guards, by events of their own.
 //!
 //! Two threads may bring events to one handler at once. One takes it out of the connection and runs it; the other leaves
-//! its bits, which the first takes before it puts the handler back.
+//! its bits, and the first runs it again ([`HandlerTurns`]), or, as the architecture wants it, has another thread do so.
 
 use observe::Time;
-use sync::{Lock, LockClass, LockKind, Platform};
+use sync::Platform;
 use tcp::{Readiness, TcpEvent};
 
 use std::sync::Arc;
 
 use super::super::Place;
 use super::super::handlers::condemn;
+use super::super::turns::HandlerTurns;
 use super::{Locked, LockedConnection};
 use crate::attempt::attempt;
 use crate::connections::Events;
 use crate::deferred::DeferredEffects;
+use crate::flow::Target;
 use crate::socket::handler::{HandlerState, RunsEvents};
 
-/// The handler of one connection, and what it has not been told.
-pub(super) struct HandlerSlot<P: Platform> {
-    /// `None` while a thread runs it, and when it is over.
-    handler: Option<Box<HandlerState<P>>>,
-    pending: Readiness,
-}
+/// The handler of one connection.
+pub(super) type LockedHandler<P> = HandlerTurns<Box<HandlerState<P>>, P>;
 
-pub(super) type HandlerLock<P> = Lock<HandlerSlot<P>, P>;
-
-/// A slot with a handler.
-pub(super) fn slot_for<P: Platform>(handler: Box<HandlerState<P>>) -> Box<HandlerLock<P>> {
-    let slot = HandlerSlot { handler: Some(handler), pending: Readiness::NONE };
-    Box::new(Lock::new(LockKind::Blocking, LockClass::SocketBuffer, slot))
-}
-
-/// Takes the handler of a connection that no thread is inside.
+/// Takes the handler of a connection that no thread is inside, with what was left for it.
 pub(super) fn take<P: Platform>(connection: &LockedConnection<P>) -> Option<Box<HandlerState<P>>> {
-    connection.handler.get()?.lock().handler.take()
+    let (mut handler, left) = connection.handler.get()?.take()?;
+    handler.owe(left);
+    Some(handler)
 }
 
 impl<P: Platform> Locked<P> {
@@ -42,10 +34,8 @@ impl<P: Platform> Locked<P> {
     #[inline]
     pub(crate) fn run_handlers(&self, now: impl Fn() -> Time, deferred: &mut DeferredEffects<P>) {
         while let Some((socket, bits)) = deferred.next_handled() {
-            let now = now();
-            let found = (&mut &*self).find_key(socket.target().key);
-            if let Some((connection, _)) = found.map(|(connection, held)| (connection, drop(held))) {
-                self.run_handler(&connection, bits, now, deferred);
+            if let Some(connection) = self.handled(&socket.target()) {
+                self.run_handler(&connection, bits, now(), deferred);
             }
         }
     }
@@ -58,22 +48,36 @@ impl<P: Platform> Locked<P> {
         now: Time,
         deferred: &mut DeferredEffects<P>,
     ) {
-        let Some(lock) = connection.handler.get() else { return };
-        let mut slot = lock.lock();
-        slot.pending |= bits;
-        let Some(mut handler) = slot.handler.take() else { return };
-        loop {
-            let bits = std::mem::replace(&mut slot.pending, Readiness::NONE);
-            drop(slot);
-            if !self.run_once(connection, &mut handler, bits, now, deferred) {
-                return deferred.dispose(handler);
-            }
-            slot = lock.lock();
-            if slot.pending.is_empty() {
-                slot.handler = Some(handler);
-                return;
-            }
+        let mut ready = connection.handler.get().is_some_and(|handler| handler.leave(bits));
+        while ready {
+            ready = self.take_turn(connection, now, deferred);
         }
+    }
+
+    /// Leaves `bits` for the handler of a connection. True: it is ready from now on, and the caller has a thread run it.
+    pub(crate) fn leave_for_handler(&self, target: &Target, bits: Readiness) -> bool {
+        let connection = self.handled(target);
+        connection.is_some_and(|found| found.handler.get().is_some_and(|handler| handler.leave(bits)))
+    }
+
+    /// Runs a handler that is ready, once. True: it is ready again. The caller holds no guard.
+    pub(crate) fn run_ready(&self, target: &Target, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
+        self.handled(target).is_some_and(|connection| self.take_turn(&connection, now, deferred))
+    }
+
+    fn handled(&self, target: &Target) -> Option<Arc<LockedConnection<P>>> {
+        (&mut &*self).find_key(target.key).map(|(connection, held)| (connection, drop(held)).0)
+    }
+
+    /// True: the handler is ready again.
+    fn take_turn(&self, connection: &Arc<LockedConnection<P>>, now: Time, deferred: &mut DeferredEffects<P>) -> bool {
+        let Some(turns) = connection.handler.get() else { return false };
+        let Some((mut handler, bits)) = turns.take() else { return false };
+        if self.run_once(connection, &mut handler, bits, now, deferred) {
+            return turns.put_back(handler);
+        }
+        deferred.dispose(handler);
+        false
     }
 
     /// False: the handler is over.

@@ -33,6 +33,8 @@ pub(super) struct HandlerControl<P: Platform> {
     pub(super) waits_for_room: bool,
     /// When to call `timer`.
     pub(super) deadline: Option<Time>,
+    /// Bits that have risen and that it has not been run for.
+    owed: Readiness,
     /// Why the connection failed, if a receive has said so.
     failure: Option<tcp::Error>,
 }
@@ -89,6 +91,7 @@ impl<P: Platform> HandlerState<P> {
             shut: false,
             waits_for_room: false,
             deadline: None,
+            owed: Readiness::NONE,
             failure: None,
         };
         Box::new(HandlerState { handler, control })
@@ -102,6 +105,11 @@ impl<P: Platform> HandlerState<P> {
     /// When it must be run again even if nothing happens to its connection.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.control.deadline
+    }
+
+    /// These bits have risen, and it moves to another place before it is run for them.
+    pub(crate) fn owe(&mut self, bits: Readiness) {
+        self.control.owed |= bits;
     }
 
     /// The connection was taken from it: by a panic of the stack, or by its own. Nothing can be posted any more.
@@ -118,6 +126,7 @@ impl<P: Platform> HandlerState<P> {
     pub(crate) fn run(&mut self, held: &mut dyn HeldConnection, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
         let _within = within::enter();
         let HandlerState { handler, control } = self;
+        bits |= std::mem::replace(&mut control.owed, Readiness::NONE);
         let mut conn = Conn { held, control, posts };
         loop {
             step(&mut **handler, &mut conn, bits);
