@@ -52,3 +52,33 @@ impl<H, P: Platform> HandlerTurns<H, P> {
         ready
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sync::Real;
+
+    use super::*;
+
+    /// ZygOS, 4.2: a connection is idle, ready or busy; one that is busy and gets an event is ready again when its handler
+    /// has returned.
+    #[test]
+    fn a_handler_becomes_ready_once_and_never_while_a_thread_has_it() {
+        let turns = HandlerTurns::<u32, Real>::new(7);
+        let (read, write) = (Readiness::READABLE, Readiness::WRITABLE);
+        assert_eq!([turns.leave(read), turns.leave(write)], [true, false], "it is ready already");
+        assert_eq!(turns.take(), Some((7, read | write)));
+        assert_eq!((turns.leave(read), turns.take()), (false, None), "a thread has it");
+        assert!(turns.put_back(7), "something was left meanwhile");
+        assert!(!turns.leave(read), "that thread was told");
+        assert_eq!(turns.take(), Some((7, read)));
+        assert!(!turns.put_back(7));
+        assert!(turns.leave(write));
+    }
+
+    #[test]
+    fn a_handler_that_is_over_is_never_ready() {
+        let turns = HandlerTurns::<u32, Real>::new(7);
+        assert!(turns.take().is_some());
+        assert_eq!((turns.leave(Readiness::READABLE), turns.take()), (false, None));
+    }
+}
