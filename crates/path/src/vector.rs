@@ -52,6 +52,14 @@ pub enum StackInput {
     Packet(Frame),
 }
 
+impl StackInput {
+    /// The frame that followed is not passed on.
+    pub fn end_run(&mut self) {
+        let (StackInput::Frame(frame) | StackInput::Packet(frame)) = self;
+        frame.followed = false;
+    }
+}
+
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub struct Vector {

@@ -11,6 +11,7 @@ pub mod connp_l;
 pub mod connp_t;
 pub mod declaration;
 pub mod frame_input;
+pub mod frame_workers;
 pub mod giant;
 pub mod mailbox;
 pub mod msgp;
@@ -22,6 +23,7 @@ pub mod ready_queues;
 pub mod running;
 pub mod select;
 pub mod shared_nothing;
+pub mod softint;
 pub mod squeue;
 pub mod steal;
 pub mod up;
@@ -32,7 +34,7 @@ use std::sync::Arc;
 use observe::Time;
 use sync::Platform;
 
-use frame_input::FrameInput;
+use frame_input::{FrameBound, FrameInput};
 
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
 use crate::deferred::DeferredEffects;
@@ -72,9 +74,16 @@ pub trait RunningArchitecture<P: Platform>: Send + Sync {
     /// it is large and a move would copy it.
     fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>);
 
-    /// Where receive threads put the frames that they receive, for threads of the architecture's own. `None`: receive threads
-    /// process them, and post the events.
-    fn frame_input(&self) -> Option<Arc<FrameInput<P>>> {
+    /// Where the receive thread of this driver puts the frames that it receives, for threads of the architecture's own. `None`:
+    /// receive threads process them, and post the events.
+    fn frame_input(&self, _driver: usize) -> Option<Arc<FrameInput<P>>> {
+        None
+    }
+
+    /// How many frames a receive thread takes from a queue in one turn, if the architecture says that. With an input
+    /// ([`RunningArchitecture::frame_input`]) a turn is then all that it does at an interrupt of its device: it waits for the
+    /// next one afterwards. Without, it gives way to other threads after a turn that has left frames.
+    fn frame_bound(&self) -> Option<FrameBound> {
         None
     }
 

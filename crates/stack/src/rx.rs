@@ -30,7 +30,7 @@ use wire::Framing;
 use wire::rss::Toeplitz;
 
 use crate::arch::RunningArchitecture;
-use crate::arch::frame_input::{ArrivedFrame, FrameInput};
+use crate::arch::frame_input::{ArrivedFrame, FrameBound, FrameInput};
 use crate::arch::running::ArchitectureSlot;
 use crate::batch_checks::BatchChecks;
 use crate::call::{ArrivingSegment, Ingress};
@@ -43,8 +43,11 @@ use crate::shared::Shared;
 use inspected::Inspected;
 use sleep::Idle;
 
-/// The most batches that a driver takes before it runs expired timers: together the default size of a queue.
-const MOST_BATCHES: usize = 16;
+/// The most frames that a driver takes before it runs expired timers: twice the default size of a queue.
+const MOST_FRAMES: usize = 16 * path::VECTOR_LEN;
+/// The most batches of a turn that takes all that there is: more than a queue holds. Frames may arrive as fast as they are
+/// taken, and a thread that switches the architecture waits for the end of the turn.
+const MOST_DRAINED: usize = 64;
 
 /// A receive queue of a driver.
 pub(crate) struct RxSource<P: Platform> {
@@ -80,6 +83,10 @@ pub struct Driver<P: Platform> {
     active: Arc<dyn RunningArchitecture<P>>,
     /// The input of that architecture, if it has one: frames are put there and not processed here.
     input: Option<Arc<FrameInput<P>>>,
+    /// How many frames it takes in a turn, if the architecture says that.
+    bound: Option<FrameBound>,
+    /// The most frames that it takes from a queue at once otherwise.
+    batch: usize,
     /// Frames for that input; empty between batches, kept for its memory.
     arrived: Vec<ArrivedFrame>,
     /// The address of the slot's entry that `active` is from. Entries are neither moved nor freed while the slot lives.
@@ -146,6 +153,8 @@ impl<P: Platform> Driver<P> {
             slot: slot.clone(),
             weak_slot: Arc::downgrade(slot),
             input: None,
+            bound: None,
+            batch: path::VECTOR_LEN,
             arrived: Vec::new(),
             active: running.active.clone(),
             entry: std::ptr::from_ref(running).addr(),
@@ -226,7 +235,8 @@ impl<P: Platform> Driver<P> {
     /// Takes no more than `most` frames at once from each queue from now on; see
     /// [`StackConfig::receive_batch`](crate::StackConfig::receive_batch).
     pub(crate) fn limit_batches(&mut self, most: usize) {
-        self.vector.limit(most);
+        self.batch = most;
+        self.find_input();
     }
 
     /// Which queue pair it serves.
@@ -263,7 +273,7 @@ impl<P: Platform> Driver<P> {
         deferred.brought_by(self.index);
         let mut taken = self.take(deferred);
         if taken.full {
-            self.catch_up(&mut taken, deferred);
+            self.take_more(&mut taken, deferred);
         }
         if taken.frames == 0 {
             self.check_devices();
@@ -278,12 +288,37 @@ impl<P: Platform> Driver<P> {
         self.loopback.as_ref().is_some_and(LoopbackReceiver::has_frames)
     }
 
+    /// A queue returned a full batch: takes what the turn is to have besides.
+    #[cold]
+    fn take_more(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
+        match self.bound {
+            // What it would take is not processed before the timers run, either.
+            Some(FrameBound::AtMost(_)) if self.passes_frames_on() => {}
+            Some(FrameBound::All) => {
+                for _ in 0..MOST_DRAINED {
+                    if !taken.full {
+                        return;
+                    }
+                    let more = self.take(deferred);
+                    *taken = DriverBatches { frames: taken.frames + more.frames, ..more };
+                }
+            }
+            _ => self.catch_up(taken, deferred),
+        }
+    }
+
+    /// Whether it puts its frames into an input for threads of the architecture's own, and processes none of them. It does
+    /// then what a hardware interrupt handler does.
+    pub fn passes_frames_on(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| input.has_workers())
+    }
+
     /// A queue returned a full batch, and may hold frames that arrived before a deadline that has passed since. They
-    /// are processed first, or a thread that was delayed would time out although the peer had answered. The number of
-    /// batches is bounded, because frames may arrive as fast as they are processed.
+    /// are processed first, or a thread that was delayed would time out although the peer had answered. Their number is
+    /// bounded, because frames may arrive as fast as they are processed.
     #[cold]
     fn catch_up(&mut self, taken: &mut DriverBatches, deferred: &mut DeferredEffects<P>) {
-        for _ in 0..MOST_BATCHES {
+        while taken.frames < MOST_FRAMES {
             let due = self.active.next_deadline().is_some_and(|deadline| deadline <= taken.now);
             if !due || !taken.full {
                 return;

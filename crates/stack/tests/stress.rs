@@ -247,15 +247,15 @@ fn differences(host: &Host) -> Vec<String> {
     differ.map(|(what, found, expected)| format!("{what}: {found}, not {expected}")).collect()
 }
 
-/// A work stream of `netisr` drops packets beyond 256, and has a test of its own.
-#[every_arch(except(netisr_hybrid, netisr_deferred))]
+/// A queue of `netisr` or `softint` drops packets beyond 256; there is a test of its own for them.
+#[every_arch(except(netisr_hybrid, netisr_deferred, softint))]
 fn order_counters_and_exclusion(arch: Architecture) {
     within(move || run(arch, LockKind::Blocking));
 }
 
 /// All windows together are less than what may wait for one thread: 8 connections with 8 to 12 segments each, as many
 /// acknowledgements of what they send.
-#[every_arch(only(netisr_hybrid, netisr_deferred))]
+#[every_arch(only(netisr_hybrid, netisr_deferred, softint))]
 fn order_counters_and_exclusion_in_short_queues(arch: Architecture) {
     let buffers = BufferSizes { initial: 8 << 10, max: 8 << 10, ..buffers() };
     within(move || run_with(arch, LockKind::Blocking, buffers));

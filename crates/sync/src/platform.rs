@@ -124,6 +124,8 @@ pub enum PlantedMistake {
     DirectDespiteWork,
     /// A thread looks for what was left for a handler, and returns the handler in another step.
     ReturnInTwoSteps,
+    /// A thread that found no work sleeps without looking again under the lock under which it says that it sleeps.
+    IdleDespiteWork,
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.

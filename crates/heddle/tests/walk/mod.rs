@@ -10,15 +10,15 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 7] =
-    ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing", "steal"];
+pub const PLANS: [&str; 8] =
+    ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing", "steal", "softint"];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {
     let mut page = String::from(
         "One received data segment and one write() under several architectures, as recorded by a debug build (`cargo xtask \
          walk`).\nEach line is a source file and what happens there; [class] is a lock taken, /class its release. Under \
-         connp-t and msgp-pool\nthe one thread of this recording plays caller, receive thread, and protocol thread or worker in turn.\n",
+         connp-t, msgp-pool and softint\nthe one thread of this recording plays caller, receive thread, and protocol thread or worker in turn.\n",
     );
     for arch in PLANS {
         let Walk { received, written } = walk(arch);

@@ -1,9 +1,10 @@
-//! The input that a pool of workers shares: frames as they were received, taken by any worker, one at a time.
+//! An input of workers: frames as they were received, taken by any of its workers, one at a time.
 //!
-//! Receive threads put frames here unexamined; a worker takes the next one and carries it up to its connection. With
-//! *arrival tickets* a worker draws a number under the lock of the input, where the order of arrival is known, and waits
+//! Receive threads put frames here unexamined; a worker takes the next one and carries it up to its connection. One worker
+//! carries them in the order of arrival. Several overtake each other unless there are
+//! *arrival tickets*: a worker draws a number under the lock of the input, where the order of arrival is known, and waits
 //! for its turn before it uses a connection ([`FrameInput::turn`]): so events run in the order of arrival, whatever the
-//! workers do between. Without them a worker may overtake another one there, and its event runs first.
+//! workers do between.
 //!
 //! Tickets are per *lane*, chosen by the hash of the flow, so that connections seldom wait for each other. Frames without a
 //! flow share the first lane.
@@ -26,12 +27,19 @@ use crate::charge;
 use crate::deferred::DeferredEffects;
 use crate::flow;
 
-/// The most frames that wait. Later ones are dropped and counted, like segments for a full ring.
-const MOST_WAITING: usize = 4096;
 /// Lanes of arrival tickets.
 const LANES: usize = 16;
 /// The thread carries no frame with a ticket.
 const NOTHING: u64 = u64::MAX;
+
+/// How many frames a receive thread takes from a queue in one turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrameBound {
+    /// No more than this; at least 1.
+    AtMost(usize),
+    /// All that the queue has.
+    All,
+}
 
 /// A frame on its way from a receive thread to a worker.
 pub struct ArrivedFrame {
@@ -63,6 +71,8 @@ pub type CarrierMaker<P> = Box<dyn Fn() -> Box<dyn CarriesFrames<P>> + Send + Sy
 /// See the head of this file.
 pub struct FrameInput<P: Platform> {
     queue: Lock<WaitingFrames, P>,
+    /// The most frames that wait. Later ones are dropped and counted, like segments for a full ring.
+    most: usize,
     /// One turnstile for each lane; empty: no arrival tickets.
     lanes: Box<[Turnstile<P>]>,
     /// One for each worker; empty: the receive threads do the workers' work.
@@ -89,12 +99,13 @@ struct WaitingFrames {
 struct CarriedTicket<P: Platform>(P::AtomicU64);
 
 impl<P: Platform> FrameInput<P> {
-    /// An empty input for `workers` threads; none: receive threads take the frames themselves. `ordered`: with arrival
-    /// tickets.
-    pub fn new(kind: LockKind, workers: usize, ordered: bool) -> Arc<Self> {
+    /// An empty input for `workers` threads, in which `most` frames may wait; without workers, receive threads take the frames
+    /// themselves. `ordered`: with arrival tickets.
+    pub fn new(kind: LockKind, workers: usize, most: usize, ordered: bool) -> Arc<Self> {
         let queue = WaitingFrames { frames: VecDeque::new(), idle: Vec::new(), next: [0; LANES] };
         Arc::new(FrameInput {
             queue: Lock::new(kind, LockClass::Handoff, queue),
+            most,
             lanes: (0..if ordered { LANES } else { 0 }).map(|_| Turnstile::new(workers)).collect(),
             workers: (0..workers).map(|_| CachePadded::new(Parker::new())).collect(),
             waiting: CachePadded::new(P::AtomicUsize::new(0)),
@@ -126,12 +137,15 @@ impl<P: Platform> FrameInput<P> {
     /// afterwards. Returns how many found no room. The caller holds no guard.
     pub fn put(&self, frames: &mut Vec<ArrivedFrame>) -> usize {
         let mut queue = self.queue.lock();
-        let room = MOST_WAITING - queue.frames.len();
+        let room = self.most - queue.frames.len();
         let count = frames.len().min(room);
         let refused = frames.len() - count;
         for frame in frames.drain(..).take(count) {
             queue.frames.push_back(frame);
             charge::shared_frame::<P, _>(queue.frames.back(), true);
+        }
+        if refused > 0 {
+            queue.frames.back_mut().into_iter().for_each(|last| last.input.end_run());
         }
         // Under the lock: a frame that can be taken is counted.
         self.unfinished.fetch_add(count, Ordering::AcqRel);
@@ -200,7 +214,7 @@ impl<P: Platform> FrameInput<P> {
         if self.stop.load(Ordering::Acquire) {
             return false;
         }
-        if queue.frames.is_empty() {
+        if queue.frames.is_empty() || P::makes(PlantedMistake::IdleDespiteWork) {
             queue.idle.push(worker);
             drop(queue);
             self.workers[worker].park(None);

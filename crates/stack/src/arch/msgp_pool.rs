@@ -12,27 +12,25 @@
 //! (`+unordered`) the order is that in which the connection's lock is granted, and a worker that was delayed between the
 //! input and the lock is overtaken. Workers never see several packets of a connection as one run.
 //!
-//! What may never happen: a worker waits for a turn with a lock held; a receive thread waits for a worker.
+//! The workers are in [`frame_workers`](super::frame_workers).
 
 use std::sync::Arc;
 
-use observe::{DropReason, Time};
-use sync::{Lock, LockClass, LockKind, Platform, ThreadClass};
+use sync::{LockKind, Platform};
 
+use super::RunningArchitecture;
 use super::declaration::{Declaration, Properties, TableRow, Variant};
-use super::frame_input::{CarriesFrames, FrameInput, TakenFrame};
+use super::frame_input::FrameInput;
+use super::frame_workers::{FrameWorkers, WorkerThreads};
 use super::msgp::{AtOnce, MsgP};
 use super::select::ThreadConfig;
-use super::{NotAtRest, RunningArchitecture};
-use crate::call::{Call, ControlRequest, Ingress, Reply};
-use crate::deferred::{DeferredEffects, OwedEffects};
-use crate::flow::Target;
 use crate::place::pcb::{ConnectionLocks, LockPlan};
 use crate::place::{Contents, TablePolicy};
 use crate::shared::Shared;
 use crate::socket::HandlersRun;
-use crate::stats::StackStats;
-use crate::udp_call::{UdpCall, UdpReply};
+
+/// The most frames that wait in the input.
+const MOST_WAITING: usize = 4096;
 
 /// The declaration of this architecture.
 pub const DECLARATION: Declaration<PoolVariant> = Declaration {
@@ -206,13 +204,6 @@ pub enum PoolOrder {
     Race,
 }
 
-/// The architecture `msgp-pool`.
-pub struct MsgpPool<P: Platform> {
-    msgp: MsgP<P>,
-    input: Arc<FrameInput<P>>,
-    threads: Lock<Vec<P::JoinHandle>, P>,
-}
-
 /// One worker for each CPU; or none, and receive threads do their work.
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
@@ -220,118 +211,9 @@ pub fn new<P: Platform>(
     ThreadConfig { cpus, own_threads }: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
-    let workers = if own_threads { cpus.max(1) } else { 0 };
     let locks = ConnectionLocks { plan, kind: kind.unwrap_or(shared.lock_kind) };
-    let pool = Arc::new(MsgpPool {
-        msgp: MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents),
-        input: FrameInput::new(shared.lock_kind_between_threads(), workers, order == PoolOrder::Arrival),
-        threads: Lock::new(LockKind::Blocking, LockClass::Control, Vec::new()),
-    });
-    let spawn = |index: usize| {
-        let pool = pool.clone();
-        P::spawn(&format!("heddle-pw{index}"), Some(index), ThreadClass::Protocol, move || {
-            // It ends with the architecture, and its frames may be needed until then.
-            let _passes = pool.msgp.shared().gate().always();
-            pool.work(index);
-        })
-    };
-    let threads = (0..workers).map(spawn).collect();
-    *pool.threads.lock() = threads;
-    pool
-}
-
-impl<P: Platform> MsgpPool<P> {
-    /// The loop of a worker: one frame after the other, then sleep.
-    fn work(&self, worker: usize) {
-        let mut carrier = None;
-        while !self.input.is_stopped() {
-            let Some(taken) = self.input.take() else {
-                if !self.input.wait(worker) {
-                    return;
-                }
-                continue;
-            };
-            if carrier.is_none() {
-                carrier = self.input.carrier();
-            }
-            self.carry(taken, &mut carrier);
-        }
-    }
-
-    /// Carries a frame to the end and performs its effects. A panic loses the frame, and the thread continues.
-    fn carry(&self, mut taken: TakenFrame<'_, P>, carrier: &mut Option<Box<dyn CarriesFrames<P>>>) {
-        let (shared, counters) = (self.msgp.shared(), self.msgp.counters());
-        let carried = shared.failures.survive(counters, || {
-            let mut owed = OwedEffects::new(shared.links());
-            if let (Some(frame), Some(carrier)) = (taken.frame.take(), carrier) {
-                carrier.carry(frame, self, counters, &mut owed.deferred);
-            }
-        });
-        if carried.is_none() {
-            counters.count_drop(DropReason::ReceiverPanicked);
-        }
-    }
-}
-
-impl<P: Platform> RunningArchitecture<P> for MsgpPool<P> {
-    fn frame_input(&self) -> Option<Arc<FrameInput<P>>> {
-        Some(self.input.clone())
-    }
-
-    /// By a worker, in the turn of its frame; by a receive thread or a timer, at once.
-    fn post(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
-        let turn = self.input.turn();
-        self.msgp.arrive(ingress, now, deferred);
-        drop(turn);
-        self.msgp.run_handlers(now, deferred);
-    }
-
-    fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        self.msgp.call(target, call, reply);
-    }
-
-    fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
-        self.msgp.udp(call)
-    }
-
-    fn control(&self, change: ControlRequest<P>) {
-        self.msgp.control(change);
-    }
-
-    fn tick(&self, now: Time) {
-        self.msgp.tick(now);
-    }
-
-    fn trim(&self) -> bool {
-        self.msgp.trim()
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.msgp.next_deadline()
-    }
-
-    fn is_quiescent(&self) -> bool {
-        self.input.is_empty()
-    }
-
-    fn stats(&self) -> StackStats {
-        self.msgp.stats()
-    }
-
-    fn dissolve(&self) -> Result<Contents<P>, NotAtRest> {
-        self.shutdown();
-        let mut carrier = self.input.carrier();
-        while let Some(taken) = self.input.take() {
-            self.carry(taken, &mut carrier);
-        }
-        self.msgp.dissolve()
-    }
-
-    fn shutdown(&self) {
-        self.input.stop();
-        for handle in std::mem::take(&mut *self.threads.lock()) {
-            // A thread that panicked has reported it already.
-            let _ = P::join(handle);
-        }
-    }
+    let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents);
+    let workers = if own_threads { cpus.max(1) } else { 0 };
+    let input = FrameInput::new(shared.lock_kind_between_threads(), workers, MOST_WAITING, order == PoolOrder::Arrival);
+    FrameWorkers::start(msgp, Box::new([input]), WorkerThreads { name: "heddle-pw", each: workers }, None)
 }

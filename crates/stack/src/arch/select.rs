@@ -80,6 +80,7 @@ architectures! {
     netisr,
     shared_nothing,
     steal,
+    softint,
 }
 
 /// The architecture of a stack for which none was chosen.

@@ -1,4 +1,4 @@
-//! Frames that a pool of workers takes from a shared input ([`FrameInput`]): a worker's way from the frame to `post`.
+//! Frames that workers take from an input ([`FrameInput`]): a worker's way from the frame to `post`.
 //!
 //! The receive thread has put the frame there as it came from the device. The rest is that of a driver, without its
 //! prediction for the commonest segments.
@@ -13,7 +13,7 @@ use wire::rss::Toeplitz;
 use super::Driver;
 use super::internet::PacketReceiver;
 use crate::arch::RunningArchitecture;
-use crate::arch::frame_input::{ArrivedFrame, CarriesFrames, FrameInput};
+use crate::arch::frame_input::{ArrivedFrame, CarriesFrames, FrameBound, FrameInput};
 use crate::arch::running::ArchitectureSlot;
 use crate::charge;
 use crate::deferred::DeferredEffects;
@@ -37,26 +37,32 @@ impl<P: Platform> CarriesFrames<P> for FrameCarrier<P> {
     ) {
         let FrameCarrier { shared, slot, rss } = self;
         let view = shared.links().view(interface);
-        let input = match input {
+        let (input, followed) = match input {
             StackInput::Frame(frame) => {
-                sync::walk::note(file!(), "a worker takes the frame from the shared input");
+                sync::walk::note(file!(), "a worker takes the frame from the input");
                 charge::frame::<P>(&frame.buffer);
-                ip::input::ethernet(frame.buffer, view, counters)
+                (ip::input::ethernet(frame.buffer, view, counters), frame.followed)
             }
             StackInput::Packet(packet) => {
                 charge::frame::<P>(&packet.buffer);
-                ip::input::without_link(packet.buffer, view, counters)
+                (ip::input::without_link(packet.buffer, view, counters), packet.followed)
             }
         };
-        PacketReceiver { shared, slot, active, rss, counters }.deliver(interface, input, now, deferred);
+        PacketReceiver { shared, slot, active, rss, counters }.deliver(interface, (input, followed), now, deferred);
     }
 }
 
 impl<P: Platform> Driver<P> {
-    /// Finds the shared input of the architecture, if it has one, and tells it how frames are carried.
+    /// Finds out how many frames the architecture has it take in a turn, and the input for them, if there is one, which is
+    /// told how frames are carried.
     #[cold]
     pub(super) fn find_input(&mut self) {
-        self.input = self.active.frame_input();
+        self.bound = self.active.frame_bound();
+        self.vector.limit(match self.bound {
+            Some(FrameBound::AtMost(most)) => most.min(self.batch),
+            _ => self.batch,
+        });
+        self.input = self.active.frame_input(self.index);
         let Some(input) = &self.input else { return };
         input.carry_by(|| {
             let (shared, slot, rss) = (self.shared.clone(), Arc::downgrade(&self.slot), self.rss.clone());
@@ -64,7 +70,7 @@ impl<P: Platform> Driver<P> {
         });
     }
 
-    /// Gives a batch of frames to the workers that share the input; without such threads this one does their work.
+    /// Gives a batch of frames to the workers of the input; without such threads this one does their work.
     #[cold]
     pub(super) fn share(
         &mut self,
@@ -77,7 +83,7 @@ impl<P: Platform> Driver<P> {
         if vector.is_empty() && (input.has_workers() || input.is_empty()) {
             return;
         }
-        sync::walk::note(file!(), "puts the frames into the input that the workers share");
+        sync::walk::note(file!(), "puts the frames into an input of workers");
         let (framing, mut frames) = (vector.framing(), std::mem::take(&mut self.arrived));
         frames.extend(vector.drain().map(|mut frame| {
             let hash = frame.buffer.meta().flow_hash;

@@ -35,7 +35,7 @@ impl<P: Platform> Driver<P> {
             }
             Input::Udp(datagram) => self.packets().udp(datagram, now, deferred),
             Input::Drop(reason) => self.counters.count_drop(reason),
-            input => self.packets().deliver(interface, input, now, deferred),
+            input => self.packets().deliver(interface, (input, followed), now, deferred),
         }
     }
 

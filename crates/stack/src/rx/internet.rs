@@ -44,13 +44,20 @@ pub(super) struct PacketReceiver<'a, P: Platform> {
 
 impl<P: Platform> PacketReceiver<'_, P> {
     /// Processes a packet, here or on the thread that owns the tables of IP.
-    pub fn deliver(&self, interface: usize, input: Input, now: Time, deferred: &mut DeferredEffects<P>) {
+    /// `followed`: data of the same connection follows directly.
+    pub fn deliver(
+        &self,
+        interface: usize,
+        (input, followed): (Input, bool),
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+    ) {
         let mut next = Some((interface, input));
         while let Some((interface, input)) = next.take() {
             match input {
                 Input::Tcp(datagram) => {
                     let PacketReceiver { shared, active, rss, counters, .. } = *self;
-                    return Driver::tcp(shared, active, rss, counters, (datagram, false), now, deferred);
+                    return Driver::tcp(shared, active, rss, counters, (datagram, followed), now, deferred);
                 }
                 Input::Udp(datagram) => return self.udp(datagram, now, deferred),
                 input => next = self.use_tables(interface, input, now, deferred),
@@ -95,7 +102,7 @@ impl<P: Platform> PacketReceiver<'_, P> {
             let active = &*slot.get().active;
             let receiver =
                 PacketReceiver { shared: &shared, slot: &weak, active, rss: &rss, counters: &shared.counters };
-            receiver.deliver(interface, input, now, &mut deferred);
+            receiver.deliver(interface, (input, false), now, &mut deferred);
             deferred.flush(shared.links());
             active.end_of_batch(&mut deferred);
         }));

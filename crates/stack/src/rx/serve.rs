@@ -23,7 +23,9 @@ impl<P: Platform> Driver<P> {
                 Some(0) => {}
                 Some(_) => {
                     self.panics = 0;
-                    continue;
+                    if !self.ends_interrupt() {
+                        continue;
+                    }
                 }
                 None => continue,
             }
@@ -39,6 +41,17 @@ impl<P: Platform> Driver<P> {
         if let Some(on_gone) = on_gone.filter(|_| self.panics > PANICS_IN_A_ROW) {
             on_gone();
         }
+    }
+
+    /// After a turn with frames. Where the architecture bounds turns, the thread waits for its device's next interrupt if its
+    /// frames are processed by other threads (true), and otherwise lets others run before its next turn. It can wait for one
+    /// queue only.
+    fn ends_interrupt(&self) -> bool {
+        let waits = self.bound.is_some() && self.passes_frames_on() && self.sources.len() == 1;
+        if self.bound.is_some() && !waits {
+            P::yield_now();
+        }
+        waits
     }
 
     /// Does one piece of work. `None`: it panicked.

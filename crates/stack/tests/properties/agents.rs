@@ -29,6 +29,7 @@ fn own(arch: Architecture, cell: usize) -> String {
     let kind = match arch.family() {
         "squeue" => "sq",
         "netisr" => "ni",
+        "softint" => "si",
         _ => "pt",
     };
     format!("heddle-{kind}{cell}")
@@ -40,6 +41,7 @@ fn answers(arch: Architecture, cell: usize) -> String {
         "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" | "netisr:deferred" => own(arch, cell),
         // The thread of the test polls queue 0.
         "netisr:hybrid" if cell != 0 => own(arch, cell),
+        "softint" => own(arch, 0),
         _ => TEST.to_owned(),
     }
 }

@@ -115,7 +115,9 @@ fn a_busy_cell_serves_one_connection_at_a_time(arch: Architecture) {
     backlog,
     netisr_hybrid,
     netisr_deferred,
-    steal
+    steal,
+    softint,
+    softint_polling
 ))]
 fn a_busy_connection_does_not_block_other_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -141,7 +143,7 @@ fn a_second_for_the_same(arch: Architecture, ends: Ends) -> [Comes; 2] {
 }
 
 /// A thread that waits for a connection has released the table lock, and others look up theirs meanwhile.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, backlog, netisr_hybrid, netisr_deferred, steal))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, backlog, netisr_hybrid, netisr_deferred, steal, softint, softint_polling))]
 fn a_thread_that_waits_for_a_connection_holds_nothing(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         assert_eq!(a_second_for_the_same(arch, ends), [Comes::UpTo(vec![]), Comes::Through]);

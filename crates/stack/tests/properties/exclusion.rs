@@ -139,8 +139,8 @@ fn squeue_queues_segments_of_a_free_shard_in_mode_fill_only(arch: Architecture) 
 /// The locks of a connection, in the one order in which all of them are taken together.
 fn layout(arch: Architecture) -> &'static [LockClass] {
     match arch.to_string().as_bytes()[5] {
-        // The connections of a pool and behind work streams have one, too.
-        b'1' | b'p' | b'r' => &[PcbHeaderIn],
+        // The connections of a pool, behind work streams and soft interrupts have one, too.
+        b'1' | b'p' | b'r' | b'n' => &[PcbHeaderIn],
         b'2' => &[PcbReceiveWindow, PcbSendWindow],
         _ => &[PcbHeaderIn, PcbReceiveWindow, PcbReassembly, PcbSendWindow, PcbRetransmit, PcbHeaderOut],
     }
@@ -161,7 +161,9 @@ fn is_coupled(arch: Architecture) -> bool {
     msgp_6_coupled,
     msgp_pool,
     netisr_hybrid,
-    netisr_deferred
+    netisr_deferred,
+    softint,
+    softint_polling
 ))]
 fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -191,7 +193,9 @@ fn msgp_has_as_many_locks_for_a_connection_as_it_says(arch: Architecture) {
     msgp_2_coupled,
     msgp_6_coupled,
     netisr_hybrid,
-    netisr_deferred
+    netisr_deferred,
+    softint,
+    softint_polling
 ))]
 fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -218,7 +222,9 @@ fn msgp_locks_only_the_side_that_a_call_concerns(arch: Architecture) {
     msgp_6_coupled,
     msgp_pool,
     netisr_hybrid,
-    netisr_deferred
+    netisr_deferred,
+    softint,
+    softint_polling
 ))]
 fn msgp_finds_each_connection_under_the_one_table_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
@@ -256,7 +262,7 @@ fn a_pool_takes_each_packet_under_the_lock_of_the_input(arch: Architecture) {
 
 /// Without `+coupled` the table lock is released once the connection is found: no thread waits for a connection's lock
 /// or sends while it holds it.
-#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_pool, netisr_hybrid, netisr_deferred))]
+#[every_arch(only(msgp_1, msgp_2, msgp_6, msgp_pool, netisr_hybrid, netisr_deferred, softint, softint_polling))]
 fn msgp_drops_the_table_lock_before_it_takes_a_connections(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);

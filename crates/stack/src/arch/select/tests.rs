@@ -69,6 +69,8 @@ fn short_names_mean_the_papers_choice() {
         ("connp-t:mutex", "connp-t"),
         ("netisr", "netisr:hybrid"),
         ("netisr:deferred+flow", "netisr:deferred"),
+        ("softint:16", "softint"),
+        ("softint:16+polling", "softint+polling"),
     ] {
         assert_eq!(short.parse::<Architecture>().map(|arch| arch.to_string()).as_deref(), Ok(full));
     }
@@ -88,7 +90,7 @@ fn unknown_names_are_refused_with_the_list() {
                  connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, \
                  conn-thread[:1..256], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
-                 shared-nothing, or steal"
+                 shared-nothing, steal, or softint[:1|4|16|64|all][+polling]"
             )
         );
     }
