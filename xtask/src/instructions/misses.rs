@@ -13,6 +13,11 @@ use super::Count;
 pub const BOUND: f64 = 1.25;
 /// Misses of one operation: growth below this is a matter of the places of code and data.
 const SLACK: f64 = 2.0;
+/// The 32 KiB for instructions have 512 lines. An operation that misses more than a fifth of them walks through more code than
+/// they hold, and where the linker puts that code decides: 229, 283 and 310 misses of a connect were seen for the same
+/// instructions. So little is refused there.
+const FULL: f64 = 100.0;
+const BOUND_WHERE_FULL: f64 = 2.0;
 
 /// The kinds of misses: names in the baseline, and titles on the page.
 pub const FIELDS: [(&str, &str); 3] = [
@@ -66,6 +71,10 @@ impl fmt::Display for Misses {
     }
 }
 
+fn bound(field: &str, before: f64) -> f64 {
+    if field == "i1" && before > FULL { BOUND_WHERE_FULL } else { BOUND }
+}
+
 /// The pieces whose misses have grown beyond the bound; none if the baseline is older than this rule.
 ///
 /// # Errors
@@ -84,7 +93,7 @@ pub fn grown(counts: &[Count], old: &Value) -> Result<Vec<String>, String> {
                     "the baseline has no misses {field} of {piece} under {architecture}: cargo xtask instructions --bless"
                 ));
             };
-            if now > before * BOUND && now > before + SLACK {
+            if now > before * bound(field, before) && now > before + SLACK {
                 grown.push(format!("misses {field} of {piece} under {architecture} from {before} to {now}"));
             }
         }
@@ -124,6 +133,8 @@ mod tests {
         assert_eq!(grown(&now(250), &old(20.0)), Ok(vec![]));
         assert_eq!(grown(&now(270), &old(20.0)).map(|grown| grown.len()), Ok(1));
         assert_eq!(grown(&now(15), &old(0.5)), Ok(vec![]), "a line more");
+        assert_eq!(grown(&now(3000), &old(160.0)), Ok(vec![]), "more code than the cache holds");
+        assert_eq!(grown(&now(3300), &old(160.0)).map(|grown| grown.len()), Ok(1));
         assert!(grown(&now(1), &json!({})).is_err(), "no baseline is no pass");
     }
 }

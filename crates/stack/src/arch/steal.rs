@@ -2,7 +2,7 @@
 //!
 //! # Model
 //! A core is a receive thread. It runs the segments that it receives, on connections that threads own in turn
-//! ([`backlog`](super::backlog)). A connection with something for its handler is *ready*: it waits in the queue of its home
+//! ([`backlog`]). A connection with something for its handler is *ready*: it waits in the queue of its home
 //! core, which is chosen by the hash of its flow, as the device chooses the receive queue. After each batch a core runs the
 //! handlers of the connections that wait in its own queue then, one after the other. A core that finds none there takes one
 //! connection from another core's queue, and runs its handler. So a connection waits for the handlers of others only while
