@@ -6,6 +6,8 @@ mod alarms;
 mod backlog;
 #[path = "shuttle/channel.rs"]
 mod channel;
+#[path = "shuttle/frame_input.rs"]
+mod frame_input;
 #[path = "shuttle/gate.rs"]
 mod gate;
 #[path = "shuttle/readiness.rs"]
@@ -20,6 +22,7 @@ mod work_stream;
 use alarms::{Calls, due_while_lying_down};
 use backlog::{two_wait, work_left_for_the_owner};
 use channel::{item_while_lying_down, room_while_looking};
+use frame_input::interrupts_while_lying_down;
 use gate::{Passes, passes_while_it_closes};
 use planted::{InjectedFault, NoFence, Planted, outcome};
 use readiness::{ready_while_lying_down, ready_while_registering};
@@ -190,4 +193,26 @@ fn a_handler_that_is_returned_in_two_steps_is_found() {
     let model = taken_by_home_and_thief::<Planted<Loom, ReturnInTwoSteps>>;
     let message = explore_all(model).expect_err("loom must find the fault");
     assert!(message.contains("no thread was told"), "found, but as: {message}");
+}
+
+#[test]
+fn a_soft_interrupt_thread_carries_every_frame_that_was_not_refused() {
+    explore_all(interrupts_while_lying_down::<Loom>).expect("the model holds");
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct IdleDespiteWork;
+
+impl InjectedFault for IdleDespiteWork {
+    fn makes(mistake: PlantedMistake) -> bool {
+        mistake == PlantedMistake::IdleDespiteWork
+    }
+}
+
+/// Between the look that finds no frame and the sleep a hard handler may have found nobody to wake.
+#[test]
+fn a_soft_interrupt_thread_that_sleeps_despite_frames_is_found() {
+    let model = interrupts_while_lying_down::<Planted<Loom, IdleDespiteWork>>;
+    let message = explore_all(model).expect_err("loom must find the fault");
+    assert!(message.contains("deadlock"), "found, but as: {message}");
 }

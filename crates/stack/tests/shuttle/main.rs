@@ -20,6 +20,7 @@
 
 mod alarms;
 mod backlog;
+mod frame_input;
 mod gate;
 mod mistakes;
 mod models;
@@ -115,6 +116,8 @@ fn a_stack_is_switched_in_use() {
         ("connp-t", "netisr:hybrid"),
         ("shared-nothing", "connp-t:spsc"),
         ("steal", "shared-nothing"),
+        ("softint", "connp-t"),
+        ("netisr:deferred", "softint"),
     ];
     for seam in seams {
         let [from, to] = [seam.0, seam.1].map(Architecture::named);
@@ -166,6 +169,11 @@ fn message_for_a_handler(arch: Architecture) {
 #[test]
 fn a_ready_connection_is_in_one_place_and_its_handler_in_one_thread() {
     holds(steal::taken_by_home_and_thief::<Checked>);
+}
+
+#[test]
+fn a_soft_interrupt_thread_carries_every_frame_that_was_not_refused() {
+    holds(frame_input::interrupts_while_lying_down::<Checked>);
 }
 
 #[test]

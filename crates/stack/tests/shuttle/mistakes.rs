@@ -13,6 +13,7 @@ use sync::{PlantedMistake, Writers};
 use testbed::over::Patient;
 
 use super::alarms::{Calls, due_while_lying_down};
+use super::frame_input::{HARD, SOFT, interrupts_while_lying_down};
 use super::models::{
     arrival_order, connection, crowd, data_while_reading, listener_closes, message_for_a_handler, two_writers,
 };
@@ -49,6 +50,7 @@ const WORKER: &str = "heddle-sq";
 const OWNER: &str = "heddle-pt";
 const POOLED: &str = "heddle-pw";
 const SWI: &str = "heddle-ni";
+const SOFTINT: &str = "heddle-si";
 const ANY: &str = "";
 
 thread_local! {
@@ -109,9 +111,9 @@ fn hangs_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
 }
 
 /// The models can fail: they do on a platform that loses wake-ups or sleeps without a last check. The set-up of a model takes
-/// turns until the stack is at rest, and under a pool that waits for a worker: it would not hang, but never end. A pool has
-/// a test of its own below.
-#[every_arch(except(connp_l_128, connp_l_1024, msgp_pool))]
+/// turns until the stack is at rest, and where workers take frames from a queue that waits for a worker: it would not hang, but
+/// never end. Such architectures have tests of their own below.
+#[every_arch(except(connp_l_128, connp_l_1024, msgp_pool, softint))]
 fn a_machine_that_loses_wakes_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(ANY, ANY), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(ANY), move || crowd::<Checked>(arch));
@@ -217,6 +219,21 @@ fn a_packet_that_no_swi_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::BlindSleep(SWI), move || connection::<Checked>(arch));
 }
 
+/// `softint`: a hard handler wakes the soft-interrupt thread for the frames that it has left, and that thread looks again
+/// before it sleeps.
+#[every_arch(only(softint))]
+fn a_frame_that_no_soft_interrupt_thread_is_told_of_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(RECEIVER, SOFTINT), move || connection::<Checked>(arch));
+    hangs_with(Mistake::BlindSleep(SOFTINT), move || connection::<Checked>(arch));
+}
+
+/// The same for its queue alone; and what it has found before it says that it sleeps is not enough.
+#[test]
+fn frames_left_in_the_queue_of_a_soft_interrupt_thread_are_found() {
+    hangs_with(Mistake::NoWake(HARD, SOFT), interrupts_while_lying_down::<Checked>);
+    hangs_with(Mistake::Above(PlantedMistake::IdleDespiteWork), interrupts_while_lying_down::<Checked>);
+}
+
 /// `netisr:hybrid`: the thread that processes a packet directly wakes the swi for what was left meanwhile.
 #[test]
 fn packets_left_while_one_is_processed_directly_are_found() {
@@ -244,7 +261,9 @@ fn a_packet_that_is_processed_directly_despite_work_is_found() {
     backlog,
     netisr_hybrid,
     netisr_deferred,
-    steal
+    steal,
+    softint,
+    softint_polling
 ))]
 fn a_lock_that_is_released_without_a_wake_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(CALLER, CALLER), move || crowd::<Checked>(arch));
