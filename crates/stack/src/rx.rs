@@ -309,7 +309,7 @@ impl<P: Platform> Driver<P> {
 
     /// Whether it puts its frames into an input for threads of the architecture's own, and processes none of them. It does
     /// then what a hardware interrupt handler does.
-    pub fn passes_frames_on(&self) -> bool {
+    fn passes_frames_on(&self) -> bool {
         self.input.as_ref().is_some_and(|input| input.has_workers())
     }
 

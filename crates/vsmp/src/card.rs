@@ -8,6 +8,8 @@
 //! At the far end is a [`dev::peer`], which costs nothing: what it does happens between two steps of the machine. It
 //! looks at what has come a while after the first frame, as a computer with interrupt moderation does.
 //!
+//! Frames may also arrive at a fixed rate, whatever the stack does with them ([`Card::arrivals`]).
+//!
 //! The card computes and verifies checksums, and cuts super-segments if it was told to.
 //!
 //! Clients and wires have a heap of their own, so that nothing at the far end waits for a lock of the machine. A frame
@@ -116,6 +118,8 @@ struct State {
     /// Cycles of a byte on the wire, as a fraction.
     byte: (u64, u64),
     totals: CardTotals,
+    /// The frame that arrives again and again, and the cycles between two.
+    arrivals: Option<(Vec<u8>, u64)>,
     /// Where its frames are captured, and its number there.
     capture: Option<(WireCapture, u32)>,
 }
@@ -147,6 +151,9 @@ struct Shared {
 /// What happens to a queue pair.
 const CLIENT: u32 = 0;
 const INTERRUPT: u32 = 1;
+const ARRIVAL: u32 = 2;
+/// How many there are.
+const KINDS: u32 = 3;
 
 impl Shared {
     /// One thread of the kernel runs the machine: never contended, if the rule at the head of the file is kept.
@@ -155,7 +162,7 @@ impl Shared {
     }
 
     fn schedule(&self, at: u64, queue: usize, what: u32) {
-        machine::schedule(at, self.number, queue as u32 * 2 + what);
+        machine::schedule(at, self.number, queue as u32 * KINDS + what);
     }
 
     /// Where the threads that wait for this queue pair sleep.
@@ -197,6 +204,19 @@ impl Shared {
         machine::cycles(delay - delay / 8 + machine::random() % spread)
     }
 
+    /// The next of the frames that arrive at a fixed rate; the time between two varies from nothing to twice its mean, by the
+    /// machine's seed.
+    fn next_arrival(&self, index: usize) {
+        let now = machine::clock();
+        let mut state = self.state();
+        let Some((frame, gap)) = &state.arrivals else { return };
+        let (frame, next) = (PktBuf::from_slice(frame), now + machine::random() % (2 * gap + 1));
+        if let Some(frame) = frame {
+            self.arrives(&mut state, index, frame, now);
+        }
+        self.schedule(next, index, ARRIVAL);
+    }
+
     /// A frame from the client reaches the card.
     fn arrives(&self, state: &mut State, index: usize, frame: PktBuf, now: u64) {
         let end = state.back_free.max(now) + state.on_wire(&frame);
@@ -234,8 +254,12 @@ impl Shared {
 
 impl Occurs for Shared {
     fn occur(&self, what: u32) {
-        let queue = what as usize / 2;
-        if what % 2 == CLIENT { self.client_looks(queue) } else { self.interrupts(queue) }
+        let queue = (what / KINDS) as usize;
+        match what % KINDS {
+            CLIENT => self.client_looks(queue),
+            INTERRUPT => self.interrupts(queue),
+            _ => self.next_arrival(queue),
+        }
     }
 }
 
@@ -278,6 +302,7 @@ impl Card {
             back_free: 0,
             byte: (8 * machine::cycles(1_000), config.megabits),
             totals: CardTotals::default(),
+            arrivals: None,
             capture: None,
         };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
@@ -301,6 +326,17 @@ impl Card {
     /// A handle to the totals of its client.
     pub fn client(&self) -> PeerMonitor {
         self.monitor.clone()
+    }
+
+    /// What has a frame arrive at the first queue pair so many times a second from now on, valid after the card has been moved. It
+    /// may be called once.
+    pub fn arrivals(&self) -> impl Fn(&[u8], u64) + use<> {
+        let shared = Arc::downgrade(&self.shared);
+        move |frame, rate| {
+            let Some(shared) = shared.upgrade() else { return };
+            shared.state().arrivals = Some((frame.to_vec(), machine::cycles(1_000_000_000) / rate.max(1)));
+            shared.schedule(machine::clock(), 0, ARRIVAL);
+        }
     }
 
     /// A handle to its own totals, valid after the card has been moved.
@@ -393,6 +429,18 @@ impl Rx {
             machine::completed(&frame);
         }
     }
+
+    /// The thread that polls has left frames and waits: the interrupt is on again, and comes for these frames.
+    fn end_polling(&self) {
+        let mut state = self.shared.state();
+        let queue = &mut state.queues[self.index];
+        if queue.interrupt == Interrupt::Off {
+            queue.interrupt = Interrupt::Armed;
+            if let Some(at) = queue.arriving.front().map(|(at, _)| *at) {
+                self.shared.request(&mut state, self.index, at.max(machine::clock()));
+            }
+        }
+    }
 }
 
 impl RxQueue for Rx {
@@ -434,6 +482,7 @@ impl RxQueue for Rx {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> WaitOutcome {
+        self.end_polling();
         let ready = || {
             let mut state = self.shared.state();
             let queue = &mut state.queues[self.index];

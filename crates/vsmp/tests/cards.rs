@@ -114,6 +114,36 @@ fn interrupts_are_moderated() {
     assert!((60..=10_000_000 / GAP + 1).contains(&interrupts), "{interrupts} in 10 ms");
 }
 
+/// Frames that a driver leaves when it waits are a reason for the next interrupt.
+#[test]
+fn frames_that_are_left_interrupt_again() {
+    let (totals, _) = with_card(config(), |QueuePair { mut tx, mut rx }, totals| {
+        (0..3).for_each(|_| assert!(tx.transmit(question()).is_ok()));
+        let mut batch = Vec::new();
+        for taken in 1..=3 {
+            assert_eq!(rx.wait(Some(Duration::from_millis(1))), WaitOutcome::Ready);
+            rx.receive(&mut batch, 1);
+            assert_eq!(batch.len(), taken);
+        }
+        assert_eq!(rx.wait(Some(Duration::from_millis(1))), WaitOutcome::TimedOut, "nothing is left");
+        totals()
+    });
+    assert_eq!((totals.received, totals.interrupts), (3, 3));
+}
+
+/// Frames that arrive at a fixed rate do so whether or not earlier ones are taken.
+#[test]
+fn arrivals_do_not_wait_for_room() {
+    let (totals, _) = Machine::new(2, Costs::opteron_275()).run(|| {
+        let card = Card::new("card", config(), client());
+        card.arrivals()(&noise(60), 100_000);
+        sleep(10_000_000);
+        (card.totals())()
+    });
+    assert_eq!(totals.received, 64, "what the ring holds");
+    assert!((850..1150).contains(&(totals.received + totals.lost)), "{totals:?} in 10 ms, of 100 000 a second");
+}
+
 /// A ring that nobody empties loses what it cannot hold, and counts it.
 #[test]
 fn a_full_receive_ring_loses_frames() {

@@ -38,7 +38,7 @@ use crate::place::pcb::{ConnectionLocks, LockPlan};
 use crate::place::{Contents, TablePolicy};
 use crate::shared::Shared;
 
-use Handler::{Hard, Polling};
+use ReceiveMode::{Hard, Polling};
 
 /// The most frames that wait for a soft-interrupt thread (NetBSD: `IFQ_MAXLEN`).
 const QUEUE_LIMIT: usize = 256;
@@ -101,11 +101,11 @@ const fn variant(
 }
 
 /// How many frames are taken at once, and by which thread.
-pub type SoftintVariant = (FrameBound, Handler);
+pub type SoftintVariant = (FrameBound, ReceiveMode);
 
-/// The thread that takes frames from the device.
+/// Which thread takes frames from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Handler {
+pub enum ReceiveMode {
     /// A hard handler, which leaves them to the soft-interrupt thread.
     Hard,
     /// The soft-interrupt thread.

@@ -1,6 +1,8 @@
 //! What is run on a machine, on top of the crate `stack`: [`pair`], two stacks on a link in memory; [`senders`], one
-//! stack that sends by several cards, as in Willmann, Rixner and Cox.
+//! stack that sends by several cards, as in Willmann, Rixner and Cox; [`overload`], one stack that receives more than it can
+//! process.
 
+pub mod overload;
 pub mod pair;
 pub mod senders;
 
