@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::metadata;
 
 /// The libraries that users depend on.
-const ROOTS: [&str; 5] = ["heddle", "heddle-posix", "heddle-bridge", "heddle-xdr", "heddle-xdr-build"];
+const ROOTS: [&str; 6] = ["heddle", "heddle-posix", "heddle-bridge", "heddle-xdr", "heddle-xdr-build", "heddle-asx"];
 
 /// Fields of a package that a registry shows, by their names in `cargo metadata`.
 const SHOWN: [&str; 6] = ["description", "license", "readme", "keywords", "categories", "rust_version"];

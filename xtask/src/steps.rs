@@ -172,7 +172,7 @@ fn docs() -> Result<Done, String> {
     finish(command)
 }
 
-/// The library with each of its features alone, with none, and its tests with none.
+/// The library with each of its features alone, with none, and its tests with none; `asx` without the library.
 fn features() -> Result<Done, String> {
     const LIBRARY: &str = "heddle";
     let packages = metadata::packages()?;
@@ -182,6 +182,7 @@ fn features() -> Result<Done, String> {
         let arguments = [&alone[..], &["--lib", "--features", feature]].concat();
         cargo(&arguments).map_err(|error| format!("feature {feature} alone: {error}"))?;
     }
+    cargo(&["check", "--locked", "--package", "heddle-asx", "--no-default-features", "--lib"])?;
     cargo(&["test", "--locked", "--package", LIBRARY, "--no-default-features"])?;
     cargo(&["test", "--locked", "--package", LIBRARY, "--all-features", "--test", "halves"])
 }

@@ -126,6 +126,12 @@ pub enum PlantedMistake {
     ReturnInTwoSteps,
     /// A thread that found no work sleeps without looking again under the lock under which it says that it sleeps.
     IdleDespiteWork,
+    /// What a module of a stream passes on goes to the module that was the next one when it began.
+    StaleSuccessor,
+    /// A module is taken out of a stream without what has arrived at it meanwhile.
+    ForgottenArrivals,
+    /// What a module of a stream held is passed on behind what has arrived after it.
+    LeftoversLast,
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.

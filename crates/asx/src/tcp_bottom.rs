@@ -1,0 +1,58 @@
+//! [`TcpBottom`]: a TCP connection of the crate `heddle` as the bottom of a stream, so that modules can be pushed onto a socket.
+//!
+//! TCP carries bytes without borders: what is received in one call depends on segments and timing. A module that gives messages
+//! borders, such as [`frame`](crate::modules::frame), stands at the bottom of most streams over it.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+
+use heddle::TcpStream;
+
+use crate::bottom::Bottom;
+use crate::message::Message;
+
+/// The most bytes of a message that is received.
+const CHUNK: usize = 16 << 10;
+
+/// A connection in blocking mode. It stays usable through other handles ([`TcpStream::try_clone`]), for its options and status;
+/// who reads or writes beside the stream takes bytes from it, or puts bytes between its messages.
+#[derive(Debug)]
+pub struct TcpBottom(TcpStream);
+
+impl TcpBottom {
+    /// The bottom over `stream`, which it puts into blocking mode.
+    ///
+    /// # Errors
+    /// The mode cannot be set.
+    pub fn new(stream: TcpStream) -> io::Result<TcpBottom> {
+        stream.set_nonblocking(false)?;
+        Ok(TcpBottom(stream))
+    }
+}
+
+impl Bottom for TcpBottom {
+    fn send(&self, message: Message) -> io::Result<()> {
+        let bytes = message.into_bytes().map_err(|message| {
+            let said = format!("{message:?} is not bytes; put a module that encodes it above the connection");
+            io::Error::new(io::ErrorKind::InvalidInput, said)
+        })?;
+        (&self.0).write_all(&bytes)
+    }
+
+    fn receive(&self) -> io::Result<Option<Message>> {
+        let mut bytes = vec![0; CHUNK];
+        let length = (&self.0).read(&mut bytes)?;
+        bytes.truncate(length);
+        Ok((length > 0).then(|| Message::bytes(bytes)))
+    }
+
+    fn end(&self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Write)
+    }
+
+    /// Both directions end, and whoever waits in one returns.
+    fn close(&self) {
+        // It fails if the connection has gone: then nobody waits.
+        _ = self.0.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,290 @@
+//! The defining property of each process architecture, with the same modules under each: which thread runs which queue, that one
+//! thread at a time uses the state of a queue, that order is kept, and that queues between threads are bounded.
+//!
+//! Schmidt & Suda (1995), section 2: "Connectional Parallelism demultiplexes all messages bound for the same connection onto the
+//! same process, whereas Message Parallelism demultiplexes messages onto any available process."
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
+
+use asx::{
+    Bottom, Catalogue, Message, Module, Passed, ProcessArchitecture, Queue, Side, Stream, TryWriteError, WaterMarks,
+    memory,
+};
+
+const ALL: [&str; 4] = ["caller", "connection", "message:3", "layer"];
+
+/// Who ran what: module, side, number of the message, thread.
+type Log = Arc<Mutex<Vec<(usize, Side, u32, ThreadId)>>>;
+
+/// Notes which thread ran it. Its state is used by one thread at a time, or it says so.
+struct Watched {
+    module: usize,
+    side: Side,
+    log: Log,
+    in_use: Arc<AtomicBool>,
+    next: u32,
+}
+
+impl Queue for Watched {
+    fn svc(&mut self, message: Message, to: &mut Passed) -> Result<(), String> {
+        if self.in_use.swap(true, Ordering::SeqCst) {
+            return Err("two threads use one queue".to_owned());
+        }
+        let number = number(&message);
+        if number != self.next {
+            return Err(format!("{number} comes instead of {}", self.next));
+        }
+        self.next += 1;
+        self.log.lock().unwrap().push((self.module, self.side, number, thread::current().id()));
+        // Others get their chance to break in.
+        thread::yield_now();
+        self.in_use.store(false, Ordering::SeqCst);
+        to.on(message);
+        Ok(())
+    }
+}
+
+fn number(message: &Message) -> u32 {
+    u32::from_be_bytes(message.as_bytes().expect("bytes")[..4].try_into().expect("a number"))
+}
+
+fn numbered(number: u32) -> Message {
+    Message::bytes(number.to_be_bytes())
+}
+
+fn watched(module: usize, log: &Log) -> Module {
+    let queue = |side| Watched { module, side, log: log.clone(), in_use: Arc::default(), next: 0 };
+    Module::new(format!("watched-{module}"), queue(Side::Read), queue(Side::Write))
+}
+
+const COUNT: u32 = 300;
+const MODULES: usize = 3;
+
+/// Sends `COUNT` messages up and down through three modules; what the modules saw.
+fn carried(architecture: &str) -> Vec<(usize, Side, u32, ThreadId)> {
+    let log = Log::default();
+    let (here, there) = memory::pair(4);
+    let modules = (0..MODULES).map(|module| watched(module, &log)).collect();
+    let stream: Stream =
+        Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::new(8, 16)).expect("names are unique");
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..COUNT {
+                assert_eq!(number(&there.receive().unwrap().expect("a message")), n);
+                there.send(numbered(n)).unwrap();
+            }
+            assert!(there.receive().unwrap().is_none(), "the end");
+            there.end().unwrap();
+        });
+        scope.spawn(|| {
+            (0..COUNT).for_each(|n| stream.write(numbered(n)).expect("it is written"));
+            stream.end().expect("it ends");
+        });
+        for n in 0..COUNT {
+            assert_eq!(number(&stream.read().expect("it is read").expect("a message")), n, "order, {architecture}");
+        }
+        assert!(stream.read().expect("it is read").is_none(), "the end");
+    });
+    drop(stream);
+    let log = log.lock().unwrap().clone();
+    assert_eq!(log.len(), 2 * MODULES * COUNT as usize, "each message passes each queue once");
+    log
+}
+
+fn threads<'a>(log: impl Iterator<Item = &'a (usize, Side, u32, ThreadId)>) -> BTreeSet<String> {
+    log.map(|(.., thread)| format!("{thread:?}")).collect()
+}
+
+/// The sets of threads by a key of the log's lines.
+fn by<K: Ord>(
+    log: &[(usize, Side, u32, ThreadId)],
+    key: impl Fn(&(usize, Side, u32, ThreadId)) -> K,
+) -> BTreeMap<K, BTreeSet<String>> {
+    let mut sets = BTreeMap::<K, BTreeSet<String>>::new();
+    for line in log {
+        sets.entry(key(line)).or_default().insert(format!("{:?}", line.3));
+    }
+    sets
+}
+
+#[test]
+fn under_connection_one_thread_runs_all_that_the_connection_receives() {
+    let log = carried("connection");
+    assert_eq!(threads(log.iter().filter(|line| line.1 == Side::Read)).len(), 1);
+    assert_eq!(threads(log.iter().filter(|line| line.1 == Side::Write)).len(), 1, "the thread that writes");
+}
+
+#[test]
+fn under_message_one_thread_escorts_each_message_and_others_escort_others() {
+    let log = carried("message:3");
+    for ((side, number), set) in by(&log, |line| (line.1 as u8, line.2)) {
+        assert_eq!(set.len(), 1, "message {number} of side {side}: {set:?}");
+    }
+    let read = threads(log.iter().filter(|line| line.1 == Side::Read));
+    assert!(read.len() > 1 && read.len() <= 3, "{read:?}");
+}
+
+#[test]
+fn under_layer_each_module_has_its_thread() {
+    let log = carried("layer");
+    let sets = by(&log, |line| line.0);
+    assert!(sets.values().all(|set| set.len() == 1), "{sets:?}");
+    assert_eq!(threads(log.iter()).len(), MODULES);
+}
+
+#[test]
+fn under_caller_only_the_callers_run_anything() {
+    let before = thread::current().id();
+    let log = Log::default();
+    let (here, there) = memory::pair(4);
+    let stream: Stream =
+        Stream::over(here, ProcessArchitecture::Caller, vec![watched(0, &log)], WaterMarks::default()).unwrap();
+    stream.write(numbered(0)).unwrap();
+    there.send(numbered(0)).unwrap();
+    assert_eq!(number(&stream.read().unwrap().unwrap()), 0);
+    assert!(log.lock().unwrap().iter().all(|line| line.3 == before));
+}
+
+/// A bottom whose `send` waits until the test lets it go on.
+struct Gate(Mutex<Receiver<()>>);
+
+impl Bottom for Gate {
+    fn send(&self, _: Message) -> io::Result<()> {
+        self.0.lock().unwrap().recv().map_err(io::Error::other)
+    }
+
+    fn receive(&self) -> io::Result<Option<Message>> {
+        Ok(None)
+    }
+}
+
+/// Bounded queues between layers: with the bottom stopped, as many messages are taken as the water marks say, and no more.
+#[test]
+fn under_layer_the_queues_between_the_modules_are_bounded() {
+    let (opens, open) = channel();
+    let gate = Gate(Mutex::new(open));
+    let log = Log::default();
+    // A full queue takes again as soon as one message has left it, so the sum does not depend on who was first.
+    let marks = WaterMarks::new(15, 16);
+    let modules = (0..2).map(|module| watched(module, &log).marks(marks)).collect();
+    let stream: Stream = Stream::over(gate, ProcessArchitecture::Layer, modules, marks).unwrap();
+    let mut taken = 0;
+    // The bottom has one message in hand and four in its queue; four are in the queue of each module.
+    while taken < 1 + 3 * 4 {
+        match stream.try_write(numbered(taken)) {
+            Ok(()) => taken += 1,
+            Err(TryWriteError::Full(_)) => thread::yield_now(),
+            Err(TryWriteError::Failed(reason)) => panic!("{reason}"),
+        }
+    }
+    for _ in 0..1000 {
+        assert!(
+            matches!(stream.try_write(numbered(taken)), Err(TryWriteError::Full(_))),
+            "it takes more than the marks"
+        );
+        thread::yield_now();
+    }
+    drop(opens);
+}
+
+#[test]
+fn a_connection_that_is_not_read_stops_its_bottom() {
+    for architecture in ["connection", "message:3", "layer"] {
+        let (here, there) = memory::pair(1);
+        let marks = WaterMarks::new(4, 8);
+        let log = Log::default();
+        let modules = vec![watched(0, &log).marks(marks)];
+        let stream: Stream = Stream::over(here, architecture.parse().unwrap(), modules, marks).unwrap();
+        let sent = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 0..50 {
+                    there.send(numbered(n)).unwrap();
+                    sent.fetch_add(1, Ordering::SeqCst);
+                }
+                there.end().unwrap();
+            });
+            for n in 0..50 {
+                assert_eq!(number(&stream.read().unwrap().unwrap()), n);
+                // Read, at the head, at the module, and in hand of a thread that receives or runs it, and in the pair.
+                let ahead = sent.load(Ordering::SeqCst) as i64 - i64::from(n + 1);
+                assert!(ahead <= 2 + 2 + 3 + 1, "{ahead} messages ahead of the reader under {architecture}");
+            }
+            assert!(stream.read().unwrap().is_none());
+        });
+    }
+}
+
+/// The modules that ship, under each architecture, against each.
+#[test]
+fn the_same_modules_carry_the_same_bytes_under_every_architecture() {
+    let catalogue = Catalogue::default();
+    let modules = || catalogue.modules("xdr | checksum | frame max=4096 fragment=33").unwrap();
+    for one in ALL {
+        for other in ALL {
+            let (here, there) = memory::pair(4);
+            let here: Stream = Stream::over(here, one.parse().unwrap(), modules(), WaterMarks::default()).unwrap();
+            let there: Stream = Stream::over(there, other.parse().unwrap(), modules(), WaterMarks::default()).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for length in 0..60_usize {
+                        let message = there.read().unwrap().expect("a message");
+                        assert_eq!(message.as_bytes(), Some(&vec![length as u8; length][..]));
+                        there.write(message).unwrap();
+                    }
+                    there.end().unwrap();
+                });
+                for length in 0..60_usize {
+                    here.write(vec![length as u8; length]).unwrap();
+                    let message = here.read().unwrap().expect("an answer");
+                    assert_eq!(message.as_bytes(), Some(&vec![length as u8; length][..]), "{one} to {other}");
+                }
+                assert!(here.read().unwrap().is_none());
+            });
+        }
+    }
+}
+
+struct Panics;
+
+impl Queue for Panics {
+    fn svc(&mut self, _: Message, _: &mut Passed) -> Result<(), String> {
+        panic!("a planted panic");
+    }
+}
+
+#[test]
+fn an_error_or_a_panic_of_a_module_ends_the_stream_and_no_call_waits_for_ever() {
+    for architecture in ["connection", "message:3", "layer"] {
+        for (module, said) in [
+            (
+                Catalogue::default().module("checksum").unwrap(),
+                "module `checksum`: a message of 1 bytes has no checksum",
+            ),
+            (Module::new("panics", Panics, Panics), "a queue of module `panics` panicked"),
+        ] {
+            let (here, there) = memory::pair(4);
+            let stream: Stream =
+                Stream::over(here, architecture.parse().unwrap(), vec![module], WaterMarks::default()).unwrap();
+            there.send(vec![1].into()).unwrap();
+            assert_eq!(stream.read().unwrap_err().to_string(), said);
+            assert_eq!(stream.write(vec![1]).unwrap_err().to_string(), said);
+            assert_eq!(stream.pop().unwrap_err().to_string(), format!("the stream failed: {said}"));
+        }
+    }
+}
+
+#[test]
+fn names_of_architectures_are_read_and_written() {
+    for name in ALL {
+        assert_eq!(name.parse::<ProcessArchitecture>().unwrap().to_string(), name);
+    }
+    for wrong in ["message", "message:0", "message:x", "up"] {
+        assert!(wrong.parse::<ProcessArchitecture>().is_err(), "{wrong}");
+    }
+}
