@@ -19,7 +19,7 @@ use world::World;
 /// Whether the architecture hands a user's call to the polling thread: the call itself then wakes that thread, and
 /// timers run there.
 fn hands_over(arch: Architecture) -> bool {
-    arch.properties().polling_thread_owns || ["connp-t", "conn-thread"].contains(&arch.family())
+    arch.properties().polling_thread_owns || ["connp-t", "conn-thread", "layer"].contains(&arch.family())
 }
 
 /// The outcome of the sleep of `b`'s driver, which is asleep when `act` runs.

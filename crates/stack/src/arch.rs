@@ -13,6 +13,7 @@ pub mod declaration;
 pub mod frame_input;
 pub mod frame_workers;
 pub mod giant;
+pub mod layer;
 pub mod mailbox;
 pub mod msgp;
 pub mod msgp_pool;

@@ -10,8 +10,8 @@ use sync::walk::{WalkStep, record};
 use crate::world::World;
 
 /// The architectures that are walked through.
-pub const PLANS: [&str; 8] =
-    ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing", "steal", "softint"];
+pub const PLANS: [&str; 9] =
+    ["connp-l:128", "connp-t:spsc", "msgp:6", "msgp-pool", "backlog", "shared-nothing", "steal", "softint", "layer"];
 
 /// The page: the steps of a received segment and a write under each of [`PLANS`].
 pub fn page() -> String {

@@ -1,7 +1,7 @@
 //! Draws recorded walks as one SVG: a lane for each thread, a box for each lock while it is held, an arrow for each message.
 //!
-//! The lane of the first thread is on the left. Work that is handed over goes on in the right lane, and an answer comes
-//! back to the left one. Everything drawn was recorded: a picture cannot show a lock that the code does not take.
+//! The lane of the first thread is on the left. Work that is handed over goes on in the next lane to the right, and an answer
+//! comes back to the first one. Everything drawn was recorded: a picture cannot show a lock that the code does not take.
 
 use std::fmt::Write as _;
 
@@ -70,18 +70,15 @@ impl Drawing {
         self.say(MARGIN + 4, "lane", walked.thread);
         let top = self.y + 6;
         self.y += 12;
-        let mut right = None;
+        let mut tops = vec![top];
         for step in walked.steps {
             self.step(step);
-            if self.lane == 1 {
-                right.get_or_insert(self.y);
+            if self.lane == tops.len() {
+                tops.push(self.y);
             }
         }
         self.y += 10;
-        self.life(0, top);
-        if let Some(top) = right {
-            self.life(1, top);
-        }
+        tops.into_iter().enumerate().for_each(|(lane, top)| self.life(lane, top));
     }
 
     fn step(&mut self, step: &WalkStep) {
@@ -90,14 +87,14 @@ impl Drawing {
             WalkStep::Take(class) => self.take(&class.to_string()),
             WalkStep::Release(_) => self.release(),
             WalkStep::HandOff => {
-                self.arrow(0, 1, "message");
-                self.lane = 1;
-                self.lanes = 2;
+                self.arrow(self.lane, self.lane + 1, "message");
+                self.lane += 1;
+                self.lanes = self.lanes.max(self.lane + 1);
                 self.say(self.left() + 4, "lane", "a thread that takes the message");
                 self.y += 4;
             }
             WalkStep::Answer => {
-                self.arrow(1, 0, "answer");
+                self.arrow(self.lane, 0, "answer");
                 self.lane = 0;
             }
         }
@@ -151,7 +148,7 @@ impl Drawing {
         let _ = writeln!(self.boxes, "<line class=\"message\" x1=\"{x}\" y1=\"{y}\" x2=\"{tip}\" y2=\"{y}\"/>");
         let _ = writeln!(self.boxes, "<path class=\"head\" d=\"M{end} {y}L{tip} {}L{tip} {}Z\"/>", y - 5, y + 5);
         self.y -= 6;
-        self.say(MARGIN + LANE / 2, "says", what);
+        self.say((x + end) / 2, "says", what);
         self.y += LINE + 6;
     }
 

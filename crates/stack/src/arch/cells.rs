@@ -19,9 +19,11 @@
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use observe::{DropReason, Time};
+use observe::{Counters, DropReason, Time};
 use sync::{CachePadded, Lock, LockClass, LockKind, PlantedMistake, Platform, ThreadClass};
 
+use super::frame_input::ArrivalTurn;
+use super::frame_workers::AboveWorkers;
 use super::owned_cells::{self, OwnedCells, Waits};
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{self, Call, ControlRequest, Ingress, OpenRefused, OpenRequest, Reply};
@@ -320,6 +322,27 @@ impl<P: Platform, E: Exclusion<P>> OwnedCells for CellsInner<P, E> {
     fn read_mail(&self) -> bool {
         let Some(_passage) = self.hub.shared.gate().enter_as_driver_at_once() else { return false };
         self.mine().filter(|(_, cell)| cell.read_mail(&self.hub)).count() > 0
+    }
+}
+
+impl<P: Platform, E: Exclusion<P>> AboveWorkers<P> for Cells<P, E> {
+    fn shared(&self) -> &Arc<Shared<P>> {
+        &self.inner.hub.shared
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.inner.hub.shared.counters
+    }
+
+    fn post_in_turn(
+        &self,
+        ingress: &mut Ingress,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+        turn: Option<ArrivalTurn<'_, P>>,
+    ) {
+        self.post(ingress, now, deferred);
+        drop(turn);
     }
 }
 

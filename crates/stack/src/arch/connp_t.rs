@@ -105,11 +105,21 @@ struct OwnerThread<P: Platform> {
 pub fn new<P: Platform>(
     shared: &Arc<Shared<P>>,
     kind: QueueKind,
-    ThreadConfig { cpus, own_threads }: ThreadConfig,
+    threads: ThreadConfig,
     contents: Box<Contents<P>>,
 ) -> Arc<dyn RunningArchitecture<P>> {
+    Arc::new(cells(shared, kind, threads, contents))
+}
+
+/// The cells alone, as [`new`] has them.
+pub(super) fn cells<P: Platform>(
+    shared: &Arc<Shared<P>>,
+    kind: QueueKind,
+    ThreadConfig { cpus, own_threads }: ThreadConfig,
+    contents: Box<Contents<P>>,
+) -> Cells<P, impl Exclusion<P> + use<P>> {
     let slab = contents.slab.clone();
-    Arc::new(Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
+    Cells::new(shared, cpus, own_threads, contents, |_| OwnerThread {
         cell: ThreadOwned::new(Cell::new(shared, &slab, Writers::Many)),
         mailbox: match kind {
             QueueKind::Mutex => Mailbox::list(shared.lock_kind_between_threads()),
@@ -117,7 +127,7 @@ pub fn new<P: Platform>(
         },
         deadline: P::AtomicU64::new(u64::MAX),
         stop: P::AtomicBool::new(false),
-    }))
+    })
 }
 
 impl<P: Platform> OwnerThread<P> {

@@ -9,6 +9,8 @@ use observe::{Counters, Time};
 use sync::Platform;
 
 use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::frame_input::ArrivalTurn;
+use super::frame_workers::AboveWorkers;
 use super::select::ThreadConfig;
 use super::{NotAtRest, RunningArchitecture};
 use crate::call::{Call, ControlRequest, Ingress, Reply};
@@ -160,16 +162,6 @@ impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
         &self.place
     }
 
-    /// The stack.
-    pub(super) fn shared(&self) -> &Arc<Shared<P>> {
-        &self.shared
-    }
-
-    /// The counters of the calling thread.
-    pub(super) fn counters(&self) -> &Counters {
-        self.place.here()
-    }
-
     /// Runs an event, but no handler.
     #[inline]
     pub(super) fn arrive(&self, ingress: &mut Ingress, now: Time, deferred: &mut DeferredEffects<P>) {
@@ -189,6 +181,29 @@ impl<P: Platform, D: HandlerDispatch<P>> MsgP<P, D> {
         self.dispatch.dispatch(&self.place, || self.shared.clock().now(), &mut deferred);
         deferred.flush(self.shared.links());
         result
+    }
+}
+
+impl<P: Platform, D: HandlerDispatch<P>> AboveWorkers<P> for MsgP<P, D> {
+    fn shared(&self) -> &Arc<Shared<P>> {
+        &self.shared
+    }
+
+    fn counters(&self) -> &Counters {
+        self.place.here()
+    }
+
+    /// Handlers run after the turn.
+    fn post_in_turn(
+        &self,
+        ingress: &mut Ingress,
+        now: Time,
+        deferred: &mut DeferredEffects<P>,
+        turn: Option<ArrivalTurn<'_, P>>,
+    ) {
+        self.arrive(ingress, now, deferred);
+        drop(turn);
+        self.run_handlers(now, deferred);
     }
 }
 

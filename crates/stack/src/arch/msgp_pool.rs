@@ -215,5 +215,5 @@ pub fn new<P: Platform>(
     let msgp = MsgP::of(shared, (locks, TablePolicy::Dropped), AtOnce, contents);
     let workers = if own_threads { cpus.max(1) } else { 0 };
     let input = FrameInput::new(shared.lock_kind_between_threads(), workers, MOST_WAITING, order == PoolOrder::Arrival);
-    FrameWorkers::start(msgp, Box::new([input]), WorkerThreads { name: "heddle-pw", each: workers }, None)
+    FrameWorkers::start(msgp, Box::new([input]), WorkerThreads { name: "heddle-pw", each: workers, cpu: 0 }, None)
 }

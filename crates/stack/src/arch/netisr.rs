@@ -31,6 +31,7 @@ use observe::{DropReason, Time};
 use sync::{Atomic, CachePadded, Lock, LockClass, LockKind, Ordering, Platform, ThreadClass};
 
 use super::declaration::{Declaration, Properties, TableRow, Variant};
+use super::frame_workers::AboveWorkers;
 use super::msgp::{self, AtOnce, MsgP};
 use super::select::ThreadConfig;
 use super::work_stream::WorkStream;

@@ -81,6 +81,7 @@ architectures! {
     shared_nothing,
     steal,
     softint,
+    layer,
 }
 
 /// The architecture of a stack for which none was chosen.

@@ -124,6 +124,6 @@ pub fn new<P: Platform>(
     let queues = if handler == Hard { cpus.max(1) } else { 0 };
     let each = usize::from(own_threads);
     let queue = |_| FrameInput::new(shared.lock_kind_between_threads(), each, QUEUE_LIMIT, false);
-    let threads = WorkerThreads { name: "heddle-si", each };
+    let threads = WorkerThreads { name: "heddle-si", each, cpu: 0 };
     FrameWorkers::start(msgp, (0..queues).map(queue).collect(), threads, Some(bound))
 }

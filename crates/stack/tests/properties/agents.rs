@@ -41,7 +41,7 @@ fn answers(arch: Architecture, cell: usize) -> String {
         "connp-t" | "connp-t:spsc" | "conn-thread:2" | "squeue:fill" | "netisr:deferred" => own(arch, cell),
         // The thread of the test polls queue 0.
         "netisr:hybrid" if cell != 0 => own(arch, cell),
-        "softint" => own(arch, 0),
+        "softint" | "layer" => own(arch, 0),
         _ => TEST.to_owned(),
     }
 }
@@ -51,6 +51,7 @@ fn runs_calls(arch: Architecture, cell: usize) -> String {
     match arch.to_string().as_str() {
         "up" | "shared-nothing" => TEST.to_owned(),
         "connp-t" | "connp-t:spsc" | "conn-thread:2" => own(arch, cell),
+        "layer" => own(arch, 0),
         // Under squeue in all three modes: the caller would only sleep until the call is done (`squeue_synch_enter`).
         _ => CALLER.to_owned(),
     }
@@ -247,7 +248,7 @@ fn a_packet_for_ip_that_another_driver_receives_is_answered_by_the_owner(arch: A
 }
 
 /// A call that waits for the owner of its cell is work that is not done: a stack with it does not rest.
-#[every_arch(only(up, shared_nothing, connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(up, shared_nothing, connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn a_stack_with_a_call_that_waits_does_not_rest(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::on_one_thread(arch, ends);
@@ -264,7 +265,7 @@ fn a_stack_with_a_call_that_waits_does_not_rest(arch: Architecture) {
 
 /// A caller sleeps until the owner runs its call. If the architecture is changed first, the next one runs the call: no
 /// byte is lost, and the caller is answered (G9).
-#[every_arch(only(connp_t, connp_t_spsc))]
+#[every_arch(only(connp_t, connp_t_spsc, layer))]
 fn a_call_that_waits_is_run_under_the_next_architecture(arch: Architecture) {
     for (ends, next) in
         Ends::BOTH_FAMILIES.into_iter().flat_map(|ends| Architecture::all().map(move |next| (ends, next)))

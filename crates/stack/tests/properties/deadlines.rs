@@ -45,7 +45,7 @@ fn one_thread_sleeps_until_the_earliest_deadline(arch: Architecture) {
 }
 
 /// Workers and callers run events, but the receive thread runs the timers.
-#[every_arch(except(connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(except(connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn a_receive_thread_sleeps_until_the_earliest_deadline(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         sleeps_until_the_data_is_sent_again(Bench::with_threads(arch, ends));
@@ -54,7 +54,7 @@ fn a_receive_thread_sleeps_until_the_earliest_deadline(arch: Architecture) {
 
 /// Willmann, 3.2.1: a protocol thread does all the work of its connections, their timers too. The receive thread need
 /// not wake for them.
-#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn a_receive_thread_sleeps_on_while_protocol_threads_have_timers(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::with_threads(arch, ends);
@@ -67,12 +67,12 @@ fn a_receive_thread_sleeps_on_while_protocol_threads_have_timers(arch: Architect
 }
 
 /// The protocol thread itself sleeps until then.
-#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn a_protocol_thread_sleeps_until_its_earliest_deadline(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let mut bench = Bench::with_threads(arch, ends);
         let connection = bench.connect(2000);
-        let owner = format!("heddle-pt{}", bench.cell(&connection));
+        let owner = format!("heddle-pt{}", if arch.family() == "layer" { 0 } else { bench.cell(&connection) });
         let caller = bench.calls("caller", &connection, send(b"text"));
         bench.poll_until_done("caller");
         caller.join();

@@ -68,7 +68,7 @@ fn connp_l_takes_one_lock_for_each_event(arch: Architecture) {
 /// Willmann, 3.2.1: "Because connections are uniquely and persistently assigned to a specific protocol thread, no
 /// per-connection state locking is required." 4.1: ConnP-T "eliminates global TCP/IP locking completely". What is left
 /// are the locks of the queues, and no event runs under one.
-#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn connp_t_runs_events_without_a_lock(arch: Architecture) {
     for ends in Ends::BOTH_FAMILIES {
         let walks = walks(arch, ends);

@@ -13,6 +13,7 @@ mod deadlines;
 mod events;
 mod exclusion;
 mod faults;
+mod layer;
 mod netisr;
 mod scene;
 mod softint;

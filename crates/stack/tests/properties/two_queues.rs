@@ -77,16 +77,23 @@ impl TwoQueues {
 
     /// Runs everything until the stack rests; returns what it sent.
     pub fn settle(&mut self) -> Vec<Vec<u8>> {
-        let (mut sent, mut batch) = (Vec::new(), Vec::new());
+        let mut sent = Vec::new();
         let mut idle = 0;
         while idle < 2 {
             let taken: usize = self.drivers.iter_mut().map(Driver::poll).sum();
             drop(self.scene.until(State::own_threads_sleep));
-            self.far.iter_mut().for_each(|pair| while pair.rx.receive(&mut batch, 64) > 0 {});
+            let batch = self.sent();
             idle = if taken == 0 && batch.is_empty() && self.stack.is_quiescent() { idle + 1 } else { 0 };
-            sent.extend(batch.drain(..).map(|frame| frame.to_vec()));
+            sent.extend(batch);
         }
         sent
+    }
+
+    /// What the stack has sent, and the peer has not taken yet.
+    pub fn sent(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        self.far.iter_mut().for_each(|pair| while pair.rx.receive(&mut frames, 64) > 0 {});
+        frames.iter().map(|frame| frame.to_vec()).collect()
     }
 
     /// A peer's port with a flow that arrives on this queue and hashes to this CPU.

@@ -48,6 +48,7 @@ const RECEIVER: &str = "receiver";
 const WRITER: &str = "writer";
 const WORKER: &str = "heddle-sq";
 const OWNER: &str = "heddle-pt";
+const IP: &str = "heddle-ip";
 const POOLED: &str = "heddle-pw";
 const SWI: &str = "heddle-ni";
 const SOFTINT: &str = "heddle-si";
@@ -157,8 +158,16 @@ fn a_message_that_nobody_is_told_of_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(arch));
 }
 
+/// `layer`: the thread of each layer is woken for what the one below leaves in its queue.
+#[every_arch(only(layer))]
+fn a_layer_that_nobody_tells_of_its_queue_is_found(arch: Architecture) {
+    hangs_with(Mistake::NoWake(RECEIVER, IP), move || connection::<Checked>(arch));
+    hangs_with(Mistake::NoWake(IP, OWNER), move || connection::<Checked>(arch));
+    hangs_with(Mistake::NoWake(OWNER, CALLER), move || crowd::<Checked>(arch));
+}
+
 /// `connp-t`: a protocol thread that found its queue empty checks again before it sleeps.
-#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2))]
+#[every_arch(only(connp_t, connp_t_spsc, conn_thread_2, layer))]
 fn an_owner_that_sleeps_without_a_last_look_is_found(arch: Architecture) {
     hangs_with(Mistake::BlindSleep(OWNER), move || crowd::<Checked>(arch));
 }

@@ -90,7 +90,7 @@ fn unknown_names_are_refused_with_the_list() {
                  connp-t[:mutex|spsc], connp-l[:1..1024], squeue[:fill|nodrain|process], backlog, \
                  conn-thread[:1..256], \
                  netisr[:direct|hybrid|hybrid+source|hybrid+cpu|deferred|deferred+source|deferred+cpu], \
-                 shared-nothing, steal, or softint[:1|4|16|64|all][+polling]"
+                 shared-nothing, steal, softint[:1|4|16|64|all][+polling], or layer"
             )
         );
     }
