@@ -114,7 +114,7 @@ fn hangs_with(mistake: Mistake, model: impl Fn() + Copy + Send + Sync + 'static)
 /// The models can fail: they do on a platform that loses wake-ups or sleeps without a last check. The set-up of a model takes
 /// turns until the stack is at rest, and where workers take frames from a queue that waits for a worker: it would not hang, but
 /// never end. Such architectures have tests of their own below.
-#[every_arch(except(connp_l_128, connp_l_1024, msgp_pool, softint))]
+#[every_arch(except(connp_l_128, connp_l_1024, msgp_pool, softint, layer))]
 fn a_machine_that_loses_wakes_is_found(arch: Architecture) {
     hangs_with(Mistake::NoWake(ANY, ANY), move || connection::<Checked>(arch));
     hangs_with(Mistake::BlindSleep(ANY), move || crowd::<Checked>(arch));
