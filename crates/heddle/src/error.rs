@@ -29,6 +29,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use stack::socket::handler::{IN_HANDLER, in_handler};
 use stack::{Architecture, BindRefused};
+use sync::Real;
 
 pub use crate::address::ParseAddrError;
 pub use crate::knob_files::KnobFileError;
@@ -388,7 +389,7 @@ pub(crate) fn kind(error: TcpError) -> io::ErrorKind {
 /// of a handle, and where a call has failed.
 #[inline]
 pub(crate) fn may_wait() -> io::Result<()> {
-    if in_handler() { Err(io::Error::new(io::ErrorKind::Deadlock, IN_HANDLER)) } else { Ok(()) }
+    if in_handler::<Real>() { Err(io::Error::new(io::ErrorKind::Deadlock, IN_HANDLER)) } else { Ok(()) }
 }
 
 /// TCP's error on a connection to `peer`.

@@ -291,7 +291,7 @@ impl<P: Platform> Stack<P> {
         options: ConnectionOptions,
         acceptor: Option<Acceptor<P>>,
     ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
-        if in_handler() {
+        if in_handler::<P>() {
             return Err(BindRefused::InHandler);
         }
         //= https://www.rfc-editor.org/rfc/rfc9293#section-3.9.1.1
@@ -336,7 +336,7 @@ impl<P: Platform> Stack<P> {
 
     /// Sends an echo request, and returns its identifier and when it was sent.
     fn send_echo_request(&self, destination: IpAddr, seq: u16, len: usize) -> Result<(u16, Time), ConnectRefused> {
-        if in_handler() {
+        if in_handler::<P>() {
             return Err(ConnectRefused::InHandler);
         }
         let shared = &self.core.shared;

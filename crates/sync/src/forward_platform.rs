@@ -12,7 +12,7 @@
 /// | `spawn`; `join` | `spawn`; `JoinHandle` and `join` |
 /// | `spin` | `relax`, `yield_now` |
 /// | `now`; `random` | `now`; `random` |
-/// | `thread` | `thread_index`, `known_thread_index`, `thread_name` |
+/// | `thread` | `thread_index`, `known_thread_index`, `thread_name`, `in_callback`, `set_in_callback` |
 /// | `priority`; `runs` | `lend` and `repay`; `runs` |
 /// | `fences` | `fence`, `light_fence`, `heavy_fence` |
 /// | `profile`; `held` | `lock_counters`; `with_held` |
@@ -101,6 +101,12 @@ macro_rules! forward_platform {
         }
         fn thread_name() -> String {
             <$below as $crate::Platform>::thread_name()
+        }
+        fn in_callback() -> bool {
+            <$below as $crate::Platform>::in_callback()
+        }
+        fn set_in_callback(inside: bool) -> bool {
+            <$below as $crate::Platform>::set_in_callback(inside)
         }
     };
     (@priority $below:ty) => {

@@ -30,6 +30,7 @@ sleepers!(LoomSleepers, ::loom::lazy_static);
 
 ::loom::thread_local! {
     static HELD: HeldLocks = HeldLocks::new();
+    static IN_CALLBACK: std::cell::Cell<bool> = std::cell::Cell::new(false);
     static NUMBER: usize = number();
     static CALLS: Plain<u64> = Plain::new(0);
 }

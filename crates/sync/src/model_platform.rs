@@ -19,7 +19,7 @@ macro_rules! sleepers {
 }
 
 /// The items of [`Platform`](crate::Platform) that the two implement alike, with the names that the file has imported from its
-/// checker, `SLEEPERS` and `HELD`. A sleep with a time-out times out at once: a permitted outcome, and the one that checks most.
+/// checker, `SLEEPERS`, `HELD` and `IN_CALLBACK`. A sleep with a time-out times out at once: a permitted outcome, and the one that checks most.
 macro_rules! model_platform {
     () => {
         const EXPLORED: bool = true;
@@ -89,6 +89,14 @@ macro_rules! model_platform {
 
         fn fence(order: $crate::Ordering) {
             fence(order);
+        }
+
+        fn in_callback() -> bool {
+            IN_CALLBACK.try_with(std::cell::Cell::get).unwrap_or(false)
+        }
+
+        fn set_in_callback(inside: bool) -> bool {
+            IN_CALLBACK.try_with(|now| now.replace(inside)).unwrap_or(false)
         }
 
         fn with_held(look: impl FnOnce(&$crate::lock_order::HeldLocks)) {

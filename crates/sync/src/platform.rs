@@ -9,6 +9,7 @@
 //! [`Platform::relax`], [`Platform::yield_now`] or [`Platform::futex_wait`]. Such a loop ends on a real machine and
 //! never ends on a checked or simulated one.
 
+use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -132,6 +133,11 @@ pub enum PlantedMistake {
     ForgottenArrivals,
     /// What a module of a stream held is passed on behind what has arrived after it.
     LeftoversLast,
+}
+
+thread_local! {
+    /// Of a thread of the kernel; see [`Platform::in_callback`].
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A machine to run on: real, checked or simulated. See the head of this file.
@@ -297,6 +303,19 @@ pub trait Platform: Copy + Default + Debug + Send + Sync + 'static {
     #[inline]
     fn heavy_fence() {
         Self::fence(Ordering::SeqCst);
+    }
+
+    /// Whether the calling thread, real or simulated, runs a callback of the application: the last value of
+    /// [`Platform::set_in_callback`], false at first.
+    #[inline]
+    fn in_callback() -> bool {
+        IN_CALLBACK.get()
+    }
+
+    /// Sets [`Platform::in_callback`] for the calling thread. Returns what it was.
+    #[inline]
+    fn set_in_callback(inside: bool) -> bool {
+        IN_CALLBACK.replace(inside)
     }
 
     /// The calling thread's block in the [`profile`](crate::profile), or `None` where nothing is profiled.

@@ -29,6 +29,7 @@ sleepers!(ShuttleSleepers, ::shuttle::lazy_static);
 
 ::shuttle::thread_local! {
     static HELD: HeldLocks = HeldLocks::new();
+    static IN_CALLBACK: std::cell::Cell<bool> = std::cell::Cell::new(false);
     static CALLS: Plain<u64> = Plain::new(0);
 }
 

@@ -567,3 +567,13 @@ pub(crate) fn unmask() {
 pub(crate) fn held() -> Option<Rc<HeldLocks>> {
     running(|state, thread| Some(state.threads[thread].held.clone()))
 }
+
+/// See [`Platform::in_callback`](sync::Platform::in_callback).
+pub(crate) fn in_callback() -> bool {
+    running(|state, thread| state.threads[thread].in_callback)
+}
+
+/// See [`Platform::set_in_callback`](sync::Platform::set_in_callback).
+pub(crate) fn set_in_callback(inside: bool) -> bool {
+    running(|state, thread| std::mem::replace(&mut state.threads[thread].in_callback, inside))
+}

@@ -70,6 +70,12 @@ impl Platform for Vsmp {
     fn thread_name() -> String {
         machine::thread_name()
     }
+    fn in_callback() -> bool {
+        machine::in_callback()
+    }
+    fn set_in_callback(inside: bool) -> bool {
+        machine::set_in_callback(inside)
+    }
     fn runs(thread: usize) -> Option<bool> {
         machine::runs(thread)
     }

@@ -32,6 +32,7 @@ impl State {
             reached: 0,
             sleeps: 0,
             held: Rc::new(HeldLocks::new()),
+            in_callback: false,
             panic: None,
         });
         self.threads.len() - 1

@@ -63,6 +63,8 @@ pub(crate) struct Thread {
     /// Counts its sleeps: a timer of an earlier one finds another number.
     pub(crate) sleeps: u64,
     pub(crate) held: Rc<HeldLocks>,
+    /// See [`Platform::in_callback`](sync::Platform::in_callback).
+    pub(crate) in_callback: bool,
     pub(crate) panic: Option<Box<dyn Any + Send>>,
 }
 

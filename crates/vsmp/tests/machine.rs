@@ -42,6 +42,23 @@ fn work_takes_its_time_and_cpus_work_side_by_side() {
     assert!((each..each + each / 100).contains(&four), "{four}");
 }
 
+/// All virtual threads are one thread of the kernel, and callbacks of the application run on some of them.
+#[test]
+fn a_callback_is_seen_by_its_thread_only() {
+    let program = || {
+        let callback = || {
+            assert!(!Vsmp::set_in_callback(true), "another thread's callback is not seen");
+            nap(1000);
+            assert!(Vsmp::set_in_callback(false));
+        };
+        let threads = ["first", "second"].map(|name| spawn(name, None, callback));
+        nap(500);
+        assert!(!Vsmp::in_callback());
+        threads.into_iter().for_each(|thread| Vsmp::join(thread).expect("it sees its own callback"));
+    };
+    Machine::new(2, costs()).run(program);
+}
+
 #[test]
 fn every_lock_kind_excludes() {
     for kind in LockKind::ALL.iter().copied().filter(|kind| *kind != LockKind::Null) {

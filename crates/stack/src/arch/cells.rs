@@ -243,7 +243,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[inline(always)]
     fn hold<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut DeferredEffects<P>) -> R) -> Option<R> {
         let hub = &self.inner.hub;
-        if E::NESTS && in_handler() {
+        if E::NESTS && in_handler::<P>() {
             return None;
         }
         let mut deferred = DeferredEffects::default();
@@ -259,7 +259,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[inline(always)]
     fn hold_briefly<R>(&self, index: usize, f: impl FnOnce(&mut Cell<P>, &mut LazyEffects<'_, P>) -> R) -> Option<R> {
         let hub = &self.inner.hub;
-        if E::NESTS && in_handler() {
+        if E::NESTS && in_handler::<P>() {
             return None;
         }
         let mut effects = LazyEffects::none();
@@ -284,7 +284,7 @@ impl<P: Platform, E: Exclusion<P>> Cells<P, E> {
     #[inline(never)]
     fn ask(&self, index: usize, message: impl FnOnce(ReplySender<P>) -> CellMessage<P>) -> Reply {
         let CellsInner { hub, cells, .. } = &*self.inner;
-        if in_handler() {
+        if in_handler::<P>() {
             return Reply::Gone;
         }
         let slot = ReplySlot::new();

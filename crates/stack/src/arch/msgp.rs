@@ -214,7 +214,7 @@ impl<P: Platform, D: HandlerDispatch<P>> RunningArchitecture<P> for MsgP<P, D> {
     }
 
     fn call(&self, target: &Target, call: &mut Call<P>, reply: &mut Reply) {
-        if in_handler() {
+        if in_handler::<P>() {
             *reply = Reply::Gone;
             return;
         }
@@ -223,7 +223,7 @@ impl<P: Platform, D: HandlerDispatch<P>> RunningArchitecture<P> for MsgP<P, D> {
     }
 
     fn udp(&self, call: &mut UdpCall<P>) -> UdpReply {
-        if in_handler() {
+        if in_handler::<P>() {
             return UdpReply::Gone;
         }
         self.enter(|place, deferred| place.udp_call(call, deferred))

@@ -256,7 +256,7 @@ impl<P: Platform> PollSet<P> {
                     }
                 }
             };
-            if in_handler() {
+            if in_handler::<P>() {
                 return 0;
             }
             self.parker.park(left);

@@ -328,7 +328,7 @@ impl<P: Platform> ReadyState<P> {
             if now.intersects(wanted) {
                 return now;
             }
-            if in_handler() {
+            if in_handler::<P>() {
                 return now;
             }
             let left = match (timeout, start) {

@@ -115,7 +115,7 @@ impl<P: Platform> Stack<P> {
         if !excludes && !arch.properties().single_thread {
             return Err(SwitchRefused::NullLock(arch));
         }
-        if in_handler() {
+        if in_handler::<P>() {
             return Err(SwitchRefused::Inside);
         }
         let closing = shared.gate().close().map_err(|refused| match refused {

@@ -116,7 +116,7 @@ impl<P: Platform> HandlerRef<P> {
     /// # Errors
     /// See [`PostRefused`].
     pub fn post(&self, message: HandlerMessage) -> Result<(), PostRefused> {
-        if in_handler() {
+        if in_handler::<P>() {
             return Err(PostRefused::InHandler(message));
         }
         self.put(message).map_err(PostRefused::Closed)?;

@@ -110,7 +110,7 @@ impl<P: Platform> Acceptor<P> {
 
     /// A connection has been accepted: its handler.
     pub(crate) fn accept(&self, socket: &Arc<TcpSocket<P>>) -> Box<HandlerState<P>> {
-        let inside = within::enter();
+        let inside = within::enter::<P>();
         let handler = (self.make)(socket);
         drop(inside);
         HandlerState::accepted(handler, HandlerRef::new(socket, &self.door))

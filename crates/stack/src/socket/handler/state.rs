@@ -124,7 +124,7 @@ impl<P: Platform> HandlerState<P> {
     /// # Panics
     /// With the handler's panic.
     pub(crate) fn run(&mut self, held: &mut dyn HeldConnection, mut bits: Readiness, posts: &mut Vec<Post<P>>) {
-        let _within = within::enter();
+        let _within = within::enter::<P>();
         let HandlerState { handler, control } = self;
         bits |= std::mem::replace(&mut control.owed, Readiness::NONE);
         let mut conn = Conn { held, control, posts };

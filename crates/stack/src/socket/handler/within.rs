@@ -4,32 +4,29 @@
 //! cell whose thread waits for this one, or sleep with the cell held. Such calls ask here, off their usual path, and are
 //! refused.
 
-use std::cell::Cell;
 use std::marker::PhantomData;
+
+use sync::Platform;
 
 /// What a call of the stack says that was refused because a handler made it.
 pub const IN_HANDLER: &str = "a handler must not block or call the stack: use its own connection, or post to another";
 
-thread_local! {
-    static RUNNING: Cell<bool> = const { Cell::new(false) };
-}
-
 /// Whether the calling thread runs a handler now: it must not sleep or call the stack, and uses its
 /// [`Conn`](super::Conn) instead.
 #[inline]
-pub fn in_handler() -> bool {
-    RUNNING.get()
+pub fn in_handler<P: Platform>() -> bool {
+    P::in_callback()
 }
 
 /// The calling thread runs a handler until this is dropped, also by a panic. Not `Send`: it belongs to the thread.
-pub(super) struct Within(bool, PhantomData<*const ()>);
+pub(super) struct Within<P: Platform>(bool, PhantomData<(*const (), P)>);
 
-pub(super) fn enter() -> Within {
-    Within(RUNNING.replace(true), PhantomData)
+pub(super) fn enter<P: Platform>() -> Within<P> {
+    Within(P::set_in_callback(true), PhantomData)
 }
 
-impl Drop for Within {
+impl<P: Platform> Drop for Within<P> {
     fn drop(&mut self) {
-        RUNNING.set(self.0);
+        P::set_in_callback(self.0);
     }
 }
