@@ -191,8 +191,7 @@ pub fn message_for_a_handler<P: Platform>(arch: Architecture) {
     let address = std::net::SocketAddr::new(STACK.into(), PORT);
     let listener = running.stack.listen_with_handlers(address, 4, Default::default(), make).expect("the port is free");
     let caller = P::spawn("caller", None, ThreadClass::Application, move || {
-        let mut name = opened.wait_while(name.lock(), |name| name.is_none());
-        let name = name.take().expect("the handler is open");
+        let name = opened.wait_while(name.lock(), |name| name.is_none()).take().expect("the handler is open");
         assert!(name.post(Box::new(())).is_ok());
     });
     let next = running.peer.connect(2000).expect("the listener is open");
