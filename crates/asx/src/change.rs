@@ -79,9 +79,10 @@ impl<P: Platform> Stream<P> {
         replacement: Option<Module>,
     ) -> Result<Module, ChangeError> {
         let (id, mut module) = self.let_pass(find)?;
+        let name_of_old = module.name().to_owned();
         let mut closed = [Passed::default(), Passed::default()];
         for (side, passed) in Side::BOTH.into_iter().zip(&mut closed) {
-            module.queue(side).close(passed);
+            self.shared.guarded(&name_of_old, || module.queue(side).close(passed));
         }
         let name = replacement.as_ref().map(|module| module.name().to_owned());
         let mut chain = self.shared.chain.lock();

@@ -15,7 +15,7 @@ pub enum StreamError {
     },
     /// The bottom could not send or receive.
     Bottom(String),
-    /// A queue of this module has panicked.
+    /// A queue of this module, or the bottom, has panicked.
     Panicked(String),
     /// A message was written after the end of the write side.
     Ended,
@@ -28,7 +28,7 @@ impl fmt::Display for StreamError {
         match self {
             StreamError::Module { module, reason } => write!(f, "module `{module}`: {reason}"),
             StreamError::Bottom(reason) => write!(f, "the bottom of the stream: {reason}"),
-            StreamError::Panicked(module) => write!(f, "a queue of module `{module}` panicked"),
+            StreamError::Panicked(module) => write!(f, "`{module}` panicked"),
             StreamError::Ended => f.write_str("the write side was ended; nothing can be written after that"),
             StreamError::Closed => f.write_str("the stream was closed"),
         }

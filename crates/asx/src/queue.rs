@@ -65,7 +65,8 @@ pub trait Queue: Send {
         Ok(())
     }
 
-    /// The module is taken out of the stream: passes on what the queue holds. Messages that follow go past it.
+    /// The module is taken out of the stream, possibly after the [end](Queue::end): passes on what the queue holds. Messages that
+    /// follow go past it.
     fn close(&mut self, to: &mut Passed) {
         let _ = to;
     }

@@ -39,12 +39,12 @@ pub(crate) struct StreamShared<P: Platform> {
     pub(crate) architecture: ProcessArchitecture,
 }
 
-/// The message was not taken.
+/// Why [`try_write`](Stream::try_write) has not written a message.
 #[derive(Debug)]
 pub enum TryWriteError {
     /// The first queue is full, or the modules are being changed. Here is the message.
     Full(Message),
-    /// Nothing more can be written.
+    /// Nothing more can be written. The message is lost.
     Failed(StreamError),
 }
 
@@ -170,8 +170,9 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Writes a message. Waits while the topmost queue is full, and, except under `layer`, until the bottom has sent what became
-    /// of the message.
+    /// Writes a message. Waits while the topmost queue is full. Then, except under `layer`, the present thread takes it down to the
+    /// bottom, and waits until that has sent it, unless another thread takes it over: one that writes under `caller`, or changes
+    /// the stream. [`flush`](Stream::flush) waits in each case.
     ///
     /// # Errors
     /// The stream has failed, or its write side was ended.
@@ -207,8 +208,7 @@ impl<P: Platform> Stream<P> {
         self.shared.enter(None)
     }
 
-    /// Waits until the bottom has sent everything that was written before. Only under `layer` does [`write`](Stream::write) leave
-    /// something to wait for.
+    /// Waits until the bottom has sent everything that was written before, except for what a module keeps.
     ///
     /// # Errors
     /// The stream has failed.
@@ -316,14 +316,20 @@ impl<P: Platform> StreamShared<P> {
         }
     }
 
+    /// Calls a module or the bottom, without the lock. If it panics, the stream fails.
+    pub(crate) fn guarded<R>(&self, name: &str, call: impl FnOnce() -> R) -> R {
+        let in_use = InUse { shared: self, name };
+        let result = call();
+        std::mem::forget(in_use);
+        result
+    }
+
     /// Runs a queue without the lock.
     pub(crate) fn run<'a>(&'a self, chain: Guard<'a, Chain, P>, mut job: Job) -> Guard<'a, Chain, P> {
         drop(chain);
         // A claim makes room.
         self.changed.notify_all();
-        let in_use = InUse { shared: self, name: &job.name.clone() };
-        job.run();
-        std::mem::forget(in_use);
+        self.guarded(&job.name.clone(), || job.run());
         let mut chain = self.chain.lock();
         chain.complete::<P>(job);
         self.changed.notify_all();
@@ -338,7 +344,7 @@ impl<P: Platform> StreamShared<P> {
     fn receive<'a>(&'a self, mut chain: Guard<'a, Chain, P>, carrier: Carrier) -> (Guard<'a, Chain, P>, bool) {
         chain.receiving = true;
         drop(chain);
-        let received = self.bottom.receive();
+        let received = self.guarded("bottom", || self.bottom.receive());
         let mut chain = self.chain.lock();
         chain.receiving = false;
         match received {
@@ -374,7 +380,7 @@ impl<P: Platform> StreamShared<P> {
     }
 }
 
-/// A queue runs. If it panics, the stream fails: its queue never comes back.
+/// A module or the bottom is being called. Dropped in a panic it ends the stream, because what was being called never comes back.
 struct InUse<'a, P: Platform> {
     shared: &'a StreamShared<P>,
     name: &'a str,

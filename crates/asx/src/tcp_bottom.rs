@@ -40,10 +40,10 @@ impl Bottom for TcpBottom {
     }
 
     fn receive(&self) -> io::Result<Option<Message>> {
-        let mut bytes = vec![0; CHUNK];
-        let length = (&self.0).read(&mut bytes)?;
-        bytes.truncate(length);
-        Ok((length > 0).then(|| Message::bytes(bytes)))
+        let mut chunk = [0; CHUNK];
+        let length = (&self.0).read(&mut chunk)?;
+        // Copied, so that a short message keeps no long buffer: queues count what it has, not what it keeps.
+        Ok((length > 0).then(|| Message::bytes(&chunk[..length])))
     }
 
     fn end(&self) -> io::Result<()> {

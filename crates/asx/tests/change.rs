@@ -3,6 +3,7 @@
 use std::thread;
 
 use asx::{Bottom, Catalogue, ChangeError, Message, Module, Passed, Queue, Stream, WaterMarks, memory};
+use testbed::limit::within;
 
 const ALL: [&str; 4] = ["caller", "connection", "message:3", "layer"];
 
@@ -44,97 +45,107 @@ fn check(came: &[Vec<u8>], lower: u8, upper: u8) {
 
 #[test]
 fn a_module_in_the_middle_is_replaced_under_load_in_both_directions() {
-    for architecture in ALL {
-        let (here, there) = memory::pair(4);
-        let modules = vec![mark("upper", b'u'), mark("middle", 0), mark("lower", b'l')];
-        let stream: Stream =
-            Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::new(4, 12)).unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| (0..COUNT).for_each(|n| stream.write(numbered(n)).unwrap()));
-            scope.spawn(|| (0..COUNT).for_each(|n| there.send(numbered(n)).unwrap()));
-            let down = scope.spawn(|| {
-                (0..COUNT).map(|_| there.receive().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
+    within(|| {
+        for architecture in ALL {
+            let (here, there) = memory::pair(4);
+            let modules = vec![mark("upper", b'u'), mark("middle", 0), mark("lower", b'l')];
+            let stream: Stream =
+                Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::new(4, 12)).unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| (0..COUNT).for_each(|n| stream.write(numbered(n)).unwrap()));
+                scope.spawn(|| (0..COUNT).for_each(|n| there.send(numbered(n)).unwrap()));
+                let down = scope.spawn(|| {
+                    (0..COUNT).map(|_| there.receive().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
+                });
+                let up = scope.spawn(|| {
+                    (0..COUNT).map(|_| stream.read().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
+                });
+                for generation in 1..=20 {
+                    let old = stream.replace("middle", mark("middle", generation)).expect("it is replaced");
+                    assert_eq!(old.name(), "middle");
+                    thread::yield_now();
+                }
+                check(&down.join().unwrap(), b'u', b'l');
+                check(&up.join().unwrap(), b'l', b'u');
             });
-            let up = scope.spawn(|| {
-                (0..COUNT).map(|_| stream.read().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
-            });
-            for generation in 1..=20 {
-                let old = stream.replace("middle", mark("middle", generation)).expect("it is replaced");
-                assert_eq!(old.name(), "middle");
-                thread::yield_now();
-            }
-            check(&down.join().unwrap(), b'u', b'l');
-            check(&up.join().unwrap(), b'l', b'u');
-        });
-    }
+        }
+    });
 }
 
 #[test]
 fn modules_are_pushed_and_popped_under_load_and_nothing_is_lost() {
-    for architecture in ALL {
-        let (here, there) = memory::pair(4);
-        let stream: Stream =
-            Stream::over(here, architecture.parse().unwrap(), vec![mark("lower", b'l')], WaterMarks::new(4, 12))
-                .unwrap();
-        thread::scope(|scope| {
-            scope.spawn(|| (0..COUNT).for_each(|n| stream.write(numbered(n)).unwrap()));
-            scope.spawn(|| (0..COUNT).for_each(|n| there.send(numbered(n)).unwrap()));
-            let down = scope.spawn(|| {
-                (0..COUNT).map(|_| there.receive().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
-            });
-            let up = scope.spawn(|| {
-                (0..COUNT).map(|_| stream.read().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
-            });
-            for _ in 0..20 {
-                stream.push(mark("pushed", b'p')).expect("it is pushed");
-                thread::yield_now();
-                assert_eq!(stream.pop().expect("it is popped").name(), "pushed");
-            }
-            for (came, with) in [(down.join().unwrap(), *b"pl"), (up.join().unwrap(), *b"lp")] {
-                for (n, bytes) in came.iter().enumerate() {
-                    assert_eq!(bytes[..2], (n as u16).to_be_bytes(), "order");
-                    assert!(bytes[2..] == *b"l" || bytes[2..] == with, "{bytes:?}");
+    within(|| {
+        for architecture in ALL {
+            let (here, there) = memory::pair(4);
+            let stream: Stream =
+                Stream::over(here, architecture.parse().unwrap(), vec![mark("lower", b'l')], WaterMarks::new(4, 12))
+                    .unwrap();
+            thread::scope(|scope| {
+                scope.spawn(|| (0..COUNT).for_each(|n| stream.write(numbered(n)).unwrap()));
+                scope.spawn(|| (0..COUNT).for_each(|n| there.send(numbered(n)).unwrap()));
+                let down = scope.spawn(|| {
+                    (0..COUNT).map(|_| there.receive().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
+                });
+                let up = scope.spawn(|| {
+                    (0..COUNT).map(|_| stream.read().unwrap().unwrap().into_bytes().unwrap()).collect::<Vec<_>>()
+                });
+                for _ in 0..20 {
+                    stream.push(mark("pushed", b'p')).expect("it is pushed");
+                    thread::yield_now();
+                    assert_eq!(stream.pop().expect("it is popped").name(), "pushed");
                 }
-            }
-        });
-        assert_eq!(stream.modules(), ["lower"]);
-    }
+                for (came, with) in [(down.join().unwrap(), *b"pl"), (up.join().unwrap(), *b"lp")] {
+                    for (n, bytes) in came.iter().enumerate() {
+                        assert_eq!(bytes[..2], (n as u16).to_be_bytes(), "order");
+                        assert!(bytes[2..] == *b"l" || bytes[2..] == with, "{bytes:?}");
+                    }
+                }
+            });
+            assert_eq!(stream.modules(), ["lower"]);
+        }
+    });
 }
 
 /// The thread that changes a stream may be the only one that reads from it.
 #[test]
 fn a_change_does_not_wait_for_the_application_to_read() {
-    for architecture in ALL {
-        let (here, there) = memory::pair(64);
-        let modules = vec![mark("upper", b'u'), mark("lower", b'l')];
-        let stream: Stream = Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::new(3, 6)).unwrap();
-        (0..50).for_each(|n| there.send(numbered(n)).unwrap());
-        there.end().unwrap();
-        thread::yield_now();
-        stream.replace("lower", mark("lower", b'L')).unwrap();
-        stream.pop().unwrap();
-        for n in 0..50_u16 {
-            let bytes = stream.read().unwrap().expect("a message").into_bytes().unwrap();
-            assert_eq!(bytes[..2], n.to_be_bytes());
+    within(|| {
+        for architecture in ALL {
+            let (here, there) = memory::pair(64);
+            let modules = vec![mark("upper", b'u'), mark("lower", b'l')];
+            let stream: Stream =
+                Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::new(3, 6)).unwrap();
+            (0..50).for_each(|n| there.send(numbered(n)).unwrap());
+            there.end().unwrap();
+            thread::yield_now();
+            stream.replace("lower", mark("lower", b'L')).unwrap();
+            stream.pop().unwrap();
+            for n in 0..50_u16 {
+                let bytes = stream.read().unwrap().expect("a message").into_bytes().unwrap();
+                assert_eq!(bytes[..2], n.to_be_bytes());
+            }
+            assert!(stream.read().unwrap().is_none());
         }
-        assert!(stream.read().unwrap().is_none());
-    }
+    });
 }
 
 #[test]
 fn what_a_module_holds_when_it_is_popped_is_not_lost() {
-    for architecture in ALL {
-        let (here, there) = memory::pair(4);
-        let modules = Catalogue::default().modules("frame max=100").unwrap();
-        let stream: Stream = Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::default()).unwrap();
-        // A record, and the beginning of another.
-        there.send(vec![0x80, 0, 0, 1, 7, 0x80, 0, 0, 3, 1].into()).unwrap();
-        assert_eq!(stream.read().unwrap().unwrap().as_bytes(), Some(&[7][..]));
-        stream.pop().unwrap();
-        assert_eq!(stream.read().unwrap().unwrap().as_bytes(), Some(&[0x80, 0, 0, 3, 1][..]));
-        there.send(vec![2, 3].into()).unwrap();
-        assert_eq!(stream.read().unwrap().unwrap().as_bytes(), Some(&[2, 3][..]));
-    }
+    within(|| {
+        for architecture in ALL {
+            let (here, there) = memory::pair(4);
+            let modules = Catalogue::default().modules("frame max=100").unwrap();
+            let stream: Stream =
+                Stream::over(here, architecture.parse().unwrap(), modules, WaterMarks::default()).unwrap();
+            // A record, and the beginning of another.
+            there.send(vec![0x80, 0, 0, 1, 7, 0x80, 0, 0, 3, 1].into()).unwrap();
+            assert_eq!(stream.read().unwrap().unwrap().as_bytes(), Some(&[7][..]));
+            stream.pop().unwrap();
+            assert_eq!(stream.read().unwrap().unwrap().as_bytes(), Some(&[0x80, 0, 0, 3, 1][..]));
+            there.send(vec![2, 3].into()).unwrap();
+            assert_eq!(stream.read().unwrap().unwrap().as_bytes(), Some(&[2, 3][..]));
+        }
+    });
 }
 
 #[test]
