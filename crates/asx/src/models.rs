@@ -102,6 +102,16 @@ fn replace_and_push<P: Platform>(stream: &Arc<Stream<P>>) {
     assert_eq!(stream.modules().len(), 3);
 }
 
+/// Two threads replace the same module: the second one the module of the first.
+fn replace_twice<P: Platform>(stream: &Arc<Stream<P>>) {
+    let other = stream.clone();
+    let thread = P::spawn("changer", None, ThreadClass::Application, move || {
+        other.replace("delay", delay("delay")).expect("it is there");
+    });
+    stream.replace("delay", delay("delay")).expect("it is there");
+    join::<P>(thread);
+}
+
 /// Who reads while a stream is changed.
 #[derive(Clone, Copy, PartialEq)]
 enum ReadBy {
@@ -231,7 +241,9 @@ mod loom_models {
 
     #[test]
     fn two_threads_change_while_a_third_writes() {
-        explore(2, || writing::<Loom>(ProcessArchitecture::Caller, 1, replace_and_push)).expect("the model holds");
+        for change in [replace_and_push, replace_twice] {
+            explore(2, move || writing::<Loom>(ProcessArchitecture::Caller, 1, change)).expect("the model holds");
+        }
     }
 }
 
@@ -285,7 +297,7 @@ mod shuttle_models {
     #[test]
     fn what_is_received_while_modules_change_is_read_once_and_in_order() {
         for architecture in ARCHITECTURES {
-            for change in [remove, replace, push_and_pop, replace_and_push] {
+            for change in [remove, replace, push_and_pop, replace_and_push, replace_twice] {
                 holds(move || receiving::<Shuttle>(architecture, 4, ReadBy::Another, change));
                 // Under `caller` nothing is received before the change has been made.
                 if architecture != ProcessArchitecture::Caller {
@@ -298,7 +310,7 @@ mod shuttle_models {
     #[test]
     fn what_is_written_while_modules_change_is_sent_once_and_in_order() {
         for architecture in ARCHITECTURES {
-            for change in [remove, replace, push_and_pop, replace_and_push] {
+            for change in [remove, replace, push_and_pop, replace_and_push, replace_twice] {
                 holds(move || writing::<Shuttle>(architecture, 3, change));
             }
         }

@@ -129,6 +129,38 @@ fn a_change_does_not_wait_for_the_application_to_read() {
     });
 }
 
+/// Holds what is written until it is taken out.
+struct Keeps(Vec<Message>);
+
+impl Queue for Keeps {
+    fn svc(&mut self, message: Message, _: &mut Passed) -> Result<(), String> {
+        self.0.push(message);
+        Ok(())
+    }
+
+    fn close(&mut self, to: &mut Passed) {
+        self.0.drain(..).for_each(|message| to.on(message));
+    }
+}
+
+/// The thread that makes the change sends it: no other call is needed.
+#[test]
+fn what_a_module_held_of_what_was_written_is_sent() {
+    within(|| {
+        for architecture in ALL {
+            let (here, there) = memory::pair(4);
+            let stream = Stream::new(here, architecture.parse().unwrap());
+            stream.push(mark("lower", b'l')).unwrap();
+            stream.push(Module::new("keeps", Keeps(Vec::new()), Keeps(Vec::new()))).unwrap();
+            (0..2).for_each(|n| stream.write(numbered(n)).unwrap());
+            stream.pop().unwrap();
+            for n in 0..2_u8 {
+                assert_eq!(there.receive().unwrap().unwrap().as_bytes(), Some(&[0, n, b'l'][..]), "{architecture}");
+            }
+        }
+    });
+}
+
 #[test]
 fn what_a_module_holds_when_it_is_popped_is_not_lost() {
     within(|| {

@@ -164,3 +164,19 @@ fn the_new_marks_hold_for_what_waits() {
     assert_eq!(run(&mut chain, Claimant::Caller(Side::Write)), 4);
     assert!(chain.has_room(Side::Write));
 }
+
+/// What has entered before a change passes the module that leaves, from the modules before it and past a full head.
+#[test]
+fn a_module_leaves_only_when_nothing_is_on_the_way_to_it() {
+    for (side, leaves) in [(Side::Read, "above"), (Side::Write, "below")] {
+        let mut chain = Chain::new(Box::new(PassesOn), WaterMarks::new(0, 1));
+        for name in ["below", "above"] {
+            chain.push(plain(name, 0, 1000));
+        }
+        let leaves = chain.named(leaves).expect("it was pushed");
+        enter(&mut chain, side, 0, 2);
+        assert!(chain.take_queues(leaves).is_none(), "two messages are on the way");
+        assert_eq!(run(&mut chain, Claimant::Changer(leaves)), 4);
+        assert!(chain.take_queues(leaves).is_some(), "they have passed");
+    }
+}
