@@ -35,7 +35,7 @@ impl ProcessArchitecture {
     pub(crate) fn carries(self, side: Side, carrier: Carrier) -> Claimant {
         match self {
             ProcessArchitecture::Caller => Claimant::Caller(side),
-            ProcessArchitecture::Connection | ProcessArchitecture::Message { .. } => Claimant::Shepherd(side, carrier),
+            ProcessArchitecture::Connection | ProcessArchitecture::Message { .. } => Claimant::Escort(side, carrier),
             ProcessArchitecture::Layer => Claimant::Bringer(carrier),
         }
     }

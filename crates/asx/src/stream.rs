@@ -117,7 +117,7 @@ impl<P: Platform> Stream<P> {
         let shared = self.shared.clone();
         self.spawn(Some(place), &format!("asx-{name}"), move || {
             let carrier = shared.chain.lock().carrier();
-            // An error is the stream's: whoever reads or writes gets it.
+            // An error is the stream's: every caller that reads or writes gets it.
             _ = shared.carry(Claimant::Owner(place, carrier));
         });
     }

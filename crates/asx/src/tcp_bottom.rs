@@ -50,7 +50,7 @@ impl Bottom for TcpBottom {
         self.0.shutdown(Shutdown::Write)
     }
 
-    /// Both directions end, and whoever waits in one returns.
+    /// Both directions end, and a thread that waits in one returns.
     fn close(&self) {
         // It fails if the connection has gone: then nobody waits.
         _ = self.0.shutdown(Shutdown::Both);

@@ -19,13 +19,13 @@ mod waits;
 #[path = "shuttle/work_stream.rs"]
 mod work_stream;
 
-use alarms::{Calls, due_while_lying_down};
+use alarms::{Calls, due_while_falling_asleep};
 use backlog::{two_wait, work_left_for_the_owner};
-use channel::{item_while_lying_down, room_while_looking};
-use frame_input::interrupts_while_lying_down;
+use channel::{item_while_falling_asleep, room_while_looking};
+use frame_input::interrupts_while_falling_asleep;
 use gate::{Passes, passes_while_it_closes};
 use planted::{InjectedFault, NoFence, Planted, outcome};
-use readiness::{ready_while_lying_down, ready_while_registering};
+use readiness::{ready_while_falling_asleep, ready_while_registering};
 use steal::taken_by_home_and_thief;
 use sync::loom::Loom;
 use sync::{PlantedMistake, Platform, Writers};
@@ -41,7 +41,7 @@ fn explore_all(model: impl Fn() + Send + Sync + 'static) -> Result<(), String> {
 }
 
 fn explore<P: Platform>(calls: Calls) -> Result<(), String> {
-    explore_all(move || due_while_lying_down::<P>(1, calls))
+    explore_all(move || due_while_falling_asleep::<P>(1, calls))
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_sleeper_or_a_caller_without_a_fence_is_found() {
 #[test]
 fn a_bit_that_rises_wakes_a_sleeper_and_reaches_a_new_poll_set() {
     for writers in [Writers::One, Writers::Many] {
-        explore_all(move || ready_while_lying_down::<Loom>(writers)).expect("the model holds");
+        explore_all(move || ready_while_falling_asleep::<Loom>(writers)).expect("the model holds");
         explore_all(move || ready_while_registering::<Loom>(writers)).expect("the model holds");
     }
 }
@@ -72,8 +72,8 @@ fn a_bit_that_rises_wakes_a_sleeper_and_reaches_a_new_poll_set() {
 /// Bits that are set by plain stores rely on the fences of both sides.
 #[test]
 fn a_bit_that_rises_without_a_fence_is_found() {
-    let lying_down = ready_while_lying_down::<Planted<Loom, NoFence>>;
-    let message = explore_all(move || lying_down(Writers::One)).expect_err("loom must find the fault");
+    let falling_asleep = ready_while_falling_asleep::<Planted<Loom, NoFence>>;
+    let message = explore_all(move || falling_asleep(Writers::One)).expect_err("loom must find the fault");
     assert!(message.contains("deadlock"), "found, but as: {message}");
     let registering = ready_while_registering::<Planted<Loom, NoFence>>;
     let message = explore_all(move || registering(Writers::One)).expect_err("loom must find the fault");
@@ -82,14 +82,15 @@ fn a_bit_that_rises_without_a_fence_is_found() {
 
 #[test]
 fn an_item_reaches_a_user_who_lies_down_and_room_is_seen_or_told_of() {
-    explore_all(item_while_lying_down::<Loom>).expect("the model holds");
+    explore_all(item_while_falling_asleep::<Loom>).expect("the model holds");
     explore_all(room_while_looking::<Loom>).expect("the model holds");
 }
 
 /// Owner and user each write and then look; without the fences between, both may see the old value.
 #[test]
 fn a_channel_without_fences_is_found() {
-    let message = explore_all(item_while_lying_down::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
+    let message =
+        explore_all(item_while_falling_asleep::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
     assert!(message.contains("deadlock"), "found, but as: {message}");
     let message = explore_all(room_while_looking::<Planted<Loom, NoFence>>).expect_err("loom must find the fault");
     assert!(message.contains("nobody was told"), "found, but as: {message}");
@@ -197,7 +198,7 @@ fn a_handler_that_is_returned_in_two_steps_is_found() {
 
 #[test]
 fn a_soft_interrupt_thread_carries_every_frame_that_was_not_refused() {
-    explore_all(interrupts_while_lying_down::<Loom>).expect("the model holds");
+    explore_all(interrupts_while_falling_asleep::<Loom>).expect("the model holds");
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -212,7 +213,7 @@ impl InjectedFault for IdleDespiteWork {
 /// Between the look that finds no frame and the sleep a hard handler may have found nobody to wake.
 #[test]
 fn a_soft_interrupt_thread_that_sleeps_despite_frames_is_found() {
-    let model = interrupts_while_lying_down::<Planted<Loom, IdleDespiteWork>>;
+    let model = interrupts_while_falling_asleep::<Planted<Loom, IdleDespiteWork>>;
     let message = explore_all(model).expect_err("loom must find the fault");
     assert!(message.contains("deadlock"), "found, but as: {message}");
 }

@@ -281,7 +281,7 @@ fn churn(arch: Architecture) {
     let mut hosts = [host(left, STACK), host(right, PEER)];
     let remote = SocketAddr::new(STACK.into(), 7);
     let over = AtomicBool::new(false);
-    let knock = |stack: &Stack<Real>| {
+    let connect = |stack: &Stack<Real>| {
         let socket = stack.connect(None, remote, &Default::default()).expect("a connection");
         let done = Readiness::CONNECTED | Readiness::ERROR | Readiness::CLOSED;
         let ready = socket.ready.wait(done, None);
@@ -292,7 +292,7 @@ fn churn(arch: Architecture) {
         for _ in 0..3 {
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
-                    let (socket, ready) = knock(clients);
+                    let (socket, ready) = connect(clients);
                     if !ready.intersects(Readiness::ERROR | Readiness::CLOSED) {
                         // The connection is not accepted: when the listener closes, it is reset.
                         socket.ready.wait(Readiness::ERROR | Readiness::CLOSED | Readiness::PEER_CLOSED, None);
@@ -305,7 +305,7 @@ fn churn(arch: Architecture) {
             let listener = server.listen(remote, 64, Default::default()).expect("the port is free again");
             listener.ready.wait(Readiness::ACCEPTABLE, None);
             server.unlisten(&listener);
-            let (socket, ready) = knock(clients);
+            let (socket, ready) = connect(clients);
             assert!(ready.intersects(Readiness::ERROR | Readiness::CLOSED), "let in after unlisten: {ready:?}");
             clients.call(&socket.target(), Call::Close(tcp::Close));
             assert!(listener.accept().is_none());

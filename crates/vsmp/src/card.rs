@@ -106,7 +106,7 @@ struct Queue {
     interrupt: Interrupt,
     /// When the next interrupt may come.
     next_interrupt: u64,
-    /// Somebody has called its waker.
+    /// A thread has called its waker.
     woken: bool,
 }
 
@@ -166,7 +166,7 @@ impl Shared {
     }
 
     /// Where the threads that wait for this queue pair sleep.
-    fn bed(&self, queue: usize) -> usize {
+    fn sleepers(&self, queue: usize) -> usize {
         std::ptr::from_ref(self).addr() + queue
     }
 
@@ -248,7 +248,7 @@ impl Shared {
         queue.interrupt = Interrupt::Raised;
         queue.next_interrupt = machine::clock() + machine::cycles(self.config.interrupt_gap);
         drop(state);
-        machine::wake(self.bed(index), 1);
+        machine::wake(self.sleepers(index), 1);
     }
 }
 
@@ -497,7 +497,7 @@ impl RxQueue for Rx {
                 let queue = &state.queues[self.index];
                 queue.interrupt != Interrupt::Raised && !queue.woken
             };
-            machine::sleep(self.shared.bed(self.index), still, nanos);
+            machine::sleep(self.shared.sleepers(self.index), still, nanos);
             (raised, woken) = ready();
         }
         match (raised, woken) {
@@ -521,6 +521,6 @@ impl Wake for Waker {
     fn wake(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.state().queues[self.index].woken = true;
-        machine::wake(shared.bed(self.index), 1);
+        machine::wake(shared.sleepers(self.index), 1);
     }
 }

@@ -177,7 +177,7 @@ pub(crate) struct State {
     last_read: Option<usize>,
     /// Kept for its memory.
     candidates: Vec<Candidate>,
-    /// Notes what happens, if somebody wants to see it.
+    /// Notes what happens, if a caller wants to see it.
     pub(crate) recorder: Option<Box<Recorder>>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Claimant {
     /// Everything that waits on this side.
     Caller(Side),
     /// What the carrier carries on this side, through all queues.
-    Shepherd(Side, Carrier),
+    Escort(Side, Carrier),
     /// What waits at both queues of a module, and the immediate part of what it passes on.
     Owner(PlaceId, Carrier),
     /// The immediate part of what the carrier has brought to a queue.
@@ -32,7 +32,7 @@ impl Claimant {
     /// Who carries what a queue that it runs passes on.
     fn carrier(self) -> Carrier {
         match self {
-            Claimant::Owner(_, carrier) | Claimant::Bringer(carrier) | Claimant::Shepherd(_, carrier) => carrier,
+            Claimant::Owner(_, carrier) | Claimant::Bringer(carrier) | Claimant::Escort(_, carrier) => carrier,
             Claimant::Caller(_) | Claimant::Changer(_) => ANYONE,
         }
     }
@@ -122,7 +122,7 @@ impl Chain {
         let first = queue.input.first().filter(|_| queue.queue.is_some())?;
         let serves = match who {
             Claimant::Caller(of) => (of == side).then_some(true),
-            Claimant::Shepherd(of, carrier) => {
+            Claimant::Escort(of, carrier) => {
                 (of == side && (first.carrier == carrier || first.carrier == ANYONE)).then_some(true)
             }
             Claimant::Owner(id, _) if id == link.id => Some(true),
@@ -149,7 +149,7 @@ impl Chain {
     pub(crate) fn has_more(&self, who: Claimant) -> bool {
         match who {
             // What has arrived at the head is no longer carried.
-            Claimant::Shepherd(side, carrier) => self.links[..self.top()]
+            Claimant::Escort(side, carrier) => self.links[..self.top()]
                 .iter()
                 .any(|link| link.of(side).input.iter().any(|waiting| waiting.carrier == carrier)),
             Claimant::Owner(id, _) => self.at(id).is_some(),

@@ -86,17 +86,17 @@ fn a_queue_in_use_is_nobody_elses_and_only_its_first_message_is_claimed() {
     chain.push(plain("only", 0, 1000));
     chain.enter(Side::Read, Some(Message::bytes([0])), 1);
     chain.enter(Side::Read, Some(Message::bytes([1])), 2);
-    assert!(chain.claim(Claimant::Shepherd(Side::Read, 2)).is_none(), "it overtakes");
-    let mut job = chain.claim(Claimant::Shepherd(Side::Read, 1)).expect("the first");
-    for who in [Claimant::Shepherd(Side::Read, 2), Claimant::Caller(Side::Read)] {
+    assert!(chain.claim(Claimant::Escort(Side::Read, 2)).is_none(), "it overtakes");
+    let mut job = chain.claim(Claimant::Escort(Side::Read, 1)).expect("the first");
+    for who in [Claimant::Escort(Side::Read, 2), Claimant::Caller(Side::Read)] {
         assert!(chain.claim(who).is_none(), "two use a queue");
     }
-    assert!(chain.has_more(Claimant::Shepherd(Side::Read, 2)));
+    assert!(chain.has_more(Claimant::Escort(Side::Read, 2)));
     job.run();
     chain.complete::<Real>(job);
-    assert_eq!(run(&mut chain, Claimant::Shepherd(Side::Read, 2)), 1);
+    assert_eq!(run(&mut chain, Claimant::Escort(Side::Read, 2)), 1);
     assert_eq!(top(&mut chain), [0, 1]);
-    assert!(!chain.has_more(Claimant::Shepherd(Side::Read, 2)));
+    assert!(!chain.has_more(Claimant::Escort(Side::Read, 2)));
 }
 
 /// A message is taken as far as it goes before the next one is begun.

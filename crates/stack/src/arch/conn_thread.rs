@@ -2,7 +2,7 @@
 //!
 //! The receive thread demultiplexes *eagerly*: it finds the owner before anything else is done with a segment, and puts
 //! it into that thread's queue, a list under a mutex with a condition variable. The owner takes it up through all
-//! layers by itself, and no lock is taken above the queue. Connections are dealt to the threads when they begin, by the
+//! layers by itself, and no lock is taken above the queue. Connections are distributed over the threads when they begin, by the
 //! hash of their flow, and never move (Yates: a static map).
 //!
 //! The threads are those of [`connp-t`](super::connp_t): what differs is their number, which is not that of the CPUs.

@@ -194,7 +194,7 @@ mod tests {
         let stream = stream();
         assert_eq!(stream.leave(1), Ok(true));
         assert!(stream.dispatch().is_none());
-        assert_eq!(stream.leave(2), Ok(true), "whoever leaves a packet for a swi that has not begun wakes it");
+        assert_eq!(stream.leave(2), Ok(true), "a thread that leaves a packet for a swi that has not begun wakes it");
     }
 
     /// `netisr_queue_workstream`: "if (npwp->nw_len < npwp->nw_limit)"; and the swi detaches the queue as a whole.

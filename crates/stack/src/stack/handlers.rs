@@ -12,7 +12,7 @@ use crate::call::{Call, Ingress, Reply};
 use crate::deferred::DeferredEffects;
 use crate::flow::Target;
 use crate::shared::Shared;
-use crate::socket::handler::{Acceptor, ConnectionHandler, Door, HandlerRef, HandlerState, Post};
+use crate::socket::handler::{Acceptor, ConnectionHandler, HandlerRef, HandlerState, NotifyOwner, Post};
 use crate::socket::{ListenerShared, TcpSocket};
 
 impl<P: Platform> Stack<P> {
@@ -28,7 +28,7 @@ impl<P: Platform> Stack<P> {
         options: ConnectionOptions,
         make: impl Fn(&TcpSocket<P>) -> Box<dyn ConnectionHandler<P>> + Send + Sync + 'static,
     ) -> Result<Arc<ListenerShared<P>>, BindRefused> {
-        self.listen_and(address, backlog, options, Some(Acceptor::new(make, self.door())))
+        self.listen_and(address, backlog, options, Some(Acceptor::new(make, self.owners())))
     }
 
     /// As [`Stack::connect_with`]; `handler` is the connection's user from the beginning. Returns the connection's name for
@@ -45,7 +45,7 @@ impl<P: Platform> Stack<P> {
         handler: Box<dyn ConnectionHandler<P>>,
     ) -> Result<HandlerRef<P>, ConnectRefused> {
         let socket = self.connect_with(local, remote, options, data)?;
-        let name = HandlerRef::new(&socket, &self.door());
+        let name = HandlerRef::new(&socket, &self.owners());
         let state = HandlerState::opening(handler, name.clone());
         match self.call(&socket.target(), Call::Handle(state)) {
             Reply::Done => Ok(name),
@@ -53,18 +53,18 @@ impl<P: Platform> Stack<P> {
         }
     }
 
-    fn door(&self) -> Arc<dyn Door<P>> {
-        Arc::new(StackDoor { shared: self.core.shared.clone(), running: Arc::downgrade(&self.core.running) })
+    fn owners(&self) -> Arc<dyn NotifyOwner<P>> {
+        Arc::new(StackOwners { shared: self.core.shared.clone(), running: Arc::downgrade(&self.core.running) })
     }
 }
 
-/// The way to the connections of a stack, for messages. It does not keep the architecture, whose cells keep handlers.
-struct StackDoor<P: Platform> {
+/// Reaches the owners of the connections of a stack, for messages. It does not keep the architecture, whose cells keep handlers.
+struct StackOwners<P: Platform> {
     shared: Arc<Shared<P>>,
     running: Weak<ArchitectureSlot<P>>,
 }
 
-impl<P: Platform> Door<P> for StackDoor<P> {
+impl<P: Platform> NotifyOwner<P> for StackOwners<P> {
     fn announce(&self, target: &Target) -> Vec<Post<P>> {
         let Some(running) = self.running.upgrade() else { return Vec::new() };
         let _inside = self.shared.gate().enter();

@@ -45,7 +45,7 @@ pub struct State {
     /// when it runs again.
     pub asleep: BTreeMap<String, Vec<LockClass>>,
     /// The addresses of the words at which they sleep.
-    beds: BTreeMap<String, usize>,
+    sleeps_at: BTreeMap<String, usize>,
     /// The longest time for which each of them wanted to sleep; `None`: until it is woken.
     pub bounds: BTreeMap<String, Option<Duration>>,
     /// The threads that the architecture has of its own.
@@ -86,21 +86,21 @@ impl State {
         self.own.iter().all(|thread| self.sleeps(thread, &[]) || self.done.contains(thread))
     }
 
-    fn falls_asleep(&mut self, thread: &str, bed: usize, held: Vec<LockClass>, bound: Option<Duration>) {
+    fn falls_asleep(&mut self, thread: &str, word: usize, held: Vec<LockClass>, bound: Option<Duration>) {
         self.asleep.insert(thread.to_owned(), held);
         self.bounds.insert(thread.to_owned(), bound);
-        self.beds.insert(thread.to_owned(), bed);
+        self.sleeps_at.insert(thread.to_owned(), word);
     }
 
     fn gets_up(&mut self, thread: &str) {
         self.asleep.remove(thread);
-        self.beds.remove(thread);
+        self.sleeps_at.remove(thread);
         self.bounds.remove(thread);
     }
 
     /// A wake-up at this address. Of several sleepers there, it is not known which one wakes.
-    fn wakes(&mut self, bed: usize) {
-        let mut there = self.beds.iter().filter(|(_, at)| **at == bed).map(|(thread, _)| thread.clone());
+    fn wakes(&mut self, word: usize) {
+        let mut there = self.sleeps_at.iter().filter(|(_, at)| **at == word).map(|(thread, _)| thread.clone());
         if let (Some(only), None) = (there.next(), there.next()) {
             self.gets_up(&only);
         }

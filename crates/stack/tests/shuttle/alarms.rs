@@ -12,10 +12,10 @@ use sync::{Atomic, Ordering, Parker, Platform, ThreadClass};
 /// When the work is due, in nanoseconds.
 const DUE: u64 = 5;
 
-/// Where a thread sleeps.
-struct Bed<P: Platform>(Parker<P>);
+/// Wakes a thread that sleeps.
+struct Sleeper<P: Platform>(Parker<P>);
 
-impl<P: Platform> Wake for Bed<P> {
+impl<P: Platform> Wake for Sleeper<P> {
     fn wake(&self) {
         self.0.unpark();
     }
@@ -32,16 +32,16 @@ pub enum Calls {
 
 /// `threads` receive threads compute how long they may sleep while a caller announces work: not all of them sleep past
 /// it, nor does a thread that is called by name. A sleep here ends only by a wake-up, so a lost wake-up is a deadlock.
-pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
+pub fn due_while_falling_asleep<P: Platform>(threads: usize, calls: Calls) {
     let alarms = Arc::new(Alarms::<P>::new(threads));
     let deadline = Arc::new(P::AtomicU64::new(u64::MAX));
     let seen = Arc::new(Parker::<P>::new());
     let sleepers: Vec<_> = (0..threads)
         .map(|thread| {
-            let bed = Arc::new(Bed::<P>(Parker::new()));
-            alarms.add_wakers(thread, std::iter::once(bed.clone() as Arc<dyn Wake>));
+            let sleeper = Arc::new(Sleeper::<P>(Parker::new()));
+            alarms.add_wakers(thread, std::iter::once(sleeper.clone() as Arc<dyn Wake>));
             let (alarms, deadline, seen) = (alarms.clone(), deadline.clone(), seen.clone());
-            let sleep = bed.clone();
+            let sleep = sleeper.clone();
             let handle = P::spawn("sleeper", None, ThreadClass::Receive, move || {
                 let earliest = || match deadline.load(Ordering::Relaxed) {
                     u64::MAX => Time::MAX,
@@ -55,7 +55,7 @@ pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
                     seen.unpark();
                 }
             });
-            (bed, handle)
+            (sleeper, handle)
         })
         .collect();
     deadline.store(DUE, Ordering::Relaxed);
@@ -67,8 +67,8 @@ pub fn due_while_lying_down<P: Platform>(threads: usize, calls: Calls) {
     seen.park(None);
     // The others may stay asleep.
     alarms.wake_all();
-    for (bed, handle) in sleepers {
-        bed.wake();
+    for (sleeper, handle) in sleepers {
+        sleeper.wake();
         P::join(handle).expect("the sleeper ends well");
     }
 }

@@ -21,7 +21,7 @@ fn ends<P: Platform>() -> (Arc<TcpSocket<P>>, Channel<P>, OwnerEnd<P>) {
 
 /// A user who finds the ring empty, clears readiness and sleeps, while the owner puts an item in. Readiness is left from
 /// an item that has been taken. A sleep here ends only by a wake-up, so a lost one is a deadlock.
-pub fn item_while_lying_down<P: Platform>() {
+pub fn item_while_falling_asleep<P: Platform>() {
     let (socket, user, mut owner) = ends::<P>();
     socket.ready.raise(Readiness::READABLE);
     let waits = socket.clone();

@@ -71,9 +71,9 @@ impl<P: Platform> Scene<P> {
     }
 }
 
-/// Two interrupts while the soft-interrupt thread takes frames or lies down. Each frame is carried once, in the order of
+/// Two interrupts while the soft-interrupt thread takes frames or falls asleep. Each frame is carried once, in the order of
 /// arrival, or refused because the queue is full; and none is left in the queue of a thread that sleeps.
-pub fn interrupts_while_lying_down<P: Platform>() {
+pub fn interrupts_while_falling_asleep<P: Platform>() {
     let scene = Arc::new(Scene::<P> {
         input: FrameInput::new(LockKind::Blocking, 1, LIMIT, false),
         seen: Lock::new(LockKind::Blocking, LockClass::Control, (Vec::new(), 0)),

@@ -145,7 +145,7 @@ fn an_owner_that_waits_reads_its_mail() {
 #[test]
 fn a_socket_that_gets_ready_wakes_its_user() {
     for writers in [Writers::One, Writers::Many] {
-        holds(move || readiness::ready_while_lying_down::<Checked>(writers));
+        holds(move || readiness::ready_while_falling_asleep::<Checked>(writers));
         holds(move || readiness::ready_while_registering::<Checked>(writers));
     }
 }
@@ -173,13 +173,13 @@ fn a_ready_connection_is_in_one_place_and_its_handler_in_one_thread() {
 
 #[test]
 fn a_soft_interrupt_thread_carries_every_frame_that_was_not_refused() {
-    holds(frame_input::interrupts_while_lying_down::<Checked>);
+    holds(frame_input::interrupts_while_falling_asleep::<Checked>);
 }
 
 #[test]
 fn an_earlier_deadline_wakes_a_sleeper() {
     for threads in [1, 2] {
-        holds(move || alarms::due_while_lying_down::<Checked>(threads, Calls::Any));
-        holds(move || alarms::due_while_lying_down::<Checked>(threads, Calls::One));
+        holds(move || alarms::due_while_falling_asleep::<Checked>(threads, Calls::Any));
+        holds(move || alarms::due_while_falling_asleep::<Checked>(threads, Calls::One));
     }
 }

@@ -12,13 +12,13 @@ use sync::shuttle::Shuttle;
 use sync::{PlantedMistake, Writers};
 use testbed::over::Patient;
 
-use super::alarms::{Calls, due_while_lying_down};
-use super::frame_input::{HARD, SOFT, interrupts_while_lying_down};
+use super::alarms::{Calls, due_while_falling_asleep};
+use super::frame_input::{HARD, SOFT, interrupts_while_falling_asleep};
 use super::models::{
     arrival_order, connection, crowd, data_while_reading, listener_closes, message_for_a_handler, two_writers,
 };
 use super::owners::owners_ask_each_other;
-use super::readiness::ready_while_lying_down;
+use super::readiness::ready_while_falling_asleep;
 use super::steal::taken_by_home_and_thief;
 use super::work_stream::{BESIDE, HYBRID, deferred_and_directly};
 use planted::{InjectedFault, Planted, outcome};
@@ -124,7 +124,7 @@ fn a_machine_that_loses_wakes_is_found(arch: Architecture) {
 #[test]
 fn an_alarm_that_wakes_nobody_is_found() {
     for calls in [Calls::Any, Calls::One] {
-        hangs_with(Mistake::NoWake(ANY, ANY), move || due_while_lying_down::<Checked>(2, calls));
+        hangs_with(Mistake::NoWake(ANY, ANY), move || due_while_falling_asleep::<Checked>(2, calls));
     }
 }
 
@@ -132,7 +132,7 @@ fn an_alarm_that_wakes_nobody_is_found() {
 #[test]
 fn a_user_that_sleeps_without_a_last_look_at_the_socket_is_found() {
     for writers in [Writers::One, Writers::Many] {
-        hangs_with(Mistake::BlindSleep(CALLER), move || ready_while_lying_down::<Checked>(writers));
+        hangs_with(Mistake::BlindSleep(CALLER), move || ready_while_falling_asleep::<Checked>(writers));
     }
 }
 
@@ -239,8 +239,8 @@ fn a_frame_that_no_soft_interrupt_thread_is_told_of_is_found(arch: Architecture)
 /// The same for its queue alone; and what it has found before it says that it sleeps is not enough.
 #[test]
 fn frames_left_in_the_queue_of_a_soft_interrupt_thread_are_found() {
-    hangs_with(Mistake::NoWake(HARD, SOFT), interrupts_while_lying_down::<Checked>);
-    hangs_with(Mistake::Above(PlantedMistake::IdleDespiteWork), interrupts_while_lying_down::<Checked>);
+    hangs_with(Mistake::NoWake(HARD, SOFT), interrupts_while_falling_asleep::<Checked>);
+    hangs_with(Mistake::Above(PlantedMistake::IdleDespiteWork), interrupts_while_falling_asleep::<Checked>);
 }
 
 /// `netisr:hybrid`: the thread that processes a packet directly wakes the swi for what was left meanwhile.

@@ -11,7 +11,7 @@ use sync::{Platform, ThreadClass, Writers};
 
 /// A sleep here ends only by a wake-up, so a lost one is a deadlock. The bit is set and cleared once before, as by
 /// earlier segments: with [`Writers::One`] only the second edge uses plain stores.
-pub fn ready_while_lying_down<P: Platform>(writers: Writers) {
+pub fn ready_while_falling_asleep<P: Platform>(writers: Writers) {
     let word = Arc::new(ReadyState::<P>::default());
     word.raise_as(Readiness::READABLE, writers);
     word.clear_as(Readiness::READABLE, writers);

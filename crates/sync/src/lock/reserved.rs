@@ -43,7 +43,7 @@ pub struct Reserved<P: Platform = Real> {
     /// The last thread that acquired through the word; from the first reservation on, the only thread of all
     /// reservations.
     candidate: P::AtomicU32,
-    /// Acquisitions in a row by the heir, the number needed as a power of two, and whether the heir is settled.
+    /// Acquisitions in a row by the candidate, the number needed as a power of two, and whether the candidate is settled.
     streak: P::AtomicU32,
 }
 
@@ -51,7 +51,7 @@ pub struct Reserved<P: Platform = Real> {
 const SHIFT: u32 = 24;
 /// Mask of the count of acquisitions in it.
 const COUNT: u32 = (1 << SHIFT) - 1;
-/// The heir is settled.
+/// The candidate is settled.
 const FIXED: u32 = 1 << 31;
 
 impl<P: Platform> Reserved<P> {

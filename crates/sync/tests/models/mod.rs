@@ -409,11 +409,11 @@ pub fn owner_moves<P: Platform>() {
     let cell: Arc<ThreadOwned<usize, P>> = Arc::new(ThreadOwned::new(1));
     assert!(cell.bind_here().is_ok());
     let other = cell.clone();
-    let thread = P::spawn("heir", None, ThreadClass::Application, move || {
+    let thread = P::spawn("next owner", None, ThreadClass::Application, move || {
         while other.with(|value| *value += 1).is_err() {
             P::relax(0);
         }
-        other.release().expect("the heir owns the cell");
+        other.release().expect("the next owner owns the cell");
     });
     cell.with(|value| *value += 1).expect("this thread owns the cell");
     cell.release().expect("this thread owns the cell");

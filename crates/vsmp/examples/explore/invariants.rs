@@ -110,7 +110,7 @@ pub fn abort(arch: Architecture, ends: Ends) {
     scene.end();
 }
 
-/// A listener closes while peers knock: once that has returned, no cell lets a peer in. `closes` is called before.
+/// A listener closes while peers connect: once that has returned, no cell lets a peer in. `closes` is called before.
 pub fn close(arch: Architecture, ends: Ends, closes: fn()) {
     const CELLS: usize = 4;
     let mut scene = Scene::start(arch, ends, |device| device);
@@ -121,10 +121,10 @@ pub fn close(arch: Architecture, ends: Ends, closes: fn()) {
     let (stack, listener) = (scene.stack.clone(), scene.listener.clone());
     closes();
     let closing = caller(move || stack.unlisten(&listener));
-    scene.knock(2000);
+    scene.send_syn(2000);
     join(closing);
     for port in ports {
-        assert_eq!(scene.knock(port), None, "a peer was let in after the listener had closed");
+        assert_eq!(scene.send_syn(port), None, "a peer was let in after the listener had closed");
     }
     scene.end();
 }

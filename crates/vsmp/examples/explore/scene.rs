@@ -141,7 +141,7 @@ impl Scene {
     }
 
     /// Sends a SYN from `port`; the first sequence number after the SYN-ACK's, or `None` for a reset.
-    pub fn knock(&mut self, port: u16) -> Option<u32> {
+    pub fn send_syn(&mut self, port: u16) -> Option<u32> {
         self.put(&[Segment::syn(port, PORT).frame_over(self.ends)]);
         self.expect(|header, _| {
             let reset = header.flags.contains(TcpFlags::RST);
@@ -151,7 +151,7 @@ impl Scene {
 
     /// A connection that the stack's user has accepted.
     pub fn open(&mut self, port: u16) -> Connection {
-        let first = self.knock(port).expect("the listener is open");
+        let first = self.send_syn(port).expect("the listener is open");
         self.put(&[Segment::ack((port, PORT), ISS.wrapping_add(1), first).frame_over(self.ends)]);
         let socket = loop {
             if let Some(child) = self.listener.accept() {

@@ -31,7 +31,7 @@ impl<P: Platform> Clone for HandlerRef<P> {
 
 struct Inbox<P: Platform> {
     socket: Arc<TcpSocket<P>>,
-    door: Arc<dyn Door<P>>,
+    owners: Arc<dyn NotifyOwner<P>>,
     /// Whether the queue may have messages, readable without its lock.
     filled: P::AtomicBool,
     queue: Lock<MessageQueue, P>,
@@ -43,8 +43,8 @@ struct MessageQueue {
     messages: VecDeque<HandlerMessage>,
 }
 
-/// The way to the thread that may use a connection.
-pub trait Door<P: Platform>: Send + Sync {
+/// Reaches the thread that may use a connection.
+pub trait NotifyOwner<P: Platform>: Send + Sync {
     /// Has the handler of this connection take its messages. Does not wait. Returns what that handler posted in turn, if
     /// it ran here.
     fn announce(&self, target: &Target) -> Vec<Post<P>>;
@@ -60,7 +60,7 @@ impl<P: Platform> Post<P> {
     pub(crate) fn deliver(posts: impl IntoIterator<Item = Post<P>>) {
         let mut left: VecDeque<Post<P>> = posts.into_iter().collect();
         while let Some(Post { to }) = left.pop_front() {
-            left.extend(to.inbox.door.announce(&to.inbox.socket.target()));
+            left.extend(to.inbox.owners.announce(&to.inbox.socket.target()));
         }
     }
 }
@@ -94,9 +94,9 @@ impl fmt::Display for PostRefused {
 impl std::error::Error for PostRefused {}
 
 impl<P: Platform> HandlerRef<P> {
-    pub(crate) fn new(socket: &Arc<TcpSocket<P>>, door: &Arc<dyn Door<P>>) -> Self {
+    pub(crate) fn new(socket: &Arc<TcpSocket<P>>, owners: &Arc<dyn NotifyOwner<P>>) -> Self {
         let queue = Lock::new(LockKind::Blocking, LockClass::SocketBuffer, MessageQueue::default());
-        let inbox = Inbox { socket: socket.clone(), door: door.clone(), filled: P::AtomicBool::new(false), queue };
+        let inbox = Inbox { socket: socket.clone(), owners: owners.clone(), filled: P::AtomicBool::new(false), queue };
         HandlerRef { inbox: Arc::new(inbox) }
     }
 
@@ -120,7 +120,7 @@ impl<P: Platform> HandlerRef<P> {
             return Err(PostRefused::InHandler(message));
         }
         self.put(message).map_err(PostRefused::Closed)?;
-        Post::deliver(self.inbox.door.announce(&self.inbox.socket.target()));
+        Post::deliver(self.inbox.owners.announce(&self.inbox.socket.target()));
         Ok(())
     }
 

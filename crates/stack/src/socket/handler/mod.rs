@@ -31,7 +31,7 @@ mod within;
 
 pub use conn::Conn;
 pub use held::{HeldConnection, RunsEvents};
-pub use inbox::{Door, HandlerMessage, HandlerRef, Post, PostRefused};
+pub use inbox::{HandlerMessage, HandlerRef, NotifyOwner, Post, PostRefused};
 pub use state::HandlerState;
 pub use within::{IN_HANDLER, in_handler};
 
@@ -93,19 +93,19 @@ pub trait ConnectionHandler<P: Platform>: Send + 'static {
 /// Makes the handlers of a listener's connections.
 pub struct Acceptor<P: Platform> {
     make: Box<MakeHandler<P>>,
-    door: Arc<dyn Door<P>>,
+    owners: Arc<dyn NotifyOwner<P>>,
 }
 
 /// Makes the handler of a connection, which is not open yet.
 type MakeHandler<P> = dyn Fn(&TcpSocket<P>) -> Box<dyn ConnectionHandler<P>> + Send + Sync;
 
 impl<P: Platform> Acceptor<P> {
-    /// `make` is called for each connection where its handler will run; `door` leads to the owners of connections.
+    /// `make` is called for each connection where its handler will run; `owners` leads to the owners of connections.
     pub fn new(
         make: impl Fn(&TcpSocket<P>) -> Box<dyn ConnectionHandler<P>> + Send + Sync + 'static,
-        door: Arc<dyn Door<P>>,
+        owners: Arc<dyn NotifyOwner<P>>,
     ) -> Self {
-        Acceptor { make: Box::new(make), door }
+        Acceptor { make: Box::new(make), owners }
     }
 
     /// A connection has been accepted: its handler.
@@ -113,6 +113,6 @@ impl<P: Platform> Acceptor<P> {
         let inside = within::enter::<P>();
         let handler = (self.make)(socket);
         drop(inside);
-        HandlerState::accepted(handler, HandlerRef::new(socket, &self.door))
+        HandlerState::accepted(handler, HandlerRef::new(socket, &self.owners))
     }
 }
