@@ -1,6 +1,6 @@
 //! [`ProcessArchitecture`]: which threads run the queues of a stream. The modules are the same under each.
 //!
-//! Each is a rule of who may claim what ([`Claimant`]), and a list of threads. Schmidt & Suda, "Measuring the performance of
+//! Each is a rule of what a thread may claim ([`Claimant`]), and a list of threads. Schmidt & Suda, "Measuring the performance of
 //! parallel message-based process architectures" (1995), section 2, has the first two; the third is their task-based one.
 
 use std::fmt;
@@ -31,7 +31,7 @@ pub enum ProcessArchitecture {
 }
 
 impl ProcessArchitecture {
-    /// Who takes a message that enters on this side through the modules.
+    /// What the thread claims that takes a message, which enters on this side, through the modules.
     pub(crate) fn carries(self, side: Side, carrier: Carrier) -> Claimant {
         match self {
             ProcessArchitecture::Caller => Claimant::Caller(side),

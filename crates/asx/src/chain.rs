@@ -8,7 +8,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `chain/waiting_messages.rs` | what waits at one queue, in order; its water marks |
-//! | `chain/claim.rs` | who may run which queue; a queue that runs |
+//! | `chain/claim.rs` | which thread may run which queue; a queue that runs |
 //! | `chain/relink.rs` | modules that come and go |
 //!
 //! What may never happen: a message leaves the list of a queue other than by its front; a queue that has reached its high-water
@@ -33,7 +33,7 @@ use waiting_messages::{Item, Waiting, WaitingMessages};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlaceId(u64);
 
-/// Who carries a message: the number of an operation.
+/// The operation that carries a message, by its number.
 pub(crate) type Carrier = u64;
 
 /// The carrier of what a change of the stream has moved: any thread that carries on this side.

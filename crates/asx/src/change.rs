@@ -131,7 +131,7 @@ impl<P: Platform> Stream<P> {
         }
     }
 
-    /// Runs what the change has moved and nobody carries, as far as it goes now. Who makes room for the rest runs that.
+    /// Runs what the change has moved and no thread carries, as far as it goes now. A thread that makes room for the rest runs that.
     fn take_along(&self) {
         let shared = &*self.shared;
         for claimant in Side::BOTH.into_iter().filter_map(|side| shared.moved(side)) {

@@ -33,7 +33,7 @@
 //! | `message.rs`, `queue.rs` | [`Message`]; [`Queue`], [`Module`], [`WaterMarks`]: what the author of a module uses |
 //! | `bottom.rs`, `memory.rs` | [`Bottom`]; a pair of them in memory |
 //! | `tcp_bottom.rs` | `TcpBottom`: a connection of the crate `heddle` as a bottom (feature `heddle`) |
-//! | `chain.rs`, `chain/` | order, water marks, who may run which queue: plain data |
+//! | `chain.rs`, `chain/` | order, water marks, which thread may run which queue: plain data |
 //! | `architecture.rs` | [`ProcessArchitecture`]: what each kind of thread may run |
 //! | `stream.rs`, `change.rs` | [`Stream`]: the lock around a chain, its threads; push, pop, replace |
 //! | `configure.rs` | [`Catalogue`]: modules from text |

@@ -112,7 +112,7 @@ fn replace_twice<P: Platform>(stream: &Arc<Stream<P>>) {
     join::<P>(thread);
 }
 
-/// Who reads while a stream is changed.
+/// The thread that reads while a stream is changed.
 #[derive(Clone, Copy, PartialEq)]
 enum ReadBy {
     /// The thread that makes the change, afterwards: a change may not wait for it.

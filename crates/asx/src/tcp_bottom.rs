@@ -15,7 +15,7 @@ use crate::message::Message;
 const CHUNK: usize = 16 << 10;
 
 /// A connection in blocking mode. It stays usable through other handles ([`TcpStream::try_clone`]), for its options and status;
-/// who reads or writes beside the stream takes bytes from it, or puts bytes between its messages.
+/// a thread that reads or writes beside the stream takes bytes from it, or puts bytes between its messages.
 #[derive(Debug)]
 pub struct TcpBottom(TcpStream);
 

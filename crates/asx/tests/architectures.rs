@@ -20,7 +20,7 @@ use testbed::limit::within;
 
 const ALL: [&str; 4] = ["caller", "connection", "message:3", "layer"];
 
-/// Who ran what: module, side, number of the message, thread.
+/// What ran: module, side, number of the message, thread.
 type Log = Arc<Mutex<Vec<(usize, Side, u32, ThreadId)>>>;
 
 /// Notes which thread ran it. Its state is used by one thread at a time, or it says so.
@@ -229,7 +229,7 @@ fn under_layer_the_queues_between_the_modules_are_bounded() {
         let (opens, open) = channel();
         let gate = Gate(Mutex::new(open));
         let log = Log::default();
-        // A full queue takes again as soon as one message has left it, so the sum does not depend on who was first.
+        // A full queue takes again as soon as one message has left it, so the sum does not depend on which thread was first.
         let marks = WaterMarks::new(15, 16);
         let modules = (0..2).map(|module| watched(module, &log).marks(marks)).collect();
         let stream: Stream = Stream::over(gate, ProcessArchitecture::Layer, modules, marks).unwrap();

@@ -1,4 +1,4 @@
-//! [`Claimant`]: who may run which queue. [`Job`]: a queue that runs.
+//! [`Claimant`]: which thread may run which queue. [`Job`]: a queue that runs.
 //!
 //! With [`Chain::has_more`], each variant of [`Claimant`] is a line of the definition of a process architecture
 //! (`architecture.rs`). All of them claim the first message of a queue that is not in use, and none, except for a change of the
@@ -13,7 +13,7 @@ use super::{ANYONE, Carrier, Chain, PlaceId};
 use crate::error::StreamError;
 use crate::queue::{Passed, Queue, Side};
 
-/// Who claims.
+/// A thread that claims, and what it may claim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claimant {
     /// Everything that waits on this side.
@@ -29,7 +29,7 @@ pub(crate) enum Claimant {
 }
 
 impl Claimant {
-    /// Who carries what a queue that it runs passes on.
+    /// The operation that carries what a queue that it runs passes on.
     fn carrier(self) -> Carrier {
         match self {
             Claimant::Owner(_, carrier) | Claimant::Bringer(carrier) | Claimant::Escort(_, carrier) => carrier,

@@ -53,7 +53,7 @@ fn a_full_queue_stops_the_one_before_it_until_it_has_fallen_to_its_low_water_mar
     assert_eq!(run(&mut chain, owner), 0, "enabled above the low-water mark");
     assert_eq!(chain.take_top().flatten().unwrap().as_bytes().unwrap()[0], 1);
     assert_eq!(run(&mut chain, owner), 2);
-    // The same between the module and who enters: 40 bytes wait.
+    // The same between the module and a caller that enters: 40 bytes wait.
     assert!(!chain.has_room(Side::Read));
     assert_eq!((top(&mut chain), run(&mut chain, owner)), (vec![2, 3, 4], 3));
     assert!(chain.has_room(Side::Read), "10 bytes wait");
