@@ -229,6 +229,20 @@ fn what_is_sent_while_another_thread_has_the_queue_waits_for_that_thread() {
     assert!(!queue.drain(), "once");
 }
 
+/// The claimant's next frame finds no room, because what was left for it has come first: the receiver of that is notified.
+#[test]
+fn the_receiver_of_what_was_left_is_notified_though_the_next_frame_waits() {
+    let mut bench = bench(1, 0);
+    let (counters, mut dirty) = (Counters::new(), Dirty::new());
+    let (queue, far) = (&bench.queues[0], &mut bench.far[0].rx);
+    assert!(queue.claim());
+    elsewhere(|| queue.transmit((0..RING as u16).map(frame), &counters, &mut Dirty::new()));
+    queue.transmit_one(frame(RING as u16), &counters, &mut dirty);
+    assert_eq!(dirty.next_queue().map(|(number, receivers)| (number, receivers.contains(0))), Some((0, true)));
+    assert_eq!(received(&mut **far).len(), RING);
+    assert!(queue.may_have_waiters(), "the frame waits for room");
+}
+
 #[test]
 fn what_was_left_for_a_thread_that_gives_the_queue_up_is_sent() {
     let mut bench = bench(1, 0);
