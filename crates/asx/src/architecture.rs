@@ -79,7 +79,7 @@ impl fmt::Display for UnknownProcessArchitecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no process architecture of a stream: give caller, connection, message:N (N from 1) or layer",
+            "`{}` is not a process architecture of a stream: give caller, connection, message:N (N from 1) or layer",
             self.0
         )
     }

@@ -50,7 +50,7 @@ impl ModuleOptions {
         }
         for word in words {
             let Some((key, value)) = word.split_once('=') else {
-                return Err(options.wrong(&format!("`{word}` is no option; write KEY=VALUE")));
+                return Err(options.wrong(&format!("`{word}` is not an option; write KEY=VALUE")));
             };
             if options.values.insert(key.to_owned(), value.to_owned()).is_some() {
                 return Err(options.wrong(&format!("`{key}` is given twice")));
@@ -66,7 +66,7 @@ impl ModuleOptions {
     pub fn take<T: FromStr>(&mut self, key: &str, default: T) -> Result<T, ConfigureError> {
         match self.values.remove(key) {
             None => Ok(default),
-            Some(text) => text.parse().map_err(|_| self.wrong(&format!("`{text}` is no value of `{key}`"))),
+            Some(text) => text.parse().map_err(|_| self.wrong(&format!("`{text}` is not a value of `{key}`"))),
         }
     }
 
@@ -121,7 +121,7 @@ impl Catalogue {
         let mut options = ModuleOptions::of(text)?;
         let Some(make) = self.makers.get(&options.module) else {
             let known: Vec<&str> = self.makers.keys().map(String::as_str).collect();
-            return Err(options.wrong(&format!("there is no such module; there are {}", known.join(", "))));
+            return Err(options.wrong(&format!("there is no such module; the modules are {}", known.join(", "))));
         };
         let name = options.take("name", options.module.clone())?;
         let marks = WaterMarks::default();
@@ -131,7 +131,7 @@ impl Catalogue {
         }
         let module = make(&mut options)?;
         match options.values.keys().next() {
-            Some(key) => Err(options.wrong(&format!("it has no option `{key}`"))),
+            Some(key) => Err(options.wrong(&format!("the module has no option `{key}`"))),
             None => Ok(module.named(name).marks(WaterMarks::new(low, high))),
         }
     }

@@ -62,7 +62,7 @@ impl fmt::Display for ChangeError {
         match self {
             ChangeError::NoSuchModule(name) => write!(f, "the stream has no module `{name}`"),
             ChangeError::NameInUse(name) => {
-                write!(f, "the stream has a module `{name}` already; name this one otherwise")
+                write!(f, "the stream has a module `{name}` already; choose another name")
             }
             ChangeError::NoModules => f.write_str("the stream has no module"),
             ChangeError::Stream(error) => write!(f, "the stream failed: {error}"),

@@ -172,12 +172,12 @@ fn a_text_is_taken_as_a_whole_or_refused_with_the_reason() {
     assert_eq!(names(text), Ok(vec!["xdr".to_owned(), "frame".to_owned(), "wire".to_owned()]));
     for (text, reason) in [
         ("frame |", "module ``: a name is missing; write modules as `frame max=4096 | checksum`"),
-        ("gzip", "module `gzip`: there is no such module; there are checksum, frame, trace, xdr"),
-        ("frame max", "module `frame`: `max` is no option; write KEY=VALUE"),
-        ("frame max=x", "module `frame`: `x` is no value of `max`"),
+        ("gzip", "module `gzip`: there is no such module; the modules are checksum, frame, trace, xdr"),
+        ("frame max", "module `frame`: `max` is not an option; write KEY=VALUE"),
+        ("frame max=x", "module `frame`: `x` is not a value of `max`"),
         ("frame max=1 max=2", "module `frame`: `max` is given twice"),
         ("frame fragment=0", "module `frame`: fragments of 0 bytes: give 1 to 2147483647"),
-        ("checksum max=1", "module `checksum`: it has no option `max`"),
+        ("checksum max=1", "module `checksum`: the module has no option `max`"),
         ("checksum low=9 high=9", "module `checksum`: low=9 is not below high=9"),
     ] {
         assert_eq!(names(text).unwrap_err().to_string(), reason);

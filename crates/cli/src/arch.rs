@@ -18,7 +18,7 @@ const KIND: Kind = Kind { what: "service", start: "heddle serve ... --name NAME"
 
 /// Show or change the process architecture of a running service or relay.
 ///
-/// Its connections remain, and none of its clients notices more than a short pause.
+/// Its connections stay open; its clients notice at most a short pause.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/arch.txt").trim_end())]
 pub struct Args {
@@ -28,9 +28,9 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Print the architecture under which it runs
+    /// Print the architecture in use
     Show(Target),
-    /// Have it run under another architecture from now on
+    /// Switch to another architecture
     Set {
         /// The architecture (`heddle serve --list-arch` lists them)
         architecture: String,
@@ -39,13 +39,13 @@ enum Command {
     },
 }
 
-/// The process that a command is for.
+/// The process that a command addresses.
 #[derive(ClapArgs)]
 struct Target {
     /// Name of the service, as it was given to `heddle serve` or `heddle relay`
     #[arg(long, value_name = "NAME", required_unless_present = "control")]
     name: Option<String>,
-    /// Control socket of the service, if it is not at its usual place
+    /// Path of the service's control socket, if it is not the default one
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Print JSON
@@ -53,14 +53,14 @@ struct Target {
     json: bool,
 }
 
-/// The control socket of a service: none, unless it is asked for.
+/// The options for the control socket of a service. Without them it has none.
 #[derive(ClapArgs)]
 #[command(next_help_heading = "Control")]
 pub struct ControlArgs {
-    /// Name of this service: it can be looked at and changed while it runs, by `heddle arch --name NAME`
+    /// Name of this service, with which `heddle arch --name NAME` shows and changes it while it runs
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Place of the control socket [default: with --name, in the user's runtime directory or, for root, in /run]
+    /// Path of the control socket [default: with --name, in the user's runtime directory or, for root, in /run]
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     #[command(flatten)]
@@ -68,7 +68,7 @@ pub struct ControlArgs {
 }
 
 impl ControlArgs {
-    /// Opens the control socket, if there shall be one. To be called while the process has its user's rights.
+    /// Opens the control socket, if one was requested. Must be called while the process has its user's rights.
     ///
     /// # Errors
     /// See [`control::listen`].
@@ -82,7 +82,7 @@ impl ControlArgs {
     }
 }
 
-/// A request, as it crosses the control socket.
+/// A request, as it is sent over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 enum Request {
@@ -92,7 +92,7 @@ enum Request {
     Set { arch: String },
 }
 
-/// Answers the requests for this stack.
+/// Starts to answer requests about this stack.
 ///
 /// # Errors
 /// The system refuses a thread.

@@ -1,13 +1,13 @@
-//! `heddle bridge`: an Ethernet bridge between TAP interfaces, and the commands that look at it and change it while it runs.
+//! `heddle bridge`: an Ethernet bridge between TAP interfaces, and the commands that show and change it while it runs.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `bridge.rs` | the command line |
 //! | `bridge/run.rs` | the process that forwards: devices, threads, signals |
 //! | `bridge/config.rs` | the file of `bridge run --config` |
-//! | `bridge/request.rs` | what can be asked, and the answers of a running bridge |
+//! | `bridge/request.rs` | the requests to a running bridge, and its answers |
 //! | `bridge/intrctl.rs` | `heddle intrctl`: interrupts and the workers that take them |
-//! | `bridge/show.rs` | answers as lines, in the words of iproute2's `bridge` |
+//! | `bridge/show.rs` | answers as lines, in the format of iproute2's `bridge` |
 
 mod config;
 pub mod intrctl;
@@ -24,7 +24,7 @@ use crate::failure::Failure;
 
 /// The process of `heddle bridge run`.
 const KIND: Kind = Kind { what: "bridge", start: "heddle bridge run" };
-/// The bridge that commands are for if none is named.
+/// The bridge that a command addresses if none is named.
 const DEFAULT_NAME: &str = "br0";
 
 /// Switch Ethernet frames between TAP interfaces: a learning bridge with VLANs and spanning tree.
@@ -62,17 +62,17 @@ enum Command {
     Vlan(VlanArgs),
     /// Show spanning tree
     Stp(Target),
-    /// Show what has passed through the ports, and drops by reason
+    /// Show the traffic of the ports, and drops by reason
     Stats(Target),
 }
 
-/// The bridge that a command is for.
+/// The bridge that a command addresses.
 #[derive(ClapArgs)]
 struct Target {
     /// Name of the bridge
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME, global = true)]
     name: String,
-    /// Control socket of the bridge, if it is not at its usual place
+    /// Path of the bridge's control socket, if it is not the default one
     #[arg(long, value_name = "PATH", global = true)]
     control: Option<std::path::PathBuf>,
     /// Print JSON
@@ -112,11 +112,11 @@ struct FdbArgs {
 enum FdbCommand {
     /// List the entries
     Show,
-    /// Enter an address that does not age
+    /// Add an address that does not age
     Add {
         /// The station's address
         address: String,
-        /// The port that it is behind
+        /// The port of the station
         device: String,
         /// Its VLAN
         #[arg(long, value_name = "VID")]
@@ -133,12 +133,12 @@ enum FdbCommand {
         #[arg(long, value_name = "VID")]
         vlan: Option<u16>,
     },
-    /// Remove what was learned
+    /// Remove the learned addresses
     Flush {
-        /// Of this port only
+        /// Only those of this port
         #[arg(long, value_name = "PORT")]
         dev: Option<String>,
-        /// Of this VLAN only
+        /// Only those of this VLAN
         #[arg(long, value_name = "VID")]
         vlan: Option<u16>,
     },
@@ -162,10 +162,10 @@ enum VlanCommand {
         device: String,
         /// The VLAN, 1 to 4094
         vid: u16,
-        /// Frames without a tag that arrive by the port belong to it
+        /// Frames without a tag that arrive at the port belong to this VLAN
         #[arg(long)]
         pvid: bool,
-        /// Its frames leave by the port without a tag
+        /// Frames of this VLAN leave the port without a tag
         #[arg(long)]
         untagged: bool,
     },
@@ -200,7 +200,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     ask_and_print(&target, &request)
 }
 
-/// Asks the bridge that a command is for, and prints the answer.
+/// Sends a request to the bridge that the command addresses, and prints the answer.
 ///
 /// # Errors
 /// As [`control::ask`].

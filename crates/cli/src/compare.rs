@@ -87,7 +87,7 @@ struct Common {
     /// Use IPv6 instead of IPv4; other stacks are not measured then
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// Have the memory link accept super-segments, as network cards with segmentation offload do
+    /// Let the memory link accept super-segments, as network cards with segmentation offload do
     #[arg(long)]
     offload: bool,
     /// Use each connection on the thread that receives its segments. Without this option, connections are spread evenly

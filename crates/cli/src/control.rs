@@ -1,8 +1,8 @@
-//! The control socket of a process that runs until Ctrl-C (a bridge, a service, a relay): one line of JSON with a
-//! request, one with the answer.
+//! The control socket of a process that runs until Ctrl-C (a bridge, a service, a relay): a request is one line of
+//! JSON, and so is the answer.
 //!
-//! Its permissions say who may change the process; they are set before anybody can connect. A socket that a killed process
-//! has left is replaced; one that is answered is not.
+//! The permissions of the socket decide which users may change the process; they are set before a client can connect. A
+//! socket that a killed process has left behind is replaced, unless a process answers on it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 
-/// What kind of process has a control socket: the words about it.
+/// The kind of a process with a control socket, as messages describe it.
 pub struct Kind {
-    /// What it is called: `bridge`. Part of the socket's name.
+    /// Its name: `bridge`. Part of the socket's name.
     pub what: &'static str,
-    /// How one is started so that it has a control socket.
+    /// The command that starts one with a control socket.
     pub start: &'static str,
 }
 
-/// How a control socket is made.
+/// The options for the control socket of a new process.
 #[derive(ClapArgs)]
 pub struct ControlMode {
-    /// Permissions of the control socket, octal: who may look at the process and change it
+    /// Permissions of the control socket, in octal: they decide which users may show and change the process
     #[arg(long = "mode", value_name = "MODE", default_value = "600", value_parser = octal)]
     pub mode: u32,
 }
@@ -40,12 +40,12 @@ pub struct ControlMode {
 /// A sentence for the user.
 pub fn octal(text: &str) -> Result<u32, String> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
-    mode.ok_or_else(|| format!("`{text}` is no mode: use octal digits, as in 660"))
+    mode.ok_or_else(|| format!("`{text}` is not a mode: use octal digits, as in 660"))
 }
 
-/// How long a client may take for its request, and wait for the answer.
+/// Time limit for a client to send its request, and for the process to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Longest request.
+/// Maximum length of a request.
 const MOST_BYTES: u64 = 1 << 16;
 
 /// The path of the control socket of a process of this kind and name: in the user's runtime directory, or in /run for
@@ -60,21 +60,21 @@ pub fn usual_place(kind: &Kind, name: &str) -> Result<PathBuf, Failure> {
         _ if rustix::process::geteuid().is_root() => PathBuf::from("/run"),
         _ => {
             return Err(Failure::Usage(
-                "there is no XDG_RUNTIME_DIR for the control socket: choose its place with --control".to_owned(),
+                "there is no XDG_RUNTIME_DIR for the control socket: choose its path with --control".to_owned(),
             ));
         }
     };
     Ok(directory.join(format!("heddle-{}-{name}.sock", kind.what)))
 }
 
-/// Checks that a name is one of a process, and no path.
+/// Checks that `name` is a valid name and not a path.
 ///
 /// # Errors
 /// A sentence for the user.
 pub fn check_name(kind: &Kind, name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
-        return Err(format!("`{name}` is no name of a {}: use letters, digits, - and _", kind.what));
+        return Err(format!("`{name}` is not a name of a {}: use letters, digits, - and _", kind.what));
     }
     Ok(())
 }
@@ -87,7 +87,7 @@ pub fn check_name(kind: &Kind, name: &str) -> Result<(), String> {
 pub fn listen(kind: &Kind, path: &Path, mode: u32) -> Result<ControlSocket, Failure> {
     let failed = |error: io::Error| {
         Failure::Failed(format!(
-            "cannot make the control socket {}: {error}; choose another place with --control",
+            "cannot make the control socket {}: {error}; choose another path with --control",
             path.display()
         ))
     };
@@ -98,14 +98,14 @@ pub fn listen(kind: &Kind, path: &Path, mode: u32) -> Result<ControlSocket, Fail
             path.display()
         )));
     }
-    // A socket that nobody answers is of a process that was killed.
+    // If no process answers on the socket, its process was killed.
     if fs::symlink_metadata(path).is_ok_and(|there| !is_socket(&there)) {
         return Err(failed(io::Error::from(io::ErrorKind::AlreadyExists)));
     }
     let directory = path.with_extension(format!("{}.new", std::process::id()));
     fs::DirBuilder::new().mode(0o700).create(&directory).map_err(failed)?;
     let made = make(&directory.join("s"), path, mode);
-    // Empty by now, unless something went wrong that is reported.
+    // The directory is empty by now, unless an error is being reported.
     let _ = fs::remove_dir_all(&directory);
     let listener = made.map_err(failed)?;
     Ok(ControlSocket { listener: Some(listener), path: path.to_owned() })
@@ -136,7 +136,7 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // It may have been removed by hand, or the user of --user may not remove it.
+        // The socket may have been removed by hand, or the user of --user may not remove it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -183,7 +183,7 @@ fn serve_one<R: DeserializeOwned>(
 /// Asks a running process.
 ///
 /// # Errors
-/// None answers there, the user may not ask it, or it refuses.
+/// No process answers there, the user may not connect to it, or it refuses the request.
 pub fn ask(kind: &Kind, path: &Path, request: &impl Serialize) -> Result<Value, Failure> {
     let (shown, Kind { what, start }) = (path.display(), kind);
     let client = UnixStream::connect(path).map_err(|error| {
@@ -223,7 +223,7 @@ mod tests {
         let mut first = listen(&KIND, &path, 0o620).expect("a socket");
         assert_eq!(fs::metadata(&path).expect("it is there").permissions().mode() & 0o777, 0o620);
         assert!(matches!(listen(&KIND, &path, 0o600), Err(Failure::Failed(said)) if said.contains("is running")));
-        // Of a process that was killed.
+        // The socket of a process that was killed.
         drop(first.listener.take());
         std::mem::forget(first);
         drop(listen(&KIND, &path, 0o600).expect("it is replaced"));

@@ -100,8 +100,8 @@ fn families(names: &[String]) -> Result<Vec<Family>, Failure> {
     }
 }
 
-/// The knobs of the directory and of the command line, in the order in which they are set. Errors are found here once,
-/// not for every script.
+/// The knobs of the directory and of the command line, in the order in which they are set. Errors are reported here
+/// once, not for every script.
 fn knobs(args: &Args) -> Result<Vec<(String, String)>, Failure> {
     let mut config = args.profile.config();
     let mut set = Vec::new();

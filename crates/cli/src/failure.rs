@@ -6,11 +6,11 @@ use std::process::ExitCode;
 /// Why a command failed. The text names the thing and the remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The command line is invalid, found before anything was tried. Exit status 2, as for an unknown flag.
+    /// The command line is invalid. Nothing was attempted. Exit status 2, as for an unknown flag.
     Usage(String),
-    /// It was tried and failed. Exit status 1.
+    /// The command was attempted and failed. Exit status 1.
     Failed(String),
-    /// It failed and that was reported already, as by a `ping` without an answer. Exit status 1.
+    /// The command failed and has reported the failure already, like a `ping` without an answer. Exit status 1.
     Reported,
 }
 

@@ -1,8 +1,8 @@
 //! Checks that a command's threads and memory are available, before anything is opened.
 //!
 //! An allocation that fails ends the process, a runtime that gets no thread panics, and a stack without packet buffers
-//! receives nothing. So a command first starts as many threads as it will need, all at once, and allocates the memory
-//! of a start beside them; then it releases everything.
+//! receives nothing. So a command first starts as many threads as it will need, all at once, and meanwhile allocates
+//! the memory that its start needs; then it releases everything.
 //!
 //! If address space is limited all threads allocate from one heap ([`prepare`]). Otherwise the C library would reserve
 //! 64 MiB for each thread until nothing is left, and the success of a start would depend on chance.

@@ -8,7 +8,7 @@ use heddle::config::knobs::{self, KNOBS};
 
 use crate::failure::Failure;
 
-/// List the parameters of TCP with their values and meanings.
+/// List the parameters of TCP with their values and descriptions.
 ///
 /// The options --sysctl NAME=VALUE and --sysctl-dir DIR of serve, get, ping, relay and drill set them.
 #[derive(ClapArgs)]
@@ -24,7 +24,7 @@ pub struct Args {
     /// Profile to take the values from: linux, freebsd or rfc
     #[arg(long, value_name = "NAME", default_value = "linux")]
     profile: Profile,
-    /// Directory of files that set parameters; the values are listed as they are after that
+    /// Directory of files that set parameters; the list shows the values that result
     #[arg(long, value_name = "DIR")]
     sysctl_dir: Option<PathBuf>,
     /// Print the parameters as one JSON array

@@ -33,7 +33,8 @@ use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
 
-/// Machines of `heddle simulate` find what lies where by its address. All others get their memory from the system.
+/// The machines of `heddle simulate` identify objects by their addresses. All other commands get their memory from the
+/// system.
 #[global_allocator]
 static ARENA: vsmp::Arena = vsmp::Arena::new();
 

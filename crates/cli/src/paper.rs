@@ -1,8 +1,8 @@
 //! `heddle paper`: the figures, tables and claims of the papers, by one command, with the papers' numbers beside ours.
 //!
-//! Each simulated point is measured by a process of its own (`heddle paper point`), as many at a time as there are
-//! CPUs, so that it does not depend on the points before it; its sample comes back as a line of JSON. Loads of the
-//! host are measured in this process. Ctrl-C ends a run: what is finished is in the store.
+//! A process of its own (`heddle paper point`) measures each simulated point, so that a point does not depend on the
+//! points before it, and prints the sample as a line of JSON. As many processes run at a time as there are CPUs. Loads
+//! of the host are measured in this process. Ctrl-C ends a run; finished points are in the store.
 
 use std::io::{IsTerminal, stderr};
 use std::os::unix::process::ExitStatusExt;
@@ -35,7 +35,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Task {
-    /// List papers and figures, where each runs, and what is missing where it does not
+    /// List the papers and figures, where each can run, and what the others lack
     List {
         /// Papers and figures [default: all]
         #[arg(value_name = "ID")]
@@ -58,23 +58,22 @@ enum Task {
 
 /// Measure what papers or figures need, and write their pages.
 ///
-/// A run that was stopped goes on where it was: points that are finished are in DIR/points.jsonl and are not measured
-/// again.
+/// A stopped run continues where it ended: finished points are in DIR/points.jsonl and are not measured again.
 #[derive(ClapArgs)]
 struct RunArgs {
     /// Papers (`willmann`), figures (`willmann.fig2`), or `all`
     #[arg(value_name = "ID", required = true)]
     ids: Vec<String>,
-    /// Where: on this host, or on the simulated machine of the paper [default: both]
+    /// Place to measure: this host, or the simulated machine of the paper [default: both]
     #[arg(long, value_name = "PLACE")]
     on: Option<On>,
-    /// The loads that the claims are about, three seeds each: minutes (the default)
+    /// Only the loads of the claims, three seeds each: minutes (the default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// All loads, ten seeds each: an hour or more; prints its estimate first
     #[arg(long)]
     full: bool,
-    /// Seeds of each point, and rounds on the host; one alone has no interval
+    /// Seeds of each point, and rounds on the host; a single one gives no interval
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
     /// The directory of pages and samples
@@ -134,12 +133,16 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     let plan = Plan::new(&selected, &places, effort, &host()).map_err(Failure::failed)?;
     let skipped = not_run(&selected, &places);
     if plan.is_empty() && !args.ids.iter().any(|id| id == "all") {
-        return Err(Failure::usage(format!("nothing of {} runs there: {}", args.ids.join(", "), skipped.join("; "))));
+        return Err(Failure::usage(format!(
+            "no figure of {} can run there: {}",
+            args.ids.join(", "),
+            skipped.join("; ")
+        )));
     }
     let mut store = Store::open(&args.report).map_err(Failure::failed)?;
     announce(&plan, &store, args.full);
     let outcome = run_plan(&plan, &mut store);
-    // The pages show what was measured, whatever became of the rest.
+    // The pages show what was measured, even if other points failed.
     let shown: Vec<&Paper> = selected.iter().map(|selected| selected.paper).collect();
     let index = book::write(&args.report, &shown, &store).map_err(Failure::failed)?;
     let outcome = outcome?;
@@ -151,7 +154,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     end(&outcome, args)
 }
 
-/// A line for each figure that does not run at any of the places.
+/// A line for each figure that can run at none of the places.
 fn not_run(selected: &[Selected<'_>], places: &[Place]) -> Vec<String> {
     let mut lines = Vec::new();
     for Selected { paper, figures } in selected {
@@ -200,20 +203,21 @@ fn run_plan(plan: &Plan, store: &mut Store) -> Result<Outcome, Failure> {
     Ok(measured.and(outcome))
 }
 
-/// A simulated point in a process of its own. `None`: a signal has ended it.
+/// Measures a simulated point in a process of its own. `None`: a signal has ended it.
 fn in_a_process(point: &Point) -> Result<Option<Sample>, String> {
-    let program = std::env::current_exe().map_err(|error| format!("this program is not found: {error}"))?;
+    let program = std::env::current_exe().map_err(|error| format!("the path of this program is not known: {error}"))?;
     let described = serde_json::to_string(point).map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.args(["paper", "point", &described]).stdin(Stdio::null());
     let output = command.output().map_err(|error| format!("no process can be started: {error}"))?;
-    // SIGINT and SIGTERM: they were meant for the run.
+    // SIGINT and SIGTERM end the run, not only this point.
     if matches!(output.status.signal(), Some(2 | 15)) {
         return Ok(None);
     }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let reason = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it ended without a word");
+        let reason =
+            said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("the process ended without a message");
         return Err(reason.trim_start_matches("heddle: ").to_owned());
     }
     serde_json::from_slice(&output.stdout).map(Some).map_err(|error| error.to_string())
@@ -230,9 +234,9 @@ fn listen() -> Result<(Arc<AtomicBool>, Runtime), Failure> {
     runtime.spawn(async move {
         signals.wait().await;
         set.store(true, Relaxed);
-        eprintln!("\nheddle: ending what is measured now; a second Ctrl-C ends at once");
+        eprintln!("\nheddle: finishing the current measurement; a second Ctrl-C ends at once");
         signals.wait().await;
-        // What is finished is on the disk.
+        // Finished points are on the disk.
         std::process::exit(130);
     });
     Ok((flag, runtime))
@@ -255,7 +259,7 @@ fn end(outcome: &Outcome, args: &RunArgs) -> Result<(), Failure> {
     }
     if outcome.stopped {
         return Err(Failure::failed(format!(
-            "stopped: {} new samples are kept in {}; the same command goes on from there",
+            "stopped: {} new samples are kept in {}; the same command continues from there",
             outcome.measured,
             args.report.display()
         )));

@@ -137,7 +137,7 @@ async fn send_all(args: &Args, stack: &Stack) -> Result<Report, Failure> {
         let ask = async {
             ticks.tick().await;
             let (stack, address, size, timeout) = (stack.clone(), args.address, args.size, args.timeout);
-            // The sequence number on the wire has 16 bits; ours continues.
+            // The sequence number on the wire has 16 bits; this one has more.
             let question = move || stack.ping(address, seq as u16, size, timeout);
             tokio::task::spawn_blocking(question).await
         };

@@ -1,8 +1,8 @@
 //! How a command gives up root once its interface is open (`--user`).
 //!
 //! The system calls change the calling thread only, so this runs before any other thread is started, and checks all
-//! threads of the process afterwards. The kernel requires this order: the bounding set and the groups while there is
-//! the right to change them, then the group, then the user, which clears the capabilities of root.
+//! threads of the process afterwards. The kernel requires this order: first the bounding set and the groups, while the
+//! process still has the right to change them; then the group; then the user, which clears the capabilities of root.
 
 use std::fs;
 use std::io;
@@ -17,10 +17,10 @@ use rustix::thread::{
 
 use crate::failure::Failure;
 
-/// Possible capabilities: the numbers of 64 bits. The kernel refuses those beyond its last one.
+/// The capabilities that may exist, as bit numbers of 64 bits. The kernel refuses numbers beyond its last capability.
 const CAPABILITIES: u32 = 64;
 
-/// How long threads that have ended may be listed.
+/// How long /proc may still list threads that have ended.
 const LISTED_AFTER_THE_END: Duration = Duration::from_secs(10);
 
 /// The user to become, as `--user` names it.
@@ -130,7 +130,7 @@ impl User {
         let threads = fs::read_dir("/proc/self/task").map_err(|error| format!("/proc cannot be read ({error})"))?;
         for thread in threads {
             let path = thread.map_err(|error| error.to_string())?.path().join("status");
-            let status = fs::read_to_string(path).map_err(|error| format!("a thread cannot be looked at ({error})"))?;
+            let status = fs::read_to_string(path).map_err(|error| format!("a thread cannot be checked ({error})"))?;
             self.verify_status(&status)?;
         }
         Ok(())

@@ -161,20 +161,20 @@ fn raise_descriptors(connections: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < wanted) {
         let current = Some(limit.maximum.map_or(wanted, |most| most.min(wanted)));
-        // What cannot be had is found by the caller, which counts what there is.
+        // If the limit cannot be raised, the caller notices: it counts the available descriptors.
         let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
     }
 }
 
-/// The connections for which descriptors are left once the device is open, and `listeners` are to come.
+/// The number of connections for which descriptors are left once the device is open and `listeners` more are reserved.
 fn room_for_connections(listeners: u64) -> u64 {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return u64::MAX };
-    // Without /proc the three of every program.
+    // Without /proc, assume the three standard descriptors.
     let open = std::fs::read_dir("/proc/self/fd").map_or(3, |entries| entries.count() as u64);
     limit.saturating_sub(open + listeners + LATER_DESCRIPTORS)
 }
 
-/// How many connections are relayed at a time, if `wanted` were requested and there are descriptors for `room`.
+/// How many connections are relayed at a time if `wanted` were requested and `room` have descriptors.
 fn admitted(wanted: u32, room: u64) -> Result<u32, Failure> {
     match u32::try_from(room).unwrap_or(u32::MAX).min(wanted) {
         0 => Err(Failure::Failed(
@@ -252,8 +252,7 @@ impl Relay {
                 }
                 Err(problem) => {
                     self.log.print(&problem);
-                    // A resource that is exhausted, above all descriptors, may be available again when a connection has
-                    // ended.
+                    // An exhausted resource, usually descriptors, may be available again when a connection has ended.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }

@@ -19,10 +19,10 @@ use switch::{BridgeExclusion, Work};
 use crate::failure::Failure;
 use crate::headroom;
 
-/// Measure the bridge as RFC 2544 says: throughput without loss, frame loss rate, back-to-back frames, latency.
+/// Measure the bridge according to RFC 2544: throughput without loss, frame loss rate, back-to-back frames, latency.
 ///
 /// A generator and a counter of test frames are the two ports of a bridge, in memory: no root, no network. Both directions are
-/// loaded at once. All bridges of a run are measured in turn, and their ratios are of the same repetition.
+/// loaded at once. All bridges of a run are measured in turn, and ratios are computed within one repetition.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/rfc2544.txt").trim_end())]
 pub struct Args {
@@ -43,19 +43,20 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME,..", default_value = "latency",
           value_parser = ["loss", "back-to-back", "latency", "flush", "all", "none"])]
     tests: Vec<String>,
-    /// Rate of the line of each port, as in 1G or 100M bits a second: no more is offered [default: as fast as memory]
+    /// Rate of the line of each port in bits a second, such as 1G or 100M: no more is offered [default: as fast as
+    /// memory]
     #[arg(long, value_name = "RATE")]
     line_rate: Option<BitRate>,
     /// Length of a trial in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600_000))]
     trial: u32,
-    /// Number of times that everything is measured
+    /// Number of times that each measurement is repeated
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     reps: u32,
-    /// Trials at a rate, of which one must be without loss; 1 is the RFC's rule
+    /// Number of trials at a rate, of which one must be without loss; 1 is the RFC's rule
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
-    /// Percent to which the search is exact
+    /// Resolution of the search in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
     resolution: f64,
     /// Frames that a receive ring holds
@@ -64,10 +65,11 @@ pub struct Args {
     /// Stations behind each port
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     stations: u32,
-    /// Work per interrupt: frames, or drain for all there are [default: drain for generic, 1 for mpsafe, a vector for rcu]
+    /// Work per interrupt: a number of frames, or `drain` for all frames in the ring [default: drain for generic, 1 for
+    /// mpsafe, a vector for rcu]
     #[arg(long, value_name = "N", value_parser = crate::bridge::work)]
     work: Option<Work>,
-    /// Let buffers go round, as in a device with shared memory, instead of copying every frame in and out
+    /// Reuse the buffers, as a device with shared memory does, instead of copying every frame in and out
     #[arg(long)]
     by_pointer: bool,
     /// Write the results to FILE as JSON; `-` is standard output

@@ -36,8 +36,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Serve HTTP files, or one of the classic test services, from Heddle's own stack.
 ///
 /// The service runs until Ctrl-C and then prints what it has done; SIGUSR1 has it print that to standard error
-/// meanwhile. Clients are other programs: the service needs a TAP interface, behind which this machine's own kernel is
-/// the first of them.
+/// meanwhile. The service needs a TAP interface; the kernel of this machine is at its other end, so programs of this
+/// machine can be clients.
 #[derive(Arguments)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Args {

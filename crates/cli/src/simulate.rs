@@ -1,4 +1,4 @@
-//! `heddle simulate`: the stack on a machine that the user does not have.
+//! `heddle simulate`: the stack on a simulated machine.
 
 use std::io::{IsTerminal, stderr, stdout};
 use std::path::PathBuf;
@@ -20,14 +20,15 @@ use crate::failure::Failure;
 /// Run the stack on virtual CPUs, in virtual time.
 ///
 /// A server sends as much as it can by several network cards on many connections, as in Willmann, Rixner and Cox (2006).
-/// Printed twice: for Heddle as it is, and with the footprint and the habits of the machine's kernel of the year.
+/// The results are printed twice: for Heddle as it is, and with the footprint and the habits of the kernel that the
+/// machine ran.
 #[derive(ClapArgs)]
 #[command(after_help = include_str!("help/simulate.txt").trim_end())]
 pub struct Args {
     /// The machine
     #[arg(long, value_name = "NAME", default_value = "opteron-275")]
     machine: String,
-    /// CPUs to use of it; of several numbers the scalability law is fitted [default: all]
+    /// Number of its CPUs to use; to the results of several numbers, the scalability law is fitted [default: all]
     #[arg(long, value_delimiter = ',', value_name = "N,..", value_parser = clap::value_parser!(u16).range(1..=256))]
     cpus: Vec<u16>,
     /// Architectures, by name (heddle compare --list); `uniprocessor` is the papers' kernel for one CPU
@@ -36,7 +37,7 @@ pub struct Args {
     /// Connections
     #[arg(long, value_delimiter = ',', value_name = "N,..", default_value = "192", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     conns: Vec<u32>,
-    /// Runs of each, with other flows and other delays of the clients
+    /// Number of runs of each point, with different flows and different delays of the clients
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
     /// Kind of lock [default: Heddle's, and the kernel's]
@@ -45,24 +46,24 @@ pub struct Args {
     /// IPv6 instead of IPv4
     #[arg(short = '6', long)]
     ipv6: bool,
-    /// Another number for a value of the machine, by the name that --values prints
+    /// Change a value of the machine, by the name that --values prints
     #[arg(long, value_name = "NAME=NUMBER")]
     set: Vec<Change>,
-    /// Run with each assumed value less and more by 30 %, one at a time, and print what that does to the throughput
+    /// Run with each assumed value 30 % lower and 30 % higher, one at a time, and print the change of the throughput
     #[arg(long)]
     vary: bool,
-    /// Run again with each class of costs lower by so many percent, one at a time, and print what that gains
+    /// Run again with each class of costs lower by this many percent, one at a time, and print the gain
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "20", conflicts_with = "vary",
         value_parser = clap::value_parser!(u64).range(1..=99))]
     what_if: Option<u64>,
-    /// Write a timeline of CPUs, locks and threads as an HTML page: of the first architecture and load, seed 1, as the
-    /// machine's kernel
+    /// Write a timeline of CPUs, locks and threads as an HTML page, for the first architecture and load, with seed 1
+    /// and the kernel's footprint and habits
     #[arg(long, value_name = "FILE", conflicts_with = "vary")]
     timeline: Option<PathBuf>,
     /// Write the frames of the same run and time as a capture file (pcapng)
     #[arg(long, value_name = "FILE", conflicts_with = "vary")]
     pcap: Option<PathBuf>,
-    /// Virtual time of timeline and capture, in microseconds
+    /// Length of timeline and capture in microseconds of virtual time
     #[arg(long, value_name = "US", default_value_t = 2000,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     stretch: u64,
@@ -80,7 +81,7 @@ pub struct Args {
     report: Option<PathBuf>,
 }
 
-/// Another number for a value of the machine.
+/// A changed value of the machine.
 #[derive(Clone)]
 struct Change {
     name: String,
@@ -91,19 +92,19 @@ impl FromStr for Change {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Change, String> {
-        let (name, number) = text.split_once('=').ok_or("NAME=NUMBER is expected")?;
-        let number = number.parse().map_err(|_| format!("`{number}` is no number from 0 up"))?;
+        let (name, number) = text.split_once('=').ok_or("write NAME=NUMBER")?;
+        let number = number.parse().map_err(|_| format!("`{number}` is not a number from 0 up"))?;
         Ok(Change { name: name.to_owned(), number })
     }
 }
 
-/// By how much `--vary` changes values, in percent.
+/// The change of a value by `--vary`, in percent.
 const VARIED: u64 = 30;
 
 /// The default architectures: those of the paper, and Heddle's own for one thread.
 const ARCHITECTURES: &str = include_str!("help/simulate_architectures.txt");
 
-/// What is run: an architecture, or the papers' UP.
+/// The system under test: an architecture, or the papers' UP.
 #[derive(Clone, Copy)]
 struct Subject(Option<Architecture>);
 
@@ -160,7 +161,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     args.save(&preset, rows, quiet)
 }
 
-/// All seeds of a simulation, with a bar.
+/// Runs all seeds of a simulation, with a progress bar.
 fn run_all(simulation: &Simulation, kernel: Kernel) -> Results {
     let bar = progress_bar();
     bar.set_length(simulation.seeds);
@@ -209,7 +210,7 @@ fn print_scaling(scaling: &[Scaling]) {
 }
 
 impl Args {
-    /// One for each number of CPUs, load and architecture.
+    /// One simulation for each number of CPUs, load and architecture.
     fn simulations(&self, preset: &Preset) -> Vec<Simulation> {
         let all = [preset.cpus as u16];
         let counts = if self.cpus.is_empty() { &all[..] } else { &self.cpus };
@@ -232,7 +233,7 @@ impl Args {
         simulations
     }
 
-    /// Runs a seed once more, and writes down the beginning of what is measured.
+    /// Runs a seed once more, and records the beginning of the measurement.
     fn look_closer(&self, simulation: &Simulation, quiet: bool) -> Result<(), Failure> {
         let run = simulation.run_and_record(Kernel::OfThePaper, 1, Duration::from_micros(self.stretch));
         let Simulation { preset, connections, cpus, .. } = simulation;
@@ -252,7 +253,7 @@ impl Args {
         Ok(())
     }
 
-    /// Writes the document, if it is wanted.
+    /// Writes the document, if it was requested.
     fn save(&self, preset: &Preset, rows: Vec<Row>, quiet: bool) -> Result<(), Failure> {
         let Some(simulation) = self.simulations(preset).into_iter().next() else { return Ok(()) };
         let results = simulated::document(&simulation, rows);
@@ -278,7 +279,7 @@ impl Args {
     }
 }
 
-/// A line for each assumed value that matters: throughput with less of it, and with more.
+/// Prints a line for each assumed value that matters: the throughput with a lower and with a higher value.
 fn vary(simulation: &Simulation) {
     let kernel = Kernel::OfThePaper;
     let base = simulation.run(kernel, 1).megabits();

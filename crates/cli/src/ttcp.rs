@@ -34,7 +34,7 @@ pub struct Args {
     /// Number of messages that are timed
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20_000)]
     messages: u64,
-    /// Number of messages that are sent before, to warm up
+    /// Number of messages to warm up, sent before the timed ones
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     warmup: u64,
     /// Size of a message in bytes
@@ -84,7 +84,7 @@ impl Presentation {
 }
 
 impl Args {
-    /// Bytes of a message: with `--xdr`, as many whole structures as `--length` has room for.
+    /// Bytes of a message. With `--xdr`, as many whole structures as fit into `--length`.
     fn message(&self) -> u64 {
         let length = self.length as usize;
         self.xdr.map_or(length, |_| presented_length(length)) as u64
@@ -118,7 +118,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         ));
     }
     let most = args.arch.iter().map(|arch| params(&args, *arch).effective_threads()).max();
-    // Those of two stacks, and those that load them.
+    // The threads of two stacks, and those that load them.
     headroom::check(3 * most.unwrap_or(0) as usize)?;
     let mut runs = Vec::new();
     for arch in &args.arch {
@@ -166,7 +166,8 @@ fn measure(args: &Args, arch: Architecture) -> std::io::Result<Run> {
     deliver(&mut bench, args.warmup * length)?;
     for _ in 0..args.reps {
         let waited_before = waited();
-        // Timing a lock costs several times the lock: it is done while the messages are timed, as in the paper.
+        // Timing a lock costs several times as much as the lock itself. As in the paper, locks are timed while the
+        // messages are.
         sync::profile::set_timed(true);
         let timed = deliver(&mut bench, args.messages * length);
         sync::profile::set_timed(false);

@@ -191,7 +191,7 @@ fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
         ("run wilmann", "no paper is called `wilmann`; there are willmann, schmidt, nahum, netbsd, yates, and all"),
         ("run willmann.fig9", "willmann has no figure `willmann.fig9`; there are willmann.fig2, "),
         ("list wilmann", "no paper is called `wilmann`"),
-        ("run nahum --on host", "nothing of nahum runs there: nahum.locking (a workload"),
+        ("run nahum --on host", "no figure of nahum can run there: nahum.locking (a workload"),
         ("run willmann.tab2 --on host", "the lab reads no hardware counters"),
         ("run willmann --seeds 0", "1..=1000"),
         ("run willmann --quick --full", "--full"),
@@ -206,7 +206,7 @@ fn papers_are_listed_with_what_runs_them_and_unknown_ones_are_refused() {
     assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0, "nothing was begun");
 }
 
-/// Nothing is measured for the papers that nothing runs yet, and they have pages all the same.
+/// Nothing is measured for papers without a runnable figure; they still have pages.
 #[test]
 fn claims_of_a_directory_are_printed_and_one_writer_is_enough() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -173,7 +173,7 @@ impl Tap {
     fn set_up(name: String, fds: Vec<OwnedFd>, header_len: usize, options: TapOptions) -> Result<Tap, TapError> {
         let offloads = if header_len == 0 { 0 } else { negotiate(&name, &fds, options.offloads)? };
         let netdevice = Netdevice::open().map_err(|source| failed(&name, "opening a socket", source))?;
-        let bell = |_| sys::event_fd().map_err(|source| failed(&name, "making a counter to wake a queue with", source));
+        let bell = |_| sys::event_fd().map_err(|source| failed(&name, "making the counter that wakes a queue", source));
         let bells = fds.iter().map(bell).collect::<Result<Vec<_>, _>>()?;
         if let Some(mtu) = options.mtu {
             netdevice.set_mtu(&name, mtu).map_err(|source| TapError::BadMtu { name: name.clone(), mtu, source })?;
@@ -248,7 +248,8 @@ fn check_name(name: &str) -> Result<(), TapError> {
 
 /// Refuses an interface that has more queues open than the caller's `own`. A new interface has none.
 fn alone(name: &str, own: usize) -> Result<(), TapError> {
-    let open = link_info::open_queues(name).map_err(|source| failed(name, "asking who has it open", source))?;
+    let open = link_info::open_queues(name)
+        .map_err(|source| failed(name, "finding the processes that have it open", source))?;
     match open {
         Some(open) if open as usize > own => Err(TapError::Busy { name: name.to_owned() }),
         _ => Ok(()),

@@ -62,7 +62,7 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         let before = found.len();
         collect(path, &mut found).map_err(|(path, error)| unreadable(&path, &error))?;
         if found.len() == before {
-            return Err(format!("there is no script in {}: their names end in .pkt", path.display()));
+            return Err(format!("there is no script in {}: names of scripts end in .pkt", path.display()));
         }
     }
     Ok(found)

@@ -73,7 +73,7 @@ impl fmt::Display for KnobFileError {
             KnobFileError::NoKnob(path) => {
                 write!(
                     f,
-                    "no file in {} is named as a knob is, such as tcp_sack: name another directory",
+                    "no file in {} has the name of a knob, such as tcp_sack: name another directory",
                     path.display()
                 )
             }

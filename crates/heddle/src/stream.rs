@@ -404,10 +404,9 @@ impl TcpStream {
 
 /// Validates a time to live, or hop limit, from the user.
 pub(crate) fn hop_limit(ttl: u32) -> io::Result<u8> {
-    u8::try_from(ttl)
-        .ok()
-        .filter(|limit| *limit > 0)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{ttl} is no time to live: give 1 to 255")))
+    u8::try_from(ttl).ok().filter(|limit| *limit > 0).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, format!("{ttl} is not a time to live: give 1 to 255"))
+    })
 }
 
 impl std::fmt::Debug for TcpStream {

@@ -112,11 +112,11 @@ impl fmt::Display for KernelError {
             KernelError::FileLimit { needed, limit } => write!(
                 f,
                 "{needed} file descriptors are needed and the hard limit is {limit}: raise it (`ulimit -Hn {needed}` as \
-                 root, or LimitNOFILE= in a systemd unit), or ask for fewer connections"
+                 root, or LimitNOFILE= in a systemd unit), or use fewer connections"
             ),
             KernelError::Connections { opened, wanted, source } => write!(
                 f,
-                "the kernel gave {opened} of {wanted} loopback connections, then said: {source}; ask for fewer, or widen \
+                "the kernel gave {opened} of {wanted} loopback connections, then failed: {source}; use fewer, or widen \
                  net.ipv4.ip_local_port_range and net.ipv4.tcp_mem"
             ),
             KernelError::Setup(source) => write!(f, "the kernel benchmark could not be set up: {source}"),
@@ -254,7 +254,7 @@ fn open_pairs(params: &Params) -> Result<(Vec<sockets::Pair>, Vec<String>), Kern
 fn notes(params: &Params, first: &sockets::Pair) -> io::Result<String> {
     let (send, receive) = first.buffers()?;
     let granted = |asked: Option<usize>, is: usize| match asked {
-        Some(asked) if asked > is => format!("{is} bytes (asked for {asked})"),
+        Some(asked) if asked > is => format!("{is} bytes ({asked} requested)"),
         Some(_) => format!("{is} bytes"),
         None => "autotuned".into(),
     };

@@ -85,14 +85,14 @@ impl Machine {
         if let Some(steal) = self.steal_percent
             && steal > 1.0
         {
-            remarks.push(format!("The hypervisor took {steal:.1} % of the processor time away during the run."));
+            remarks.push(format!("The hypervisor took {steal:.1} % of the processor time during the run."));
         }
         if let Some(Spread { p10, median, p90 }) = self.round_trip_ns
             && p90 > 2.0 * p10
         {
             remarks.push(format!(
                 "A cache line went to another processor and back in {p10:.0} to {p90:.0} ns (median {median:.0}): the processors \
-                 were moved nearer to each other and farther apart during the run, which changes figures of several threads \
+                 were moved closer together and farther apart during the run, which changes figures of several threads \
                  as much as twofold. Compare samples of like distance: results.json has it beside each."
             ));
         }

@@ -107,7 +107,7 @@ fn sentence(chosen: &Candidate<'_>, leader: &Candidate<'_>, all: &[Candidate<'_>
         against_the_next(chosen, all)
     } else {
         format!(
-            ", which the measurements cannot tell from the {} of {} (their confidence intervals overlap), and it is the \
+            ", which the measurements cannot distinguish from the {} of {} (their confidence intervals overlap), and it is the \
              simpler of the two",
             leader.figure(),
             leader.variant()

@@ -37,10 +37,12 @@ impl ReportError {
 
     fn remedy(&self) -> &'static str {
         match self.source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or name another place",
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "name a place you may write to",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space, or choose another directory",
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                "choose a directory that you may write to"
+            }
             io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
-                "a file stands where a directory is needed: remove it, or name another place"
+                "a file is in the place of a directory: remove it, or choose another directory"
             }
             _ => "name another place",
         }

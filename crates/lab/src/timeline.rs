@@ -70,7 +70,7 @@ fn drawing<'a>(timeline: &'a Timeline, title: &'a str) -> Drawing<'a> {
         left_out.push(format!("the {} locks of {count} that were waited for longest", locks.len()));
     }
     if timeline.is_cut {
-        left_out.push("as many spans as fit: the end of the stretch is incomplete".to_owned());
+        left_out.push("only the first spans: the end of the stretch is incomplete".to_owned());
     }
     let remark = if left_out.is_empty() { String::new() } else { format!("Shown: {}.", left_out.join("; ")) };
     Drawing { title, remark, length: at(timeline.to).max(1), threads: &timeline.threads, cpus, locks, lanes }

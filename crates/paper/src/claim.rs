@@ -239,7 +239,7 @@ fn term(text: &str, at: Option<u32>) -> Result<Term, String> {
     };
     match (own, at) {
         (Some(connections), None) | (None, Some(connections)) => Ok(Term { subject: subject.to_owned(), connections }),
-        (None, None) => Err(format!("`{text}` says at no load")),
+        (None, None) => Err(format!("`{text}` has no load after `at`")),
         (Some(_), Some(_)) => Err(format!("`{text}` has two loads")),
     }
 }

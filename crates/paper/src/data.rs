@@ -297,7 +297,7 @@ impl Paper {
         let figure = self.figure(&claim.figure);
         let figure = figure.ok_or_else(|| wrong(format!("there is no figure `{}`", claim.figure)))?;
         if claim.tests.is_empty() && figure.metric.is_some() {
-            return Err(wrong(format!("`{}` runs, and nothing tests it", claim.figure)));
+            return Err(wrong(format!("`{}` runs, but no test uses it", claim.figure)));
         }
         let mut conditions = Vec::new();
         for test in &claim.tests {
@@ -373,7 +373,7 @@ impl Figure {
         let values = self.values();
         let out = |value: &&PaperValue| !self.subjects.contains(&value.subject) || !self.loads.contains(&value.at);
         if let Some(value) = values.iter().find(out) {
-            return wrong(format!("nothing measures {} at {}", value.subject, value.at));
+            return wrong(format!("no figure measures {} at {}", value.subject, value.at));
         }
         match &self.stated {
             Some(stated) if stated.rows.iter().any(|row| row.len() != stated.head.len()) => {

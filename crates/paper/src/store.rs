@@ -64,10 +64,12 @@ impl fmt::Display for StoreError {
         match self {
             StoreError::File { path, source } => {
                 let remedy = match source.kind() {
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space and run it again",
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        "free some space and run the command again"
+                    }
                     _ => "name another place with --report",
                 };
-                write!(f, "{}: {source}; {remedy}. What was measured before is kept", path.display())
+                write!(f, "{}: {source}; {remedy}. Earlier samples are kept", path.display())
             }
             StoreError::Line { path, line, what } => {
                 write!(
@@ -123,13 +125,13 @@ impl Store {
         for (index, line) in text[..whole].lines().enumerate() {
             let wrong = |what: String| StoreError::Line { path: self.path.clone(), line: index + 1, what };
             let sample: Sample =
-                serde_json::from_str(line).map_err(|error| wrong(format!("it is no sample ({error})")))?;
+                serde_json::from_str(line).map_err(|error| wrong(format!("it is not a sample ({error})")))?;
             if sample.commit != COMMIT {
                 self.others += 1;
                 continue;
             }
             if !self.finished.insert(sample.point.clone()) {
-                return Err(wrong(format!("{} is there already", sample.point)));
+                return Err(wrong(format!("{} exists already", sample.point)));
             }
             self.samples.push(sample);
         }
@@ -236,7 +238,7 @@ pub(crate) mod tests {
         assert_eq!(Store::open(directory.path()).unwrap().samples().len(), 2);
         fs::write(&path, format!("nonsense\n{text}")).unwrap();
         let said = Store::open(directory.path()).unwrap_err().to_string();
-        assert!(said.contains("line 1: it is no sample") && said.contains("take the line out"), "{said}");
+        assert!(said.contains("line 1: it is not a sample") && said.contains("take the line out"), "{said}");
     }
 
     #[test]

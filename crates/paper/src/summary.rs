@@ -75,7 +75,7 @@ fn origin(samples: &[Sample]) -> String {
         if let Some((least, most)) = busy {
             let _ = write!(
                 text,
-                "; the host was busy with other work (load {least:.1} to {most:.1}), so its verdicts say little"
+                "; the host was busy with other work (load {least:.1} to {most:.1}), so its verdicts are unreliable"
             );
         }
     }

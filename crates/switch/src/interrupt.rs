@@ -422,11 +422,11 @@ impl fmt::Display for AffinityError {
         f.write_str(match self {
             AffinityError::NoVector => "there is no such vector; `heddle intrctl list` shows them",
             AffinityError::Follows => {
-                "it has no CPU of its own: frames leave by the worker that receives them; move rx vectors"
+                "this vector has no CPU of its own, because frames are sent by the worker that receives them; move rx vectors"
             }
-            AffinityError::NoProcessor => "there is no such CPU: a worker is one, and they are counted from 0",
+            AffinityError::NoProcessor => "there is no such CPU: workers are the CPUs, numbered from 0",
             AffinityError::Shielded => "that CPU takes no interrupts; allow it with `heddle intrctl intr`",
-            AffinityError::OneThread => "this bridge has one thread, as NetBSD's GENERIC kernel; use mpsafe or rcu",
+            AffinityError::OneThread => "this bridge has one thread, like NetBSD's GENERIC kernel; use mpsafe or rcu",
             AffinityError::Last => "no other CPU takes interrupts",
         })
     }

@@ -209,7 +209,7 @@ fn run_loop(most_turns: u64) -> Result<(), String> {
             Next::Again => {}
             Next::Device(device, what) => outside(|| device.occur(what)),
             Next::Over => return Ok(()),
-            Next::Deadlock(threads) => return Err(format!("deadlock: no thread can go on\n{threads}")),
+            Next::Deadlock(threads) => return Err(format!("deadlock: no thread can run\n{threads}")),
             Next::Endless(threads) => return Err(format!("it does not end in {most_turns} turns\n{threads}")),
         }
     }
@@ -394,7 +394,7 @@ pub(crate) fn sleep(address: usize, still: impl FnOnce() -> bool, timeout: Optio
             state.fall_asleep(thread, Wait::Word(address), timeout);
             true
         });
-        assert!(asleep, "what is no thread of the machine cannot sleep");
+        assert!(asleep, "only a thread of the machine can sleep");
         wait();
     }
 }

@@ -193,18 +193,19 @@ impl Table<'_> {
     fn number(&mut self, name: &str) -> Result<u64, PresetError> {
         let value = self.take(name)?;
         let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
-        number.ok_or_else(|| PresetError(format!("`{name}` in [{}] is no number from 0 up: {value:?}", self.section)))
+        number
+            .ok_or_else(|| PresetError(format!("`{name}` in [{}] is not a number from 0 up: {value:?}", self.section)))
     }
 
     fn text(&mut self, name: &str) -> Result<String, PresetError> {
         let value = self.take(name)?;
         let text = value.as_str().map(str::to_owned);
-        text.ok_or_else(|| PresetError(format!("`{name}` in [{}] is no name: {value:?}", self.section)))
+        text.ok_or_else(|| PresetError(format!("`{name}` in [{}] is not a name: {value:?}", self.section)))
     }
 
     fn done(self) -> Result<(), PresetError> {
         match self.left.keys().next() {
-            Some(unknown) => Err(PresetError(format!("`{unknown}` in [{}] means nothing", self.section))),
+            Some(unknown) => Err(PresetError(format!("`{unknown}` in [{}] is not a known name", self.section))),
             None => Ok(()),
         }
     }
@@ -288,7 +289,7 @@ impl Preset {
     /// The same machine with another number for one value, by section and name (`machine.memory`). Its origin stays.
     ///
     /// # Errors
-    /// There is no such value, it is no number, or the number is out of range.
+    /// There is no such value, it is not a number, or the number is out of range.
     pub fn with(&self, name: &str, number: u64) -> Result<Preset, PresetError> {
         let unknown = || PresetError(format!("no value is called `{name}`: --values lists them"));
         let (section, key) = name.split_once('.').ok_or_else(unknown)?;
@@ -296,7 +297,7 @@ impl Preset {
         let place = file.get_mut(section).and_then(|table| table.get_mut(key)).and_then(|value| value.get_mut("value"));
         let place = place.ok_or_else(unknown)?;
         if !place.is_integer() {
-            return Err(PresetError(format!("`{name}` is no number")));
+            return Err(PresetError(format!("`{name}` is not a number")));
         }
         let number = i64::try_from(number).map_err(|_| PresetError(format!("`{name}` cannot be {number}")))?;
         *place = toml::Value::Integer(number);

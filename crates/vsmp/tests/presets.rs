@@ -31,7 +31,7 @@ fn a_value_that_is_missing_or_unknown_is_named() {
     assert_eq!(refused(&without("megahertz")), "`megahertz` is missing in [machine]");
     assert_eq!(refused(&without("emit ")), "`emit` is missing in [work]");
     let more = text.replace("[habits]", "[habits]\nlunch = { value = 1, origin = \"assumed\" }");
-    assert_eq!(refused(&more), "`lunch` in [habits] means nothing");
+    assert_eq!(refused(&more), "`lunch` in [habits] is not a known name");
     let bare = text.replace("wake = { value = 2038, origin = \"fitted\"", "wake = { value = 2038");
     assert!(refused(&bare).contains("missing field `origin`"), "{}", refused(&bare));
 }
@@ -90,7 +90,7 @@ fn one_value_of_a_machine_is_changed() {
     for (name, says) in [
         ("machine.memories", "no value is called `machine.memories`: --values lists them"),
         ("memory", "no value is called `memory`: --values lists them"),
-        ("habits.lock_kind", "`habits.lock_kind` is no number"),
+        ("habits.lock_kind", "`habits.lock_kind` is not a number"),
     ] {
         assert_eq!(preset.with(name, 1).expect_err(name).to_string(), says);
     }

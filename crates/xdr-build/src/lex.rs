@@ -133,7 +133,7 @@ impl<'a> Lexer<'a> {
         match value {
             Some(value) => Ok(Token::Number(if negative { -value } else { value })),
             None => Err(at.error(format!(
-                "`{}{digits}` is no number: decimal (-12), hexadecimal (0x1f) or octal (017)",
+                "`{}{digits}` is not a number: decimal (-12), hexadecimal (0x1f) or octal (017)",
                 if negative { "-" } else { "" }
             ))),
         }

@@ -10,9 +10,9 @@ const MISTAKES: &[(&str, &str)] = &[
     ("typedef unsigned x;", "1:18: expected `int` or `hyper` after `unsigned`, found `x`"),
     ("struct s { struct t a; };", "1:19: expected `{`, found `t`: a type is used by its name, without `struct`"),
     ("const A = B;", "1:11: expected a number, found `B`"),
-    ("const A = 0x;", "1:11: `0x` is no number: decimal (-12), hexadecimal (0x1f) or octal (017)"),
-    ("const A = 08;", "1:11: `08` is no number: decimal (-12), hexadecimal (0x1f) or octal (017)"),
-    ("const A = -0x1;", "1:11: `-0x1` is no number: decimal (-12), hexadecimal (0x1f) or octal (017)"),
+    ("const A = 0x;", "1:11: `0x` is not a number: decimal (-12), hexadecimal (0x1f) or octal (017)"),
+    ("const A = 08;", "1:11: `08` is not a number: decimal (-12), hexadecimal (0x1f) or octal (017)"),
+    ("const A = -0x1;", "1:11: `-0x1` is not a number: decimal (-12), hexadecimal (0x1f) or octal (017)"),
     (
         "const A = 18446744073709551616;",
         "1:7: a constant is between -9223372036854775808 and 18446744073709551615 here, not 18446744073709551616",

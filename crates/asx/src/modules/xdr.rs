@@ -29,7 +29,7 @@ struct ValueWriter<T>(Codec, PhantomData<fn() -> T>);
 impl<T: Xdr + Any + Send> Queue for ValueWriter<T> {
     fn svc(&mut self, message: Message, to: &mut Passed) -> Result<(), String> {
         let kind = std::any::type_name::<T>();
-        let value: T = message.into_value().map_err(|message| format!("{message:?} is no `{kind}`"))?;
+        let value: T = message.into_value().map_err(|message| format!("{message:?} is not a `{kind}`"))?;
         let mut bytes = vec![0; value.encoded_len()];
         ::xdr::encode_into(&value, &mut bytes, self.0).map_err(|error| error.to_string())?;
         to.on(Message::bytes(bytes));

@@ -1,6 +1,7 @@
 //! The file of `heddle bridge run --config`: a bridge with its ports, VLANs and addresses, in TOML.
 //!
-//! Whatever is wrong with it ends in one sentence that names the file, the line and the remedy, before any device is opened.
+//! An error in it is one sentence that names the file, the line and the remedy, and is reported before any device is
+//! opened.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::request::{self, PortChange};
 use crate::control;
 use crate::failure::Failure;
 
-/// What the file may say.
+/// The content of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -68,7 +69,7 @@ struct FdbTable {
     sticky: bool,
 }
 
-/// A bridge as the file describes it; `None` where it says nothing.
+/// A bridge as the file describes it; `None` for a key that is absent.
 #[derive(Debug, Default)]
 pub struct BridgeFile {
     pub name: Option<String>,
@@ -93,7 +94,7 @@ pub struct BridgeFile {
 pub struct PortPlan {
     pub device: String,
     pub changes: Vec<PortChange>,
-    /// VLAN, PVID or not, untagged or not.
+    /// For each VLAN: its number, whether it is the PVID, whether its frames are untagged.
     pub vlans: Vec<(u16, bool, bool)>,
 }
 
@@ -109,7 +110,7 @@ pub struct AddressPlan {
 /// Reads a file.
 ///
 /// # Errors
-/// It cannot be read, or something in it is wrong: the sentence names the line.
+/// The file cannot be read, or is invalid: the message names the line.
 pub fn read(path: &Path) -> Result<BridgeFile, Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::Usage(format!("{}: {error}; name a TOML file", path.display())))?;
@@ -119,19 +120,19 @@ pub fn read(path: &Path) -> Result<BridgeFile, Failure> {
     })
 }
 
-/// The number of the line of a byte.
+/// The number of the line that contains a byte.
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// What is wrong, and at which byte.
+/// An error, and its byte in the file.
 #[derive(Debug)]
 struct Wrong {
     at: Option<usize>,
     what: String,
 }
 
-/// A value, or what is wrong with it at its place.
+/// The value, or its error with the value's position.
 fn checked<T, R>(value: &Spanned<T>, check: impl FnOnce(&T) -> Result<R, String>) -> Result<R, Wrong> {
     check(value.get_ref()).map_err(|what| Wrong { at: Some(value.span().start), what })
 }
@@ -153,7 +154,7 @@ fn in_range<N: PartialOrd + Copy + std::fmt::Display>(
 
 fn of_text(text: &str) -> Result<BridgeFile, Wrong> {
     let file: File = toml::from_str(text).map_err(|error| {
-        let what = format!("{}; docs/bridge.md shows what a file may say", error.message().replace('\n', " "));
+        let what = format!("{}; docs/bridge.md shows the format of the file", error.message().replace('\n', " "));
         Wrong { at: error.span().map(|span| span.start), what }
     })?;
     let mut names: Vec<String> = Vec::new();
@@ -212,7 +213,7 @@ fn of_port(table: &PortTable) -> Result<PortPlan, Wrong> {
     if let Some(pvid) = &table.pvid
         && !vlans.iter().any(|(id, ..)| id == pvid.get_ref())
     {
-        let what = format!("pvid {0} is no VLAN of the port: add {0} to its `untagged`", pvid.get_ref());
+        let what = format!("pvid {0} is not a VLAN of the port: add {0} to its `untagged`", pvid.get_ref());
         return Err(Wrong { at: Some(pvid.span().start), what });
     }
     Ok(PortPlan { device: table.device.get_ref().clone(), changes, vlans })
@@ -227,7 +228,7 @@ fn of_address(table: &FdbTable, names: &[String]) -> Result<AddressPlan, Wrong> 
         if known {
             Ok(name.to_owned())
         } else {
-            Err(format!("{name} is no port of this file: add a [[port]] with device = \"tap:{name}\""))
+            Err(format!("{name} is not a port of this file: add a [[port]] with device = \"tap:{name}\""))
         }
     })?;
     Ok(AddressPlan { address: table.address.get_ref().clone(), port, vlan, sticky: table.sticky })
@@ -280,7 +281,7 @@ sticky = true
         assert!(of_text("").expect("nothing is said").ports.is_empty());
     }
 
-    /// Each mistake is found at its line, and the sentence says what would be right.
+    /// Each mistake is reported with its line and the remedy.
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! `heddle intrctl`: which worker of a running bridge polls which queue, in the words of NetBSD's intrctl(8).
+//! `heddle intrctl`: which worker of a running bridge polls which queue, with the commands of NetBSD's intrctl(8).
 
 use clap::{Args as ClapArgs, Subcommand};
 use serde_json::{Value, json};
@@ -10,7 +10,8 @@ use crate::failure::Failure;
 
 /// Show the interrupts of a running bridge, and move them between its workers.
 ///
-/// A worker thread is a CPU, and a vector the polling of a queue. Moving one loses no frame and keeps the order of frames.
+/// A worker thread stands for a CPU, and a vector for the polling of a queue. Moving a vector loses no frame and keeps
+/// the order of frames.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -51,7 +52,7 @@ enum Command {
     Distribute,
     /// Set the work per interrupt
     Work {
-        /// Frames that an interrupt takes, or drain for all there are
+        /// Number of frames that an interrupt takes, or `drain` for all frames in the ring
         #[arg(value_parser = super::work)]
         work: Work,
     },
@@ -103,11 +104,11 @@ pub fn list(running: &Running) -> Value {
 pub fn affinity(running: &Running, vector: &str, cpu: usize) -> Result<Value, String> {
     let (port, role) = vector.rsplit_once(':').unwrap_or((vector, ""));
     let role: VectorRole =
-        role.parse().map_err(|_| format!("`{vector}` is no vector: name a port and its vector, as in vm1:rx0"))?;
+        role.parse().map_err(|_| format!("`{vector}` is not a vector: name a port and its vector, as in vm1:rx0"))?;
     moved(running.switch.set_affinity(port, role, cpu).map_err(|error| format!("{vector}: {error}")))
 }
 
-/// How many queues have moved, as an answer.
+/// The number of moved queues, as an answer.
 ///
 /// # Errors
 /// That of `result`.

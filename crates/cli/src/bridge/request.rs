@@ -1,4 +1,4 @@
-//! What can be asked of a running bridge, and its answers, as JSON.
+//! The requests to a running bridge and its answers, as JSON.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use wire::ethernet::MacAddr;
 use super::config::PortPlan;
 use super::intrctl;
 
-/// A request, as it crosses the control socket.
+/// A request, as it is sent over the control socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub enum Request {
@@ -33,11 +33,11 @@ pub enum Request {
     Set { device: String, options: Vec<String> },
     /// The forwarding database.
     Fdb,
-    /// Enter an address.
+    /// Add an address.
     FdbAdd { address: String, device: String, vlan: Option<u16>, sticky: bool },
     /// Remove an address.
     FdbDel { address: String, vlan: Option<u16> },
-    /// Remove what was learned.
+    /// Remove the learned addresses.
     FdbFlush { device: Option<String>, vlan: Option<u16> },
     /// The VLANs.
     Vlan,
@@ -55,11 +55,11 @@ pub enum Request {
     IntrList,
     /// Move a vector.
     IntrAffinity { vector: String, cpu: usize },
-    /// Keep interrupts away from a processor, or no longer.
+    /// Keep interrupts away from a processor, or allow them again.
     IntrShield { cpu: usize, shielded: bool },
     /// Spread the vectors.
     IntrDistribute,
-    /// Work per interrupt; `None`: all there is.
+    /// Work per interrupt; `None`: all frames in the ring.
     IntrWork { frames: Option<usize> },
 }
 
@@ -92,7 +92,7 @@ impl Capture {
 
     /// The device, recorded.
     fn around(&self, device: Box<dyn Device>) -> Result<CaptureDevice, String> {
-        // No panic leaves it half done.
+        // The data under this lock is always consistent.
         let mut recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(recording) = &*recording {
             return Ok(CaptureDevice::join(device, recording));
@@ -103,10 +103,10 @@ impl Capture {
         Ok(recorder)
     }
 
-    /// Writes what is buffered, at the end of the bridge, or now and then.
+    /// Writes the buffered frames: at the end of the bridge, and now and then.
     ///
     /// # Errors
-    /// Why the recording has ended early.
+    /// The recording has ended early; the message has the reason.
     pub fn flush(&self) -> Result<(), String> {
         let recording = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(recording) = &*recording else { return Ok(()) };
@@ -155,7 +155,7 @@ impl Running {
         let port = self.add(&plan.device)?;
         self.switch.configure(|bridge| {
             if !plan.vlans.is_empty() {
-                // It says all VLANs of the port: not the one that every port begins with.
+                // The file lists all VLANs of the port, so the default VLAN of a new port is removed.
                 bridge.leave(Vid::DEFAULT, port);
                 bridge.configure(port, &mut |config| config.pvid = None);
             }
@@ -188,7 +188,7 @@ impl Running {
             Request::FdbAdd { address, device, vlan, sticky } => {
                 let (key, port) = (key(&address, vlan)?, self.number(&device)?);
                 let done = self.switch.configure(|bridge| bridge.set_fixed(key, port, sticky, now()));
-                if done { Ok(json!({})) } else { Err("the table has as many static entries as it may".to_owned()) }
+                if done { Ok(json!({})) } else { Err("the table has the maximum number of static entries".to_owned()) }
             }
             Request::FdbDel { address, vlan } => {
                 let key = key(&address, vlan)?;
@@ -352,14 +352,14 @@ impl Running {
     }
 }
 
-/// The name of the TAP interface that a device is.
+/// The name of the TAP interface behind a device.
 ///
 /// # Errors
 /// A sentence for the user.
 pub fn tap_name(device: &str) -> Result<&str, String> {
     match device.split_once(':') {
         Some(("tap", name)) if !name.is_empty() => Ok(name),
-        _ => Err(format!("`{device}` is no device for a bridge: name a TAP interface, as in tap:vm1")),
+        _ => Err(format!("`{device}` is not a device for a bridge: name a TAP interface, as in tap:vm1")),
     }
 }
 
@@ -372,14 +372,14 @@ pub enum PortChange {
 }
 
 impl PortChange {
-    /// Of the text.
+    /// Parses the text.
     ///
     /// # Errors
     /// A sentence for the user.
     pub fn of(option: &str) -> Result<PortChange, String> {
         let wrong = || {
             format!(
-                "`{option}` is no option of a port: learning, flood, mcast_flood, bcast_flood, isolated and hairpin take on \
+                "`{option}` is not an option of a port: learning, flood, mcast_flood, bcast_flood, isolated and hairpin take on \
                  or off, max_addresses a number or none, state up or down"
             )
         };
@@ -416,7 +416,7 @@ impl PortChange {
 }
 
 fn no_port(device: &str) -> String {
-    format!("{device} is no port of this bridge; `heddle bridge show` lists them")
+    format!("{device} is not a port of this bridge; `heddle bridge show` lists them")
 }
 
 /// A VLAN's number.
@@ -424,7 +424,7 @@ fn no_port(device: &str) -> String {
 /// # Errors
 /// A sentence for the user.
 pub fn vid(id: u16) -> Result<Vid, String> {
-    Vid::new(id).ok_or_else(|| format!("{id} is no VLAN: use 1 to 4094"))
+    Vid::new(id).ok_or_else(|| format!("{id} is not a VLAN: use 1 to 4094"))
 }
 
 /// The key of a station's address.

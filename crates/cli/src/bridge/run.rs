@@ -42,8 +42,8 @@ pub struct Args {
     /// Worker threads, for mpsafe and rcu
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
-    /// Frames that one interrupt takes from a queue: a number, or drain for all there are [default: drain for generic, 1 for
-    /// mpsafe, a vector for rcu]
+    /// Frames that one interrupt takes from a queue: a number, or `drain` for all frames in the ring [default: drain
+    /// for generic, 1 for mpsafe, a vector for rcu]
     #[arg(long, value_name = "N", value_parser = work)]
     work: Option<Work>,
     /// How queues signal: msix (a vector for each queue), msi (vectors with one CPU) or intx (one line); see `heddle intrctl`
@@ -52,10 +52,10 @@ pub struct Args {
     /// Queues to open of each device
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     queues: u16,
-    /// Addresses that the bridge learns at most
+    /// Maximum number of addresses that the bridge learns
     #[arg(long, value_name = "N", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     max_addresses: u32,
-    /// Seconds after which an address that is not heard of is forgotten, 10 to 1000000
+    /// Seconds after its last frame until a learned address is removed, 10 to 1000000
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     ageing: u64,
     /// Distinguish VLANs
@@ -64,10 +64,10 @@ pub struct Args {
     /// Take part in spanning tree: rstp (which falls back to STP) or stp
     #[arg(long, value_name = "PROTOCOL", value_parser = ["rstp", "stp"])]
     stp: Option<String>,
-    /// Name of the bridge, by which the other commands find it
+    /// Name of the bridge, with which the other commands address it
     #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
     name: String,
-    /// Place of the control socket
+    /// Path of the control socket
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub fn work(text: &str) -> Result<Work, String> {
 }
 
 impl Args {
-    /// With what the file says, where the command line did not.
+    /// Adds the values of the file for options that the command line does not have.
     fn completed(mut self) -> Result<(Args, BridgeFile), Failure> {
         let Some(path) = &self.config else { return Ok((self, BridgeFile::default())) };
         let file = config::read(path)?;

@@ -1,4 +1,4 @@
-//! Answers of a running bridge as lines, in the words of iproute2's `bridge`.
+//! Answers of a running bridge as lines, in the format of iproute2's `bridge`.
 
 use std::fmt::Write;
 

@@ -134,7 +134,8 @@ async fn direction(
     }
 }
 
-/// Writes the rest, or reads a piece and writes it; data without room becomes the rest. False: the stream has ended.
+/// Writes the rest of the last piece, or reads a piece and writes it; data that does not fit becomes the new rest.
+/// False: the stream has ended.
 fn step(from: &impl End, to: &impl End, rest: &mut Vec<u8>, carried: &AtomicU64) -> io::Result<bool> {
     let count = |written: usize| carried.fetch_add(written as u64, Ordering::Relaxed);
     if !rest.is_empty() {

@@ -166,7 +166,7 @@ pub trait End: Send + Sync {
     /// Waits until the connection has failed, without reading.
     fn failed(&self) -> impl Future<Output = ()> + Send;
 
-    /// Why it has failed.
+    /// The error with which it has failed.
     fn failure(&self) -> io::Error;
 
     /// Reads the available data; 0: the stream has ended.

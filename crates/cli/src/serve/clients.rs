@@ -53,7 +53,7 @@ struct Client {
     open: u32,
     /// New connections that it may open now.
     tokens: f64,
-    /// When that was so.
+    /// The time of that count.
     at: Instant,
 }
 

@@ -57,11 +57,11 @@ impl Site {
         Ok(Site { root, upload, verbose, totals, pieces: PieceLimit::of_process() })
     }
 
-    /// The site is served by `stack`: if its limit of memory for buffers (`tcp_mem`) was set, the pieces of files, of which
-    /// that counts only a part, are as short as in a process whose memory would give that limit.
+    /// Adapts the pieces of files to `stack`. Its limit of memory for buffers (`tcp_mem`) counts only a part of a
+    /// piece. So if the limit was set, pieces are as short as in a process whose memory results in that limit.
     pub fn served_by(&self, stack: &Stack) {
         const PAGE: u64 = 4096;
-        // The third number is the limit in pages: 3/32 of the memory unless it is set; 0: there is none.
+        // The third number is the limit in pages, by default 3/32 of the memory; 0 means no limit.
         let limits = stack.knob("tcp_mem").unwrap_or_default();
         let limit = limits.split_whitespace().nth(2).and_then(|pages| pages.parse::<u64>().ok());
         if let Some(pages) = limit.filter(|pages| *pages > 0) {

@@ -85,12 +85,12 @@ impl Totals {
         add(&self.requests_refused, u64::from(refused));
     }
 
-    /// A datagram with so many bytes came in.
+    /// A datagram with this many bytes was received.
     pub fn datagram_in(&self, bytes: usize) {
         add(&self.datagram_bytes_in, bytes as u64);
     }
 
-    /// A datagram with so many bytes was sent.
+    /// A datagram with this many bytes was sent.
     pub fn datagram_out(&self, bytes: usize) {
         add(&self.datagram_bytes_out, bytes as u64);
     }

@@ -44,7 +44,8 @@ impl Bridge {
     }
 }
 
-/// Two of the kernel's stacks, one in a namespace of its own that holds `tap-b`'s end, talk over each kind of bridge.
+/// Two of the kernel's stacks, one of them in a namespace of its own with the end of `tap-b`, communicate over each
+/// kind of bridge.
 #[test]
 fn a_bridge_connects_two_kernels() {
     in_namespace(&["ping", "unshare", "nsenter"], |space| {
@@ -89,7 +90,7 @@ fn a_bridge_connects_two_kernels() {
     });
 }
 
-/// What the commands say after traffic.
+/// The output of the commands after traffic.
 fn looked_at(bridge: &Bridge, names: &[&str], exclusion: &str) {
     let shown = bridge.ask(&["show"]);
     assert_eq!((&shown["exclusion"], &shown["ports"][0]["state"]), (&exclusion.into(), &"forwarding".into()));
@@ -113,7 +114,8 @@ fn looked_at(bridge: &Bridge, names: &[&str], exclusion: &str) {
     assert!(stats["ports"][1]["tx_frames"].as_u64() > Some(5), "{stats}");
 }
 
-/// A bridge of a file, whose frames are recorded, and whose queues go from worker to worker while two kernels talk over it.
+/// A bridge configured from a file records its frames; its queues move from worker to worker while two kernels
+/// communicate over it.
 #[test]
 fn a_bridge_of_a_file_whose_queues_move() {
     in_namespace(&["ping", "unshare", "nsenter"], |space| {
@@ -158,7 +160,7 @@ fn a_bridge_of_a_file_whose_queues_move() {
     });
 }
 
-/// `kill -9` leaves a socket, which the next bridge replaces; while one runs a second is refused.
+/// `kill -9` leaves a socket behind, which the next bridge replaces. While one bridge runs, a second is refused.
 #[test]
 fn a_killed_bridge_is_restarted() {
     in_namespace(&[], |space| {

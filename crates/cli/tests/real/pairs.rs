@@ -234,8 +234,8 @@ fn iperf3_through_the_relay() {
     });
 }
 
-/// By amount and not by time, so that the result does not depend on the machine's load, except for buffered data when
-/// the sender is done.
+/// Limited by amount and not by time, so that the result does not depend on the machine's load, except for buffered
+/// data at the end of the sender.
 fn measure(target: &Target, direction: &[&str], arch: &str) {
     let (port, amount) = (target.port.to_string(), if full() { "256M" } else { "64M" });
     let words = ["iperf3", "-c", target.host, "-p", &port, "-J", "-P", "2", "-n", amount, "--connect-timeout", "60000"];
@@ -341,8 +341,8 @@ print(*hashes)
     });
 }
 
-/// A relay with few files relays as many connections as these allow, and says how many; others wait, and are served
-/// when there is room.
+/// A relay with few descriptors relays as many connections as these allow, and reports the number; other connections
+/// wait, and are served when one has ended.
 #[test]
 fn a_relay_with_few_files_serves_everybody_in_turn() {
     const FILES: u64 = 64;
@@ -360,7 +360,7 @@ fn a_relay_with_few_files_serves_everybody_in_turn() {
             let at_once = ready["max_connections"].as_u64().expect("a number");
             assert!((8..FILES).contains(&at_once), "{line}");
             for target in served() {
-                // Clients that hold what they have, and say nothing: as many as are relayed at a time.
+                // Clients that keep their connections open and send nothing: as many as are relayed at a time.
                 let held: Vec<_> = (0..at_once - 1)
                     .map(|_| std::net::TcpStream::connect((target.host, target.port)).expect("it is accepted"))
                     .collect();
@@ -398,7 +398,7 @@ print(answers.count(b'HTTP/1.1 200'))
         let site = site(space);
         // By number and not by time: all of them must be served.
         let number = if full() { "50000" } else { "5000" };
-        // Each of the programs has a file for each connection: fewer, where none of them may open so many.
+        // Each of the programs needs a descriptor for each connection: use fewer if the limit is lower.
         let at_once = 1000.min(most_files() / 2);
         let many = at_once.to_string();
         let nginx = programs::nginx(&site);

@@ -29,7 +29,7 @@ fn exchange(host: &str, request: &str) -> Vec<u8> {
     answer
 }
 
-/// With every limit of address space it either serves, or ends with the reason.
+/// With every limit of address space the service either works, or ends with the reason.
 #[test]
 fn a_service_with_too_little_memory_says_so() {
     in_namespace(&["curl", "sh"], |space| {
@@ -42,7 +42,7 @@ fn a_service_with_too_little_memory_says_so() {
             let process = Process::start(&[&shell[..], &words].concat());
             let Some(line) = process.line() else {
                 let (status, error) = process.end();
-                // The system's loader has no room for the program, and says so itself.
+                // The system's loader has no memory for the program, and reports that itself.
                 if status.code() == Some(127) && served.is_empty() && error.contains("error while loading") {
                     continue;
                 }
@@ -170,7 +170,7 @@ fn slow_readers_take_no_more_of_a_process_than_its_limit() {
                 stream.write_all(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
             }
             held.iter_mut().for_each(|stream| stream.read_exact(&mut [0]).expect("an answer"));
-            // Until it takes no more, while it answers another client.
+            // Until it accepts no more data; meanwhile it answers another client.
             let (mut most, mut answers) = (0, 0);
             while answers < 100 {
                 assert_eq!(ask_again(&mut beside, "small"), small, "{arch}");

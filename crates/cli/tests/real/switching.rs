@@ -1,5 +1,5 @@
 //! `heddle arch`: a running service and a running relay are switched through every architecture while the kernel's
-//! programs use them, and no transfer notices.
+//! programs use them, and no transfer fails.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn switch_under_load(urls: &[String], expected: &str, control: &str) {
             assert_eq!(set["arch"], arch, "{set}");
             assert!(set["pause_us"].is_u64(), "{set}");
             assert_eq!(ask(&["show"], control)["arch"], arch);
-            // Begun before the next switch, and perhaps not ended.
+            // Transfers that began before the next switch and may still run.
             assert_eq!(curl(&[&urls[0]]), expected, "under {arch}");
         }
         over.store(true, Ordering::Release);

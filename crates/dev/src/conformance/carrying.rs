@@ -28,7 +28,7 @@ pub(super) fn capabilities(from: End, _to: End, found: &mut Findings) {
     match says.framing {
         Framing::Ethernet => {
             let good = says.mac != MacAddr::UNSPECIFIED && says.mac.is_unicast();
-            found.expect(name, good, format_args!("{} is no address of a station", says.mac))
+            found.expect(name, good, format_args!("{} is not the address of a station", says.mac))
         }
         Framing::Packet => {
             found.expect(name, says.mac == MacAddr::UNSPECIFIED, "a link of bare packets has no link addresses")

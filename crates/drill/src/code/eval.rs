@@ -199,7 +199,7 @@ fn infix(operator: Infix, left: Value, right: Value) -> Result<Value, String> {
     if let (Infix::Modulo, Value::Text(format)) = (operator, &left) {
         return Ok(Value::Text(formatted(format, right)));
     }
-    let overflow = || "a number in a code block grows too large".to_owned();
+    let overflow = || "a number in a code block becomes too large".to_owned();
     let checked = |value: Option<i128>| value.map(Value::Int).ok_or_else(overflow);
     if let (Value::Int(left), Value::Int(right)) = (&left, &right) {
         let (left, right) = (*left, *right);

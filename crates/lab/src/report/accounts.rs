@@ -79,7 +79,7 @@ fn throughput(rows: &[&Row]) -> Option<Figure> {
         "Throughput against connections",
         ("connections (logarithmic)", "Gb/s"),
         over_connections(&representatives(rows), |row| Some(value(row.gbps.estimate()))),
-        "Payload that the clients received. Differences below 10 % mean nothing (docs/simulator.md).",
+        "Payload that the clients received. Differences below 10 % are not significant (docs/simulator.md).",
         VIRTUAL,
     )
 }
@@ -94,7 +94,7 @@ fn cycles_chart(rows: &[Accounted<'_>]) -> Option<Figure> {
         series: PartGroup::ALL.map(PartGroup::name).to_vec(),
         categories: rows.iter().map(bar).collect(),
     };
-    let title = "Where the cycles went";
+    let title = "Cycles by purpose";
     Some(Figure {
         svg: chart.render(title)?,
         title: title.into(),
@@ -185,7 +185,7 @@ fn locks(rows: &[Accounted<'_>]) -> DataTable {
             table.push(TableLine { sum: false, cells });
         }
     }
-    let caption = "Waiting is after a first try that failed. Times are virtual, and cost nothing to take.";
+    let caption = "Waiting is after a first try that failed. Times are virtual, and measuring them costs nothing.";
     DataTable { title: "Locks", columns: columns.map(str::to_owned).to_vec(), rows: table, caption }
 }
 
@@ -221,7 +221,7 @@ fn gains(rows: &[Accounted<'_>]) -> Option<DataTable> {
     };
     let classes: Vec<String> = first.what_if.iter().map(|what_if| what_if.class.clone()).collect();
     Some(DataTable {
-        title: "What if a cost were lower",
+        title: "Throughput if a cost were lower",
         columns: headed(&format!("costs lower by {} %", first.what_if[0].lower_by_percent), &tried),
         rows: classes.iter().map(line).collect(),
         caption: AGAIN,
@@ -272,6 +272,6 @@ fn scaling_table(scaling: &[Scaling]) -> DataTable {
         title: "The universal scalability law",
         columns: columns.map(str::to_owned).to_vec(),
         rows: scaling.iter().map(line).collect(),
-        caption: "X(n) = λn / (1 + σ(n − 1) + κn(n − 1)), by least squares (Gunther 2008). Where the wires are the limit, contention is theirs.",
+        caption: "X(n) = λn / (1 + σ(n − 1) + κn(n − 1)), by least squares (Gunther 2008). If the wires are the limit, the fitted contention is that of the wires.",
     }
 }

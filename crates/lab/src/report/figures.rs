@@ -130,7 +130,7 @@ fn offloaded(best: &[Vec<&Row>]) -> Option<Figure> {
         "Throughput with segmentation left to the device",
         ("connections (logarithmic)", "Gb/s"),
         over_connections(&best, |row| Some(value(row.gbps.estimate()))),
-        "Both leave segmentation and coalescing to the device, the kernel to its loopback interface: like is compared with like.",
+        "Both leave segmentation and coalescing to the device, the kernel to its loopback interface.",
         CLOCK,
     )
 }
@@ -196,7 +196,7 @@ fn groups(bulk: &[&Row]) -> Option<Figure> {
         "Throughput against groups",
         ("connection groups (logarithmic)", "Gb/s"),
         over_groups(bulk, |row| Some(value(row.gbps.estimate()))),
-        "More groups mean fewer threads that want the same lock. Compare Willmann et al. 2006, figure 5.",
+        "With more groups, fewer threads compete for the same lock. Compare Willmann et al. 2006, figure 5.",
         CLOCK,
     )
 }
@@ -227,8 +227,8 @@ fn cpu(best: &[Vec<&Row>]) -> Option<Figure> {
         best,
         |row| Some((row.cpu_s_per_gb, row.cpu_s_per_gb_ci95)),
         (
-            "User and system time of every thread that took part, for each 10\u{2079} bytes delivered; both ends are in it. \
-             Work the kernel deferred to ksoftirqd is not in its bar.",
+            "User and system time of every thread that took part, for each 10\u{2079} bytes delivered; both ends are included. \
+             Work that the kernel deferred to ksoftirqd is not in its bar.",
             ACCOUNT,
         ),
     )
@@ -260,6 +260,6 @@ fn waiting(best: &[Vec<&Row>]) -> Option<Figure> {
         "ns per KB",
         best,
         |row| row.wait_ns_per_kb().map(|ns| (ns, None)),
-        ("Time between asking for a lock and having it, all classes, for each 10\u{b3} bytes delivered.", TIMED),
+        ("Time from the request of a lock to its acquisition, all classes, for each 10\u{b3} bytes delivered.", TIMED),
     )
 }

@@ -213,7 +213,7 @@ impl BridgeBench {
                 return Ok(None);
             }
         }
-        Err(io::Error::other("trials end before they are looked at: make them longer"))
+        Err(io::Error::other("trials end before the counters are read: make them longer"))
     }
 
     fn flush_once(&mut self, offer: &Offer) -> io::Result<Option<FlushedTrial>> {

@@ -44,7 +44,7 @@ fn caption(metric: Metric, on: Place, elsewhere: bool) -> String {
         (Place::Host, _) => "Source: exact counters of the stack; means over the rounds.",
     };
     let dotted = if elsewhere {
-        " Hollow marks are the paper's numbers; what joins them is there to find them and is not the paper's curve."
+        " Hollow marks are the paper's numbers; the lines between them are only a guide and not the paper's curve."
     } else {
         ""
     };

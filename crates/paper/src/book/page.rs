@@ -197,11 +197,13 @@ fn subjects(paper: &Paper) -> Vec<[String; 4]> {
 fn doubts(samples: &[&Sample], store: &Store) -> Vec<String> {
     let mut doubts = Vec::new();
     if COMMIT.ends_with("-dirty") {
-        doubts.push("The build differs from its commit: samples of different changes look alike.".to_owned());
+        doubts.push(
+            "The build differs from its commit, so samples of different changes cannot be distinguished.".to_owned(),
+        );
     }
     let unsteady = samples.iter().filter(|sample| !sample.steady).count();
     if unsteady > 0 {
-        doubts.push(format!("{unsteady} of {} samples never became steady: they mean little.", samples.len()));
+        doubts.push(format!("{unsteady} of {} samples never became steady and are unreliable.", samples.len()));
     }
     let own: Vec<Sample> = samples.iter().map(|sample| (*sample).clone()).collect();
     if let Some((least, most)) = busy_loads(&own) {
@@ -219,12 +221,12 @@ fn doubts(samples: &[&Sample], store: &Store) -> Vec<String> {
     let stolen = host().filter(|sample| sample.host.steal_percent.is_some_and(|steal| steal > 1.0)).count();
     if stolen > 0 {
         doubts.push(format!(
-            "During {stolen} of {} samples of the host a hypervisor took processor time away.",
+            "During {stolen} of {} samples of the host a hypervisor took processor time.",
             host().count()
         ));
     }
     if store.others() > 0 {
-        doubts.push(format!("{} samples of other commits are in points.jsonl and not on this page.", store.others()));
+        doubts.push(format!("{} samples of other commits are in points.jsonl but not on this page.", store.others()));
     }
     doubts
 }

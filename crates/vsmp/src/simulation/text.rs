@@ -138,7 +138,7 @@ impl Display for Results {
         writeln!(f, "  {:<28}{:>18.0}", "throughput, Mb/s", self.megabits())?;
         let unsteady = runs.iter().filter(|run| !run.steady).count();
         if unsteady > 0 {
-            writeln!(f, "  {unsteady} of {} runs never became steady: their numbers mean little", runs.len())?;
+            writeln!(f, "  {unsteady} of {} runs never became steady: their numbers are unreliable", runs.len())?;
         }
         if *kernel == Kernel::OfThePaper {
             self.lines_of_paper(f)?;

@@ -46,17 +46,17 @@ pub struct PieceLimit {
 }
 
 impl PieceLimit {
-    /// For the memory that this process may use.
+    /// The limit for the memory that this process may use.
     pub fn of_process() -> Arc<PieceLimit> {
         PieceLimit::new(Real::memory().unwrap_or(u64::MAX))
     }
 
-    /// For a process with so many bytes of memory.
+    /// The limit for a process with this many bytes of memory.
     fn new(memory: u64) -> Arc<PieceLimit> {
         Arc::new(PieceLimit { memory: AtomicU64::new(memory), connections: AtomicU64::new(0) })
     }
 
-    /// No more than for so many bytes of memory from now on.
+    /// Limits pieces from now on as in a process with at most this many bytes of memory.
     pub fn lower(&self, memory: u64) {
         self.memory.fetch_min(memory, Ordering::Relaxed);
     }

@@ -9,7 +9,7 @@ use crate::symbols;
 
 /// A call that lacks required arguments.
 pub(super) fn missing(line: u32, call: &str) -> ScriptError {
-    ScriptError::new(line, format!("{call}() has not the arguments that it needs"))
+    ScriptError::new(line, format!("{call}() has too few arguments"))
 }
 
 /// The value of a field.
@@ -43,7 +43,7 @@ impl Runner {
                     Operator::Multiply => left.checked_mul(right),
                     Operator::ShiftLeft => u32::try_from(right).ok().and_then(|right| left.checked_shl(right)),
                 }
-                .ok_or_else(|| self.error("a number grows too large"))
+                .ok_or_else(|| self.error("a number becomes too large"))
             }
             // Numbers in scripts are in host order, on every machine.
             Expr::Apply(name, args) if matches!(name.as_str(), "htons" | "htonl" | "ntohs" | "ntohl") => {
