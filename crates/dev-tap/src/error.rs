@@ -72,7 +72,7 @@ pub enum TapError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other error.
     Io {
         /// The interface.
         name: String,
@@ -102,8 +102,8 @@ impl fmt::Display for TapError {
             ),
             TapError::Busy { name } => write!(
                 f,
-                "TAP interface {name} is in use by another process, and two would each lose the packets that the other \
-                 gets: stop that process (`fuser -v /dev/net/tun` lists those that have a TAP interface open), or take \
+                "TAP interface {name} is in use by another process, and each process would lose packets to the other: \
+                 stop that process (`fuser -v /dev/net/tun` lists those that have a TAP interface open), or take \
                  another interface"
             ),
             TapError::WrongKind { name } => write!(

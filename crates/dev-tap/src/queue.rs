@@ -148,7 +148,7 @@ impl TapRx {
         }
     }
 
-    /// Validates what was read as a frame; `None` if it is none.
+    /// Checks that the bytes read are a valid frame; `None` if not.
     fn accept(&mut self, mut buffer: PktBuf, header: &[u8; vnet::LEN], len: usize) -> Option<PktBuf> {
         let received = match vnet::decode(header) {
             Some(received) if len >= self.header_len + self.framing.least() => received,
@@ -228,7 +228,7 @@ impl RxQueue for TapRx {
         if self.datagrams.is_some() {
             return WaitOutcome::Ready;
         }
-        // A time beyond what the clock counts is none.
+        // A deadline beyond the range of the clock is no deadline.
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         loop {
             if self.bell.woken.swap(false, Ordering::AcqRel) {

@@ -63,7 +63,7 @@ pub struct Options {
     /// Whether smoltcp takes part; its link has no faults.
     #[cfg(feature = "smoltcp")]
     pub smoltcp: bool,
-    /// How long and how often.
+    /// Length and number of the measurements.
     pub schedule: sampling::Schedule,
 }
 

@@ -64,7 +64,7 @@ impl Candidate<'_> {
         &self.rows[0].key.arch
     }
 
-    /// As `--arch` takes it.
+    /// In the notation of `--arch`.
     fn name(&self) -> String {
         let groups = self.rows[0].key.groups.map(|groups| format!(":{groups}")).unwrap_or_default();
         format!("{}{groups}", self.arch())
@@ -116,7 +116,7 @@ fn sentence(chosen: &Candidate<'_>, leader: &Candidate<'_>, all: &[Candidate<'_>
     format!("{carried}{because}{}.", against_the_kernel(rows))
 }
 
-/// By how much the leader leads, and over which contender.
+/// The lead over the next contender, and its name.
 fn against_the_next(chosen: &Candidate<'_>, all: &[Candidate<'_>]) -> String {
     let others = all.iter().filter(|other| !std::ptr::eq(*other, chosen));
     let Some(next) = others.max_by(|a, b| a.average.mean.total_cmp(&b.average.mean)) else {

@@ -30,7 +30,7 @@ pub const OFFLOADED: &str = ", offloaded";
 /// Version of the document's shape; raised only when a field changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Everything one run measured.
+/// All results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`SCHEMA_VERSION`].
@@ -64,7 +64,7 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// Of all rows that differ in nothing but their CPUs, where there are at least two.
+    /// One for each set of at least two rows that differ only in their CPUs.
     pub fn of(rows: &[Row]) -> Vec<Scaling> {
         let name = |row: &Row| format!("{}, {} connections", row.key.variant(), row.key.connections);
         let mut variants: Vec<String> = rows.iter().map(name).collect();
@@ -120,7 +120,7 @@ pub enum Workload {
     Connect,
 }
 
-/// What distinguishes one row from another.
+/// The key of a row: its load and its variant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// The load.
@@ -235,7 +235,7 @@ pub struct Row {
     /// unknown (one processor). Samples of several threads are comparable only at similar distances.
     #[serde(default)]
     pub round_trip_ns: Vec<Option<f64>>,
-    /// What the virtual CPUs did; missing where real ones were measured.
+    /// The account of the virtual CPUs; absent if real ones were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulated: Option<Account>,
     /// Remarks for the reader of the figures.

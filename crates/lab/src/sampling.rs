@@ -176,7 +176,7 @@ pub trait Contender {
     fn run_slice(&mut self, duration: Duration) -> io::Result<Slice>;
 }
 
-/// How long and how often.
+/// Length and number of the slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Slices of each contender that are run and discarded first.

@@ -1,9 +1,9 @@
-//! Results of the simulator as rows of the document: a run of a seed is a sample, and beside the figures of every row
-//! stands the [`Account`] of what the virtual CPUs did.
+//! Results of the simulator as rows of the document: a run of a seed is a sample, and every row has the [`Account`] of
+//! the virtual CPUs beside its figures.
 //!
-//! Called by `heddle simulate`. Everything here is computed from a model; `machine` says so where the document names
-//! the machine, and [`OF_THE_YEAR`] marks the rows with the footprint of a paper's kernel. What may never happen: a row
-//! of a model in the recommendation for a real machine, so these documents have none.
+//! Called by `heddle simulate`. All figures are computed from a model, as the document's `machine` states;
+//! [`OF_THE_YEAR`] marks the rows with the footprint of a paper's kernel. What may never happen: a row of a model in
+//! the recommendation for a real machine, so these documents have none.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,38 +25,38 @@ use crate::stats::Estimate;
 /// End of an architecture's name in a row with the footprint and the habits of the preset's kernel.
 pub const OF_THE_YEAR: &str = " (year)";
 
-/// Where the cycles and the misses of a row went: sums over its samples, by the names that `heddle simulate` prints.
+/// Cycles and misses of a row by purpose: sums over its samples, under the names that `heddle simulate` prints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Account {
     /// Clock of the virtual CPUs, in megahertz.
     pub megahertz: u64,
     /// Cycles of each CPU.
     pub cpus: Vec<CpuAccount>,
-    /// Cache misses by object; `atomics`, `scheduler` and `footprint` are none of an object of the stack.
+    /// Cache misses by object; `atomics`, `scheduler` and `footprint` belong to no object of the stack.
     pub misses: BTreeMap<String, u64>,
-    /// Of all misses, those that another CPU's cache answered.
+    /// Misses that another CPU's cache answered.
     pub misses_from_caches: u64,
     /// Changes of threads by kind.
     pub switches: BTreeMap<String, u64>,
-    /// Samples that never became steady: their figures mean little.
+    /// Samples that never became steady: their figures are unreliable.
     pub unsteady_samples: u64,
     /// Virtual time before each sample was measured, in seconds.
     pub warm_up_s: Vec<f64>,
-    /// What the paper has measured there, in Gb/s; `null` where it says nothing.
+    /// The paper's measurement of this point, in Gb/s; `null` if it has none.
     pub paper_gbps: Option<f64>,
     /// Whether the machine's values were fitted to that point; the others are held out.
     pub fitted: bool,
-    /// What lower costs would change; empty unless it was tried.
+    /// The effect of lower costs; empty unless it was computed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub what_if: Vec<WhatIf>,
 }
 
-/// What became of a row when a class of costs was lower.
+/// The result of a row with a class of costs lowered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WhatIf {
     /// The class, as `heddle simulate` prints it.
     pub class: String,
-    /// By how much its costs were lower.
+    /// The reduction of its costs, in percent.
     pub lower_by_percent: u64,
     /// Change of the throughput.
     pub throughput_percent: Estimate,
@@ -80,11 +80,11 @@ impl WhatIf {
 /// Cycles of a virtual CPU. The parts sum to `total`, and so do the groups.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CpuAccount {
-    /// By how much its clock moved.
+    /// The advance of its clock.
     pub total: u64,
     /// Sums of parts: work, memory, spinning, scheduling, idle.
     pub groups: BTreeMap<String, u64>,
-    /// By what they went into; parts without a cycle are missing.
+    /// Cycles by purpose; parts without a cycle are absent.
     pub parts: BTreeMap<String, u64>,
 }
 
@@ -118,7 +118,7 @@ impl Account {
         }
     }
 
-    /// Cycles of all CPUs that went into a group.
+    /// Cycles of all CPUs in a group.
     pub fn group(&self, group: PartGroup) -> u64 {
         self.cpus.iter().filter_map(|cpu| cpu.groups.get(group.name())).sum()
     }
@@ -203,7 +203,8 @@ pub fn row(results: &simulation::Results) -> Option<Row> {
     Some(row)
 }
 
-/// The document of simulations on one machine. It recommends nothing: a model's differences below 10 % mean nothing.
+/// The document of simulations on one machine. It recommends nothing, because a model's differences below 10 % are not
+/// significant.
 pub fn document(simulation: &Simulation, rows: Vec<Row>) -> Results {
     let scaling = Scaling::of(&rows);
     let mut results = Results { scaling, ..Results::new(machine(simulation), parameters(simulation), rows) };

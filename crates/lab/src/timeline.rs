@@ -2,9 +2,9 @@
 //! thread.
 //!
 //! The page is one file that opens from disk and fetches nothing. It has a script, because a stretch of some
-//! milliseconds has thousands of spans that only moving and magnifying makes readable; the data are beside it as JSON,
-//! bounded by [`vsmp::timeline::MOST_SPANS`]. Without scripts it says so. What may never happen: text of the data that
-//! ends the script, so `<` is escaped.
+//! milliseconds has thousands of spans, which are readable only if the reader can move and magnify. The data is in the
+//! page as JSON, bounded by [`vsmp::timeline::MOST_SPANS`]. Without scripts the page shows a note. What may never
+//! happen: text of the data that ends the script, so `<` is escaped.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use vsmp::timeline::{Doing, LockSpan, Timeline};
 /// Lanes of locks, and of threads, at most.
 const MOST_LANES: usize = 64;
 
-/// What the script draws. Times are nanoseconds since the beginning of the stretch.
+/// The data of the script. Times are nanoseconds since the beginning of the stretch.
 #[derive(Serialize)]
 struct Drawing<'a> {
     title: &'a str,
-    /// What was left out, in a sentence; empty if nothing.
+    /// The omissions, in a sentence; empty if there are none.
     remark: String,
     length: u64,
     threads: &'a [String],
@@ -36,7 +36,7 @@ struct LockLane {
     holds: Vec<[u64; 4]>,
 }
 
-/// The page of a stretch. `title` says of what.
+/// The page of a stretch; `title` names its run.
 pub fn render(timeline: &Timeline, title: &str) -> String {
     let data = serde_json::to_string(&drawing(timeline, title)).unwrap_or_default().replace('<', "\\u003c");
     include_str!("timeline.html").replacen("/*DATA*/", &data, 1)
@@ -84,7 +84,7 @@ fn lock_lanes(timeline: &Timeline, at: &dyn Fn(u64) -> u64) -> (Vec<LockLane>, u
         spans.iter().filter_map(|span| Some(span.takes.saturating_sub(span.waits?))).sum()
     };
     let mut locks: Vec<(usize, Vec<&LockSpan>)> = by_lock.into_iter().collect();
-    // The sort is stable: of locks that nobody waited for, those first that were used first.
+    // The sort is stable: locks for which no thread waited are in the order of their first use.
     locks.sort_by_key(|(_, spans)| std::cmp::Reverse(waited(spans)));
     let count = locks.len();
     locks.truncate(MOST_LANES);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(drawing.cpus, [vec![[1, 0, 0, 1000]], vec![[0, 1, 500, 1500]]]);
         assert_eq!((drawing.length, drawing.lanes), (2000, vec![0, 1]));
         let locks: Vec<_> = drawing.locks.iter().map(|lane| (lane.name.as_str(), lane.holds.clone())).collect();
-        // The one that was waited for is first.
+        // The lock with waiting threads is first.
         assert_eq!(locks, [("group #1", vec![[0, 1000, 500, 500]]), ("group #0", vec![[1, 0, 200, 0]])]);
         assert!(drawing.remark.contains("incomplete"), "{}", drawing.remark);
     }

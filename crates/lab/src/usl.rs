@@ -1,10 +1,10 @@
-//! The universal scalability law: what serialises and what has to agree, from throughputs at several numbers of CPUs.
+//! The universal scalability law: contention and coherence, fitted to throughputs at several numbers of CPUs.
 //!
 //! X(n) = λn / (1 + σ(n - 1) + κn(n - 1)) (Gunther, "A General Theory of Computational Scalability Based on Rational
-//! Functions", 2008). λ is the throughput of one CPU, σ the share that is done by one CPU at a time (contention), κ the
-//! cost of agreement between each two (coherence). Written as n/X it is linear in its coefficients, so they come from
-//! least squares, weighted such that errors of X count relative to X. A coefficient below 0 means nothing and is fixed
-//! at 0.
+//! Functions", 2008). λ is the throughput of one CPU, σ the share of the work that one CPU at a time can do
+//! (contention), κ the cost of agreement between each pair (coherence). Written as n/X it is linear in its
+//! coefficients, so they come from least squares, weighted such that errors of X count relative to X. A coefficient
+//! below 0 has no meaning and is set to 0.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,7 +31,7 @@ impl ScalabilityLaw {
         if counts.len() < 3 || points.iter().any(|(n, x)| *n < 1.0 || *x <= 0.0) {
             return None;
         }
-        // Which of the two terms take part: all, then without those that came out below 0.
+        // The terms that take part: both, then without those whose coefficient was below 0.
         let candidates = [[true, true], [true, false], [false, true], [false, false]];
         let law = candidates.into_iter().find_map(|terms| solve(points, terms))?;
         let error = |(n, x): &(f64, f64)| (law.at(*n) / x - 1.0).abs();

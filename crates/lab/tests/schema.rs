@@ -16,7 +16,7 @@ static ARENA: vsmp::Arena = vsmp::Arena::new();
 
 const SCHEMA: &str = include_str!("../../../docs/results.schema.json");
 
-/// Everything that is wrong with `value`, each with its place.
+/// All violations of the schema in `value`, each with its place.
 fn faults(root: &Value, schema: &Value, value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (word, rule) in schema.as_object().expect("a schema is an object") {
@@ -150,7 +150,7 @@ fn a_simulated_document_is_valid_and_accounts_for_every_cycle() {
     assert_eq!(document["rows"][1]["arch"], json!("connp-l (year)"));
 }
 
-/// The page of a simulation has its accounts, what savings would gain, and how throughput grows with the CPUs; it says
+/// The page of a simulation has its accounts, the gain of lower costs, and throughput by the number of CPUs; it states
 /// that it shows a model.
 #[test]
 fn the_page_of_a_simulation_shows_its_accounts() {

@@ -1,10 +1,10 @@
-//! The tests of a claim, and what samples say of them.
+//! The tests of a claim, and their verdicts from samples.
 //!
 //! A test is a condition on an expression of means: a difference of two subjects, a ratio, a value, a gain. The
 //! expression is computed for each seed (on the host: for each round), from samples of that seed only, and has a 95 %
 //! interval over the seeds (Student's t, [`lab::stats`]). The condition *holds* if the whole interval is in the
 //! region that the claim allows, *does not hold* if no part of it is, and else *cannot be told*. "A > B" is the
-//! region above zero of the difference. One seed has no interval: nothing can be told from it.
+//! region above zero of the difference. One seed has no interval, so it decides nothing.
 //!
 //! Claims of a number ("4034 Mb/s") allow a region that is ours: 15 % to both sides where the data file says so. They
 //! belong to the paper's machine and are not asked of this host.
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::point::Place;
 
-/// A test as the data file has it. Exactly one of `more`, `rising`, `falling`, `ratio`, `value` and `gain` is there.
-/// A subject is followed by its load (`UP @ 6`), or `at` lists loads at each of which the test has to hold.
+/// A test as the data file has it. It has exactly one of `more`, `rising`, `falling`, `ratio`, `value` and `gain`. A
+/// subject is followed by its load (`UP @ 6`), or `at` lists loads at each of which the test has to hold.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Test {
@@ -32,7 +32,7 @@ pub struct Test {
     /// The first by the second.
     ratio: Vec<String>,
     value: Option<String>,
-    /// What the second has more than the first, and `beyond`: more than that of these two.
+    /// The second minus the first; with `beyond`, this must exceed the same difference of those two.
     gain: Vec<String>,
     beyond: Vec<String>,
     at: Vec<u32>,
@@ -54,7 +54,7 @@ pub struct Term {
     pub connections: u32,
 }
 
-/// What is computed for each seed.
+/// The expression that is computed for each seed.
 #[derive(Clone, Debug)]
 enum Expression {
     /// A sum with factors.
@@ -63,10 +63,10 @@ enum Expression {
     Ratios(Vec<[Term; 2]>),
 }
 
-/// An expression, and where its value has to be.
+/// An expression, and the region of its value.
 #[derive(Clone, Debug)]
 pub struct Condition {
-    /// In words, such as "ConnP-L(128) above UP at 192".
+    /// The condition in words, such as "ConnP-L(128) above UP at 192".
     pub words: String,
     expression: Expression,
     /// Both ends excluded.
@@ -75,7 +75,7 @@ pub struct Condition {
     absolute: bool,
 }
 
-/// What samples say of a claim or of one of its conditions.
+/// The verdict on a claim or on one of its conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -103,7 +103,8 @@ impl Verdict {
         }
     }
 
-    /// Of a claim, from those of its conditions: one that does not hold is enough, all that are asked have to hold.
+    /// The verdict on a claim from those on its conditions: if one does not hold, the claim does not; it holds if all
+    /// that are asked hold.
     pub fn of_all(verdicts: &[Verdict]) -> Verdict {
         let any = |wanted: Verdict| verdicts.contains(&wanted);
         let asked = verdicts.iter().any(|verdict| *verdict != Verdict::NotAsked);
@@ -143,7 +144,7 @@ impl Test {
     /// The conditions of the test.
     ///
     /// # Errors
-    /// The test says nothing, or two things at once.
+    /// The test has no expression, or several.
     pub fn conditions(&self) -> Result<Vec<Condition>, String> {
         let kinds = [
             self.more.is_some(),
@@ -259,7 +260,7 @@ impl Condition {
         Condition { words, expression, region: (0.0, f64::INFINITY), absolute: false }
     }
 
-    /// What it needs.
+    /// The samples that it needs.
     pub fn terms(&self) -> Vec<&Term> {
         match &self.expression {
             Expression::Sum(terms) => terms.iter().map(|(_, term)| term).collect(),
@@ -267,7 +268,7 @@ impl Condition {
         }
     }
 
-    /// What samples say of it.
+    /// Its verdict from samples.
     pub fn find(&self, samples: &dyn Samples, on: Place) -> Finding {
         let finding = |verdict, numbers: String, estimate, seeds| Finding {
             condition: self.words.clone(),
@@ -284,7 +285,8 @@ impl Condition {
         if let Some((term, _)) = values.iter().find(|(_, values)| values.is_empty()) {
             return finding(Verdict::NotMeasured, format!("no sample of {}", name(term)), None, 0);
         }
-        // Of the same seed only: every subject has met the same flows and delays, every round the same seconds.
+        // Only samples of one seed are compared: its subjects had the same flows and delays, or ran in the same seconds
+        // of a round.
         let seeds = values.values().next().map(|first| first.keys().copied().collect::<Vec<_>>()).unwrap_or_default();
         let results: Vec<f64> = seeds.iter().filter_map(|seed| self.of_seed(&values, *seed)).collect();
         let Some(estimate) = Estimate::of(&results) else {
@@ -306,7 +308,7 @@ impl Condition {
         }
     }
 
-    /// The mean with its interval, and for a difference what it is a difference of.
+    /// The mean with its interval; for a difference also the two means.
     fn numbers(&self, values: &BTreeMap<&Term, BTreeMap<u64, f64>>, estimate: Estimate, seeds: usize) -> String {
         let half = estimate.ci95.map_or_else(|| "no interval".to_owned(), |half| format!("± {}", significant(half)));
         let of = |term: &Term| {
@@ -326,7 +328,7 @@ impl Condition {
     }
 }
 
-/// Where the interval is, against the region.
+/// Compares the interval with the region.
 fn judge(estimate: Estimate, (least, most): (f64, f64)) -> Verdict {
     let half = estimate.half_width();
     let (low, high) = (estimate.mean - half, estimate.mean + half);

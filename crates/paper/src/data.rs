@@ -1,4 +1,4 @@
-//! The data files of the papers: what is in one, and what must be true of it.
+//! The data files of the papers: their content and its checks.
 //!
 //! [`Paper::all`] reads the files that come with the crate. A test parses them; a file with a claim about a figure
 //! that does not exist, or about a load that the figure does not have, is refused with a sentence that names both.
@@ -34,15 +34,15 @@ pub struct Paper {
     pub published: String,
     /// The preset of its machine in the simulator.
     pub machine: String,
-    /// How its runs were done, and how ours are: a sentence or more in each.
+    /// How the paper's runs were done, and how ours are: a sentence or more for each.
     pub habits: Vec<String>,
-    /// What its curves stand for.
+    /// The subjects of its curves.
     #[serde(default, rename = "subject")]
     pub subjects: Vec<Subject>,
     /// Its figures and tables, in reading order.
     #[serde(rename = "figure")]
     pub figures: Vec<Figure>,
-    /// What it claims.
+    /// Its claims.
     #[serde(rename = "claim")]
     pub claims: Vec<Claim>,
 }
@@ -61,12 +61,12 @@ pub struct Subject {
     pub lock: Option<String>,
     /// Connection groups.
     pub groups: Option<u32>,
-    /// What the reader should know of it.
+    /// A note to the reader.
     #[serde(default)]
     pub note: String,
 }
 
-/// What a figure measures.
+/// The quantity that a figure measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
@@ -137,7 +137,7 @@ pub struct Figure {
     pub title: String,
     /// Where in the paper.
     pub place: String,
-    /// What it measures; `None` where nothing runs it yet.
+    /// The quantity that it measures; `None` if it cannot be run yet.
     pub metric: Option<Metric>,
     /// Its horizontal axis.
     #[serde(default)]
@@ -159,11 +159,11 @@ pub struct Figure {
     rows: BTreeMap<String, Vec<f64>>,
     /// Numbers of the paper that nothing here measures, as a table of text.
     pub stated: Option<Stated>,
-    /// Why it does not run on this host, where it does on the simulated machine.
+    /// Why it cannot run on this host, if it runs on the simulated machine.
     pub host: Option<String>,
-    /// What is missing so that it could run at all.
+    /// The missing parts without which it cannot run at all.
     pub missing: Option<String>,
-    /// A paragraph: what it shows, and why it is so.
+    /// A paragraph: the result and its cause.
     pub explains: String,
 }
 
@@ -203,16 +203,16 @@ pub struct Claim {
     pub id: String,
     /// The figure that it is about.
     pub figure: String,
-    /// One line. What is ours in it stands in brackets ("here: ..").
+    /// One line. Our additions are in brackets ("here: ..").
     pub says: String,
     /// Where in the paper.
     pub place: String,
-    /// What decides it; none while its figure does not run.
+    /// The tests that decide it; none while its figure cannot run.
     #[serde(default)]
     tests: Vec<Test>,
 }
 
-/// What is wrong with a data file, or with a name on the command line.
+/// An error in a data file, or in a name on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataError(String);
 
@@ -231,7 +231,7 @@ impl fmt::Display for DataError {
 
 impl std::error::Error for DataError {}
 
-/// A paper with the figures of it that were asked for.
+/// A paper with its selected figures.
 #[derive(Clone, Debug)]
 pub struct Selected<'a> {
     /// The paper.
@@ -252,7 +252,7 @@ impl Paper {
     /// Reads a data file.
     ///
     /// # Errors
-    /// The text is no paper, or says something that cannot be: which.
+    /// The text is not a paper, or contradicts itself; the message names the place.
     pub fn parse(text: &str) -> Result<Paper, DataError> {
         let paper: Paper = toml::from_str(text).map_err(DataError::new)?;
         paper.check()?;
@@ -288,10 +288,10 @@ impl Paper {
         self.subjects.iter().find(|subject| subject.name == name)
     }
 
-    /// What decides a claim; nothing while its figure does not run.
+    /// The conditions that decide a claim; none while its figure cannot run.
     ///
     /// # Errors
-    /// The claim is about a figure, a subject or a load that there is not.
+    /// The claim is about a figure, a subject or a load that does not exist.
     pub fn conditions(&self, claim: &Claim) -> Result<Vec<Condition>, DataError> {
         let wrong = |what: String| DataError(format!("{}, claim {}: {what}", self.id, claim.id));
         let figure = self.figure(&claim.figure);
@@ -315,7 +315,7 @@ impl Paper {
     /// The papers and figures that are named, each as `PAPER` or `PAPER.FIGURE`, or all.
     ///
     /// # Errors
-    /// A name means nothing: one sentence with the names that there are.
+    /// A name is unknown: the message lists the valid names.
     pub fn select<'a>(papers: &'a [Paper], ids: &[String]) -> Result<Vec<Selected<'a>>, DataError> {
         if let Some(unknown) = ids.iter().find(|id| *id != "all" && !papers.iter().any(|paper| paper.is_named(id))) {
             let known: Vec<&str> = papers.iter().map(|paper| paper.id.as_str()).collect();

@@ -1,8 +1,8 @@
-//! A paper's figures filled with samples: for each subject and load the paper's number and ours, and what they say of
+//! A paper's figures filled with samples: for each subject and load the paper's number and ours, and the verdict on
 //! each claim.
 //!
-//! All of it is computed from a store's samples; nothing is measured and nothing is written here. It is also the
-//! document that stands beside the page as JSON.
+//! All of it is computed from a store's samples; nothing is measured and nothing is written here. The same findings are
+//! also written as JSON beside the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,14 +34,14 @@ pub struct Findings<'a> {
 /// A figure with numbers and verdicts.
 #[derive(Clone, Debug, Serialize)]
 pub struct FigureFindings<'a> {
-    /// What it is.
+    /// The figure.
     #[serde(skip)]
     pub figure: &'a Figure,
     /// Its name on the command line.
     pub id: String,
     /// Its unit.
     pub unit: &'static str,
-    /// A row for each subject and load of which there is any number.
+    /// A row for each subject and load that has any number.
     pub rows: Vec<Row<'a>>,
     /// The claims about it.
     pub claims: Vec<ClaimFindings<'a>>,
@@ -58,9 +58,9 @@ pub struct Row<'a> {
     pub groups: Option<u32>,
     /// The paper's number.
     pub paper: Option<f64>,
-    /// Where it is there.
+    /// Its place in the paper.
     pub place: Option<String>,
-    /// Whether it was computed from numbers that are there.
+    /// Whether it was computed from other numbers of the paper.
     pub derived: bool,
     /// Whether the simulated machine was fitted to it; `None` where the paper has no number or nothing was fitted to
     /// its kind.
@@ -98,14 +98,14 @@ pub struct ClaimFindings<'a> {
     pub host: Side,
 }
 
-/// What one place's samples say of a claim.
+/// The verdict on a claim from one place's samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
-    /// Of the whole claim.
+    /// The verdict on the whole claim.
     pub verdict: Verdict,
-    /// Why it was not measured, where that cannot be.
+    /// Why it cannot be measured there.
     pub reason: Option<String>,
-    /// Of its conditions.
+    /// The verdicts on its conditions.
     pub conditions: Vec<Finding>,
 }
 
@@ -177,7 +177,7 @@ impl<'a> Findings<'a> {
 }
 
 impl ClaimFindings<'_> {
-    /// What this place's samples say.
+    /// The verdict from this place's samples.
     pub fn on(&self, on: Place) -> &Side {
         if on == Place::Vsmp { &self.simulated } else { &self.host }
     }
@@ -189,7 +189,7 @@ impl Row<'_> {
         if on == Place::Vsmp { self.simulated.as_ref() } else { self.host.as_ref() }
     }
 
-    /// By how much the simulated machine is off the paper's number, in percent.
+    /// The error of the simulated machine relative to the paper's number, in percent.
     pub fn error_percent(&self) -> Option<f64> {
         let (paper, ours) = (self.paper?, self.simulated.as_ref()?);
         Some(100.0 * (ours.estimate.mean / paper - 1.0)).filter(|error| error.is_finite())
@@ -264,7 +264,7 @@ pub(crate) mod tests {
     use crate::point::Point;
     use lab::machine::Probe;
 
-    /// Made samples of figure 2 and table 1: what the paper says, with a spread of a thousandth over three seeds.
+    /// Artificial samples of figure 2 and table 1: the paper's numbers, with a spread of a thousandth over three seeds.
     pub(crate) fn made(paper: &Paper, on: Place) -> Vec<Sample> {
         let host = Probe::start().finish();
         let machine = if on == Place::Vsmp { paper.machine.clone() } else { host_name(&host) };
@@ -299,7 +299,7 @@ pub(crate) mod tests {
         claims.filter(|claim| claim.id == id).map(|claim| claim.on(on).verdict).next().unwrap()
     }
 
-    /// What the paper says, said by the simulator, bears out what its text says.
+    /// If the simulator gives the paper's numbers, the claims of the paper's text hold.
     #[test]
     fn the_papers_own_numbers_bear_out_its_claims() {
         let papers = Paper::all();

@@ -22,7 +22,7 @@ const BUFFER: u32 = 256 << 10;
 /// Measures the loads of a plan that are missing.
 ///
 /// # Errors
-/// The store cannot be written. What was measured before is kept.
+/// The store cannot be written. Earlier samples are kept.
 pub fn measure(
     plan: &Plan,
     store: &mut Store,
@@ -76,7 +76,7 @@ fn one_load(
         let warm = turn < warming;
         let what = if warm { "warming up".to_owned() } else { format!("round {} of {rounds}", done + 1) };
         tell(format!("{connections} connections, {what}"), store);
-        // The order of the store is that of measuring; who begins changes.
+        // The store is in the order of measurement; the first subject changes from round to round.
         contenders.rotate_left(usize::from(turn > 0));
         let round = one_round(&mut contenders, number + 1, &mut outcome);
         if !warm && !round.is_empty() {

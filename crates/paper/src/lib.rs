@@ -7,9 +7,9 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`data`] | the data files, and what must be true of them |
+//! | [`data`] | the data files and their checks |
 //! | [`claim`] | the tests of a claim, as conditions on samples; verdicts |
-//! | [`point`] | what is measured at a time, and its result |
+//! | [`point`] | a single measurement and its result |
 //! | [`store`] | finished points on disk, each once |
 //! | [`plan`] | which points a selection of figures needs; how long that takes |
 //! | [`run`](mod@run) | the points of a plan that are missing, one after the other |
@@ -19,7 +19,7 @@
 //! | [`list`], [`summary`] | `heddle paper list`; `docs/claims.md` |
 //!
 //! # What may never happen
-//! A number of a paper without its place, or a number of ours that nothing measured. A verdict from samples of two
+//! A number of a paper without its place, or a number of ours that was not measured. A verdict from samples of two
 //! commits, or of two machines. A finished point that is lost or measured twice.
 #![forbid(unsafe_code)]
 

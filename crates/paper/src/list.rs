@@ -1,4 +1,4 @@
-//! `heddle paper list`: papers, figures, where each runs, and what is missing where it does not.
+//! `heddle paper list`: the papers and figures, where each can run, and what the others lack.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub fn text(selected: &[Selected<'_>]) -> String {
     text
 }
 
-/// Where it runs, or what is missing.
+/// The places where it can run, or the missing parts.
 pub fn runs(figure: &Figure) -> String {
     match (figure.reason_not_to_run(Place::Vsmp), figure.reason_not_to_run(Place::Host)) {
         (None, None) => "runs on vsmp and host".to_owned(),

@@ -1,9 +1,8 @@
 //! Which points a selection of figures needs, in which order, and how long that takes.
 //!
-//! On the simulated machine every point stands alone: all points of the first seed come first, so that a run that is
-//! stopped has whole figures with fewer seeds. On the host all subjects of a load are measured by turns in the same
-//! seconds, so a load is planned as one thing, with every subject of the paper that has this load, whichever figures
-//! were asked for.
+//! On the simulated machine every point stands alone: all points of the first seed come first, so that a stopped run
+//! has whole figures with fewer seeds. On the host all subjects of a load are measured in turn in the same seconds, so
+//! a load is planned as a whole, with every subject of the paper that has this load, whichever figures were selected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::data::{DataError, Paper, Selected};
 use crate::point::{Place, Point};
 use crate::store::Store;
 
-/// How much is measured.
+/// The extent of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// All loads of each figure.
@@ -43,7 +42,7 @@ pub struct HostLoad {
     pub points: Vec<Point>,
 }
 
-/// What is to be measured.
+/// The measurements to make.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Points of the simulated machine, in order.
@@ -54,7 +53,7 @@ pub struct Plan {
     pub rounds: u64,
 }
 
-/// What a host is called in a point.
+/// The name of a host in a point.
 pub fn host_name(machine: &Machine) -> String {
     format!("{}, {} CPUs, Linux {}", machine.cpu_model, machine.cores, machine.kernel)
 }
@@ -93,7 +92,8 @@ impl Plan {
         self.simulated.is_empty() && self.host.is_empty()
     }
 
-    /// How long it takes with so many simulations at a time: a guess, corrected by what points of the store took.
+    /// The duration with this many simulations at a time: an estimate, corrected by the durations of the store's
+    /// points.
     pub fn estimate(&self, store: &Store, jobs: usize) -> Duration {
         let done = store.samples().iter().filter(|sample| sample.point.on == Place::Vsmp);
         let (took, guessed) =

@@ -1,4 +1,4 @@
-//! What is measured at a time, and its result: a line of the store.
+//! A single measurement and its result: a line of the store.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ impl Place {
     }
 }
 
-/// Everything that decides a sample, but the commit.
+/// All parameters of a sample except the commit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Point {
     /// Where.
@@ -64,18 +64,18 @@ impl fmt::Display for Point {
 /// A measured point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was measured.
+    /// The measured point.
     #[serde(flatten)]
     pub point: Point,
     /// The commit of the build, "-dirty" at its end where files differed.
     pub commit: String,
-    /// When, RFC 3339 in UTC.
+    /// The time of the measurement, RFC 3339 in UTC.
     pub finished_at: String,
     /// How long it took, in seconds of this host.
     pub seconds: f64,
     /// Whether the rate was steady when it was measured.
     pub steady: bool,
-    /// What was measured, by name with unit.
+    /// The measured values, by name with unit.
     pub values: BTreeMap<String, f64>,
     /// All other parameters.
     pub parameters: Map<String, Value>,

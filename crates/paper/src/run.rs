@@ -1,8 +1,8 @@
 //! The points of a plan that are missing, measured one after the other into the store.
 //!
-//! A sample is in the store before the next begins. When `stop` is set nothing new begins: what is measured at that
-//! moment is finished and kept. A point that fails costs no other one; it is reported at the end with its reason, and
-//! a later run tries it again.
+//! A sample is in the store before the next begins. When `stop` is set, no new measurement begins, and the current one
+//! is finished and kept. A failed point does not affect the others; it is reported at the end with its reason, and a
+//! later run tries it again.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,10 +13,10 @@ use crate::plan::Plan;
 use crate::point::{Point, Sample};
 use crate::store::{Store, StoreError};
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub struct Progress {
-    /// What has just been finished, or is measured now.
+    /// The point that was just finished, or is being measured.
     pub doing: String,
     /// Points of this run that are done.
     pub done: usize,
@@ -26,19 +26,19 @@ pub struct Progress {
     pub left: Duration,
 }
 
-/// What became of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Samples that were added to the store.
     pub measured: usize,
-    /// What failed, with its reason.
+    /// The failed points, with the reasons.
     pub failed: Vec<(String, String)>,
     /// Whether it was stopped before its end.
     pub stopped: bool,
 }
 
 impl Outcome {
-    /// With what became of another part.
+    /// Adds the outcome of another part.
     pub fn and(mut self, other: Outcome) -> Outcome {
         self.measured += other.measured;
         self.failed.extend(other.failed);
@@ -47,13 +47,13 @@ impl Outcome {
     }
 }
 
-/// Measures one point. `None`: it was interrupted from outside, and so is the run.
+/// Measures one point. `None`: a signal has interrupted it, and ends the run.
 pub type Measure<'a> = dyn Fn(&Point) -> Result<Option<Sample>, String> + Sync + 'a;
 
 /// Measures the simulated points of a plan, `jobs` at a time.
 ///
 /// # Errors
-/// The store cannot be written. What was measured before is kept.
+/// The store cannot be written. Earlier samples are kept.
 pub fn simulate(
     plan: &Plan,
     store: &mut Store,

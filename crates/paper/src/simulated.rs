@@ -2,7 +2,7 @@
 //! paper's kernel, until the rate is steady, and then measured.
 //!
 //! Called by a process of its own for each point (`heddle paper point`): memory that an earlier simulation has freed
-//! would move what a later one allocates, and with it false sharing. So a sample depends on its point and on the
+//! would change the addresses, and so the false sharing, of a later one. So a sample depends on its point and on the
 //! build alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use vsmp::workload::senders::Measured;
 
 use crate::point::{Point, Sample};
 
-/// The papers' kernel for one CPU, which is no architecture of Heddle.
+/// The papers' kernel for one CPU, which is not an architecture of Heddle.
 const UNIPROCESSOR: &str = "uniprocessor";
 
 /// Measures it.

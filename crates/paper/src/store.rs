@@ -41,21 +41,21 @@ pub enum StoreError {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A line is no sample, or repeats a point.
+    /// A line is not a sample, or repeats a point.
     Line {
         /// The file.
         path: PathBuf,
         /// From 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
     /// Another process writes to it.
     Busy(PathBuf),
-    /// The point is there already.
+    /// The store has the point already.
     Repeated(Box<Point>),
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for StoreError {
 impl std::error::Error for StoreError {}
 
 impl Store {
-    /// Opens the store of a directory for writing; both are made if they are not there.
+    /// Opens the store of a directory for writing; creates both if they do not exist.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -104,7 +104,7 @@ impl Store {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path).map_err(failed)?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(StoreError::Busy(path)),
-            // A file system without locks has none to respect.
+            // A file system without locks cannot refuse one.
             Err(TryLockError::Error(_)) | Ok(()) => {}
         }
         let mut store = Store { path: path.clone(), file, samples: Vec::new(), finished: BTreeSet::new(), others: 0 };

@@ -9,7 +9,7 @@ use crate::data::Paper;
 use crate::findings::{ClaimFindings, Findings, Side};
 use crate::point::{Place, Sample};
 
-/// The page. `samples` are those of a store; without any it says of each claim that it was not measured.
+/// The page. `samples` are those of a store; without samples, each claim is listed as not measured.
 pub fn markdown(papers: &[Paper], samples: &[Sample], host: &lab::machine::Machine) -> String {
     let mut page = String::from(OPENING);
     let findings: Vec<Findings<'_>> = papers.iter().map(|paper| Findings::of(paper, samples, host)).collect();
@@ -47,7 +47,7 @@ number of the paper's machine, which another machine need not have.
 
 ";
 
-/// Where the verdicts come from.
+/// The origin of the verdicts.
 fn origin(samples: &[Sample]) -> String {
     let Some(last) = samples.iter().max_by_key(|sample| &sample.finished_at) else {
         return "Nothing has been measured.".to_owned();
@@ -120,7 +120,7 @@ fn line(page: &mut String, claim: &ClaimFindings<'_>, figure: &str) {
     );
 }
 
-/// What does not reproduce on the simulated machine, with the numbers behind it: that is the interesting part.
+/// The claims that do not hold on the simulated machine, with the numbers behind the verdicts.
 fn open_questions(page: &mut String, findings: &Findings<'_>) {
     let mut lines = String::new();
     for claim in findings.figures.iter().flat_map(|figure| &figure.claims) {
@@ -160,7 +160,7 @@ mod tests {
         assert!(line.ends_with("| fig2 | holds | not measured |"), "{line}");
     }
 
-    /// The page in the tree lists the claims that there are; its verdicts are those of its day.
+    /// The committed page lists the current claims; its verdicts are those of the day when it was made.
     #[test]
     fn the_page_in_the_tree_has_every_claim() {
         let page = include_str!("../../../docs/claims.md");

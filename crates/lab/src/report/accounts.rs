@@ -1,8 +1,8 @@
-//! What the page of a simulation shows beside its rows: where cycles and misses went, the locks, the changes of
-//! threads, what savings would gain, and how throughput grows with the CPUs.
+//! The parts of a simulation's page besides its rows: cycles and misses by purpose, the locks, the changes of threads,
+//! the gain of lower costs, and throughput by the number of CPUs.
 //!
 //! All of it comes from [`Account`], which only rows of the simulator have; the page of a measurement has none of it.
-//! The machine is a model, so every caption says what its numbers are of.
+//! The machine is a model, so every caption states the origin of its numbers.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const COUNTED: &str =
     "Source: every cycle of every virtual CPU, counted by the simulator; the parts sum to the clocks.";
 const VIRTUAL: &str = "Source: bytes that the clients received, over virtual time. Bars are 95 % confidence intervals over \
                        the seeds (Student's t).";
-const AGAIN: &str = "Change of the throughput, and in brackets of the busy cycles for a kilobyte. Where the wires are the limit, only \
+const AGAIN: &str = "Change of the throughput, and in brackets of the busy cycles for a kilobyte. If the wires are the limit, only \
                      the second can change. The same seeds ran again with these costs lower; differences are within a seed.";
 
 /// A table of the page.
@@ -98,8 +98,8 @@ fn cycles_chart(rows: &[Accounted<'_>]) -> Option<Figure> {
     Some(Figure {
         svg: chart.render(title)?,
         title: title.into(),
-        caption: "Work is what is left on one CPU with perfect caches; memory are its cache misses; spinning is waiting on the \
-                  CPU; scheduling has its own misses. Idle CPUs wait for the wires, or for work that another CPU has."
+        caption: "Work is the cost on one CPU with perfect caches; memory is the cost of cache misses; spinning is waiting on the \
+                  CPU; scheduling includes its own misses. Idle CPUs wait for the wires, or for work that another CPU has."
             .into(),
         provenance: COUNTED,
     })

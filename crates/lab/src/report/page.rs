@@ -35,7 +35,7 @@ const COLUMNS: [&str; 15] = [
     "bytes/ connection",
 ];
 
-/// Families from which on a reader chooses.
+/// The number of families from which on a reader can select them.
 const FAMILIES: usize = 3;
 
 /// The style sheet of all reports: light, dark, paper; the classes that [`super::svg`] uses.
@@ -90,14 +90,14 @@ struct Page<'a> {
     style: &'static str,
     /// Whether the rows are a simulator's.
     is_model: bool,
-    /// What only a simulator's rows have.
+    /// The parts that only a simulator's rows have.
     tables: Vec<DataTable>,
     machine: &'a Machine,
     remarks: Vec<String>,
     commit: &'a str,
     finished_at: &'a str,
     recommendation: Option<&'a Recommendation>,
-    /// Of which a reader chooses the lines.
+    /// The families whose lines a reader can select.
     families: Vec<&'a str>,
     figures: Vec<Figure>,
     contention: Option<Contention>,

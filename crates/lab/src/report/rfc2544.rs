@@ -193,7 +193,7 @@ fn loss(rows: &[Rfc2544Row]) -> Option<Figure> {
     drawn("Loss against offered rate", axes, lines, &caption, COUNTED)
 }
 
-/// What is there for comparison is drawn dashed.
+/// Lines that are only for comparison are dashed.
 fn is_reference(name: &str) -> bool {
     name.starts_with("cable") || name.starts_with("linux")
 }

@@ -2,8 +2,8 @@
 //!
 //! Colours are CSS classes ("s0" to "s9", "kernel"), never values: so one document suits a light screen, a dark screen
 //! and paper. Lines are labelled at their ends and distinguished by marker and colour, so they can be read without
-//! either. Text from names is escaped here; the page inserts the result unchanged. What belongs to one family of
-//! architectures is in groups with the attribute `data-family`, so that the page can leave it out.
+//! either. Text from names is escaped here; the page inserts the result unchanged. The marks of one family of
+//! architectures are in groups with the attribute `data-family`, so that the page can hide them.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ const BOTTOM: f64 = 326.0;
 const COLOURS: usize = 10;
 /// The width of a letter of a label, about.
 const LETTER: f64 = 6.6;
-/// What labels that stand at an angle need below the chart, for each letter.
+/// Height below the chart for labels at an angle, for each letter.
 const SLOPE: f64 = 4.4;
 
 /// A value with the half-width of its interval, where known.
@@ -28,7 +28,7 @@ pub type Value = (f64, Option<f64>);
 pub struct Line {
     /// Shown at the line's end.
     pub label: String,
-    /// Lines that a reader chooses together; empty: none, the line is always drawn.
+    /// The family with which a reader selects the line; empty: the line is always drawn.
     pub family: String,
     /// Drawn dashed and in a neutral colour.
     pub is_kernel: bool,
@@ -299,7 +299,7 @@ impl BarChart<'_> {
 /// an angle, so that none touches its neighbour.
 enum CategoryNames {
     Level,
-    /// The longest has so many letters.
+    /// The number of letters of the longest name.
     Sloping(usize),
 }
 
@@ -345,7 +345,7 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(", ").flat_map(broken)
 }
 
-/// Opens the group of what belongs to a family.
+/// Opens the group of the marks of a family.
 fn family_group(family: &str) -> String {
     match family {
         "" => "<g>".to_owned(),
@@ -386,7 +386,7 @@ impl StackedChart<'_> {
             );
             below += value;
         }
-        // Names are as long as a table's: the number of the column will do where bars are many.
+        // Names may be as long as in a table, so if there are many bars, columns are numbered instead.
         let label = |part: &str, line: usize, svg: &mut String| {
             text(svg, "middle", left + room / 2.0, BOTTOM + 18.0 + 14.0 * line as f64, part);
         };

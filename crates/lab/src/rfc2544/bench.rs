@@ -1,8 +1,8 @@
 //! A bridge between two test lines, running on its own threads, and a trial on it.
 //!
 //! The bridge is [`switch::Switch`], as `heddle bridge run` starts it: its workers sleep between trials and poll during
-//! one. Beside bridges there is the *cable*, which only moves frames from one port to the other: what it does is what
-//! generator and counter cost.
+//! one. Besides bridges there is the *cable*, which only moves frames from one port to the other: its cost is that of
+//! generator and counter.
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,20 +40,20 @@ impl Between {
     }
 }
 
-/// What a bench is like.
+/// The parameters of a bench.
 #[derive(Clone, Copy, Debug)]
 pub struct BenchConfig {
     /// What is between the lines.
     pub between: Between,
     /// Worker threads; each polls a queue of each port.
     pub workers: usize,
-    /// Work per interrupt; `None`: what is usual for the exclusion.
+    /// Work per interrupt; `None`: the default of the exclusion.
     pub work: Option<Work>,
     /// Frames that a receive ring holds.
     pub ring: usize,
     /// Stations behind each port.
     pub stations: usize,
-    /// How frames come into being.
+    /// How frames are made.
     pub buffers: Buffers,
 }
 
@@ -70,19 +70,19 @@ enum Tested {
     Cable(Arc<AtomicBool>),
 }
 
-/// How long frames may be on their way after the last was taken.
+/// Time limit for the arrival of frames after the last one was taken.
 const RESIDUE: Duration = Duration::from_millis(20);
-/// How long a trial may go on without progress before something is wrong.
+/// Time without progress after which a trial fails.
 const STUCK: Duration = Duration::from_secs(10);
-/// Time between two looks at a trial, in which the processors are left to the workers.
+/// Time between two checks of a trial, in which only the workers use the processors.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 /// Frames that a worker of the cable moves together.
 const VECTOR: usize = 32;
-/// How often addresses are offered to a bridge that learns late.
+/// How many times addresses are sent to a bridge that learns them asynchronously.
 const LESSONS: u32 = 100;
 
 impl BridgeBench {
-    /// Starts the threads, and has the bridge learn all addresses.
+    /// Starts the threads, and makes the bridge learn all addresses.
     ///
     /// # Errors
     /// Descriptors or threads are scarce, or the bridge does not learn.
@@ -117,7 +117,7 @@ impl BridgeBench {
             if switch.look(|bridge, _| bridge.entries().len()) == PORTS * stations {
                 return Ok(());
             }
-            // What was posted and refused for the moment is posted again after 100 ms.
+            // The bridge posts a refused address again after 100 ms.
             thread::park_timeout(Duration::from_millis(u64::from(lesson)));
         }
         Err(io::Error::other(format!("the bridge does not learn {} addresses", PORTS * stations)))
@@ -133,7 +133,7 @@ fn start_bridge(
     ports: [LineDevice; PORTS],
 ) -> io::Result<Started> {
     let most = u32::try_from(stations).unwrap_or(u32::MAX / 8);
-    // Twice what there is, and no address ages out while its bridge waits for its turn.
+    // Room for twice the addresses, and an ageing time that no address reaches while its bridge waits for its turn.
     let fdb = FdbConfig {
         capacity: (4 * most).max(FdbConfig::default().capacity),
         ageing: Duration::from_secs(1_000_000),
@@ -163,7 +163,7 @@ fn start_cable(workers: usize, ports: [LineDevice; PORTS]) -> Started {
     (Tested::Cable(ended), threads)
 }
 
-/// Until the end.
+/// Runs until the end of the bench.
 fn move_frames((mut a, mut b): (QueuePair, QueuePair), ended: &AtomicBool) {
     let (mut batch, mut out): (Vec<PktBuf>, VecDeque<PktBuf>) = (Vec::new(), VecDeque::new());
     while !ended.load(Ordering::Acquire) {
@@ -181,7 +181,7 @@ fn move_frames((mut a, mut b): (QueuePair, QueuePair), ended: &AtomicBool) {
     }
 }
 
-/// What a flush of the forwarding database did to a trial.
+/// The effect of a flush of the forwarding database on a trial.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlushedTrial {
     /// The trial.
@@ -199,7 +199,7 @@ impl TrialBed for BridgeBench {
 }
 
 impl BridgeBench {
-    /// A trial in the middle of which all learned addresses are forgotten. `None`: there is no bridge. The addresses are
+    /// A trial in the middle of which all learned addresses are removed. `None`: there is no bridge. The addresses are
     /// learned again before this returns.
     ///
     /// # Errors
@@ -237,7 +237,7 @@ impl BridgeBench {
         let mut progress = (Instant::now(), 0);
         let mut offered_at: Option<Instant> = None;
         loop {
-            // Woken when all frames have been taken; frames on their way are looked for in turns.
+            // The thread is woken when all frames have been taken; then it polls for frames in flight.
             thread::park_timeout(LOOK_EVERY);
             if self.lines.is_complete() {
                 break;
@@ -248,7 +248,7 @@ impl BridgeBench {
                 meanwhile(&self.tested);
             }
             if self.lines.is_offered() {
-                // Frames that the bridge has dropped do not arrive; others have this long.
+                // Dropped frames do not arrive; the others must arrive within this time.
                 let since = offered_at.get_or_insert_with(Instant::now).elapsed();
                 if since > RESIDUE && progress.0.elapsed() > RESIDUE {
                     break;
@@ -266,7 +266,7 @@ impl BridgeBench {
     }
 }
 
-/// Whether frames may be due so seldom that nothing is seen for long.
+/// Whether the rate is so low that a long time without a frame is normal.
 fn is_slow(offer: &Offer) -> bool {
     matches!(offer.pace, Pace::At(rate) if rate < 10.0)
 }
@@ -277,7 +277,7 @@ impl Drop for BridgeBench {
             Tested::Bridge(switch) => switch.stop(),
             Tested::Cable(ended) => ended.store(true, Ordering::Release),
         }
-        // A panic of a worker has been seen as a trial that did not end.
+        // If a worker panicked, its trial did not end and has been reported.
         self.threads.drain(..).for_each(|thread| drop(Real::join(thread)));
     }
 }
@@ -295,7 +295,7 @@ mod tests {
                 let config = BenchConfig { between, workers, work: None, ring: 256, stations: 40, buffers };
                 let mut bench = BridgeBench::start(config).expect("it starts");
                 for frame_bytes in [64, 1518] {
-                    // `generic` drains what is there into a bounded queue: so many frames fit at once.
+                    // `generic` drains the ring into a bounded queue: this many frames fit at once.
                     let offer = Offer::new(frame_bytes, 100, Pace::At(f64::INFINITY));
                     let count = bench.trial(&offer).expect("it ends");
                     let name = between.name();
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Under traffic, and no frame is lost by it.
+    /// A flush under traffic loses no frame.
     #[test]
     fn a_flush_forgets_all_and_they_are_learned_again() {
         for exclusion in BridgeExclusion::ALL {

@@ -1,4 +1,4 @@
-//! The document of `heddle rfc2544`: what was measured, on which machine, with which parameters.
+//! The document of `heddle rfc2544`: the results, the machine and the parameters.
 //!
 //! As in [`crate::result`]: names of numbers include their units, an unknown value is `null`, and every mean has its samples.
 
@@ -14,7 +14,7 @@ use crate::stats::Estimate;
 /// Version of the document's shape; raised only when a field changes its meaning.
 pub const RFC2544_VERSION: u32 = 1;
 
-/// Everything one run measured.
+/// All results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Results {
     /// [`RFC2544_VERSION`].
@@ -29,11 +29,11 @@ pub struct Rfc2544Results {
     pub parameters: Map<String, Value>,
     /// One for each bridge, number of workers and frame size.
     pub rows: Vec<Rfc2544Row>,
-    /// What could not be measured, and why.
+    /// The measurements that failed, and why.
     pub not_measured: Vec<String>,
 }
 
-/// A bridge with so many workers, under frames of one size. Rates are of both directions together, as in the paper.
+/// A bridge with a number of workers, under frames of one size. Rates are of both directions together, as in the paper.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rfc2544Row {
     /// `generic`, `mpsafe`, `rcu`, or `cable` for generator and counter without a bridge.
@@ -89,14 +89,15 @@ pub struct LatencyFigures {
     pub longest_us: Series,
 }
 
-/// What a flush of the whole forwarding database does to frames that are forwarded meanwhile, at half the throughput.
+/// The effect of a flush of the whole forwarding database on frames that are forwarded meanwhile, at half the
+/// throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FlushFigures {
     /// Addresses that were removed.
     pub addresses: u64,
     /// How long the call took, in milliseconds.
     pub took_ms: Series,
-    /// The longest latency of a frame while nothing was flushed, in microseconds: what the machine does.
+    /// The longest latency of a frame without a flush, in microseconds: the effect of the machine alone.
     pub longest_without_us: Series,
     /// The longest latency of a frame while the table was flushed.
     pub longest_with_us: Series,

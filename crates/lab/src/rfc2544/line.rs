@@ -2,8 +2,8 @@
 //! transmitted to it.
 //!
 //! The device models an interface with a receive ring, without a thread of its own: when the bridge polls a queue, the frames
-//! that a wire would have delivered by now, at the offered rate, are there; what did not fit into the ring is lost, counted. So the
-//! generator costs what making a frame costs, and nothing runs beside the bridge.
+//! that a wire would have delivered by now, at the offered rate, are there; what did not fit into the ring is lost,
+//! counted. So the generator costs only the making of a frame, and no thread runs besides the bridge's.
 //!
 //! ```text
 //!            plan, epoch                      arrived, out of order, latencies
@@ -14,9 +14,9 @@
 //! ```
 //!
 //! A frame carries its generator's queue, its trial and its number, so that the counter finds frames that are out of order,
-//! of an earlier trial, or at a port that they should not leave by. Some carry the moment at which they arrived in the ring.
+//! of an earlier trial, or at the wrong port. Some carry the time at which they arrived in the ring.
 //!
-//! *What may never happen.* A frame is counted for a trial that it is not of. A generator gives more frames than planned.
+//! *What may never happen.* A frame is counted for the wrong trial. A generator makes more frames than planned.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -42,9 +42,9 @@ pub const LONGEST: usize = 9216;
 
 /// An EtherType for experiments (IEEE 802).
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-/// Where the test's own words begin: behind the Ethernet header, aligned.
+/// Offset of the test's own words: after the Ethernet header, aligned.
 const WORDS: usize = 16;
-/// Frames that are taken between two looks at the clock, at most. The ring is modelled to within so many frames.
+/// Maximum number of frames taken between two readings of the clock; also the precision of the modelled ring.
 const LOOK: usize = 32;
 /// Buffers that a counter collects before it returns them to the generator.
 const RETURNED: usize = 64;
@@ -54,11 +54,11 @@ const RETURNED: usize = 64;
 pub enum Pace {
     /// At a constant rate, in frames a second for each port; infinite: all at once.
     At(f64),
-    /// Whenever the bridge asks: the ring is never full, and nothing is lost before the bridge.
+    /// Whenever the bridge polls: the ring is never full, and no frame is lost before the bridge.
     AsTaken,
 }
 
-/// What is offered in a trial.
+/// The load of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offer {
     /// Length of a frame with its check sequence, [`SHORTEST`] to [`LONGEST`].
@@ -72,22 +72,22 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// With the time in some frames.
+    /// A load in which some frames carry the time.
     pub fn new(frame_bytes: usize, frames: u64, pace: Pace) -> Offer {
         Offer { frame_bytes, frames, pace, all_stamped: false }
     }
 }
 
-/// How frames come into being and end.
+/// How frames are made and consumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffers {
-    /// Each is copied from a template, and copied out again: what a device without shared memory does.
+    /// Each is copied from a template, and copied out again, as by a device without shared memory.
     Copied,
-    /// Buffers go round; only the headers and the test's words are written, and read.
+    /// Buffers are reused; only the headers and the test's words are written and read.
     Passed,
 }
 
-/// What the line of a port is like.
+/// The parameters of a port's line.
 #[derive(Clone, Copy, Debug)]
 pub struct LineConfig {
     /// Queues of each port.
@@ -96,11 +96,11 @@ pub struct LineConfig {
     pub ring: usize,
     /// Stations behind each port.
     pub stations: usize,
-    /// How frames come into being.
+    /// How frames are made.
     pub buffers: Buffers,
 }
 
-/// The two ports of a test: what one generates is to arrive at the other.
+/// The two ports of a test: the frames that one generates shall arrive at the other.
 pub const PORTS: usize = 2;
 
 /// Plan and counts of one receive queue's generator.
@@ -112,7 +112,7 @@ struct QueueState {
     frames: AtomicU64,
     /// Nanoseconds for each frame, as the bits of an `f64`; negative: as taken.
     interval: AtomicU64,
-    /// Of how many frames one carries the time.
+    /// One in this many frames carries the time.
     stamped: AtomicU64,
     taken: AtomicU64,
     lost: AtomicU64,
@@ -120,7 +120,8 @@ struct QueueState {
     ended: AtomicU64,
 }
 
-/// What has arrived of one generator's frames. Written by one counter at a time: that of the worker that polls the generator.
+/// The frames of one generator that have arrived. Written by one counter at a time: that of the worker that polls the
+/// generator.
 #[derive(Default)]
 struct Arrivals {
     arrived: AtomicU64,
@@ -129,11 +130,11 @@ struct Arrivals {
     last: AtomicU64,
     /// In nanoseconds.
     latencies: Mutex<Vec<u64>>,
-    /// Buffers on their way back.
+    /// Buffers that return to the generator.
     spare: Mutex<Vec<PktBuf>>,
 }
 
-/// Of what the two ports consist.
+/// The parts of the two ports.
 struct LineState {
     config: LineConfig,
     /// Readable while a trial is on, so that no worker sleeps.
@@ -166,7 +167,7 @@ pub struct TrialCount {
     pub out_of_order: u64,
     /// Seconds from the first frame to the last that was taken: the longest of any queue.
     pub seconds: f64,
-    /// From the ring to the counter, in nanoseconds, of some frames; sorted.
+    /// Latencies of some frames from the ring to the counter, in nanoseconds; sorted.
     pub latencies: Vec<u64>,
 }
 
@@ -264,7 +265,7 @@ impl TestLines {
     /// Ends the trial: workers may sleep.
     pub fn end(&mut self) -> TrialCount {
         let mut word = [0; 8];
-        // It is readable since the trial began, unless that failed.
+        // The descriptor is readable since the trial began, unless that failed.
         let _ = rustix::io::read(&self.state.bell, &mut word);
         let mut count = TrialCount::default();
         for queue in &self.state.queues {
@@ -288,7 +289,7 @@ impl TestLines {
     }
 }
 
-/// The lock of something that no panic leaves half done.
+/// Locks data that is always consistent, even after a panic.
 fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -335,7 +336,7 @@ struct Generator {
     queue: usize,
     epoch: u32,
     plan: Plan,
-    /// Frames that are behind us: taken or lost.
+    /// Frames that were taken or lost.
     past: u64,
     lost: u64,
     /// Frames known to be in the ring.
@@ -395,7 +396,7 @@ impl Generator {
         }
     }
 
-    /// Looks at the clock: how many frames the ring holds by now, and how many it had no room for.
+    /// Reads the clock and computes how many frames the ring holds by now, and how many did not fit.
     fn look(&mut self) {
         self.since = 0;
         let left = self.plan.frames - self.past;
@@ -404,7 +405,7 @@ impl Generator {
             return;
         }
         let passed = Real::now().saturating_sub(self.begun) as f64;
-        // The first frame is due at once; at a rate without bound all are.
+        // The first frame is due at once; at an infinite rate all frames are.
         let due = if self.plan.interval > 0.0 { (passed / self.plan.interval) as u64 } else { u64::MAX };
         let due = due.saturating_add(1).min(self.plan.frames);
         let waiting = due.saturating_sub(self.past);
@@ -425,7 +426,8 @@ impl Generator {
                 None => PktBuf::from_slice(&self.template)?,
             },
         };
-        // Stations of this queue only, as if their flows were hashed to it; each to its like behind the other port.
+        // Stations of this queue only, as if their flows were hashed to it; each sends to its counterpart behind the
+        // other port.
         let each = (self.state.config.stations - self.queue).div_ceil(self.state.config.queues) as u64;
         let station_number = (number % each) as usize * self.state.config.queues + self.queue;
         frame[..6].copy_from_slice(&station(1 - self.port, station_number).0);
@@ -449,7 +451,7 @@ impl Generator {
         self.spare.pop()
     }
 
-    /// When a frame arrived in the ring; if that has no moment, when it was asked for.
+    /// The time at which a frame arrived in the ring or, at an infinite rate, at which it was taken.
     fn due_at(&self, number: u64) -> u64 {
         if self.plan.interval < 0.0 { Real::now() } else { self.begun + (number as f64 * self.plan.interval) as u64 }
     }
@@ -517,7 +519,7 @@ impl RxQueue for Generator {
     }
 }
 
-/// Ends a wait as the begin of a trial does.
+/// Ends a wait, as the beginning of a trial does.
 struct LineWaker(Arc<LineState>);
 
 impl Wake for LineWaker {
@@ -609,7 +611,7 @@ mod tests {
         (lines, a, b)
     }
 
-    /// Takes what there is from the queues of one port, and hands it to `each`.
+    /// Takes all frames from the queues of one port, and passes each to `each`.
     fn take(pairs: &mut [QueuePair], mut each: impl FnMut(usize, PktBuf)) -> usize {
         let mut batch = Vec::new();
         let mut count = 0;

@@ -1,4 +1,4 @@
-//! The tests of RFC 2544, section 26: which trials, and what follows from them.
+//! The tests of RFC 2544, section 26: their trials and the conclusions from them.
 //!
 //! Rates are frames a second of one port, and both ports are offered the same at the same time, unless a name says `total`.
 //! There is no clock and no bridge here: a trial is a call of [`TrialBed`].
@@ -7,7 +7,7 @@ use std::io;
 
 use super::line::{GAP, Offer, Pace, TrialCount};
 
-/// What trials are run on.
+/// The system on which trials are run.
 pub trait TrialBed {
     /// Runs a trial to its end.
     ///
@@ -16,32 +16,32 @@ pub trait TrialBed {
     fn trial(&mut self, offer: &Offer) -> io::Result<TrialCount>;
 }
 
-/// How exact the tests are.
+/// The precision of the tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Seconds in which frames are due, in a trial.
     pub trial_s: f64,
-    /// The search ends when the rate is known to this share of itself.
+    /// Relative precision at which the search ends.
     pub resolution: f64,
-    /// A rate counts as free of loss if one of so many trials is. 1 is the RFC's rule.
+    /// A rate counts as free of loss if one of this many trials is. 1 is the RFC's rule.
     pub attempts: u32,
     /// Bits a second of a port's line; `None`: as fast as memory.
     pub line_bits: Option<f64>,
-    /// Seconds that a burst takes on the line at most. The RFC's is 2.
+    /// Maximum duration of a burst on the line, in seconds. The RFC uses 2.
     pub burst_s: f64,
 }
 
-/// Longest burst that is tried: more is a rate, not a burst.
+/// Longest burst that is tried; a longer one would measure a rate.
 pub const LONGEST_BURST: u64 = 1 << 20;
 
-/// What the search for the throughput has found.
+/// The result of the search for the throughput.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Throughput {
     /// The highest rate at which a trial was free of loss.
     pub rate: f64,
     /// The trial at that rate.
     pub trial: TrialCount,
-    /// The highest rate that was considered: the line's, or somewhat more than the bridge ever took.
+    /// The highest rate that was considered: the line's, or slightly more than the bridge ever took.
     pub highest: f64,
     /// Frames a second that arrived, both directions together, when the rings were never empty. A handler that drains its
     /// ring before it forwards then forwards next to nothing: receive livelock.
@@ -72,7 +72,8 @@ impl Limits {
         Offer::new(frame_bytes, frames, Pace::At(rate))
     }
 
-    /// Trials at a rate until one is free of loss: that, and how many were not before it. `Err`: none was; the best.
+    /// Runs trials at a rate until one is free of loss. Returns it and the number of trials before it; if none is, the
+    /// best one as `Err`.
     fn attempt(&self, bed: &mut dyn TrialBed, offer: &Offer) -> io::Result<(Result<TrialCount, TrialCount>, u32)> {
         let mut best: Option<TrialCount> = None;
         for before in 0..self.attempts.max(1) {
@@ -94,7 +95,7 @@ impl Limits {
     pub fn throughput(&self, bed: &mut dyn TrialBed, frame_bytes: usize) -> io::Result<Throughput> {
         let overload = self.overload(bed, frame_bytes)?;
         let line = self.line_rate(frame_bytes).unwrap_or(f64::INFINITY);
-        // What a bridge does not even take from its rings it does not forward.
+        // A bridge cannot forward frames that it does not take from its rings.
         let taken = overload.taken as f64 / overload.seconds.max(1e-9) / super::line::PORTS as f64;
         let highest = line.min(taken * 1.25).max(1.0);
         let overload_total = overload.rate();
@@ -124,7 +125,7 @@ impl Limits {
                 return Ok(trial);
             }
             let wanted = frames as f64 * self.trial_s / trial.seconds.max(1e-9);
-            // The first frames come slowly: not all at once to what they promise.
+            // The first frames arrive slowly, so the rate is not raised at once to its estimate.
             frames = (wanted as u64).clamp(frames + 1, frames * 16);
         }
     }
@@ -183,7 +184,7 @@ impl Limits {
     }
 }
 
-/// The value that so many of a hundred sorted values are at most.
+/// The given percentile of sorted values.
 pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
     let at = (sorted.len() * percent / 100).min(sorted.len().checked_sub(1)?);
     sorted.get(at).copied()
@@ -193,8 +194,8 @@ pub fn percentile(sorted: &[u64], percent: usize) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A bridge that forwards up to a rate, and holds so many frames of a burst. If disturbed, it loses a frame in two trials
-    /// of three.
+    /// A bridge that forwards up to a rate, and buffers a number of frames of a burst. If `disturbed`, it loses a frame
+    /// in two trials of three.
     struct Model {
         capacity: f64,
         room: u64,
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!((found.trial.lost(), found.overload_total, found.repeated), (0, 6e6, 0));
     }
 
-    /// NetBSD's handler that drains the ring: of what it takes under overload it forwards next to nothing.
+    /// NetBSD's handler that drains the ring: under overload it forwards almost none of the frames that it takes.
     #[test]
     fn a_bridge_that_drowns_in_overload_has_a_throughput() {
         struct Drowning(Model);
@@ -254,7 +255,7 @@ mod tests {
         let limits = Limits { line_bits: Some(1e9), ..LIMITS };
         let mut bed = model();
         let found = limits.throughput(&mut bed, 64).unwrap();
-        // 1 488 095 frames of 64 bytes a second: the figure that everybody knows.
+        // 1 488 095 frames of 64 bytes a second: the well-known rate of gigabit Ethernet.
         assert_eq!(found.rate.round(), 1_488_095.0);
         assert!(bed.trials < 6, "the line's rate is tried first");
         assert_eq!(limits.back_to_back(&mut bed, 64).unwrap(), LONGEST_BURST);

@@ -1,8 +1,8 @@
 //! All bridges, numbers of workers, frame sizes and repetitions.
 //!
-//! Every bridge is started before the first trial and stays; those whose turn it is not sleep. In each repetition and for each size all
-//! bridges follow each other, in an order that is rotated from repetition to repetition: so what the machine does meanwhile
-//! concerns them all, and ratios are of neighbours in time.
+//! Every bridge is started before the first trial and runs until the end; it sleeps between its turns. In each
+//! repetition and for each size all bridges are measured one after another, in an order that rotates from repetition to
+//! repetition. So a disturbance of the machine affects all of them, and ratios are between neighbours in time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,7 +39,7 @@ pub struct Tests {
 /// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Rfc2544Options {
-    /// What is tested; the first is what ratios are to.
+    /// The bridges to test; ratios are relative to the first.
     pub bridges: Vec<Between>,
     /// Numbers of workers. `generic` has one, and is tested once.
     pub workers: Vec<u32>,
@@ -47,9 +47,9 @@ pub struct Rfc2544Options {
     pub sizes: Vec<u32>,
     /// The tests.
     pub tests: Tests,
-    /// How exact they are.
+    /// Their precision.
     pub limits: Limits,
-    /// How often everything is measured, at least 1.
+    /// Number of repetitions, at least 1.
     pub repetitions: u32,
     /// Frames that a receive ring holds.
     pub ring: u32,
@@ -61,12 +61,12 @@ pub struct Rfc2544Options {
     pub work: Option<Work>,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub struct Rfc2544Progress {
     /// Measurements done, and of how many.
     pub done: (usize, usize),
-    /// What is measured now.
+    /// The current measurement.
     pub doing: String,
 }
 
@@ -84,7 +84,7 @@ struct Samples {
     repeated: u64,
 }
 
-/// Runs all of it.
+/// Runs all measurements.
 pub fn run(options: &Rfc2544Options, progress: &mut dyn FnMut(Rfc2544Progress)) -> Rfc2544Results {
     let probe = Probe::start();
     let mut not_measured = Vec::new();

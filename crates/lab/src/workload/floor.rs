@@ -85,7 +85,7 @@ impl Work for Floor {
     }
 }
 
-/// A [`Floor`] on each of several threads: the most that these processors can do together.
+/// A [`Floor`] on each of several threads: the maximum that these processors can do together.
 pub struct Floors {
     worker_pool: WorkerPool,
 }

@@ -1,4 +1,4 @@
-//! What senders send and receivers do with it: bytes as they are, or messages that are encoded and decoded.
+//! The data of senders and receivers: plain bytes, or messages that are encoded and decoded.
 //!
 //! A [`Traffic`] belongs to one thread. Connections are named by their index in that thread.
 
@@ -24,7 +24,7 @@ pub(super) trait Traffic: Send {
     fn receive(&mut self, index: usize, stream: &TcpStream, counts: &mut Counts) -> io::Result<()>;
 }
 
-/// The traffic that `params` asks for.
+/// The traffic that `params` selects.
 pub(super) fn of(params: &Params) -> Box<dyn Traffic> {
     match params.presentation {
         None => Box::new(Plain {
@@ -90,7 +90,7 @@ struct Presented {
 struct Connection {
     /// The encoded message.
     bytes: Vec<u8>,
-    /// So many of its bytes have been sent, or received.
+    /// Number of its bytes that have been sent, or received.
     done: usize,
     /// The number of the message.
     number: u32,

@@ -62,7 +62,7 @@ impl World {
             let interface = Interface::new(device).addresses(cidrs).map_err(io::Error::other)?;
             let builder =
                 Stack::builder().interface(interface).architecture(params.arch).lock(params.lock).cpus(threads);
-            // Without affinity the papers' even spread; with it `next_source` names each port.
+            // Without affinity, ports spread evenly, as in the papers; with it, `next_source` chooses each port.
             let builder = builder.tcp(tcp_config(params)).homing(false);
             builder.stoppable_clock(clock.clone()).build_polled().map_err(io::Error::other)
         };

@@ -55,7 +55,7 @@ pub(super) fn index(entries: &[Entry]) -> String {
     fill("index.html", include_str!("index.html"), &Index { style: STYLE, own: OWN, commit: COMMIT, entries })
 }
 
-/// What the pages of papers have beside the lab's style.
+/// Additions to the lab's style for the pages of papers.
 const OWN: &str = include_str!("book.css");
 
 /// The names that the template of a page uses.
@@ -208,8 +208,8 @@ fn doubts(samples: &[&Sample], store: &Store) -> Vec<String> {
     let own: Vec<Sample> = samples.iter().map(|sample| (*sample).clone()).collect();
     if let Some((least, most)) = busy_loads(&own) {
         doubts.push(format!(
-            "This host was busy with other work while it was measured (load {least:.1} to {most:.1}): its intervals are wide, and \
-             what is near the border of a claim may be on the wrong side."
+            "This host was busy with other work during the measurement (load {least:.1} to {most:.1}): its intervals are wide, \
+             and verdicts near a bound may be wrong."
         ));
     }
     let host = || samples.iter().filter(|sample| sample.point.on == Place::Host);
